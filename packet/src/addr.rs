@@ -1,0 +1,132 @@
+//! One address type for both families: IPv4 stands in IPv6 as `::ffff:a.b.c.d` (RFC 4291 §2.5.5.2).
+//!
+//! Every key in the tables holds it, so that one table serves IPv4, IPv6 and a translation between
+//! them. The bytes are in network order; words are only ever compared or hashed, never added.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// An IPv4 or IPv6 address, 16 bytes in network order.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Addr {
+    /// The four words as they lie on the wire, read with the machine's byte order.
+    pub words: [u32; 4],
+}
+
+/// The third word of an IPv4-mapped address, `00 00 ff ff` on the wire.
+const MAPPED: u32 = 0x0000_ffff_u32.to_be();
+
+impl Addr {
+    /// `::`, which no packet that we forward may carry as its source.
+    pub const UNSPECIFIED: Addr = Addr { words: [0; 4] };
+
+    /// An IPv4 address from its four bytes as they lie on the wire.
+    #[inline(always)]
+    pub const fn v4(wire: u32) -> Addr {
+        Addr { words: [0, 0, MAPPED, wire] }
+    }
+
+    /// True for an IPv4 address.
+    #[inline(always)]
+    pub const fn is_v4(&self) -> bool {
+        self.words[0] == 0 && self.words[1] == 0 && self.words[2] == MAPPED
+    }
+
+    /// The four wire bytes of an IPv4 address as one word; meaningless for IPv6.
+    #[inline(always)]
+    pub const fn v4_wire(&self) -> u32 {
+        self.words[3]
+    }
+
+    /// The sixteen bytes in network order.
+    pub const fn octets(&self) -> [u8; 16] {
+        let (a, b) = (self.words[0].to_ne_bytes(), self.words[1].to_ne_bytes());
+        let (c, d) = (self.words[2].to_ne_bytes(), self.words[3].to_ne_bytes());
+        [
+            a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1],
+            d[2], d[3],
+        ]
+    }
+
+    /// True when the first `len` bits agree; `len` counts in the 128-bit form (IPv4 /24 is 120).
+    pub const fn in_prefix(&self, prefix: &Addr, len: u8) -> bool {
+        let len = if len > 128 { 128 } else { len };
+        if len == 0 {
+            return true;
+        }
+        let (a, b) = (u128::from_be_bytes(self.octets()), u128::from_be_bytes(prefix.octets()));
+        (a ^ b) >> (128 - len as u32) == 0
+    }
+
+    /// The address with all bits after the first `len` (in the 128-bit form) cleared.
+    pub const fn masked(&self, len: u8) -> Addr {
+        if len == 0 {
+            return Addr::UNSPECIFIED;
+        }
+        let len = if len > 128 { 128 } else { len };
+        let bits = u128::from_be_bytes(self.octets()) & (u128::MAX << (128 - len as u32));
+        Addr::from_octets(bits.to_be_bytes())
+    }
+
+    /// An address from sixteen bytes in network order.
+    pub const fn from_octets(o: [u8; 16]) -> Addr {
+        Addr {
+            words: [
+                u32::from_ne_bytes([o[0], o[1], o[2], o[3]]),
+                u32::from_ne_bytes([o[4], o[5], o[6], o[7]]),
+                u32::from_ne_bytes([o[8], o[9], o[10], o[11]]),
+                u32::from_ne_bytes([o[12], o[13], o[14], o[15]]),
+            ],
+        }
+    }
+}
+
+impl From<IpAddr> for Addr {
+    fn from(ip: IpAddr) -> Addr {
+        match ip {
+            IpAddr::V4(v4) => Addr::v4(u32::from_ne_bytes(v4.octets())),
+            IpAddr::V6(v6) => Addr::from_octets(v6.octets()),
+        }
+    }
+}
+
+impl From<Addr> for IpAddr {
+    fn from(addr: Addr) -> IpAddr {
+        if addr.is_v4() {
+            IpAddr::V4(Ipv4Addr::from(addr.words[3].to_ne_bytes()))
+        } else {
+            IpAddr::V6(Ipv6Addr::from(addr.octets()))
+        }
+    }
+}
+
+impl core::fmt::Display for Addr {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        IpAddr::from(*self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_families_survive_the_round_trip() {
+        for text in ["0.0.0.0", "203.0.113.9", "255.255.255.255", "::", "2001:db8::1", "::1"] {
+            let ip: IpAddr = text.parse().unwrap();
+            assert_eq!(IpAddr::from(Addr::from(ip)), ip);
+            assert_eq!(Addr::from(ip).is_v4(), ip.is_ipv4());
+        }
+    }
+
+    #[test]
+    fn a_prefix_holds_its_addresses_and_no_other() {
+        let net = Addr::from("10.1.2.0".parse::<IpAddr>().unwrap());
+        let inside = Addr::from("10.1.2.255".parse::<IpAddr>().unwrap());
+        let outside = Addr::from("10.1.3.0".parse::<IpAddr>().unwrap());
+        assert!(inside.in_prefix(&net, 120) && !outside.in_prefix(&net, 120));
+        assert!(outside.in_prefix(&net, 0));
+        assert_eq!(inside.masked(120), net);
+        assert_eq!(inside.masked(128), inside);
+    }
+}

@@ -1,0 +1,3 @@
+//! What Weir's processes share.
+pub mod record;
+pub mod reason;

@@ -1,0 +1,104 @@
+//! The drop reasons: one list, with names for metrics and help for people.
+//!
+//! Every dropped packet is counted under exactly one of these, on both data planes.
+
+macro_rules! reasons {
+    ($($variant:ident $name:literal $help:literal,)*) => {
+        /// Why a packet was dropped.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        pub enum DropReason { $(#[doc = $help] $variant,)* }
+
+        impl DropReason {
+            /// All reasons, in the order of their counters.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)*];
+
+            /// The name in metrics, in `weir drops` and in the documentation.
+            pub const fn name(self) -> &'static str {
+                match self { $(DropReason::$variant => $name,)* }
+            }
+
+            /// What it means and what to do about it.
+            pub const fn help(self) -> &'static str {
+                match self { $(DropReason::$variant => $help,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    TooShort "too-short" "The frame ends before its headers do.",
+    HeadersSplit "headers-split" "The headers do not lie in the first buffer segment: raise the port's buffer size.",
+    BadIpHeader "bad-ip-header" "IP version, header length or total length contradict the frame.",
+    BadIpChecksum "bad-ip-checksum" "The outer IPv4 header checksum is wrong.",
+    BadUdpLength "bad-udp-length" "The outer UDP length contradicts the IP length.",
+    OuterFragment "outer-fragment" "The outer packet is a fragment: raise the MTU between gateway and appliance.",
+    GeneveVersion "geneve-version" "The GENEVE version is not 0.",
+    GeneveOptionOverrun "geneve-option-overrun" "A GENEVE option runs past the option area.",
+    GeneveCriticalOption "geneve-critical-option" "An unknown GENEVE option is marked critical (RFC 8926 3.5).",
+    GeneveMissingOption "geneve-missing-option" "One of the gateway's three options is missing or has another length.",
+    GeneveControl "geneve-control" "A GENEVE control packet (O bit), which no gateway sends to an appliance.",
+    TunnelProtocol "tunnel-protocol" "The tunnel carries neither IPv4 nor IPv6.",
+    VxlanFlags "vxlan-flags" "The VXLAN header lacks the I flag (RFC 7348 5).",
+    GueHeader "gue-header" "The GUE header is of an unknown variant or a control message.",
+    InnerMalformed "inner-malformed" "The packet inside the tunnel is cut short or contradicts itself.",
+    TunnelSource "tunnel-source" "The outer source is outside the gateway's configured sources.",
+    WrongVni "wrong-vni" "No tunnel on this port has this VNI.",
+    WrongPort "wrong-port" "The VNI belongs to a tunnel on another UDP port.",
+    NotOurAddress "not-our-address" "A tunnel packet for an address that is not this appliance's.",
+    UnknownBackendTunnel "unknown-backend-tunnel" "A tunnel packet from a sender that is no backend of a tunnel service.",
+    NoService "no-service" "No frontend matches and the gateway's no_service is drop.",
+    NoBackend "no-backend" "The service has no backend that serves.",
+    NoFlow "no-flow" "An answer for a flow that is not known (any more).",
+    NoNeighbour "no-neighbour" "The next hop's MAC address is not known yet; it was asked for.",
+    NoRoute "no-route" "The kernel has no route to the destination.",
+    FlowTableFull "flow-table-full" "NAT needs a flow entry and none is free: raise region.max_flows.",
+    FlowContended "flow-contended" "The flow's bucket stayed locked for too long.",
+    NatPortsExhausted "nat-ports-exhausted" "All NAT ports towards this backend are in use: add nat.addresses.",
+    NatNoAddress "nat-no-address" "No NAT address of the backend's family is configured: add one to nat.addresses.",
+    NatProtocol "nat-protocol" "A protocol that NAT can't translate (only TCP, UDP and ICMP echo).",
+    FragmentBeforeFirst "fragment-before-first" "A later fragment came before its datagram's first one.",
+    FragmentTableFull "fragment-table-full" "A first fragment could not be remembered: raise region.max_fragments.",
+    IcmpUnknownFlow "icmp-unknown-flow" "An ICMP error quotes a packet of no known flow.",
+    TtlExceeded "ttl-exceeded" "The inner TTL or hop limit ran out here.",
+    TooBig "too-big" "The packet exceeds the gateway's inner_mtu or the way to the backend, and no answer was sent.",
+    TooBigAnswered "too-big-answered" "As too-big, and an ICMP error was sent back.",
+    NoHeadroom "no-headroom" "No room for the new outer headers in front of the packet.",
+    NoBuffer "no-buffer" "The packet buffer pool is empty: raise the number of buffers.",
+    PuntLimited "punt-limited" "More packets for this machine itself than punt_limit allows.",
+    PuntFull "punt-full" "The kernel did not take packets fast enough from the exception port.",
+    Ignored "ignored" "A frame for nobody here: foreign destination MAC, or a plain packet that no service claims.",
+    ProbeUnknown "probe-unknown" "A packet from a reserved probe source whose backend is gone.",
+    ExceptionMalformed "exception-malformed" "The kernel sent a frame that is no whole IP or ARP packet.",
+    ScopeTableFull "scope-table-full" "More gateway endpoints than region.max_scopes.",
+    TxRefused "tx-refused" "The NIC took no more packets.",
+}
+
+const _: () = assert!(DropReason::ALL.len() <= MAX_REASONS);
+
+/// Room for drop reasons in a counter page; fixed, so that adding a reason keeps the layout.
+pub const MAX_REASONS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_fit_for_metrics() {
+        let mut names: Vec<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), DropReason::ALL.len());
+        for reason in DropReason::ALL {
+            assert!(reason.name().bytes().all(|c| c.is_ascii_lowercase() || c == b'-'));
+            assert!(reason.help().ends_with('.') && !reason.help().is_empty());
+        }
+    }
+
+    #[test]
+    fn the_order_is_the_counter_index() {
+        for (i, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, i);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The records that slowpath writes and both data planes read.
+//!
+//! All are plain `repr(C)` data of fixed size without padding, so that they can be checksummed,
+//! dumped, and laid into BPF maps unchanged. Indices between them are `u32` and are checked by
+//! whoever follows them: a reader never trusts the other process.
+
+use packet::addr::Addr;
+
+/// "No such record": an index that refers to nothing.
+pub const NONE: u32 = u32::MAX;
+
+/// What a tunnel is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum TunnelKind {
+    /// GENEVE, RFC 8926; AWS gateways and inspection appliances.
+    Geneve = 1,
+    /// VXLAN, RFC 7348; Azure gateways.
+    Vxlan = 2,
+    /// IP in IP, RFC 2003, 2473, 4213.
+    Ipip = 3,
+    /// Generic UDP encapsulation, draft-ietf-intarea-gue variant 1 (IP directly in UDP).
+    Gue = 4,
+}
+
+impl TunnelKind {
+    /// The kind for its number in a record, if it is one.
+    pub const fn from_u8(n: u8) -> Option<TunnelKind> {
+        match n {
+            1 => Some(TunnelKind::Geneve),
+            2 => Some(TunnelKind::Vxlan),
+            3 => Some(TunnelKind::Ipip),
+            4 => Some(TunnelKind::Gue),
+            _ => None,
+        }
+    }
+}
+
+/// What becomes of a gateway's packet that is for no service (`Tunnel::no_service`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum NoService {
+    /// Back to the gateway, untouched.
+    Return = 0,
+    /// Dropped as `no-service`.
+    Drop = 1,
+    /// To this machine's kernel.
+    Punt = 2,
+}
+
+/// [`Tunnel::flags`]: `return` leaves by [`Tunnel::peer`] (Azure crosses External and Internal).
+pub const TUNNEL_CROSS: u16 = 1;
+/// [`Tunnel::flags`]: answer an inner packet above `inner_mtu` with an ICMP error.
+pub const TUNNEL_REPLY_TOO_BIG: u16 = 2;
+/// [`Tunnel::flags`]: outer UDP checksum is filled in where it could be zero.
+pub const TUNNEL_CHECKSUM: u16 = 4;
+/// [`Tunnel::flags`]: no longer configured, accepted for a grace period.
+pub const TUNNEL_RETIRED: u16 = 8;
+
+/// How many source prefixes a gateway tunnel admits.
+pub const TUNNEL_SOURCES: usize = 8;
+
+/// A prefix; `len` counts in the 128-bit form.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Prefix {
+    /// The network.
+    pub addr: Addr,
+    /// Bits that count, 0 to 128 (IPv4 /24 is 120).
+    pub len: u8,
+    /// Zero.
+    pub pad: [u8; 3],
+}
+
+/// A tunnel by which a gateway reaches us. An lcore copies the live ones at each switch.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Tunnel {
+    /// Our address, the outer destination.
+    pub local: Addr,
+    /// Admitted outer sources; the first `source_count`. None admits nothing.
+    pub sources: [Prefix; TUNNEL_SOURCES],
+    /// For VXLAN, what its scope is interned from: the same for both tunnels of a pair.
+    pub scope_key: u64,
+    /// VXLAN network identifier; unused for GENEVE (any VNI is echoed).
+    pub vni: u32,
+    /// The tunnel that `return` crosses to, or [`NONE`].
+    pub peer: u32,
+    /// Gateway number, the same for all tunnels of one gateway.
+    pub gateway: u16,
+    /// Outer UDP destination port, host order.
+    pub port: u16,
+    /// GENEVE option class of the gateway's three options (0x0108 on AWS).
+    pub option_class: u16,
+    /// Largest inner IP packet in bytes (8,500 on AWS).
+    pub inner_mtu: u16,
+    /// `TUNNEL_*`.
+    pub flags: u16,
+    /// A [`TunnelKind`].
+    pub kind: u8,
+    /// A [`NoService`].
+    pub no_service: u8,
+    /// How many of `sources` count.
+    pub source_count: u8,
+    /// Arm it arrives on: 0 ingress, 1 egress.
+    pub arm: u8,
+    /// Zero.
+    pub pad: [u8; 2],
+}
+
+/// How a service's packets reach its backends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Mode {
+    /// Rewritten to the backend, source NAT to an address of ours.
+    Nat = 1,
+    /// In a tunnel, inner packet unchanged, with a return leg.
+    Tunnel = 2,
+    /// In a tunnel, for plain flows: the backend answers by itself.
+    Dsr = 3,
+}
+
+/// [`Service::flags`]: outer UDP checksum is filled in where it could be zero.
+pub const SERVICE_CHECKSUM: u16 = 1;
+/// [`Service::flags`]: outer DF is set.
+pub const SERVICE_DF: u16 = 2;
+/// [`Service::flags`]: too big for the way to the backend is answered with an ICMP error.
+pub const SERVICE_REPLY_TOO_BIG: u16 = 4;
+
+/// Slot arrays that a service may refer to at once: the current one and those being retired.
+pub const SLOT_ARRAYS: usize = 4;
+
+/// A run of the slot arena: `count` backend ids from `first`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SlotArray {
+    /// First slot's index in the arena.
+    pub first: u32,
+    /// A Maglev prime, or 0 for "none".
+    pub count: u32,
+    /// When flows need it no more, seconds of the region's clock; 0 for the current one.
+    pub retire_s: u32,
+}
+
+/// A service: its policy and its choice of backends.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Service {
+    /// `slots[0]` is the current one. All empty when at most one backend serves.
+    pub slots: [SlotArray; SLOT_ARRAYS],
+    /// The only serving backend when `slots[0]` is empty, or [`NONE`] when nothing serves.
+    pub single: u32,
+    /// VNI towards the backends (VXLAN, GENEVE).
+    pub vni: u32,
+    /// TCP established idle time in seconds; 0 for the gateway's.
+    pub tcp_idle_s: u32,
+    /// UDP destination port of the tunnel to the backends, host order.
+    pub tunnel_port: u16,
+    /// `SERVICE_*`.
+    pub flags: u16,
+    /// Upper bound for the MSS option of passing SYNs; 0 for none.
+    pub mss: u16,
+    /// A [`Mode`].
+    pub mode: u8,
+    /// A [`TunnelKind`] for modes tunnel and dsr, else 0.
+    pub tunnel: u8,
+}
+
+/// What a frontend is found by. Any port is port 0; any protocol is protocol 0.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct FrontendKey {
+    /// Gateway endpoint it is limited to (`Tunnel::scope_key`, GENEVE endpoint id); 0 for all.
+    pub scope_key: u64,
+    /// Address or network.
+    pub addr: Addr,
+    /// Host order; 0 for any.
+    pub port: u16,
+    /// IP protocol; 0 for any. [`ADDRESS_MARK`] for the entry that says "this address has frontends".
+    pub proto: u8,
+    /// 128 for one address, fewer bits for a network.
+    pub prefix_len: u8,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// The protocol number of an address mark (255 is reserved by IANA).
+pub const ADDRESS_MARK: u8 = 255;
+
+/// State of a backend as the tables know it. Only `Active` ones get new flows; all keep theirs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum BackendState {
+    /// Serves.
+    Active = 0,
+    /// Keeps its flows, gets no new ones (unless nothing is active).
+    Terminating = 1,
+    /// Failed its checks.
+    Quarantined = 2,
+    /// Taken out by the operator.
+    Maintenance = 3,
+}
+
+/// A backend: where it is and how to reach it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Backend {
+    /// Its address.
+    pub addr: Addr,
+    /// Packets from this source on the exception path go to exactly this backend, through its
+    /// service's tunnel; unspecified for none.
+    pub probe: Addr,
+    /// Counts how often this id was given to another backend; stored in flows.
+    pub incarnation: u32,
+    /// Index of the next hop towards it.
+    pub next_hop: u32,
+    /// First of its NAT port maps (one per NAT address of its family), or [`NONE`].
+    pub nat_ports: u32,
+    /// Service whose tunnel carries its probe packets, or [`NONE`].
+    pub probe_service: u32,
+    /// Host order; 0 keeps the frontend's port (wildcard frontends).
+    pub port: u16,
+    /// A [`BackendState`].
+    pub state: u8,
+    /// Arm behind which it is: 0 ingress, 1 egress.
+    pub arm: u8,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// Flow timeouts in seconds (contract §2).
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timeouts {
+    /// TCP before both sides were seen.
+    pub tcp_embryonic_s: u32,
+    /// TCP established and idle.
+    pub tcp_established_s: u32,
+    /// TCP after FIN from both sides, or RST.
+    pub tcp_closed_s: u32,
+    /// UDP.
+    pub udp_s: u32,
+    /// All other protocols.
+    pub other_s: u32,
+    /// Fragments of one datagram.
+    pub fragment_s: u32,
+}
+
+impl Timeouts {
+    /// The clouds' own defaults: AWS closes TCP after 350 s, everything else after 120 s.
+    pub const DEFAULT: Timeouts = Timeouts {
+        tcp_embryonic_s: 20,
+        tcp_established_s: 350,
+        tcp_closed_s: 10,
+        udp_s: 120,
+        other_s: 120,
+        fragment_s: 15,
+    };
+}
+
+/// How many addresses of ours an arm may have.
+pub const LOCAL_ADDRS: usize = 16;
+/// How many NAT addresses there may be in all.
+pub const NAT_ADDRS: usize = 8;
+
+/// An address of ours.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Local {
+    /// The address; unspecified ends the list.
+    pub addr: Addr,
+    /// 0 ingress, 1 egress.
+    pub arm: u8,
+    /// Zero.
+    pub pad: [u8; 3],
+}
+
+/// What holds for the whole appliance. An lcore copies it at each switch.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Settings {
+    /// Addresses of this machine: packets to them are punted unless a tunnel or NAT claims them.
+    pub locals: [Local; LOCAL_ADDRS],
+    /// Source addresses for NAT; unspecified ends the list. Each is on the backends' arm.
+    pub nat: [Local; NAT_ADDRS],
+    /// Flow timeouts.
+    pub timeouts: Timeouts,
+    /// First NAT source port.
+    pub nat_port_first: u16,
+    /// Last NAT source port.
+    pub nat_port_last: u16,
+    /// Punted packets per second and lcore; 0 for no limit.
+    pub punt_limit: u32,
+    /// A [`NoService`] for plain packets that are for nobody (`Return` is not possible: drops).
+    pub plain_no_service: u8,
+    /// Zero.
+    pub pad: [u8; 3],
+}
+
+/// Implemented by records that may lie in shared memory: plain data, no padding, any bytes valid.
+///
+/// # Safety
+/// `repr(C)`, no padding, and every bit pattern is a value.
+#[expect(unsafe_code, reason = "the marker of what may be read from shared memory")]
+pub unsafe trait Record: Copy + 'static {}
+
+macro_rules! records {
+    ($($name:ident: $size:literal),* $(,)?) => {$(
+        const _: () = assert!(size_of::<$name>() == $size && align_of::<$name>() <= 8);
+        // SAFETY: repr(C), its fields sum up to its size (asserted beside it), all are integers.
+        #[expect(unsafe_code, reason = "see the trait")]
+        unsafe impl Record for $name {}
+    )*};
+}
+
+records!(Tunnel: 208, Service: 68, FrontendKey: 32, Backend: 56, Settings: 516);
+
+/// Length of the longest object name, in bytes of UTF-8 (`[cluster/]namespace/name`).
+pub const NAME_BYTES: usize = 120;
