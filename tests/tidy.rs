@@ -1,0 +1,311 @@
+//! The budget of the house, as a test: sizes, words, `unsafe`, and that the documents keep up.
+//!
+//! The numbers are here and nowhere else. Where one hinders a better design, change the number and
+//! write the reason beside it. A production line is any line, comments included, outside of tests.
+
+#[path = "tidy/source.rs"]
+mod source;
+
+use source::Source;
+use std::path::{Path, PathBuf};
+
+/// Production lines per room. `tests` and `perf` have none: what they hold is proof, not product.
+const ROOMS: &[(&str, usize)] = &[
+    ("packet", 3_500),
+    ("tables", 3_500),
+    ("dpdk-bindings", 1_500),
+    ("fastpath", 4_500),
+    ("slowpath", 20_000),
+    ("ebpf-fallback", 2_500),
+    ("hugepages", 500),
+    ("config", 1_500),
+];
+/// From here on slowpath is to be cut into sub-crates with budgets of their own.
+const SLOWPATH_WHOLE: usize = 6_000;
+const FILE_LINES: usize = 400;
+const FUNCTION_LINES: usize = 70;
+/// A list of stages or a `match` may be longer when a comment in it says why, beginning so.
+const LONGER: &str = "// Longer than 70 lines:";
+const COLUMNS: usize = 100;
+
+/// Where `unsafe` may stand.
+const UNSAFE_PLACES: &[&str] =
+    &["dpdk-bindings/", "tables/", "ebpf-fallback/", "packet/src/window.rs"];
+
+/// Marks of unfinished work. Written in two parts, so that this file does not find itself.
+const UNFINISHED: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("to", "do!"),
+    concat!("unimple", "mented!"),
+];
+
+/// Words that our own names do not use, and what to say instead.
+const WORDS: &[(&str, &str)] = &[
+    ("vip", "frontend"),
+    ("upstream", "backend or gateway"),
+    ("manager", "what it does, say writer or loop"),
+    ("handler", "what it does with what it is given"),
+    ("util", "the thing itself"),
+    ("common", "what the parts share, by name"),
+    ("helper", "what it does"),
+];
+/// Names that other people gave, and that we have to use.
+const FOREIGN: &[&str] =
+    &["MietteHandlerOpts", "GraphicalReportHandler", "NarratableReportHandler"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lies in the workspace").to_owned()
+}
+
+fn sources() -> Vec<Source> {
+    source::all(&root())
+}
+
+/// Fails with all complaints at once, each on its own line.
+#[track_caller]
+fn none(complaints: Vec<String>) {
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+#[test]
+fn every_room_keeps_its_budget() {
+    let sources = sources();
+    let mut complaints = Vec::new();
+    for (room, limit) in ROOMS {
+        let lines: usize =
+            sources.iter().filter(|s| s.room() == *room).map(Source::production_lines).sum();
+        println!("{room:<14}{lines:>7} of {limit:>7} production lines");
+        if lines > *limit {
+            complaints.push(format!(
+                "{room} has {lines} production lines of {limit}: say it in fewer, or move what is \
+                 another room's; if the room is right, raise the number in tests/tidy.rs with a reason"
+            ));
+        }
+        if *room == "slowpath" && lines > SLOWPATH_WHOLE && !root().join("slowpath/state").exists()
+        {
+            complaints.push(format!(
+                "slowpath passed {SLOWPATH_WHOLE} lines: cut it into state, clouds, bgp, cli below \
+                 slowpath/ and give each a budget here"
+            ));
+        }
+    }
+    none(complaints);
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let mut sizes: Vec<(usize, String)> =
+        sources().into_iter().map(|s| (s.production_lines(), s.path)).collect();
+    sizes.sort_by(|a, b| b.cmp(a));
+    println!("the ten largest files, in production lines:");
+    sizes.iter().take(10).for_each(|(lines, path)| println!("{lines:>6}  {path}"));
+    let long = sizes.into_iter().filter(|(lines, _)| *lines > FILE_LINES);
+    none(
+        long.map(|(lines, path)| {
+            format!(
+                "{path} has {lines} production lines of {FILE_LINES}: find the second thing that it \
+                 does and give it a file of its own; tests of more than 200 lines go to name/tests.rs"
+            )
+        })
+        .collect(),
+    );
+}
+
+#[test]
+fn no_function_is_too_long() {
+    let (mut sizes, mut complaints) = (Vec::new(), Vec::new());
+    for source in sources().iter().filter(|s| s.is_rust()) {
+        for function in source.functions() {
+            let place = format!("{}:{} {}", source.path, function.first + 1, function.name);
+            let body = &source.lines[function.first..=function.last];
+            let excused = body.iter().any(|line| line.trim_start().starts_with(LONGER));
+            if function.len() > FUNCTION_LINES && !excused {
+                complaints.push(format!(
+                    "{place} has {} lines of {FUNCTION_LINES}: name its parts; a plain list of \
+                     stages or a match may stay with a comment `{LONGER} why`",
+                    function.len()
+                ));
+            }
+            sizes.push((function.len(), place));
+        }
+    }
+    sizes.sort_by(|a, b| b.cmp(a));
+    println!("the ten largest functions, in lines:");
+    sizes.iter().take(10).for_each(|(lines, place)| println!("{lines:>6}  {place}"));
+    none(complaints);
+}
+
+#[test]
+fn every_file_begins_with_a_sentence() {
+    let mut complaints = Vec::new();
+    for source in sources().iter().filter(|s| s.is_rust()) {
+        let first = source.lines.first().map_or("", |line| line.as_str());
+        // The sentence may need more than one line; the paragraph ends at the first empty one.
+        let paragraph: Vec<&str> =
+            source.lines.iter().map_while(|l| l.strip_prefix("//! ")).collect();
+        let whole = paragraph.join(" ");
+        if !first.starts_with("//! ") || !whole.trim_end().ends_with(['.', ':', '!', '?', '`', '|'])
+        {
+            complaints.push(format!(
+                "{}: begin the file with `//!` and one whole sentence that says what it is for",
+                source.path
+            ));
+        }
+    }
+    none(complaints);
+}
+
+#[test]
+fn nothing_is_left_unfinished_ignored_or_allowed() {
+    let mut complaints = Vec::new();
+    for source in &sources() {
+        for (n, (line, code)) in source.lines.iter().zip(&source.code).enumerate() {
+            let place = format!("{}:{}", source.path, n + 1);
+            for mark in UNFINISHED.iter().filter(|mark| line.contains(**mark)) {
+                complaints.push(format!("{place}: {mark}: a wish is an issue, a gap is a refusal"));
+            }
+            if source.is_rust() && code.contains("#[ignore") {
+                complaints
+                    .push(format!("{place}: a test runs or it is not there; none is ignored"));
+            }
+            if source.is_rust() && (code.contains("#[allow(") || code.contains("#![allow(")) {
+                complaints
+                    .push(format!("{place}: write #[expect(.., reason = \"..\")] for #[allow]"));
+            }
+            let width = line.chars().count();
+            // A row of a table whose last cell is a sentence, and a link, can't be broken.
+            let whole = line.ends_with("\",") || line.contains("://");
+            if width > COLUMNS && !whole {
+                complaints.push(format!("{place}: {width} columns of {COLUMNS}: break the line"));
+            }
+        }
+    }
+    none(complaints);
+}
+
+#[test]
+fn unsafe_stands_only_where_it_may_and_says_why() {
+    let mut complaints = Vec::new();
+    for source in sources().iter().filter(|s| s.is_rust()) {
+        for (n, _) in source.identifiers().filter(|(_, word)| *word == "unsafe") {
+            let place = format!("{}:{}", source.path, n + 1);
+            // `unsafe(link_section)` and the like are attributes of the edition, not code.
+            if source.code[n].trim_start().starts_with("#[") {
+                continue;
+            }
+            if !UNSAFE_PLACES.iter().any(|p| source.path.starts_with(p)) {
+                complaints.push(format!(
+                    "{place}: unsafe lives in {UNSAFE_PLACES:?}: call a checked function there"
+                ));
+            }
+            let said = (n.saturating_sub(12)..=n).rev().any(|above| {
+                let line = &source.lines[above];
+                line.contains("SAFETY:") || line.contains("# Safety")
+            });
+            if !said {
+                complaints.push(format!(
+                    "{place}: say above it why it is sound: `// SAFETY: ...` for a block, \
+                     `/// # Safety` for a function"
+                ));
+            }
+        }
+    }
+    none(complaints);
+}
+
+/// The words of an identifier, in lower case: `FooBar_baz` gives foo, bar, baz.
+fn words(identifier: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    for c in identifier.chars() {
+        if c == '_' || (c.is_uppercase() && before.is_lowercase()) {
+            words.push(String::new());
+        }
+        if c != '_' {
+            words.last_mut().expect("starts with one").extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    words
+}
+
+#[test]
+fn our_names_use_our_words() {
+    let mut complaints = Vec::new();
+    for source in sources().iter().filter(|s| s.is_rust()) {
+        let stem = source.path.replace(['/', '-', '.'], "_");
+        let names = source.identifiers().filter(|(_, name)| !FOREIGN.contains(name));
+        for (n, name) in names.chain([(0, stem.as_str())]) {
+            for word in words(name) {
+                let single = word.strip_suffix('s').unwrap_or(&word);
+                if let Some((_, instead)) = WORDS.iter().find(|(w, _)| *w == word || *w == single) {
+                    complaints.push(format!(
+                        "{}:{}: `{name}` says `{word}`: say {instead}",
+                        source.path,
+                        n + 1
+                    ));
+                }
+            }
+        }
+    }
+    none(complaints);
+}
+
+/// The direct dependencies that a manifest names, our own rooms left out.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let (mut section, mut names) = (String::new(), Vec::new());
+    for line in manifest.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']').to_owned();
+        } else if section.ends_with("dependencies") && !line.starts_with('#') {
+            let name: String = line.chars().take_while(|c| !" .=".contains(*c)).collect();
+            if !name.is_empty() && !line.contains("path =") {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn the_documents_keep_up() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap_or_default();
+    let (readme, architecture) = (read("README.md"), read("ARCHITECTURE.md"));
+    let mut complaints = Vec::new();
+    for (room, _) in ROOMS.iter().chain(&[("perf", 0), ("tests", 0)]) {
+        if !architecture.contains(&format!("`{room}`")) {
+            complaints.push(format!("ARCHITECTURE.md does not name the room `{room}`"));
+        }
+        for dependency in dependencies(&read(&format!("{room}/Cargo.toml"))) {
+            let own = ROOMS.iter().any(|(room, _)| *room == dependency);
+            if !own && !architecture.contains(&format!("`{dependency}`")) {
+                complaints.push(format!(
+                    "ARCHITECTURE.md gives no reason for `{dependency}`, a dependency of {room}"
+                ));
+            }
+        }
+    }
+    if root().join("config/KEYS.md").exists() && !readme.contains("config/KEYS.md") {
+        complaints.push("README.md does not lead to config/KEYS.md".into());
+    }
+    let makefile = read("Makefile");
+    for target in readme.split("`make ").skip(1).filter_map(|rest| rest.split(['`', ' ']).next()) {
+        if !makefile.lines().any(|line| line.starts_with(&format!("{target}:"))) {
+            complaints
+                .push(format!("README.md says `make {target}`, the Makefile has no such target"));
+        }
+    }
+    none(complaints);
+}
+
+#[test]
+fn the_scanner_knows_code_from_words() {
+    let text = "//! A file.\nfn one() {\n    let s = \"fn two() {\"; // }\n    let c = '{';\n}\n\
+                #[cfg(test)]\nmod tests {\n    fn three() {}\n}\nfn four<'a>(x: &'a [u8; 2]) {\n}\n";
+    let source = Source::new("packet/src/x.rs".into(), text);
+    let names: Vec<_> = source.functions().iter().map(|f| (f.name.clone(), f.len())).collect();
+    assert_eq!(names, [("one".to_owned(), 4), ("four".to_owned(), 2)]);
+    assert_eq!(source.production_lines(), 7);
+    assert_eq!(words("NextHop_macs"), ["next", "hop", "macs"]);
+}
