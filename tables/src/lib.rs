@@ -1,3 +1,4 @@
 //! What Weir's processes share.
-pub mod record;
+pub mod layout;
 pub mod reason;
+pub mod record;

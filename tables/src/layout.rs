@@ -1,0 +1,336 @@
+//! Where everything lies in the region: sizes as configured, sections in order, bytes explained.
+//!
+//! A layout is a pure function of [`Sizes`]: whoever knows the sizes knows each offset, and
+//! `weir hugepages plan` prints [`Layout::terms`] without creating anything.
+
+use crate::reason::MAX_REASONS;
+
+/// Number of the region's format. Any change of a record, a section or their order raises it.
+pub const VERSION: u32 = 1;
+
+/// Sections begin at multiples of this many bytes, so that no two writers share a cache line and
+/// each section could be protected by itself.
+pub const SECTION_ALIGN: usize = 4096;
+
+/// Bytes of a NAT port map: one bit for each of 65,536 ports.
+pub const NAT_MAP_BYTES: usize = 8192;
+
+/// Bytes in front of a ring's slots: the writer's and the reader's lines and room to spare.
+pub const RING_HEADER_BYTES: usize = 256;
+
+/// Bytes of one ring slot.
+pub const RING_SLOT_BYTES: usize = 64;
+
+/// Flow index entries in a bucket; fragments are bucketed alike.
+pub const BUCKET_ENTRIES: usize = 4;
+
+/// How many of each thing the region has room for. All are fixed at creation.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// Gateway tunnels, at most [`MAX_TUNNELS`].
+    pub tunnels: u32,
+    /// Services (`region.max_services`).
+    pub services: u32,
+    /// Frontends (`region.max_frontends`).
+    pub frontends: u32,
+    /// Backends (`region.max_backends`).
+    pub backends: u32,
+    /// Next hops (`region.max_next_hops`).
+    pub next_hops: u32,
+    /// Slots of all services' Maglev arrays together (`region.slots`).
+    pub slots: u32,
+    /// Lcores that may poll (`fastpath.lcores`).
+    pub lcores: u32,
+    /// Messages in each command and event ring; a power of two (`region.ring_slots`).
+    pub ring_slots: u32,
+    /// Flows, each with up to two index entries (`region.max_flows`).
+    pub flows: u32,
+    /// GENEVE option areas longer than what a path holds inline (`region.option_slabs`).
+    pub option_slabs: u32,
+    /// Datagrams whose fragments are remembered (`region.max_fragments`).
+    pub fragments: u32,
+    /// NAT port maps: one per backend and NAT address of its family (`region.nat_maps`).
+    pub nat_maps: u32,
+    /// Gateway endpoints (`region.max_scopes`).
+    pub scopes: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// Tunnels fit in one 64-bit mask.
+pub const MAX_TUNNELS: u32 = 64;
+/// Lcores fit in one 64-bit mask.
+pub const MAX_LCORES: u32 = 64;
+
+impl Sizes {
+    /// What the configuration's defaults ask for.
+    pub const DEFAULT: Sizes = Sizes {
+        tunnels: MAX_TUNNELS,
+        services: 1024,
+        frontends: 4096,
+        backends: 4096,
+        next_hops: 1024,
+        slots: 2 << 20,
+        lcores: 4,
+        ring_slots: 1024,
+        flows: 65_536,
+        option_slabs: 1024,
+        fragments: 4096,
+        nat_maps: 4096,
+        scopes: 4096,
+        pad: 0,
+    };
+
+    /// A small region for tests: every table can be filled in a moment.
+    pub const SMALL: Sizes = Sizes {
+        tunnels: 8,
+        services: 16,
+        frontends: 64,
+        backends: 32,
+        next_hops: 32,
+        slots: 16_384,
+        lcores: 2,
+        ring_slots: 64,
+        flows: 256,
+        option_slabs: 8,
+        fragments: 32,
+        nat_maps: 16,
+        scopes: 32,
+        pad: 0,
+    };
+}
+
+/// A part of the region with one kind of record and one writer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Section {
+    /// Magic, version, sizes, offsets, generation.
+    Header,
+    /// `Twin<Tunnel>`.
+    Tunnels,
+    /// One `Twin<Settings>`.
+    Settings,
+    /// `Twin<Service>` by service id.
+    Services,
+    /// Names by service id.
+    ServiceNames,
+    /// One `Twin<FrontendKinds>`: which kinds of frontends a look-up has to try.
+    FrontendKinds,
+    /// Chain heads, `AtomicU32`, a power of two.
+    FrontendHeads,
+    /// Chained entries.
+    Frontends,
+    /// `Twin<Backend>` by backend id.
+    Backends,
+    /// Next hops, changed in place.
+    NextHops,
+    /// Path MTU per next hop, `AtomicU32`, written by the fastpath; 0 for unknown.
+    PathMtus,
+    /// Slot arena: backend ids, `u32`.
+    Slots,
+    /// A status line per lcore.
+    Lcores,
+    /// A counter page per lcore.
+    Counters,
+    /// A ring per lcore, slowpath to lcore.
+    Commands,
+    /// A ring per lcore, lcore to slowpath.
+    Events,
+    /// Flow index entries, 64 bytes, in buckets of [`BUCKET_ENTRIES`].
+    FlowIndex,
+    /// A lock word (`AtomicU64`) per flow bucket.
+    FlowLocks,
+    /// Free list of path records and what else the flow table keeps: a line per lcore and one more.
+    FlowState,
+    /// Path records, 192 bytes.
+    Paths,
+    /// Next free path by path id, `AtomicU32`.
+    PathLinks,
+    /// Option areas of 256 bytes.
+    OptionSlabs,
+    /// Next free slab by slab id, `AtomicU32`.
+    SlabLinks,
+    /// Fragment entries, 64 bytes, in buckets of [`BUCKET_ENTRIES`].
+    Fragments,
+    /// A lock word (`AtomicU64`) per fragment bucket.
+    FragmentLocks,
+    /// Port maps of [`NAT_MAP_BYTES`].
+    NatMaps,
+    /// Scopes, 32 bytes, open addressing over a power of two.
+    Scopes,
+}
+
+/// All sections, in the order in which they lie.
+pub const SECTIONS: [Section; 27] = [
+    Section::Header,
+    Section::Tunnels,
+    Section::Settings,
+    Section::Services,
+    Section::ServiceNames,
+    Section::FrontendKinds,
+    Section::FrontendHeads,
+    Section::Frontends,
+    Section::Backends,
+    Section::NextHops,
+    Section::PathMtus,
+    Section::Slots,
+    Section::Lcores,
+    Section::Counters,
+    Section::Commands,
+    Section::Events,
+    Section::FlowIndex,
+    Section::FlowLocks,
+    Section::FlowState,
+    Section::Paths,
+    Section::PathLinks,
+    Section::OptionSlabs,
+    Section::SlabLinks,
+    Section::Fragments,
+    Section::FragmentLocks,
+    Section::NatMaps,
+    Section::Scopes,
+];
+
+/// Bytes of a counter page: see `counters`.
+pub const fn counter_page_bytes(services: u32, backends: u32) -> usize {
+    let fixed = 64 * 8 + 2 * MAX_REASONS * 8;
+    (fixed + services as usize * 32 + backends as usize * 32).next_multiple_of(64)
+}
+
+/// Flow index entries for `flows` flows: two each, at most four fifths full, a power of two.
+pub const fn flow_entries(flows: u32) -> usize {
+    let entries = (flows as usize * 2 * 5 / 4).next_power_of_two();
+    if entries < 2 * BUCKET_ENTRIES { 2 * BUCKET_ENTRIES } else { entries }
+}
+
+/// Fragment entries for `fragments` datagrams: at most four fifths full, a power of two.
+pub const fn fragment_entries(fragments: u32) -> usize {
+    let entries = (fragments as usize * 5 / 4).next_power_of_two();
+    if entries < 2 * BUCKET_ENTRIES { 2 * BUCKET_ENTRIES } else { entries }
+}
+
+/// Scope cells for `scopes` endpoints: at most half full, a power of two.
+pub const fn scope_cells(scopes: u32) -> usize {
+    (scopes as usize * 2).next_power_of_two()
+}
+
+/// Frontend entries: live ones, their address and scope marks, and a replacement of each; probe
+/// addresses of backends and a replacement of each.
+pub const fn frontend_entries(frontends: u32, backends: u32) -> usize {
+    frontends as usize * 4 + backends as usize * 2
+}
+
+/// One row of the layout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Term {
+    /// Which section.
+    pub section: Section,
+    /// Its name for people.
+    pub name: &'static str,
+    /// How many elements.
+    pub count: usize,
+    /// Bytes of one.
+    pub bytes_each: usize,
+    /// Bytes from the section's start to the next one's: the product, rounded up to
+    /// [`SECTION_ALIGN`].
+    pub bytes: usize,
+    /// Offset from the region's start.
+    pub offset: usize,
+    /// The setting that decides it.
+    pub setting: &'static str,
+    /// What it is for.
+    pub why: &'static str,
+}
+
+impl Sizes {
+    #[rustfmt::skip]
+    const fn row(&self, section: Section) -> (&'static str, usize, usize, &'static str, &'static str) {
+        let s = self;
+        match section {
+            Section::Header => ("header", 1, 4096, "", "version, sizes, offsets, generation"),
+            Section::Tunnels => ("tunnels", s.tunnels as usize, 512, "gateway", "two versions of each gateway tunnel"),
+            Section::Settings => ("settings", 1, 1152, "", "two versions of what holds for all"),
+            Section::Services => ("services", s.services as usize, 256, "region.max_services", "two versions of each service"),
+            Section::ServiceNames => ("service names", s.services as usize, 128, "region.max_services", "names for people and for restarts"),
+            Section::FrontendKinds => ("frontend kinds", 1, 128, "", "which look-ups are worth trying"),
+            Section::FrontendHeads => ("frontend heads", frontend_entries(s.frontends, s.backends).next_power_of_two(), 4, "region.max_frontends", "hash of the frontends"),
+            Section::Frontends => ("frontends", frontend_entries(s.frontends, s.backends), 64, "region.max_frontends", "frontends, their address marks, probe sources, and replacements"),
+            Section::Backends => ("backends", s.backends as usize, 128, "region.max_backends", "two versions of each backend"),
+            Section::NextHops => ("next hops", s.next_hops as usize, 64, "region.max_next_hops", "MAC addresses, mirrored from the kernel"),
+            Section::PathMtus => ("path MTUs", s.next_hops as usize, 4, "region.max_next_hops", "learned from ICMP about our outer packets"),
+            Section::Slots => ("slots", s.slots as usize, 4, "region.slots", "Maglev arrays of all services"),
+            Section::Lcores => ("lcores", s.lcores as usize, 64, "fastpath.lcores", "status of each lcore"),
+            Section::Counters => ("counters", s.lcores as usize, counter_page_bytes(s.services, s.backends), "fastpath.lcores", "a page of counters per lcore"),
+            Section::Commands => ("command rings", s.lcores as usize, RING_HEADER_BYTES + s.ring_slots as usize * RING_SLOT_BYTES, "fastpath.lcores", "slowpath to lcore"),
+            Section::Events => ("event rings", s.lcores as usize, RING_HEADER_BYTES + s.ring_slots as usize * RING_SLOT_BYTES, "fastpath.lcores", "lcore to slowpath"),
+            Section::FlowIndex => ("flow index", flow_entries(s.flows), 64, "region.max_flows", "both directions of each flow, at most four fifths full"),
+            Section::FlowLocks => ("flow locks", flow_entries(s.flows) / BUCKET_ENTRIES, 8, "region.max_flows", "a lock per bucket of four entries"),
+            Section::FlowState => ("flow state", s.lcores as usize + 1, 64, "fastpath.lcores", "free lists of paths and slabs"),
+            Section::Paths => ("paths", s.flows as usize, 192, "region.max_flows", "how each flow is delivered and answered"),
+            Section::PathLinks => ("path links", s.flows as usize, 4, "region.max_flows", "the free list of paths"),
+            Section::OptionSlabs => ("option slabs", s.option_slabs as usize, 256, "region.option_slabs", "gateway options longer than 48 bytes"),
+            Section::SlabLinks => ("slab links", s.option_slabs as usize, 4, "region.option_slabs", "the free list of slabs"),
+            Section::Fragments => ("fragments", fragment_entries(s.fragments), 64, "region.max_fragments", "datagrams in pieces, at most four fifths full"),
+            Section::FragmentLocks => ("fragment locks", fragment_entries(s.fragments) / BUCKET_ENTRIES, 8, "region.max_fragments", "a lock per bucket of four entries"),
+            Section::NatMaps => ("NAT port maps", s.nat_maps as usize, NAT_MAP_BYTES, "region.nat_maps", "65,536 ports per backend and NAT address"),
+            Section::Scopes => ("scopes", scope_cells(s.scopes), 32, "region.max_scopes", "gateway endpoints, at most half full"),
+        }
+    }
+}
+
+/// Offsets of all sections for given sizes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    sizes: Sizes,
+    terms: [Term; SECTIONS.len()],
+    bytes: usize,
+}
+
+impl Layout {
+    /// The layout for `sizes`.
+    pub const fn new(sizes: &Sizes) -> Layout {
+        let blank = Term {
+            section: Section::Header,
+            name: "",
+            count: 0,
+            bytes_each: 0,
+            bytes: 0,
+            offset: 0,
+            setting: "",
+            why: "",
+        };
+        let mut terms = [blank; SECTIONS.len()];
+        let mut at = 0;
+        let mut i = 0;
+        while i < SECTIONS.len() {
+            let section = SECTIONS[i];
+            let (name, count, bytes_each, setting, why) = sizes.row(section);
+            let bytes = (count * bytes_each).next_multiple_of(SECTION_ALIGN);
+            terms[i] = Term { section, name, count, bytes_each, bytes, offset: at, setting, why };
+            at += bytes;
+            i += 1;
+        }
+        Layout { sizes: *sizes, terms, bytes: at }
+    }
+
+    /// The sizes that it was made for.
+    pub const fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    /// Bytes of the whole region, before rounding up to the file system's page.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Every section with its count, bytes and reason.
+    pub const fn terms(&self) -> &[Term; SECTIONS.len()] {
+        &self.terms
+    }
+
+    /// The row of one section.
+    pub const fn term(&self, section: Section) -> &Term {
+        &self.terms[section as usize]
+    }
+}
