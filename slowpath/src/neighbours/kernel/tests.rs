@@ -1,0 +1,89 @@
+//! The real kernel, in a network namespace of the test's own.
+
+use super::*;
+use std::process::Command;
+
+fn sh(line: &str) {
+    let status = Command::new("sh").args(["-ec", line]).status().unwrap();
+    assert!(status.success(), "{line}");
+}
+
+/// The part of the next test that runs inside the namespace.
+#[test]
+#[ignore = "run by the next test in a namespace of its own"]
+fn inside_the_namespace() {
+    let mut kernel = Netlink::open().unwrap();
+    assert_eq!(kernel.link("nothere").unwrap(), None);
+    let link = kernel.link("wsp-a").unwrap().expect("the test made it");
+    assert_eq!((link.mac, link.mtu, link.up), ([2, 0, 0, 0, 0, 1], 1500, true));
+
+    let near: IpAddr = "10.97.0.2".parse().unwrap();
+    let far: IpAddr = "192.0.2.1".parse().unwrap();
+    assert_eq!(kernel.route(link.index, near).unwrap().unwrap().via, near);
+    assert_eq!(kernel.route(link.index, far).unwrap(), Some(Route { via: near, mtu: Some(1400) }));
+    let v6: IpAddr = "fd97::2".parse().unwrap();
+    assert_eq!(kernel.route(link.index, v6).unwrap().unwrap().via, v6);
+    let nowhere: IpAddr = "2001:db8::1".parse().unwrap();
+    assert_eq!(kernel.route(link.index, nowhere).unwrap(), None);
+
+    for addr in [near, v6] {
+        kernel.probe(link.index, addr).unwrap();
+        let mut mac = None;
+        for _ in 0..200 {
+            let known = kernel.neighbours(link.index).unwrap();
+            mac = known.iter().find(|n| n.addr == addr).and_then(|n| n.mac);
+            if mac.is_some() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert_eq!(mac, Some([2, 0, 0, 0, 0, 2]), "{addr}");
+    }
+    let news = kernel.news();
+    let learned = |n: &News| matches!(n, News::Neighbour(n) if n.addr == near && n.mac.is_some());
+    assert!(news.iter().any(learned), "{news:?}");
+}
+
+#[test]
+fn links_routes_and_neighbours_are_read_and_a_probe_resolves() {
+    let clean = "ip netns del wsp-n1 2>/dev/null || true; ip netns del wsp-n2 2>/dev/null || true";
+    sh(clean);
+    sh("ip netns add wsp-n1; ip netns add wsp-n2
+        for n in wsp-n1 wsp-n2; do
+            ip netns exec $n sysctl -qw net.ipv6.conf.all.accept_dad=0 \
+                net.ipv6.conf.default.accept_dad=0
+        done
+        ip -n wsp-n1 link add wsp-a address 02:00:00:00:00:01 type veth \
+            peer name wsp-b address 02:00:00:00:00:02 netns wsp-n2
+        ip -n wsp-n1 link set wsp-a up; ip -n wsp-n2 link set wsp-b up
+        ip -n wsp-n1 addr add 10.97.0.1/24 dev wsp-a
+        ip -n wsp-n1 addr add fd97::1/64 dev wsp-a nodad
+        ip -n wsp-n2 addr add 10.97.0.2/24 dev wsp-b
+        ip -n wsp-n2 addr add fd97::2/64 dev wsp-b nodad
+        ip -n wsp-n1 route add 192.0.2.0/24 via 10.97.0.2 mtu 1400");
+    let inside = Command::new("ip")
+        .args(["netns", "exec", "wsp-n1"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["neighbours::kernel::tests::inside_the_namespace", "--exact", "--ignored"])
+        .output()
+        .unwrap();
+    sh(clean);
+    assert!(inside.status.success(), "{}", String::from_utf8_lossy(&inside.stdout));
+}
+
+#[test]
+fn cut_and_random_datagrams_are_read_without_panic() {
+    let mut seed = 1u64;
+    let mut random = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as u8
+    };
+    for length in 0..2000 {
+        let mut bytes: Vec<u8> = (0..length % 200).map(|_| random()).collect();
+        if let Some(start) = bytes.get_mut(..6) {
+            // A header that claims to be one of the messages we read.
+            start.copy_from_slice(&[(length % 200) as u8, 0, 0, 0, [16, 24, 28][length % 3], 0]);
+        }
+        messages(&bytes);
+    }
+}
