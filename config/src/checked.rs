@@ -1,0 +1,458 @@
+//! The configuration as the programs need it: every value parsed, every default filled in, every
+//! cross-check done. Past the door of this crate nobody sees what was written.
+//!
+//! An `Option` here means that the thing itself may be absent (an egress arm), never that a
+//! default is still to be chosen. Only [`crate::load`] makes a [`Config`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// A network: an address whose bits after `len` are zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Prefix {
+    /// First address of the network.
+    pub addr: IpAddr,
+    /// Bits that count in the address's own family: 0..=32 or 0..=128.
+    pub len: u8,
+}
+
+/// An address of an arm with the length of the network that is on link.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Interface {
+    /// The address itself, host bits included.
+    pub addr: IpAddr,
+    /// Bits of the on-link network: 1..=32 or 1..=128.
+    pub len: u8,
+}
+
+impl Prefix {
+    /// Length as it counts in the 128-bit form (IPv4 /24 is 120), which the tables use.
+    pub const fn len128(&self) -> u8 {
+        match self.addr {
+            IpAddr::V4(_) => 96 + self.len,
+            IpAddr::V6(_) => self.len,
+        }
+    }
+
+    /// True when `addr` is of this family and inside.
+    pub fn contains(&self, addr: IpAddr) -> bool {
+        self.addr.is_ipv4() == addr.is_ipv4() && mask(addr, self.len) == self.addr
+    }
+
+    /// True for a prefix of one address.
+    pub const fn is_single(&self) -> bool {
+        self.len128() == 128
+    }
+}
+
+impl Interface {
+    /// The on-link network.
+    pub fn network(&self) -> Prefix {
+        Prefix { addr: mask(self.addr, self.len), len: self.len }
+    }
+}
+
+/// The address with all bits after the first `len` cleared, in its own family.
+pub fn mask(addr: IpAddr, len: u8) -> IpAddr {
+    match addr {
+        IpAddr::V4(v4) => {
+            let keep = u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0);
+            IpAddr::V4((u32::from(v4) & keep).into())
+        }
+        IpAddr::V6(v6) => {
+            let keep = u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0);
+            IpAddr::V6((u128::from(v6) & keep).into())
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.addr, self.len)
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.addr, self.len)
+    }
+}
+
+/// The whole configuration, checked.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    /// Name of the appliance.
+    pub name: String,
+    /// Zone it runs in; empty when unknown.
+    pub zone: String,
+    /// Free labels of the appliance.
+    pub labels: BTreeMap<String, String>,
+    /// The services file, watched by slowpath.
+    pub services: PathBuf,
+    /// The packet-moving process.
+    pub fastpath: Fastpath,
+    /// Shared memory and its maxima.
+    pub region: Region,
+    /// The arm on which the gateway reaches us.
+    pub ingress: Arm,
+    /// The arm behind which backends are; absent on a one-armed appliance.
+    pub egress: Option<Arm>,
+    /// Source NAT.
+    pub nat: Nat,
+    /// Flow timeouts.
+    pub flows: Flows,
+    /// What goes to this machine's kernel.
+    pub punt: Punt,
+    /// Gateways in the order in which they were written; the index is the gateway number.
+    pub gateways: Vec<Gateway>,
+    /// Health endpoint.
+    pub health: Health,
+    /// Prometheus endpoint.
+    pub metrics: Metrics,
+    /// Local control socket.
+    pub control: Control,
+    /// Maglev parameters.
+    pub tables: Tables,
+    /// What is allowed but probably not meant, a sentence each; also in [`crate::report`].
+    pub warnings: Vec<String>,
+    /// From which layer each key that is not at its default came, by dotted key.
+    pub origins: BTreeMap<String, Origin>,
+}
+
+/// A non-default value and who gave it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The value as it was merged, in TOML notation.
+    pub value: String,
+    /// `/etc/weir/weir.toml`, `environment WEIR_INGRESS__MTU`, `--set`.
+    pub layer: String,
+}
+
+impl Config {
+    /// The arm of that name, if it is configured.
+    pub fn arm(&self, name: ArmName) -> Option<&Arm> {
+        match name {
+            ArmName::Ingress => Some(&self.ingress),
+            ArmName::Egress => self.egress.as_ref(),
+        }
+    }
+
+    /// The configured arms in the order of their numbers.
+    pub fn arms(&self) -> impl Iterator<Item = (ArmName, &Arm)> {
+        let egress = self.egress.as_ref().map(|arm| (ArmName::Egress, arm));
+        std::iter::once((ArmName::Ingress, &self.ingress)).chain(egress)
+    }
+
+    /// Where backends are unless they say otherwise: egress where there is one.
+    pub fn backend_arm(&self) -> ArmName {
+        if self.egress.is_some() { ArmName::Egress } else { ArmName::Ingress }
+    }
+}
+
+/// Which arm; the number is the one in the tables' records.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum ArmName {
+    /// Towards the gateway.
+    Ingress = 0,
+    /// Towards the backends.
+    Egress = 1,
+}
+
+impl ArmName {
+    /// As it is written in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ArmName::Ingress => "ingress",
+            ArmName::Egress => "egress",
+        }
+    }
+}
+
+/// `[fastpath]`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Fastpath {
+    /// CPUs that poll, ascending, at least one, at most 64, none of them `main_core`.
+    pub lcores: Vec<u16>,
+    /// CPU of DPDK's main lcore and of the control thread.
+    pub main_core: u16,
+    /// False: EAL runs with `--no-huge`.
+    pub hugepages: bool,
+    /// Memory that EAL takes at start (`-m`), MiB; enough for the buffers (checked).
+    pub memory_mib: u32,
+    /// Packet buffers in the pool.
+    pub buffers: u32,
+    /// Bytes of one buffer's room, headroom included; at most 65,535.
+    pub buffer_bytes: u16,
+    /// What an lcore does when a poll found nothing.
+    pub idle: Idle,
+    /// Packets per poll, 1..=64.
+    pub burst: u16,
+    /// Further EAL arguments, as typed.
+    pub eal: Vec<String>,
+}
+
+/// What an lcore does when a poll found nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Idle {
+    /// Polls again.
+    Spin,
+    /// Gives the CPU away first (`sched_yield`): for machines that share their CPUs, the lab.
+    Yield,
+}
+
+/// `[region]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// The mapped file, on hugetlbfs or a tmpfs.
+    pub path: PathBuf,
+    /// Services.
+    pub max_services: u32,
+    /// Frontends.
+    pub max_frontends: u32,
+    /// Backends.
+    pub max_backends: u32,
+    /// Next hops.
+    pub max_next_hops: u32,
+    /// Maglev slots of all services together.
+    pub slots: u32,
+    /// Flows.
+    pub max_flows: u32,
+    /// Gateway option areas longer than 48 bytes.
+    pub option_slabs: u32,
+    /// Datagrams whose fragments are remembered.
+    pub max_fragments: u32,
+    /// NAT port maps: one per backend and NAT address of its family.
+    pub nat_maps: u32,
+    /// Gateway endpoints.
+    pub max_scopes: u32,
+    /// Messages per ring, a power of two.
+    pub ring_slots: u32,
+}
+
+/// What DPDK opens for an arm.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Device {
+    /// A PCI address `0000:00:06.0`, bound to vfio-pci (or a bifurcated driver); `-a`.
+    Pci(String),
+    /// A DPDK virtual device with its arguments, `net_af_packet0,iface=veth0`; `--vdev`.
+    Vdev(String),
+}
+
+impl Device {
+    /// As it was written, which is what EAL takes.
+    pub fn as_str(&self) -> &str {
+        let (Device::Pci(text) | Device::Vdev(text)) = self;
+        text
+    }
+
+    /// The name by which DPDK knows the port: the PCI address, or what precedes the first comma.
+    pub fn port_name(&self) -> &str {
+        self.as_str().split(',').next().unwrap_or_default()
+    }
+}
+
+/// `[ingress]`, `[egress]`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Arm {
+    /// The NIC or virtual device.
+    pub device: Device,
+    /// Our addresses on it, at least one; 16 at most over both arms.
+    pub addresses: Vec<Interface>,
+    /// Routers for a default route by this arm, at most one per family, each on link.
+    pub gateways: Vec<IpAddr>,
+    /// Largest IP packet on the wire, outer headers included, bytes: 1280..=9600.
+    pub mtu: u16,
+    /// Receive queues, 1..=number of lcores. (Transmit queues: one per lcore.)
+    pub queues: u16,
+    /// Descriptors of each receive queue, a power of two.
+    pub rx_descriptors: u16,
+    /// Descriptors of each transmit queue, a power of two.
+    pub tx_descriptors: u16,
+    /// Name of the kernel exception port (TAP), at most 15 bytes.
+    pub tap: String,
+}
+
+impl Arm {
+    /// The first address of a family, if it has one.
+    pub fn address(&self, v6: bool) -> Option<IpAddr> {
+        self.addresses.iter().map(|i| i.addr).find(|a| a.is_ipv6() == v6)
+    }
+}
+
+/// `[nat]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Nat {
+    /// Source addresses, at most 8; empty means that no service may use mode nat.
+    pub addresses: Vec<NatAddress>,
+    /// First source port.
+    pub first_port: u16,
+    /// Last source port.
+    pub last_port: u16,
+}
+
+/// An address that NAT uses as a source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NatAddress {
+    /// The address.
+    pub addr: IpAddr,
+    /// The arm by whose network it is reached.
+    pub arm: ArmName,
+}
+
+/// `[flows]`: idle times in seconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flows {
+    /// TCP established.
+    pub tcp_established_s: u32,
+    /// TCP before both sides were seen.
+    pub tcp_embryonic_s: u32,
+    /// TCP after FIN from both sides, or RST.
+    pub tcp_closed_s: u32,
+    /// UDP.
+    pub udp_s: u32,
+    /// Other protocols.
+    pub other_s: u32,
+    /// Fragments of one datagram.
+    pub fragment_s: u32,
+}
+
+/// What becomes of a packet that is for no service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum NoService {
+    /// Back to the gateway, untouched (gateways only).
+    Return = 0,
+    /// Dropped as `no-service`.
+    Drop = 1,
+    /// To this machine's kernel.
+    Punt = 2,
+}
+
+/// What becomes of a packet that is too big for its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TooBig {
+    /// Dropped, counted, and answered with ICMP frag-needed or packet-too-big.
+    Reply,
+    /// Dropped and counted.
+    Drop,
+}
+
+/// `[punt]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Punt {
+    /// Packets per second and lcore; 0 for no limit.
+    pub limit_per_s: u32,
+    /// Plain packets for nobody: `Drop` or `Punt`, never `Return`.
+    pub plain_no_service: NoService,
+}
+
+/// A `[[gateway]]`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Gateway {
+    /// Its name, unique.
+    pub name: String,
+    /// Which cloud's.
+    pub kind: GatewayKind,
+    /// What becomes of its packets that are for no service.
+    pub no_service: NoService,
+    /// Largest inner IP packet, bytes.
+    pub inner_mtu: u16,
+    /// What becomes of larger ones.
+    pub too_big: TooBig,
+    /// Fill in the outer UDP checksum of what we send in its tunnels, where it could be zero.
+    pub outer_checksum: bool,
+    /// Its tunnels, one (AWS) or two (Azure: external, then internal) per local address.
+    pub tunnels: Vec<Tunnel>,
+}
+
+/// Which cloud's gateway.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GatewayKind {
+    /// GENEVE with three options, one tunnel per address.
+    Aws,
+    /// VXLAN, an external and an internal tunnel per address.
+    Azure,
+}
+
+/// One tunnel of a gateway, ready for a table record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tunnel {
+    /// Our address, the outer destination.
+    pub local: IpAddr,
+    /// The arm that has that address.
+    pub arm: ArmName,
+    /// Admitted outer sources of the local address's family, 1..=8.
+    pub sources: Vec<Prefix>,
+    /// Outer UDP destination port.
+    pub port: u16,
+    /// GENEVE or VXLAN with what belongs to it.
+    pub wire: Wire,
+}
+
+/// The encapsulation of a gateway's tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wire {
+    /// RFC 8926.
+    Geneve {
+        /// Class of the gateway's options; 0x0108 on AWS.
+        option_class: u16,
+    },
+    /// RFC 7348.
+    Vxlan {
+        /// Network identifier, 24 bits.
+        vni: u32,
+        /// External or internal.
+        side: Side,
+        /// Index in [`Gateway::tunnels`] of the tunnel that `return` crosses to; absent when
+        /// `cross = false`.
+        peer: Option<usize>,
+        /// What flows of both sides are scoped by (the external VNI), the `scope` of frontends.
+        scope_key: u64,
+    },
+}
+
+/// Azure's two sides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// From and to the internet.
+    External,
+    /// From and to the application.
+    Internal,
+}
+
+/// `[health]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Health {
+    /// Where HTTP and TCP probes are answered, at least one.
+    pub listen: Vec<SocketAddr>,
+}
+
+/// `[metrics]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Metrics {
+    /// Where Prometheus scrapes.
+    pub listen: SocketAddr,
+}
+
+/// `[control]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Control {
+    /// The unix socket of `weir status` and its siblings.
+    pub socket: PathBuf,
+}
+
+/// The sizes a Maglev table may have: primes near the powers of two (Cilium's list).
+pub const MAGLEV_SIZES: [u32; 10] =
+    [251, 509, 1021, 2039, 4093, 8191, 16_381, 32_749, 65_521, 131_071];
+
+/// `[tables]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tables {
+    /// The seed's 12 bytes; the first 4 seed the Maglev table, the other 8 the flow hash.
+    pub seed: [u8; 12],
+    /// Slots of a service that names no size: one of [`MAGLEV_SIZES`].
+    pub maglev_size: u32,
+}
