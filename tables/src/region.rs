@@ -1,0 +1,204 @@
+//! The shared file: created once, mapped by everybody, claimed by one process per role.
+
+mod claim;
+mod error;
+mod header;
+mod memory;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+pub use claim::{Claim, Role};
+pub use error::RegionError;
+pub use header::Label;
+use header::{Header, MAGIC};
+use memory::Memory;
+
+use crate::layout::{Layout, Section, Sizes, VERSION};
+use crate::lcore::LcoreStatus;
+
+/// A mapped region. Everything in it may be changed by other processes at any time, so that it is
+/// read by atomics, or by the rules of `versioned`.
+#[derive(Debug)]
+pub struct Region {
+    memory: Memory,
+    layout: Layout,
+    file: Option<(File, PathBuf)>,
+    claimed: [AtomicBool; 2],
+}
+
+/// Types that may be referred to in the region while another process writes them.
+///
+/// # Safety
+/// `repr(C)`, any bytes are a value, and all that changes lies in atomics or `UnsafeCell`s.
+#[expect(unsafe_code, reason = "the marker of what may be referred to in shared memory")]
+pub(crate) unsafe trait Shared: Sync + 'static {}
+
+// SAFETY: an atomic integer is valid for any bytes.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Shared for AtomicU32 {}
+
+impl Region {
+    /// Opens the region at `path`, or creates it there with these sizes. Whoever comes first
+    /// creates it; the other waits for that.
+    pub fn create_or_open(path: &Path, sizes: &Sizes) -> Result<Region, RegionError> {
+        sizes.check()?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(path).map_err(|source| RegionError::open(path, source))?;
+        let _creating = memory::lock_file(&file, path)?;
+        let layout = Layout::new(sizes);
+        let found = memory::file_bytes(&file, path)?;
+        let fresh = found == 0 || header::is_unfinished(&file);
+        if fresh {
+            let bytes = memory::size_file(&file, path, layout.bytes())?;
+            let memory = Memory::map(&file, path, bytes)?;
+            let region = Region::over(memory, layout, Some((file, path.to_path_buf())));
+            region.header().fill(&region.layout, header::random_seed());
+            return Ok(region);
+        }
+        let region = Region::open_file(file, path)?;
+        header::same_sizes(path, region.sizes(), sizes)?;
+        Ok(region)
+    }
+
+    /// Opens an existing region with whatever sizes it has.
+    pub fn open(path: &Path) -> Result<Region, RegionError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(|source| RegionError::open(path, source))?;
+        let _creating = memory::lock_file(&file, path)?;
+        Region::open_file(file, path)
+    }
+
+    fn open_file(file: File, path: &Path) -> Result<Region, RegionError> {
+        let layout = header::verify(&file, path)?;
+        let bytes = memory::file_bytes(&file, path)?;
+        if bytes < layout.bytes() {
+            let wanted = layout.bytes();
+            return Err(RegionError::Size { path: path.to_path_buf(), found: bytes, wanted });
+        }
+        let memory = Memory::map(&file, path, bytes)?;
+        Ok(Region::over(memory, layout, Some((file, path.to_path_buf()))))
+    }
+
+    /// A region of this process alone, for tests and benchmarks.
+    pub fn anonymous(sizes: &Sizes) -> Result<Region, RegionError> {
+        sizes.check()?;
+        let layout = Layout::new(sizes);
+        let region = Region::over(Memory::heap(layout.bytes()), layout, None);
+        region.header().fill(&region.layout, header::random_seed());
+        Ok(region)
+    }
+
+    fn over(memory: Memory, layout: Layout, file: Option<(File, PathBuf)>) -> Region {
+        Region { memory, layout, file, claimed: [const { AtomicBool::new(false) }; 2] }
+    }
+
+    /// Where it is; nothing for an anonymous one.
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(|(_, path)| path.as_path())
+    }
+
+    /// True when it lies in huge pages.
+    pub fn in_huge_pages(&self) -> bool {
+        self.memory.page_bytes() > 4096
+    }
+
+    /// How much there is room for.
+    pub fn sizes(&self) -> &Sizes {
+        self.layout.sizes()
+    }
+
+    /// Where everything lies.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Start and length in bytes of a section's elements (without the padding behind them). The
+    /// start is aligned to `layout::SECTION_ALIGN`, and valid for as long as the region is.
+    pub fn section_ptr(&self, section: Section) -> (*mut u8, usize) {
+        let term = self.layout.term(section);
+        (self.memory.start().wrapping_add(term.offset), term.count * term.bytes_each)
+    }
+
+    /// A section as elements of `T`; `T` has the size that the layout gives them.
+    pub(crate) fn slice<T: Shared>(&self, section: Section) -> &[T] {
+        let term = self.layout.term(section);
+        debug_assert_eq!(term.bytes_each, size_of::<T>());
+        let (start, bytes) = self.section_ptr(section);
+        let count = bytes / size_of::<T>();
+        // SAFETY: the section lies within the mapping, aligned to a page; `Shared` promises that
+        // any bytes are a value and that changes by others are allowed.
+        #[expect(unsafe_code, reason = "the one place where sections become records")]
+        unsafe {
+            std::slice::from_raw_parts(start.cast::<T>(), count)
+        }
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: the mapping begins with a header's room, page-aligned; `Header` is `Shared`.
+        #[expect(unsafe_code, reason = "the region begins with its header")]
+        unsafe {
+            &*self.memory.start().cast::<Header>()
+        }
+    }
+
+    /// The committed generation; 0 before the first commit.
+    pub fn generation(&self) -> u32 {
+        self.header().slow.generation.load(Ordering::SeqCst)
+    }
+
+    /// The seed of all flow hashes, chosen at random at creation.
+    pub fn hash_seed(&self) -> u64 {
+        self.header().fixed().hash_seed
+    }
+
+    /// How many times the role was claimed: the epoch of its present or last process.
+    pub fn epoch(&self, role: Role) -> u32 {
+        self.header().epoch(role).load(Ordering::SeqCst)
+    }
+
+    /// Status of all lcores that there is room for.
+    pub fn lcores(&self) -> &[LcoreStatus] {
+        self.slice(Section::Lcores)
+    }
+
+    /// Lcores that poll, of the fastpath that is alive now.
+    pub fn live_lcores(&self) -> impl Iterator<Item = (usize, &LcoreStatus)> {
+        let epoch = self.is_claimed(Role::Fastpath).then(|| self.epoch(Role::Fastpath));
+        self.lcores().iter().enumerate().filter(move |(_, lcore)| lcore.is_live(epoch))
+    }
+
+    /// Path MTU towards a next hop as the fastpath learned it, in bytes; 0 for unknown.
+    pub fn path_mtu(&self, next_hop: u32) -> Option<&AtomicU32> {
+        self.slice::<AtomicU32>(Section::PathMtus).get(next_hop as usize)
+    }
+
+    /// A label as its writer left it, cut at the first byte that is no UTF-8.
+    pub fn label(&self, label: Label) -> String {
+        self.header().label(label)
+    }
+
+    /// Labels the region for `weir status`; longer text is cut.
+    pub fn set_label(&self, label: Label, text: &str) {
+        self.header().set_label(label, text);
+    }
+
+    /// The region's clock: seconds of the machine's monotonic clock, the same for all processes.
+    pub fn now_s(&self) -> u32 {
+        memory::monotonic_s()
+    }
+
+    /// True when `magic` and `version` are ours; for messages of `weir check`.
+    pub const fn format() -> (u64, u32) {
+        (MAGIC, VERSION)
+    }
+}

@@ -1,0 +1,110 @@
+//! One process per role: a lock on a byte of the region's file, which its owner's death releases.
+
+use std::fmt;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use super::{Region, RegionError};
+
+/// Who works with the region. Each section has one of them as its only writer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Role {
+    /// Polls, and writes flows, counters, events, status.
+    Fastpath = 0,
+    /// Commits table sets.
+    Slowpath = 1,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Fastpath => "fastpath",
+            Role::Slowpath => "slowpath",
+        })
+    }
+}
+
+/// A role while it is held. Dropping it, or dying, gives it back.
+#[derive(Debug)]
+pub struct Claim<'r> {
+    region: &'r Region,
+    role: Role,
+    epoch: u32,
+}
+
+impl<'r> Claim<'r> {
+    /// The region.
+    pub fn region(&self) -> &'r Region {
+        self.region
+    }
+
+    /// Which claim of this role it is; greater than all before it.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
+impl Region {
+    /// Takes a role, and begins a new epoch of it. Only one process has it at a time.
+    pub fn claim(&self, role: Role) -> Result<Claim<'_>, RegionError> {
+        let here = &self.claimed[role as usize];
+        let mine = !here.swap(true, Ordering::AcqRel);
+        if !mine || !self.lock_byte(role, libc::F_WRLCK) {
+            if mine {
+                here.store(false, Ordering::Release);
+            }
+            let path = self.path().map_or_else(|| PathBuf::from("(anonymous)"), PathBuf::from);
+            let pid = self.header().pid(role).load(Ordering::Relaxed);
+            return Err(RegionError::Taken { path, role, pid });
+        }
+        self.header().pid(role).store(std::process::id(), Ordering::Relaxed);
+        let epoch = self.header().epoch(role).fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        Ok(Claim { region: self, role, epoch })
+    }
+
+    /// Whether a living process holds the role.
+    pub fn is_claimed(&self, role: Role) -> bool {
+        if self.claimed[role as usize].load(Ordering::Acquire) {
+            return true;
+        }
+        let Some((file, _)) = &self.file else { return false };
+        let mut lock = byte_lock(role, libc::F_WRLCK);
+        // SAFETY: an open descriptor and a `flock` structure of ours.
+        #[expect(unsafe_code, reason = "a system call that std has not")]
+        let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+        rc == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+    }
+
+    /// Process id of the role's present or last holder.
+    pub fn pid(&self, role: Role) -> u32 {
+        self.header().pid(role).load(Ordering::Relaxed)
+    }
+
+    fn lock_byte(&self, role: Role, kind: i32) -> bool {
+        let Some((file, _)) = &self.file else { return true };
+        let lock = byte_lock(role, kind);
+        // SAFETY: an open descriptor and a `flock` structure of ours.
+        #[expect(unsafe_code, reason = "a system call that std has not")]
+        let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
+        rc == 0
+    }
+}
+
+fn byte_lock(role: Role, kind: i32) -> libc::flock {
+    libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: role as i64,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.region.lock_byte(self.role, libc::F_UNLCK);
+        self.region.claimed[self.role as usize].store(false, Ordering::Release);
+    }
+}

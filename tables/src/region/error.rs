@@ -1,0 +1,157 @@
+//! What can be wrong with a region, and what to type then.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Role;
+
+/// Why a region can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionError {
+    /// The file can't be opened or created.
+    #[error("{}: {source}{}", path.display(), open_hint(source, path))]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A system call on it failed.
+    #[error("{}: {call}: {source}", path.display())]
+    System {
+        /// Which file.
+        path: PathBuf,
+        /// Which call.
+        call: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is not enough memory of its kind.
+    #[error(
+        "{}: {needed} bytes in pages of {page} bytes can't be had: {source}; type `weir hugepages \
+         apply`, or set region.path to a file in /dev/shm", path.display()
+    )]
+    Memory {
+        /// Which file.
+        path: PathBuf,
+        /// Bytes.
+        needed: usize,
+        /// Bytes of a page there.
+        page: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is something else.
+    #[error(
+        "{}: not a region of Weir (it begins with {found:#018x}); set region.path to another file",
+        path.display()
+    )]
+    NotARegion {
+        /// Which file.
+        path: PathBuf,
+        /// Its first eight bytes.
+        found: u64,
+    },
+    /// Another Weir made it.
+    #[error(
+        "{0}: the region has format {found}, this program knows format {known}; stop fastpath and \
+         slowpath of the other version, then type `rm {0}` (flows are lost)", path.display()
+    )]
+    Version {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// The header is damaged.
+    #[error(
+        "{0}: the checksum over the region's {part} is {found:#018x}, it should be {wanted:#018x}; \
+         stop fastpath and slowpath, then type `rm {0}` (flows are lost)", path.display()
+    )]
+    Checksum {
+        /// Which file.
+        path: PathBuf,
+        /// Header or table set.
+        part: &'static str,
+        /// Computed.
+        found: u64,
+        /// Stored.
+        wanted: u64,
+    },
+    /// The file was cut.
+    #[error(
+        "{0}: the region is {found} bytes long, its header says {wanted}; stop fastpath and \
+         slowpath, then type `rm {0}` (flows are lost)", path.display()
+    )]
+    Size {
+        /// Which file.
+        path: PathBuf,
+        /// Bytes.
+        found: usize,
+        /// Bytes.
+        wanted: usize,
+    },
+    /// It exists with other sizes than the configuration asks for.
+    #[error(
+        "{0}: {setting} is {wanted}, the existing region was made for {found}; set {setting} = \
+         {found}, or stop fastpath and slowpath and type `rm {0}` (flows are lost)", path.display()
+    )]
+    Sizes {
+        /// Which file.
+        path: PathBuf,
+        /// The setting.
+        setting: &'static str,
+        /// In the region.
+        found: u32,
+        /// In the configuration.
+        wanted: u32,
+    },
+    /// A size that no region can have.
+    #[error("{setting} is {found}; allowed are {least} to {most}{}", if *power { ", a power of two" } else { "" })]
+    Limit {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        found: u32,
+        /// Least.
+        least: u32,
+        /// Most.
+        most: u32,
+        /// Only powers of two.
+        power: bool,
+    },
+    /// Another process has the role.
+    #[error(
+        "another {role} (process {pid}) uses {}; stop it first, or give this one its own region.path",
+        path.display()
+    )]
+    Taken {
+        /// Which file.
+        path: PathBuf,
+        /// Which role.
+        role: Role,
+        /// Process id of the other.
+        pid: u32,
+    },
+}
+
+impl RegionError {
+    pub(super) fn open(path: &Path, source: io::Error) -> RegionError {
+        RegionError::Open { path: path.to_path_buf(), source }
+    }
+
+    pub(super) fn last(path: &Path, call: &'static str) -> RegionError {
+        RegionError::System { path: path.to_path_buf(), call, source: io::Error::last_os_error() }
+    }
+}
+
+fn open_hint(source: &io::Error, path: &Path) -> String {
+    let directory = path.parent().unwrap_or(Path::new("/")).display();
+    match source.kind() {
+        io::ErrorKind::NotFound => format!("; type `mkdir -p {directory}`, or start Weir first"),
+        io::ErrorKind::PermissionDenied => "; run it as root".to_owned(),
+        _ => String::new(),
+    }
+}

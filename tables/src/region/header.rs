@@ -1,0 +1,260 @@
+//! The region's first page: what it is, where everything lies, which generation is committed.
+
+use std::cell::UnsafeCell;
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::{RegionError, Role};
+use crate::checksum::checksum;
+use crate::layout::{Layout, MAX_LCORES, MAX_TUNNELS, SECTIONS, Sizes, VERSION};
+
+/// "WEIRTABL", the first eight bytes.
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"WEIRTABL");
+
+/// Bytes of a label.
+const LABEL_BYTES: usize = 64;
+
+/// Text for people in the header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Label {
+    /// The appliance's name; slowpath writes it.
+    Appliance = 0,
+    /// The ingress port's device; fastpath writes it.
+    Ingress = 1,
+    /// The egress port's device; fastpath writes it.
+    Egress = 2,
+    /// The fastpath's version and plane; fastpath writes it.
+    Fastpath = 3,
+}
+
+/// What never changes after creation; the checksum is over all before it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Fixed {
+    magic: u64,
+    version: u32,
+    header_bytes: u32,
+    pub(super) hash_seed: u64,
+    sizes: Sizes,
+    /// Offset and bytes of each section.
+    sections: [[u64; 2]; SECTIONS.len()],
+    checksum: u64,
+}
+
+/// What slowpath writes.
+#[repr(C, align(64))]
+pub(crate) struct SlowLine {
+    pub(crate) generation: AtomicU32,
+    epoch: AtomicU32,
+    pid: AtomicU32,
+    pad: u32,
+    /// Checksums over the table sets of the last two generations, by their parity.
+    pub(crate) sums: [AtomicU64; 2],
+}
+
+/// What fastpath writes.
+#[repr(C, align(64))]
+pub(crate) struct FastLine {
+    epoch: AtomicU32,
+    pid: AtomicU32,
+}
+
+/// The whole page.
+#[repr(C, align(4096))]
+pub(crate) struct Header {
+    fixed: UnsafeCell<Fixed>,
+    pub(crate) slow: SlowLine,
+    fast: FastLine,
+    labels: [[AtomicU8; LABEL_BYTES]; 4],
+}
+
+const _: () = assert!(size_of::<Header>() == 4096);
+const FIXED_BYTES: usize = size_of::<Fixed>();
+const _: () = assert!(FIXED_BYTES == 8 + 8 + 8 + 56 + 16 * SECTIONS.len() + 8);
+
+impl Fixed {
+    fn new(layout: &Layout, hash_seed: u64) -> Fixed {
+        let sections = layout.terms().map(|term| [term.offset as u64, term.bytes as u64]);
+        let mut fixed = Fixed {
+            magic: MAGIC,
+            version: VERSION,
+            header_bytes: size_of::<Header>() as u32,
+            hash_seed,
+            sizes: *layout.sizes(),
+            sections,
+            checksum: 0,
+        };
+        fixed.checksum = fixed.sum();
+        fixed
+    }
+
+    fn sum(&self) -> u64 {
+        let bytes: &[u8; FIXED_BYTES] = self.bytes();
+        checksum(MAGIC, &bytes[..FIXED_BYTES - 8])
+    }
+
+    fn bytes(&self) -> &[u8; FIXED_BYTES] {
+        // SAFETY: `Fixed` is `repr(C)` integers without padding (asserted above).
+        #[expect(unsafe_code, reason = "the header's own bytes for its checksum")]
+        unsafe {
+            &*std::ptr::from_ref(self).cast()
+        }
+    }
+
+    fn from_bytes(bytes: &[u8; FIXED_BYTES]) -> Fixed {
+        // SAFETY: `Fixed` is `repr(C)` integers without padding: any bytes are a value.
+        #[expect(unsafe_code, reason = "the header as read from the file")]
+        unsafe {
+            bytes.as_ptr().cast::<Fixed>().read_unaligned()
+        }
+    }
+}
+
+impl Header {
+    /// Writes a new header; nobody else has the region yet. The magic number comes last, so that a
+    /// creation that was killed is seen as unfinished.
+    pub(super) fn fill(&self, layout: &Layout, hash_seed: u64) {
+        let fixed = Fixed::new(layout, hash_seed);
+        let unfinished = Fixed { magic: 0, ..fixed };
+        let at = self.fixed.get();
+        // SAFETY: within the header, under the creation lock: no other reader or writer.
+        #[expect(unsafe_code, reason = "the header is written once, at creation")]
+        unsafe {
+            at.write(unfinished);
+            let magic = AtomicU64::from_ptr(at.cast::<u64>());
+            magic.store(MAGIC, Ordering::Release);
+        }
+    }
+
+    pub(super) fn fixed(&self) -> &Fixed {
+        // SAFETY: written before anybody else had the region, never after.
+        #[expect(unsafe_code, reason = "constant after creation")]
+        unsafe {
+            &*self.fixed.get()
+        }
+    }
+
+    pub(super) fn epoch(&self, role: Role) -> &AtomicU32 {
+        match role {
+            Role::Fastpath => &self.fast.epoch,
+            Role::Slowpath => &self.slow.epoch,
+        }
+    }
+
+    pub(super) fn pid(&self, role: Role) -> &AtomicU32 {
+        match role {
+            Role::Fastpath => &self.fast.pid,
+            Role::Slowpath => &self.slow.pid,
+        }
+    }
+
+    pub(super) fn label(&self, label: Label) -> String {
+        let bytes = self.labels[label as usize].each_ref().map(|b| b.load(Ordering::Relaxed));
+        let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
+        match std::str::from_utf8(text) {
+            Ok(text) => text.to_owned(),
+            Err(bad) => String::from_utf8_lossy(&text[..bad.valid_up_to()]).into_owned(),
+        }
+    }
+
+    pub(super) fn set_label(&self, label: Label, text: &str) {
+        let mut bytes = text.bytes();
+        for cell in &self.labels[label as usize] {
+            cell.store(bytes.next().unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+}
+
+/// True when a creator died before it finished: the file has its size and no magic number.
+pub(super) fn is_unfinished(file: &File) -> bool {
+    let mut first = [0xff; 8];
+    file.read_exact_at(&mut first, 0).is_ok() && first == [0; 8]
+}
+
+/// Checks magic, version, checksum and offsets, and gives the layout.
+pub(super) fn verify(file: &File, path: &Path) -> Result<Layout, RegionError> {
+    let bytes = super::memory::file_bytes(file, path)?;
+    let mut raw = [0; FIXED_BYTES];
+    let read = raw.len().min(bytes);
+    file.read_exact_at(&mut raw[..read], 0).map_err(|source| RegionError::open(path, source))?;
+    let fixed = Fixed::from_bytes(&raw);
+    let path = || path.to_path_buf();
+    if fixed.magic != MAGIC {
+        return Err(RegionError::NotARegion { path: path(), found: fixed.magic });
+    }
+    if fixed.version != VERSION {
+        let (found, known) = (fixed.version, VERSION);
+        return Err(RegionError::Version { path: path(), found, known });
+    }
+    let (found, wanted) = (fixed.sum(), fixed.checksum);
+    if found != wanted {
+        return Err(RegionError::Checksum { path: path(), part: "header", found, wanted });
+    }
+    fixed.sizes.check()?;
+    let layout = Layout::new(&fixed.sizes);
+    if Fixed::new(&layout, fixed.hash_seed).sections != fixed.sections {
+        // The same version with other offsets: a program between two versions.
+        let (found, known) = (fixed.version, VERSION);
+        return Err(RegionError::Version { path: path(), found, known });
+    }
+    Ok(layout)
+}
+
+/// A seed that nobody outside can know.
+pub(super) fn random_seed() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// Refuses to go on with a region that was made for another configuration.
+pub(super) fn same_sizes(path: &Path, found: &Sizes, wanted: &Sizes) -> Result<(), RegionError> {
+    for ((setting, found), (_, wanted)) in found.settings().into_iter().zip(wanted.settings()) {
+        if found != wanted {
+            return Err(RegionError::Sizes { path: path.to_path_buf(), setting, found, wanted });
+        }
+    }
+    Ok(())
+}
+
+impl Sizes {
+    /// Each size with the setting that decides it.
+    pub fn settings(&self) -> [(&'static str, u32); 13] {
+        [
+            ("gateway", self.tunnels),
+            ("region.max_services", self.services),
+            ("region.max_frontends", self.frontends),
+            ("region.max_backends", self.backends),
+            ("region.max_next_hops", self.next_hops),
+            ("region.slots", self.slots),
+            ("fastpath.lcores", self.lcores),
+            ("region.ring_slots", self.ring_slots),
+            ("region.max_flows", self.flows),
+            ("region.option_slabs", self.option_slabs),
+            ("region.max_fragments", self.fragments),
+            ("region.nat_maps", self.nat_maps),
+            ("region.max_scopes", self.scopes),
+        ]
+    }
+
+    /// Whether a region can have these sizes; names the first setting that is out of its range.
+    pub fn check(&self) -> Result<(), RegionError> {
+        for (setting, found) in self.settings() {
+            let (least, most) = match setting {
+                "gateway" => (1, MAX_TUNNELS),
+                "fastpath.lcores" => (1, MAX_LCORES),
+                "region.ring_slots" => (2, 1 << 20),
+                "region.option_slabs" | "region.nat_maps" => (0, 1 << 24),
+                "region.slots" => (0, 1 << 30),
+                _ => (1, 1 << 26),
+            };
+            let power = setting == "region.ring_slots";
+            if found < least || found > most || (power && !found.is_power_of_two()) {
+                return Err(RegionError::Limit { setting, found, least, most, power });
+            }
+        }
+        Ok(())
+    }
+}

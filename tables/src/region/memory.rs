@@ -1,0 +1,153 @@
+//! The bytes of a region: a mapped file, or plain memory of this process.
+
+use std::alloc::{Layout as Room, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use super::RegionError;
+use crate::layout::SECTION_ALIGN;
+
+/// Owns the bytes; gives them back when dropped.
+#[derive(Debug)]
+pub(super) struct Memory {
+    start: NonNull<u8>,
+    bytes: usize,
+    page: usize,
+    mapped: bool,
+}
+
+// SAFETY: the bytes are reached only through atomics and the rules of `versioned`, from any thread.
+#[expect(unsafe_code, reason = "a raw pointer to memory made for sharing")]
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a raw pointer to memory made for sharing")]
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    pub(super) fn page_bytes(&self) -> usize {
+        self.page
+    }
+
+    /// Maps the whole file, all pages present from the start.
+    pub(super) fn map(file: &File, path: &Path, bytes: usize) -> Result<Memory, RegionError> {
+        let page = page_bytes(file, path)?;
+        let (protect, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+        // SAFETY: a new mapping of an open file, address chosen by the kernel.
+        #[expect(unsafe_code, reason = "a system call that std has not")]
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, protect, flags, file.as_raw_fd(), 0) };
+        match NonNull::new(at.cast::<u8>()) {
+            Some(start) if at != libc::MAP_FAILED => {
+                Ok(Memory { start, bytes, page, mapped: true })
+            }
+            _ => Err(no_memory(path, bytes, page)),
+        }
+    }
+
+    pub(super) fn heap(bytes: usize) -> Memory {
+        let room = heap_room(bytes);
+        // SAFETY: the size is not zero: every layout has a header.
+        #[expect(unsafe_code, reason = "zeroed pages without touching them")]
+        let at = unsafe { alloc_zeroed(room) };
+        let Some(start) = NonNull::new(at) else { handle_alloc_error(room) };
+        Memory { start, bytes, page: 4096, mapped: false }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped or allocated by us with exactly these bytes; no reference outlives the
+        // region that owns us.
+        #[expect(unsafe_code, reason = "gives back what map and heap took")]
+        unsafe {
+            if self.mapped {
+                libc::munmap(self.start.as_ptr().cast(), self.bytes);
+            } else {
+                dealloc(self.start.as_ptr(), heap_room(self.bytes));
+            }
+        }
+    }
+}
+
+fn heap_room(bytes: usize) -> Room {
+    Room::from_size_align(bytes, SECTION_ALIGN).expect("a layout's size is far below isize::MAX")
+}
+
+fn no_memory(path: &Path, needed: usize, page: usize) -> RegionError {
+    let source = io::Error::last_os_error();
+    RegionError::Memory { path: path.to_path_buf(), needed, page, source }
+}
+
+/// Waits for the lock under which a region is created; closing the lock's descriptor frees it.
+pub(super) fn lock_file(file: &File, path: &Path) -> Result<FileLock, RegionError> {
+    // A second descriptor would share the lock; flock on the same one is released by LOCK_UN.
+    let own = file.try_clone().map_err(|source| RegionError::open(path, source))?;
+    own.lock().map_err(|source| RegionError::open(path, source))?;
+    Ok(FileLock(own))
+}
+
+pub(super) struct FileLock(File);
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // A failing unlock leaves the lock to the process's end; nothing better can be done.
+        let _ = self.0.unlock();
+    }
+}
+
+pub(super) fn file_bytes(file: &File, path: &Path) -> Result<usize, RegionError> {
+    let found = file.metadata().map_err(|source| RegionError::open(path, source))?;
+    Ok(found.len() as usize)
+}
+
+/// Gives the file at least `bytes`, in whole pages of its file system, all zero.
+pub(super) fn size_file(file: &File, path: &Path, bytes: usize) -> Result<usize, RegionError> {
+    let page = page_bytes(file, path)?;
+    let bytes = bytes.next_multiple_of(page);
+    for len in [0, bytes as u64] {
+        file.set_len(len).map_err(|source| RegionError::open(path, source))?;
+    }
+    // Room is taken now: a full /dev/shm must be an error here and not a SIGBUS later.
+    // SAFETY: an open descriptor.
+    #[expect(unsafe_code, reason = "a system call that std has not")]
+    let rc = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as i64) };
+    if rc != 0 {
+        let failed = no_memory(path, bytes, page);
+        // An unfinished file would look like a region to the next comer; it is emptied again.
+        let _ = file.set_len(0);
+        return Err(failed);
+    }
+    Ok(bytes)
+}
+
+fn page_bytes(file: &File, path: &Path) -> Result<usize, RegionError> {
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: an open descriptor and room for the answer, zeroed before.
+    #[expect(unsafe_code, reason = "a system call that std has not")]
+    let (rc, found) =
+        unsafe { (libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()), found.assume_init()) };
+    if rc != 0 {
+        return Err(RegionError::last(path, "fstatfs"));
+    }
+    let huge = found.f_type == libc::HUGETLBFS_MAGIC;
+    Ok(if huge { found.f_bsize as usize } else { SECTION_ALIGN })
+}
+
+/// Seconds of the machine's monotonic clock.
+pub(super) fn monotonic_s() -> u32 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer; this clock always exists.
+    #[expect(unsafe_code, reason = "std's Instant has no number that two processes share")]
+    unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now);
+    }
+    now.tv_sec as u32
+}

@@ -1,0 +1,119 @@
+use super::*;
+use std::io::Write;
+
+fn scratch(name: &str) -> PathBuf {
+    let path = PathBuf::from(format!("/dev/shm/weir-tables-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+struct Removed(PathBuf);
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn made(name: &str) -> (Region, Removed) {
+    let path = scratch(name);
+    let region = Region::create_or_open(&path, &Sizes::SMALL).unwrap();
+    (region, Removed(path))
+}
+
+#[test]
+fn whoever_comes_second_finds_what_the_first_made() {
+    let (first, file) = made("second");
+    let second = Region::create_or_open(&file.0, &Sizes::SMALL).unwrap();
+    let third = Region::open(&file.0).unwrap();
+    assert_eq!(first.hash_seed(), second.hash_seed());
+    assert_eq!(third.sizes(), &Sizes::SMALL);
+    first.set_label(Label::Appliance, "weir-1");
+    assert_eq!(third.label(Label::Appliance), "weir-1");
+    first.path_mtu(3).unwrap().store(1400, Ordering::Relaxed);
+    assert_eq!(second.path_mtu(3).unwrap().load(Ordering::Relaxed), 1400);
+}
+
+#[test]
+fn a_role_is_had_once_and_comes_back_when_dropped() {
+    let (first, file) = made("role");
+    let second = Region::open(&file.0).unwrap();
+    let claim = first.claim(Role::Fastpath).unwrap();
+    assert_eq!(claim.epoch(), 1);
+    for region in [&first, &second] {
+        let refused = region.claim(Role::Fastpath).unwrap_err().to_string();
+        assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
+        assert!(region.is_claimed(Role::Fastpath));
+    }
+    second.claim(Role::Slowpath).unwrap();
+    drop(claim);
+    assert!(!second.is_claimed(Role::Fastpath));
+    assert_eq!(second.claim(Role::Fastpath).unwrap().epoch(), 2);
+}
+
+#[test]
+fn a_file_that_is_no_region_is_refused_and_left_alone() {
+    let file = Removed(scratch("foreign"));
+    std::fs::write(&file.0, "hello, this is somebody's file").unwrap();
+    let refused = Region::create_or_open(&file.0, &Sizes::SMALL).unwrap_err();
+    assert!(matches!(refused, RegionError::NotARegion { .. }), "{refused}");
+    assert_eq!(std::fs::read(&file.0).unwrap(), b"hello, this is somebody's file");
+}
+
+#[test]
+fn version_checksum_and_size_are_each_refused_by_name() {
+    let patch = |at: u64, bytes: &[u8], name: &str| {
+        let (region, file) = made(name);
+        drop(region);
+        let open = OpenOptions::new().write(true).open(&file.0).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&open, bytes, at).unwrap();
+        let refused = Region::open(&file.0).unwrap_err();
+        assert!(refused.to_string().contains("rm /dev/shm"), "{refused}");
+        refused
+    };
+    let version = patch(8, &99u32.to_le_bytes(), "version");
+    assert!(matches!(version, RegionError::Version { found: 99, .. }));
+    let sum = patch(40, &[1], "sum");
+    assert!(matches!(sum, RegionError::Checksum { part: "header", .. }), "{sum}");
+
+    let (region, file) = made("cut");
+    drop(region);
+    OpenOptions::new().write(true).open(&file.0).unwrap().set_len(8192).unwrap();
+    assert!(matches!(Region::open(&file.0).unwrap_err(), RegionError::Size { found: 8192, .. }));
+}
+
+#[test]
+fn other_sizes_name_the_setting() {
+    let (_region, file) = made("sizes");
+    let wanted = Sizes { backends: 64, ..Sizes::SMALL };
+    let refused = Region::create_or_open(&file.0, &wanted).unwrap_err().to_string();
+    assert!(refused.contains("set region.max_backends = 32"), "{refused}");
+    let odd = Sizes { ring_slots: 3, ..Sizes::SMALL };
+    let refused = Region::anonymous(&odd).unwrap_err().to_string();
+    assert!(refused.contains("region.ring_slots is 3") && refused.contains("power of two"));
+}
+
+#[test]
+fn a_creation_that_was_killed_is_begun_again() {
+    let file = Removed(scratch("killed"));
+    let mut half = File::create(&file.0).unwrap();
+    half.write_all(&[0; 4096]).unwrap();
+    let region = Region::create_or_open(&file.0, &Sizes::SMALL).unwrap();
+    assert_eq!(region.generation(), 0);
+    Region::open(&file.0).unwrap();
+}
+
+#[test]
+fn sections_lie_apart_and_inside() {
+    for sizes in [Sizes::SMALL, Sizes::DEFAULT] {
+        let layout = Layout::new(&sizes);
+        let mut end = 0;
+        for (i, term) in layout.terms().iter().enumerate() {
+            assert_eq!(term.section as usize, i);
+            assert_eq!(term.offset, end);
+            assert_eq!(term.offset % crate::layout::SECTION_ALIGN, 0);
+            assert!(term.bytes >= term.count * term.bytes_each);
+            end += term.bytes;
+        }
+        assert_eq!(end, layout.bytes());
+    }
+}
