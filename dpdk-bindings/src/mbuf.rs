@@ -1,0 +1,355 @@
+//! One packet in DPDK's memory: an owned `rte_mbuf` and the segments chained to it.
+//!
+//! ```text
+//!   buf_addr      data_off           data_off+data_len            buf_len
+//!      |  headroom   |   the segment's bytes   |      tailroom       |
+//!      +-------------+-------------------------+---------------------+
+//! ```
+#![expect(unsafe_code, reason = "reads and writes the fields of rte_mbuf")]
+
+use crate::dpdk_sys::weir_mbuf_layout as at;
+use crate::dpdk_sys::{self as sys, rte_mbuf};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+/// An owned packet; dropping it frees it with all its segments. The size of a pointer.
+#[repr(transparent)]
+pub struct Mbuf(NonNull<rte_mbuf>);
+
+// SAFETY: an mbuf is memory with one owner; freeing goes to a pool that many threads may use.
+unsafe impl Send for Mbuf {}
+// SAFETY: shared references only read.
+unsafe impl Sync for Mbuf {}
+
+/// Reads a field of the mbuf that `$pointer` points to.
+macro_rules! get {
+    ($pointer:expr, $offset:ident: $type:ty) => {
+        // SAFETY: the mbuf lives while it is owned, wrapper.h gives offset and width (checked by
+        // the C compiler), and DPDK aligns its fields.
+        unsafe { $pointer.cast::<u8>().add(at::$offset as usize).cast::<$type>().read() }
+    };
+}
+
+/// Writes a field of the mbuf that `$pointer` points to.
+macro_rules! set {
+    ($pointer:expr, $offset:ident: $type:ty = $value:expr) => {
+        // SAFETY: as for reading, and the caller owns the mbuf mutably.
+        unsafe { $pointer.cast::<u8>().add(at::$offset as usize).cast::<$type>().write($value) }
+    };
+}
+
+impl Mbuf {
+    /// Takes ownership.
+    ///
+    /// # Safety
+    /// `mbuf` is a live, direct mbuf with reference count 1 (so are its segments), the first of its
+    /// chain, and nobody else will use or free it.
+    #[inline(always)]
+    pub unsafe fn from_raw(mbuf: NonNull<rte_mbuf>) -> Mbuf {
+        Mbuf(mbuf)
+    }
+
+    /// Gives ownership away; who takes it has to free it.
+    #[inline(always)]
+    pub fn into_raw(self) -> NonNull<rte_mbuf> {
+        ManuallyDrop::new(self).0
+    }
+
+    /// The first byte of the frame. Valid for [`Mbuf::first_len`] bytes.
+    #[inline(always)]
+    pub fn start(&self) -> *mut u8 {
+        segment_start(self.0)
+    }
+
+    /// Bytes of the first segment.
+    #[inline(always)]
+    pub fn first_len(&self) -> usize {
+        get!(self.0, WEIR_MBUF_DATA_LEN: u16).into()
+    }
+
+    /// Bytes of the whole frame, all segments.
+    #[inline(always)]
+    #[expect(clippy::len_without_is_empty, reason = "a packet is no collection")]
+    pub fn len(&self) -> usize {
+        get!(self.0, WEIR_MBUF_PKT_LEN: u32) as usize
+    }
+
+    /// Segments, 1 or more.
+    #[inline(always)]
+    pub fn segment_count(&self) -> usize {
+        get!(self.0, WEIR_MBUF_NB_SEGS: u16).into()
+    }
+
+    /// The segments' bytes, first to last.
+    #[inline(always)]
+    pub fn segments(&self) -> Segments<'_> {
+        Segments { next: Some(self.0), _packet: std::marker::PhantomData }
+    }
+
+    /// The first segment's bytes.
+    #[inline(always)]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: DPDK keeps data_len bytes from the start within the buffer, and we own it.
+        unsafe { std::slice::from_raw_parts(self.start(), self.first_len()) }
+    }
+
+    /// The first segment's bytes, to change.
+    #[inline(always)]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `bytes`, and we own it mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.first_len()) }
+    }
+
+    /// Free bytes in front of the frame.
+    #[inline(always)]
+    pub fn headroom(&self) -> usize {
+        get!(self.0, WEIR_MBUF_DATA_OFF: u16).into()
+    }
+
+    /// Free bytes after the first segment's last.
+    #[inline(always)]
+    pub fn tailroom(&self) -> usize {
+        usize::from(get!(self.0, WEIR_MBUF_BUF_LEN: u16))
+            .saturating_sub(self.headroom() + self.first_len())
+    }
+
+    /// Moves the start of the frame: negative grows it at the front (the new bytes hold whatever
+    /// was there), positive takes bytes off. False, and nothing changes, when the headroom or the
+    /// first segment is too short.
+    #[inline(always)]
+    #[must_use]
+    pub fn move_head(&mut self, delta: isize) -> bool {
+        if delta > self.first_len() as isize || delta < -(self.headroom() as isize) {
+            return false;
+        }
+        let moved = |was: usize| was.wrapping_add_signed(delta);
+        let shrunk = |was: usize| was.wrapping_add_signed(-delta);
+        set!(self.0, WEIR_MBUF_DATA_OFF: u16 = moved(self.headroom()) as u16);
+        set!(self.0, WEIR_MBUF_PKT_LEN: u32 = shrunk(self.len()) as u32);
+        set!(self.0, WEIR_MBUF_DATA_LEN: u16 = shrunk(self.first_len()) as u16);
+        true
+    }
+
+    /// Takes `n` bytes off the end. False, and nothing changes, when the last segment is shorter.
+    #[inline(always)]
+    #[must_use]
+    pub fn trim_tail(&mut self, n: usize) -> bool {
+        let last = self.last_segment();
+        let have = usize::from(get!(last, WEIR_MBUF_DATA_LEN: u16));
+        if n > have {
+            return false;
+        }
+        set!(last, WEIR_MBUF_DATA_LEN: u16 = (have - n) as u16);
+        set!(self.0, WEIR_MBUF_PKT_LEN: u32 = (self.len() - n) as u32);
+        true
+    }
+
+    /// Cuts the frame down to its first `len` bytes and frees segments that are not needed any
+    /// more. False, and nothing changes, when `len` is more than the first segment holds.
+    #[must_use]
+    pub fn truncate(&mut self, len: usize) -> bool {
+        if len > self.first_len() {
+            return false;
+        }
+        let rest = get!(self.0, WEIR_MBUF_NEXT: *mut rte_mbuf);
+        if !rest.is_null() {
+            set!(self.0, WEIR_MBUF_NEXT: *mut rte_mbuf = std::ptr::null_mut());
+            free_segments(rest);
+        }
+        set!(self.0, WEIR_MBUF_NB_SEGS: u16 = 1);
+        set!(self.0, WEIR_MBUF_DATA_LEN: u16 = len as u16);
+        set!(self.0, WEIR_MBUF_PKT_LEN: u32 = len as u32);
+        true
+    }
+
+    /// Grows the frame by `n` bytes at its end and gives them (they hold whatever was there), or
+    /// none, and nothing changes, when the frame has several segments or too little tailroom.
+    #[inline(always)]
+    pub fn append(&mut self, n: usize) -> Option<&mut [u8]> {
+        if self.segment_count() != 1 || n > self.tailroom() {
+            return None;
+        }
+        let was = self.first_len();
+        set!(self.0, WEIR_MBUF_DATA_LEN: u16 = (was + n) as u16);
+        set!(self.0, WEIR_MBUF_PKT_LEN: u32 = (was + n) as u32);
+        self.bytes_mut().get_mut(was..)
+    }
+
+    /// Puts the header's bytes in front by chaining: the header becomes the first segment. For
+    /// frames whose headroom is too short.
+    ///
+    /// # Errors
+    /// Gives the header back when it has several segments or the chain would have too many.
+    pub fn chain_front(&mut self, header: Mbuf) -> Result<(), Mbuf> {
+        let segments = self.segment_count() + 1;
+        if header.segment_count() != 1 || segments > MAX_SEGMENTS {
+            return Err(header);
+        }
+        let len = header.first_len() + self.len();
+        set!(header.0, WEIR_MBUF_NEXT: *mut rte_mbuf = self.0.as_ptr());
+        set!(header.0, WEIR_MBUF_NB_SEGS: u16 = segments as u16);
+        set!(header.0, WEIR_MBUF_PKT_LEN: u32 = len as u32);
+        // What came with the frame goes on describing it.
+        set!(header.0, WEIR_MBUF_PORT: u16 = self.port());
+        // DPDK wants a count of 1 in all but the first segment.
+        set!(self.0, WEIR_MBUF_NB_SEGS: u16 = 1);
+        self.0 = header.into_raw();
+        Ok(())
+    }
+
+    /// Copies all segments into the first. False, and nothing changes, when its tailroom is too
+    /// short. For ports that cannot send chains ([`crate::Port::sends_chains`]).
+    #[must_use]
+    pub fn linearize(&mut self) -> bool {
+        // SAFETY: a live chain that we own.
+        self.segment_count() == 1 || unsafe { sys::weir_linearize(self.0.as_ptr()) == 0 }
+    }
+
+    /// An empty mbuf from the pool that this one came from, or none when it is empty.
+    pub fn sibling(&self) -> Option<Mbuf> {
+        let pool = get!(self.0, WEIR_MBUF_POOL: *mut sys::rte_mempool);
+        let mut one = std::ptr::null_mut();
+        // SAFETY: a live mbuf's pool lives; room for the one mbuf asked for.
+        let status = unsafe { sys::weir_alloc_bulk(pool, &raw mut one, 1) };
+        if status != 0 {
+            return None;
+        }
+        NonNull::new(one).map(Mbuf)
+    }
+
+    /// The port it came in by.
+    #[inline(always)]
+    pub fn port(&self) -> u16 {
+        get!(self.0, WEIR_MBUF_PORT: u16)
+    }
+
+    /// The hash that the NIC computed, where it did.
+    #[inline(always)]
+    pub fn rss_hash(&self) -> Option<u32> {
+        (self.flags() & sys::WEIR_MBUF_RX_RSS_HASH != 0).then(|| get!(self.0, WEIR_MBUF_HASH: u32))
+    }
+
+    /// The VLAN tag (TCI, host order) that the driver took out of the frame, where it did:
+    /// af_packet always does, because the kernel does. [`Mbuf::restore_vlan`] puts it back.
+    #[inline(always)]
+    pub fn stripped_vlan(&self) -> Option<u16> {
+        (self.flags() & sys::WEIR_MBUF_RX_VLAN_STRIPPED != 0)
+            .then(|| get!(self.0, WEIR_MBUF_VLAN_TCI: u16))
+    }
+
+    /// Puts a VLAN tag that the driver took out back into the frame. True when the frame now is as
+    /// it was on the wire; false when there was no room for the four bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn restore_vlan(&mut self) -> bool {
+        let Some(tci) = self.stripped_vlan() else {
+            return true;
+        };
+        if self.first_len() < 12 || !self.move_head(-4) {
+            return false;
+        }
+        let bytes = self.bytes_mut();
+        bytes.copy_within(4..16, 0);
+        bytes[12..14].copy_from_slice(&0x8100u16.to_be_bytes());
+        bytes[14..16].copy_from_slice(&tci.to_be_bytes());
+        let flags = self.flags() & !sys::WEIR_MBUF_RX_VLAN_STRIPPED;
+        set!(self.0, WEIR_MBUF_OL_FLAGS: u64 = flags);
+        true
+    }
+
+    /// Forgets what the receiving driver noted and asks the sending one for nothing: to be called
+    /// before a received packet is sent, since flags mean other things there.
+    #[inline(always)]
+    pub fn reset_offloads(&mut self) {
+        let kept = self.flags() & sys::WEIR_MBUF_KEEP_FLAGS;
+        set!(self.0, WEIR_MBUF_OL_FLAGS: u64 = kept);
+        set!(self.0, WEIR_MBUF_VLAN_TCI: u16 = 0);
+        set!(self.0, WEIR_MBUF_VLAN_TCI_OUTER: u16 = 0);
+        set!(self.0, WEIR_MBUF_TX_OFFLOAD: u64 = 0);
+    }
+
+    /// Fetches the mbuf's own first line into the cache.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        prefetch(self.0.as_ptr().cast());
+    }
+
+    /// Fetches the frame's first line into the cache; reads the mbuf's first line.
+    #[inline(always)]
+    pub fn prefetch_frame(&self) {
+        prefetch(self.start());
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u64 {
+        get!(self.0, WEIR_MBUF_OL_FLAGS: u64)
+    }
+
+    #[inline(always)]
+    fn last_segment(&self) -> NonNull<rte_mbuf> {
+        let mut last = self.0;
+        while let Some(next) = NonNull::new(get!(last, WEIR_MBUF_NEXT: *mut rte_mbuf)) {
+            last = next;
+        }
+        last
+    }
+}
+
+/// `RTE_MBUF_MAX_NB_SEGS`.
+const MAX_SEGMENTS: usize = u16::MAX as usize;
+
+impl Drop for Mbuf {
+    #[inline]
+    fn drop(&mut self) {
+        free_segments(self.0.as_ptr());
+    }
+}
+
+impl fmt::Debug for Mbuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mbuf({} bytes, {} segments)", self.len(), self.segment_count())
+    }
+}
+
+/// A packet's segments, first to last, as slices.
+#[derive(Debug)]
+pub struct Segments<'a> {
+    next: Option<NonNull<rte_mbuf>>,
+    _packet: std::marker::PhantomData<&'a Mbuf>,
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = &'a [u8];
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let segment = self.next?;
+        self.next = NonNull::new(get!(segment, WEIR_MBUF_NEXT: *mut rte_mbuf));
+        let len = get!(segment, WEIR_MBUF_DATA_LEN: u16);
+        // SAFETY: the chain is owned by the packet that is borrowed for 'a.
+        Some(unsafe { std::slice::from_raw_parts(segment_start(segment), len.into()) })
+    }
+}
+
+#[inline(always)]
+fn segment_start(segment: NonNull<rte_mbuf>) -> *mut u8 {
+    let buffer = get!(segment, WEIR_MBUF_BUF_ADDR: *mut u8);
+    let offset = get!(segment, WEIR_MBUF_DATA_OFF: u16);
+    // SAFETY: DPDK and `move_head` keep data_off within the buffer.
+    unsafe { buffer.add(offset.into()) }
+}
+
+#[inline(always)]
+fn prefetch(line: *const u8) {
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch of any address does nothing but fill the cache.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+}
+
+#[cold]
+fn free_segments(first: *mut rte_mbuf) {
+    let mut first = first;
+    // SAFETY: a live chain whose owner gives it up.
+    unsafe { sys::rte_pktmbuf_free_bulk(&raw mut first, 1) };
+}

@@ -1,0 +1,385 @@
+//! Ports: network interfaces that DPDK drives, by NIC or in software.
+#![expect(unsafe_code, reason = "calls DPDK")]
+
+use crate::dpdk_sys as sys;
+use crate::eal::{Eal, Errno, Running};
+use crate::mempool::Mempool;
+use crate::queue::{RxQueue, TxQueue};
+use std::ffi::{CStr, CString, c_char};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub mod counters;
+mod setup;
+
+pub use counters::PortCounters;
+
+const PORTS: usize = sys::RTE_MAX_ETHPORTS as usize;
+
+/// Which ports have an owner in this process.
+static OWNED: [AtomicBool; PORTS] = [const { AtomicBool::new(false) }; PORTS];
+
+/// One port, owned. Stopped and closed when it and its queues are dropped.
+#[derive(Debug)]
+pub struct Port {
+    open: Arc<Open>,
+    setup: Setup,
+    started: bool,
+}
+
+/// What keeps a port open; its queues hold it too.
+#[derive(Debug)]
+pub(crate) struct Open {
+    id: u16,
+    name: String,
+    _eal: Arc<Running>,
+}
+
+/// How the port was set up last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Setup {
+    rx_queues: u16,
+    tx_queues: u16,
+    chains: bool,
+}
+
+/// How to set up a port.
+#[derive(Clone, Debug)]
+pub struct PortOptions<'a> {
+    /// Receive queues, 1 or more.
+    pub rx_queues: u16,
+    /// Transmit queues, 1 or more.
+    pub tx_queues: u16,
+    /// Descriptors of a receive queue; the driver may round.
+    pub rx_ring: u16,
+    /// Descriptors of a transmit queue; the driver may round.
+    pub tx_ring: u16,
+    /// Bytes of an IP packet that the port takes in one frame (Ethernet header not counted), or
+    /// none to leave it to the driver.
+    pub mtu: Option<u16>,
+    /// Spread flows over the receive queues by their hash, where the NIC can.
+    pub rss: bool,
+    /// Where received packets are put.
+    pub pool: &'a Mempool,
+}
+
+/// The queues of a started port, each of them once.
+#[derive(Debug)]
+pub struct Queues {
+    /// Receive queues, by number.
+    pub rx: Vec<RxQueue>,
+    /// Transmit queues, by number.
+    pub tx: Vec<TxQueue>,
+}
+
+/// What went wrong with a port.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PortError {
+    /// No port of that name.
+    #[error(
+        "no DPDK port is named {name:?}; there are: {}. A virtual one needs --vdev={name}, \
+         a NIC must be bound to vfio-pci (`dpdk-devbind.py --status`)",
+        list(.present)
+    )]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// The names of the ports that there are.
+        present: Vec<String>,
+    },
+    /// Somebody in this process has it.
+    #[error("port {0} is in use: name it for one arm only")]
+    Taken(String),
+    /// A number that the driver does not take.
+    #[error("port {name}: {what} {found}; the driver allows {least} to {most}")]
+    OutOfRange {
+        /// The port.
+        name: String,
+        /// Which number.
+        what: &'static str,
+        /// What was asked for.
+        found: u32,
+        /// Smallest allowed.
+        least: u32,
+        /// Largest allowed.
+        most: u32,
+    },
+    /// Frames would not fit a buffer, and the driver cannot scatter them.
+    #[error(
+        "port {name}: an MTU of {mtu} needs buffers of {need} bytes, they have {room}, and the \
+         driver cannot scatter a frame over several: raise the buffers' bytes or lower the MTU"
+    )]
+    BufferTooSmall {
+        /// The port.
+        name: String,
+        /// The MTU asked for.
+        mtu: u16,
+        /// Bytes that a buffer needs, headroom included.
+        need: usize,
+        /// Bytes that it has.
+        room: usize,
+    },
+    /// Queues are out while the port should be stopped or set up.
+    #[error("port {0}: its queues are still held by pollers; stop those first")]
+    QueuesHeld(String),
+    /// Set up or started in the wrong order.
+    #[error("port {name}: {state}")]
+    Order {
+        /// The port.
+        name: String,
+        /// What is the matter.
+        state: &'static str,
+    },
+    /// DPDK or the driver refused.
+    #[error("port {name}: {step}: {errno}")]
+    Refused {
+        /// The port.
+        name: String,
+        /// What was asked.
+        step: &'static str,
+        /// The reason given.
+        errno: Errno,
+    },
+}
+
+/// Names for a message.
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_string() } else { names.join(", ") }
+}
+
+impl Port {
+    /// The port of that name: a virtual device's (`net_af_packet0`) or a PCI address
+    /// (`0000:00:06.0`).
+    ///
+    /// # Errors
+    /// [`PortError::Unknown`], [`PortError::Taken`].
+    pub fn by_name(eal: &Eal, name: &str) -> Result<Port, PortError> {
+        let unknown = || PortError::Unknown { name: name.to_string(), present: Port::names(eal) };
+        let c_name = CString::new(name).map_err(|_| unknown())?;
+        let mut id = 0;
+        // SAFETY: a terminated string and a place for the answer.
+        let status = unsafe { sys::rte_eth_dev_get_port_by_name(c_name.as_ptr(), &raw mut id) };
+        if status != 0 {
+            return Err(unknown());
+        }
+        if OWNED[usize::from(id)].swap(true, Ordering::AcqRel) {
+            return Err(PortError::Taken(name.to_string()));
+        }
+        let open = Open { id, name: name.to_string(), _eal: eal.share() };
+        Ok(Port { open: Arc::new(open), setup: Setup::default(), started: false })
+    }
+
+    /// How many ports there are, owned or not.
+    pub fn count(_: &Eal) -> usize {
+        // SAFETY: counts; the EAL runs.
+        unsafe { sys::rte_eth_dev_count_avail() }.into()
+    }
+
+    /// The names of all ports, owned or not.
+    pub fn names(_: &Eal) -> Vec<String> {
+        let name = |id: u16| {
+            let mut text = [0 as c_char; sys::RTE_ETH_NAME_MAX_LEN as usize];
+            // SAFETY: the buffer has the length that the function writes at most.
+            let status = unsafe { sys::rte_eth_dev_get_name_by_port(id, text.as_mut_ptr()) };
+            // SAFETY: terminated by the function where it succeeds, all zeros otherwise.
+            let text = unsafe { CStr::from_ptr(text.as_ptr()) };
+            (status == 0).then(|| text.to_string_lossy().into_owned())
+        };
+        (0..PORTS as u16).filter_map(name).collect()
+    }
+
+    /// Sets the port up: queues, rings, MTU, RSS. May be called again after [`Port::stop`].
+    ///
+    /// # Errors
+    /// [`PortError`] names the number that the driver does not take, or the step that it refused.
+    pub fn configure(&mut self, options: &PortOptions<'_>) -> Result<(), PortError> {
+        if self.started {
+            return Err(self.order("started: stop it before it is set up anew"));
+        }
+        self.setup = setup::configure(self, options)?;
+        Ok(())
+    }
+
+    /// Starts the port and gives its queues.
+    ///
+    /// # Errors
+    /// [`PortError::Order`] when it was not configured or is started, [`PortError::Refused`].
+    pub fn start(&mut self) -> Result<Queues, PortError> {
+        if self.started {
+            return Err(self.order("started already"));
+        }
+        if self.setup.rx_queues == 0 {
+            return Err(self.order("not set up: configure it before it is started"));
+        }
+        self.quiet("start")?;
+        // SAFETY: a configured, stopped port that we own.
+        self.check("start", unsafe { sys::rte_eth_dev_start(self.id()) })?;
+        self.started = true;
+        let open = || Arc::clone(&self.open);
+        Ok(Queues {
+            // SAFETY: the queues were set up, and no handles exist (`quiet`).
+            rx: (0..self.setup.rx_queues).map(|q| unsafe { RxQueue::new(open(), q) }).collect(),
+            // SAFETY: as above.
+            tx: (0..self.setup.tx_queues).map(|q| unsafe { TxQueue::new(open(), q) }).collect(),
+        })
+    }
+
+    /// Stops the port. Its queues must be dropped before.
+    ///
+    /// # Errors
+    /// [`PortError::QueuesHeld`], [`PortError::Refused`].
+    pub fn stop(&mut self) -> Result<(), PortError> {
+        if !self.started {
+            return Ok(());
+        }
+        self.quiet("stop")?;
+        // SAFETY: a port that we own, with no queue in use.
+        self.check("stop", unsafe { sys::rte_eth_dev_stop(self.id()) })?;
+        self.started = false;
+        Ok(())
+    }
+
+    /// Stops and closes the port for good, as dropping it does, but says what went wrong.
+    ///
+    /// # Errors
+    /// As [`Port::stop`].
+    pub fn close(mut self) -> Result<(), PortError> {
+        self.stop()
+    }
+
+    /// DPDK's number of the port.
+    pub fn id(&self) -> u16 {
+        self.open.id
+    }
+
+    /// The name that it was found by.
+    pub fn name(&self) -> &str {
+        &self.open.name
+    }
+
+    /// Its MAC address.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`].
+    pub fn mac(&self) -> Result<[u8; 6], PortError> {
+        let mut mac = sys::rte_ether_addr::default();
+        // SAFETY: a place for the answer.
+        let status = unsafe { sys::rte_eth_macaddr_get(self.id(), &raw mut mac) };
+        self.check("read the MAC address", status)?;
+        Ok(mac.addr_bytes)
+    }
+
+    /// The MTU in force.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`].
+    pub fn mtu(&self) -> Result<u16, PortError> {
+        let mut mtu = 0;
+        // SAFETY: a place for the answer.
+        self.check("read the MTU", unsafe { sys::rte_eth_dev_get_mtu(self.id(), &raw mut mtu) })?;
+        Ok(mtu)
+    }
+
+    /// Sets the MTU: of the NIC, or of the kernel's interface under a virtual port. Some drivers
+    /// can do that only while stopped, some (net_ring, net_memif) not at all.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`].
+    pub fn set_mtu(&mut self, mtu: u16) -> Result<(), PortError> {
+        // SAFETY: a port that we own.
+        self.check("set the MTU", unsafe { sys::rte_eth_dev_set_mtu(self.id(), mtu) })
+    }
+
+    /// Takes all frames, not only those to its own MAC address, or stops doing so. Drivers that
+    /// take all frames anyway may refuse.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`].
+    pub fn set_promiscuous(&mut self, on: bool) -> Result<(), PortError> {
+        let id = self.id();
+        // SAFETY: a port that we own.
+        let status = unsafe {
+            if on {
+                sys::rte_eth_promiscuous_enable(id)
+            } else {
+                sys::rte_eth_promiscuous_disable(id)
+            }
+        };
+        self.check("promiscuous mode", status)
+    }
+
+    /// Takes all multicast frames (neighbour discovery needs some), or stops doing so.
+    ///
+    /// # Errors
+    /// [`PortError::Refused`].
+    pub fn set_all_multicast(&mut self, on: bool) -> Result<(), PortError> {
+        let id = self.id();
+        // SAFETY: a port that we own.
+        let status = unsafe {
+            if on {
+                sys::rte_eth_allmulticast_enable(id)
+            } else {
+                sys::rte_eth_allmulticast_disable(id)
+            }
+        };
+        self.check("all-multicast mode", status)
+    }
+
+    /// True while the link is up, as the driver knows without waiting.
+    pub fn link_up(&self) -> bool {
+        // SAFETY: reads the state of an open port.
+        unsafe { sys::weir_link_up(self.id()) == 1 }
+    }
+
+    /// The NUMA socket that the port is attached to; none for virtual ones.
+    pub fn socket(&self) -> Option<i32> {
+        // SAFETY: reads an integer of an open port.
+        let socket = unsafe { sys::rte_eth_dev_socket_id(self.id()) };
+        (socket >= 0).then_some(socket)
+    }
+
+    /// True when packets of several segments may be sent (as set up last). Where it is false, they
+    /// must be made one segment first ([`crate::Mbuf::linearize`]).
+    pub fn sends_chains(&self) -> bool {
+        self.setup.chains
+    }
+
+    /// Only we hold the port, no queue does.
+    fn quiet(&self, _before: &'static str) -> Result<(), PortError> {
+        if Arc::strong_count(&self.open) == 1 {
+            Ok(())
+        } else {
+            Err(PortError::QueuesHeld(self.name().to_string()))
+        }
+    }
+
+    fn order(&self, state: &'static str) -> PortError {
+        PortError::Order { name: self.name().to_string(), state }
+    }
+
+    fn check(&self, step: &'static str, status: i32) -> Result<(), PortError> {
+        Errno::check(status).map_err(|errno| self.refused(step, errno))
+    }
+
+    fn refused(&self, step: &'static str, errno: Errno) -> PortError {
+        PortError::Refused { name: self.name().to_string(), step, errno }
+    }
+}
+
+impl Open {
+    pub(crate) fn id(&self) -> u16 {
+        self.id
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // SAFETY: the last holder is gone, so nobody polls or asks any more; closing a port
+        // that is stopped, or was never started, is allowed.
+        unsafe {
+            sys::rte_eth_dev_stop(self.id);
+            sys::rte_eth_dev_close(self.id);
+        }
+        OWNED[usize::from(self.id)].store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,130 @@
+//! Setting a port up: what was asked for against what its driver can do.
+#![expect(unsafe_code, reason = "calls DPDK")]
+
+use super::{Port, PortError, PortOptions, Setup};
+use crate::dpdk_sys as sys;
+use crate::mempool::Mempool;
+
+/// Ethernet header, a VLAN tag and the frame check sequence, which some drivers count.
+const FRAME_OVERHEAD: usize = 14 + 4 + 4;
+
+/// Checks the options against the driver's limits, then configures the device and its queues.
+pub(super) fn configure(port: &Port, options: &PortOptions<'_>) -> Result<Setup, PortError> {
+    let limits = limits(port)?;
+    let range = |what, found: u32, least: u32, most: u32| {
+        if (least..=most).contains(&found) {
+            return Ok(());
+        }
+        Err(PortError::OutOfRange { name: port.name().to_string(), what, found, least, most })
+    };
+    range("receive queues", options.rx_queues.into(), 1, limits.max_rx_queues.into())?;
+    range("transmit queues", options.tx_queues.into(), 1, limits.max_tx_queues.into())?;
+    if let Some(mtu) = options.mtu {
+        range("MTU", mtu.into(), limits.min_mtu.into(), limits.max_mtu.into())?;
+    }
+
+    let mut conf = sys::rte_eth_conf::default();
+    if options.rss && options.rx_queues > 1 && limits.flow_type_rss_offloads != 0 {
+        conf.rxmode.mq_mode = sys::rte_eth_rx_mq_mode::RTE_ETH_MQ_RX_RSS;
+        conf.rx_adv_conf.rss_conf.rss_hf = sys::WEIR_RSS_FLOWS & limits.flow_type_rss_offloads;
+        conf.rxmode.offloads |= sys::WEIR_RX_OFFLOAD_RSS_HASH & limits.rx_offload_capa;
+    }
+    if scatters(port, options, &limits)? {
+        conf.rxmode.offloads |= sys::WEIR_RX_OFFLOAD_SCATTER;
+    }
+    conf.txmode.offloads |= sys::WEIR_TX_OFFLOAD_MULTI_SEGS & limits.tx_offload_capa;
+    // A driver whose longest frame is shorter says so here; those that state none too
+    // truthfully (af_packet) take the MTU afterwards, from the kernel's interface.
+    let fits = |mtu: u16| usize::from(mtu) + 18 <= limits.max_rx_pktlen as usize;
+    conf.rxmode.mtu = options.mtu.filter(|&mtu| fits(mtu)).unwrap_or(0).into();
+
+    // SAFETY: a stopped port that we own; DPDK copies the configuration.
+    let status = unsafe {
+        sys::rte_eth_dev_configure(port.id(), options.rx_queues, options.tx_queues, &raw const conf)
+    };
+    port.check("configure", status)?;
+    queues(port, options, &conf, &limits)?;
+    set_mtu(port, options.mtu)?;
+    Ok(Setup {
+        rx_queues: options.rx_queues,
+        tx_queues: options.tx_queues,
+        chains: limits.tx_offload_capa & sys::WEIR_TX_OFFLOAD_MULTI_SEGS != 0,
+    })
+}
+
+fn limits(port: &Port) -> Result<sys::rte_eth_dev_info, PortError> {
+    let mut limits = sys::rte_eth_dev_info::default();
+    // SAFETY: a place for the answer.
+    let status = unsafe { sys::rte_eth_dev_info_get(port.id(), &raw mut limits) };
+    port.check("read the driver's limits", status)?;
+    Ok(limits)
+}
+
+/// Whether frames of the MTU have to be scattered over several buffers.
+fn scatters(
+    port: &Port,
+    options: &PortOptions<'_>,
+    limits: &sys::rte_eth_dev_info,
+) -> Result<bool, PortError> {
+    let Some(mtu) = options.mtu else {
+        return Ok(false);
+    };
+    let need = usize::from(mtu) + FRAME_OVERHEAD + Mempool::HEADROOM;
+    let room = options.pool.room();
+    if need <= room {
+        return Ok(false);
+    }
+    if limits.rx_offload_capa & sys::WEIR_RX_OFFLOAD_SCATTER != 0 {
+        return Ok(true);
+    }
+    Err(PortError::BufferTooSmall { name: port.name().to_string(), mtu, need, room })
+}
+
+fn queues(
+    port: &Port,
+    options: &PortOptions<'_>,
+    conf: &sys::rte_eth_conf,
+    limits: &sys::rte_eth_dev_info,
+) -> Result<(), PortError> {
+    let (mut rx_ring, mut tx_ring) = (options.rx_ring, options.tx_ring);
+    // SAFETY: two places that are read and written.
+    let status = unsafe {
+        sys::rte_eth_dev_adjust_nb_rx_tx_desc(port.id(), &raw mut rx_ring, &raw mut tx_ring)
+    };
+    port.check("ring sizes", status)?;
+    let socket = port.socket().unwrap_or(-1) as u32;
+    let mut rx = limits.default_rxconf;
+    rx.offloads = conf.rxmode.offloads;
+    for queue in 0..options.rx_queues {
+        // SAFETY: a configured port, a queue of it, a pool that lives as long as DPDK runs.
+        let status = unsafe {
+            let pool = options.pool.as_ptr();
+            sys::rte_eth_rx_queue_setup(port.id(), queue, rx_ring, socket, &raw const rx, pool)
+        };
+        port.check("set up a receive queue", status)?;
+    }
+    let mut tx = limits.default_txconf;
+    tx.offloads = conf.txmode.offloads;
+    for queue in 0..options.tx_queues {
+        // SAFETY: as above.
+        let status = unsafe {
+            sys::rte_eth_tx_queue_setup(port.id(), queue, tx_ring, socket, &raw const tx)
+        };
+        port.check("set up a transmit queue", status)?;
+    }
+    Ok(())
+}
+
+/// Sets the MTU where the driver has a call for it; where it has none there is nothing that an
+/// MTU would limit.
+fn set_mtu(port: &Port, mtu: Option<u16>) -> Result<(), PortError> {
+    const NOT_SUPPORTED: i32 = 95;
+    let Some(mtu) = mtu else {
+        return Ok(());
+    };
+    // SAFETY: a port that we own.
+    match unsafe { sys::rte_eth_dev_set_mtu(port.id(), mtu) } {
+        status if status == -NOT_SUPPORTED => Ok(()),
+        status => port.check("set the MTU", status),
+    }
+}

@@ -1,0 +1,323 @@
+//! The surface on a running DPDK: software ports only, no hugepages, nothing but root needed.
+//!
+//! DPDK starts once in a process, and `cargo test` runs all tests of a file in one. So each test
+//! here starts itself again as a process of its own ([`alone`]) and does its work there.
+
+use dpdk_bindings::{
+    Burst, Eal, EalError, Mempool, MempoolError, Port, PortError, PortOptions, clock, lcore,
+};
+use std::process::Command;
+
+const INSIDE: &str = "WEIR_TEST_DPDK_INSIDE";
+
+/// Runs the test `name` in a process of its own, where `work` gets a started DPDK.
+fn alone(name: &str, devices: &[&str], work: impl FnOnce(Eal)) {
+    if std::env::var_os(INSIDE).is_some() {
+        let mut args = vec!["-l", "0,1", "--no-huge", "--no-shconf", "--no-pci", "-m", "128"];
+        args.extend(["--no-telemetry", "--log-level", "error"]);
+        args.extend(devices);
+        work(Eal::start(&args.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap());
+        return;
+    }
+    let outcome = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads", "1"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&outcome.stdout).into_owned()
+        + &String::from_utf8_lossy(&outcome.stderr);
+    assert!(outcome.status.success(), "{}: {text}", outcome.status);
+    assert!(text.contains("1 passed"), "no test is named {name}: {text}");
+}
+
+fn pool(eal: &Eal) -> Mempool {
+    Mempool::create(eal, "packets", 1023, 32, 2176, -1).unwrap()
+}
+
+fn options(pool: &Mempool) -> PortOptions<'_> {
+    PortOptions {
+        rx_queues: 1,
+        tx_queues: 1,
+        rx_ring: 256,
+        tx_ring: 256,
+        mtu: None,
+        rss: false,
+        pool,
+    }
+}
+
+#[test]
+fn packets_sent_into_a_ring_come_back_whole_and_every_buffer_returns() {
+    alone(
+        "packets_sent_into_a_ring_come_back_whole_and_every_buffer_returns",
+        &["--vdev=net_ring0"],
+        |eal| {
+            let pool = pool(&eal);
+            let mut port = Port::by_name(&eal, "net_ring0").unwrap();
+            port.configure(&options(&pool)).unwrap();
+            let mut queues = port.start().unwrap();
+            assert!(port.link_up());
+            let (rx, tx) = (&mut queues.rx[0], &mut queues.tx[0]);
+
+            let mut burst = Burst::<32>::new();
+            assert!(pool.alloc_bulk(&mut burst, 20));
+            for (i, packet) in burst.as_mut_slice().iter_mut().enumerate() {
+                packet.append(60 + i).unwrap().fill(i as u8);
+            }
+            assert_eq!(tx.send(&mut burst), 20);
+            assert!(burst.is_empty());
+
+            assert_eq!(rx.receive(&mut burst), 20);
+            for (i, packet) in burst.as_slice().iter().enumerate() {
+                assert_eq!(packet.bytes(), vec![i as u8; 60 + i]);
+            }
+            assert_eq!(rx.receive(&mut burst), 0);
+            let counted = port.stats().unwrap();
+            assert_eq!((counted.ipackets, counted.opackets), (20, 20));
+            let xstats = port.xstats().unwrap();
+            assert!(xstats.contains(&("rx_good_packets".to_string(), 20)), "{xstats:?}");
+
+            assert_eq!(pool.available(), pool.capacity() - 20);
+            let kept: Vec<_> = burst.drain().skip(10).take(3).collect();
+            assert_eq!(pool.available(), pool.capacity() - 3);
+            drop(kept);
+            assert_eq!(pool.available(), pool.capacity());
+        },
+    );
+}
+
+#[test]
+fn what_a_full_ring_does_not_take_stays_in_the_burst_in_order() {
+    alone(
+        "what_a_full_ring_does_not_take_stays_in_the_burst_in_order",
+        &["--vdev=net_ring0"],
+        |eal| {
+            // The ring takes 1,023 packets.
+            let pool = Mempool::create(&eal, "packets", 2047, 32, 2176, -1).unwrap();
+            let mut port = Port::by_name(&eal, "net_ring0").unwrap();
+            port.configure(&options(&pool)).unwrap();
+            let mut queues = port.start().unwrap();
+            let mut burst = Burst::<32>::new();
+            let mut sent = 0;
+            let mut number = 0u32;
+            while burst.is_empty() {
+                assert!(pool.alloc_bulk(&mut burst, 30));
+                for packet in burst.as_mut_slice() {
+                    packet.append(4).unwrap().copy_from_slice(&number.to_be_bytes());
+                    number += 1;
+                }
+                sent += queues.tx[0].send(&mut burst);
+            }
+            assert_eq!(number as usize, sent + burst.len());
+            for (i, packet) in burst.as_slice().iter().enumerate() {
+                assert_eq!(packet.bytes(), (sent as u32 + i as u32).to_be_bytes());
+            }
+            burst.clear();
+            while queues.rx[0].receive(&mut burst) > 0 {
+                burst.clear();
+            }
+            assert_eq!(pool.available(), pool.capacity());
+        },
+    );
+}
+
+#[test]
+fn a_head_moves_only_as_far_as_there_is_room() {
+    alone("a_head_moves_only_as_far_as_there_is_room", &[], |eal| {
+        let pool = pool(&eal);
+        let mut packet = pool.alloc().unwrap();
+        assert_eq!((packet.headroom(), packet.tailroom()), (128, 2048));
+        packet
+            .append(100)
+            .unwrap()
+            .copy_from_slice(&std::array::from_fn::<u8, 100, _>(|i| i as u8));
+
+        assert!(packet.move_head(14));
+        assert_eq!((packet.len(), packet.bytes()[0]), (86, 14));
+        assert!(!packet.move_head(87));
+        assert!(packet.move_head(-142));
+        assert_eq!((packet.headroom(), packet.len(), packet.first_len()), (0, 228, 228));
+        assert!(!packet.move_head(-1));
+        assert!(!packet.move_head(isize::MIN) && !packet.move_head(isize::MAX));
+        assert_eq!(packet.bytes()[128..], std::array::from_fn::<u8, 100, _>(|i| i as u8));
+
+        assert!(!packet.trim_tail(229));
+        assert!(packet.trim_tail(28));
+        assert_eq!((packet.len(), packet.first_len(), packet.tailroom()), (200, 200, 1976));
+        assert!(packet.append(1977).is_none());
+        assert!(!packet.truncate(201));
+        assert!(packet.truncate(64));
+        assert_eq!(packet.len(), 64);
+    });
+}
+
+#[test]
+fn a_chained_header_is_the_first_segment_and_all_segments_are_freed() {
+    alone("a_chained_header_is_the_first_segment_and_all_segments_are_freed", &[], |eal| {
+        let pool = pool(&eal);
+        let mut packet = pool.alloc().unwrap();
+        packet.append(100).unwrap().fill(2);
+        let mut header = packet.sibling().unwrap();
+        header.append(50).unwrap().fill(1);
+        packet.chain_front(header).unwrap();
+        assert_eq!((packet.len(), packet.first_len(), packet.segment_count()), (150, 50, 2));
+        let segments: Vec<&[u8]> = packet.segments().collect();
+        assert_eq!(segments, [&[1u8; 50][..], &[2u8; 100][..]]);
+        assert!(packet.append(1).is_none(), "a chain does not grow at its end");
+
+        let mut second = pool.alloc().unwrap();
+        assert!(second.append(10).is_some());
+        let chain = std::mem::replace(&mut packet, second);
+        let chain = packet.chain_front(chain).unwrap_err();
+        assert_eq!(chain.segment_count(), 2, "a header of two segments is given back");
+        packet = chain;
+
+        assert!(packet.trim_tail(40));
+        assert_eq!(packet.len(), 110);
+        assert!(packet.linearize());
+        assert_eq!((packet.segment_count(), packet.first_len()), (1, 110));
+        assert_eq!(packet.bytes()[49..51], [1, 2]);
+
+        let mut header = pool.alloc().unwrap();
+        header.append(20).unwrap().fill(3);
+        packet.chain_front(header).unwrap();
+        assert!(packet.truncate(20));
+        assert_eq!((packet.segment_count(), packet.len()), (1, 20));
+        assert_eq!(pool.available(), pool.capacity() - 1, "truncating frees what it cuts off");
+        let raw = packet.into_raw();
+        assert_eq!(pool.available(), pool.capacity() - 1);
+        // Given away and taken back: still one owner.
+        drop(unsafe_from_raw(raw));
+        assert_eq!(pool.available(), pool.capacity());
+    });
+}
+
+#[expect(unsafe_code, reason = "the one way back from a raw mbuf")]
+fn unsafe_from_raw(
+    raw: std::ptr::NonNull<dpdk_bindings::dpdk_sys::rte_mbuf>,
+) -> dpdk_bindings::Mbuf {
+    // SAFETY: the caller has just taken it out of an owned Mbuf.
+    unsafe { dpdk_bindings::Mbuf::from_raw(raw) }
+}
+
+#[test]
+fn an_empty_pool_gives_nothing_and_half_a_burst_is_none() {
+    alone("an_empty_pool_gives_nothing_and_half_a_burst_is_none", &[], |eal| {
+        let pool = Mempool::create(&eal, "small", 15, 0, 2176, -1).unwrap();
+        let mut burst = Burst::<16>::new();
+        assert!(!pool.alloc_bulk(&mut burst, 17), "more than the burst holds");
+        assert!(!pool.alloc_bulk(&mut burst, 16), "more than the pool has");
+        assert!(burst.is_empty());
+        assert!(pool.alloc_bulk(&mut burst, 15));
+        assert!(pool.alloc().is_none());
+        assert!(burst.as_slice()[0].sibling().is_none());
+        burst.pop();
+        assert!(pool.alloc().is_some());
+    });
+}
+
+#[test]
+fn a_poller_on_an_lcore_forwards_while_the_control_thread_allocates() {
+    alone(
+        "a_poller_on_an_lcore_forwards_while_the_control_thread_allocates",
+        &["--vdev=net_null0", "--vdev=net_ring0"],
+        |eal| {
+            assert_eq!((lcore::main(&eal), lcore::workers(&eal)), (0, vec![1]));
+            assert_eq!(lcore::launch(&eal, 0, || ()).unwrap_err().to_string(), NO_WORKER);
+            assert!(lcore::launch(&eal, 7, || ()).is_err());
+            let pool = pool(&eal);
+            let mut null = Port::by_name(&eal, "net_null0").unwrap();
+            null.configure(&options(&pool)).unwrap();
+            let mut queues = null.start().unwrap();
+            let before = clock::ticks();
+            let job = lcore::launch(&eal, 1, move || {
+                let mut burst = Burst::<32>::new();
+                let mut sent = 0;
+                for _ in 0..1000 {
+                    queues.rx[0].receive(&mut burst);
+                    burst.as_mut_slice().iter_mut().for_each(|packet| packet.reset_offloads());
+                    sent += queues.tx[0].send(&mut burst);
+                }
+                sent
+            })
+            .unwrap();
+            assert!(matches!(null.stop(), Err(PortError::QueuesHeld(_))) || job.is_finished());
+
+            let (pool_there, eal_there) = (pool.clone(), eal.clone());
+            std::thread::spawn(move || {
+                let _registered = lcore::register_thread(&eal_there).unwrap();
+                for _ in 0..1000 {
+                    drop(pool_there.alloc().unwrap());
+                }
+            })
+            .join()
+            .unwrap();
+            assert_eq!(job.wait().unwrap(), 32_000);
+            assert!(clock::ticks() > before && clock::ticks_per_second(&eal) > 1_000_000);
+
+            let counted = null.stats().unwrap();
+            assert_eq!((counted.ipackets, counted.opackets), (32_000, 32_000));
+            null.stop().unwrap();
+            null.start().unwrap();
+            let panicked = lcore::launch(&eal, 1, || assert!(pool_is_odd(), "on purpose")).unwrap();
+            assert!(panicked.wait().is_err());
+            assert_eq!(lcore::launch(&eal, 1, || 5).unwrap().wait().unwrap(), 5);
+        },
+    );
+}
+
+const NO_WORKER: &str =
+    "lcore 0 is not one of DPDK's workers: list it in the EAL's -l, after the main";
+
+fn pool_is_odd() -> bool {
+    std::hint::black_box(false)
+}
+
+#[test]
+fn wrong_settings_are_refused_with_what_is_allowed() {
+    alone("wrong_settings_are_refused_with_what_is_allowed", &["--vdev=net_null0"], |eal| {
+        let pool = pool(&eal);
+        let unknown = Port::by_name(&eal, "net_nul0").unwrap_err().to_string();
+        assert!(unknown.contains("there are: net_null0"), "{unknown}");
+        let mut port = Port::by_name(&eal, "net_null0").unwrap();
+        assert_eq!(
+            Port::by_name(&eal, "net_null0").unwrap_err(),
+            PortError::Taken(port.name().into())
+        );
+        assert_eq!((Port::count(&eal), Port::names(&eal)), (1, vec!["net_null0".to_string()]));
+
+        let many = PortOptions { rx_queues: 5000, ..options(&pool) };
+        let refused = port.configure(&many).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("port net_null0: receive queues 5000; the driver"),
+            "{refused}"
+        );
+        let jumbo = PortOptions { mtu: Some(9001), ..options(&pool) };
+        let refused = port.configure(&jumbo).unwrap_err().to_string();
+        assert!(refused.contains("9151 bytes, they have 2176"), "{refused}");
+        assert!(matches!(port.start(), Err(PortError::Order { .. })));
+
+        let room = Mempool::create(&eal, "a", 15, 0, 100_000, -1).unwrap_err();
+        assert!(matches!(room, MempoolError::Room { room: 100_000, .. }), "{room}");
+        let cache = Mempool::create(&eal, "a", 15, 11, 2176, -1).unwrap_err();
+        assert!(matches!(cache, MempoolError::Cache { .. }), "{cache}");
+        let memory = Mempool::create(&eal, "a", 1 << 20, 0, 10_240, -1).unwrap_err().to_string();
+        assert!(memory.contains("about 10368 MiB"), "{memory}");
+
+        assert_eq!(Eal::start(&[]).unwrap_err(), EalError::AlreadyStarted);
+        port.close().unwrap();
+        assert!(Port::by_name(&eal, "net_null0").is_err(), "closed is gone");
+    });
+}
+
+#[test]
+fn a_wrong_argument_is_refused_with_the_arguments_and_advice() {
+    if std::env::var_os(INSIDE).is_none() {
+        let name = "a_wrong_argument_is_refused_with_the_arguments_and_advice";
+        return alone(name, &[], |_| ());
+    }
+    let args = ["--no-huge", "--no-shconf", "--no-pci", "--vdev=net_nonsense0"].map(String::from);
+    let refused = Eal::start(&args).unwrap_err().to_string();
+    assert!(refused.contains("--vdev=net_nonsense0"), "{refused}");
+    assert!(Eal::version().starts_with("DPDK "));
+}
