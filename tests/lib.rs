@@ -1,1 +1,3 @@
-//! The lab and the cases.
+//! The lab and the cases: what proves that Weir does what it says.
+
+pub mod frames;

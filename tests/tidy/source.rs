@@ -1,4 +1,4 @@
-//! A source file as the tidy test sees it: which lines are production, where functions and words are.
+//! A source file as the tidy test sees it: its production lines, its functions, its words.
 //!
 //! Not a parser: comments, strings and character literals are blanked out, then braces are counted.
 
@@ -37,8 +37,7 @@ impl Source {
     /// Reads and splits one file.
     pub fn new(path: String, text: &str) -> Source {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let blanked = if path.ends_with(".rs") { blank(text) } else { text.to_owned() };
-        let code: Vec<String> = blanked.lines().map(str::to_owned).collect();
+        let code: Vec<String> = blank(text).lines().map(str::to_owned).collect();
         let all =
             path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/fuzz/");
         let mut source = Source { test: vec![all; lines.len()], path, lines, code };
@@ -59,6 +58,12 @@ impl Source {
     /// Lines that are not tests, comments included.
     pub fn production_lines(&self) -> usize {
         self.test.iter().filter(|test| !**test).count()
+    }
+
+    /// Production lines with code on them, words and empty lines left out.
+    pub fn code_lines(&self) -> usize {
+        let lines = self.code.iter().zip(&self.test);
+        lines.filter(|(code, test)| !**test && !code.trim().is_empty()).count()
     }
 
     /// All functions with a body outside of tests.

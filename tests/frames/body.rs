@@ -1,0 +1,275 @@
+//! What an IP packet carries: segments, datagrams, ICMP, and tunnels with a packet inside.
+
+use super::ip::Ip;
+use super::{Mac, sum};
+
+/// TCP flags (RFC 9293 3.1).
+pub mod flags {
+    /// The sender has nothing more to send.
+    pub const FIN: u8 = 0x01;
+    /// Opens a connection.
+    pub const SYN: u8 = 0x02;
+    /// Breaks a connection.
+    pub const RST: u8 = 0x04;
+    /// Hands over at once.
+    pub const PSH: u8 = 0x08;
+    /// Acknowledges.
+    pub const ACK: u8 = 0x10;
+}
+
+/// What becomes of the L4 checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sum {
+    /// Right.
+    Full,
+    /// Zero: not computed.
+    Zero,
+    /// Wrong by this much, in one's complement.
+    Off(u16),
+}
+
+/// A GENEVE header (RFC 8926 3.4).
+#[derive(Clone, Debug, Default)]
+pub struct Geneve {
+    /// Version, 0 to 3.
+    pub version: u8,
+    /// The O bit.
+    pub control: bool,
+    /// The C bit.
+    pub critical: bool,
+    /// Network identifier, 24 bits.
+    pub vni: u32,
+    /// The options, padded to four bytes by whoever made them.
+    pub options: Vec<u8>,
+    /// Option length in words that the header claims, where it shall not be the true one.
+    pub claimed_words: Option<u8>,
+    /// EtherType that the header claims, where it shall not be the inner packet's.
+    pub claimed_protocol: Option<u16>,
+}
+
+/// A VXLAN header (RFC 7348 5) and the inner Ethernet header.
+#[derive(Clone, Debug)]
+pub struct Vxlan {
+    /// 0x08 has the I bit.
+    pub flags: u8,
+    /// Network identifier, 24 bits.
+    pub vni: u32,
+    /// Inner receiver.
+    pub to: Mac,
+    /// Inner sender.
+    pub from: Mac,
+}
+
+/// What an [`Ip`] carries.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// TCP with its options.
+    Tcp {
+        /// Sequence number.
+        seq: u32,
+        /// Acknowledgement number.
+        ack: u32,
+        /// [`flags`].
+        flags: u8,
+        /// Options, a multiple of four bytes.
+        options: Vec<u8>,
+    },
+    /// UDP with a payload.
+    Udp,
+    /// ICMP or ICMPv6 echo; the identifier is the source port.
+    Echo {
+        /// A request, or else an answer.
+        request: bool,
+        /// Sequence number.
+        seq: u16,
+    },
+    /// An ICMP or ICMPv6 error.
+    Error {
+        /// ICMP type.
+        kind: u8,
+        /// ICMP code.
+        code: u8,
+        /// The second word: the MTU for too-big.
+        rest: u32,
+        /// The packet that it is about.
+        quote: Box<Ip>,
+        /// How many bytes of it are quoted at most.
+        quoted: usize,
+    },
+    /// GENEVE in UDP.
+    Geneve(Geneve, Box<Ip>),
+    /// VXLAN in UDP.
+    Vxlan(Vxlan, Box<Ip>),
+    /// IP in IP: protocol 4 or 41.
+    Ip(Box<Ip>),
+    /// GUE variant 1: IP directly in UDP (draft-ietf-intarea-gue 4).
+    Gue(Box<Ip>),
+    /// Any other protocol: the payload is all there is.
+    Raw(u8),
+}
+
+impl Body {
+    /// The IP protocol number in a packet of the given family.
+    pub fn proto(&self, v6: bool) -> u8 {
+        match self {
+            Body::Tcp { .. } => 6,
+            Body::Udp | Body::Geneve(..) | Body::Vxlan(..) | Body::Gue(_) => 17,
+            Body::Echo { .. } | Body::Error { .. } => [1, 58][usize::from(v6)],
+            Body::Ip(inner) => [4, 41][usize::from(inner.is_v6())],
+            Body::Raw(proto) => *proto,
+        }
+    }
+
+    /// The packet inside a tunnel, or the quoted one.
+    pub fn inner_mut(&mut self) -> Option<&mut Ip> {
+        match self {
+            Body::Error { quote: inner, .. }
+            | Body::Geneve(_, inner)
+            | Body::Vxlan(_, inner)
+            | Body::Ip(inner)
+            | Body::Gue(inner) => Some(inner),
+            Body::Tcp { .. } | Body::Udp | Body::Echo { .. } | Body::Raw(_) => None,
+        }
+    }
+
+    /// The packet inside a tunnel, or the quoted one.
+    pub fn inner(&self) -> Option<&Ip> {
+        match self {
+            Body::Error { quote: inner, .. }
+            | Body::Geneve(_, inner)
+            | Body::Vxlan(_, inner)
+            | Body::Ip(inner)
+            | Body::Gue(inner) => Some(inner),
+            Body::Tcp { .. } | Body::Udp | Body::Echo { .. } | Body::Raw(_) => None,
+        }
+    }
+}
+
+impl Geneve {
+    fn bytes(&self, inner: &Ip) -> Vec<u8> {
+        let words = self.claimed_words.unwrap_or((self.options.len() / 4) as u8);
+        let protocol = self.claimed_protocol.unwrap_or(inner.ethertype());
+        let mut out = vec![
+            self.version << 6 | words,
+            u8::from(self.control) << 7 | u8::from(self.critical) << 6,
+        ];
+        out.extend(protocol.to_be_bytes());
+        out.extend((self.vni << 8).to_be_bytes());
+        out.extend(&self.options);
+        out.extend(inner.bytes());
+        out
+    }
+}
+
+impl Vxlan {
+    fn bytes(&self, inner: &Ip) -> Vec<u8> {
+        let mut out = vec![self.flags, 0, 0, 0];
+        out.extend((self.vni << 8).to_be_bytes());
+        out.extend(self.to);
+        out.extend(self.from);
+        out.extend(inner.ethertype().to_be_bytes());
+        out.extend(inner.bytes());
+        out
+    }
+}
+
+/// One GENEVE option; `kind` with its critical bit 0x80, the body padded to whole words.
+pub fn option(class: u16, kind: u8, body: &[u8]) -> Vec<u8> {
+    let words = body.len().div_ceil(4);
+    let mut out = class.to_be_bytes().to_vec();
+    out.extend([kind, words as u8]);
+    out.extend(body);
+    out.resize(4 + 4 * words, 0);
+    out
+}
+
+/// Several options one after the other.
+pub fn options(parts: &[Vec<u8>]) -> Vec<u8> {
+    parts.concat()
+}
+
+/// The three options of an AWS gateway: endpoint (type 1), attachment (2), flow cookie (3).
+pub fn aws_options(endpoint: u64, attachment: u64, cookie: u32) -> Vec<u8> {
+    options(&[
+        option(0x0108, 1, &endpoint.to_be_bytes()),
+        option(0x0108, 2, &attachment.to_be_bytes()),
+        option(0x0108, 3, &cookie.to_be_bytes()),
+    ])
+}
+
+/// The bytes after the IP header.
+pub(super) fn bytes(ip: &Ip) -> Vec<u8> {
+    let ports = |out: &mut Vec<u8>| {
+        out.extend(ip.src.port().to_be_bytes());
+        out.extend(ip.dst.port().to_be_bytes());
+    };
+    let datagram = |payload: Vec<u8>| {
+        let mut out = Vec::with_capacity(8 + payload.len());
+        ports(&mut out);
+        out.extend(ip.claimed_udp_len.unwrap_or((8 + payload.len()) as u16).to_be_bytes());
+        out.extend([0, 0]);
+        out.extend(payload);
+        out
+    };
+    match &ip.body {
+        Body::Tcp { seq, ack, flags, options } => {
+            let mut out = Vec::with_capacity(20 + options.len() + ip.payload.len());
+            ports(&mut out);
+            out.extend(seq.to_be_bytes());
+            out.extend(ack.to_be_bytes());
+            let words = (20 + options.len()) / 4;
+            out.extend([(words << 4) as u8, *flags, 0xff, 0xff, 0, 0, 0, 0]);
+            out.extend(options);
+            out.extend(&ip.payload);
+            summed(ip, out, 16)
+        }
+        Body::Udp => summed(ip, datagram(ip.payload.clone()), 6),
+        Body::Geneve(header, inner) => summed(ip, datagram(header.bytes(inner)), 6),
+        Body::Vxlan(header, inner) => summed(ip, datagram(header.bytes(inner)), 6),
+        Body::Gue(inner) => summed(ip, datagram(inner.bytes()), 6),
+        Body::Echo { request, seq } => {
+            let kind = match (ip.is_v6(), request) {
+                (false, true) => 8,
+                (false, false) => 0,
+                (true, true) => 128,
+                (true, false) => 129,
+            };
+            let mut out = vec![kind, 0, 0, 0];
+            out.extend(ip.src.port().to_be_bytes());
+            out.extend(seq.to_be_bytes());
+            out.extend(&ip.payload);
+            summed(ip, out, 2)
+        }
+        Body::Error { kind, code, rest, quote, quoted } => {
+            let mut out = vec![*kind, *code, 0, 0];
+            out.extend(rest.to_be_bytes());
+            let quote = quote.bytes();
+            out.extend(&quote[..quote.len().min(*quoted)]);
+            summed(ip, out, 2)
+        }
+        Body::Ip(inner) => inner.bytes(),
+        Body::Raw(_) => ip.payload.clone(),
+    }
+}
+
+/// Fills in the checksum at `at`.
+fn summed(ip: &Ip, mut out: Vec<u8>, at: usize) -> Vec<u8> {
+    let v6 = ip.is_v6();
+    let proto = ip.body.proto(v6);
+    let mut all = match proto {
+        1 => Vec::new(),
+        _ => sum::pseudo_header(ip.src.ip(), ip.dst.ip(), proto, out.len()),
+    };
+    all.extend(&out);
+    let right = match sum::checksum(&all) {
+        0 if proto == 17 => 0xffff,
+        right => right,
+    };
+    let value = match ip.sum {
+        Sum::Full => right,
+        Sum::Zero => 0,
+        Sum::Off(delta) => sum::off_by(right, delta),
+    };
+    out[at..at + 2].copy_from_slice(&value.to_be_bytes());
+    out
+}

@@ -1,0 +1,377 @@
+//! An IPv4 or IPv6 packet that keeps its structure until its bytes are asked for.
+
+use super::body::{self, Body, Geneve, Sum, Vxlan};
+use super::{Mac, sum};
+use std::net::{IpAddr, SocketAddr};
+
+/// A part of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Fragment {
+    /// Where it begins in the datagram's payload, a multiple of 8.
+    pub offset: usize,
+    /// How much of it there is.
+    pub len: usize,
+    /// More follow.
+    pub more: bool,
+}
+
+/// An IP packet. What a field does not say, the defaults say: TTL 64, DF, no options.
+#[derive(Clone, Debug)]
+pub struct Ip {
+    /// Sender, with its port (0 where there are none; the identifier of an echo).
+    pub src: SocketAddr,
+    /// Receiver.
+    pub dst: SocketAddr,
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// DSCP and ECN.
+    pub tos: u8,
+    /// Identification, also of an IPv6 fragment.
+    pub id: u32,
+    /// IPv4: don't fragment.
+    pub df: bool,
+    /// IPv4 options, a multiple of four bytes.
+    pub options: Vec<u8>,
+    /// IPv6 extension headers: number and bytes after the first (next header).
+    pub extensions: Vec<(u8, Vec<u8>)>,
+    /// The part of it that this packet is.
+    pub fragment: Option<Fragment>,
+    /// What it carries.
+    pub body: Body,
+    /// Bytes behind the L4 header.
+    pub payload: Vec<u8>,
+    /// What becomes of the L4 checksum.
+    pub sum: Sum,
+    /// UDP length that the header claims, where it shall not be the true one.
+    pub claimed_udp_len: Option<u16>,
+}
+
+/// "address:port", or only an address for port 0.
+#[track_caller]
+#[expect(clippy::panic, reason = "a test that names no address is wrong itself")]
+pub fn end(text: &str) -> SocketAddr {
+    let alone = || text.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));
+    text.parse().or_else(|_| alone()).unwrap_or_else(|_| panic!("{text} is no address"))
+}
+
+fn new(src: &str, dst: &str, body: Body) -> Ip {
+    Ip {
+        src: end(src),
+        dst: end(dst),
+        ttl: 64,
+        tos: 0,
+        id: 0,
+        df: true,
+        options: Vec::new(),
+        extensions: Vec::new(),
+        fragment: None,
+        body,
+        payload: Vec::new(),
+        sum: Sum::Full,
+        claimed_udp_len: None,
+    }
+}
+
+/// A TCP segment with the given [`super::flags`].
+pub fn tcp(src: &str, dst: &str, flags: u8) -> Ip {
+    new(src, dst, Body::Tcp { seq: 1_000, ack: 2_000, flags, options: Vec::new() })
+}
+
+/// A UDP datagram.
+pub fn udp(src: &str, dst: &str) -> Ip {
+    new(src, dst, Body::Udp)
+}
+
+/// An echo request or answer; the source's port is the identifier.
+pub fn echo(src: &str, dst: &str, request: bool) -> Ip {
+    new(src, dst, Body::Echo { request, seq: 1 })
+}
+
+/// A packet of any other protocol.
+pub fn raw(src: &str, dst: &str, proto: u8) -> Ip {
+    new(src, dst, Body::Raw(proto))
+}
+
+/// An ICMP error of type and code about `quote`, of which 28 bytes (IPv4: RFC 792) or everything
+/// (IPv6: RFC 4443 2.4) are quoted.
+pub fn error(src: &str, dst: &str, (kind, code): (u8, u8), rest: u32, quote: Ip) -> Ip {
+    let quoted = if quote.is_v6() { 1_232 } else { 28 + quote.options.len() };
+    new(src, dst, Body::Error { kind, code, rest, quote: Box::new(quote), quoted })
+}
+
+impl Ip {
+    /// Of the IPv6 family.
+    pub fn is_v6(&self) -> bool {
+        self.src.is_ipv6()
+    }
+
+    /// 0x0800 or 0x86dd.
+    pub fn ethertype(&self) -> u16 {
+        if self.is_v6() { 0x86dd } else { 0x0800 }
+    }
+
+    /// From another end.
+    pub fn from(mut self, src: &str) -> Ip {
+        self.src = end(src);
+        self
+    }
+
+    /// To another end.
+    pub fn to(mut self, dst: &str) -> Ip {
+        self.dst = end(dst);
+        self
+    }
+
+    /// From this port (or with this echo identifier).
+    pub fn from_port(mut self, port: u16) -> Ip {
+        self.src.set_port(port);
+        self
+    }
+
+    /// To this port.
+    pub fn to_port(mut self, port: u16) -> Ip {
+        self.dst.set_port(port);
+        self
+    }
+
+    /// The outer addresses, not the ports, the other way round.
+    pub fn addresses_swapped(mut self) -> Ip {
+        let (src, dst) = (self.src.ip(), self.dst.ip());
+        self.src.set_ip(dst);
+        self.dst.set_ip(src);
+        self
+    }
+
+    /// With this TTL.
+    pub fn ttl(mut self, ttl: u8) -> Ip {
+        self.ttl = ttl;
+        self
+    }
+
+    /// One hop further.
+    pub fn hop(mut self) -> Ip {
+        self.ttl -= 1;
+        self
+    }
+
+    /// With this traffic class.
+    pub fn tos(mut self, tos: u8) -> Ip {
+        self.tos = tos;
+        self
+    }
+
+    /// With this identification.
+    pub fn id(mut self, id: u32) -> Ip {
+        self.id = id;
+        self
+    }
+
+    /// May be fragmented.
+    pub fn may_fragment(mut self) -> Ip {
+        self.df = false;
+        self
+    }
+
+    /// With IPv4 options, padded with end-of-list.
+    pub fn options(mut self, options: &[u8]) -> Ip {
+        self.options = options.to_vec();
+        self.options.resize(options.len().next_multiple_of(4), 0);
+        self
+    }
+
+    /// With one more IPv6 extension header of this number; `body` is what follows the length byte,
+    /// 6 bytes or 8 more each time.
+    pub fn extension(mut self, number: u8, body: &[u8]) -> Ip {
+        let mut bytes = vec![((body.len() + 2) / 8 - 1) as u8];
+        bytes.extend(body);
+        self.extensions.push((number, bytes));
+        self
+    }
+
+    /// With a payload.
+    pub fn load(mut self, payload: &[u8]) -> Ip {
+        self.payload = payload.to_vec();
+        self
+    }
+
+    /// With as much payload as makes the whole packet `len` bytes long.
+    #[track_caller]
+    pub fn sized(mut self, len: usize) -> Ip {
+        self.payload.clear();
+        let rest = len.checked_sub(self.bytes().len()).expect("longer than its headers");
+        self.payload = (0..rest).map(|n| n as u8).collect();
+        self
+    }
+
+    /// With sequence and acknowledgement numbers (TCP), or a sequence number (echo).
+    pub fn numbers(mut self, first: u32, second: u32) -> Ip {
+        match &mut self.body {
+            Body::Tcp { seq, ack, .. } => (*seq, *ack) = (first, second),
+            Body::Echo { seq, .. } => *seq = first as u16,
+            _ => {}
+        }
+        self
+    }
+
+    /// With the MSS option (TCP).
+    pub fn mss(mut self, mss: u16) -> Ip {
+        if let Body::Tcp { options, .. } = &mut self.body {
+            *options = vec![2, 4, (mss >> 8) as u8, mss as u8];
+        }
+        self
+    }
+
+    /// With its L4 checksum not computed.
+    pub fn unsummed(mut self) -> Ip {
+        self.sum = Sum::Zero;
+        self
+    }
+
+    /// With its L4 checksum computed (tunnels have none unless told).
+    pub fn summed(mut self) -> Ip {
+        self.sum = Sum::Full;
+        self
+    }
+
+    /// With its L4 checksum wrong by `delta`.
+    pub fn wrong_by(mut self, delta: u16) -> Ip {
+        self.sum = Sum::Off(delta);
+        self
+    }
+
+    /// Only the part of the datagram's payload from `offset` on, `len` bytes long.
+    pub fn part(mut self, offset: usize, len: usize, more: bool) -> Ip {
+        self.fragment = Some(Fragment { offset, len, more });
+        self.df = false;
+        self
+    }
+
+    /// The quoted or tunnelled packet changed.
+    pub fn inner(mut self, change: impl FnOnce(Ip) -> Ip) -> Ip {
+        if let Some(inner) = self.body.inner_mut() {
+            *inner = change(inner.clone());
+        }
+        self
+    }
+
+    /// Quoting at most so many bytes (ICMP errors).
+    pub fn quoting(mut self, len: usize) -> Ip {
+        if let Body::Error { quoted, .. } = &mut self.body {
+            *quoted = len;
+        }
+        self
+    }
+
+    /// In GENEVE with these options and VNI 0.
+    pub fn in_geneve(self, src: &str, dst: &str, options: Vec<u8>) -> Ip {
+        let header = Geneve { options, ..Geneve::default() };
+        new(src, dst, Body::Geneve(header, Box::new(self))).unsummed()
+    }
+
+    /// The GENEVE header changed.
+    pub fn geneve(mut self, change: impl FnOnce(&mut Geneve)) -> Ip {
+        if let Body::Geneve(header, _) = &mut self.body {
+            change(header);
+        }
+        self
+    }
+
+    /// In VXLAN, from one inner MAC to another.
+    pub fn in_vxlan(self, src: &str, dst: &str, vni: u32, from: Mac, to: Mac) -> Ip {
+        let header = Vxlan { flags: 0x08, vni, to, from };
+        new(src, dst, Body::Vxlan(header, Box::new(self))).unsummed()
+    }
+
+    /// The VXLAN header changed.
+    pub fn vxlan(mut self, change: impl FnOnce(&mut Vxlan)) -> Ip {
+        if let Body::Vxlan(header, _) = &mut self.body {
+            change(header);
+        }
+        self
+    }
+
+    /// In IP.
+    pub fn in_ip(self, src: &str, dst: &str) -> Ip {
+        new(src, dst, Body::Ip(Box::new(self)))
+    }
+
+    /// In GUE, variant 1.
+    pub fn in_gue(self, src: &str, dst: &str) -> Ip {
+        new(src, dst, Body::Gue(Box::new(self))).unsummed()
+    }
+
+    /// Puts `to` wherever `from` stands as a port or an echo identifier, inside and quoted as well.
+    pub fn rename_port(&mut self, from: u16, to: u16) {
+        for end in [&mut self.src, &mut self.dst] {
+            if end.port() == from {
+                end.set_port(to);
+            }
+        }
+        if let Some(inner) = self.body.inner_mut() {
+            inner.rename_port(from, to);
+        }
+    }
+
+    /// True when `port` stands in it somewhere.
+    pub fn mentions_port(&self, port: u16) -> bool {
+        [self.src.port(), self.dst.port()].contains(&port)
+            || self.body.inner().is_some_and(|inner| inner.mentions_port(port))
+    }
+
+    /// The packet as bytes, all checksums computed in full.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut carried = body::bytes(self);
+        if let Some(part) = self.fragment {
+            let from = part.offset.min(carried.len());
+            let to = (part.offset + part.len).min(carried.len());
+            carried = carried[from..to].to_vec();
+        }
+        match (self.src.ip(), self.dst.ip()) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => self.v4(src.octets(), dst.octets(), &carried),
+            (src, dst) => self.v6(sum::v6(src), sum::v6(dst), &carried),
+        }
+    }
+
+    fn v4(&self, src: [u8; 4], dst: [u8; 4], carried: &[u8]) -> Vec<u8> {
+        let header = 20 + self.options.len();
+        let mut out = vec![0x40 | (header / 4) as u8, self.tos];
+        out.extend(((header + carried.len()) as u16).to_be_bytes());
+        out.extend((self.id as u16).to_be_bytes());
+        let part = self.fragment.map_or(0, |f| (f.offset / 8) as u16 | u16::from(f.more) << 13);
+        out.extend((part | u16::from(self.df) << 14).to_be_bytes());
+        out.extend([self.ttl, self.body.proto(false), 0, 0]);
+        out.extend(src);
+        out.extend(dst);
+        out.extend(&self.options);
+        let sum = sum::checksum(&out).to_be_bytes();
+        out[10..12].copy_from_slice(&sum);
+        out.extend(carried);
+        out
+    }
+
+    fn v6(&self, src: [u8; 16], dst: [u8; 16], carried: &[u8]) -> Vec<u8> {
+        let mut extensions = self.extensions.clone();
+        if let Some(part) = self.fragment {
+            let mut bytes = vec![0];
+            bytes.extend((part.offset as u16 & !7 | u16::from(part.more)).to_be_bytes());
+            bytes.extend(self.id.to_be_bytes());
+            extensions.push((44, bytes));
+        }
+        // Each header names the one that follows it.
+        let mut next: Vec<u8> = extensions.iter().map(|(number, _)| *number).collect();
+        next.push(self.body.proto(true));
+        let mut middle = Vec::new();
+        for ((_, bytes), next) in extensions.iter().zip(&next[1..]) {
+            middle.push(*next);
+            middle.extend(bytes);
+        }
+        let mut out = (0x6000_0000 | u32::from(self.tos) << 20).to_be_bytes().to_vec();
+        out.extend(((middle.len() + carried.len()) as u16).to_be_bytes());
+        out.extend([next[0], self.ttl]);
+        out.extend(src);
+        out.extend(dst);
+        out.extend(middle);
+        out.extend(carried);
+        out
+    }
+}

@@ -1,0 +1,52 @@
+//! The Internet checksum (RFC 1071), always over everything.
+
+use std::net::IpAddr;
+
+/// One's-complement sum of the bytes as big-endian words, an odd last byte padded with zero.
+pub fn words(bytes: &[u8]) -> u32 {
+    let mut sum = 0u32;
+    for pair in bytes.chunks(2) {
+        sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum
+}
+
+/// The checksum of the bytes.
+pub fn checksum(bytes: &[u8]) -> u16 {
+    !(words(bytes) as u16)
+}
+
+/// The sum of the pseudo-header of UDP, TCP and ICMPv6 (RFC 793 3.1, RFC 8200 8.1).
+pub fn pseudo_header(src: IpAddr, dst: IpAddr, proto: u8, len: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(40);
+    match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            out.extend(src.octets());
+            out.extend(dst.octets());
+            out.extend([0, proto]);
+            out.extend((len as u16).to_be_bytes());
+        }
+        (src, dst) => {
+            out.extend(v6(src));
+            out.extend(v6(dst));
+            out.extend((len as u32).to_be_bytes());
+            out.extend([0, 0, 0, proto]);
+        }
+    }
+    out
+}
+
+/// The sixteen bytes of an address; IPv4 as an IPv4-mapped one.
+pub fn v6(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// `sum` made wrong by `delta`, in one's complement: an incremental update keeps the difference.
+pub fn off_by(sum: u16, delta: u16) -> u16 {
+    let wide = u32::from(sum) + u32::from(delta);
+    ((wide & 0xffff) + (wide >> 16)) as u16
+}

@@ -1,0 +1,26 @@
+//! The lab: namespaces, emulated gateways, real backends, real clients, and the daemons under test.
+//!
+//! ```text
+//!   aws-client   aws-server   azure-client   azure-server        lan: a bridge
+//!      TUN          TUN         external        internal       /      |       \
+//!        \           \            VXLAN          VXLAN      web-1   web-2 ...  tunnel backends
+//!         +--- cloud: gateway nodes, one wire ---+            \      |       /
+//!                        |                                     +-----+------+
+//!                     ingress ---------- weir --------------------- egress
+//! ```
+//!
+//! Everything is made by code, lives in nameless namespaces and is gone when the process is gone.
+
+pub mod capture;
+pub mod client;
+pub mod decap;
+pub mod error;
+pub mod gateway;
+pub mod netns;
+pub mod server;
+pub mod topology;
+pub mod tun;
+pub mod weir;
+pub mod wire;
+
+pub use error::{LabError, Result};

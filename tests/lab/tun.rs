@@ -1,0 +1,69 @@
+//! A TUN device in a namespace, and reading from it without waiting for ever.
+
+use super::error::{LabError, Result};
+use super::netns::Netns;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::os::fd::AsFd;
+use std::time::Duration;
+use tun_rs::{DeviceBuilder, Layer, SyncDevice};
+
+/// Larger than any packet that a lab device carries.
+pub const LARGEST: usize = 65_536;
+
+/// How often a reading thread looks whether it is to stop.
+pub const GLANCE: Duration = Duration::from_millis(100);
+
+/// A TUN device; it is gone when this is dropped.
+pub struct Tun(SyncDevice);
+
+impl Tun {
+    /// Makes (or takes over) TUN device `name` in the calling thread's namespace, with this MTU.
+    /// It is up, and has no address yet.
+    pub fn here(name: &str, mtu: u16) -> Result<Self> {
+        let device = DeviceBuilder::new()
+            .name(name)
+            .layer(Layer::L3)
+            .packet_information(false)
+            .mtu(mtu)
+            .enable(true)
+            .build_sync()
+            .map_err(LabError::io(format!("making TUN device {name} with MTU {mtu}")))?;
+        device
+            .set_nonblocking(true)
+            .map_err(LabError::io(format!("TUN device {name} without blocking")))?;
+        Ok(Self(device))
+    }
+
+    /// The same in `ns`.
+    pub fn new(ns: &Netns, name: &str, mtu: u16) -> Result<Self> {
+        let name = name.to_owned();
+        ns.run(move || Self::here(&name, mtu))?
+    }
+
+    /// The next packet that the kernel sends into the device; `None` when none came for a while.
+    pub fn read<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b mut [u8]>> {
+        match self.0.recv(buffer) {
+            Ok(len) => return Ok(Some(&mut buffer[..len])),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(LabError::io("reading from a TUN device")(e)),
+        }
+        wait(&self.0)?;
+        Ok(None)
+    }
+
+    /// Hands a packet to the kernel. `false` when the kernel did not want it: the device is down,
+    /// or its queue is full; a real wire loses packets as well.
+    pub fn write(&self, packet: &[u8]) -> bool {
+        self.0.send(packet).is_ok()
+    }
+}
+
+/// Waits until `source` can be read, or for a [`GLANCE`].
+pub fn wait(source: &impl AsFd) -> Result<()> {
+    let mut fds = [PollFd::new(source.as_fd(), PollFlags::POLLIN)];
+    let timeout = PollTimeout::try_from(GLANCE).unwrap_or(PollTimeout::ZERO);
+    match poll(&mut fds, timeout) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        Err(e) => Err(LabError::errno("waiting for packets")(e)),
+    }
+}
