@@ -92,6 +92,8 @@ fn build() -> Result<(), String> {
     bind(&flags, &out)?;
     let mut shim = cc::Build::new();
     shim.file("shim.c").include(".").opt_level(3).warnings(false);
+    // A call without its header would truncate pointers without a word.
+    shim.flag("-Werror=implicit-function-declaration");
     for flag in &flags {
         shim.flag(flag);
     }

@@ -19,3 +19,5 @@ int weir_link_up(uint16_t port);
 uint32_t weir_pool_size(const struct rte_mempool *pool);
 /* The version of the headers, which is the version linked. */
 const char *weir_version(void);
+/* The MTU of a kernel interface of this network namespace, and its name; or a negative errno. */
+int weir_interface_mtu(unsigned int index, char name[16]);

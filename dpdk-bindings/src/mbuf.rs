@@ -230,8 +230,8 @@ impl Mbuf {
         (self.flags() & sys::WEIR_MBUF_RX_RSS_HASH != 0).then(|| get!(self.0, WEIR_MBUF_HASH: u32))
     }
 
-    /// The VLAN tag (TCI, host order) that the driver took out of the frame, where it did:
-    /// af_packet always does, because the kernel does. [`Mbuf::restore_vlan`] puts it back.
+    /// The VLAN tag (TCI, host order) that the driver took out of the frame, where it did without
+    /// being asked. [`Mbuf::restore_vlan`] puts it back.
     #[inline(always)]
     pub fn stripped_vlan(&self) -> Option<u16> {
         (self.flags() & sys::WEIR_MBUF_RX_VLAN_STRIPPED != 0)

@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub mod counters;
+mod error;
 mod setup;
 
 pub use counters::PortCounters;
+pub use error::PortError;
 
 const PORTS: usize = sys::RTE_MAX_ETHPORTS as usize;
 
@@ -41,6 +43,8 @@ struct Setup {
     rx_queues: u16,
     tx_queues: u16,
     chains: bool,
+    /// The MTU, where the driver itself does not know the one in force.
+    interface_mtu: Option<u16>,
 }
 
 /// How to set up a port.
@@ -70,81 +74,6 @@ pub struct Queues {
     pub rx: Vec<RxQueue>,
     /// Transmit queues, by number.
     pub tx: Vec<TxQueue>,
-}
-
-/// What went wrong with a port.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PortError {
-    /// No port of that name.
-    #[error(
-        "no DPDK port is named {name:?}; there are: {}. A virtual one needs --vdev={name}, \
-         a NIC must be bound to vfio-pci (`dpdk-devbind.py --status`)",
-        list(.present)
-    )]
-    Unknown {
-        /// The name asked for.
-        name: String,
-        /// The names of the ports that there are.
-        present: Vec<String>,
-    },
-    /// Somebody in this process has it.
-    #[error("port {0} is in use: name it for one arm only")]
-    Taken(String),
-    /// A number that the driver does not take.
-    #[error("port {name}: {what} {found}; the driver allows {least} to {most}")]
-    OutOfRange {
-        /// The port.
-        name: String,
-        /// Which number.
-        what: &'static str,
-        /// What was asked for.
-        found: u32,
-        /// Smallest allowed.
-        least: u32,
-        /// Largest allowed.
-        most: u32,
-    },
-    /// Frames would not fit a buffer, and the driver cannot scatter them.
-    #[error(
-        "port {name}: an MTU of {mtu} needs buffers of {need} bytes, they have {room}, and the \
-         driver cannot scatter a frame over several: raise the buffers' bytes or lower the MTU"
-    )]
-    BufferTooSmall {
-        /// The port.
-        name: String,
-        /// The MTU asked for.
-        mtu: u16,
-        /// Bytes that a buffer needs, headroom included.
-        need: usize,
-        /// Bytes that it has.
-        room: usize,
-    },
-    /// Queues are out while the port should be stopped or set up.
-    #[error("port {0}: its queues are still held by pollers; stop those first")]
-    QueuesHeld(String),
-    /// Set up or started in the wrong order.
-    #[error("port {name}: {state}")]
-    Order {
-        /// The port.
-        name: String,
-        /// What is the matter.
-        state: &'static str,
-    },
-    /// DPDK or the driver refused.
-    #[error("port {name}: {step}: {errno}")]
-    Refused {
-        /// The port.
-        name: String,
-        /// What was asked.
-        step: &'static str,
-        /// The reason given.
-        errno: Errno,
-    },
-}
-
-/// Names for a message.
-fn list(names: &[String]) -> String {
-    if names.is_empty() { "none".to_string() } else { names.join(", ") }
 }
 
 impl Port {
@@ -211,7 +140,7 @@ impl Port {
         if self.setup.rx_queues == 0 {
             return Err(self.order("not set up: configure it before it is started"));
         }
-        self.quiet("start")?;
+        self.quiet()?;
         // SAFETY: a configured, stopped port that we own.
         self.check("start", unsafe { sys::rte_eth_dev_start(self.id()) })?;
         self.started = true;
@@ -232,7 +161,7 @@ impl Port {
         if !self.started {
             return Ok(());
         }
-        self.quiet("stop")?;
+        self.quiet()?;
         // SAFETY: a port that we own, with no queue in use.
         self.check("stop", unsafe { sys::rte_eth_dev_stop(self.id()) })?;
         self.started = false;
@@ -274,6 +203,9 @@ impl Port {
     /// # Errors
     /// [`PortError::Refused`].
     pub fn mtu(&self) -> Result<u16, PortError> {
+        if let Some(mtu) = self.setup.interface_mtu {
+            return Ok(mtu);
+        }
         let mut mtu = 0;
         // SAFETY: a place for the answer.
         self.check("read the MTU", unsafe { sys::rte_eth_dev_get_mtu(self.id(), &raw mut mtu) })?;
@@ -345,7 +277,7 @@ impl Port {
     }
 
     /// Only we hold the port, no queue does.
-    fn quiet(&self, _before: &'static str) -> Result<(), PortError> {
+    fn quiet(&self) -> Result<(), PortError> {
         if Arc::strong_count(&self.open) == 1 {
             Ok(())
         } else {

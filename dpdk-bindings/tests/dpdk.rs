@@ -2,6 +2,7 @@
 //!
 //! DPDK starts once in a process, and `cargo test` runs all tests of a file in one. So each test
 //! here starts itself again as a process of its own ([`alone`]) and does its work there.
+#![expect(clippy::unwrap_used, reason = "tests say what they expect with unwrap")]
 
 use dpdk_bindings::{
     Burst, Eal, EalError, Mempool, MempoolError, Port, PortError, PortOptions, clock, lcore,
@@ -320,4 +321,87 @@ fn a_wrong_argument_is_refused_with_the_arguments_and_advice() {
     let refused = Eal::start(&args).unwrap_err().to_string();
     assert!(refused.contains("--vdev=net_nonsense0"), "{refused}");
     assert!(Eal::version().starts_with("DPDK "));
+}
+
+/// Two ends of a cable in this machine's kernel, taken away at the end.
+struct Cable(&'static str);
+
+impl Cable {
+    fn new(a: &'static str, b: &'static str, mtu: u16) -> Cable {
+        let mtu = mtu.to_string();
+        ip(&["link", "add", a, "mtu", &mtu, "type", "veth", "peer", "name", b, "mtu", &mtu]);
+        for end in [a, b] {
+            let ipv6 = format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6");
+            let _ = std::fs::write(ipv6, "1");
+            ip(&["link", "set", end, "up"]);
+        }
+        Cable(a)
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["link", "del", self.0]).output();
+    }
+}
+
+fn ip(args: &[&str]) {
+    let done = Command::new("ip").args(args).output().unwrap();
+    assert!(done.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn jumbo_frames_and_vlan_tags_cross_a_kernel_interface_whole() {
+    let name = "jumbo_frames_and_vlan_tags_cross_a_kernel_interface_whole";
+    // The cable is the outer process's, so that it goes away even when the inner one dies.
+    let cable = std::env::var_os(INSIDE).is_none().then(|| Cable::new("wdpdk0", "wdpdk1", 9001));
+    let device = |n, end| {
+        format!("--vdev=net_af_packet{n},iface={end},framesz=9216,blocksz=36864,framecnt=256")
+    };
+    let devices = [device(0, "wdpdk0"), device(1, "wdpdk1")];
+    alone(name, &devices.each_ref().map(String::as_str), |eal| {
+        let pool = Mempool::create(&eal, "packets", 1023, 32, 10_240, -1).unwrap();
+        let options = PortOptions { mtu: Some(9001), ..options(&pool) };
+        let mut ports =
+            ["net_af_packet0", "net_af_packet1"].map(|n| Port::by_name(&eal, n).unwrap());
+        let more = PortOptions { mtu: Some(9100), ..options.clone() };
+        let refused = ports[0].configure(&more).unwrap_err().to_string();
+        assert!(refused.contains("`ip link set dev wdpdk0 mtu 9100`"), "{refused}");
+        let mut queues = ports.each_mut().map(|port| {
+            port.configure(&options).unwrap();
+            let queues = port.start().unwrap();
+            assert!(port.link_up() && port.sends_chains());
+            queues
+        });
+        assert_eq!(ports[0].mtu(), Ok(9001));
+        assert_ne!(ports[0].mac().unwrap(), ports[1].mac().unwrap());
+
+        let mut frame = vec![0x77; 9015];
+        frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+        let mut tagged = frame[..100].to_vec();
+        tagged[12..18].copy_from_slice(&[0x81, 0x00, 0x60, 0x07, 0x88, 0xb5]);
+        let mut burst = Burst::<32>::new();
+        // As a chain: what goes in front of a frame without headroom is a segment of its own.
+        let mut packet = pool.alloc().unwrap();
+        packet.append(9000).unwrap().copy_from_slice(&frame[15..]);
+        let mut header = pool.alloc().unwrap();
+        header.append(15).unwrap().copy_from_slice(&frame[..15]);
+        packet.chain_front(header).unwrap();
+        burst.push(packet).unwrap();
+        let mut packet = pool.alloc().unwrap();
+        packet.append(100).unwrap().copy_from_slice(&tagged);
+        burst.push(packet).unwrap();
+        assert_eq!(queues[0].tx[0].send(&mut burst), 2);
+
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(2);
+        while burst.len() < 2 && std::time::Instant::now() < end {
+            queues[1].rx[0].receive(&mut burst);
+        }
+        assert_eq!(burst.len(), 2);
+        assert_eq!(burst.as_slice()[0].bytes(), frame);
+        assert!(burst.as_mut_slice()[1].restore_vlan());
+        assert_eq!(burst.as_slice()[1].stripped_vlan(), None);
+        assert_eq!(burst.as_slice()[1].bytes(), tagged);
+    });
+    drop(cable);
 }

@@ -4,9 +4,12 @@
 use super::{Port, PortError, PortOptions, Setup};
 use crate::dpdk_sys as sys;
 use crate::mempool::Mempool;
+use std::ffi::CStr;
 
-/// Ethernet header, a VLAN tag and the frame check sequence, which some drivers count.
-const FRAME_OVERHEAD: usize = 14 + 4 + 4;
+/// Ethernet header and frame check sequence, which DPDK counts.
+const ETHERNET: usize = 14 + 4;
+/// The same with a VLAN tag.
+const FRAME_OVERHEAD: usize = ETHERNET + 4;
 
 /// Checks the options against the driver's limits, then configures the device and its queues.
 pub(super) fn configure(port: &Port, options: &PortOptions<'_>) -> Result<Setup, PortError> {
@@ -33,10 +36,7 @@ pub(super) fn configure(port: &Port, options: &PortOptions<'_>) -> Result<Setup,
         conf.rxmode.offloads |= sys::WEIR_RX_OFFLOAD_SCATTER;
     }
     conf.txmode.offloads |= sys::WEIR_TX_OFFLOAD_MULTI_SEGS & limits.tx_offload_capa;
-    // A driver whose longest frame is shorter says so here; those that state none too
-    // truthfully (af_packet) take the MTU afterwards, from the kernel's interface.
-    let fits = |mtu: u16| usize::from(mtu) + 18 <= limits.max_rx_pktlen as usize;
-    conf.rxmode.mtu = options.mtu.filter(|&mtu| fits(mtu)).unwrap_or(0).into();
+    conf.rxmode.mtu = options.mtu.filter(|&mtu| fits(mtu, &limits)).unwrap_or(0).into();
 
     // SAFETY: a stopped port that we own; DPDK copies the configuration.
     let status = unsafe {
@@ -44,8 +44,8 @@ pub(super) fn configure(port: &Port, options: &PortOptions<'_>) -> Result<Setup,
     };
     port.check("configure", status)?;
     queues(port, options, &conf, &limits)?;
-    set_mtu(port, options.mtu)?;
     Ok(Setup {
+        interface_mtu: set_mtu(port, options.mtu, &limits)?,
         rx_queues: options.rx_queues,
         tx_queues: options.tx_queues,
         chains: limits.tx_offload_capa & sys::WEIR_TX_OFFLOAD_MULTI_SEGS != 0,
@@ -115,16 +115,45 @@ fn queues(
     Ok(())
 }
 
-/// Sets the MTU where the driver has a call for it; where it has none there is nothing that an
-/// MTU would limit.
-fn set_mtu(port: &Port, mtu: Option<u16>) -> Result<(), PortError> {
+/// Sets the MTU and gives the one in force where the driver itself cannot tell it.
+///
+/// A driver without a call for it has nothing that an MTU would limit. One that drives a kernel's
+/// interface and claims to know only short frames (af_packet: 1,518 bytes) moves whatever the
+/// interface does, so there the interface's own MTU is what counts.
+fn set_mtu(
+    port: &Port,
+    mtu: Option<u16>,
+    limits: &sys::rte_eth_dev_info,
+) -> Result<Option<u16>, PortError> {
     const NOT_SUPPORTED: i32 = 95;
     let Some(mtu) = mtu else {
-        return Ok(());
+        return Ok(None);
     };
+    if !fits(mtu, limits) && limits.if_index != 0 {
+        let mut interface = [0; 16];
+        // SAFETY: room for a name of the length that the kernel allows.
+        let found = unsafe { sys::weir_interface_mtu(limits.if_index, interface.as_mut_ptr()) };
+        port.check("read the MTU of its kernel interface", found)?;
+        if found >= mtu.into() {
+            return Ok(Some(mtu));
+        }
+        // SAFETY: terminated by the kernel, whose names are shorter than the array.
+        let interface = unsafe { CStr::from_ptr(interface.as_ptr()) };
+        return Err(PortError::InterfaceMtu {
+            name: port.name().to_string(),
+            interface: interface.to_string_lossy().into_owned(),
+            found,
+            mtu,
+        });
+    }
     // SAFETY: a port that we own.
     match unsafe { sys::rte_eth_dev_set_mtu(port.id(), mtu) } {
-        status if status == -NOT_SUPPORTED => Ok(()),
-        status => port.check("set the MTU", status),
+        status if status == -NOT_SUPPORTED => Ok(None),
+        status => port.check("set the MTU", status).map(|()| None),
     }
+}
+
+/// Whether the driver says that it takes frames of this MTU.
+fn fits(mtu: u16, limits: &sys::rte_eth_dev_info) -> bool {
+    usize::from(mtu) + ETHERNET <= limits.max_rx_pktlen as usize
 }
