@@ -1,0 +1,50 @@
+# Weir's few commands. Each does what has to be done before it; nothing needs to be typed first.
+#
+# One profile for all but measurements: `dev`, which is optimised a little (opt-level 1, checks of
+# overflow on). Tests, the lab and the demo run the same programs, so the workspace is built once.
+# `bench` builds with `release`, because there only the optimised program is the subject.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test bench lab check
+
+# The lab makes namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
+# programs run as root, cargo itself stays who you are.
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER := $(if $(filter 0,$(shell id -u)),,sudo -E)
+ifeq ($(CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER),)
+unexport CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER
+endif
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+NEXTEST := $(shell command -v cargo-nextest)
+TESTS := $(if $(NEXTEST),cargo nextest run,cargo test --locked)
+
+help: ## list these commands
+	@echo "Weir: type make and one of"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-6s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install what is missing (Debian packages by name; nothing where all is there)
+	@.ci/setup.sh
+
+demo: setup ## run the whole appliance between two emulated clouds and say what was proved
+	cargo build --workspace --bins
+	$(AS_ROOT) $(TARGET_DIR)/debug/demo
+
+test: setup ## run all tests: units, cases, DPDK on software ports, the lab
+	cargo build --workspace --bins --tests
+	$(TESTS) --workspace
+
+lab: setup ## run the lab only: namespaces, emulated gateways, real clients and backends
+	cargo build --workspace --bins --tests
+	$(TESTS) --package tests --test 'lab*'
+
+bench: setup ## measure against testpmd and a C loop in the same run (see perf/README.md)
+	cargo build --release --package perf --package fastpath --bins
+	$(AS_ROOT) $(TARGET_DIR)/release/bench
+
+check: setup ## formatting, lints, licences and advisories of what we depend on
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- --deny warnings
+	if command -v cargo-deny > /dev/null; then cargo deny check; \
+	else echo "check: licences were not looked at; for that: cargo install --locked cargo-deny"; fi
