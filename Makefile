@@ -18,7 +18,7 @@ endif
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 NEXTEST := $(shell command -v cargo-nextest)
-TESTS := $(if $(NEXTEST),cargo nextest run,cargo test --locked)
+TESTS := $(if $(NEXTEST),cargo nextest run,cargo test)
 
 help: ## list these commands
 	@echo "Weir: type make and one of"
