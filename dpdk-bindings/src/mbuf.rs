@@ -198,6 +198,18 @@ impl Mbuf {
         Ok(())
     }
 
+    /// Grows the frame at the front by a segment of `n` bytes from the pool that it came from (they
+    /// hold whatever was there). False, and nothing changes, when the pool is empty or its buffers
+    /// are shorter.
+    #[cold]
+    #[must_use]
+    pub fn grow_by_segment(&mut self, n: usize) -> bool {
+        let Some(mut header) = self.sibling() else {
+            return false;
+        };
+        header.append(n).is_some() && self.chain_front(header).is_ok()
+    }
+
     /// Copies all segments into the first. False, and nothing changes, when its tailroom is too
     /// short. For ports that cannot send chains ([`crate::Port::sends_chains`]).
     #[must_use]

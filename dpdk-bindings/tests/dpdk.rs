@@ -179,9 +179,10 @@ fn a_chained_header_is_the_first_segment_and_all_segments_are_freed() {
         assert_eq!((packet.segment_count(), packet.first_len()), (1, 110));
         assert_eq!(packet.bytes()[49..51], [1, 2]);
 
-        let mut header = pool.alloc().unwrap();
-        header.append(20).unwrap().fill(3);
-        packet.chain_front(header).unwrap();
+        assert!(!packet.grow_by_segment(2049));
+        assert!(packet.grow_by_segment(20));
+        packet.bytes_mut().fill(3);
+        assert_eq!((packet.len(), packet.segment_count()), (130, 2));
         assert!(packet.truncate(20));
         assert_eq!((packet.segment_count(), packet.len()), (1, 20));
         assert_eq!(pool.available(), pool.capacity() - 1, "truncating frees what it cuts off");
