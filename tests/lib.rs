@@ -1,3 +1,4 @@
 //! The lab and the cases: what proves that Weir does what it says.
 
 pub mod frames;
+pub mod lab;

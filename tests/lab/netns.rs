@@ -130,15 +130,18 @@ impl Netns {
 
     /// Runs several lines of `ip` in one go: `ns.ip(&["link set v0 up", "route add ..."])`.
     pub fn ip(&self, lines: &[&str]) -> Result<()> {
-        self.fed("ip", &["-batch", "-"], &(lines.join("\n") + "\n")).map(drop).map_err(|e| match e {
-            LabError::Command { place, status, said, .. } => {
-                // `ip` names the line by number only: "Command failed -:2".
-                let line = said.rsplit("-:").next().and_then(|n| n.trim().parse::<usize>().ok());
-                let typed = line.and_then(|n| lines.get(n - 1)).copied().unwrap_or("-batch -");
-                LabError::Command { place, status, said, command: format!("ip {typed}") }
-            }
-            other => other,
-        })
+        self.fed("ip", &["-batch", "-"], &(lines.join("\n") + "\n")).map(drop).map_err(
+            |e| match e {
+                LabError::Command { place, status, said, .. } => {
+                    // `ip` names the line by number only: "Command failed -:2".
+                    let line =
+                        said.rsplit("-:").next().and_then(|n| n.trim().parse::<usize>().ok());
+                    let typed = line.and_then(|n| lines.get(n - 1)).copied().unwrap_or("-batch -");
+                    LabError::Command { place, status, said, command: format!("ip {typed}") }
+                }
+                other => other,
+            },
+        )
     }
 
     /// Sets `/proc/sys/net/KEY` as this namespace sees it.

@@ -1,0 +1,151 @@
+//! `weir-gateway`: an emulated AWS gateway for an appliance, without a cloud.
+
+use clap::Parser;
+use nix::sys::signal::{SigSet, Signal};
+use std::net::Ipv4Addr;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tests::lab::gateway::{Gateway, Report, Setup};
+use tests::lab::netns::need_root;
+use tests::lab::prefix::Prefix;
+use tests::lab::tun::Tun;
+use tests::lab::{LabError, Result};
+
+/// Sends the packets of a TUN device to an appliance as an AWS Gateway Load Balancer does (GENEVE,
+/// UDP 6081, options of class 0x0108), checks what comes back byte by byte, and hands on what is
+/// right.
+///
+/// Try it: with the appliance at 10.0.1.10 on the other end of eth1,
+///
+///   ip addr add 10.0.1.21/24 dev eth1
+///   weir-gateway --wire eth1 --node 10.0.1.21 --appliance 10.0.1.10 &
+///   ip addr add 192.0.2.1/32 dev gwlb0; ip route add 203.0.113.0/24 dev gwlb0
+///   curl http://203.0.113.10/
+#[derive(Parser)]
+#[command(name = "weir-gateway", verbatim_doc_comment)]
+struct Arguments {
+    /// The interface that leads to the appliance.
+    #[arg(long)]
+    wire: String,
+    /// The address of a gateway node: an address of the wire. Repeat for more nodes.
+    #[arg(long, required = true)]
+    node: Vec<Ipv4Addr>,
+    /// The appliance's address. Repeat for more; each flow stays with one.
+    #[arg(long, required = true)]
+    appliance: Vec<Ipv4Addr>,
+    /// The TUN device to make for the clients' side.
+    #[arg(long, default_value = "gwlb0")]
+    tun: String,
+    /// A second TUN device, for addresses behind the appliance (needs --far).
+    #[arg(long, requires = "far")]
+    far_tun: Option<String>,
+    /// Addresses behind the appliance: their packets must come back as they are, all others must be
+    /// answered. Repeat for more.
+    #[arg(long)]
+    far: Vec<Prefix>,
+    /// The gateway endpoint's id, in hexadecimal.
+    #[arg(long, default_value = "0123456789abcdef", value_parser = hexadecimal)]
+    endpoint: u64,
+    /// The UDP destination port.
+    #[arg(long, default_value_t = 6081)]
+    port: u16,
+    /// The largest inner packet; larger ones are not sent, as AWS does.
+    #[arg(long, default_value_t = 8_500)]
+    mtu: u16,
+    /// Change a flow's cookie after so many packets; 0: never.
+    #[arg(long, default_value_t = 0)]
+    churn: u32,
+    /// Move a flow to the next node after so many packets; 0: never.
+    #[arg(long, default_value_t = 0)]
+    roam: u32,
+    /// Make outer UDP checksums; AWS sends 0.
+    #[arg(long)]
+    checksum: bool,
+    /// A packet is lost when it did not come back after so many milliseconds.
+    #[arg(long, default_value_t = 3_000)]
+    patience: u64,
+    /// Stop after so many seconds; 0: on Ctrl-C.
+    #[arg(long, default_value_t = 0)]
+    seconds: u64,
+    /// Print the account as one line of JSON at the end, instead of words.
+    #[arg(long)]
+    json: bool,
+}
+
+fn hexadecimal(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.trim_start_matches("0x");
+    u64::from_str_radix(digits, 16)
+        .map_err(|_| format!("{text:?} is no endpoint id; write up to 16 hexadecimal digits"))
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(report) if report.clean() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("weir-gateway: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<Report> {
+    need_root()?;
+    // Blocked before any thread starts, so that all threads leave it to the wait below.
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block().map_err(LabError::errno("blocking signals"))?;
+    let near = Tun::here(&arguments.tun, arguments.mtu)?;
+    let far = arguments.far_tun.as_ref().map(|name| Tun::here(name, arguments.mtu)).transpose()?;
+    let setup = Setup {
+        nodes: arguments.node.clone(),
+        appliances: arguments.appliance.clone(),
+        wire: arguments.wire.clone(),
+        port: arguments.port,
+        endpoint: arguments.endpoint,
+        largest_inner: usize::from(arguments.mtu),
+        churn: arguments.churn,
+        roam: arguments.roam,
+        patience: Duration::from_millis(arguments.patience),
+        far: arguments.far.clone(),
+        outer_checksum: arguments.checksum,
+        ..Setup::default()
+    };
+    let gateway = Gateway::start_here(setup, near, far)?;
+    if !arguments.json {
+        println!("packets into {} go to {:?}; Ctrl-C ends", arguments.tun, arguments.appliance);
+    }
+    watch(&gateway, &signals, &arguments)?;
+    let report = gateway.stop()?;
+    if arguments.json {
+        let line = serde_json::to_string(&report);
+        println!("{}", line.map_err(|e| LabError::Asked(format!("writing JSON: {e}")))?);
+    } else {
+        print!("{report}");
+    }
+    Ok(report)
+}
+
+/// Waits for the end, and says every ten seconds how it goes.
+fn watch(gateway: &Gateway, signals: &SigSet, arguments: &Arguments) -> Result<()> {
+    let (begun, mut said) = (Instant::now(), Instant::now());
+    let waiting = nix::sys::signalfd::SignalFd::with_flags(
+        signals,
+        nix::sys::signalfd::SfdFlags::SFD_NONBLOCK,
+    )
+    .map_err(LabError::errno("waiting for signals"))?;
+    loop {
+        tests::lab::tun::wait(&waiting)?;
+        if matches!(waiting.read_signal(), Ok(Some(_))) {
+            return Ok(());
+        }
+        if arguments.seconds > 0 && begun.elapsed() > Duration::from_secs(arguments.seconds) {
+            return Ok(());
+        }
+        if !arguments.json && said.elapsed() > Duration::from_secs(10) {
+            print!("{}", gateway.report());
+            said = Instant::now();
+        }
+    }
+}

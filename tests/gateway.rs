@@ -1,0 +1,134 @@
+//! The emulated gateway against an appliance of a few lines that swaps addresses: real TCP passes,
+//! and what such an appliance does wrong is seen on a real wire as well.
+
+use nix::sys::socket::SockProtocol;
+use std::error::Error;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tests::lab::client::{Client, Load, Seen};
+use tests::lab::gateway::wire_socket::Frames;
+use tests::lab::gateway::{Check, Gateway, Report, Setup};
+use tests::lab::netns::Netns;
+use tests::lab::server::Server;
+use tests::lab::tun::Tun;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// The appliance: returns each GENEVE frame, but does to every 100th what `fault` says.
+struct Reflector {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<tests::lab::Result<()>>>,
+}
+
+impl Reflector {
+    fn start(ns: &Netns, fault: fn(&mut Vec<u8>)) -> Outcome<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, count) = (stop.clone(), AtomicU32::new(0));
+        let frames = ns.run(|| Frames::open("w1", SockProtocol::EthIp))??;
+        let work = move || {
+            let mut buffer = vec![0; 65_536];
+            while !stopped.load(Ordering::Relaxed) {
+                let Some(frame) = frames.receive(&mut buffer)? else { continue };
+                if frame[23] != 17 || frame[36..38] != 6081u16.to_be_bytes() {
+                    continue;
+                }
+                let mut back = frame.to_vec();
+                back[0..6].copy_from_slice(&frame[6..12]);
+                back[6..12].copy_from_slice(&frame[0..6]);
+                back[26..30].copy_from_slice(&frame[30..34]);
+                back[30..34].copy_from_slice(&frame[26..30]);
+                if count.fetch_add(1, Ordering::Relaxed) % 100 == 99 {
+                    fault(&mut back);
+                }
+                if !back.is_empty() {
+                    frames.send(&back);
+                }
+            }
+            Ok(())
+        };
+        Ok(Self { stop, thread: Some(std::thread::spawn(work)) })
+    }
+}
+
+impl Drop for Reflector {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Client, gateway, appliance, gateway, server: some hundreds of HTTP requests.
+fn journey(churn: u32, fault: fn(&mut Vec<u8>)) -> Outcome<(Report, Seen)> {
+    let [client, cloud, appliance, server] =
+        ["client", "cloud", "appliance", "server"].map(Netns::new);
+    let (client, cloud, appliance, server) = (client?, cloud?, appliance?, server?);
+    cloud.ip(&[
+        &format!("link add w0 mtu 9001 type veth peer name w1 mtu 9001 netns {}", appliance.path()),
+        "addr add 10.0.1.21/24 dev w0",
+        "addr add 10.0.1.22/24 dev w0",
+        "link set w0 up",
+    ])?;
+    // The appliance has no address that could answer ARP; it stands for every neighbour.
+    appliance.ip(&["link set w1 up"])?;
+    cloud.ip(&["neigh add 10.0.1.10 lladdr 02:00:00:00:00:10 dev w0 nud permanent"])?;
+    let (near, far) = (Tun::new(&client, "near", 8500)?, Tun::new(&server, "far", 8500)?);
+    client.ip(&["addr add 192.0.2.7/32 dev near", "route add 198.51.100.0/24 dev near"])?;
+    server.ip(&["addr add 198.51.100.9/32 dev far", "route add 192.0.2.0/24 dev far"])?;
+    let setup = Setup {
+        nodes: vec![Ipv4Addr::new(10, 0, 1, 21), Ipv4Addr::new(10, 0, 1, 22)],
+        appliances: vec![Ipv4Addr::new(10, 0, 1, 10)],
+        wire: "w0".into(),
+        churn,
+        roam: churn * 2,
+        patience: Duration::from_millis(500),
+        far: vec!["198.51.100.0/24".parse()?],
+        ..Setup::default()
+    };
+    let _reflector = Reflector::start(&appliance, fault)?;
+    let gateway = Gateway::start(&cloud, setup, near, Some(far))?;
+    let http = Server::start(&server, "web", "198.51.100.9:80".parse()?)?;
+    let seen = Client::start(&client, Load::new(http.address(), 300))?.finish()?;
+    Ok((gateway.stop()?, seen))
+}
+
+#[test]
+fn tcp_passes_and_every_packet_is_checked_while_cookies_and_nodes_change() -> Outcome {
+    let (report, seen) = journey(7, |_| {})?;
+    println!("{report}{seen}");
+    assert_eq!((seen.right, seen.failed), (300, 0), "{seen}");
+    assert!(report.clean(), "{report}");
+    assert_eq!((report.sent, report.awaited), (report.returned, 0), "{report}");
+    assert!(report.cookies_changed > 100 && report.nodes_changed > 20, "{report}");
+    Ok(())
+}
+
+#[test]
+fn a_wrong_cookie_now_and_then_is_seen() -> Outcome {
+    let (report, seen) = journey(0, |frame| frame[81] ^= 1)?;
+    assert!(report.failed(Check::Options) > 10, "{report}");
+    assert_eq!(report.failures.len(), 1, "{report}");
+    assert_eq!(seen.right, 300, "TCP repairs what the gateway drops: {seen}");
+    Ok(())
+}
+
+#[test]
+fn a_changed_byte_now_and_then_is_seen() -> Outcome {
+    let (report, _) = journey(0, |frame| {
+        let last = frame.len() - 1;
+        frame[last] ^= 1;
+    })?;
+    assert!(report.failed(Check::InnerBytes) > 10, "{report}");
+    Ok(())
+}
+
+#[test]
+fn a_lost_packet_now_and_then_is_seen() -> Outcome {
+    let (report, _) = journey(0, Vec::clear)?;
+    assert!(report.failed(Check::Lost) > 10, "{report}");
+    assert_eq!(report.failures.len(), 1, "{report}");
+    assert_eq!(report.sent, report.returned + report.failed(Check::Lost), "{report}");
+    Ok(())
+}

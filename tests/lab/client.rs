@@ -1,0 +1,298 @@
+//! A real HTTP client that checks what it gets: a bounded number of requests, over connections that
+//! are kept alive for some of them and then renewed.
+
+use super::error::{LabError, Result};
+use super::netns::Netns;
+use super::server::body_byte;
+use serde::Serialize;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What a client is to do.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Whom to ask.
+    pub target: SocketAddr,
+    /// The client's own addresses, used in turn; empty: the kernel's choice.
+    pub sources: Vec<IpAddr>,
+    /// How many requests in all.
+    pub requests: u64,
+    /// How many at the same time.
+    pub workers: u64,
+    /// How many requests on one connection before a new one is made; at least 1.
+    pub per_connection: u64,
+    /// The bodies' lengths, used in turn.
+    pub lengths: Vec<usize>,
+    /// The pause of each worker after each request.
+    pub pause: Duration,
+    /// How long one connect or one read may take.
+    pub patience: Duration,
+}
+
+impl Load {
+    /// A load with sensible values: short and long bodies, connections of 1 request and of more.
+    pub fn new(target: SocketAddr, requests: u64) -> Self {
+        Self {
+            target,
+            sources: Vec::new(),
+            requests,
+            workers: 8,
+            per_connection: 5,
+            lengths: vec![10, 1_000, 20_000],
+            pause: Duration::ZERO,
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What a client saw.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Seen {
+    /// Requests that were answered rightly.
+    pub right: u64,
+    /// Requests that were not, of whatever kind.
+    pub failed: u64,
+    /// The first ten failures in words.
+    pub failures: Vec<String>,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Connections on which another backend answered than the one before: a flow that was moved.
+    pub moved: u64,
+    /// Right answers by backend.
+    pub by_backend: BTreeMap<String, u64>,
+    /// Connections by the backend that answered first.
+    pub connections_by_backend: BTreeMap<String, u64>,
+    /// The slowest answer.
+    pub slowest: Duration,
+}
+
+impl std::fmt::Display for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { right, failed, connections, moved, slowest, .. } = self;
+        writeln!(
+            f,
+            "{right} requests answered rightly, {failed} failed, on {connections} connections, \
+             {moved} of them moved; slowest answer {slowest:.1?}"
+        )?;
+        for (backend, requests) in &self.by_backend {
+            let connections = self.connections_by_backend.get(backend).unwrap_or(&0);
+            writeln!(f, "  {backend}: {requests} requests, {connections} connections")?;
+        }
+        self.failures.iter().try_for_each(|failure| writeln!(f, "  FAILED {failure}"))
+    }
+}
+
+struct Shared {
+    load: Load,
+    next: AtomicU64,
+    stop: AtomicBool,
+    seen: Mutex<Seen>,
+}
+
+/// A running client.
+pub struct Client {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<Result<()>>>,
+}
+
+impl Client {
+    /// Starts asking from `ns`.
+    pub fn start(ns: &Netns, load: Load) -> Result<Self> {
+        let workers = load.workers;
+        let shared = Arc::new(Shared {
+            load,
+            next: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            seen: Mutex::default(),
+        });
+        let start = |_| {
+            let shared = shared.clone();
+            ns.thread("http-client", move || shared.work())
+        };
+        let workers = (0..workers).map(start).collect::<Result<_>>()?;
+        Ok(Self { shared, workers })
+    }
+
+    /// What it saw so far.
+    pub fn seen(&self) -> Seen {
+        self.shared.seen().clone()
+    }
+
+    /// Whether all requests were made.
+    pub fn finished(&self) -> bool {
+        self.workers.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits until at least `requests` were answered (or all workers gave up).
+    pub fn wait_for(&self, requests: u64, patience: Duration) -> Result<()> {
+        let start = Instant::now();
+        while self.seen().right < requests {
+            if start.elapsed() > patience || self.finished() {
+                let (what, seen) = (format!("{requests} answers"), self.seen().to_string());
+                return Err(LabError::TooLate { what, waited: start.elapsed(), seen });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Waits for the last answer.
+    pub fn finish(mut self) -> Result<Seen> {
+        self.join()?;
+        Ok(self.seen())
+    }
+
+    /// Makes no further request, and says what was seen.
+    pub fn stop(mut self) -> Result<Seen> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.join()?;
+        Ok(self.seen())
+    }
+
+    fn join(&mut self) -> Result<()> {
+        for worker in self.workers.drain(..) {
+            let gone = |_| LabError::Asked("a worker of the client panicked".into());
+            worker.join().map_err(gone)??;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        // Reached with workers only while unwinding from something worse.
+        let _ = self.join();
+    }
+}
+
+/// One connection as a worker holds it.
+struct Connection {
+    reader: BufReader<TcpStream>,
+    backend: Option<String>,
+    asked: u64,
+}
+
+impl Shared {
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut kept: Option<Connection> = None;
+        while !self.stop.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.load.requests {
+                return;
+            }
+            let begun = Instant::now();
+            match self.request(number, &mut kept) {
+                Ok(backend) => self.right(backend, begun.elapsed()),
+                Err(e) => {
+                    kept = None;
+                    let mut seen = self.seen();
+                    seen.failed += 1;
+                    if seen.failures.len() < 10 {
+                        let after = begun.elapsed();
+                        seen.failures.push(format!("request {number} after {after:.1?}: {e}"));
+                    }
+                }
+            }
+            std::thread::sleep(self.load.pause);
+        }
+    }
+
+    fn right(&self, backend: String, took: Duration) {
+        let mut seen = self.seen();
+        seen.right += 1;
+        seen.slowest = seen.slowest.max(took);
+        *seen.by_backend.entry(backend).or_default() += 1;
+    }
+
+    fn connect(&self, number: u64) -> std::io::Result<Connection> {
+        let Load { target, ref sources, patience, .. } = self.load;
+        let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
+        if let Some(source) = sources.get(number as usize % sources.len().max(1)) {
+            socket.bind(&SocketAddr::new(*source, 0).into())?;
+        }
+        socket.connect_timeout(&target.into(), patience)?;
+        let stream: TcpStream = socket.into();
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        self.seen().connections += 1;
+        Ok(Connection { reader: BufReader::new(stream), backend: None, asked: 0 })
+    }
+
+    /// Asks once, on the kept connection or a new one; gives the name of who answered.
+    fn request(&self, number: u64, kept: &mut Option<Connection>) -> std::io::Result<String> {
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => self.connect(number)?,
+        };
+        let len = self.load.lengths[number as usize % self.load.lengths.len()];
+        connection.asked += 1;
+        let last = connection.asked >= self.load.per_connection;
+        let close = if last { "connection: close\r\n" } else { "" };
+        let stream = connection.reader.get_mut();
+        stream.write_all(
+            format!("GET /{number}/{len} HTTP/1.1\r\nhost: lab\r\n{close}\r\n").as_bytes(),
+        )?;
+        let backend = answer(&mut connection.reader, number, len)?;
+        match &connection.backend {
+            None => {
+                let mut seen = self.seen();
+                *seen.connections_by_backend.entry(backend.clone()).or_default() += 1;
+            }
+            Some(before) if *before != backend => self.seen().moved += 1,
+            Some(_) => {}
+        }
+        connection.backend = Some(backend.clone());
+        if !last {
+            *kept = Some(connection);
+        }
+        Ok(backend)
+    }
+}
+
+/// Reads one answer and checks every byte of it.
+fn answer(reader: &mut impl BufRead, seed: u64, len: usize) -> std::io::Result<String> {
+    let wrong = |words: String| std::io::Error::new(std::io::ErrorKind::InvalidData, words);
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    if line.is_empty() {
+        return Err(wrong("connection closed before the answer".into()));
+    }
+    if !line.starts_with("HTTP/1.1 200") {
+        return Err(wrong(format!("not 200: {:?}", line.trim_end())));
+    }
+    let (mut backend, mut promised) = (None, None);
+    loop {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 {
+            return Err(wrong("connection closed within the header".into()));
+        }
+        match line.trim_end().split_once(": ") {
+            Some(("x-backend", name)) => backend = Some(name.to_owned()),
+            Some(("content-length", text)) => promised = text.parse::<usize>().ok(),
+            Some(_) => {}
+            None if line.trim_end().is_empty() => break,
+            None => return Err(wrong(format!("no header: {:?}", line.trim_end()))),
+        }
+    }
+    if promised != Some(len) {
+        return Err(wrong(format!("content-length {promised:?}, asked for {len}")));
+    }
+    let mut body = vec![0; len];
+    reader.read_exact(&mut body)?;
+    match body.iter().enumerate().find(|(at, byte)| **byte != body_byte(seed, *at)) {
+        Some((at, byte)) => Err(wrong(format!("byte {at} of the body is {byte:02x}"))),
+        None => backend.ok_or_else(|| wrong("no x-backend in the answer".into())),
+    }
+}

@@ -1,0 +1,217 @@
+//! The emulated AWS gateway: takes packets from a TUN device, sends them to an appliance as a
+//! Gateway Load Balancer does, and checks byte by byte what comes back.
+//!
+//! It has up to two sides. *Near* is where clients are; *far*, if there is one, is where the
+//! addresses behind the appliance live, so that a flow that the appliance only returns reaches a
+//! server. The wire is an interface with one address for each gateway node.
+
+pub mod ledger;
+pub mod report;
+pub mod wire_socket;
+
+pub use report::{Check, Report};
+
+use super::error::{LabError, Result};
+use super::netns::Netns;
+use super::prefix::Prefix;
+use super::tun::{LARGEST, Tun};
+use ledger::Ledger;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wire_socket::Wire;
+
+/// How the gateway behaves.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The outer sources, one for each gateway node; all are addresses of the wire. Not empty.
+    pub nodes: Vec<Ipv4Addr>,
+    /// The appliances; a flow stays with one. Not empty.
+    pub appliances: Vec<Ipv4Addr>,
+    /// The interface that the appliances answer on.
+    pub wire: String,
+    /// The UDP destination port; 6081.
+    pub port: u16,
+    /// The option class; 0x0108 for AWS.
+    pub class: u16,
+    /// The gateway endpoint's id.
+    pub endpoint: u64,
+    /// The attachment; AWS sends 0.
+    pub attachment: u64,
+    /// Larger inner packets are not sent; 8,500 for AWS.
+    pub largest_inner: usize,
+    /// A flow's cookie changes after so many packets; 0: never.
+    pub churn: u32,
+    /// A flow moves to the next node after so many packets; 0: never.
+    pub roam: u32,
+    /// How long an answer may carry the options that a flow had before.
+    pub former_for: Duration,
+    /// How long a packet may take to come back.
+    pub patience: Duration,
+    /// The addresses on the far side. Packets to and from them must come back as they are, packets
+    /// to others must be answered. Empty: no far side, and either is right.
+    pub far: Vec<Prefix>,
+    /// Make outer UDP checksums; gateways send 0.
+    pub outer_checksum: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            nodes: Vec::new(),
+            appliances: Vec::new(),
+            wire: String::new(),
+            port: super::wire::GENEVE_PORT,
+            class: super::wire::AWS_CLASS,
+            endpoint: 0x0123_4567_89ab_cdef,
+            attachment: 0,
+            largest_inner: 8_500,
+            churn: 0,
+            roam: 0,
+            former_for: Duration::from_secs(1),
+            patience: Duration::from_secs(3),
+            far: Vec::new(),
+            outer_checksum: false,
+        }
+    }
+}
+
+/// Which side of the gateway a packet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The clients'.
+    Near,
+    /// The addresses behind the appliance.
+    Far,
+}
+
+/// What the gateway's threads share.
+struct Shared {
+    ledger: Mutex<Ledger>,
+    wire: Wire,
+    near: Tun,
+    far: Option<Tun>,
+    stop: AtomicBool,
+}
+
+/// A running gateway.
+pub struct Gateway {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Result<()>>>,
+    patience: Duration,
+}
+
+impl Gateway {
+    /// Starts the gateway with its wire in `ns`; the TUN devices may be in any namespace.
+    pub fn start(ns: &Netns, setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
+        ns.run(move || Self::start_here(setup, near, far))?
+    }
+
+    /// Starts the gateway with its wire in the calling thread's namespace.
+    pub fn start_here(setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
+        if setup.nodes.is_empty() || setup.appliances.is_empty() {
+            let words = "a gateway needs at least one node address and one appliance address";
+            return Err(LabError::Asked(words.into()));
+        }
+        let wire = Wire::open(&setup.wire, setup.port)?;
+        let patience = setup.patience;
+        let ledger = Mutex::new(Ledger::new(setup));
+        let stop = AtomicBool::new(false);
+        let shared = Arc::new(Shared { ledger, wire, near, far, stop });
+        let mut threads = Vec::new();
+        let mut thread = |name: &str, work: fn(&Shared) -> Result<()>| {
+            let shared = shared.clone();
+            let spawned = std::thread::Builder::new().name(name.into());
+            let spawned = spawned.spawn(move || work(&shared));
+            spawned.map(|t| threads.push(t)).map_err(LabError::io("a thread of the gateway"))
+        };
+        thread("gateway-near", |shared| shared.take(&shared.near))?;
+        thread("gateway-far", |shared| shared.far.as_ref().map_or(Ok(()), |far| shared.take(far)))?;
+        thread("gateway-wire", Shared::receive)?;
+        Ok(Self { shared, threads, patience })
+    }
+
+    /// The account so far.
+    pub fn report(&self) -> Report {
+        self.shared.ledger().report()
+    }
+
+    /// Stops: waits for what is still on its way, at most as long as a packet may take.
+    pub fn stop(mut self) -> Result<Report> {
+        let deadline = Instant::now() + self.patience + Duration::from_millis(500);
+        while self.report().awaited > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let gone = |_| LabError::Asked("a thread of the gateway panicked".into());
+            thread.join().map_err(gone)??;
+        }
+        self.shared.ledger().expire(Instant::now());
+        Ok(self.report())
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // Reached without `stop` only while unwinding from something worse.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// One side's packets, to the appliances.
+    fn take(&self, side: &Tun) -> Result<()> {
+        let mut buffer = vec![0; LARGEST];
+        while !self.stopped() {
+            let Some(inner) = side.read(&mut buffer)? else { continue };
+            // Noted before it is sent: the answer may be faster than this thread.
+            let outgoing = self.ledger().outgoing(inner, Instant::now());
+            if let Some((to, packet)) = outgoing
+                && !self.wire.send(to, &packet)
+            {
+                self.ledger().not_sent(inner);
+            }
+        }
+        Ok(())
+    }
+
+    /// The wire's packets, to the sides.
+    fn receive(&self) -> Result<()> {
+        let mut buffer = vec![0; LARGEST];
+        let mut swept = Instant::now();
+        while !self.stopped() {
+            let now = Instant::now();
+            if now - swept > Duration::from_millis(200) {
+                self.ledger().expire(now);
+                swept = now;
+            }
+            let Some(frame) = self.wire.receive(&mut buffer)? else { continue };
+            let right = self.ledger().incoming(frame, Instant::now());
+            if let Some((side, inner)) = right {
+                let taken = match (side, &self.far) {
+                    (Side::Far, Some(far)) => far.write(inner),
+                    _ => self.near.write(inner),
+                };
+                self.ledger().delivered(taken);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,397 @@
+//! The gateway's memory: what it sent, and so what may come back.
+
+use super::report::{Check, Report};
+use super::{Setup, Side};
+use crate::lab::wire::{self, GENEVE_LEN, Header, Options, Tuple};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+/// Packets whose return may be awaited, per direction of a flow.
+const AWAITED: usize = 1_024;
+/// Packets that came back already and are remembered, to tell a duplicate from a change.
+const REMEMBERED: usize = 64;
+/// A direction that was silent for so long is forgotten: the gateway's own idle timeout.
+const IDLE: Duration = Duration::from_secs(350);
+
+/// The outer side of a flow at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Leg {
+    node: Ipv4Addr,
+    appliance: Ipv4Addr,
+    sport: u16,
+    cookie: u32,
+}
+
+/// What should become of a flow's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expect {
+    /// They come back as they are.
+    Return,
+    /// They do not come back; the other direction does.
+    Answer,
+    /// Either: the gateway has one side only and cannot know.
+    Any,
+}
+
+struct Sent {
+    at: Instant,
+    leg: Leg,
+    inner: Box<[u8]>,
+}
+
+/// One direction of a flow.
+struct Flow {
+    leg: Leg,
+    /// Legs that it had, each with the time up to which an answer may still carry it.
+    former: VecDeque<(Instant, Leg)>,
+    packets: u64,
+    last: Instant,
+    expect: Expect,
+    sent: VecDeque<Sent>,
+    came_back: VecDeque<u64>,
+}
+
+/// What came to a node, taken apart.
+struct Back<'f> {
+    src: Ipv4Addr,
+    dst: Ipv4Addr,
+    sport: u16,
+    dport: u16,
+    geneve: &'f [u8],
+    inner: &'f [u8],
+}
+
+/// What the gateway knows and judges by. It has no socket and no clock.
+pub struct Ledger {
+    setup: Setup,
+    flows: HashMap<Tuple, Flow>,
+    report: Report,
+    hash: RandomState,
+    next_cookie: u32,
+}
+
+impl Ledger {
+    /// Nothing sent yet.
+    pub fn new(setup: Setup) -> Self {
+        let hash = RandomState::new();
+        // Cookies begin anywhere, so that two runs against one appliance cannot be mixed up.
+        let next_cookie = hash.hash_one("cookie") as u32;
+        Self { setup, flows: HashMap::new(), report: Report::default(), hash, next_cookie }
+    }
+
+    /// The account so far.
+    pub fn report(&self) -> Report {
+        let awaiting = self.flows.values().filter(|flow| flow.expect == Expect::Return);
+        let awaited = awaiting.map(|flow| flow.sent.len() as u64).sum();
+        Report { awaited, ..self.report.clone() }
+    }
+
+    /// A packet that the system did not take after all will not come back either.
+    pub fn not_sent(&mut self, inner: &[u8]) {
+        self.report.sent -= 1;
+        self.report.not_sent += 1;
+        let Some(header) = Header::read(inner, false) else { return };
+        if let Some(flow) = self.flows.get_mut(&Tuple::of(inner, &header)) {
+            flow.sent.pop_back();
+        }
+    }
+
+    /// A packet was checked, and its side did (not) take it.
+    pub fn delivered(&mut self, taken: bool) {
+        *(if taken { &mut self.report.delivered } else { &mut self.report.not_delivered }) += 1;
+    }
+
+    /// Takes a packet from one side: gives the outer IPv4 packet to send, and to whom.
+    pub fn outgoing(&mut self, inner: &[u8], now: Instant) -> Option<(Ipv4Addr, Vec<u8>)> {
+        let Some(header) = Header::read(inner, false) else {
+            self.report.not_sent += 1;
+            return None;
+        };
+        if inner.len() > self.setup.largest_inner {
+            self.report.too_big += 1;
+            return None;
+        }
+        let leg = self.leg_for(Tuple::of(inner, &header), inner, now);
+        self.report.sent += 1;
+        let geneve = self.options(&leg).geneve(self.setup.class, inner[0]);
+        let (node, appliance) = ((leg.node, leg.sport), (leg.appliance, self.setup.port));
+        let pieces: [&[u8]; 2] = [&geneve, inner];
+        Some((leg.appliance, wire::udp4(node, appliance, &pieces, self.setup.outer_checksum)))
+    }
+
+    fn options(&self, leg: &Leg) -> Options {
+        let Setup { endpoint, attachment, .. } = self.setup;
+        Options { endpoint, attachment, cookie: leg.cookie }
+    }
+
+    /// Finds or makes the flow, changes its cookie or node when that is due, and notes the packet.
+    fn leg_for(&mut self, tuple: Tuple, inner: &[u8], now: Instant) -> Leg {
+        let Self { setup, flows, report, next_cookie, .. } = self;
+        let mut fresh = || {
+            *next_cookie = next_cookie.wrapping_add(1);
+            *next_cookie
+        };
+        let hash = self.hash.hash_one(tuple);
+        let flow = flows.entry(tuple).or_insert_with(|| {
+            report.flows += 1;
+            let leg = Leg {
+                node: setup.nodes[hash as usize % setup.nodes.len()],
+                appliance: setup.appliances[(hash >> 16) as usize % setup.appliances.len()],
+                sport: 0xc000 | (hash >> 32) as u16,
+                cookie: fresh(),
+            };
+            let far = setup.far.iter().any(|p| p.contains(tuple.src) || p.contains(tuple.dst));
+            let expect = match far {
+                true => Expect::Return,
+                false if setup.far.is_empty() => Expect::Any,
+                false => Expect::Answer,
+            };
+            let (former, sent, came_back) = Default::default();
+            Flow { leg, former, packets: 0, last: now, expect, sent, came_back }
+        });
+        let due =
+            |every: u32| every != 0 && flow.packets != 0 && flow.packets % u64::from(every) == 0;
+        let (churn, roam) = (due(setup.churn), due(setup.roam));
+        if churn || roam {
+            flow.former.push_back((now + setup.former_for, flow.leg));
+        }
+        if churn {
+            flow.leg.cookie = fresh();
+            report.cookies_changed += 1;
+        }
+        if roam {
+            let at = setup.nodes.iter().position(|node| *node == flow.leg.node).unwrap_or(0);
+            flow.leg.node = setup.nodes[(at + 1) % setup.nodes.len()];
+            report.nodes_changed += 1;
+        }
+        flow.packets += 1;
+        flow.last = now;
+        if flow.expect != Expect::Answer {
+            if flow.sent.len() == AWAITED {
+                let first = flow.sent.pop_front();
+                lost(report, flow.expect, &tuple, first.as_slice());
+            }
+            flow.sent.push_back(Sent { at: now, leg: flow.leg, inner: inner.into() });
+        }
+        flow.leg
+    }
+
+    /// Judges a frame from the wire. What is right is handed on: the side and the inner packet.
+    pub fn incoming<'f>(&mut self, frame: &'f [u8], now: Instant) -> Option<(Side, &'f [u8])> {
+        let packet = frame.get(14..)?;
+        let src = Ipv4Addr::from(wire::be32(packet, 12)?);
+        let dst = Ipv4Addr::from(wire::be32(packet, 16)?);
+        let ours = self.setup.nodes.contains(&dst) || self.setup.nodes.contains(&src);
+        if packet[0] >> 4 != 4 || packet[9] != wire::UDP || !ours {
+            return None;
+        }
+        let back = match Back::read(packet) {
+            Ok(back) => back,
+            Err((check, words)) => {
+                self.report.fail(check, || words);
+                return None;
+            }
+        };
+        let header = Header::read(back.inner, false);
+        let Some(header) = header.filter(|h| h.end == back.inner.len()) else {
+            let words = || format!("no whole IP packet inside: {:02x?}", first(back.inner, 24));
+            self.report.fail(Check::InnerBytes, words);
+            return None;
+        };
+        let tuple = Tuple::of(back.inner, &header);
+        let right = if self.flows.contains_key(&tuple) {
+            self.came_back(&tuple, &back)
+        } else if let Some((about, quote)) = Tuple::quoted(back.inner, &header) {
+            self.is_about(&about, quote);
+            let flow = if self.flows.contains_key(&about) { about } else { about.reversed() };
+            self.answered(&flow, &back, &header, now)
+        } else {
+            self.answered(&tuple.reversed(), &back, &header, now)
+        };
+        let far = self.setup.far.iter().any(|p| p.contains(header.dst));
+        right.then_some((if far { Side::Far } else { Side::Near }, back.inner))
+    }
+
+    /// Judges a packet of a direction that was sent: it must be one of those sent.
+    fn came_back(&mut self, tuple: &Tuple, back: &Back<'_>) -> bool {
+        let Some(flow) = self.flows.get_mut(tuple) else { return false };
+        let hash = self.hash.hash_one(back.inner);
+        let same = |sent: &Sent| *sent.inner == *back.inner;
+        // The same bytes may have been sent twice with different cookies; take the one it answers.
+        let exact = flow.sent.iter().position(|s| same(s) && s.leg.agrees(back, &self.setup));
+        let found = exact.or_else(|| flow.sent.iter().position(same));
+        if flow.expect == Expect::Answer {
+            let words = || format!("{tuple}: returned to us, a service should have answered");
+            self.report.fail(Check::Direction, words);
+            return false;
+        }
+        if found.is_none() && flow.came_back.contains(&hash) {
+            self.report.fail(Check::Duplicate, || format!("{tuple}: came back once more"));
+            return false;
+        }
+        let alike = || flow.sent.iter().position(|s| s.inner.len() == back.inner.len());
+        let Some(at) = found.or_else(alike).or((!flow.sent.is_empty()).then_some(0)) else {
+            let words = || format!("{tuple}: nothing was awaited: {:02x?}", first(back.inner, 40));
+            self.report.fail(Check::InnerBytes, words);
+            return false;
+        };
+        let Some(sent) = flow.sent.remove(at) else { return false };
+        if flow.came_back.len() == REMEMBERED {
+            flow.came_back.pop_front();
+        }
+        flow.came_back.push_back(hash);
+        let mut right = self.leg_is_right(&sent.leg, back, tuple);
+        if found.is_none() {
+            let words = || format!("{tuple}: {}", difference(&sent.inner, back.inner));
+            self.report.fail(Check::InnerBytes, words);
+            right = false;
+        }
+        self.report.returned += u64::from(right);
+        right
+    }
+
+    /// Judges a packet that answers the flow whose packets we sent as `tuple`.
+    fn answered(&mut self, tuple: &Tuple, back: &Back<'_>, header: &Header, now: Instant) -> bool {
+        let Some(flow) = self.flows.get_mut(tuple) else {
+            let words = || format!("{}: no such flow", Tuple::of(back.inner, header));
+            self.report.fail(Check::Unexpected, words);
+            return false;
+        };
+        flow.former.retain(|(until, _)| *until >= now);
+        let latest = flow.leg;
+        let former = flow.former.iter().any(|(_, leg)| leg.agrees(back, &self.setup));
+        if flow.expect == Expect::Return && Tuple::quoted(back.inner, header).is_none() {
+            let words = || format!("{tuple}: answered, it should have been returned");
+            self.report.fail(Check::Direction, words);
+            return false;
+        }
+        let mut right = true;
+        if !latest.agrees(back, &self.setup) && former {
+            self.report.answered_with_former += 1;
+        } else {
+            right = self.leg_is_right(&latest, back, tuple);
+        }
+        if !header.sums_are_right(back.inner) {
+            let words = || format!("{tuple}: wrong checksum in {:02x?}", first(back.inner, 60));
+            self.report.fail(Check::InnerChecksum, words);
+            right = false;
+        }
+        self.report.answered += u64::from(right);
+        right
+    }
+
+    /// An ICMP error says that the packet it quotes went no further: it will not come back.
+    fn is_about(&mut self, tuple: &Tuple, quote: &[u8]) {
+        if let Some(flow) = self.flows.get_mut(tuple) {
+            let quoted = |sent: &Sent| sent.inner.starts_with(&quote[..quote.len().min(28)]);
+            if let Some(at) = flow.sent.iter().position(quoted) {
+                flow.sent.remove(at);
+            }
+        }
+    }
+
+    /// Compares everything around the inner packet with what it should be.
+    fn leg_is_right(&mut self, leg: &Leg, back: &Back<'_>, tuple: &Tuple) -> bool {
+        let expected = self.options(leg).geneve(self.setup.class, back.inner[0]);
+        let report = &mut self.report;
+        let before = report.failures.values().map(|f| f.count).sum::<u64>();
+        if (back.src, back.dst) != (leg.appliance, leg.node) {
+            report.fail(Check::OuterAddresses, || {
+                let (to, from) = (leg.node, leg.appliance);
+                format!("{tuple}: from {} to {}, not {from} to {to}", back.src, back.dst)
+            });
+        }
+        if (back.sport, back.dport) != (leg.sport, self.setup.port) {
+            report.fail(Check::UdpPorts, || {
+                let (sport, dport) = (leg.sport, self.setup.port);
+                format!("{tuple}: {} to {}, not {sport} to {dport}", back.sport, back.dport)
+            });
+        }
+        let (fixed, options) = (&back.geneve[..8], &back.geneve[8..]);
+        if fixed != &expected[..8] {
+            report.fail(Check::GeneveHeader, || {
+                format!("{tuple}: {fixed:02x?}, not {:02x?}", &expected[..8])
+            });
+        }
+        if options != &expected[8..] {
+            report.fail(Check::Options, || {
+                format!("{tuple}: {options:02x?}, not {:02x?}", &expected[8..])
+            });
+        }
+        report.failures.values().map(|f| f.count).sum::<u64>() == before
+    }
+
+    /// Gives up on what should have come back by now, and forgets silent flows.
+    pub fn expire(&mut self, now: Instant) {
+        let Self { setup, flows, report, .. } = self;
+        flows.retain(|tuple, flow| {
+            while flow.sent.front().is_some_and(|sent| now - sent.at > setup.patience) {
+                let first = flow.sent.pop_front();
+                lost(report, flow.expect, tuple, first.as_slice());
+            }
+            now - flow.last < IDLE
+        });
+    }
+}
+
+fn lost(report: &mut Report, expect: Expect, tuple: &Tuple, sent: &[Sent]) {
+    for sent in sent.iter().filter(|_| expect == Expect::Return) {
+        report.fail(Check::Lost, || {
+            format!("{tuple}: {} bytes, cookie {:08x}", sent.inner.len(), sent.leg.cookie)
+        });
+    }
+}
+
+impl Leg {
+    fn agrees(&self, back: &Back<'_>, setup: &Setup) -> bool {
+        let Setup { endpoint, attachment, .. } = *setup;
+        let options = Options { endpoint, attachment, cookie: self.cookie };
+        (back.src, back.dst) == (self.appliance, self.node)
+            && (back.sport, back.dport) == (self.sport, setup.port)
+            && back.geneve == options.geneve(setup.class, back.inner[0])
+    }
+}
+
+impl<'f> Back<'f> {
+    fn read(packet: &'f [u8]) -> Result<Self, (Check, String)> {
+        let broken = |words: &str| {
+            (Check::OuterHeader, format!("{words}: {:02x?}", first(packet, 28 + GENEVE_LEN)))
+        };
+        let outer = Header::read(packet, false).ok_or_else(|| broken("no whole IPv4 packet"))?;
+        let (std::net::IpAddr::V4(src), std::net::IpAddr::V4(dst)) = (outer.src, outer.dst) else {
+            return Err(broken("not IPv4"));
+        };
+        if outer.fragment || wire::checksum(&[&packet[..outer.l4]]) != 0 {
+            return Err(broken("fragment, or wrong IPv4 header checksum"));
+        }
+        let udp = &packet[outer.l4..outer.end];
+        if udp.len() < 8 || wire::be16(udp, 4).map(usize::from) != Some(udp.len()) {
+            return Err(broken("UDP length is not that of the packet"));
+        }
+        if !outer.sums_are_right(packet) {
+            return Err((Check::UdpChecksum, broken("wrong UDP checksum").1));
+        }
+        let payload = &udp[8..];
+        let len = payload.first().map_or(0, |b| 8 + usize::from(b & 0x3f) * 4);
+        if len == 0 || payload.len() <= len {
+            return Err((Check::GeneveHeader, broken("GENEVE header or packet cut short").1));
+        }
+        let port = |at| u16::from_be_bytes([udp[at], udp[at + 1]]);
+        let (geneve, inner) = payload.split_at(len);
+        Ok(Self { src, dst, sport: port(0), dport: port(2), geneve, inner })
+    }
+}
+
+fn first(bytes: &[u8], len: usize) -> &[u8] {
+    &bytes[..bytes.len().min(len)]
+}
+
+/// In words: where two packets begin to differ.
+fn difference(sent: &[u8], came: &[u8]) -> String {
+    match sent.iter().zip(came).position(|(a, b)| a != b) {
+        Some(at) => format!("byte {at} is {:02x}, was sent as {:02x}", came[at], sent[at]),
+        None => format!("{} bytes, {} were sent", came.len(), sent.len()),
+    }
+}

@@ -1,0 +1,299 @@
+//! The emulated gateway is itself under test: it must see what it is there to see.
+
+use super::ledger::Ledger;
+use super::*;
+use crate::lab::wire::{self, Header, TCP, UDP, checksum, pseudo, udp4};
+
+const APPLIANCE: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 10);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
+const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+const FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
+
+/// A gateway with two nodes whose far side holds SERVER.
+fn setup() -> Setup {
+    Setup {
+        nodes: vec![Ipv4Addr::new(10, 0, 1, 21), Ipv4Addr::new(10, 0, 1, 22)],
+        appliances: vec![APPLIANCE],
+        wire: "none".into(),
+        far: vec!["198.51.100.0/24".parse().unwrap()],
+        ..Setup::default()
+    }
+}
+
+/// A packet from a client's port 40000 to port 80.
+fn to(dst: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
+    udp4((CLIENT, 40_000), (dst, 80), &[payload], true)
+}
+
+/// An appliance that returns: outer addresses swapped, nothing else.
+fn returned(sent: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 14];
+    frame.extend_from_slice(sent);
+    frame[26..30].copy_from_slice(&sent[16..20]);
+    frame[30..34].copy_from_slice(&sent[12..16]);
+    frame
+}
+
+/// An appliance that answers: the same outside, another packet inside.
+fn answered(sent: &[u8], inner: &[u8]) -> Vec<u8> {
+    let at = |at: usize| u16::from_be_bytes([sent[at], sent[at + 1]]);
+    let address = |at: usize| Ipv4Addr::from(wire::be32(sent, at).unwrap());
+    let mut frame = vec![0; 14];
+    let (src, dst) = ((address(16), at(20)), (address(12), at(22)));
+    frame.extend(udp4(src, dst, &[&sent[28..68], inner], false));
+    frame
+}
+
+/// Sends `inner` and gives what went to the appliance.
+fn send(ledger: &mut Ledger, inner: &[u8]) -> Vec<u8> {
+    ledger.outgoing(inner, Instant::now()).unwrap().1
+}
+
+/// The ledger must refuse `frame` for exactly this reason.
+#[track_caller]
+fn refused(ledger: &mut Ledger, frame: &[u8], check: Check) {
+    assert_eq!(ledger.incoming(frame, Instant::now()), None);
+    let report = ledger.report();
+    assert_eq!(report.failures.keys().collect::<Vec<_>>(), [&check], "{report}");
+    assert_eq!(report.failed(check), 1, "{report}");
+}
+
+#[test]
+fn what_it_sends_is_geneve_with_three_options() {
+    let mut ledger = Ledger::new(setup());
+    let sent = send(&mut ledger, &to(SERVER, b"x"));
+    let header = Header::read(&sent, false).unwrap();
+    assert_eq!((header.protocol, header.end), (UDP, sent.len()));
+    assert_eq!(header.dst, APPLIANCE);
+    assert!(header.sums_are_right(&sent));
+    assert_eq!(sent[22..24], 6081u16.to_be_bytes());
+    assert_eq!(sent[28..36], [8, 0, 8, 0, 0, 0, 0, 0]);
+    assert_eq!(sent[36..40], [1, 8, 1, 2]);
+    assert_eq!(sent[40..48], 0x0123_4567_89ab_cdef_u64.to_be_bytes());
+    assert_eq!(sent[48..52], [1, 8, 2, 2]);
+    assert_eq!(sent[60..64], [1, 8, 3, 1]);
+    assert_eq!(sent.len(), 68 + to(SERVER, b"x").len(), "68 bytes more, as AWS says");
+}
+
+#[test]
+fn a_returned_packet_is_right() {
+    let mut ledger = Ledger::new(setup());
+    let inner = to(SERVER, b"hello");
+    let sent = send(&mut ledger, &inner);
+    let frame = returned(&sent);
+    assert_eq!(ledger.incoming(&frame, Instant::now()), Some((Side::Far, &inner[..])));
+    let report = ledger.report();
+    assert!(report.clean(), "{report}");
+    assert_eq!((report.sent, report.returned, report.awaited), (1, 1, 0));
+}
+
+#[test]
+fn a_wrong_cookie_is_seen() {
+    let mut ledger = Ledger::new(setup());
+    let mut frame = returned(&send(&mut ledger, &to(SERVER, b"hello")));
+    frame[14 + 67] ^= 1;
+    refused(&mut ledger, &frame, Check::Options);
+}
+
+#[test]
+fn each_changed_byte_is_seen() {
+    let inner = to(SERVER, b"hello");
+    let len = returned(&send(&mut Ledger::new(setup()), &inner)).len();
+    // All but Ethernet, and of IPv4 what a hop may change: TOS, id, flags, TTL, with the checksum.
+    for at in (14..len).filter(|at| !(14..26).contains(at)) {
+        let mut ledger = Ledger::new(setup());
+        let mut frame = returned(&send(&mut ledger, &inner));
+        frame[at] ^= 0x10;
+        let came = ledger.incoming(&frame, Instant::now()).is_some();
+        // What went to somebody else by mistake is missed when its time is over.
+        ledger.expire(Instant::now() + setup().patience * 2);
+        assert!(!came && !ledger.report().clean(), "byte {at} was changed and nobody saw");
+    }
+}
+
+#[test]
+fn each_way_of_being_wrong_has_its_name() {
+    let inner = to(SERVER, b"hello");
+    let wrong = |at: usize, check: Check| {
+        let mut ledger = Ledger::new(setup());
+        let mut frame = returned(&send(&mut ledger, &inner));
+        frame[at] ^= 1;
+        if at < 34 {
+            let sum = checksum(&[&frame[14..24], &frame[26..34]]);
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+        refused(&mut ledger, &frame, check);
+    };
+    wrong(29, Check::OuterAddresses);
+    wrong(35, Check::UdpPorts);
+    wrong(37, Check::UdpPorts);
+    wrong(39, Check::OuterHeader);
+    wrong(41, Check::UdpChecksum);
+    wrong(43, Check::GeneveHeader);
+    wrong(48, Check::GeneveHeader);
+    wrong(60, Check::Options);
+    wrong(14 + 68 + 30, Check::InnerBytes);
+}
+
+#[test]
+fn addresses_that_were_not_swapped_are_seen() {
+    let mut ledger = Ledger::new(setup());
+    let mut frame = vec![0; 14];
+    frame.extend(send(&mut ledger, &to(SERVER, b"hello")));
+    refused(&mut ledger, &frame, Check::OuterAddresses);
+}
+
+#[test]
+fn a_lost_packet_is_seen_when_its_time_is_over() {
+    let mut ledger = Ledger::new(setup());
+    send(&mut ledger, &to(SERVER, b"hello"));
+    ledger.expire(Instant::now());
+    assert_eq!((ledger.report().awaited, ledger.report().clean()), (1, true));
+    ledger.expire(Instant::now() + setup().patience + Duration::from_millis(1));
+    assert_eq!((ledger.report().awaited, ledger.report().failed(Check::Lost)), (0, 1));
+}
+
+#[test]
+fn a_packet_that_comes_twice_is_seen() {
+    let mut ledger = Ledger::new(setup());
+    let frame = returned(&send(&mut ledger, &to(SERVER, b"hello")));
+    assert!(ledger.incoming(&frame, Instant::now()).is_some());
+    refused(&mut ledger, &frame, Check::Duplicate);
+}
+
+#[test]
+fn two_packets_of_one_flow_each_need_their_own_cookie_back() {
+    let churning = Setup { churn: 1, ..setup() };
+    let inner = to(SERVER, b"the same bytes");
+    let mut ledger = Ledger::new(churning.clone());
+    let (first, second) = (send(&mut ledger, &inner), send(&mut ledger, &inner));
+    assert_ne!(first[64..68], second[64..68], "the cookie changed");
+    // In either order.
+    for sent in [&second, &first] {
+        assert!(ledger.incoming(&returned(sent), Instant::now()).is_some());
+    }
+    assert!(ledger.report().clean(), "{}", ledger.report());
+
+    // Both with the second one's options: the first packet's reply is wrong.
+    let mut ledger = Ledger::new(churning);
+    let (_, second) = (send(&mut ledger, &inner), send(&mut ledger, &inner));
+    assert!(ledger.incoming(&returned(&second), Instant::now()).is_some());
+    refused(&mut ledger, &returned(&second), Check::Options);
+}
+
+#[test]
+fn an_answer_needs_the_flows_latest_options() {
+    let mut ledger = Ledger::new(Setup { churn: 1, former_for: Duration::ZERO, ..setup() });
+    let answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
+    let first = send(&mut ledger, &to(FRONTEND, b"hello"));
+    let came = answered(&first, &answer);
+    assert_eq!(ledger.incoming(&came, Instant::now()), Some((Side::Near, &answer[..])));
+    let second = send(&mut ledger, &to(FRONTEND, b"hello again"));
+    assert!(ledger.incoming(&answered(&second, &answer), Instant::now()).is_some());
+    assert!(ledger.report().clean(), "{}", ledger.report());
+    refused(&mut ledger, &came, Check::Options);
+}
+
+#[test]
+fn an_answer_may_have_left_just_before_the_options_changed() {
+    let mut ledger = Ledger::new(Setup { churn: 1, roam: 1, ..setup() });
+    let answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
+    let first = send(&mut ledger, &to(FRONTEND, b"hello"));
+    send(&mut ledger, &to(FRONTEND, b"hello again"));
+    let came = answered(&first, &answer);
+    assert!(ledger.incoming(&came, Instant::now()).is_some());
+    assert_eq!(ledger.report().answered_with_former, 1);
+    let later = Instant::now() + setup().former_for + Duration::from_millis(1);
+    assert!(ledger.incoming(&came, later).is_none(), "not for ever");
+}
+
+#[test]
+fn an_answer_with_a_wrong_checksum_is_seen() {
+    let mut ledger = Ledger::new(setup());
+    let mut answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
+    answer[30] ^= 1;
+    let sent = send(&mut ledger, &to(FRONTEND, b"hello"));
+    refused(&mut ledger, &answered(&sent, &answer), Check::InnerChecksum);
+}
+
+#[test]
+fn a_flow_that_a_service_should_answer_must_not_come_back() {
+    let mut ledger = Ledger::new(setup());
+    let sent = send(&mut ledger, &to(FRONTEND, b"hello"));
+    refused(&mut ledger, &returned(&sent), Check::Direction);
+}
+
+#[test]
+fn an_answer_to_nobody_is_seen() {
+    let mut ledger = Ledger::new(setup());
+    let sent = send(&mut ledger, &to(FRONTEND, b"hello"));
+    let answer = udp4((FRONTEND, 80), (CLIENT, 40_001), &[b"welcome"], true);
+    refused(&mut ledger, &answered(&sent, &answer), Check::Unexpected);
+}
+
+#[test]
+fn an_icmp_error_ends_the_wait_for_the_packet_that_it_quotes() {
+    let mut ledger = Ledger::new(setup());
+    let inner = to(SERVER, &[7; 100]);
+    let sent = send(&mut ledger, &inner);
+    let mut body = vec![3, 4, 0, 0, 0, 0, 5, 120];
+    body.extend(&inner[..28]);
+    let sum = checksum(&[&body]);
+    body[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut error = udp4((SERVER, 0), (CLIENT, 0), &[], false)[..20].to_vec();
+    let (len, protocol) = ((20 + body.len()) as u16, 1);
+    error[2..4].copy_from_slice(&len.to_be_bytes());
+    error[9] = protocol;
+    error[10..12].copy_from_slice(&[0, 0]);
+    let sum = checksum(&[&error]);
+    error[10..12].copy_from_slice(&sum.to_be_bytes());
+    error.extend(body);
+    let frame = answered(&sent, &error);
+    assert_eq!(ledger.incoming(&frame, Instant::now()), Some((Side::Near, &error[..])));
+    assert_eq!((ledger.report().awaited, ledger.report().clean()), (0, true));
+}
+
+#[test]
+fn what_is_larger_than_the_gateway_takes_is_not_sent() {
+    let mut ledger = Ledger::new(setup());
+    assert!(ledger.outgoing(&to(SERVER, &[0; 8_500 - 28]), Instant::now()).is_some());
+    assert!(ledger.outgoing(&to(SERVER, &[0; 8_501 - 28]), Instant::now()).is_none());
+    assert_eq!((ledger.report().sent, ledger.report().too_big), (1, 1));
+}
+
+#[test]
+fn nothing_from_the_wire_or_the_clients_makes_it_panic() {
+    let mut ledger = Ledger::new(setup());
+    let frame = returned(&send(&mut ledger, &to(SERVER, b"hello")));
+    let mut seed = 1u32;
+    for round in 0..200_000 {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let mut broken = frame.clone();
+        let at = (seed >> 8) as usize % broken.len();
+        broken[at] = (seed >> 3) as u8;
+        broken.truncate(if round % 3 == 0 { (seed >> 16) as usize % 120 } else { 500 });
+        ledger.incoming(&broken, Instant::now());
+        ledger.outgoing(broken.get(82..).unwrap_or(&broken), Instant::now());
+    }
+}
+
+#[test]
+fn ipv6_inside_is_read_as_well() {
+    let (src, dst) = ("2001:db8::7".parse().unwrap(), "2001:db8::9".parse().unwrap());
+    let mut packet = vec![0x60, 0, 0, 0, 0, 28, 0, 64];
+    packet.extend(pseudo(src, dst, 0, 0)[..32].iter());
+    packet.extend([TCP, 0, 1, 4, 0, 0, 0, 0]); // hop-by-hop, padded
+    let mut tcp = [0x12, 0x34, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 1, 0, 0, 0, 0, 0];
+    let sum = checksum(&[&pseudo(src, dst, TCP, 20), &tcp]);
+    tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+    packet.extend(tcp);
+    let header = Header::read(&packet, false).unwrap();
+    assert_eq!((header.protocol, header.l4, header.end), (TCP, 48, 68));
+    assert!(header.sums_are_right(&packet));
+    let tuple = wire::Tuple::of(&packet, &header);
+    assert_eq!((tuple.src, tuple.sport, tuple.dport), (src, 0x1234, 80));
+    let mut ledger = Ledger::new(Setup { far: vec![], ..setup() });
+    let sent = send(&mut ledger, &packet);
+    assert_eq!(sent[30..32], [0x86, 0xdd]);
+    assert!(ledger.incoming(&returned(&sent), Instant::now()).is_some());
+}

@@ -1,0 +1,154 @@
+//! A small real HTTP/1.1 server: says its name, and gives bodies that a client can check.
+//!
+//! `GET /SEED/LENGTH` gives LENGTH bytes made from SEED by [`body_byte`]; the header `x-backend`
+//! says who answered. Connections are kept alive until the client closes.
+
+use super::error::{LabError, Result};
+use super::netns::Netns;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The largest body that is given: more than any test asks for.
+const LARGEST: usize = 64 << 20;
+
+/// What a body consists of, so that a byte at the wrong place is seen.
+pub fn body_byte(seed: u64, at: usize) -> u8 {
+    let mixed = (seed ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8
+}
+
+/// What a server did so far.
+#[derive(Debug, Default)]
+pub struct Served {
+    /// Connections accepted.
+    pub connections: AtomicU64,
+    /// Requests answered.
+    pub requests: AtomicU64,
+}
+
+/// A running server.
+pub struct Server {
+    name: String,
+    address: SocketAddr,
+    served: Arc<Served>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts a server named `name` on `address` in `ns`.
+    pub fn start(ns: &Netns, name: &str, address: SocketAddr) -> Result<Self> {
+        let listener = ns.run(move || {
+            let what = format!("listening on {address}");
+            let listener = TcpListener::bind(address).map_err(LabError::io(what.clone()))?;
+            listener.set_nonblocking(true).map_err(LabError::io(what))?;
+            Ok::<_, LabError>(listener)
+        })??;
+        let (served, stop) = (Arc::new(Served::default()), Arc::new(AtomicBool::new(false)));
+        let thread = {
+            let (name, served, stop) = (name.to_owned(), served.clone(), stop.clone());
+            let thread = std::thread::Builder::new().name(format!("http-{name}"));
+            thread.spawn(move || accept(&listener, &name, &served, &stop))
+        };
+        let thread = Some(thread.map_err(LabError::io("a thread of a server"))?);
+        Ok(Self { name: name.to_owned(), address, served, stop, thread })
+    }
+
+    /// Its name, as clients see it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it did so far.
+    pub fn served(&self) -> &Served {
+        &self.served
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic there was printed there.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, name: &str, served: &Arc<Served>, stop: &Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        // Waiting is bounded, so that a stop is noticed; an error here ends with the namespace.
+        if super::tun::wait(listener).is_err() {
+            return;
+        }
+        while let Ok((stream, _)) = listener.accept() {
+            served.connections.fetch_add(1, Ordering::Relaxed);
+            let (name, served, stop) = (name.to_owned(), served.clone(), stop.clone());
+            let work = move || {
+                // A client that goes away in the middle is the client's failure to report.
+                let _ = serve(stream, &name, &served, &stop);
+            };
+            if std::thread::Builder::new().name("http-connection".into()).spawn(work).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn serve(stream: TcpStream, name: &str, served: &Served, stop: &AtomicBool) -> std::io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    // An idle connection is given up after a minute: its thread must end some time.
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let (mut reader, mut writer) = (BufReader::new(stream.try_clone()?), BufWriter::new(stream));
+    let mut line = String::new();
+    while !stop.load(Ordering::Relaxed) {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let asked = parse(&line);
+        let mut close = false;
+        loop {
+            line.clear();
+            if reader.read_line(&mut line)? == 0 || line.len() > 8_192 {
+                return Ok(());
+            }
+            close |= line.trim_end().eq_ignore_ascii_case("connection: close");
+            if line.trim_end().is_empty() {
+                break;
+            }
+        }
+        let (status, seed, len) = asked.map_or(("404 Not Found", 0, 0), |(s, l)| ("200 OK", s, l));
+        write!(writer, "HTTP/1.1 {status}\r\ncontent-length: {len}\r\nx-backend: {name}\r\n\r\n")?;
+        for chunk in (0..len).step_by(65_536) {
+            let end = len.min(chunk + 65_536);
+            let body: Vec<u8> = (chunk..end).map(|at| body_byte(seed, at)).collect();
+            writer.write_all(&body)?;
+        }
+        // Counted before it leaves, so that a client's count is never ahead of ours.
+        served.requests.fetch_add(1, Ordering::Relaxed);
+        writer.flush()?;
+        if close {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// `GET /SEED/LENGTH HTTP/1.1`
+fn parse(line: &str) -> Option<(u64, usize)> {
+    let path = line.strip_prefix("GET /")?.split(' ').next()?;
+    let (seed, len) = path.split_once('/')?;
+    let len = len.parse().ok().filter(|len| *len <= LARGEST)?;
+    Some((seed.parse().ok()?, len))
+}
