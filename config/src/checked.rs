@@ -4,81 +4,21 @@
 //! An `Option` here means that the thing itself may be absent (an egress arm), never that a
 //! default is still to be chosen. Only [`crate::load`] makes a [`Config`].
 
+mod arms;
+pub(crate) mod check;
+pub(crate) mod door;
+mod gateways;
+pub(crate) mod machine;
+mod prefix;
+
+pub use prefix::{Interface, Prefix, mask};
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-/// A network: an address whose bits after `len` are zero.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Prefix {
-    /// First address of the network.
-    pub addr: IpAddr,
-    /// Bits that count in the address's own family: 0..=32 or 0..=128.
-    pub len: u8,
-}
-
-/// An address of an arm with the length of the network that is on link.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Interface {
-    /// The address itself, host bits included.
-    pub addr: IpAddr,
-    /// Bits of the on-link network: 1..=32 or 1..=128.
-    pub len: u8,
-}
-
-impl Prefix {
-    /// Length as it counts in the 128-bit form (IPv4 /24 is 120), which the tables use.
-    pub const fn len128(&self) -> u8 {
-        match self.addr {
-            IpAddr::V4(_) => 96 + self.len,
-            IpAddr::V6(_) => self.len,
-        }
-    }
-
-    /// True when `addr` is of this family and inside.
-    pub fn contains(&self, addr: IpAddr) -> bool {
-        self.addr.is_ipv4() == addr.is_ipv4() && mask(addr, self.len) == self.addr
-    }
-
-    /// True for a prefix of one address.
-    pub const fn is_single(&self) -> bool {
-        self.len128() == 128
-    }
-}
-
-impl Interface {
-    /// The on-link network.
-    pub fn network(&self) -> Prefix {
-        Prefix { addr: mask(self.addr, self.len), len: self.len }
-    }
-}
-
-/// The address with all bits after the first `len` cleared, in its own family.
-pub fn mask(addr: IpAddr, len: u8) -> IpAddr {
-    match addr {
-        IpAddr::V4(v4) => {
-            let keep = u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0);
-            IpAddr::V4((u32::from(v4) & keep).into())
-        }
-        IpAddr::V6(v6) => {
-            let keep = u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0);
-            IpAddr::V6((u128::from(v6) & keep).into())
-        }
-    }
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.addr, self.len)
-    }
-}
-
-impl fmt::Display for Interface {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.addr, self.len)
-    }
-}
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// The whole configuration, checked.
 #[derive(Clone, PartialEq, Debug)]
@@ -117,16 +57,16 @@ pub struct Config {
     pub tables: Tables,
     /// What is allowed but probably not meant, a sentence each; also in [`crate::report`].
     pub warnings: Vec<String>,
-    /// From which layer each key that is not at its default came, by dotted key.
+    /// Each key as it was merged, and who gave it, by dotted key.
     pub origins: BTreeMap<String, Origin>,
 }
 
-/// A non-default value and who gave it.
+/// A value and who gave it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
     /// The value as it was merged, in TOML notation.
     pub value: String,
-    /// `/etc/weir/weir.toml`, `environment WEIR_INGRESS__MTU`, `--set`.
+    /// `default`, `weir.toml:12`, `environment WEIR_INGRESS__MTU`, `--set ingress.mtu=9001`.
     pub layer: String,
 }
 
@@ -194,8 +134,26 @@ pub struct Fastpath {
     pub eal: Vec<String>,
 }
 
+/// Bytes that a buffer takes beside its room: the mempool's header (64), the mbuf (128), and what
+/// DPDK adds to spread the buffers over the memory channels.
+pub const BUFFER_OVERHEAD: u64 = 256;
+/// Buffers that a pool's cache of one lcore may hold back.
+pub const CACHED_BUFFERS: u64 = 512;
+/// Bytes of one descriptor with the driver's note about it, generously.
+pub const DESCRIPTOR_BYTES: u64 = 128;
+/// MiB that EAL and the drivers take for themselves.
+pub const EAL_OWN_MIB: u64 = 24;
+
+impl Fastpath {
+    /// Bytes of the buffer pool.
+    pub fn pool_bytes(&self) -> u64 {
+        u64::from(self.buffers) * (u64::from(self.buffer_bytes) + BUFFER_OVERHEAD)
+    }
+}
+
 /// What an lcore does when a poll found nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Idle {
     /// Polls again.
     Spin,
@@ -276,6 +234,12 @@ pub struct Arm {
 }
 
 impl Arm {
+    /// Descriptors of all its receive queues and of a transmit queue per lcore.
+    pub fn descriptors(&self, lcores: u64) -> u64 {
+        u64::from(self.queues) * u64::from(self.rx_descriptors)
+            + lcores * u64::from(self.tx_descriptors)
+    }
+
     /// The first address of a family, if it has one.
     pub fn address(&self, v6: bool) -> Option<IpAddr> {
         self.addresses.iter().map(|i| i.addr).find(|a| a.is_ipv6() == v6)
@@ -320,7 +284,8 @@ pub struct Flows {
 }
 
 /// What becomes of a packet that is for no service.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum NoService {
     /// Back to the gateway, untouched (gateways only).
@@ -332,9 +297,11 @@ pub enum NoService {
 }
 
 /// What becomes of a packet that is too big for its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum TooBig {
     /// Dropped, counted, and answered with ICMP frag-needed or packet-too-big.
+    #[default]
     Reply,
     /// Dropped and counted.
     Drop,
@@ -369,7 +336,8 @@ pub struct Gateway {
 }
 
 /// Which cloud's gateway.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum GatewayKind {
     /// GENEVE with three options, one tunnel per address.
     Aws,

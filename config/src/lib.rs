@@ -1,4 +1,71 @@
 //! What the operator writes, checked: layers, two types, and errors that say what to type.
+//!
+//! `file.rs` is the configuration as written, `checked.rs` as needed; `services/` has the same two
+//! for the services file. Everything past this crate sees the checked types only.
 
 pub mod checked;
+mod error;
+mod file;
+mod layers;
+mod report;
+mod schema;
 pub mod services;
+
+use std::path::Path;
+
+use figment::value::Dict;
+
+pub use checked::Config;
+pub use error::{ConfigError, Problem, Which};
+use layers::{Merged, TomlFile};
+pub use report::report;
+pub use services::Services;
+
+/// The configuration out of all layers: defaults, `file`, the environment (`WEIR_INGRESS__MTU`),
+/// and `sets` (`ingress.mtu=9001`).
+pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
+    let file = file.map(|path| TomlFile::read(path, Which::Configuration)).transpose()?;
+    let mut config = checked::check::check(&Merged::new(defaults(), file, true, sets)?)?;
+    config.warnings.extend(checked::machine::warnings(&config, Path::new("/")));
+    Ok(config)
+}
+
+/// The configuration that `text` makes over the defaults, independent of environment and machine.
+pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
+    let file = TomlFile::parse("weir.toml", text.to_owned())?;
+    checked::check::check(&Merged::new(defaults(), Some(file), false, &[])?)
+}
+
+/// The services file, checked against itself and `config`.
+pub fn load_services(path: &Path, config: &Config) -> Result<Services, ConfigError> {
+    services_of(TomlFile::read(path, Which::Services)?, config)
+}
+
+/// As [`load_services`], out of a text.
+pub fn services_from_toml(text: &str, config: &Config) -> Result<Services, ConfigError> {
+    services_of(TomlFile::parse("services.toml", text.to_owned())?, config)
+}
+
+fn services_of(file: TomlFile, config: &Config) -> Result<Services, ConfigError> {
+    services::check(&Merged::new(Dict::new(), Some(file), false, &[])?, config)
+}
+
+/// The lowest layer.
+fn defaults() -> Dict {
+    let value = figment::value::Value::serialize(file::File::default());
+    // The type is ours and serializes; an empty layer would only miss the defaults.
+    value.ok().and_then(figment::value::Value::into_dict).unwrap_or_default()
+}
+
+/// The key reference, as it stands in KEYS.md.
+pub fn key_reference() -> String {
+    let config = serde_json::Value::from(schemars::schema_for!(file::File));
+    format!(
+        "# Keys\n\nGenerated from the types by `cargo run -p config --example keys > \
+         config/KEYS.md`; do not edit.\n\nLayers, later ones win: defaults, the file \
+         (`--config`), the environment (`WEIR_INGRESS__MTU=9001`: sections joined by `__`), the \
+         command line (`--set ingress.mtu=9001`). A list is replaced as a whole.\n\n{}\n{}",
+        schema::reference(&config, "The configuration"),
+        schema::reference(&services::schema(), "The services file"),
+    )
+}

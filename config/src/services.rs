@@ -1,6 +1,14 @@
 //! The services: what the services file says, checked.
 
+mod check;
+mod file;
+
+pub(crate) use check::{check, schema};
+
 use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 pub use crate::checked::{ArmName, Prefix, TooBig};
 
@@ -59,7 +67,8 @@ pub struct BackendTunnel {
 }
 
 /// What a tunnel is made of; the numbers are those of the tables' records.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum TunnelKind {
     /// RFC 8926, UDP 6081.
@@ -103,10 +112,12 @@ pub struct Backend {
 }
 
 /// State of a backend; the numbers are those of the tables' records.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum BackendState {
     /// Serves.
+    #[default]
     Active = 0,
     /// Keeps its flows, gets no new ones.
     Terminating = 1,

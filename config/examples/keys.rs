@@ -1,0 +1,5 @@
+//! Prints the key reference: `cargo run -p config --example keys > config/KEYS.md`.
+
+fn main() {
+    print!("{}", config::key_reference());
+}

@@ -1,0 +1,190 @@
+//! The arms and NAT: devices, addresses, what must differ between the two.
+
+use super::door::Door;
+use super::{Arm, ArmName, Device, Interface, Nat, NatAddress};
+use crate::file;
+
+/// Addresses over both arms and NAT addresses: what the tables have room for.
+const MAX_ADDRESSES: usize = 16;
+const MAX_NAT_ADDRESSES: usize = 8;
+
+/// One arm by itself.
+pub(super) fn arm(door: &mut Door, name: &str, file: file::Arm, lcores: u16) -> Arm {
+    let key = |field: &str| format!("{name}.{field}");
+    let tap = match (file.tap.as_str(), name) {
+        ("", "ingress") => "weir-in",
+        ("", _) => "weir-out",
+        (tap, _) => tap,
+    };
+    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
+    if tap.len() > 15 || tap.contains(odd) || tap == "." || tap == ".." {
+        let allowed = "write 1 to 15 characters without `/`, `:` and spaces";
+        door.refuse(&key("tap"), "Linux takes no such interface name", allowed);
+    }
+    if file.queues > lcores {
+        let wrong = format!("there are only {lcores} lcores to poll them");
+        let allowed = "write 0 for one queue per lcore, or add to fastpath.lcores";
+        door.refuse(&key("queues"), &wrong, allowed);
+    }
+    for (field, count) in
+        [("rx_descriptors", file.rx_descriptors), ("tx_descriptors", file.tx_descriptors)]
+    {
+        if !count.is_power_of_two() {
+            let near = count.next_power_of_two();
+            door.refuse(&key(field), "no power of two", &format!("for example {near}"));
+        }
+    }
+    let addresses = addresses(door, name, &file.address);
+    Arm {
+        device: device(door, &key("device"), &file.device),
+        gateways: routers(door, name, &file.gateway, &addresses),
+        addresses,
+        mtu: file.mtu,
+        queues: if file.queues == 0 { lcores } else { file.queues },
+        rx_descriptors: file.rx_descriptors,
+        tx_descriptors: file.tx_descriptors,
+        tap: tap.to_owned(),
+    }
+}
+
+fn device(door: &mut Door, key: &str, text: &str) -> Device {
+    let name = text.split(',').next().unwrap_or_default();
+    if is_pci(name) {
+        return Device::Pci(text.to_owned());
+    }
+    if !name.starts_with("net_") || text.contains(char::is_whitespace) {
+        let wrong = if text.is_empty() { "this key is missing" } else { "no device for DPDK" };
+        let allowed = "write a PCI address (\"0000:00:06.0\"; list them with dpdk-devbind.py -s) \
+                       or a virtual device (\"net_af_packet0,iface=eth1\")";
+        door.refuse(key, wrong, allowed);
+    }
+    Device::Vdev(text.to_owned())
+}
+
+/// `[domain:]bus:device.function`, hexadecimal.
+fn is_pci(text: &str) -> bool {
+    let hex = |part: &str, longest| {
+        (1..=longest).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    let Some((slot, function)) = text.rsplit_once('.') else { return false };
+    let mut parts = slot.rsplit(':');
+    let (device, bus, domain) = (parts.next(), parts.next(), parts.next());
+    hex(function, 1)
+        && device.is_some_and(|p| hex(p, 2))
+        && bus.is_some_and(|p| hex(p, 2))
+        && domain.is_none_or(|p| hex(p, 8))
+        && parts.next().is_none()
+}
+
+fn addresses(door: &mut Door, name: &str, texts: &[String]) -> Vec<Interface> {
+    if texts.is_empty() {
+        let key = format!("{name}.address");
+        let allowed = format!("write for example {key} = \"10.0.1.10/24\"");
+        door.refuse(&key, "the arm has no address", &allowed);
+    }
+    let keyed = texts.iter().enumerate().map(|(i, text)| (listed(name, "address", i, texts), text));
+    keyed.filter_map(|(key, text)| door.interface(&key, text)).collect()
+}
+
+/// The key of an element, or of the whole where it is written as one text.
+pub(super) fn listed(section: &str, field: &str, i: usize, texts: &[String]) -> String {
+    let key = format!("{section}.{field}");
+    if texts.len() == 1 { key } else { format!("{key}.{i}") }
+}
+
+fn routers(
+    door: &mut Door,
+    name: &str,
+    texts: &[String],
+    addresses: &[Interface],
+) -> Vec<std::net::IpAddr> {
+    let mut routers: Vec<std::net::IpAddr> = Vec::new();
+    for (i, text) in texts.iter().enumerate() {
+        let key = listed(name, "gateway", i, texts);
+        let Some(router) = door.address(&key, text) else { continue };
+        let mut family = addresses.iter().filter(|a| a.addr.is_ipv4() == router.is_ipv4());
+        let networks: Vec<String> = family.clone().map(|a| a.network().to_string()).collect();
+        if routers.iter().any(|r| r.is_ipv4() == router.is_ipv4()) {
+            let wrong = "a second router of this family";
+            door.refuse(&key, wrong, "write at most one IPv4 and one IPv6 router");
+        } else if networks.is_empty() {
+            let family = if router.is_ipv4() { "IPv4" } else { "IPv6" };
+            let wrong = format!("the arm has no {family} address to reach it from");
+            door.refuse(&key, &wrong, &format!("add one to {name}.address"));
+        } else if addresses.iter().any(|a| a.addr == router) {
+            door.refuse(&key, "this is the arm's own address", "write the router's");
+        } else if !family.any(|a| a.network().contains(router)) {
+            let allowed = format!("write an address in {}", networks.join(" or "));
+            door.refuse(&key, "the router is not in the arm's network", &allowed);
+        }
+        routers.push(router);
+    }
+    routers
+}
+
+/// What both arms must not share.
+pub(super) fn together(door: &mut Door, ingress: &Arm, egress: Option<&Arm>) {
+    let arms = [Some(("ingress", ingress)), egress.map(|arm| ("egress", arm))];
+    let (mut devices, mut taps, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, arm) in arms.into_iter().flatten() {
+        devices.push((format!("{name}.device"), arm.device.port_name().to_owned()));
+        taps.push((format!("{name}.tap"), arm.tap.clone()));
+        addresses.extend(arm.addresses.iter().map(|a| (format!("{name}.address"), a.addr)));
+        let beneath = arm.device.as_str().split(',').find_map(|part| part.strip_prefix("iface="));
+        if beneath == Some(arm.tap.as_str()) {
+            let wrong = "the device itself is the interface of that name";
+            door.refuse(&format!("{name}.tap"), wrong, "write another, the TAP is created");
+        }
+    }
+    if !ingress.device.port_name().is_empty() {
+        door.unique(&devices, "device");
+    }
+    door.unique(&taps, "interface name");
+    door.unique(&addresses, "address");
+    if addresses.len() > MAX_ADDRESSES {
+        let wrong = format!("{} addresses over both arms", addresses.len());
+        door.refuse("ingress.address", &wrong, &format!("allowed: {MAX_ADDRESSES}"));
+    }
+    let egress = egress.map_or(&[][..], |arm| &arm.addresses);
+    for (a, b) in ingress.addresses.iter().flat_map(|a| egress.iter().map(move |b| (a, b))) {
+        if a.network().contains(b.addr) || b.network().contains(a.addr) {
+            door.warnings.push(format!(
+                "ingress.address {a} and egress.address {b} are in one network: neighbours are \
+                 looked for on one arm only"
+            ));
+        }
+    }
+}
+
+/// Source addresses and ports.
+pub(super) fn nat(door: &mut Door, file: file::Nat, ingress: &Arm, egress: Option<&Arm>) -> Nat {
+    let mut keyed = Vec::new();
+    for (i, text) in file.addresses.iter().enumerate() {
+        let key = listed("nat", "addresses", i, &file.addresses);
+        keyed.extend(door.address(&key, text).map(|addr| (key, addr)));
+    }
+    door.unique(&keyed, "address");
+    if keyed.len() > MAX_NAT_ADDRESSES {
+        let allowed = format!("allowed: {MAX_NAT_ADDRESSES}");
+        door.refuse("nat.addresses", "too many", &allowed);
+    }
+    let on = |arm: &Arm, addr| arm.addresses.iter().any(|a| a.network().contains(addr));
+    let mut addresses = Vec::new();
+    for (_, addr) in keyed {
+        let arm = match egress {
+            Some(egress) if on(egress, addr) || !on(ingress, addr) => ArmName::Egress,
+            _ => ArmName::Ingress,
+        };
+        addresses.push(NatAddress { addr, arm });
+    }
+    let ports = file.ports.split_once('-').and_then(|(first, last)| {
+        Some((first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?))
+    });
+    let ports = ports.filter(|(first, last)| *first >= 1024 && first <= last);
+    let (first_port, last_port) = ports.unwrap_or_else(|| {
+        let allowed = "write \"first-last\" within 1024 and 65535, for example \"1024-32767\"";
+        door.refuse("nat.ports", "this is no range of ports", allowed);
+        (0, 0)
+    });
+    Nat { addresses, first_port, last_port }
+}

@@ -1,0 +1,235 @@
+//! From the file as written to the checked type, section by section.
+
+use std::path::PathBuf;
+
+use super::door::Door;
+use super::{
+    Config, Control, Fastpath, Flows, Health, MAGLEV_SIZES, Metrics, NoService, Punt, Region,
+    Tables, arms, gateways,
+};
+use crate::error::ConfigError;
+use crate::file::{self, File};
+use crate::layers::Merged;
+
+/// Checks everything and tells everything that is wrong.
+pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
+    let schema = serde_json::Value::from(schemars::schema_for!(File));
+    let wrong = crate::schema::check(merged, &schema);
+    if !wrong.is_empty() {
+        return Err(ConfigError::wrong(wrong));
+    }
+    let file: File = merged.typed()?;
+    let mut door = Door::new(merged);
+    door.name("name", &file.name);
+    door.path("services", &file.services, 4095);
+    let fastpath = fastpath(&mut door, file.fastpath);
+    let region = region(&mut door, file.region, fastpath.hugepages);
+    let lcores = fastpath.lcores.len() as u16;
+    let ingress = arms::arm(&mut door, "ingress", file.ingress, lcores);
+    let egress = file.egress.map(|arm| arms::arm(&mut door, "egress", arm, lcores));
+    arms::together(&mut door, &ingress, egress.as_ref());
+    let nat = arms::nat(&mut door, file.nat, &ingress, egress.as_ref());
+    let gateways = gateways::gateways(&mut door, file.gateway, &ingress, egress.as_ref());
+    memory(&mut door, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
+    let (health, metrics) = listeners(&mut door, file.health, file.metrics);
+    let punt = punt(&mut door, file.punt);
+    door.path("control.socket", &file.control.socket, 107);
+    let tables = tables(&mut door, file.tables);
+    if !door.problems.is_empty() {
+        return Err(ConfigError::wrong(door.problems));
+    }
+    Ok(Config {
+        name: file.name,
+        zone: file.zone,
+        labels: file.labels,
+        services: file.services.into(),
+        fastpath,
+        region,
+        ingress,
+        egress,
+        nat,
+        flows: flows(file.flows),
+        punt,
+        gateways,
+        health,
+        metrics,
+        control: Control { socket: file.control.socket.into() },
+        tables,
+        warnings: door.warnings,
+        origins: merged.origins(),
+    })
+}
+
+fn fastpath(door: &mut Door, file: file::Fastpath) -> Fastpath {
+    let keys = (0..file.lcores.len()).map(|i| format!("fastpath.lcores.{i}"));
+    let keyed: Vec<(String, u16)> = keys.zip(file.lcores.iter().copied()).collect();
+    door.unique(&keyed, "CPU");
+    for (key, lcore) in &keyed {
+        if *lcore == file.main_core {
+            let main = door.place("fastpath.main_core");
+            let wrong = format!("this CPU is also {main}, which must be free to run");
+            door.refuse(key, &wrong, "poll on another CPU, or move fastpath.main_core");
+        }
+        if *lcore > 127 {
+            door.refuse(key, "DPDK numbers its CPUs to 127", "allowed: 0 to 127");
+        }
+    }
+    if file.main_core > 127 {
+        door.refuse("fastpath.main_core", "DPDK numbers its CPUs to 127", "allowed: 0 to 127");
+    }
+    if file.lcores.is_empty() || file.lcores.len() > 64 {
+        door.refuse("fastpath.lcores", "1 to 64 CPUs must poll", "for example lcores = [1]");
+    }
+    let mut lcores = file.lcores;
+    lcores.sort_unstable();
+    Fastpath {
+        lcores,
+        main_core: file.main_core,
+        hugepages: file.hugepages,
+        memory_mib: file.memory_mib,
+        buffers: file.buffers,
+        buffer_bytes: file.buffer_bytes,
+        idle: file.idle,
+        burst: file.burst,
+        eal: file.eal,
+    }
+}
+
+fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
+    let path = match (file.path.as_str(), hugepages) {
+        ("", true) => "/dev/hugepages/weir-region",
+        ("", false) => "/dev/shm/weir/region",
+        (path, _) => path,
+    };
+    door.path("region.path", path, 4095);
+    if !file.ring_slots.is_power_of_two() {
+        let near = file.ring_slots.next_power_of_two();
+        door.refuse("region.ring_slots", "no power of two", &format!("for example {near}"));
+    }
+    Region {
+        path: PathBuf::from(path),
+        max_services: file.max_services,
+        max_frontends: file.max_frontends,
+        max_backends: file.max_backends,
+        max_next_hops: file.max_next_hops,
+        slots: file.slots,
+        max_flows: file.max_flows,
+        option_slabs: file.option_slabs,
+        max_fragments: file.max_fragments,
+        nat_maps: file.nat_maps,
+        max_scopes: file.max_scopes,
+        ring_slots: file.ring_slots,
+    }
+}
+
+/// DPDK's memory must hold the buffers, and the buffers must fill the queues with some left over
+/// for the packets in work: else ports fail to start, or stop receiving under load.
+fn memory<'a>(door: &mut Door, fastpath: &Fastpath, arms: impl Iterator<Item = &'a super::Arm>) {
+    let (mut held, mut rings) = (0, 0);
+    let lcores = fastpath.lcores.len() as u64;
+    for arm in arms {
+        let descriptors = arm.descriptors(lcores);
+        held += descriptors;
+        rings += descriptors * super::DESCRIPTOR_BYTES;
+        if u32::from(fastpath.buffer_bytes) < u32::from(arm.mtu) + 18 + 128 {
+            door.warnings.push(format!(
+                "fastpath.buffer_bytes = {} is less than the mtu {} + 146: large packets take \
+                 several buffers, which costs time and which some virtual devices cannot do",
+                fastpath.buffer_bytes, arm.mtu
+            ));
+        }
+    }
+    held += lcores * (super::CACHED_BUFFERS + u64::from(fastpath.burst));
+    if u64::from(fastpath.buffers) < held {
+        let allowed = format!("write at least {held}, or fewer descriptors or queues");
+        door.refuse("fastpath.buffers", "the queues alone hold more buffers", &allowed);
+    }
+    let mib = (fastpath.pool_bytes() + rings).div_ceil(1 << 20) + super::EAL_OWN_MIB;
+    if u64::from(fastpath.memory_mib) < mib {
+        let wrong = format!(
+            "{} buffers of {} bytes and the rings need {mib} MiB",
+            fastpath.buffers, fastpath.buffer_bytes
+        );
+        let allowed = format!("write at least {mib}, or lower fastpath.buffers");
+        door.refuse("fastpath.memory_mib", &wrong, &allowed);
+    }
+}
+
+fn flows(file: file::Flows) -> Flows {
+    Flows {
+        tcp_established_s: file.tcp_established_s,
+        tcp_embryonic_s: file.tcp_embryonic_s,
+        tcp_closed_s: file.tcp_closed_s,
+        udp_s: file.udp_s,
+        other_s: file.other_s,
+        fragment_s: file.fragment_s,
+    }
+}
+
+fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (Health, Metrics) {
+    let mut keyed = Vec::new();
+    for (i, text) in health.listen.iter().enumerate() {
+        let key = format!("health.listen.{i}");
+        keyed.extend(door.socket(&key, text).map(|socket| (key, socket)));
+    }
+    let listen = keyed.iter().map(|(_, socket)| *socket).collect();
+    if health.listen.is_empty() {
+        let example = "for example listen = [\"0.0.0.0:8080\"]";
+        door.refuse("health.listen", "clouds and routers have to probe something", example);
+    }
+    let scraped = door.socket("metrics.listen", &metrics.listen);
+    keyed.extend(scraped.map(|socket| ("metrics.listen".into(), socket)));
+    door.unique(&keyed, "address and port");
+    let scraped = scraped.unwrap_or(([127, 0, 0, 1], 9100).into());
+    if !scraped.ip().is_loopback() {
+        door.warnings.push(format!(
+            "metrics.listen = \"{scraped}\" is not loopback: everyone who reaches it can read it"
+        ));
+    }
+    (Health { listen }, Metrics { listen: scraped })
+}
+
+fn punt(door: &mut Door, file: file::Punt) -> Punt {
+    if file.plain_no_service == NoService::Return {
+        let wrong = "plain packets came through no gateway that they could be returned to";
+        door.refuse("punt.plain_no_service", wrong, "allowed: \"drop\", \"punt\"");
+    }
+    Punt { limit_per_s: file.limit_per_s, plain_no_service: file.plain_no_service }
+}
+
+/// The table size of that key, if Maglev has one of that number.
+pub(crate) fn table_size(door: &mut Door, key: &str, size: u32) -> u32 {
+    if !MAGLEV_SIZES.contains(&size) {
+        let sizes: Vec<String> = MAGLEV_SIZES.iter().map(u32::to_string).collect();
+        door.refuse(key, "no table size", &format!("allowed: {}", sizes.join(", ")));
+    }
+    size
+}
+
+fn tables(door: &mut Door, file: file::Tables) -> Tables {
+    let seed = base64(&file.seed).unwrap_or_else(|| {
+        let allowed = "write 16 characters, for example the output of: head -c 12 /dev/urandom | \
+                       base64";
+        door.refuse("tables.seed", "these are not 12 bytes in base64", allowed);
+        [0; 12]
+    });
+    Tables { seed, maglev_size: table_size(door, "tables.maglev_size", file.maglev_size) }
+}
+
+/// Twelve bytes are sixteen characters without padding, so decoding needs no more than this.
+fn base64(text: &str) -> Option<[u8; 12]> {
+    let mut bits: u128 = 0;
+    for byte in text.bytes() {
+        let six = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u128::from(six);
+    }
+    let bytes = bits.to_be_bytes();
+    (text.len() == 16).then(|| bytes[4..].try_into().ok()).flatten()
+}

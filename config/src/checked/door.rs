@@ -1,0 +1,127 @@
+//! The door: texts become values or problems, and problems are gathered so that all are told.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Interface, Prefix, mask};
+use crate::error::Problem;
+use crate::layers::Merged;
+
+/// Gathers problems and warnings while values pass. What a method returns after a problem stands
+/// in for the value, so that checking goes on; nobody outside sees it.
+pub(crate) struct Door<'a> {
+    merged: &'a Merged,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl<'a> Door<'a> {
+    pub(crate) fn new(merged: &'a Merged) -> Door<'a> {
+        Door { merged, problems: Vec::new(), warnings: Vec::new() }
+    }
+
+    pub(crate) fn refuse(&mut self, key: &str, wrong: &str, allowed: &str) {
+        self.problems.push(self.merged.problem(key, wrong, allowed));
+    }
+
+    /// The place and key of a value, for naming it in a problem with another.
+    pub(crate) fn place(&self, key: &str) -> String {
+        let problem = self.merged.problem(key, "", "");
+        format!("{} ({})", problem.key, problem.place)
+    }
+
+    /// An address that a machine may have.
+    pub(crate) fn address(&mut self, key: &str, text: &str) -> Option<IpAddr> {
+        match text.parse::<IpAddr>() {
+            Ok(addr) if usable(addr) => Some(addr),
+            Ok(_) => {
+                let wrong = "no machine can have this address here";
+                self.refuse(key, wrong, "write a unicast address, not 0.0.0.0, loopback or mapped");
+                None
+            }
+            Err(_) => {
+                let example = "write an IPv4 or IPv6 address: \"10.0.1.10\", \"fd00:1::10\"";
+                self.refuse(key, "this is no address", example);
+                None
+            }
+        }
+    }
+
+    /// A network; a bare address is a network of one.
+    pub(crate) fn prefix(&mut self, key: &str, text: &str) -> Option<Prefix> {
+        let Some((addr, len)) = split(text) else {
+            let example = "write \"10.0.0.0/24\", \"fd00:1::/64\" or one address";
+            self.refuse(key, "this is no network", example);
+            return None;
+        };
+        let network = Prefix { addr: mask(addr, len), len };
+        if network.addr != addr {
+            let allowed = format!("write \"{network}\" for the network, \"{addr}\" for the one");
+            self.refuse(key, "the address has bits after its prefix length", &allowed);
+        }
+        Some(network)
+    }
+
+    /// An address with the length of its network.
+    pub(crate) fn interface(&mut self, key: &str, text: &str) -> Option<Interface> {
+        match split(text).filter(|(_, len)| text.contains('/') && *len > 0) {
+            Some((addr, len)) => {
+                self.address(key, &addr.to_string()).map(|addr| Interface { addr, len })
+            }
+            None => {
+                let example = "write \"10.0.1.10/24\" or \"fd00:1::10/64\"";
+                self.refuse(key, "this is no address with prefix length", example);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn socket(&mut self, key: &str, text: &str) -> Option<SocketAddr> {
+        let parsed = text.parse::<SocketAddr>().ok().filter(|s| s.port() != 0);
+        if parsed.is_none() {
+            let example = "write \"127.0.0.1:9100\", \"0.0.0.0:8080\" or \"[::]:8080\"";
+            self.refuse(key, "this is no address with port", example);
+        }
+        parsed
+    }
+
+    /// A short name that is good in metrics, file names and on command lines.
+    pub(crate) fn name(&mut self, key: &str, text: &str) {
+        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
+        if text.is_empty() || text.len() > 63 || !text.bytes().all(good) {
+            self.refuse(key, "this is no name", "write 1 to 63 of a-z, 0-9, `-`, `.` and `_`");
+        }
+    }
+
+    pub(crate) fn path(&mut self, key: &str, text: &str, longest: usize) {
+        if !text.starts_with('/') || text.ends_with('/') || text.len() > longest {
+            let allowed = format!("write the file's whole path from `/`, at most {longest} bytes");
+            self.refuse(key, "this is no path of a file", &allowed);
+        }
+    }
+
+    /// Tells of each value that was there before, by the key of the first.
+    pub(crate) fn unique<T: PartialEq>(&mut self, values: &[(String, T)], what: &str) {
+        for (i, (key, value)) in values.iter().enumerate() {
+            if let Some((first, _)) = values[..i].iter().find(|(_, v)| v == value) {
+                let allowed = format!("the first is {}: change one of them", self.place(first));
+                self.refuse(key, &format!("the same {what} twice"), &allowed);
+            }
+        }
+    }
+}
+
+fn split(text: &str) -> Option<(IpAddr, u8)> {
+    let (addr, len) = match text.split_once('/') {
+        Some((addr, len)) => (addr.parse::<IpAddr>().ok()?, Some(len.parse::<u8>().ok()?)),
+        None => (text.parse::<IpAddr>().ok()?, None),
+    };
+    let most = if addr.is_ipv4() { 32 } else { 128 };
+    let len = len.unwrap_or(most);
+    (len <= most).then_some((addr, len))
+}
+
+fn usable(addr: IpAddr) -> bool {
+    let mapped = matches!(addr, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+    let broadcast = matches!(addr, IpAddr::V4(v4) if v4.is_broadcast());
+    !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || mapped || broadcast)
+}

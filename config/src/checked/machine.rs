@@ -1,0 +1,56 @@
+//! What this machine says about a configuration that is right by itself: warnings, no refusals,
+//! since a configuration may be checked on another machine than it runs on.
+
+use std::path::Path;
+
+use super::Config;
+
+/// The warnings; `root` is `/` or a made-up tree.
+pub(crate) fn warnings(config: &Config, root: &Path) -> Vec<String> {
+    ephemeral_ports(config, root).into_iter().chain(offline(config, root)).collect()
+}
+
+/// NAT and the kernel may pick the same port for the same backend when they share an address.
+fn ephemeral_ports(config: &Config, root: &Path) -> Option<String> {
+    let own = |addr| config.arms().any(|(_, arm)| arm.addresses.iter().any(|a| a.addr == addr));
+    let shared = config.nat.addresses.iter().find(|nat| own(nat.addr))?.addr;
+    let file = root.join("proc/sys/net/ipv4/ip_local_port_range");
+    let text = std::fs::read_to_string(file).ok()?;
+    let mut numbers = text.split_whitespace().filter_map(|n| n.parse::<u16>().ok());
+    let (first, last) = (numbers.next()?, numbers.next()?);
+    let nat = &config.nat;
+    (first <= nat.last_port && nat.first_port <= last).then(|| {
+        format!(
+            "nat.ports {}-{} overlap the kernel's own {first}-{last}, and {shared} is also an \
+             address of this machine: answers to its own connections may be taken for NAT's; \
+             write nat.ports outside of that, or type: sysctl -w \
+             net.ipv4.ip_local_port_range=\"{} 65535\"",
+            nat.first_port,
+            nat.last_port,
+            nat.last_port.saturating_add(1).min(60_000)
+        )
+    })
+}
+
+/// CPUs that poll but are not there. The file reads like `0-3,6`.
+fn offline(config: &Config, root: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok()?;
+    let text = text.trim();
+    let online = |cpu: u16| {
+        text.split(',').any(|run| {
+            let (first, last) = run.split_once('-').unwrap_or((run, run));
+            let bounds = first.parse::<u16>().ok().zip(last.parse::<u16>().ok());
+            bounds.is_some_and(|(first, last)| (first..=last).contains(&cpu))
+        })
+    };
+    let fastpath = &config.fastpath;
+    let cpus = fastpath.lcores.iter().chain([&fastpath.main_core]);
+    let missing: Vec<String> = cpus.filter(|c| !online(**c)).map(u16::to_string).collect();
+    (!missing.is_empty()).then(|| {
+        format!(
+            "fastpath.lcores and main_core name CPU {}, this machine has {text}: the fastpath \
+             will not start here",
+            missing.join(", ")
+        )
+    })
+}

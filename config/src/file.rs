@@ -1,0 +1,327 @@
+//! The configuration as it is written: the keys of the TOML file, the environment and `--set`.
+//!
+//! The doc comments are the operator's reference (KEYS.md is made from them) and the ranges are
+//! what [`crate::schema`] enforces, so each key is described once. Meaning across keys is checked
+//! in [`crate::checked`].
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+mod defaults;
+
+use crate::checked::{GatewayKind, Idle, NoService, TooBig};
+
+/// The appliance itself.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    /// Name of the appliance in logs and metrics: 1 to 63 of a-z, 0-9, `-`, `.`, `_`.
+    pub name: String,
+    /// Zone in which it runs; empty when there is none.
+    pub zone: String,
+    /// Free labels, `key = "value"`.
+    pub labels: BTreeMap<String, String>,
+    /// The services file (its keys are below); watched, changes apply without a restart.
+    pub services: String,
+    /// The packet-moving process.
+    pub fastpath: Fastpath,
+    /// The shared memory, whose maxima are fixed when it is created.
+    pub region: Region,
+    /// The arm on which gateways reach this appliance.
+    pub ingress: Arm,
+    /// The arm behind which backends are; leave the section out for a one-armed appliance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress: Option<Arm>,
+    /// Source NAT of services with mode nat.
+    pub nat: Nat,
+    /// Idle times after which a flow is forgotten.
+    pub flows: Flows,
+    /// What goes to this machine's own kernel.
+    pub punt: Punt,
+    /// A gateway that sends packets here; one section each.
+    pub gateway: Vec<Gateway>,
+    /// The endpoint that clouds and routers probe.
+    pub health: Health,
+    /// The Prometheus endpoint.
+    pub metrics: Metrics,
+    /// The socket of the `weir` command.
+    pub control: Control,
+    /// How backends are chosen.
+    pub tables: Tables,
+}
+
+/// The packet-moving process.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fastpath {
+    /// CPUs that poll, each used up whole; 1 to 64 numbers, not `main_core`.
+    pub lcores: Vec<u16>,
+    /// CPU of DPDK's main thread and the control thread, which need little.
+    pub main_core: u16,
+    /// Packet buffers in hugepages. `false` runs without (EAL `--no-huge`), 3 times slower.
+    pub hugepages: bool,
+    /// MiB that DPDK takes at start; must hold the buffers and rings.
+    #[schemars(range(min = 16, max = 1048576))]
+    pub memory_mib: u32,
+    /// Packet buffers in all.
+    #[schemars(range(min = 1024, max = 16777216))]
+    pub buffers: u32,
+    /// Bytes of one buffer: 128 of headroom and a frame of the port's MTU + 18.
+    #[schemars(range(min = 2176, max = 65535))]
+    pub buffer_bytes: u16,
+    /// What a CPU does when there was nothing to do: `spin` polls on, `yield` lets others run.
+    pub idle: Idle,
+    /// Packets taken per poll.
+    #[schemars(range(min = 1, max = 64))]
+    pub burst: u16,
+    /// Further arguments for DPDK's EAL, one string each.
+    pub eal: Vec<String>,
+}
+
+/// The shared memory.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Region {
+    /// The file. Empty: `/dev/hugepages/weir-region`, or `/dev/shm/weir/region` without hugepages.
+    pub path: String,
+    /// Services.
+    #[schemars(range(min = 1, max = 1048576))]
+    pub max_services: u32,
+    /// Frontends of all services.
+    #[schemars(range(min = 1, max = 4194304))]
+    pub max_frontends: u32,
+    /// Backends, each counted once however many services share it.
+    #[schemars(range(min = 1, max = 4194304))]
+    pub max_backends: u32,
+    /// Next hops (routers and on-link neighbours) in use at once.
+    #[schemars(range(min = 8, max = 4194304))]
+    pub max_next_hops: u32,
+    /// Maglev slots of all services together; a change needs a service's slots once more.
+    #[schemars(range(min = 512, max = 1073741824))]
+    pub slots: u32,
+    /// Flows remembered at once.
+    #[schemars(range(min = 64, max = 67108864))]
+    pub max_flows: u32,
+    /// Flows whose gateway options are longer than 48 bytes.
+    #[schemars(range(min = 1, max = 67108864))]
+    pub option_slabs: u32,
+    /// Datagrams in pieces that are remembered at once.
+    #[schemars(range(min = 8, max = 16777216))]
+    pub max_fragments: u32,
+    /// NAT port maps, 8 KiB each: one per backend of mode nat and NAT address of its family.
+    #[schemars(range(min = 1, max = 1048576))]
+    pub nat_maps: u32,
+    /// Gateway endpoints.
+    #[schemars(range(min = 8, max = 4194304))]
+    pub max_scopes: u32,
+    /// Messages in each ring between the two processes, a power of two.
+    #[schemars(range(min = 16, max = 65536))]
+    pub ring_slots: u32,
+}
+
+/// A NIC and its place in the network.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Arm {
+    /// PCI address (`0000:00:06.0`) or DPDK virtual device (`net_af_packet0,iface=veth0`).
+    pub device: String,
+    /// Addresses with prefix length (`10.0.1.10/24`), one or a list, at most 16 over both arms.
+    #[serde(deserialize_with = "one_or_many")]
+    pub address: Vec<String>,
+    /// Routers for default routes by this arm: none, or one per family.
+    #[serde(deserialize_with = "one_or_many")]
+    pub gateway: Vec<String>,
+    /// Bytes of the largest IP packet on the wire, tunnel headers included.
+    #[schemars(range(min = 1280, max = 9600))]
+    pub mtu: u16,
+    /// Receive queues; 0 for one per lcore, else at most that many.
+    #[schemars(range(min = 0, max = 64))]
+    pub queues: u16,
+    /// Packets that each receive queue holds, a power of two.
+    #[schemars(range(min = 64, max = 8192))]
+    pub rx_descriptors: u16,
+    /// Packets that each transmit queue holds, a power of two.
+    #[schemars(range(min = 64, max = 8192))]
+    pub tx_descriptors: u16,
+    /// Name of the kernel's interface for this arm, at most 15 characters. Empty: `weir-in`,
+    /// `weir-out`.
+    pub tap: String,
+}
+
+/// Source NAT.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Nat {
+    /// Source addresses, one or a list of at most 8; without any, no service may have mode nat.
+    #[serde(deserialize_with = "one_or_many")]
+    pub addresses: Vec<String>,
+    /// Source ports, `first-last`, within 1024-65535 and apart from the kernel's own range.
+    pub ports: String,
+}
+
+/// Idle times.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Flows {
+    /// Seconds: TCP established (the listener's timeout on AWS).
+    #[schemars(range(min = 1, max = 86400))]
+    pub tcp_established_s: u32,
+    /// Seconds: TCP before both sides were seen.
+    #[schemars(range(min = 1, max = 86400))]
+    pub tcp_embryonic_s: u32,
+    /// Seconds: TCP after FIN from both sides, or RST.
+    #[schemars(range(min = 1, max = 86400))]
+    pub tcp_closed_s: u32,
+    /// Seconds: UDP.
+    #[schemars(range(min = 1, max = 86400))]
+    pub udp_s: u32,
+    /// Seconds: all other protocols.
+    #[schemars(range(min = 1, max = 86400))]
+    pub other_s: u32,
+    /// Seconds: fragments of one datagram.
+    #[schemars(range(min = 1, max = 300))]
+    pub fragment_s: u32,
+}
+
+/// The kernel's share.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Punt {
+    /// Packets per second and lcore that may go to the kernel; 0 for no limit.
+    pub limit_per_s: u32,
+    /// Plain packets (no tunnel) for no service: `drop` or `punt`.
+    pub plain_no_service: NoService,
+}
+
+/// A gateway.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Gateway {
+    /// Its name, unique: 1 to 63 of a-z, 0-9, `-`, `.`, `_`.
+    pub name: String,
+    /// `aws` (GENEVE) or `azure` (VXLAN, two tunnels).
+    pub kind: GatewayKind,
+    /// Networks that its outer packets may come from, one or a list of at most 8 per family.
+    #[serde(deserialize_with = "one_or_many")]
+    pub sources: Vec<String>,
+    /// Our addresses that it sends to, one or a list; each on an arm. Empty: the ingress arm's
+    /// first of each family in `sources`.
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub address: Vec<String>,
+    /// aws: outer UDP destination port. Default 6081.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    pub port: Option<u16>,
+    /// aws: class of its GENEVE options. Default 264 (0x0108, AWS).
+    #[serde(default)]
+    pub option_class: Option<u16>,
+    /// azure: the tunnel from and to the internet. Default `{port = 10801, vni = 801}`.
+    #[serde(default)]
+    pub external: Option<VxlanEnd>,
+    /// azure: the tunnel from and to the application. Default `{port = 10800, vni = 800}`.
+    #[serde(default)]
+    pub internal: Option<VxlanEnd>,
+    /// azure: packets for no service leave by the other tunnel; `false`: by the same. Default
+    /// true.
+    #[serde(default)]
+    pub cross: Option<bool>,
+    /// Packets for no service: `return` to the gateway, `drop`, or `punt` to the kernel.
+    #[serde(default = "returns")]
+    pub no_service: NoService,
+    /// Bytes of the largest inner IP packet. Default 8500 (aws), 1500 (azure). The arm's mtu must
+    /// be larger by the tunnel: aws 68 (outer IPv6: 88), azure 50 (outer IPv6: 70).
+    #[serde(default)]
+    #[schemars(range(min = 576, max = 9500))]
+    pub inner_mtu: Option<u16>,
+    /// Larger inner packets: `reply` with an ICMP error, or `drop` silently (both are counted).
+    #[serde(default)]
+    pub too_big: TooBig,
+    /// Send outer UDP checksums also where they may be zero (IPv4).
+    #[serde(default)]
+    pub outer_checksum: bool,
+}
+
+/// One of Azure's two tunnels.
+#[derive(Clone, Copy, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VxlanEnd {
+    /// Outer UDP destination port.
+    #[schemars(range(min = 1))]
+    pub port: u16,
+    /// VXLAN network identifier.
+    #[schemars(range(min = 0, max = 16777215))]
+    pub vni: u32,
+}
+
+/// Health.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Health {
+    /// `address:port`, one or a list, where HTTP and TCP probes are answered.
+    #[serde(deserialize_with = "one_or_many")]
+    pub listen: Vec<String>,
+}
+
+/// Metrics.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// `address:port`; loopback unless told otherwise, as there is no login.
+    pub listen: String,
+}
+
+/// Control.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Control {
+    /// Path of the unix socket, at most 107 bytes.
+    pub socket: String,
+}
+
+/// Tables.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tables {
+    /// 12 bytes in base64 (16 characters); equal on all appliances that must choose alike.
+    pub seed: String,
+    /// Slots of services that name no `table_size`: 251, 509, 1021, 2039, 4093, 8191, 16381,
+    /// 32749, 65521 or 131071. More slots: finer shares, more memory.
+    pub maglev_size: u32,
+}
+
+fn returns() -> NoService {
+    NoService::Return
+}
+
+/// Takes a string where a list of strings is meant, because one address is the usual case.
+pub(crate) fn one_or_many<'de, D>(from: D) -> Result<Vec<String>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    struct OneOrMany;
+    impl<'de> serde::de::Visitor<'de> for OneOrMany {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+            f.write_str("a string or a list of strings")
+        }
+
+        fn visit_str<E>(self, one: &str) -> Result<Vec<String>, E> {
+            Ok(vec![one.to_owned()])
+        }
+
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(
+            self,
+            mut many: A,
+        ) -> Result<Vec<String>, A::Error> {
+            let mut list = Vec::new();
+            while let Some(one) = many.next_element()? {
+                list.push(one);
+            }
+            Ok(list)
+        }
+    }
+    from.deserialize_any(OneOrMany)
+}

@@ -1,0 +1,128 @@
+//! What holds for keys that nobody wrote: the lowest layer.
+
+use super::{
+    Arm, Control, Fastpath, File, Flows, Health, Idle, Metrics, Nat, NoService, Punt, Region,
+    Tables,
+};
+
+impl Default for File {
+    fn default() -> File {
+        File {
+            name: "weir".into(),
+            zone: String::new(),
+            labels: Default::default(),
+            services: "/etc/weir/services.toml".into(),
+            fastpath: Fastpath::default(),
+            region: Region::default(),
+            ingress: Arm::default(),
+            egress: None,
+            nat: Nat::default(),
+            flows: Flows::default(),
+            punt: Punt::default(),
+            gateway: Vec::new(),
+            health: Health::default(),
+            metrics: Metrics::default(),
+            control: Control::default(),
+            tables: Tables::default(),
+        }
+    }
+}
+
+impl Default for Fastpath {
+    fn default() -> Fastpath {
+        Fastpath {
+            lcores: vec![1],
+            main_core: 0,
+            hugepages: true,
+            memory_mib: 256,
+            buffers: 16_384,
+            buffer_bytes: 10_240,
+            idle: Idle::Spin,
+            burst: 32,
+            eal: Vec::new(),
+        }
+    }
+}
+
+impl Default for Region {
+    fn default() -> Region {
+        Region {
+            path: String::new(),
+            max_services: 1024,
+            max_frontends: 4096,
+            max_backends: 4096,
+            max_next_hops: 1024,
+            slots: 2 << 20,
+            max_flows: 65_536,
+            option_slabs: 1024,
+            max_fragments: 4096,
+            nat_maps: 4096,
+            max_scopes: 4096,
+            ring_slots: 1024,
+        }
+    }
+}
+
+impl Default for Arm {
+    fn default() -> Arm {
+        Arm {
+            device: String::new(),
+            address: Vec::new(),
+            gateway: Vec::new(),
+            mtu: 1500,
+            queues: 0,
+            rx_descriptors: 1024,
+            tx_descriptors: 1024,
+            tap: String::new(),
+        }
+    }
+}
+
+impl Default for Nat {
+    fn default() -> Nat {
+        Nat { addresses: Vec::new(), ports: "1024-32767".into() }
+    }
+}
+
+impl Default for Flows {
+    fn default() -> Flows {
+        Flows {
+            tcp_established_s: 350,
+            tcp_embryonic_s: 20,
+            tcp_closed_s: 10,
+            udp_s: 120,
+            other_s: 120,
+            fragment_s: 15,
+        }
+    }
+}
+
+impl Default for Punt {
+    fn default() -> Punt {
+        Punt { limit_per_s: 10_000, plain_no_service: NoService::Drop }
+    }
+}
+
+impl Default for Health {
+    fn default() -> Health {
+        Health { listen: vec!["0.0.0.0:8080".into()] }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics { listen: "127.0.0.1:9100".into() }
+    }
+}
+
+impl Default for Control {
+    fn default() -> Control {
+        Control { socket: "/run/weir/control.sock".into() }
+    }
+}
+
+impl Default for Tables {
+    fn default() -> Tables {
+        Tables { seed: "JLfvgnHc2kaSUFaI".into(), maglev_size: 16_381 }
+    }
+}

@@ -1,0 +1,353 @@
+//! The layers of the configuration, merged, with the memory of where each value came from.
+//!
+//! Defaults, then the file, then `WEIR_` variables, then `--set`; later ones win, key by key, and
+//! a list replaces a list. Keys are dotted paths with list indices in them: `gateway.0.sources`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use figment::providers::Env;
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Profile, Provider};
+use miette::NamedSource;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{ConfigError, Problem, Text, Which};
+
+/// One layer: its name is how errors and reports call it.
+struct Layer {
+    name: String,
+    dict: Dict,
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.name.clone())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        Ok(Profile::Default.collect(self.dict.clone()))
+    }
+}
+
+/// A TOML file, and where in it each key and value stands.
+pub(crate) struct TomlFile {
+    text: Text,
+    name: String,
+    dict: Dict,
+    spans: BTreeMap<String, (Range<usize>, Range<usize>)>,
+}
+
+impl TomlFile {
+    pub(crate) fn read(path: &Path, which: Which) -> Result<TomlFile, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|reason| ConfigError::Unreadable {
+            path: path.to_owned(),
+            which,
+            reason,
+        })?;
+        TomlFile::parse(&path.display().to_string(), text)
+    }
+
+    /// All syntax errors of the text at once, or its values with their places.
+    pub(crate) fn parse(name: &str, text: String) -> Result<TomlFile, ConfigError> {
+        let shown = Arc::new(NamedSource::new(name, text.clone()));
+        let (table, errors) = DeTable::parse_recoverable(&text);
+        let mut file =
+            TomlFile { text: shown, name: name.into(), dict: Dict::new(), spans: BTreeMap::new() };
+        if !errors.is_empty() {
+            let wrong = errors.iter().map(|e| file.syntax(e)).collect();
+            return Err(ConfigError::wrong(wrong));
+        }
+        file.dict = file.table(table.get_ref(), "");
+        Ok(file)
+    }
+
+    fn syntax(&self, error: &toml::de::Error) -> Problem {
+        let span = error.span();
+        Problem {
+            place: span.as_ref().map_or_else(|| self.name.clone(), |s| self.line(s)),
+            key: String::new(),
+            found: String::new(),
+            wrong: format!("this is not TOML: {}", error.message()),
+            allowed: "write key = value; texts in quotes, lists in [ ], sections as [name]".into(),
+            shown: span.map(|span| (self.text.clone(), span)),
+        }
+    }
+
+    fn line(&self, span: &Range<usize>) -> String {
+        let before = self.text.inner().as_bytes().get(..span.start).unwrap_or_default();
+        format!("{}:{}", self.name, before.iter().filter(|b| **b == b'\n').count() + 1)
+    }
+
+    fn table(&mut self, table: &DeTable, at: &str) -> Dict {
+        let mut dict = Dict::new();
+        for (key, value) in table {
+            let path = join(at, key.get_ref());
+            self.spans.insert(path.clone(), (key.span(), value.span()));
+            dict.insert(key.get_ref().to_string(), self.value(value.get_ref(), &path));
+        }
+        dict
+    }
+
+    fn value(&mut self, value: &DeValue, at: &str) -> Value {
+        match value {
+            DeValue::String(text) => Value::from(text.as_ref()),
+            DeValue::Integer(number) => {
+                match i64::from_str_radix(number.as_str(), number.radix()) {
+                    Ok(number) => Value::from(number),
+                    Err(_) => Value::from(number.to_string()),
+                }
+            }
+            DeValue::Boolean(yes) => Value::from(*yes),
+            DeValue::Array(list) => {
+                let mut values = Vec::new();
+                for (i, item) in list.iter().enumerate() {
+                    let path = join(at, &i.to_string());
+                    self.spans.insert(path.clone(), (item.span(), item.span()));
+                    values.push(self.value(item.get_ref(), &path));
+                }
+                Value::from(values)
+            }
+            DeValue::Table(table) => Value::from(self.table(table, at)),
+            // No key takes one: the text makes the type error say what was found.
+            DeValue::Float(float) => Value::from(float.to_string()),
+            DeValue::Datetime(moment) => Value::from(moment.to_string()),
+        }
+    }
+}
+
+/// The path of `key` below `at`.
+pub(crate) fn join(at: &str, key: &str) -> String {
+    if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") }
+}
+
+/// `gateway.0.sources` as people write it: `gateway[0].sources`.
+pub(crate) fn spoken(path: &str) -> String {
+    let mut out = String::new();
+    for part in path.split('.') {
+        if part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() {
+            out += &format!("[{part}]");
+        } else {
+            out = join(&out, part);
+        }
+    }
+    out
+}
+
+/// All layers merged.
+pub(crate) struct Merged {
+    figment: Figment,
+    value: Value,
+    pub(crate) json: Json,
+    file: Option<TomlFile>,
+}
+
+impl Merged {
+    /// Merges `defaults`, the file, the environment if asked for, and the `--set`s.
+    pub(crate) fn new(
+        defaults: Dict,
+        file: Option<TomlFile>,
+        environment: bool,
+        sets: &[String],
+    ) -> Result<Merged, ConfigError> {
+        let mut figment = Figment::from(Layer { name: "default".into(), dict: defaults });
+        if let Some(file) = &file {
+            figment = figment.merge(Layer { name: file.name.clone(), dict: file.dict.clone() });
+        }
+        if environment {
+            figment = figment.merge(Env::prefixed("WEIR_").split("__"));
+        }
+        for text in sets {
+            figment = figment.merge(set(text)?);
+        }
+        let value: Value =
+            figment.extract().map_err(|e| ConfigError::wrong(vec![plain(&e.to_string())]))?;
+        let json = serde_json::to_value(&value)
+            .map_err(|e| ConfigError::wrong(vec![plain(&e.to_string())]))?;
+        Ok(Merged { figment, value, json, file })
+    }
+
+    /// The typed form of what was merged.
+    pub(crate) fn typed<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+        T::deserialize(&self.value).map_err(|errors| {
+            let all = errors.into_iter();
+            let wrong =
+                all.map(|e| self.problem(&e.path.join("."), &e.kind.to_string(), "")).collect();
+            ConfigError::wrong(wrong)
+        })
+    }
+
+    /// A problem with the value at `path`, with its place and source line.
+    pub(crate) fn problem(&self, path: &str, wrong: &str, allowed: &str) -> Problem {
+        let mut layer = self.layer(path);
+        let mut found = self.found(path);
+        if let (true, "\"\"" | "[]", Some(file)) = (layer == "default", &*found, &self.file) {
+            // Nobody wrote it: what is to be shown is the section that lacks it.
+            (layer, found) = (file.name.clone(), String::new());
+        }
+        let in_file = self.file.as_ref().filter(|f| layer == f.name);
+        let span = in_file.and_then(|file| Some((file, self.span(file, path)?)));
+        Problem {
+            place: span.as_ref().map_or(layer, |(file, span)| file.line(span)),
+            key: spoken(path),
+            found,
+            wrong: wrong.into(),
+            allowed: allowed.into(),
+            shown: span.map(|(file, span)| (file.text.clone(), span)),
+        }
+    }
+
+    /// A problem with the key itself: the key is what is underlined.
+    pub(crate) fn unknown(&self, path: &str, allowed: &str) -> Problem {
+        let mut problem = self.problem(path, "there is no such key", allowed);
+        let keys = self.file.as_ref().and_then(|file| file.spans.get(path));
+        if let (Some((_, span)), Some((key, _))) = (&mut problem.shown, keys) {
+            *span = key.clone();
+        }
+        problem
+    }
+
+    /// Where a value stands, or for an absent one the section that should have it.
+    fn span(&self, file: &TomlFile, path: &str) -> Option<Range<usize>> {
+        let (key, value) = file
+            .spans
+            .get(path)
+            .or_else(|| path.rsplit_once('.').and_then(|(section, _)| file.spans.get(section)))?;
+        let scalar = walk(&self.value, path).is_some_and(|v| v.as_dict().is_none());
+        Some(if scalar { value.clone() } else { key.clone() })
+    }
+
+    /// The value found, in TOML's notation, cut short.
+    fn found(&self, path: &str) -> String {
+        match path.split('.').try_fold(&self.json, step) {
+            None | Some(Json::Null | Json::Object(_)) => String::new(),
+            Some(value) => {
+                let text = value.to_string();
+                if text.chars().count() <= 60 {
+                    return text;
+                }
+                text.chars().take(57).chain("...".chars()).collect()
+            }
+        }
+    }
+
+    /// The layer that the value at `path`, or the section around it, came from.
+    fn layer(&self, path: &str) -> String {
+        let mut at = path;
+        let value = loop {
+            match walk(&self.value, at) {
+                // The tag of a merged section says little: a value in it knows better.
+                Some(value) if !at.is_empty() => break value,
+                _ => at = at.rsplit_once('.').map_or("", |(section, _)| section),
+            }
+            if at.is_empty() {
+                break &self.value;
+            }
+        };
+        let mut name = self.figment.get_metadata(leaf_tag(value)).map_or("default", |m| &m.name);
+        if let (true, Some(file)) = (name == "default" && at.is_empty(), &self.file) {
+            name = &file.name;
+        }
+        if name.starts_with("`WEIR_") { variable(path) } else { name.to_owned() }
+    }
+
+    /// Every value with its layer, for the report.
+    pub(crate) fn origins(&self) -> BTreeMap<String, crate::checked::Origin> {
+        let mut all = BTreeMap::new();
+        leaves(&self.json, "", &mut |path| {
+            let (value, mut layer) = (self.found(path), self.layer(path));
+            if let Some(file) = self.file.as_ref().filter(|f| f.name == layer) {
+                layer = self.span(file, path).map_or(layer, |span| file.line(&span));
+            }
+            all.insert(spoken(path), crate::checked::Origin { value, layer });
+        });
+        all
+    }
+}
+
+/// The first value below, which is where its section was written.
+fn leaf_tag(value: &Value) -> figment::value::Tag {
+    let first = match value {
+        Value::Dict(_, dict) => dict.values().next(),
+        Value::Array(_, list) => list.first(),
+        _ => None,
+    };
+    first.map_or(value.tag(), leaf_tag)
+}
+
+fn walk<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
+    path.split('.').filter(|p| !p.is_empty()).try_fold(value, |value, part| match value {
+        Value::Dict(_, dict) => dict.get(part),
+        Value::Array(_, list) => list.get(part.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
+fn step<'j>(json: &'j Json, part: &str) -> Option<&'j Json> {
+    match json {
+        Json::Array(list) => list.get(part.parse::<usize>().ok()?),
+        other => other.get(part),
+    }
+}
+
+fn leaves(json: &Json, at: &str, each: &mut impl FnMut(&str)) {
+    match json {
+        Json::Object(map) => map.iter().for_each(|(k, v)| leaves(v, &join(at, k), each)),
+        Json::Array(list) if list.iter().any(Json::is_object) => {
+            list.iter().enumerate().for_each(|(i, v)| leaves(v, &join(at, &i.to_string()), each));
+        }
+        _ => each(at),
+    }
+}
+
+/// The variable that gave `path`: its own, or one that held a whole section or list.
+fn variable(path: &str) -> String {
+    let mut at = path;
+    loop {
+        let name = format!("WEIR_{}", at.replace('.', "__").to_uppercase());
+        match at.rsplit_once('.') {
+            Some((section, _)) if std::env::var_os(&name).is_none() => at = section,
+            _ => return format!("environment {name}"),
+        }
+    }
+}
+
+/// A layer out of `key=value`; the value is read as the environment's are.
+fn set(text: &str) -> Result<Layer, ConfigError> {
+    let name = format!("--set {text}");
+    let parts = text.split_once('=').filter(|(key, _)| {
+        let word = |p: &str| !p.is_empty() && !p.contains(char::is_whitespace);
+        key.trim().split('.').all(word)
+    });
+    let Some((key, value)) = parts else {
+        let mut problem = plain("a --set is a key, `=` and a value");
+        (problem.place, problem.allowed) = (name, "for example --set ingress.mtu=9001".into());
+        return Err(ConfigError::wrong(vec![problem]));
+    };
+    // Reading one cannot fail: what is no list, number or truth value is a text.
+    let mut value: Value =
+        value.trim().parse().unwrap_or_else(|_| Value::from(value.trim().to_owned()));
+    let mut dict = Dict::new();
+    for (depth, part) in key.trim().split('.').rev().enumerate() {
+        if depth > 0 {
+            value = Value::from(std::mem::take(&mut dict));
+        }
+        dict.insert(part.to_owned(), value.clone());
+    }
+    Ok(Layer { name, dict })
+}
+
+fn plain(wrong: &str) -> Problem {
+    Problem {
+        place: "configuration".into(),
+        key: String::new(),
+        found: String::new(),
+        wrong: wrong.into(),
+        allowed: String::new(),
+        shown: None,
+    }
+}

@@ -1,0 +1,62 @@
+//! What `weir config check` prints: the outcome, and from which layer each value came.
+
+use std::fmt::Write;
+
+use crate::checked::{Config, Side, Wire};
+
+/// The configuration as it works out, for people.
+pub fn report(config: &Config) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write(config, &mut out);
+    out
+}
+
+fn write(config: &Config, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "appliance {}", config.name)?;
+    for (name, arm) in config.arms() {
+        let addresses: Vec<String> = arm.addresses.iter().map(ToString::to_string).collect();
+        writeln!(
+            out,
+            "{:<8} {}, {}, mtu {}, {} queues, tap {}",
+            name.as_str(),
+            arm.device.as_str(),
+            addresses.join(" "),
+            arm.mtu,
+            arm.queues,
+            arm.tap
+        )?;
+    }
+    for gateway in &config.gateways {
+        for tunnel in &gateway.tunnels {
+            let wire = match tunnel.wire {
+                Wire::Geneve { option_class } => format!("geneve, class {option_class:#06x}"),
+                Wire::Vxlan { vni, side: Side::External, .. } => format!("vxlan {vni}, external"),
+                Wire::Vxlan { vni, side: Side::Internal, .. } => format!("vxlan {vni}, internal"),
+            };
+            let sources: Vec<String> = tunnel.sources.iter().map(ToString::to_string).collect();
+            let (name, local, port) = (&gateway.name, tunnel.local, tunnel.port);
+            let from = sources.join(" ");
+            writeln!(out, "gateway  {name}: {wire}, to {local} port {port}, from {from}")?;
+        }
+    }
+    let (region, fastpath) = (config.region.path.display(), &config.fastpath);
+    writeln!(out, "region   {region} (size: weir hugepages plan)")?;
+    writeln!(out, "lcores   {:?}, main {}", fastpath.lcores, fastpath.main_core)?;
+    let widths = config.origins.iter().map(|(key, o)| (key.len(), o.value.chars().count()));
+    let (wide, long) = widths.fold((0, 0), |(w, l), (a, b)| (w.max(a), l.max(b)));
+    for defaults in [false, true] {
+        writeln!(out, "\n{}", if defaults { "at their defaults" } else { "as configured" })?;
+        for (key, origin) in &config.origins {
+            if (origin.layer == "default") == defaults {
+                let from = if defaults { "" } else { &origin.layer };
+                let line = format!("  {key:<wide$}  {:<long$}  {from}", origin.value);
+                writeln!(out, "{}", line.trim_end())?;
+            }
+        }
+    }
+    for warning in &config.warnings {
+        writeln!(out, "\nwarning: {warning}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! What the types of `file.rs` say about keys, taken from their schema: for checking all values
+//! at once before they are read, and for the key reference.
+
+use serde_json::Value as Json;
+
+use crate::error::Problem;
+use crate::layers::{Merged, join, spoken};
+
+/// Every unknown key, missing key, wrong type and number out of range.
+pub(crate) fn check(merged: &Merged, schema: &Json) -> Vec<Problem> {
+    let mut pass = Pass { merged, root: schema, problems: Vec::new() };
+    pass.value(&merged.json, schema, "");
+    pass.problems
+}
+
+struct Pass<'a> {
+    merged: &'a Merged,
+    root: &'a Json,
+    problems: Vec<Problem>,
+}
+
+impl Pass<'_> {
+    fn complain(&mut self, path: &str, wrong: String, allowed: String) {
+        self.problems.push(self.merged.problem(path, &wrong, &allowed));
+    }
+
+    fn value(&mut self, value: &Json, schema: &Json, path: &str) {
+        let schema = resolve(self.root, schema);
+        let kind = kind(schema);
+        match (value, kind) {
+            (Json::Object(map), "object") => self.object(map, schema, path),
+            (Json::Array(list), "array") => {
+                for (i, item) in list.iter().enumerate() {
+                    self.value(item, &schema["items"], &join(path, &i.to_string()));
+                }
+            }
+            // One address stands for a list of one.
+            (Json::String(_), "array") if kind_of_items(self.root, schema) == "string" => {}
+            (Json::Number(number), "integer") => self.range(number.as_i64(), schema, path),
+            (Json::String(text), "string") => self.choice(text, schema, path),
+            (Json::Bool(_), "boolean") => {}
+            (Json::Null, _) => {}
+            (found, kind) => {
+                let mut allowed = format!("write {}", article(kind));
+                if kind == "string" {
+                    allowed += ", in double quotes";
+                }
+                self.complain(path, format!("this is {}", article(type_of(found))), allowed);
+            }
+        }
+    }
+
+    fn object(&mut self, map: &serde_json::Map<String, Json>, schema: &Json, path: &str) {
+        let properties = schema["properties"].as_object();
+        let known: Vec<&str> =
+            properties.iter().flat_map(|p| p.keys().map(String::as_str)).collect();
+        for (key, value) in map {
+            let at = join(path, key);
+            match (properties.and_then(|p| p.get(key)), &schema["additionalProperties"]) {
+                (Some(property), _) => self.value(value, property, &at),
+                (None, free @ Json::Object(_)) => self.value(value, free, &at),
+                (None, _) => {
+                    let mut allowed = format!("known here: {}", known.join(", "));
+                    if let Some(near) = nearest(key, &known) {
+                        allowed = format!("did you mean `{near}`? {allowed}");
+                    }
+                    self.problems.push(self.merged.unknown(&at, &allowed));
+                }
+            }
+        }
+        let required = schema["required"].as_array().into_iter().flatten();
+        for key in required.filter_map(Json::as_str).filter(|k| !map.contains_key(*k)) {
+            let about = described(&schema["properties"][key]);
+            self.complain(&join(path, key), "this key is missing".into(), about);
+        }
+    }
+
+    fn range(&mut self, number: Option<i64>, schema: &Json, path: &str) {
+        let (min, max) = bounds(schema);
+        if !number.is_some_and(|n| (min..=max).contains(&n)) {
+            self.complain(path, "out of range".into(), format!("allowed: {min} to {max}"));
+        }
+    }
+
+    fn choice(&mut self, text: &str, schema: &Json, path: &str) {
+        let choices = choices(schema);
+        if !choices.is_empty() && !choices.contains(&text) {
+            let near = nearest(text, &choices)
+                .map_or_else(String::new, |near| format!("did you mean \"{near}\"? "));
+            let allowed = format!("{near}allowed: \"{}\"", choices.join("\", \""));
+            self.complain(path, "there is no such choice".into(), allowed);
+        }
+    }
+}
+
+/// Follows references, and takes the value's own schema where it may also be absent.
+fn resolve<'a>(root: &'a Json, mut schema: &'a Json) -> &'a Json {
+    for _ in 0..8 {
+        if let Some(name) = schema["$ref"].as_str().and_then(|r| r.strip_prefix("#/$defs/")) {
+            schema = &root["$defs"][name];
+        } else if let Some(first) = schema["anyOf"].get(0) {
+            schema = first;
+        } else {
+            break;
+        }
+    }
+    schema
+}
+
+fn kind(schema: &Json) -> &str {
+    let kind = &schema["type"];
+    let kind = kind.as_str().or_else(|| kind.get(0)?.as_str());
+    kind.unwrap_or(if choices(schema).is_empty() { "value" } else { "string" })
+}
+
+fn kind_of_items<'a>(root: &'a Json, schema: &'a Json) -> &'a str {
+    kind(resolve(root, &schema["items"]))
+}
+
+fn choices(schema: &Json) -> Vec<&str> {
+    let plain = schema["enum"].as_array().into_iter().flatten();
+    let told = schema["oneOf"].as_array().into_iter().flatten();
+    let told = told.flat_map(|one| {
+        let listed = one["enum"].as_array().into_iter().flatten();
+        listed.chain(std::iter::once(&one["const"]))
+    });
+    plain.chain(told).filter_map(Json::as_str).collect()
+}
+
+/// The range of an integer: as described, and what its type holds.
+fn bounds(schema: &Json) -> (i64, i64) {
+    let widest = match schema["format"].as_str() {
+        Some("uint8") => 255,
+        Some("uint16") => 65_535,
+        Some("uint32") => i64::from(u32::MAX),
+        _ => i64::MAX,
+    };
+    let min = schema["minimum"].as_i64().unwrap_or(0);
+    (min, schema["maximum"].as_i64().unwrap_or(widest).min(widest))
+}
+
+fn type_of(value: &Json) -> &'static str {
+    match value {
+        Json::Null => "null",
+        Json::Bool(_) => "boolean",
+        Json::Number(_) => "integer",
+        Json::String(_) => "string",
+        Json::Array(_) => "array",
+        Json::Object(_) => "object",
+    }
+}
+
+fn article(kind: &str) -> &'static str {
+    match kind {
+        "boolean" => "true or false",
+        "integer" => "a whole number",
+        "string" => "a text",
+        "array" => "a list",
+        "object" => "a section",
+        _ => "a value",
+    }
+}
+
+fn described(schema: &Json) -> String {
+    schema["description"].as_str().unwrap_or_default().replace('\n', " ")
+}
+
+/// The known word that is at most two letters away (a third of its length, if that is more).
+fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let near = known.iter().map(|k| (distance(word, k), *k)).min()?;
+    (near.0 <= 2.max(near.1.len() / 3)).then_some(near.1)
+}
+
+/// Levenshtein's distance.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let cost = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// The reference of a schema's keys as Markdown tables, a section per table of the file.
+pub(crate) fn reference(root: &Json, title: &str) -> String {
+    let mut out = format!("## {title}\n\n");
+    section(root, root, "", &mut out);
+    out
+}
+
+fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
+    let (mut sections, mut rows) = (Vec::new(), String::new());
+    let head = "| key | type | default | meaning |\n|---|---|---|---|\n";
+    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+        let inner = resolve(root, property);
+        let items = resolve(root, &inner["items"]);
+        let (below, many) = match kind(inner) {
+            "object" if inner["properties"].is_object() => (Some(inner), false),
+            "array" if kind(items) == "object" => (Some(items), true),
+            _ => (None, false),
+        };
+        if let Some(below) = below {
+            sections.push((join(path, key), described(property), below, many));
+            continue;
+        }
+        let needed = schema["required"].as_array().is_some_and(|r| r.contains(&Json::from(&**key)));
+        let default = match &property["default"] {
+            _ if needed => "required".into(),
+            Json::Null => "–".into(),
+            value => format!("`{value}`"),
+        };
+        let meaning = described(property);
+        rows += &format!("| `{key}` | {} | {default} | {meaning} |\n", typed(root, inner));
+    }
+    if !rows.is_empty() {
+        *out += &format!("{head}{rows}");
+    }
+    for (at, meaning, below, many) in sections {
+        let name = if many { format!("[[{at}]]") } else { format!("[{at}]") };
+        *out += &format!("\n### `{}`\n{meaning}\n\n", spoken(&name));
+        section(root, below, &at, out);
+    }
+}
+
+fn typed(root: &Json, schema: &Json) -> String {
+    match kind(schema) {
+        "integer" => {
+            let (min, max) = bounds(schema);
+            format!("{min} to {max}")
+        }
+        "array" => format!("list of {}s", kind_of_items(root, schema)),
+        "string" if !choices(schema).is_empty() => choices(schema).join(", "),
+        "object" => "table".into(),
+        other => other.into(),
+    }
+}

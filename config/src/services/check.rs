@@ -1,0 +1,292 @@
+//! From the services file as written to the checked services.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::file::{self, ServicesFile};
+use super::{Backend, BackendState, BackendTunnel, Frontend, Mode, Service, Services, TunnelKind};
+use crate::checked::check::table_size;
+use crate::checked::door::Door;
+use crate::checked::{ArmName, Config};
+use crate::error::ConfigError;
+use crate::layers::Merged;
+
+/// Bytes of the longest name that the tables hold.
+const NAME_BYTES: usize = 120;
+/// The protocol number that the tables keep for themselves.
+const RESERVED_PROTOCOL: u8 = 255;
+
+pub(crate) fn schema() -> serde_json::Value {
+    schemars::schema_for!(ServicesFile).into()
+}
+
+/// Checks everything and tells everything that is wrong.
+pub(crate) fn check(merged: &Merged, config: &Config) -> Result<Services, ConfigError> {
+    let wrong = crate::schema::check(merged, &schema());
+    if !wrong.is_empty() {
+        return Err(ConfigError::wrong(wrong));
+    }
+    let file: ServicesFile = merged.typed()?;
+    let mut door = Door::new(merged);
+    let mut services = Vec::new();
+    for (i, service) in file.service.into_iter().enumerate() {
+        services.push(check_one(&mut door, &format!("service.{i}"), service, config));
+    }
+    between(&mut door, &services);
+    room(&mut door, &services, config);
+    if !door.problems.is_empty() {
+        return Err(ConfigError::wrong(door.problems));
+    }
+    Ok(Services { services })
+}
+
+fn check_one(door: &mut Door, key: &str, file: file::Service, config: &Config) -> Service {
+    let at = |field: &str| format!("{key}.{field}");
+    name(door, &at("name"), &file.name);
+    let mode = mode(door, key, &file);
+    let table_size = match file.table_size {
+        0 => config.tables.maglev_size,
+        size => table_size(door, &at("table_size"), size),
+    };
+    if file.frontends.is_empty() {
+        let example = "frontends = [{address = \"203.0.113.10\", port = 80, protocol = \"tcp\"}]";
+        let allowed = format!("write at least one: {example}");
+        door.refuse(&at("frontends"), "a service without frontends gets no packet", &allowed);
+    }
+    let keyed = file.frontends.iter().enumerate();
+    let frontends: Vec<Frontend> =
+        keyed.filter_map(|(i, f)| frontend(door, &format!("{key}.frontends.{i}"), f)).collect();
+    let mut backends = Vec::new();
+    for (i, written) in file.backends.iter().enumerate() {
+        let at = format!("{key}.backends.{i}");
+        let Some(backend) = backend(door, &at, written, config) else { continue };
+        if mode == Mode::Nat {
+            nat_backend(door, &at, &backend, &frontends, config);
+        } else if backend.port != 0 {
+            let wrong = "the packet inside the tunnel keeps its port";
+            door.refuse(&format!("{at}.port"), wrong, "remove it, or write mode = \"nat\"");
+        }
+        backends.push(backend);
+    }
+    Service {
+        name: file.name,
+        mode,
+        too_big: file.too_big,
+        mss: file.mss,
+        tcp_idle_s: file.tcp_idle_s,
+        table_size,
+        frontends,
+        backends,
+    }
+}
+
+fn name(door: &mut Door, key: &str, text: &str) {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    let parts: Vec<&str> = text.split('/').collect();
+    let whole = parts.iter().all(|part| !part.is_empty() && part.chars().all(good));
+    if text.len() > NAME_BYTES || parts.len() > 3 || !whole {
+        let allowed = "write \"name\", \"namespace/name\" or \"cluster/namespace/name\" of letters, \
+                       digits, `-`, `.`, `_` and `:`, at most 120 bytes";
+        door.refuse(key, "this is no name", allowed);
+    }
+}
+
+fn mode(door: &mut Door, key: &str, file: &file::Service) -> Mode {
+    let at = |field: &str| format!("{key}.{field}");
+    if file.mode == file::Mode::Nat {
+        for (field, written) in [
+            ("tunnel", file.tunnel.is_some()),
+            ("tunnel_port", file.tunnel_port.is_some()),
+            ("vni", file.vni.is_some()),
+        ] {
+            if written {
+                let allowed = "remove it, or write mode = \"tunnel\" or \"dsr\"";
+                door.refuse(&at(field), "mode nat has no tunnel", allowed);
+            }
+        }
+        return Mode::Nat;
+    }
+    let Some(kind) = file.tunnel else {
+        let allowed = "write tunnel = \"geneve\", \"vxlan\", \"ipip\" or \"gue\"";
+        door.refuse(&at("tunnel"), "modes tunnel and dsr need to know which tunnel", allowed);
+        return Mode::Nat;
+    };
+    let default_port = match kind {
+        TunnelKind::Geneve => 6081,
+        TunnelKind::Vxlan => 4789,
+        TunnelKind::Gue => 6080,
+        TunnelKind::Ipip => 0,
+    };
+    if kind == TunnelKind::Ipip && file.tunnel_port.is_some() {
+        door.refuse(&at("tunnel_port"), "ipip has no ports", "remove it");
+    }
+    if matches!(kind, TunnelKind::Ipip | TunnelKind::Gue) && file.vni.is_some() {
+        door.refuse(&at("vni"), "only geneve and vxlan have a VNI", "remove it");
+    }
+    let tunnel = BackendTunnel {
+        kind,
+        port: file.tunnel_port.unwrap_or(default_port),
+        vni: file.vni.unwrap_or(0),
+        outer_checksum: file.outer_checksum,
+        dont_fragment: file.dont_fragment,
+    };
+    if file.mode == file::Mode::Dsr { Mode::Dsr(tunnel) } else { Mode::Tunnel(tunnel) }
+}
+
+fn frontend(door: &mut Door, key: &str, file: &file::Frontend) -> Option<Frontend> {
+    let at = |field: &str| format!("{key}.{field}");
+    let protocol = match file.protocol.as_str() {
+        "any" => Some(0),
+        "icmp" => Some(1),
+        "tcp" => Some(6),
+        "udp" => Some(17),
+        "icmpv6" => Some(58),
+        "sctp" => Some(132),
+        number => number.parse().ok().filter(|n| (1..RESERVED_PROTOCOL).contains(n)),
+    };
+    if protocol.is_none() {
+        let allowed = "allowed: \"tcp\", \"udp\", \"icmp\", \"icmpv6\", \"sctp\", \"any\", \"1\" to \
+                       \"254\"";
+        door.refuse(&at("protocol"), "there is no such protocol", allowed);
+    }
+    let (told, protocol) = (protocol.is_none(), protocol.unwrap_or(0));
+    if file.port != 0 && protocol == 0 && !told {
+        let allowed = "write protocol = \"tcp\" or \"udp\" (one frontend each), or port = 0";
+        door.refuse(&at("protocol"), "a port has no meaning in any protocol", allowed);
+    } else if file.port != 0 && !matches!(protocol, 0 | 6 | 17 | 132) {
+        door.refuse(&at("port"), "this protocol has no ports", "write port = 0, or remove it");
+    }
+    let digits = file.scope.strip_prefix("0x").unwrap_or(&file.scope);
+    let scope = match digits {
+        "" if file.scope.is_empty() => Some(0),
+        digits => u64::from_str_radix(digits, 16).ok().filter(|s| *s != 0),
+    };
+    if scope.is_none() {
+        let allowed = "write the endpoint's id in hexadecimal, 0x1 to 0xffffffffffffffff, or leave \
+                       it out for all endpoints";
+        door.refuse(&at("scope"), "this is no endpoint", allowed);
+    }
+    let prefix = door.prefix(&at("address"), &file.address)?;
+    Some(Frontend { prefix, port: file.port, protocol, scope: scope.unwrap_or(0) })
+}
+
+fn backend(door: &mut Door, key: &str, file: &file::Backend, config: &Config) -> Option<Backend> {
+    let arm = match file.arm.as_str() {
+        "" => config.backend_arm(),
+        "ingress" => ArmName::Ingress,
+        "egress" if config.egress.is_some() => ArmName::Egress,
+        "egress" => {
+            let allowed = "write arm = \"ingress\", or configure [egress]";
+            door.refuse(&format!("{key}.arm"), "this appliance has no egress arm", allowed);
+            ArmName::Ingress
+        }
+        _ => {
+            let allowed = "allowed: \"ingress\", \"egress\"";
+            door.refuse(&format!("{key}.arm"), "there is no such arm", allowed);
+            ArmName::Ingress
+        }
+    };
+    let probe = match file.probe.as_str() {
+        "" => None,
+        text => door.address(&format!("{key}.probe"), text),
+    };
+    let state = if file.weight == 0 { BackendState::Maintenance } else { file.state };
+    let addr = door.address(&format!("{key}.address"), &file.address)?;
+    Some(Backend { addr, port: file.port, weight: file.weight, state, arm, probe })
+}
+
+/// NAT translates within a family, and needs an address of its own in it.
+fn nat_backend(
+    door: &mut Door,
+    key: &str,
+    backend: &Backend,
+    frontends: &[Frontend],
+    config: &Config,
+) {
+    let family = |v4| if v4 { "IPv4" } else { "IPv6" };
+    let (own, at) = (backend.addr.is_ipv4(), format!("{key}.address"));
+    let foreign = frontends.iter().find(|f| f.prefix.addr.is_ipv4() != own);
+    if let Some(frontend) = foreign {
+        let wrong = format!(
+            "an {} backend, but frontend {} is {}, and mode nat does not translate between them",
+            family(own),
+            frontend.prefix,
+            family(!own)
+        );
+        let allowed = "write a service for each family, or mode = \"tunnel\"";
+        door.refuse(&at, &wrong, allowed);
+    } else if !config.nat.addresses.iter().any(|nat| nat.addr.is_ipv4() == own) {
+        let wrong = format!("mode nat needs an {} source address of ours", family(own));
+        door.refuse(&at, &wrong, "add one to nat.addresses in the configuration");
+    }
+}
+
+/// What must be unique over all services, and what must agree where they share a backend.
+fn between(door: &mut Door, services: &[Service]) {
+    let (mut names, mut frontends) = (Vec::new(), Vec::new());
+    let mut backends: Vec<(String, &Backend)> = Vec::new();
+    for (i, service) in services.iter().enumerate() {
+        names.push((format!("service.{i}.name"), service.name.as_str()));
+        let keys = |field: &'static str| (0..).map(move |n| format!("service.{i}.{field}.{n}"));
+        frontends.extend(keys("frontends").zip(&service.frontends));
+        let own: Vec<(String, &Backend)> = keys("backends").zip(&service.backends).collect();
+        let ends: Vec<(String, (IpAddr, u16))> =
+            own.iter().map(|(key, b)| (format!("{key}.address"), (b.addr, b.port))).collect();
+        door.unique(&ends, "backend");
+        backends.extend(own);
+    }
+    door.unique(&names, "name");
+    door.unique(&frontends, "frontend");
+    let mut first: HashMap<(IpAddr, u16), (String, Backend)> = HashMap::new();
+    for (key, backend) in backends {
+        let end = (backend.addr, backend.port);
+        let (earlier, agreed) = first.entry(end).or_insert((key.clone(), *backend));
+        // One of the services may leave the probe out: it is the backend that is probed.
+        let probe = agreed.probe.or(backend.probe);
+        for (field, differs) in [
+            ("state", agreed.state != backend.state),
+            ("arm", agreed.arm != backend.arm),
+            ("probe", backend.probe.is_some() && backend.probe != probe),
+        ] {
+            if differs {
+                let allowed = format!("the first is {}: write the same", door.place(earlier));
+                let wrong = format!("the same backend with another {field}");
+                door.refuse(&format!("{key}.{field}"), &wrong, &allowed);
+            }
+        }
+        agreed.probe = probe;
+    }
+    let mut probes: Vec<(String, IpAddr)> = first
+        .into_values()
+        .filter_map(|(key, b)| Some((format!("{key}.probe"), b.probe?)))
+        .collect();
+    probes.sort();
+    door.unique(&probes, "probe address");
+}
+
+/// The region's maxima, so that a file that cannot be committed is refused before.
+fn room(door: &mut Door, services: &[Service], config: &Config) {
+    let (region, mut backends, mut slots) = (&config.region, Vec::new(), 0_u64);
+    for service in services {
+        let serving = |b: &&Backend| b.state == BackendState::Active;
+        if service.backends.iter().filter(serving).count() > 1 {
+            slots += u64::from(service.table_size);
+        }
+        backends.extend(service.backends.iter().map(|b| (b.addr, b.port)));
+    }
+    backends.sort_unstable();
+    backends.dedup();
+    let frontends = services.iter().map(|s| s.frontends.len()).sum::<usize>();
+    for (what, needed, setting, room) in [
+        ("services", services.len() as u64, "max_services", region.max_services),
+        ("frontends", frontends as u64, "max_frontends", region.max_frontends),
+        ("backends", backends.len() as u64, "max_backends", region.max_backends),
+        ("Maglev slots", slots, "slots", region.slots),
+    ] {
+        if needed > u64::from(room) {
+            let wrong = format!("{needed} {what} in all, the region has room for {room}");
+            let allowed = format!("raise region.{setting} in the configuration and restart both");
+            door.refuse("service", &wrong, &allowed);
+        }
+    }
+}

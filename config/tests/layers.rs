@@ -1,0 +1,72 @@
+//! Later layers win, and everything remembers which layer it came from.
+
+#![expect(clippy::result_large_err, reason = "figment chose the type that a Jail returns")]
+
+use figment::Jail;
+
+const FILE: &str = r#"
+[ingress]
+device = "net_null0"
+address = "10.0.1.10/24"
+mtu = 2000
+queues = 0
+"#;
+
+#[test]
+fn file_then_environment_then_set() {
+    Jail::expect_with(|jail| {
+        jail.create_file("weir.toml", FILE)?;
+        let file = Some("weir.toml".as_ref());
+        let config = config::load(file, &[]).unwrap();
+        assert_eq!((config.ingress.mtu, config.ingress.rx_descriptors), (2000, 1024));
+        assert_eq!(config.origins["ingress.mtu"].layer, "weir.toml:5");
+        assert_eq!(config.origins["ingress.rx_descriptors"].layer, "default");
+
+        jail.set_env("WEIR_INGRESS__MTU", "3000");
+        jail.set_env("WEIR_FASTPATH__LCORES", "[1, 2]");
+        jail.set_env("WEIR_NAT__ADDRESSES", "10.0.1.10");
+        let config = config::load(file, &[]).unwrap();
+        assert_eq!((config.ingress.mtu, config.ingress.queues), (3000, 2));
+        assert_eq!(config.origins["ingress.mtu"].layer, "environment WEIR_INGRESS__MTU");
+
+        let sets = ["ingress.mtu=4000".to_owned(), "nat.addresses=[10.0.1.10, fd00::1]".to_owned()];
+        let config = config::load(file, &sets).unwrap();
+        assert_eq!((config.ingress.mtu, config.nat.addresses.len()), (4000, 2));
+        assert_eq!(config.origins["ingress.mtu"].layer, "--set ingress.mtu=4000");
+        let report = config::report(&config);
+        assert!(report.contains("--set ingress.mtu=4000"), "{report}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_error_names_the_layer_that_has_the_value() {
+    Jail::expect_with(|jail| {
+        jail.create_file("weir.toml", FILE)?;
+        let file = Some("weir.toml".as_ref());
+        jail.set_env("WEIR_INGRESS__MTU", "12");
+        let error = config::load(file, &[]).unwrap_err().to_string();
+        assert!(error.starts_with("environment WEIR_INGRESS__MTU: ingress.mtu = 12"), "{error}");
+        let error = config::load(file, &["ingress.mtu=13".into()]).unwrap_err().to_string();
+        assert!(error.starts_with("--set ingress.mtu=13: ingress.mtu = 13"), "{error}");
+        jail.set_env("WEIR_INGRESS__MTU", "1500");
+        jail.set_env("WEIR_INGRES__MTU", "1500");
+        let error = config::load(file, &[]).unwrap_err().to_string();
+        assert!(error.contains("WEIR_INGRES") && error.contains("`ingress`?"), "{error}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_set_without_a_value_says_what_to_type() {
+    for text in ["ingress.mtu", "=9001", "a b=1", "ingress..mtu=1"] {
+        let error = config::load(None, &[text.into()]).unwrap_err().to_string();
+        assert!(error.contains("--set ingress.mtu=9001"), "{error}");
+    }
+}
+
+#[test]
+fn without_a_file_the_missing_keys_are_told() {
+    let error = config::load(None, &[]).unwrap_err().to_string();
+    assert!(error.contains("ingress.device") && error.contains("ingress.address"), "{error}");
+}

@@ -1,0 +1,214 @@
+//! What is wrong is refused: by place, key, value found, and what is allowed.
+
+#![expect(clippy::panic, reason = "what tests share is test code as well")]
+
+use config::{Config, ConfigError};
+
+/// A right configuration, which each refusal spoils in one point.
+const RIGHT: &str = r#"
+[fastpath]
+lcores = [1]
+[ingress]
+device = "net_null0"
+address = ["10.0.1.10/24", "fd00:1::10/64"]
+mtu = 9001
+[egress]
+device = "net_null1"
+address = "10.0.2.10/24"
+[nat]
+addresses = "10.0.2.10"
+[[gateway]]
+name = "aws"
+kind = "aws"
+sources = "10.0.1.0/24"
+[[gateway]]
+name = "azure"
+kind = "azure"
+sources = ["10.0.1.0/24", "fd00:1::/64"]
+"#;
+
+fn right() -> Config {
+    config::from_toml(RIGHT).unwrap_or_else(|e| panic!("{}", e.render()))
+}
+
+fn refusal(text: &str) -> String {
+    match config::from_toml(text) {
+        Ok(_) => panic!("not refused:\n{text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Replaces `old` by `new` in the right one; all of `parts` must be in the error.
+#[track_caller]
+fn spoiled(old: &str, new: &str, parts: &[&str]) {
+    assert!(RIGHT.contains(old), "{old}");
+    let error = refusal(&RIGHT.replacen(old, new, 1));
+    for part in parts {
+        assert!(error.contains(part), "no {part:?} in:\n{error}");
+    }
+    assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+}
+
+#[test]
+fn the_right_one_is_taken_with_its_defaults_filled_in() {
+    let config = right();
+    assert_eq!(config.ingress.queues, 1);
+    assert_eq!((config.ingress.tap.as_str(), config.backend_arm() as u8), ("weir-in", 1));
+    assert_eq!(config.gateways[0].inner_mtu, 8500);
+    // AWS by one address, Azure by both, two tunnels each that cross to one another.
+    assert_eq!(config.gateways[0].tunnels.len(), 1);
+    let azure: Vec<_> = config.gateways[1].tunnels.iter().map(|t| (t.local, t.port)).collect();
+    let (v4, v6) = ("10.0.1.10".parse().unwrap(), "fd00:1::10".parse().unwrap());
+    assert_eq!(azure, [(v4, 10801), (v4, 10800), (v6, 10801), (v6, 10800)]);
+    for (i, tunnel) in config.gateways[1].tunnels.iter().enumerate() {
+        let config::checked::Wire::Vxlan { peer, scope_key, .. } = tunnel.wire else { panic!() };
+        assert_eq!((peer, scope_key), (Some(i ^ 1), 801));
+        assert!(tunnel.sources.iter().all(|s| s.addr.is_ipv4() == tunnel.local.is_ipv4()));
+    }
+}
+
+#[test]
+fn an_mtu_too_small_for_the_tunnel_says_what_to_type() {
+    let parts = ["weir.toml:7: ingress.mtu = 8567", "tunnel of 68", "ingress.mtu = 8568"];
+    spoiled("mtu = 9001", "mtu = 8567", &parts);
+    let azure = "kind = \"azure\"\ninner_mtu = 8951";
+    spoiled("kind = \"azure\"", azure, &["tunnel of 70", "9021 or more", "inner_mtu = 8931"]);
+    let just = RIGHT.replace("kind = \"azure\"", "kind = \"azure\"\ninner_mtu = 8931");
+    assert!(config::from_toml(&just).is_ok());
+}
+
+#[test]
+fn a_typo_names_the_key_that_was_meant() {
+    spoiled("[nat]\naddresses", "[nat]\nadresses", &["weir.toml:12: nat.adresses", "`addresses`?"]);
+    spoiled("kind = \"aws\"", "kind = \"asw\"", &["\"asw\"", "did you mean \"aws\"?"]);
+}
+
+#[test]
+fn an_address_family_without_an_address_is_told() {
+    let no_v6 = ", \"fd00:1::10/64\"]";
+    spoiled(no_v6, "]", &["gateway[1].sources", "ingress arm has no IPv6 address"]);
+    let router = "address = \"10.0.2.10/24\"\ngateway = \"fd00:2::1\"";
+    spoiled(
+        "address = \"10.0.2.10/24\"",
+        router,
+        &["egress.gateway = \"fd00:2::1\"", "no IPv6 address", "add one to egress.address"],
+    );
+}
+
+#[test]
+fn numbers_out_of_range_and_wrong_types_are_told_with_what_is_allowed() {
+    spoiled("mtu = 9001", "mtu = 70000", &["ingress.mtu = 70000", "allowed: 1280 to 9600"]);
+    spoiled("mtu = 9001", "mtu = -1", &["ingress.mtu = -1", "1280 to 9600"]);
+    spoiled("mtu = 9001", "mtu = \"9001\"", &["this is a text", "write a whole number"]);
+    spoiled("lcores = [1]", "lcores = 1", &["fastpath.lcores = 1", "write a list"]);
+    spoiled("lcores = [1]", "lcores = [\"a\"]", &["fastpath.lcores[0] = \"a\"", "whole number"]);
+    spoiled("lcores = [1]", "lcores = [0]", &["fastpath.lcores[0] = 0", "fastpath.main_core"]);
+    spoiled("lcores = [1]", "lcores = [1]\nburst = 0", &["fastpath.burst = 0", "1 to 64"]);
+    spoiled("lcores = [1]", "lcores = [1]\nmemory_mib = 64", &["need", "at least"]);
+    spoiled("lcores = [1]", "lcores = [1]\nbuffers = 2000", &["at least 4640"]);
+    spoiled("mtu = 9001", "mtu = 9001\nqueues = 2", &["only 1 lcores"]);
+    spoiled("mtu = 9001", "mtu = 9001\nrx_descriptors = 1000", &["for example 1024"]);
+}
+
+#[test]
+fn the_arms_are_told_apart() {
+    spoiled("net_null1", "net_null0", &["same device twice", "ingress.device (weir.toml:5)"]);
+    spoiled("mtu = 9001", "mtu = 9001\ntap = \"weir-out\"", &["same interface name"]);
+    spoiled("mtu = 9001", "mtu = 9001\ntap = \"sixteen-letters-\"", &["1 to 15 characters"]);
+    spoiled("net_null1", "eth1", &["egress.device = \"eth1\"", "dpdk-devbind.py"]);
+    let iface = "net_af_packet0,iface=weir-out";
+    spoiled("net_null1", iface, &["egress.tap", "write another"]);
+    spoiled("\"10.0.2.10/24\"", "\"10.0.1.10/24\"", &["same address twice"]);
+    spoiled("\"10.0.2.10/24\"", "\"10.0.2.10\"", &["write \"10.0.1.10/24\""]);
+    spoiled("\"10.0.2.10/24\"", "\"0.0.0.0/24\"", &["no machine can have this address"]);
+    let router = "address = \"10.0.2.10/24\"\ngateway = \"10.0.3.1\"";
+    spoiled("address = \"10.0.2.10/24\"", router, &["not in the arm's network", "10.0.2.0/24"]);
+    let missing = RIGHT.replace("device = \"net_null0\"", "");
+    assert!(refusal(&missing).contains("weir.toml:4: ingress.device: this key is missing"));
+}
+
+#[test]
+fn the_gateways_are_told_apart() {
+    spoiled("\"azure\"\nkind", "\"aws\"\nkind", &["same name twice", "gateway[0].name"]);
+    spoiled("sources = \"10.0.1.0/24\"", "sources = []", &["without sources nothing"]);
+    spoiled("sources = \"10.0.1.0/24\"", "", &["weir.toml:13: gateway[0].sources", "missing"]);
+    spoiled("sources = \"10.0.1.0/24\"", "sources = \"10.0.1.1/24\"", &["\"10.0.1.0/24\" for the"]);
+    let elsewhere = "kind = \"aws\"\naddress = \"10.0.9.9\"";
+    spoiled("kind = \"aws\"", elsewhere, &["no arm has this address", "\"10.0.1.10\""]);
+    let ends = |external: &str, internal: &str| {
+        format!("kind = \"azure\"\nexternal = {{{external}}}\ninternal = {{{internal}}}")
+    };
+    let same_port = ends("port = 1, vni = 1", "port = 1, vni = 2");
+    spoiled("kind = \"azure\"", &same_port, &["gateway[1].external.port = 1", "same port"]);
+    let same_vni = ends("port = 1, vni = 7", "port = 2, vni = 7");
+    spoiled("kind = \"azure\"", &same_vni, &["gateway[1].external.vni = 7", "same vni"]);
+    spoiled("kind = \"azure\"", &ends("port = 1, vni = 16777216", "port = 2, vni = 2"), &["vni"]);
+    let cross = "kind = \"aws\"\ncross = true";
+    spoiled("kind = \"aws\"", cross, &["gateway[0].cross = true", "\"azure\" has this key"]);
+    let twice =
+        format!("{RIGHT}[[gateway]]\nname = \"b\"\nkind = \"aws\"\nsources = \"10.0.1.0/24\"");
+    assert!(
+        refusal(&twice).contains("gateway[2].port: the same local address, port and VNI twice")
+    );
+}
+
+#[test]
+fn the_rest_is_told_as_well() {
+    let also = |text: &str, parts: &[&str]| {
+        let error = refusal(&format!("{text}\n{RIGHT}"));
+        parts.iter().for_each(|p| assert!(error.contains(p), "no {p:?} in:\n{error}"));
+    };
+    also("[health]\nlisten = []", &["health.listen = []", "listen = ["]);
+    also("[metrics]\nlisten = \"0.0.0.0:8080\"", &["same address and port twice"]);
+    also("[metrics]\nlisten = \"localhost:9100\"", &["no address with port", "127.0.0.1:9100"]);
+    also("[tables]\nmaglev_size = 1000", &["tables.maglev_size = 1000", "1021", "131071"]);
+    also("[tables]\nseed = \"short\"", &["12 bytes in base64"]);
+    also("[punt]\nplain_no_service = \"return\"", &["\"drop\", \"punt\""]);
+    also("[control]\nsocket = \"here\"", &["whole path"]);
+    also("name = \"Weir One\"", &["name = \"Weir One\"", "a-z"]);
+    also("[region]\nring_slots = 1000", &["for example 1024"]);
+    spoiled("[nat]", "[nat]\nports = \"80-90\"", &["nat.ports = \"80-90\"", "1024-32767"]);
+}
+
+#[test]
+fn several_problems_are_told_at_once_with_their_lines_underlined() {
+    let text = RIGHT.replace("mtu = 9001", "mtu = 1500").replace("net_null1", "eth1");
+    let error = config::from_toml(&text).unwrap_err();
+    let ConfigError::Wrong(problems) = &error else { panic!() };
+    assert_eq!(problems.len(), 4, "{error}");
+    let drawn = error.render();
+    assert!(drawn.contains("7 │ mtu = 1500"), "{drawn}");
+    assert!(drawn.contains("────"), "{drawn}");
+    assert!(drawn.contains("help: write ingress.mtu = 8568 or more"), "{drawn}");
+}
+
+#[test]
+fn what_is_no_toml_is_told_with_its_line() {
+    let error = refusal("name = \"a\"\nmtu 9001\n");
+    assert!(error.contains("weir.toml:2"), "{error}");
+}
+
+#[test]
+fn a_missing_file_says_what_to_type() {
+    let error = config::load(Some("/nowhere/weir.toml".as_ref()), &[]).unwrap_err();
+    let text = error.render();
+    assert!(text.contains("/nowhere/weir.toml") && text.contains("--config FILE"), "{text}");
+}
+
+#[test]
+fn no_text_panics() {
+    // A short walk over mutations of the right one: bytes dropped, doubled and swapped.
+    let bytes = RIGHT.as_bytes();
+    for i in 0..bytes.len() {
+        let mut dropped = bytes.to_vec();
+        dropped.remove(i);
+        let mut swapped = bytes.to_vec();
+        swapped[i] = b"[]{}=\".,-0/\n"[i % 12];
+        let doubled = [&bytes[..i], &bytes[i / 2..]].concat();
+        for text in [dropped, swapped, doubled] {
+            if let Err(error) = config::from_toml(&String::from_utf8_lossy(&text)) {
+                assert!(!error.render().is_empty() && !error.to_string().is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The services file: taken when right, refused by place, key, value found and what is allowed.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share is test code as well")]
+
+use config::services::{BackendState, Mode, TunnelKind};
+use config::{Config, Services};
+
+const RIGHT: &str = r#"
+[[service]]
+name = "a/web"
+mode = "nat"
+frontends = [{ address = "203.0.113.10", port = 80, protocol = "tcp" }]
+backends = [{ address = "10.0.2.11", port = 8080 }, { address = "10.0.2.12", weight = 0 }]
+
+[[service]]
+name = "chain"
+mode = "tunnel"
+tunnel = "geneve"
+frontends = [{ address = "0.0.0.0/0", scope = "0x1f" }]
+backends = [{ address = "10.0.2.21", probe = "198.18.0.1" }]
+"#;
+
+fn settled() -> Config {
+    config::from_toml(
+        "[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"\n[egress]\ndevice = \
+         \"net_null1\"\naddress = \"10.0.2.10/24\"\n[nat]\naddresses = \"10.0.2.10\"\n[region]\n\
+         max_services = 3\nslots = 20000",
+    )
+    .unwrap()
+}
+
+fn read(text: &str) -> Result<Services, config::ConfigError> {
+    config::services_from_toml(text, &settled())
+}
+
+#[track_caller]
+fn spoiled(old: &str, new: &str, parts: &[&str]) {
+    assert!(RIGHT.contains(old), "{old}");
+    let error = match read(&RIGHT.replacen(old, new, 1)) {
+        Ok(_) => panic!("not refused: {new}"),
+        Err(error) => error.to_string(),
+    };
+    for part in parts {
+        assert!(error.contains(part), "no {part:?} in:\n{error}");
+    }
+    assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+}
+
+#[test]
+fn the_right_one_is_taken_with_its_defaults_filled_in() {
+    let services = read(RIGHT).unwrap_or_else(|e| panic!("{}", e.render())).services;
+    let (web, chain) = (&services[0], &services[1]);
+    assert_eq!((web.mode, web.table_size, web.backends[0].weight), (Mode::Nat, 16_381, 100));
+    assert_eq!(web.backends[1].state, BackendState::Maintenance);
+    let Mode::Tunnel(tunnel) = chain.mode else { panic!() };
+    assert_eq!((tunnel.kind, tunnel.port, tunnel.dont_fragment), (TunnelKind::Geneve, 6081, true));
+    let frontend = chain.frontends[0];
+    assert_eq!(
+        (frontend.prefix.len, frontend.port, frontend.protocol, frontend.scope),
+        (0, 0, 0, 31)
+    );
+    assert_eq!(read("").unwrap().services.len(), 0);
+}
+
+#[test]
+fn modes_and_tunnels_must_fit() {
+    spoiled("\"nat\"", "\"nats\"", &["services.toml:4: service[0].mode", "did you mean \"nat\"?"]);
+    spoiled("tunnel = \"geneve\"", "", &["service[1].tunnel", "\"vxlan\", \"ipip\" or \"gue\""]);
+    spoiled("mode = \"nat\"", "mode = \"nat\"\nvni = 1", &["mode nat has no tunnel"]);
+    spoiled("\"geneve\"", "\"ipip\"\ntunnel_port = 1", &["ipip has no ports"]);
+    spoiled("\"geneve\"", "\"gue\"\nvni = 1", &["only geneve and vxlan"]);
+    spoiled("\"geneve\"", "\"vxlan\"\nvni = 16777216", &["allowed: 0 to 16777215"]);
+    spoiled("\"geneve\"", "\"geneve\"\ntable_size = 1000", &["allowed: 251, 509"]);
+    spoiled("\"10.0.2.21\"", "\"10.0.2.21\", port = 1", &["backends[0].port = 1", "remove it"]);
+}
+
+#[test]
+fn frontends_must_make_sense_and_differ() {
+    spoiled("\"tcp\"", "\"tpc\"", &["service[0].frontends[0].protocol = \"tpc\"", "\"udp\""]);
+    spoiled(", protocol = \"tcp\"", "", &["a port has no meaning in any protocol"]);
+    spoiled("\"tcp\"", "\"icmp\"", &["this protocol has no ports"]);
+    spoiled("\"0x1f\"", "\"vpce-1\"", &["hexadecimal"]);
+    spoiled("\"203.0.113.10\"", "\"203.0.113.10/24\"", &["\"203.0.113.0/24\" for the network"]);
+    spoiled(
+        "\"0.0.0.0/0\", scope = \"0x1f\"",
+        "\"203.0.113.10\", port = 80, protocol = \"6\"",
+        &["service[1].frontends[0]", "same frontend twice", "service[0].frontends[0]"],
+    );
+    spoiled(
+        "[{ address = \"203.0.113.10\", port = 80, protocol = \"tcp\" }]",
+        "[]",
+        &["write at least one"],
+    );
+}
+
+#[test]
+fn backends_must_fit_their_service_and_each_other() {
+    spoiled("\"10.0.2.11\"", "\"fd00::1\"", &["an IPv6 backend, but frontend 203.0.113.10/32"]);
+    spoiled("\"10.0.2.12\", weight = 0", "\"10.0.2.11\", port = 8080", &["same backend twice"]);
+    spoiled("weight = 0", "weight = 65536", &["allowed: 0 to 65535"]);
+    spoiled("weight = 0", "arm = \"east\"", &["allowed: \"ingress\", \"egress\""]);
+    spoiled("\"10.0.2.21\"", "\"10.0.2.12\"", &["service[1].backends[0].state", "write the same"]);
+    let probe = "\"10.0.2.12\", weight = 0, probe = \"198.18.0.1\"";
+    spoiled("\"10.0.2.12\", weight = 0", probe, &["same probe address twice"]);
+    let no_nat =
+        config::from_toml("[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"").unwrap();
+    let error = config::services_from_toml(RIGHT, &no_nat).unwrap_err().to_string();
+    assert!(error.contains("add one to nat.addresses"), "{error}");
+}
+
+#[test]
+fn names_are_names_and_unique() {
+    spoiled("\"chain\"", "\"a/web\"", &["same name twice"]);
+    spoiled("\"chain\"", "\"a//b\"", &["this is no name"]);
+    spoiled("\"chain\"", &format!("\"{}\"", "n".repeat(121)), &["at most 120 bytes"]);
+}
+
+#[test]
+fn what_the_region_has_no_room_for_is_refused_by_the_setting() {
+    let many: String = (0..4)
+        .map(|i| {
+            format!(
+                "[[service]]\nname = \"s{i}\"\nmode = \"nat\"\nfrontends = [{{address = \
+                 \"203.0.113.{i}\"}}]\nbackends = [{{address = \"10.0.2.1\"}}, {{address = \
+                 \"10.0.2.2\"}}]\n"
+            )
+        })
+        .collect();
+    let error = read(&many).unwrap_err().to_string();
+    assert!(error.contains("region.max_services") && error.contains("region.slots"), "{error}");
+}
