@@ -1,8 +1,8 @@
 //! The budget of the house, as a test: sizes, words, `unsafe`, and that the documents keep up.
 //!
 //! The numbers are here and nowhere else. Where one hinders a better design, change the number and
-//! write the reason beside it. Files and functions are measured in lines as a reader meets them, words
-//! included; rooms in lines that hold code, so that nobody saves on words. Tests count in neither.
+//! write the reason beside it. Files and functions are measured in lines as a reader meets them,
+//! words included; rooms in lines that hold code, so that nobody saves on words. Tests count in none.
 
 #[path = "tidy/source.rs"]
 mod source;

@@ -1,0 +1,148 @@
+//! AWS gateways: what is for no service goes back as it came.
+
+use super::setups::{aws_nat, aws_return};
+use super::world::*;
+use super::{Case, arrives, case};
+use crate::frames::{Frame, Ip, echo, flags, option, options, raw, tcp, udp};
+
+/// It goes back: byte for byte but for MACs and outer addresses.
+fn returned(claim: &'static str, frame: Frame) -> Case {
+    let back = frame.clone().sent_back();
+    case(claim, aws_return(), vec![arrives(INGRESS, frame).leaves(INGRESS, back, "return")])
+}
+
+fn elsewhere() -> Ip {
+    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"for nobody here")
+}
+
+/// The gateway's three options among others that nobody knows.
+fn with_unknown_options() -> Frame {
+    let unknown = options(&[
+        option(0x0103, 0x11, &[1, 2, 3, 4]),
+        option(0x0108, 1, &ENDPOINT.to_be_bytes()),
+        option(0x0108, 2, &[0; 8]),
+        option(0x0108, 0x7f, &[]),
+        option(0x0108, 3, &77u32.to_be_bytes()),
+        option(0xffff, 0x01, &[9; 124]),
+    ]);
+    let outer = elsewhere().in_geneve(NODE, OUR_GENEVE, unknown);
+    Frame::new(ROUTER, IN_MAC, outer)
+}
+
+fn longest_options() -> Frame {
+    let mut all = crate::frames::aws_options(ENDPOINT, 0, 5);
+    all.extend(option(0x0103, 2, &[7; 124]));
+    all.extend(option(0x0103, 2, &[8; 84]));
+    assert_eq!(all.len(), 248);
+    all.extend(option(0x0103, 2, &[]));
+    Frame::new(ROUTER, IN_MAC, elsewhere().in_geneve(NODE, OUR_GENEVE, all))
+}
+
+fn return_cases() -> Vec<Case> {
+    let six = tcp(CLIENT6, ELSEWHERE6, flags::SYN).mss(1440);
+    vec![
+        returned(
+            "What is for no service goes back to the gateway byte for byte, outer addresses \
+             swapped, UDP ports as received.",
+            from_gateway(1, elsewhere()),
+        ),
+        returned(
+            "An outer UDP checksum that the gateway filled in is still right on the way back.",
+            from_gateway(1, elsewhere()).with(Ip::summed),
+        ),
+        returned("Unknown options that are not critical are echoed.", with_unknown_options()),
+        returned("The longest option area there can be is echoed.", longest_options()),
+        returned("An inner IPv6 packet goes back.", from_gateway(1, six)),
+        returned("A VLAN tag goes back with the frame.", from_gateway(1, elsewhere()).vlan(0x2007)),
+        returned(
+            "Outer TTL, traffic class and identification go back as they came.",
+            from_gateway(1, elsewhere()).with(|ip| ip.ttl(3).tos(0xb9).id(4711)),
+        ),
+        returned(
+            "Outer IPv4 options go back as they came.",
+            from_gateway(1, elsewhere()).with(|ip| ip.options(&[0x94, 4, 0, 0])),
+        ),
+        returned(
+            "Inner IPv4 options are stepped over.",
+            from_gateway(1, elsewhere().options(&[7, 7, 4, 0, 0, 0, 0])),
+        ),
+        returned(
+            "Inner IPv6 extension headers are stepped over.",
+            from_gateway(
+                1,
+                udp(CLIENT6, ELSEWHERE6)
+                    .extension(0, &[1, 4, 0, 0, 0, 0])
+                    .extension(60, &[1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+                    .load(b"x"),
+            ),
+        ),
+        returned(
+            "ESP passes in return mode.",
+            from_gateway(1, raw("198.51.100.7", "192.0.2.80", 50).load(&[0xe5; 60])),
+        ),
+        returned(
+            "GRE passes in return mode.",
+            from_gateway(1, raw("198.51.100.7", "192.0.2.80", 47).load(&[0, 0, 8, 0])),
+        ),
+        returned(
+            "A protocol without a single byte behind its IP header passes in return mode.",
+            from_gateway(1, raw("198.51.100.7", "192.0.2.80", 59)),
+        ),
+        returned(
+            "An inner ping for nobody here goes back.",
+            from_gateway(1, echo("198.51.100.7:9", "192.0.2.80", true).load(b"ping")),
+        ),
+        returned(
+            "An inner TTL of 1 is no matter of ours in return mode.",
+            from_gateway(1, elsewhere().ttl(1)),
+        ),
+        returned(
+            "An inner checksum that is wrong goes back as wrong as it was.",
+            from_gateway(1, elsewhere().wrong_by(0x1234)),
+        ),
+        returned(
+            "Ethernet padding behind a short packet is not looked at.",
+            from_gateway(1, udp(CLIENT, ELSEWHERE)).pad(160),
+        ),
+    ]
+}
+
+fn cookies() -> Vec<Case> {
+    let twice = |node, cookie| {
+        let frame = from_node(node, ENDPOINT, cookie, elsewhere());
+        let back = frame.clone().sent_back();
+        arrives(INGRESS, frame).leaves(INGRESS, back, "return")
+    };
+    let nat = |frame: Frame, out: Frame| arrives(INGRESS, frame).leaves(EGRESS, out, "nat");
+    let to_web = |ip: Ip| to_backend(11, ip.from(OUR_OUT).from_port(NAT_1).to(BACKEND).hop());
+    let answer = response().from(BACKEND).to(OUR_OUT).to_port(NAT_1);
+    let answered = |node, cookie| {
+        let frame = to_node(node, ENDPOINT, cookie, response().hop());
+        arrives(EGRESS, from_backend(11, answer.clone())).leaves(INGRESS, frame, "answer")
+    };
+    vec![
+        case(
+            "Two packets of one 5-tuple with different cookies each get their own back.",
+            aws_return(),
+            vec![twice(NODE, 1), twice(NODE, 2), twice(NODE, 1), twice(OTHER_NODE, 3)],
+        ),
+        case(
+            "The answer of a backend carries the flow's latest cookie, to the latest node.",
+            aws_nat(),
+            vec![
+                nat(from_node(NODE, ENDPOINT, 1, syn()), to_web(syn())),
+                answered(NODE, 1),
+                nat(from_node(NODE, ENDPOINT, 2, request()), to_web(request())),
+                answered(NODE, 2),
+                answered(NODE, 2),
+                nat(from_node(OTHER_NODE, ENDPOINT, 3, request()), to_web(request())),
+                answered(OTHER_NODE, 3),
+            ],
+        ),
+    ]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [return_cases(), cookies()].into_iter().flatten().collect()
+}

@@ -1,0 +1,100 @@
+//! Azure gateways: what comes External leaves Internal, and the reverse.
+
+use super::setups::{azure_nat, azure_return};
+use super::world::*;
+use super::{Case, arrives, case};
+use crate::frames::{Frame, Ip, end, flags, tcp};
+
+fn elsewhere() -> Ip {
+    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"for nobody here")
+}
+
+/// The same frame, sent back by the tunnel with this port and VNI.
+fn crossed(frame: Frame, port: u16, vni: u32) -> Frame {
+    frame.sent_back().with(|ip| ip.to_port(port).vxlan(|v| v.vni = vni))
+}
+
+/// An answer by the tunnel that the request came by: inner MACs the other way round.
+fn answered(frame: Frame) -> Frame {
+    frame.sent_back().with(|ip| ip.may_fragment().vxlan(|v| std::mem::swap(&mut v.from, &mut v.to)))
+}
+
+fn crossing() -> Vec<Case> {
+    let external = from_external(elsewhere());
+    let internal = from_internal(elsewhere().from(ELSEWHERE).to(CLIENT));
+    let summed = from_external(elsewhere()).with(Ip::summed);
+    let same = azure_return().named("azure return, same tunnel").gateway("cross = false");
+    vec![
+        case(
+            "What comes by the external tunnel leaves by the internal one, and back.",
+            azure_return(),
+            vec![
+                arrives(INGRESS, external.clone()).leaves(
+                    INGRESS,
+                    crossed(external.clone(), 10_800, 800),
+                    "return",
+                ),
+                arrives(INGRESS, internal.clone()).leaves(
+                    INGRESS,
+                    crossed(internal, 10_801, 801),
+                    "return",
+                ),
+            ],
+        ),
+        case(
+            "An outer UDP checksum is right again after the change of port and VNI.",
+            azure_return(),
+            vec![arrives(INGRESS, summed.clone()).leaves(
+                INGRESS,
+                crossed(summed, 10_800, 800),
+                "return",
+            )],
+        ),
+        case(
+            "With cross = false a packet leaves by the tunnel that it came by.",
+            same,
+            vec![arrives(INGRESS, external.clone()).leaves(
+                INGRESS,
+                external.sent_back(),
+                "return",
+            )],
+        ),
+        case(
+            "An inner IPv6 packet crosses as well.",
+            azure_return(),
+            vec![{
+                let frame = from_external(tcp(CLIENT6, ELSEWHERE6, flags::SYN));
+                let out = crossed(frame.clone(), 10_800, 800);
+                arrives(INGRESS, frame).leaves(INGRESS, out, "return")
+            }],
+        ),
+    ]
+}
+
+fn nat() -> Vec<Case> {
+    let request = |by: fn(Ip) -> Frame, ip: Ip| {
+        let out = ip.clone().from(OUR_OUT).from_port(NAT_1).to(BACKEND).hop();
+        arrives(INGRESS, by(ip)).leaves(EGRESS, to_backend(11, out), "nat")
+    };
+    let response = |by: fn(Ip) -> Frame| {
+        let plain = response().from(BACKEND).to(OUR_OUT).to_port(NAT_1);
+        let back = answered(by(response().hop()));
+        arrives(EGRESS, from_backend(11, plain)).leaves(INGRESS, back, "answer")
+    };
+    vec![case(
+        "A NAT answer leaves by the tunnel that the request came by, inner MACs swapped.",
+        azure_nat(),
+        vec![
+            request(from_external, syn()),
+            response(from_external),
+            request(from_external, super::world::request()),
+            response(from_external),
+        ],
+    )]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    assert_eq!(end(OUR_EXTERNAL).port(), 10_801);
+    [crossing(), nat()].into_iter().flatten().collect()
+}

@@ -1,0 +1,136 @@
+//! Fragments follow their datagram; nothing is held back.
+
+use super::setups::{aws_chain, aws_nat, aws_return};
+use super::world::*;
+use super::{Act, Case, Counted, Step, arrives, case, wait};
+use crate::frames::{Ip, udp};
+use tables::reason::DropReason;
+
+/// A datagram through the service "any", which keeps ports.
+fn datagram() -> Ip {
+    udp(CLIENT, "203.0.113.20:53").id(4711).load(&[0x5a; 3_000])
+}
+
+fn first(ip: Ip) -> Ip {
+    ip.part(0, 1_480, true)
+}
+
+fn second(ip: Ip) -> Ip {
+    ip.part(1_480, 1_480, true)
+}
+
+fn last(ip: Ip) -> Ip {
+    ip.part(2_960, 48, false)
+}
+
+fn out(ip: Ip) -> Ip {
+    ip.from(OUR_OUT).from_port(NAT_1).to("10.0.2.12:53").hop()
+}
+
+/// A part of the datagram to the backend of "any".
+fn there(part: fn(Ip) -> Ip) -> Step {
+    let frame = from_gateway(1, part(datagram()));
+    arrives(INGRESS, frame).leaves(EGRESS, to_backend(12, part(out(datagram()))), "nat")
+}
+
+fn nat() -> Vec<Case> {
+    let answer = || udp("203.0.113.20:53", CLIENT).id(99).load(&[0xa5; 2_000]);
+    let plain = || answer().from("10.0.2.12:53").to(OUR_OUT).to_port(NAT_1);
+    let back = |part: fn(Ip) -> Ip| {
+        arrives(EGRESS, from_backend(12, part(plain()))).leaves(
+            INGRESS,
+            to_gateway(1, part(answer().hop())),
+            "answer",
+        )
+    };
+    let rest = |ip: Ip| ip.part(1_480, 528, false);
+    vec![
+        case(
+            "The fragments of a datagram go to the backend of its first one, rewritten.",
+            aws_nat(),
+            vec![there(first), there(second), there(last), back(first), back(rest)],
+        ),
+        case(
+            "A later fragment before its first one drops under its own reason.",
+            aws_nat(),
+            vec![
+                arrives(INGRESS, from_gateway(1, last(datagram())))
+                    .dropped(DropReason::FragmentBeforeFirst),
+                there(first),
+                there(last),
+            ],
+        ),
+        case(
+            "A datagram's fragments are remembered for fifteen seconds.",
+            aws_nat(),
+            vec![
+                there(first),
+                wait(17),
+                arrives(INGRESS, from_gateway(1, last(datagram())))
+                    .dropped(DropReason::FragmentBeforeFirst),
+            ],
+        ),
+        case(
+            "Two datagrams with one identification from two endpoints are kept apart.",
+            aws_nat(),
+            vec![
+                there(first),
+                arrives(INGRESS, from_node(NODE, OTHER_ENDPOINT, 1, last(datagram())))
+                    .dropped(DropReason::FragmentBeforeFirst),
+                there(last),
+            ],
+        ),
+    ]
+}
+
+fn others() -> Vec<Case> {
+    let stray = || udp(CLIENT, ELSEWHERE).id(5).load(&[1; 3_000]);
+    let six = || udp(CLIENT6, ELSEWHERE6).id(5).load(&[1; 3_000]);
+    let returned = |ip: Ip| {
+        let frame = from_gateway(1, ip);
+        arrives(INGRESS, frame.clone()).leaves(INGRESS, frame.sent_back(), "return")
+    };
+    let mut chain = aws_chain();
+    chain.services =
+        chain.services.replace(r#"port = 80, protocol = "tcp""#, r#"port = 80, protocol = "udp""#);
+    vec![
+        case(
+            "In return mode fragments pass in whatever order they come.",
+            aws_return(),
+            vec![returned(last(stray())), returned(first(stray())), returned(second(stray()))],
+        ),
+        case(
+            "IPv6 fragments pass in return mode.",
+            aws_return(),
+            vec![returned(first(six())), returned(last(six()))],
+        ),
+        case(
+            "A later fragment for a frontend's address drops before its first one in tunnel mode.",
+            chain,
+            vec![
+                arrives(INGRESS, from_gateway(1, last(udp(CLIENT, FRONTEND).load(&[1; 3_000]))))
+                    .dropped(DropReason::FragmentBeforeFirst),
+            ],
+        ),
+    ]
+}
+
+/// Datagram number n through "any".
+fn numbered(n: u16) -> crate::frames::Frame {
+    from_gateway(1, first(datagram().id(u32::from(n)).from_port(1024 + n)))
+}
+
+fn full() -> Vec<Case> {
+    let mut step = Step::new(Act::Until { arm: INGRESS, make: numbered, least: 8, most: 200 });
+    step.counted = vec![Counted::Verdict("nat"), Counted::Drop(DropReason::FragmentTableFull)];
+    vec![case(
+        "A first fragment that can't be remembered is dropped: its others would be lost.",
+        aws_nat().named("eight datagrams").region("max_fragments = 8"),
+        vec![step],
+    )]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [nat(), others(), full()].into_iter().flatten().collect()
+}

@@ -1,0 +1,135 @@
+//! The exception path: what is for this machine itself, and what it says.
+
+use super::setups::{Setup, aws_chain, aws_nat, aws_return, plain_nat};
+use super::world::*;
+use super::{Case, arrives, case, kernel_sends, wait};
+use crate::frames::{Frame, Ip, arp, echo, flags, raw, tcp};
+use tables::reason::DropReason;
+
+const EVERYBODY: [u8; 6] = [0xff; 6];
+
+fn punted() -> Vec<Case> {
+    let to_kernel =
+        |claim, frame: Frame| case(claim, aws_nat(), vec![arrives(INGRESS, frame).punted()]);
+    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).load(&[135, 0, 0, 0]);
+    let mac = [0x33, 0x33, 0xff, 0, 0, 0x10];
+    let bgp = tcp("10.0.1.1:50000", "10.0.1.10:179", flags::SYN);
+    vec![
+        case(
+            "ARP goes to the kernel, asked by broadcast or answered to us.",
+            aws_return(),
+            vec![
+                arrives(INGRESS, arp(ROUTER, EVERYBODY, [10, 0, 1, 1], [10, 0, 1, 10], false))
+                    .punted(),
+                arrives(INGRESS, arp(ROUTER, IN_MAC, [10, 0, 1, 1], [10, 0, 1, 10], true)).punted(),
+            ],
+        ),
+        to_kernel("Neighbour discovery goes to the kernel.", Frame::new(ROUTER, mac, solicitation)),
+        to_kernel(
+            "A ping of our own address goes to the kernel.",
+            from_router(echo("10.0.1.1:7", "10.0.1.10", true)),
+        ),
+        to_kernel(
+            "A health probe to our own address goes to the kernel.",
+            from_router(tcp("10.0.1.100:50000", "10.0.1.10:8080", flags::SYN)),
+        ),
+        to_kernel("A BGP session goes to the kernel.", from_router(bgp)),
+        to_kernel(
+            "A ping of our own IPv6 address goes to the kernel.",
+            from_router(echo("[fd00:1::1]:7", OUR_IN6, true)),
+        ),
+        case(
+            "What is for no service goes to the kernel where the gateway says so.",
+            aws_return().named("aws, no_service = punt").gateway("no_service = \"punt\""),
+            vec![arrives(INGRESS, from_gateway(1, tcp(CLIENT, ELSEWHERE, flags::SYN))).punted()],
+        ),
+    ]
+}
+
+fn limits() -> Vec<Case> {
+    let ping = || from_router(echo("10.0.1.1:7", "10.0.1.10", true));
+    let mut two = aws_return().named("two punts a second");
+    two.punt = "limit_per_s = 2";
+    let mut full = aws_return().named("a kernel that takes one frame");
+    full.kernel_room = 1;
+    let mut punts = plain_nat().named("plain packets for nobody are punted");
+    punts.punt = "plain_no_service = \"punt\"";
+    vec![
+        case(
+            "Punted packets are limited per second, and those above are counted.",
+            two,
+            vec![
+                arrives(INGRESS, ping()).punted(),
+                arrives(INGRESS, ping()).punted(),
+                arrives(INGRESS, ping()).dropped(DropReason::PuntLimited),
+                wait(2),
+                arrives(INGRESS, ping()).punted(),
+            ],
+        ),
+        case(
+            "What the kernel does not take in time is counted.",
+            full,
+            vec![
+                arrives(INGRESS, ping()).punted(),
+                arrives(INGRESS, ping()).dropped(DropReason::PuntFull),
+            ],
+        ),
+        case(
+            "A plain packet for nobody goes to the kernel where so configured.",
+            punts,
+            vec![arrives(INGRESS, from_router(tcp(CLIENT, ELSEWHERE, flags::SYN))).punted()],
+        ),
+    ]
+}
+
+fn kernel_says() -> Vec<Case> {
+    let session = Frame::new(IN_MAC, ROUTER, tcp("10.0.1.10:179", "10.0.1.1:50000", flags::ACK));
+    let question = arp(IN_MAC, EVERYBODY, [10, 0, 1, 10], [10, 0, 1, 1], false);
+    vec![
+        case(
+            "What the kernel sends goes out of its arm as it is.",
+            aws_return(),
+            vec![
+                kernel_sends(INGRESS, session.clone()).leaves(INGRESS, session.clone(), "forward"),
+                kernel_sends(INGRESS, question.clone()).leaves(INGRESS, question, "forward"),
+            ],
+        ),
+        case(
+            "What the kernel sends and no cable can carry is refused.",
+            aws_return(),
+            vec![kernel_sends(INGRESS, session.cut(20)).dropped(DropReason::ExceptionMalformed)],
+        ),
+    ]
+}
+
+/// "web" by GENEVE, with a probe source for its backend.
+fn probed() -> Setup {
+    let mut setup = aws_chain().named("a chain with a probe source");
+    setup.services = setup
+        .services
+        .replace(r#"{address = "10.0.2.11"}"#, r#"{address = "10.0.2.11", probe = "198.18.0.1"}"#);
+    setup
+}
+
+fn probes() -> Vec<Case> {
+    let ask = || tcp("198.18.0.1:45000", FRONTEND, flags::SYN);
+    let told = || tcp(FRONTEND, "198.18.0.1:45000", flags::SYN | flags::ACK);
+    let by = |ip: Ip| Frame::new(OUT_MAC, EGRESS_ROUTER, ip);
+    let there = ask().in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(0)).from_port(HASH_1);
+    let back = told().in_geneve("10.0.2.11", "10.0.2.10:6081", own_options(0)).from_port(HASH_1);
+    vec![case(
+        "A packet from a backend's probe source goes through the tunnel to exactly that \
+             backend, and the answer to the kernel.",
+        probed(),
+        vec![
+            kernel_sends(EGRESS, by(ask())).leaves(EGRESS, to_backend(11, there), "tunnel"),
+            arrives(EGRESS, from_backend(11, back))
+                .to_kernel(EGRESS, Frame::new(OUT_MAC, OUT_MAC, told())),
+        ],
+    )]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [punted(), limits(), kernel_says(), probes()].into_iter().flatten().collect()
+}

@@ -1,0 +1,158 @@
+//! Where room runs out, and where a packet is too big for its way.
+
+use super::setups::{Setup, aws_chain, aws_nat, aws_return};
+use super::world::*;
+use super::{Act, Case, Step, arrives, case};
+use crate::frames::{Frame, Ip, error, flags, tcp};
+use tables::reason::DropReason;
+
+fn flood(arm: u8, make: fn(u16) -> Frame, count: u16, verdict: &'static str) -> Step {
+    let mut step = Step::new(Act::Flood { arm, make, count });
+    step.counted.push(super::Counted::Verdict(verdict));
+    step
+}
+
+fn until(make: fn(u16) -> Frame, least: u16, most: u16, reason: DropReason) -> Step {
+    let mut step = Step::new(Act::Until { arm: INGRESS, make, least, most });
+    step.counted.push(super::Counted::Verdict("nat"));
+    step.counted.push(super::Counted::Drop(reason));
+    step
+}
+
+/// The client's flow number n.
+fn flow(n: u16) -> Frame {
+    from_gateway(u32::from(n), syn().from_port(1024 + n))
+}
+
+/// A flow number n for nobody here.
+fn stray(n: u16) -> Frame {
+    from_gateway(u32::from(n), tcp(CLIENT, ELSEWHERE, flags::SYN).from_port(1024 + n))
+}
+
+/// A packet by endpoint number n.
+fn endpoint(n: u16) -> Frame {
+    from_node(NODE, 0x1000 + u64::from(n), 1, tcp(CLIENT, ELSEWHERE, flags::SYN))
+}
+
+fn small(setup: Setup) -> Setup {
+    setup.region("max_flows = 64")
+}
+
+fn full_tables() -> Vec<Case> {
+    let first = |ip: Ip, nat| to_backend(11, ip.from(OUR_OUT).from_port(nat).to(BACKEND).hop());
+    let mut few_ports = aws_nat().named("eight NAT ports");
+    few_ports.nat_ports = "2000-2007";
+    let known = request().from_port(1024);
+    vec![
+        case(
+            "A full flow table refuses new NAT flows and keeps those it has.",
+            small(aws_nat().named("nat, 64 flows")),
+            vec![
+                arrives(INGRESS, flow(0)).leaves(
+                    EGRESS,
+                    first(syn().from_port(1024), NAT_1),
+                    "nat",
+                ),
+                until(|n| flow(n + 1), 30, 200, DropReason::FlowTableFull),
+                arrives(INGRESS, from_gateway(9, known.clone())).leaves(
+                    EGRESS,
+                    first(known, NAT_1),
+                    "nat",
+                ),
+            ],
+        ),
+        case(
+            "With a full flow table return goes on.",
+            small(aws_return().named("return, 64 flows")),
+            vec![flood(INGRESS, stray, 300, "return")],
+        ),
+        case(
+            "With a full flow table tunnels go on without an entry.",
+            small(aws_chain().named("tunnel, 64 flows")),
+            vec![flood(INGRESS, flow, 300, "tunnel")],
+        ),
+        case(
+            "NAT ports towards a backend can run out, under their own reason.",
+            few_ports,
+            vec![until(flow, 8, 9, DropReason::NatPortsExhausted)],
+        ),
+        case(
+            "More gateway endpoints than there is room for drop under their own reason.",
+            aws_return().named("eight scopes").region("max_scopes = 8"),
+            vec![scopes()],
+        ),
+    ]
+}
+
+fn scopes() -> Step {
+    let mut step = until(endpoint, 4, 64, DropReason::ScopeTableFull);
+    step.counted[0] = super::Counted::Verdict("return");
+    step
+}
+
+fn sizes() -> Vec<Case> {
+    let big = |len| tcp(CLIENT, ELSEWHERE, flags::ACK).sized(len);
+    let six = |len| tcp(CLIENT6, ELSEWHERE6, flags::ACK).sized(len);
+    let silent = aws_return().named("aws, too_big = drop").gateway("too_big = \"drop\"");
+    // The error comes from the address that the packet was for: it is on the way, and known there.
+    let needed = |ip: Ip, mtu| {
+        error("192.0.2.80", "198.51.100.7", (3, 4), mtu, ip).quoting(548).may_fragment()
+    };
+    let six_needed = |ip: Ip, mtu| error("2001:db8:e::80", "2001:db8:c::7", (2, 0), mtu, ip);
+    vec![
+        case(
+            "An inner packet of 8,500 bytes passes.",
+            aws_return(),
+            vec![arrives(INGRESS, from_gateway(1, big(8_500))).leaves(
+                INGRESS,
+                from_gateway(1, big(8_500)).sent_back(),
+                "return",
+            )],
+        ),
+        case(
+            "An inner packet of 8,501 bytes is answered with frag-needed where so configured.",
+            aws_return(),
+            vec![arrives(INGRESS, from_gateway(1, big(8_501))).answered(
+                INGRESS,
+                to_gateway(1, needed(big(8_501), 8_500)),
+                DropReason::TooBigAnswered,
+            )],
+        ),
+        case(
+            "An inner IPv6 packet of 8,501 bytes is answered with packet-too-big.",
+            aws_return(),
+            vec![arrives(INGRESS, from_gateway(1, six(8_501))).answered(
+                INGRESS,
+                to_gateway(1, six_needed(six(8_501), 8_500)),
+                DropReason::TooBigAnswered,
+            )],
+        ),
+        case(
+            "An inner packet of 8,501 bytes is dropped silently where so configured.",
+            silent.clone(),
+            vec![arrives(INGRESS, from_gateway(1, big(8_501))).dropped(DropReason::TooBig)],
+        ),
+        case(
+            "An ICMP error that is too big is not answered with another one.",
+            aws_return(),
+            vec![{
+                let quote = tcp(ELSEWHERE, CLIENT, flags::ACK).sized(8_600);
+                let error = error("198.51.100.9", "192.0.2.80", (3, 1), 0, quote).quoting(8_600);
+                arrives(INGRESS, from_gateway(1, error)).dropped(DropReason::TooBig)
+            }],
+        ),
+    ]
+}
+
+fn ttl() -> Vec<Case> {
+    vec![case(
+        "A packet for a backend whose TTL runs out here is dropped under its own reason.",
+        aws_nat(),
+        vec![arrives(INGRESS, from_gateway(1, syn().ttl(1))).dropped(DropReason::TtlExceeded)],
+    )]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [full_tables(), sizes(), ttl()].into_iter().flatten().collect()
+}

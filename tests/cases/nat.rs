@@ -1,0 +1,221 @@
+//! NAT44 and NAT66 by two arms: out rewritten, back rewritten, nothing forgotten.
+
+use super::setups::{WEB, aws_nat, service};
+use super::world::*;
+use super::{Case, Step, arrives, case, services, wait};
+use crate::frames::{Frame, Ip, echo, flags, tcp, udp};
+use tables::reason::DropReason;
+
+/// As the backend of "web" gets it.
+fn out(ip: Ip, nat: u16) -> Frame {
+    to_backend(11, ip.from(OUR_OUT).from_port(nat).to(BACKEND).hop())
+}
+
+/// As the backend of "web" answers it.
+fn back(ip: Ip, nat: u16) -> Frame {
+    from_backend(11, ip.from(BACKEND).to(OUR_OUT).to_port(nat))
+}
+
+fn there(cookie: u32, ip: Ip) -> Step {
+    arrives(INGRESS, from_gateway(cookie, ip.clone())).leaves(EGRESS, out(ip, NAT_1), "nat")
+}
+
+fn and_back(cookie: u32, ip: Ip) -> Step {
+    let frame = to_gateway(cookie, ip.clone().hop());
+    arrives(EGRESS, back(ip, NAT_1)).leaves(INGRESS, frame, "answer")
+}
+
+fn tcp_cases() -> Vec<Case> {
+    let wrong = request().wrong_by(0x0101);
+    let fin = tcp(CLIENT, FRONTEND, flags::FIN | flags::ACK).numbers(7_017, 9_018);
+    vec![
+        case(
+            "A connection to a frontend is rewritten to its backend and the answers back, TTL one \
+             less each way, only addresses, ports and checksums changed.",
+            aws_nat(),
+            vec![
+                there(1, syn()),
+                and_back(1, syn_ack()),
+                there(1, request()),
+                and_back(1, response()),
+                there(1, fin),
+            ],
+        ),
+        case(
+            "An inner checksum that is wrong is as wrong after NAT.",
+            aws_nat(),
+            vec![there(1, syn()), there(1, wrong), and_back(1, response().wrong_by(0x7001))],
+        ),
+        case(
+            "Traffic class and IPv4 options of the inner packet pass through NAT.",
+            aws_nat(),
+            vec![
+                there(1, syn()),
+                there(1, request().tos(0xb8).options(&[7, 7, 4, 0, 0, 0, 0]).id(99)),
+            ],
+        ),
+        case(
+            "A terminating backend keeps its flow, and a new flow goes to the other one.",
+            aws_nat(),
+            vec![
+                there(1, syn()),
+                services(two_backends("terminating")),
+                there(1, request()),
+                and_back(1, response()),
+                new_flow_to_the_other(),
+            ],
+        ),
+        case(
+            "A backend that left the service keeps its flows too.",
+            aws_nat(),
+            vec![
+                there(1, syn()),
+                services(service(
+                    "web",
+                    "mode = \"nat\"",
+                    WEB,
+                    r#"{address = "10.0.2.12", port = 8080}"#,
+                )),
+                there(1, request()),
+                and_back(1, response()),
+                new_flow_to_the_other(),
+            ],
+        ),
+        case(
+            "A flow that was idle for longer than its time is forgotten.",
+            aws_nat(),
+            vec![
+                there(1, syn()),
+                and_back(1, syn_ack()),
+                there(1, request()),
+                wait(352),
+                arrives(EGRESS, back(response(), NAT_1)).dropped(DropReason::NoFlow),
+            ],
+        ),
+    ]
+}
+
+fn two_backends(state: &str) -> String {
+    let backends = format!(
+        "{{address = \"10.0.2.11\", port = 8080, state = \"{state}\"}}, \
+         {{address = \"10.0.2.12\", port = 8080}}"
+    );
+    service("web", "mode = \"nat\"", WEB, &backends)
+}
+
+fn new_flow_to_the_other() -> Step {
+    let other = syn().from_port(41_000);
+    let out = other.clone().from(OUR_OUT).from_port(NAT_2).to("10.0.2.12:8080").hop();
+    arrives(INGRESS, from_gateway(8, other)).leaves(EGRESS, to_backend(12, out), "nat")
+}
+
+/// Through "any", which keeps ports: from the client's end to 203.0.113.20.
+fn any_there(ip: Ip, nat: u16) -> Step {
+    let port = ip.dst.port();
+    let mut out = ip.clone().from(OUR_OUT).from_port(nat).to("10.0.2.12").to_port(port).hop();
+    if port == 0 {
+        out = out.to_port(0);
+    }
+    arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, to_backend(12, out), "nat")
+}
+
+fn other_protocols() -> Vec<Case> {
+    let question = udp(CLIENT, "203.0.113.20:53").load(b"question");
+    let answer = udp("203.0.113.20:53", CLIENT).load(b"answer");
+    let answered = |ip: Ip| {
+        let plain = ip.clone().from("10.0.2.12:53").to(OUR_OUT).to_port(NAT_1);
+        arrives(EGRESS, from_backend(12, plain)).leaves(INGRESS, to_gateway(1, ip.hop()), "answer")
+    };
+    let ping = echo("198.51.100.7:77", "203.0.113.20", true).load(b"ping");
+    let pong = echo("203.0.113.20:77", "198.51.100.7", false).load(b"ping");
+    let pong_plain = echo("10.0.2.12", OUR_OUT, false).from_port(NAT_1).load(b"ping");
+    vec![
+        case(
+            "UDP is rewritten there and back.",
+            aws_nat(),
+            vec![any_there(question.clone(), NAT_1), answered(answer.clone())],
+        ),
+        case(
+            "A UDP checksum of zero stays zero through NAT over IPv4.",
+            aws_nat(),
+            vec![any_there(question.unsummed(), NAT_1), answered(answer.unsummed())],
+        ),
+        case(
+            "A ping gets an identifier of ours and its answer the client's again.",
+            aws_nat(),
+            vec![
+                any_there(ping, NAT_1),
+                arrives(EGRESS, from_backend(12, pong_plain)).leaves(
+                    INGRESS,
+                    to_gateway(1, pong.hop()),
+                    "answer",
+                ),
+            ],
+        ),
+        case(
+            "ESP to a NAT service is refused under its own reason: it has no ports.",
+            aws_nat(),
+            vec![
+                arrives(
+                    INGRESS,
+                    from_gateway(
+                        1,
+                        crate::frames::raw("198.51.100.7", "203.0.113.20", 50).load(&[1; 40]),
+                    ),
+                )
+                .dropped(DropReason::NatProtocol),
+            ],
+        ),
+    ]
+}
+
+fn six() -> Vec<Case> {
+    let request = tcp(CLIENT6, FRONTEND6, flags::SYN).mss(1440);
+    let response = tcp(FRONTEND6, CLIENT6, flags::SYN | flags::ACK).mss(1440);
+    let out = request.clone().from(OUR_OUT6).from_port(NAT_1).to(BACKEND6).hop();
+    let plain = response.clone().from(BACKEND6).to(OUR_OUT6).to_port(NAT_1);
+    vec![case(
+        "NAT66 rewrites a connection there and back.",
+        aws_nat(),
+        vec![
+            arrives(INGRESS, from_gateway(1, request)).leaves(EGRESS, to_backend(11, out), "nat"),
+            arrives(EGRESS, from_backend(11, plain)).leaves(
+                INGRESS,
+                to_gateway(1, response.hop()),
+                "answer",
+            ),
+        ],
+    )]
+}
+
+fn scopes() -> Vec<Case> {
+    let by = |endpoint, cookie, nat| {
+        arrives(INGRESS, from_node(NODE, endpoint, cookie, syn())).leaves(
+            EGRESS,
+            out(syn(), nat),
+            "nat",
+        )
+    };
+    let answered = |endpoint, cookie, nat| {
+        arrives(EGRESS, back(syn_ack(), nat)).leaves(
+            INGRESS,
+            to_node(NODE, endpoint, cookie, syn_ack().hop()),
+            "answer",
+        )
+    };
+    vec![case(
+        "Two endpoints with one 5-tuple are two flows, and each gets its own answers.",
+        aws_nat(),
+        vec![
+            by(ENDPOINT, 1, NAT_1),
+            by(OTHER_ENDPOINT, 2, NAT_2),
+            answered(OTHER_ENDPOINT, 2, NAT_2),
+            answered(ENDPOINT, 1, NAT_1),
+        ],
+    )]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [tcp_cases(), other_protocols(), six(), scopes()].into_iter().flatten().collect()
+}

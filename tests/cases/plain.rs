@@ -1,0 +1,66 @@
+//! Plain traffic: an ordinary balancer behind a router, by NAT or with direct server return.
+
+use super::setups::{plain_dsr, plain_nat};
+use super::world::*;
+use super::{Case, arrives, case};
+use crate::frames::Ip;
+
+/// The client's packet, tunnelled to backend 11: `wrap` puts the outer header around it.
+fn dsr(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip) -> Case {
+    let step = |ip: Ip| {
+        let out = to_backend(11, wrap(ip.clone().hop()));
+        arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")
+    };
+    case(claim, plain_dsr(tunnel, "10.0.2.11"), vec![step(syn()), step(request())])
+}
+
+fn returns() -> Vec<Case> {
+    vec![
+        dsr(
+            "Direct server return by IPIP, inner packet unchanged but for its TTL.",
+            "ipip",
+            |ip| ip.in_ip("10.0.2.10", "10.0.2.11"),
+        ),
+        dsr("Direct server return by GUE.", "gue", |ip| {
+            ip.in_gue("10.0.2.10", "10.0.2.11:6080").from_port(HASH_1)
+        }),
+        case(
+            "Direct server return by IPIP to an IPv6 backend.",
+            plain_dsr("ipip", "fd00:2::11"),
+            vec![arrives(INGRESS, from_router(syn())).leaves(
+                EGRESS,
+                to_backend(11, syn().hop().in_ip(OUR_OUT6, "fd00:2::11")),
+                "tunnel",
+            )],
+        ),
+        dsr("The outer header carries the traffic class of the inner one.", "ipip", |ip| {
+            let tos = ip.tos;
+            ip.in_ip("10.0.2.10", "10.0.2.11").tos(tos)
+        }),
+    ]
+}
+
+fn nat() -> Vec<Case> {
+    let out = |ip: Ip| to_backend(11, ip.from(OUR_OUT).from_port(NAT_1).to(BACKEND).hop());
+    let back = |ip: Ip| from_backend(11, ip.from(BACKEND).to(OUR_OUT).to_port(NAT_1));
+    vec![case(
+        "A plain connection is rewritten to its backend, and the answers go to the router that \
+         brought it.",
+        plain_nat(),
+        vec![
+            arrives(INGRESS, from_router(syn())).leaves(EGRESS, out(syn()), "nat"),
+            arrives(EGRESS, back(syn_ack())).leaves(INGRESS, to_router(syn_ack().hop()), "answer"),
+            arrives(INGRESS, from_router(request())).leaves(EGRESS, out(request()), "nat"),
+            arrives(EGRESS, back(response())).leaves(
+                INGRESS,
+                to_router(response().hop()),
+                "answer",
+            ),
+        ],
+    )]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [returns(), nat()].into_iter().flatten().collect()
+}

@@ -1,0 +1,204 @@
+//! Plays a case on a plane, and says in words where it went another way.
+
+use super::{Act, Case, Counted, Counts, Exit, Plane, Step, Wire};
+use crate::cases::world::{LEARNT, Learnt};
+use crate::frames::{Frame, describe, difference};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// What the plane chose by itself (NAT ports, ports from a flow's hash), by the port number that
+/// stands for it in the case.
+type Chosen = BTreeMap<u16, u16>;
+
+type Came = Vec<(Exit, Vec<u8>)>;
+
+/// Plays all steps of `case`. The error names the step and the difference.
+pub fn run(case: &Case, plane: &mut dyn Plane) -> Result<(), String> {
+    plane.load(&case.setup);
+    let mut chosen = Chosen::new();
+    for (n, step) in case.steps.iter().enumerate() {
+        let before = plane.counts();
+        play(step, plane, &mut chosen)
+            .and_then(|()| balanced(&plane.counts()))
+            .and_then(|()| moved(step, &before, &plane.counts()))
+            .map_err(|text| {
+                let counts = changes(&before, &plane.counts());
+                format!(
+                    "\"{}\" on {} with tables {}, step {}:\n{text}\n  counted in it: {counts}",
+                    case.claim,
+                    plane.name(),
+                    case.setup.name,
+                    n + 1
+                )
+            })?;
+    }
+    Ok(())
+}
+
+fn play(step: &Step, plane: &mut dyn Plane, chosen: &mut Chosen) -> Result<(), String> {
+    let came = match &step.act {
+        Act::Arrives(arm, frame) => plane.send(*arm, &bytes(frame, chosen)),
+        Act::ArrivesSplit(arm, frame, first) => {
+            match plane.send_split(*arm, &bytes(frame, chosen), *first) {
+                Some(came) => came,
+                None => return Ok(()),
+            }
+        }
+        Act::KernelSends(arm, frame) => plane.kernel_sends(*arm, &bytes(frame, chosen)),
+        Act::Wait(seconds) => {
+            plane.advance_s(*seconds);
+            Vec::new()
+        }
+        Act::Services(file) => {
+            plane.change(file);
+            Vec::new()
+        }
+        Act::Until { arm, make, least, most } => {
+            return until(plane, *arm, *make, *least, *most);
+        }
+        Act::Flood { arm, make, count } => {
+            for n in 0..*count {
+                let came = plane.send(*arm, &make(n).bytes());
+                if came.len() != 1 {
+                    return Err(format!("  flow {n} gave {} frames instead of one", came.len()));
+                }
+            }
+            return Ok(());
+        }
+    };
+    compare(step, came, chosen)
+}
+
+fn compare(step: &Step, came: Came, chosen: &mut Chosen) -> Result<(), String> {
+    let mut text = String::new();
+    for (n, (exit, wire)) in step.leaves.iter().enumerate() {
+        let Some((came_by, actual)) = came.get(n) else {
+            let wanted = describe(&bytes(wire, chosen));
+            let _ = writeln!(text, "  expected by {exit:?}, and nothing came:{wanted}");
+            continue;
+        };
+        if let Wire::Built(frame) = wire {
+            learn(frame, actual, chosen)?;
+        }
+        if came_by != exit {
+            let _ = writeln!(text, "  expected by {exit:?}, came by {came_by:?}");
+        }
+        if let Some(difference) = difference(&bytes(wire, chosen), actual) {
+            text += &difference;
+        }
+    }
+    for (exit, frame) in came.iter().skip(step.leaves.len()) {
+        let _ = writeln!(text, "  nothing more expected, came by {exit:?}:{}", describe(frame));
+    }
+    if text.is_empty() { Ok(()) } else { Err(text) }
+}
+
+/// The bytes of a frame with all ports filled in that the plane has chosen so far.
+fn bytes(wire: &Wire, chosen: &Chosen) -> Vec<u8> {
+    match wire {
+        Wire::Raw(bytes) => bytes.clone(),
+        Wire::Built(frame) => named(frame, chosen).bytes(),
+    }
+}
+
+fn named(frame: &Frame, chosen: &Chosen) -> Frame {
+    let mut frame = frame.clone();
+    for (stands_for, port) in chosen {
+        frame.ip.rename_port(*stands_for, *port);
+    }
+    frame
+}
+
+/// Reads from `actual` what the plane chose where `wanted` leaves it open: the two bytes that
+/// follow the port when the frame is built with one port and with another.
+fn learn(wanted: &Frame, actual: &[u8], chosen: &mut Chosen) -> Result<(), String> {
+    for Learnt { stands_for, range, what } in LEARNT {
+        if chosen.contains_key(stands_for) || !wanted.ip.mentions_port(*stands_for) {
+            continue;
+        }
+        let build = |port: u16| {
+            let mut frame = named(wanted, chosen);
+            frame.ip.rename_port(*stands_for, port);
+            frame.bytes()
+        };
+        let (one, other) = (build(0x1357), build(0x2468));
+        let at = (0..one.len().saturating_sub(1))
+            .find(|&at| one[at..at + 2] == [0x13, 0x57] && other[at..at + 2] == [0x24, 0x68])
+            .ok_or("  the port that is to be learnt stands nowhere in the frame")?;
+        let Some(pair) = actual.get(at..at + 2) else { continue };
+        let port = u16::from_be_bytes([pair[0], pair[1]]);
+        if !range.contains(&port) {
+            return Err(format!(
+                "  {what} at byte {at} is {port}, outside of {range:?}; what came:{}",
+                describe(actual)
+            ));
+        }
+        chosen.insert(*stands_for, port);
+    }
+    Ok(())
+}
+
+fn until(
+    plane: &mut dyn Plane,
+    arm: u8,
+    make: fn(u16) -> Frame,
+    least: u16,
+    most: u16,
+) -> Result<(), String> {
+    for n in 0..most {
+        let came = plane.send(arm, &make(n).bytes());
+        if came.is_empty() {
+            let enough = n >= least;
+            return if enough { Ok(()) } else { Err(format!("  only {n} of {least} fitted")) };
+        }
+    }
+    Err(format!("  all {most} fitted, one of them should not"))
+}
+
+/// Everything that came in is accounted for, once.
+fn balanced(counts: &Counts) -> Result<(), String> {
+    let (entered, ended) = (counts.entered(), counts.ended());
+    if entered == ended {
+        return Ok(());
+    }
+    Err(format!("  {entered} packets came in or were made, {ended} ended: {counts:?}"))
+}
+
+/// The step's counters moved as it says, and no others.
+fn moved(step: &Step, before: &Counts, after: &Counts) -> Result<(), String> {
+    let skipped = before == after && matches!(step.act, Act::ArrivesSplit(..));
+    let many = matches!(step.act, Act::Until { .. } | Act::Flood { .. });
+    let mut wanted: BTreeMap<Counted, u64> = BTreeMap::new();
+    for counted in &step.counted {
+        *wanted.entry(*counted).or_default() += 1;
+    }
+    let came = differences(before, after);
+    let same = match many {
+        true => wanted.keys().eq(came.keys()),
+        false => wanted == came,
+    };
+    if same || skipped { Ok(()) } else { Err(format!("  expected to count: {wanted:?}")) }
+}
+
+fn differences(before: &Counts, after: &Counts) -> BTreeMap<Counted, u64> {
+    let mut out = BTreeMap::new();
+    for (verdict, n) in &after.verdicts {
+        out.insert(Counted::Verdict(verdict), n - before.verdicts.get(verdict).unwrap_or(&0));
+    }
+    for (reason, n) in &after.drops {
+        out.insert(Counted::Drop(*reason), n - before.drops.get(reason).unwrap_or(&0));
+    }
+    out.retain(|_, n| *n != 0);
+    out
+}
+
+fn changes(before: &Counts, after: &Counts) -> String {
+    let words: Vec<String> = differences(before, after)
+        .into_iter()
+        .map(|(counted, n)| match counted {
+            Counted::Verdict(name) => format!("verdict {name} {n}"),
+            Counted::Drop(reason) => format!("drop {} {n}", reason.name()),
+        })
+        .collect();
+    if words.is_empty() { "nothing".into() } else { words.join(", ") }
+}

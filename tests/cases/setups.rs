@@ -1,0 +1,210 @@
+//! The tables with which cases start, written as an operator writes them.
+
+use super::world::{EGRESS, EGRESS_ROUTER, INGRESS, ROUTER, backend_mac};
+use crate::frames::Mac;
+
+/// A host whose MAC address is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbour {
+    /// Its address.
+    pub address: &'static str,
+    /// The arm on whose cable it is.
+    pub arm: u8,
+    /// Its MAC address.
+    pub mac: Mac,
+}
+
+/// Tables by name: a configuration, a services file, and who is known on the cables.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its name in failures.
+    pub name: &'static str,
+    /// `[[gateway]]` entries.
+    pub gateways: String,
+    /// The services file.
+    pub services: String,
+    /// Keys of `[region]`.
+    pub region: &'static str,
+    /// `nat.ports`.
+    pub nat_ports: &'static str,
+    /// `nat.addresses`, as a TOML list.
+    pub nat_addresses: &'static str,
+    /// Keys of `[punt]`.
+    pub punt: &'static str,
+    /// Keys of `[flows]`.
+    pub flows: &'static str,
+    /// Whose MAC addresses are known.
+    pub neighbours: Vec<Neighbour>,
+    /// Frames that the kernel takes from the exception port before its queue is full.
+    pub kernel_room: usize,
+}
+
+/// The AWS gateway of the cases.
+const AWS: &str = r#"
+[[gateway]]
+name = "aws"
+kind = "aws"
+sources = ["10.0.1.0/24"]
+"#;
+
+/// The Azure gateway of the cases.
+const AZURE: &str = r#"
+[[gateway]]
+name = "azure"
+kind = "azure"
+sources = ["10.0.1.0/24"]
+external = { port = 10801, vni = 801 }
+internal = { port = 10800, vni = 800 }
+"#;
+
+impl Setup {
+    fn new(name: &'static str, gateways: &str, services: &str) -> Setup {
+        let egress = |n: u8, address| Neighbour { address, arm: EGRESS, mac: backend_mac(n) };
+        Setup {
+            name,
+            gateways: gateways.into(),
+            services: services.into(),
+            region: "",
+            nat_ports: "1024-32767",
+            nat_addresses: r#"["10.0.2.10", "fd00:2::10"]"#,
+            punt: "",
+            flows: "",
+            neighbours: vec![
+                Neighbour { address: "10.0.1.1", arm: INGRESS, mac: ROUTER },
+                Neighbour { address: "fd00:1::1", arm: INGRESS, mac: ROUTER },
+                Neighbour { address: "10.0.2.1", arm: EGRESS, mac: EGRESS_ROUTER },
+                egress(11, "10.0.2.11"),
+                egress(12, "10.0.2.12"),
+                egress(11, "fd00:2::11"),
+            ],
+            kernel_room: usize::MAX,
+        }
+    }
+
+    /// With further keys of the (last) gateway.
+    pub fn gateway(mut self, keys: &str) -> Setup {
+        self.gateways += keys;
+        self.gateways += "\n";
+        self
+    }
+
+    /// Under another name.
+    pub fn named(mut self, name: &'static str) -> Setup {
+        self.name = name;
+        self
+    }
+
+    /// With keys of `[region]`.
+    pub fn region(mut self, keys: &'static str) -> Setup {
+        self.region = keys;
+        self
+    }
+
+    /// The configuration file, with what DPDK opens for each arm.
+    pub fn config(&self, ingress: &str, egress: &str) -> String {
+        let Setup { gateways, region, nat_ports, nat_addresses, punt, flows, .. } = self;
+        format!(
+            r#"name = "cases"
+[fastpath]
+lcores = [1]
+main_core = 0
+hugepages = false
+buffers = 2048
+[region]
+path = "/dev/shm/weir-cases/region"
+{region}
+[ingress]
+device = "{ingress}"
+address = ["10.0.1.10/24", "fd00:1::10/64"]
+gateway = "10.0.1.1"
+mtu = 9001
+[egress]
+device = "{egress}"
+address = ["10.0.2.10/24", "fd00:2::10/64"]
+mtu = 9001
+[nat]
+addresses = {nat_addresses}
+ports = "{nat_ports}"
+[punt]
+{punt}
+[flows]
+{flows}
+{gateways}"#
+        )
+    }
+}
+
+/// A service file's entry.
+pub fn service(name: &str, keys: &str, frontends: &str, backends: &str) -> String {
+    format!(
+        "[[service]]\nname = \"{name}\"\n{keys}\nfrontends = [{frontends}]\nbackends = [{backends}]\n"
+    )
+}
+
+/// Frontend of "web" over IPv4.
+pub const WEB: &str = r#"{address = "203.0.113.10", port = 80, protocol = "tcp"}"#;
+/// The one backend of "web".
+pub const WEB_BACKEND: &str = r#"{address = "10.0.2.11", port = 8080}"#;
+
+/// "web": TCP, UDP and ping of 203.0.113.10 and 2001:db8:f::10, rewritten to one backend each.
+pub fn web_by_nat() -> String {
+    service("web", "mode = \"nat\"", WEB, WEB_BACKEND)
+        + &service(
+            "web6",
+            "mode = \"nat\"",
+            r#"{address = "2001:db8:f::10", port = 80, protocol = "tcp"}"#,
+            r#"{address = "fd00:2::11", port = 8080}"#,
+        )
+        + &service(
+            "any",
+            "mode = \"nat\"",
+            r#"{address = "203.0.113.20"}"#,
+            r#"{address = "10.0.2.12"}"#,
+        )
+}
+
+/// A service "web" with a tunnel to its backends.
+pub fn web_by_tunnel(mode: &str, tunnel: &str, backend: &str) -> String {
+    let keys = format!("mode = \"{mode}\"\ntunnel = \"{tunnel}\"");
+    service("web", &keys, WEB, &format!("{{address = \"{backend}\"}}"))
+}
+
+/// An AWS gateway and no service at all.
+pub fn aws_return() -> Setup {
+    Setup::new("aws return only", AWS, "")
+}
+
+/// An AWS gateway, services by NAT out of the egress arm.
+pub fn aws_nat() -> Setup {
+    Setup::new("aws nat44 two-arm", AWS, &web_by_nat())
+}
+
+/// An AWS gateway, a chain of GENEVE appliances.
+pub fn aws_chain() -> Setup {
+    Setup::new("tunnel geneve chain", AWS, &web_by_tunnel("tunnel", "geneve", "10.0.2.11"))
+}
+
+/// An AWS gateway, a service through another tunnel with a return leg.
+pub fn aws_tunnel(tunnel: &str) -> Setup {
+    Setup::new("tunnel with return leg", AWS, &web_by_tunnel("tunnel", tunnel, "10.0.2.11"))
+}
+
+/// An Azure gateway and no service.
+pub fn azure_return() -> Setup {
+    Setup::new("azure return only", AZURE, "")
+}
+
+/// An Azure gateway, services by NAT.
+pub fn azure_nat() -> Setup {
+    Setup::new("azure nat44 two-arm", AZURE, &web_by_nat())
+}
+
+/// No gateway, a service by direct server return.
+pub fn plain_dsr(tunnel: &str, backend: &str) -> Setup {
+    Setup::new("dsr plain", "", &web_by_tunnel("dsr", tunnel, backend))
+}
+
+/// No gateway, services by NAT.
+pub fn plain_nat() -> Setup {
+    Setup::new("nat44 plain", "", &web_by_nat())
+}

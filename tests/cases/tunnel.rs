@@ -1,0 +1,193 @@
+//! Tunnels to backends with a return leg, for flows that a gateway brought.
+
+use super::setups::{WEB, aws_chain, aws_tunnel, service};
+use super::world::*;
+use super::{Case, Step, arrives, case};
+use crate::frames::{Ip, error, flags, tcp, udp};
+use tables::reason::DropReason;
+
+/// The packet as an appliance of the chain gets it, with our own three options.
+fn to_appliance(ip: Ip) -> Ip {
+    ip.in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(ENDPOINT)).from_port(HASH_1)
+}
+
+fn there(cookie: u32, ip: Ip) -> Step {
+    let out = to_backend(11, to_appliance(ip.clone().hop()));
+    arrives(INGRESS, from_gateway(cookie, ip)).leaves(EGRESS, out, "tunnel")
+}
+
+/// The appliance returns what it got, as it would to a cloud's gateway.
+fn returned(cookie: u32, ip: Ip) -> Step {
+    let frame = to_backend(11, to_appliance(ip.clone().hop())).sent_back();
+    arrives(EGRESS, frame).leaves(INGRESS, to_gateway(cookie, ip.hop().hop()), "answer")
+}
+
+fn chain() -> Vec<Case> {
+    let stranger = to_backend(11, to_appliance(syn().hop()))
+        .sent_back()
+        .with(|ip| ip.from("10.0.2.77").from_port(HASH_1));
+    vec![
+        case(
+            "An inspection appliance gets the flow in GENEVE with three options of ours, and what \
+             it returns goes back to the gateway with the gateway's latest.",
+            aws_chain(),
+            vec![
+                there(1, syn()),
+                returned(1, syn()),
+                there(2, syn_ack()),
+                returned(2, syn_ack()),
+                there(1, request()),
+                returned(1, request()),
+            ],
+        ),
+        case(
+            "A tunnel packet from a sender that is no backend is refused.",
+            aws_chain(),
+            vec![
+                there(1, syn()),
+                arrives(EGRESS, stranger).dropped(DropReason::UnknownBackendTunnel),
+            ],
+        ),
+        case(
+            "Where answers could not be told apart, the second flow is refused: IPIP has no room \
+             for the endpoint.",
+            aws_tunnel("ipip"),
+            vec![
+                arrives(INGRESS, from_gateway(1, syn())).leaves(
+                    EGRESS,
+                    to_backend(11, syn().hop().in_ip("10.0.2.10", "10.0.2.11")),
+                    "tunnel",
+                ),
+                arrives(INGRESS, from_node(NODE, OTHER_ENDPOINT, 2, syn()))
+                    .dropped(DropReason::FlowAmbiguous),
+            ],
+        ),
+        case(
+            "GUE of an unknown variant is refused.",
+            aws_tunnel("gue"),
+            vec![
+                arrives(
+                    EGRESS,
+                    from_backend(11, udp("10.0.2.11:50000", "10.0.2.10:6080").load(&[0x95; 40])),
+                )
+                .dropped(DropReason::GueHeader),
+            ],
+        ),
+    ]
+}
+
+/// A tunnel whose backend answers by the same tunnel.
+fn leg(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip, back: fn(Ip) -> Ip) -> Case {
+    let there = |ip: Ip| {
+        let out = to_backend(11, wrap(ip.clone().hop()));
+        arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, out, "tunnel")
+    };
+    let answer = |ip: Ip| {
+        arrives(EGRESS, from_backend(11, back(ip.clone()))).leaves(
+            INGRESS,
+            to_gateway(1, ip.hop()),
+            "answer",
+        )
+    };
+    let plain = |ip: Ip| {
+        arrives(EGRESS, from_backend(11, ip.clone())).leaves(
+            INGRESS,
+            to_gateway(1, ip.hop()),
+            "answer",
+        )
+    };
+    let steps = vec![there(syn()), answer(syn_ack()), there(request()), plain(response())];
+    case(claim, aws_tunnel(tunnel), steps)
+}
+
+fn legs() -> Vec<Case> {
+    vec![
+        leg(
+            "IPIP to a backend; its answers return by the tunnel or plain.",
+            "ipip",
+            |ip| ip.in_ip("10.0.2.10", "10.0.2.11"),
+            |ip| ip.in_ip("10.0.2.11", "10.0.2.10"),
+        ),
+        leg(
+            "GUE to a backend; its answers return by the tunnel or plain.",
+            "gue",
+            |ip| ip.in_gue("10.0.2.10", "10.0.2.11:6080").from_port(HASH_1),
+            |ip| ip.in_gue("10.0.2.11:55555", "10.0.2.10:6080"),
+        ),
+        leg(
+            "VXLAN to a backend; its answers return by the tunnel or plain.",
+            "vxlan",
+            |ip| {
+                ip.in_vxlan("10.0.2.10", "10.0.2.11:4789", 0, OUT_MAC, backend_mac(11))
+                    .from_port(HASH_1)
+            },
+            |ip| ip.in_vxlan("10.0.2.11:55555", "10.0.2.10:4789", 0, backend_mac(11), OUT_MAC),
+        ),
+    ]
+}
+
+fn headers() -> Vec<Case> {
+    let ce = |tos| syn().tos(tos);
+    let keys = "mode = \"tunnel\"\ntunnel = \"ipip\"\nmss = 1380\ndont_fragment = false";
+    let mut clamped = aws_tunnel("ipip").named("ipip, mss 1380, no DF");
+    clamped.services = service("web", keys, WEB, r#"{address = "10.0.2.11"}"#);
+    let wrap = |ip: Ip| ip.in_ip("10.0.2.10", "10.0.2.11");
+    let out = |ip: Ip| {
+        let outer = wrap(ip.clone().hop()).tos(ip.tos);
+        arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, to_backend(11, outer), "tunnel")
+    };
+    vec![
+        case(
+            "DSCP is copied to the outer header, ECN as RFC 6040 says.",
+            aws_tunnel("ipip"),
+            vec![out(ce(0xb8)), out(ce(0xb9)), out(ce(0xba))],
+        ),
+        case(
+            "The MSS of a passing SYN is bounded, and DF left out, where the service says so.",
+            clamped,
+            vec![{
+                let small = wrap(syn().mss(1380).hop()).may_fragment();
+                arrives(INGRESS, from_gateway(1, syn())).leaves(
+                    EGRESS,
+                    to_backend(11, small),
+                    "tunnel",
+                )
+            }],
+        ),
+    ]
+}
+
+/// A packet that fits until a router says otherwise.
+fn about_our_outer_packet() -> Vec<Case> {
+    let wrap = |ip: Ip| ip.in_ip("10.0.2.10", "10.0.2.11");
+    let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
+    let sent = || wrap(long().hop());
+    let complaint = error("10.0.2.1", "10.0.2.10", (3, 4), 1_300, sent()).quoting(548);
+    let told = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long().hop());
+    vec![case(
+        "Too-big about our own outer packet lowers the way's MTU, and the inner sender is told.",
+        aws_tunnel("ipip"),
+        vec![
+            arrives(INGRESS, from_gateway(1, syn())).leaves(
+                EGRESS,
+                to_backend(11, wrap(syn().hop())),
+                "tunnel",
+            ),
+            arrives(INGRESS, from_gateway(1, long())).leaves(
+                EGRESS,
+                to_backend(11, sent()),
+                "tunnel",
+            ),
+            arrives(EGRESS, from_backend(1, complaint)).leaves(
+                INGRESS,
+                to_gateway(1, told.quoting(500)),
+                "answer",
+            ),
+        ],
+    )]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [chain(), legs(), headers(), about_our_outer_packet()].into_iter().flatten().collect()
+}

@@ -1,0 +1,190 @@
+//! Who is who in the cases: MACs, addresses, and the packets that everybody sends.
+
+use crate::frames::{Frame, Ip, Mac, aws_options, flags, tcp};
+use std::ops::RangeInclusive;
+
+/// The arm towards the gateway.
+pub const INGRESS: u8 = 0;
+/// The arm towards the backends.
+pub const EGRESS: u8 = 1;
+
+/// Our MAC on the ingress arm.
+pub const IN_MAC: Mac = [2, 0, 0, 0, 0, 1];
+/// Our MAC on the egress arm.
+pub const OUT_MAC: Mac = [2, 0, 0, 0, 0, 2];
+/// The router from which the gateway's packets and plain clients' come.
+pub const ROUTER: Mac = [2, 0, 0, 0, 1, 1];
+/// The router on the egress side.
+pub const EGRESS_ROUTER: Mac = [2, 0, 0, 0, 2, 1];
+/// Another host on the ingress cable.
+pub const STRANGER: Mac = [2, 0, 0, 0, 9, 9];
+
+/// Backend n (11 to 14) on the egress cable.
+pub const fn backend_mac(n: u8) -> Mac {
+    [2, 0, 0, 0, 2, n]
+}
+
+/// Ours on ingress.
+pub const OUR_IN: &str = "10.0.1.10";
+/// Ours on egress, and what NAT sends from.
+pub const OUR_OUT: &str = "10.0.2.10";
+/// Ours on ingress, IPv6.
+pub const OUR_IN6: &str = "fd00:1::10";
+/// Ours on egress, IPv6, and what NAT66 sends from.
+pub const OUR_OUT6: &str = "fd00:2::10";
+
+/// A node of the AWS gateway, with the UDP port that it chose for a flow.
+pub const NODE: &str = "10.0.1.100:60001";
+/// Another node of it.
+pub const OTHER_NODE: &str = "10.0.1.101:60777";
+/// Where the AWS gateway sends to.
+pub const OUR_GENEVE: &str = "10.0.1.10:6081";
+/// Where the Azure gateway sends to, external tunnel.
+pub const OUR_EXTERNAL: &str = "10.0.1.10:10801";
+/// Where the Azure gateway sends to, internal tunnel.
+pub const OUR_INTERNAL: &str = "10.0.1.10:10800";
+
+/// A client on the internet.
+pub const CLIENT: &str = "198.51.100.7:40000";
+/// The same over IPv6.
+pub const CLIENT6: &str = "[2001:db8:c::7]:40000";
+/// The frontend of service "web".
+pub const FRONTEND: &str = "203.0.113.10:80";
+/// The same over IPv6.
+pub const FRONTEND6: &str = "[2001:db8:f::10]:80";
+/// An address that is nobody's frontend.
+pub const ELSEWHERE: &str = "192.0.2.80:443";
+/// The same over IPv6.
+pub const ELSEWHERE6: &str = "[2001:db8:e::80]:443";
+/// The backend of "web".
+pub const BACKEND: &str = "10.0.2.11:8080";
+/// The same over IPv6.
+pub const BACKEND6: &str = "[fd00:2::11]:8080";
+
+/// A gateway endpoint (an AWS endpoint's network interface).
+pub const ENDPOINT: u64 = 0x0a1b_2c3d_4e5f_6071;
+/// Another one.
+pub const OTHER_ENDPOINT: u64 = 0x0f0e_0d0c_0b0a_0908;
+
+/// Inner MACs of the Azure gateway.
+pub const AZURE_FROM: Mac = [0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc];
+/// Inner MACs of the Azure gateway.
+pub const AZURE_TO: Mac = [0x00, 0x0d, 0x3a, 0x01, 0x02, 0x03];
+
+/// A port number that stands for one which the plane chooses.
+#[derive(Clone, Debug)]
+pub struct Learnt {
+    /// What the case writes.
+    pub stands_for: u16,
+    /// What the plane may choose.
+    pub range: RangeInclusive<u16>,
+    /// What it is.
+    pub what: &'static str,
+}
+
+/// A NAT port, the first that a case needs.
+pub const NAT_1: u16 = 0xff01;
+/// A second one.
+pub const NAT_2: u16 = 0xff02;
+/// An outer UDP source port made of a flow's hash.
+pub const HASH_1: u16 = 0xfe01;
+/// A second one.
+pub const HASH_2: u16 = 0xfe02;
+
+/// The upper half of a GENEVE flow cookie of our own.
+pub const COOKIE_HIGH: u16 = 0xfd01;
+/// Its lower half.
+pub const COOKIE_LOW: u16 = 0xfd02;
+
+/// All of them. NAT ports are `nat.ports` of the set-ups; hashes fill the dynamic range, as
+/// RFC 8926 3.3 and RFC 7348 5 recommend.
+pub const LEARNT: &[Learnt] = &[
+    Learnt { stands_for: NAT_1, range: 1024..=32_767, what: "the NAT port" },
+    Learnt { stands_for: NAT_2, range: 1024..=32_767, what: "the second NAT port" },
+    Learnt { stands_for: HASH_1, range: 49_152..=65_535, what: "the outer source port" },
+    Learnt { stands_for: HASH_2, range: 49_152..=65_535, what: "the second outer source port" },
+    Learnt { stands_for: COOKIE_HIGH, range: 0..=65_535, what: "the cookie's upper half" },
+    Learnt { stands_for: COOKIE_LOW, range: 0..=65_535, what: "the cookie's lower half" },
+];
+
+/// The options of our own GENEVE tunnels to backends: the gateway's endpoint, a mark with the
+/// gateway's number as attachment, a cookie made of the flow's hash.
+pub fn own_options(endpoint: u64) -> Vec<u8> {
+    let cookie = u32::from(COOKIE_HIGH) << 16 | u32::from(COOKIE_LOW);
+    aws_options(endpoint, 0x5745_4952 << 32, cookie)
+}
+
+/// The gateway's packet from a node, with the cookie of its flow.
+pub fn from_node(node: &str, endpoint: u64, cookie: u32, inner: Ip) -> Frame {
+    Frame::new(ROUTER, IN_MAC, inner.in_geneve(node, OUR_GENEVE, aws_options(endpoint, 0, cookie)))
+}
+
+/// The gateway's packet from its usual node and endpoint.
+pub fn from_gateway(cookie: u32, inner: Ip) -> Frame {
+    from_node(NODE, ENDPOINT, cookie, inner)
+}
+
+/// What we send to the gateway by that node for a backend: options and ports as they last came,
+/// addresses the other way round, an outer header of ours (TTL 64, DF not set).
+pub fn to_node(node: &str, endpoint: u64, cookie: u32, inner: Ip) -> Frame {
+    from_node(node, endpoint, cookie, inner).sent_back().with(Ip::may_fragment)
+}
+
+/// What we send to the gateway by its usual node and endpoint.
+pub fn to_gateway(cookie: u32, inner: Ip) -> Frame {
+    to_node(NODE, ENDPOINT, cookie, inner)
+}
+
+/// An Azure gateway's packet by its external tunnel.
+pub fn from_external(inner: Ip) -> Frame {
+    let outer = inner.in_vxlan(NODE, OUR_EXTERNAL, 801, AZURE_FROM, AZURE_TO);
+    Frame::new(ROUTER, IN_MAC, outer)
+}
+
+/// An Azure gateway's packet by its internal tunnel.
+pub fn from_internal(inner: Ip) -> Frame {
+    let outer = inner.in_vxlan(NODE, OUR_INTERNAL, 800, AZURE_FROM, AZURE_TO);
+    Frame::new(ROUTER, IN_MAC, outer)
+}
+
+/// From us to backend n on the egress cable.
+pub fn to_backend(n: u8, ip: Ip) -> Frame {
+    Frame::new(OUT_MAC, backend_mac(n), ip)
+}
+
+/// From backend n on the egress cable.
+pub fn from_backend(n: u8, ip: Ip) -> Frame {
+    Frame::new(backend_mac(n), OUT_MAC, ip)
+}
+
+/// A plain packet that a router brings to the ingress arm.
+pub fn from_router(ip: Ip) -> Frame {
+    Frame::new(ROUTER, IN_MAC, ip)
+}
+
+/// What we send to that router.
+pub fn to_router(ip: Ip) -> Frame {
+    Frame::new(IN_MAC, ROUTER, ip)
+}
+
+/// The client opens a connection to the frontend.
+pub fn syn() -> Ip {
+    tcp(CLIENT, FRONTEND, flags::SYN).numbers(7_000, 0).mss(1460)
+}
+
+/// The client says something.
+pub fn request() -> Ip {
+    tcp(CLIENT, FRONTEND, flags::PSH | flags::ACK).numbers(7_001, 9_001).load(b"GET / HTTP/1.1\r\n")
+}
+
+/// The frontend agrees.
+pub fn syn_ack() -> Ip {
+    tcp(FRONTEND, CLIENT, flags::SYN | flags::ACK).numbers(9_000, 7_001).mss(1400)
+}
+
+/// The frontend answers.
+pub fn response() -> Ip {
+    tcp(FRONTEND, CLIENT, flags::PSH | flags::ACK)
+        .numbers(9_001, 7_017)
+        .load(b"HTTP/1.1 200 OK\r\n")
+}
