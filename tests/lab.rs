@@ -15,11 +15,12 @@
 pub mod client;
 // pub mod decap;
 pub mod error;
+pub mod folder;
 pub mod gateway;
 pub mod netns;
 pub mod prefix;
 pub mod server;
-// pub mod topology;
+pub mod topology;
 pub mod tun;
 // pub mod weir;
 pub mod wire;

@@ -1,0 +1,79 @@
+//! A folder of a lab's own, on disk and in shared memory, that is gone when the lab is gone.
+
+use super::error::{LabError, Result};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const PREFIX: &str = "weir-lab-";
+
+/// Two folders: one for files, one for the region. Both are removed at the end; what a killed lab
+/// left is removed by the next one, which tells it by the process number in the name.
+#[derive(Debug)]
+pub struct Folder {
+    files: PathBuf,
+    shared: PathBuf,
+    keep: bool,
+}
+
+fn roots() -> [PathBuf; 2] {
+    [std::env::temp_dir(), PathBuf::from("/dev/shm")]
+}
+
+impl Folder {
+    /// Makes both. With `WEIR_LAB_KEEP=1` in the environment the files stay, to be looked at.
+    pub fn new() -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        roots().iter().for_each(|root| sweep(root));
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{}-{number}", std::process::id());
+        let [files, shared] = roots().map(|root| root.join(&name));
+        for folder in [&files, &shared] {
+            std::fs::create_dir_all(folder)
+                .map_err(LabError::io(format!("making the folder {}", folder.display())))?;
+        }
+        Ok(Self { files, shared, keep: std::env::var_os("WEIR_LAB_KEEP").is_some() })
+    }
+
+    /// A path for a file.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.files.join(name)
+    }
+
+    /// A path in shared memory.
+    pub fn shared(&self, name: &str) -> PathBuf {
+        self.shared.join(name)
+    }
+
+    /// Writes a file in one step: readers see the old content or the new one.
+    pub fn write(&self, name: &str, content: &str) -> Result<PathBuf> {
+        let (path, fresh) = (self.file(name), self.file(&format!("{name}.new")));
+        std::fs::write(&fresh, content)
+            .and_then(|()| std::fs::rename(&fresh, &path))
+            .map_err(LabError::io(format!("writing {}", path.display())))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What can't be removed now is swept by the next lab.
+        let _ = std::fs::remove_dir_all(&self.shared);
+        if self.keep {
+            eprintln!("the lab's files stay in {}", self.files.display());
+        } else {
+            let _ = std::fs::remove_dir_all(&self.files);
+        }
+    }
+}
+
+/// Removes what labs left whose process is no more.
+fn sweep(root: &Path) {
+    for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_string_lossy().strip_prefix(PREFIX).map(str::to_owned);
+        let process = number.and_then(|n| n.split('-').next().map(str::to_owned));
+        if process.is_some_and(|n| !Path::new("/proc").join(n).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}

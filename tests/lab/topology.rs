@@ -1,0 +1,238 @@
+//! The lab's namespaces and wires, with every trap of a virtual network disarmed.
+
+use super::error::Result;
+use super::folder::Folder;
+use super::gateway::{Gateway, Setup};
+use super::netns::Netns;
+use super::server::Server;
+use super::tun::Tun;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+/// Weir's address on the gateways' side.
+pub const INGRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 10);
+/// Weir's address on the backends' side, which is also its NAT address.
+pub const EGRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 10);
+/// The AWS gateway's nodes.
+pub const NODES: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(10, 0, 1, 21), Ipv4Addr::new(10, 0, 1, 22), Ipv4Addr::new(10, 0, 1, 23)];
+/// The Azure gateway's own address.
+pub const AZURE: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 31);
+/// Clients that come through the AWS gateway.
+pub const AWS_CLIENTS: [Ipv4Addr; 4] = [
+    Ipv4Addr::new(192, 0, 2, 1),
+    Ipv4Addr::new(192, 0, 2, 2),
+    Ipv4Addr::new(192, 0, 2, 3),
+    Ipv4Addr::new(192, 0, 2, 4),
+];
+/// A server behind the AWS gateway that is no service of Weir's.
+pub const AWS_SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+/// A client that comes through the Azure gateway.
+pub const AZURE_CLIENT: Ipv4Addr = Ipv4Addr::new(172, 16, 1, 1);
+/// A server behind the Azure gateway that is no service of Weir's.
+pub const AZURE_SERVER: Ipv4Addr = Ipv4Addr::new(172, 16, 9, 9);
+/// The network of all frontends.
+pub const FRONTENDS: &str = "203.0.113.0/24";
+/// The port of the hosts' HTTP servers.
+pub const HTTP: u16 = 8_080;
+/// The MTU of the wires: what a cloud's jumbo interface has.
+pub const MTU: u16 = 9_001;
+
+/// Inner MAC addresses of the two ends of the Azure gateway's tunnels. They differ, for the kernel
+/// drops an inner frame that comes from the device's own address.
+const AZURE_MACS: [&str; 2] = ["02:00:00:00:a2:0e", "02:00:00:00:a2:01"];
+
+/// A machine behind Weir.
+pub struct Host {
+    /// Its name, which its server says as well.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Where it lives.
+    pub ns: Arc<Netns>,
+    /// Its HTTP server on [`HTTP`].
+    pub server: Server,
+}
+
+/// All the namespaces, wired.
+pub struct Lab {
+    /// The gateways' own side.
+    pub cloud: Netns,
+    /// The appliance.
+    pub weir: Arc<Netns>,
+    /// The network behind the appliance.
+    pub lan: Netns,
+    /// Clients and the server of the AWS gateway.
+    pub aws: [Netns; 2],
+    /// Client and server of the Azure gateway.
+    pub azure: [Netns; 2],
+    /// The servers that are no services: returned traffic reaches them.
+    pub beyond: Vec<Server>,
+    /// The backends.
+    pub hosts: Vec<Host>,
+    /// The lab's files.
+    pub folder: Arc<Folder>,
+}
+
+impl Lab {
+    /// Wires a lab with one backend for each name, at 10.0.2.11 and on.
+    pub fn new(hosts: &[&str]) -> Result<Self> {
+        let folder = Arc::new(Folder::new()?);
+        let mut lab = Self {
+            cloud: Netns::new("cloud")?,
+            weir: Arc::new(Netns::new("weir")?),
+            lan: Netns::new("lan")?,
+            aws: [Netns::new("aws-client")?, Netns::new("aws-server")?],
+            azure: [Netns::new("azure-client")?, Netns::new("azure-server")?],
+            beyond: Vec::new(),
+            hosts: Vec::new(),
+            folder,
+        };
+        lab.wire_ingress()?;
+        lab.wire_egress()?;
+        quiet(&lab.weir, &["in0", "eg0"])?;
+        lab.wire_azure()?;
+        hosts.iter().try_for_each(|name| lab.add_host(name))?;
+        Ok(lab)
+    }
+
+    fn wire_ingress(&self) -> Result<()> {
+        veth((&self.cloud, "wire"), (&self.weir, "in0"))?;
+        let addresses: Vec<String> = NODES
+            .iter()
+            .chain([&AZURE, &Ipv4Addr::new(10, 0, 1, 1)])
+            .map(|address| format!("addr add {address}/24 dev wire"))
+            .collect();
+        self.cloud.ip(&addresses.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn wire_egress(&self) -> Result<()> {
+        self.lan.ip(&["link add br0 mtu 9001 type bridge mcast_snooping 0", "link set br0 up"])?;
+        veth((&self.lan, "to-weir"), (&self.weir, "eg0"))?;
+        self.lan.ip(&["link set to-weir master br0"])
+    }
+
+    /// Both tunnels of the Azure gateway: made beside the wire, so that their outer packets go over
+    /// it, then moved to where their inner packets come from.
+    fn wire_azure(&mut self) -> Result<()> {
+        let ends = [("external", 801, 10_801), ("internal", 800, 10_800)];
+        for (side, (name, vni, port)) in ends.into_iter().enumerate() {
+            let (ns, mac, other) = (&self.azure[side], AZURE_MACS[side], AZURE_MACS[1 - side]);
+            self.cloud.ip(&[
+                &format!(
+                    "link add {name} address {mac} mtu 1500 type vxlan id {vni} dstport {port} \
+                     local {AZURE} remote {INGRESS} dev wire nolearning noudpcsum"
+                ),
+                &format!("link set {name} netns {}", ns.path()),
+            ])?;
+            let (own, hop) = match side {
+                0 => (AZURE_CLIENT, "172.16.1.254"),
+                _ => (AZURE_SERVER, "172.16.9.254"),
+            };
+            no_offloads(ns, name)?;
+            ns.ip(&[
+                &format!("link set {name} up"),
+                &format!("addr add {own}/32 dev {name}"),
+                &format!("route add {hop}/32 dev {name}"),
+                &format!("route add default via {hop} dev {name}"),
+                // The other end's address, as the cloud's fabric would give it.
+                &format!("neigh add {hop} lladdr {other} dev {name} nud permanent"),
+            ])?;
+        }
+        let address = SocketAddr::from((AZURE_SERVER, 80));
+        self.beyond.push(Server::start(&self.azure[1], "beyond-azure", address)?);
+        Ok(())
+    }
+
+    /// Adds a machine behind Weir.
+    pub fn add_host(&mut self, name: &str) -> Result<()> {
+        let number = self.hosts.len() as u8;
+        let (ns, port) = (Arc::new(Netns::new(name)?), format!("h{number}"));
+        let address = Ipv4Addr::new(10, 0, 2, 11 + number);
+        veth((&self.lan, &port), (&ns, "eth0"))?;
+        self.lan.ip(&[&format!("link set {port} master br0")])?;
+        ns.ip(&[
+            &format!("addr add {address}/24 dev eth0"),
+            // Answers of a backend that serves by direct return go to the clients by Weir's arm.
+            &format!("route add default via {EGRESS} dev eth0"),
+        ])?;
+        let server = Server::start(&ns, name, SocketAddr::from(([0, 0, 0, 0], HTTP)))?;
+        self.hosts.push(Host { name: name.to_owned(), address, ns, server });
+        Ok(())
+    }
+
+    /// Starts the AWS gateway; `setup` says how it behaves, its addresses are the lab's.
+    pub fn aws_gateway(&mut self, setup: Setup) -> Result<Gateway> {
+        let [client, server] = &self.aws;
+        let (near, far) = (Tun::new(client, "near", 8_500)?, Tun::new(server, "far", 8_500)?);
+        let mut lines: Vec<String> =
+            AWS_CLIENTS.iter().map(|address| format!("addr add {address}/32 dev near")).collect();
+        lines.push("link set near txqueuelen 10000".into());
+        lines.push("route add default dev near".into());
+        client.ip(&lines.iter().map(String::as_str).collect::<Vec<_>>())?;
+        server.ip(&[
+            &format!("addr add {AWS_SERVER}/32 dev far"),
+            "link set far txqueuelen 10000",
+            "route add default dev far",
+        ])?;
+        if !self.beyond.iter().any(|server| server.name() == "beyond-aws") {
+            let address = SocketAddr::from((AWS_SERVER, 80));
+            self.beyond.push(Server::start(server, "beyond-aws", address)?);
+        }
+        let far_net = IpAddr::from(AWS_SERVER);
+        let setup = Setup {
+            nodes: NODES.to_vec(),
+            appliances: vec![INGRESS],
+            wire: "wire".into(),
+            far: vec![super::prefix::Prefix { address: far_net, len: 24 }],
+            ..setup
+        };
+        Gateway::start(&self.cloud, setup, near, Some(far))
+    }
+}
+
+/// Wires two namespaces, both ends up, no offload on either.
+fn veth((a, one): (&Netns, &str), (b, two): (&Netns, &str)) -> Result<()> {
+    a.ip(&[&format!(
+        "link add {one} mtu {MTU} txqueuelen 10000 type veth peer name {two} mtu {MTU} \
+         txqueuelen 10000 netns {}",
+        b.path()
+    )])?;
+    for (ns, name) in [(a, one), (b, two)] {
+        no_offloads(ns, name)?;
+        ns.ip(&[&format!("link set {name} up")])?;
+    }
+    Ok(())
+}
+
+/// A virtual wire hands on what real hardware would have finished: 64 kB frames, and checksums that
+/// are not there. No poll loop can be expected to take these.
+fn no_offloads(ns: &Netns, name: &str) -> Result<()> {
+    let args = ["-K", name, "tx", "off", "tso", "off", "gso", "off", "gro", "off"];
+    ns.command("ethtool", &args).map(drop)
+}
+
+/// Keeps the kernel of the appliance's namespace away from the ports.
+///
+/// Under the af_packet PMD it sees every frame too. The ports have no address, but the exception
+/// TAPs beside them do, and a Linux host answers for all its addresses on all its interfaces: it
+/// would answer ARP and probes a second time. Tried here (6.18, nftables 1.0.6): a packet socket
+/// takes its copy before the `netdev` ingress hook, so a drop there blinds the kernel and not the
+/// PMD. Without nf_tables, `arp_ignore` 8 and `rp_filter` 1 silence most of it; they are set too.
+fn quiet(ns: &Netns, ports: &[&str]) -> Result<()> {
+    let chains: Vec<String> = ports
+        .iter()
+        .map(|port| {
+            format!(
+                "chain {port} {{\n type filter hook ingress device \"{port}\" priority 0; \
+                 policy drop;\n}}\n"
+            )
+        })
+        .collect();
+    ns.fed("nft", &["-f", "-"], &format!("table netdev lab {{\n{}}}\n", chains.concat()))?;
+    for port in ports {
+        ns.sysctl(&format!("ipv4/conf/{port}/arp_ignore"), "8")?;
+        ns.sysctl(&format!("ipv4/conf/{port}/rp_filter"), "1")?;
+    }
+    Ok(())
+}
