@@ -95,7 +95,7 @@ impl Sizes {
         flows: 256,
         option_slabs: 8,
         fragments: 32,
-        nat_maps: 16,
+        nat_maps: 64,
         scopes: 32,
         pad: 0,
     };

@@ -11,7 +11,7 @@ mod tests;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub use claim::{Claim, Role};
 pub use error::RegionError;
@@ -42,6 +42,9 @@ pub(crate) unsafe trait Shared: Sync + 'static {}
 // SAFETY: an atomic integer is valid for any bytes.
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for AtomicU32 {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Shared for AtomicU64 {}
 
 impl Region {
     /// Opens the region at `path`, or creates it there with these sizes. Whoever comes first

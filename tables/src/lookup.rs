@@ -1,0 +1,255 @@
+//! The hash of frontends: chains of entries that are born and die with generations.
+//!
+//! Heads and links hold the entry's number plus one, so that zeroed memory is an empty table.
+//! Chains change by single stores: an entry is complete before its head refers to it, and unlinked
+//! long before its room is used again. A walk is bounded: a damaged chain is a miss, not a hang.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use packet::addr::Addr;
+
+use crate::layout::Section;
+use crate::pen::Pen;
+use crate::record::{ADDRESS_MARK, FrontendKey, Record};
+use crate::region::{Region, Shared};
+use crate::versioned::Life;
+
+/// Longest chain. The writer refuses a frontend that would make one longer; with at most one entry
+/// per head on average that has never been seen.
+pub const MAX_CHAIN: usize = 48;
+
+/// Port number of an address mark's key.
+const MARK_ADDRESS: u16 = 0;
+/// Port number of a scope mark's key: "this scope has frontends of its own".
+const MARK_SCOPE: u16 = 1;
+/// Port number of a probe source's key; its target is a backend.
+const MARK_PROBE: u16 = 2;
+
+/// An entry of the hash: a frontend (its target is a service) or a mark. One cache line.
+#[repr(C, align(64))]
+pub(crate) struct Entry {
+    key: UnsafeCell<FrontendKey>,
+    target: AtomicU32,
+    pub(crate) next: AtomicU32,
+    pub(crate) life: Life,
+}
+
+const _: () = assert!(size_of::<Entry>() == 64);
+
+// SAFETY: the key is written only while the entry is in no chain, or not born.
+#[expect(unsafe_code, reason = "shared by the rules of born and dead")]
+unsafe impl Sync for Entry {}
+
+// SAFETY: repr(C); atomics and a record, for which any bytes are a value.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Shared for Entry {}
+
+impl Entry {
+    #[inline(always)]
+    pub(crate) fn key(&self) -> &FrontendKey {
+        // SAFETY: not written while it can be reached by a reader that sees it.
+        #[expect(unsafe_code, reason = "the key behind the rules of born and dead")]
+        unsafe {
+            &*self.key.get()
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn target(&self) -> u32 {
+        self.target.load(Ordering::Relaxed)
+    }
+
+    /// Fills a free entry; nobody can reach it.
+    pub(crate) fn fill(&self, pen: &Pen, key: FrontendKey, target: u32, next: u32, born: u32) {
+        self.life.hide(pen);
+        pen.record(&self.key, key);
+        pen.word(&self.target, target);
+        pen.word(&self.next, next);
+        self.life.begin(pen, born);
+    }
+}
+
+/// Which frontends there are at all, so that a look-up tries nothing in vain.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FrontendKinds {
+    /// Bit n: there are networks with n bits, 0 to 127 (in the 128-bit form).
+    pub lengths: [u64; 2],
+    /// `KIND_*` of single addresses.
+    pub hosts: u32,
+    /// `KIND_*` of networks.
+    pub networks: u32,
+    /// How many scopes have frontends of their own.
+    pub scopes: u32,
+    /// How many backends have a probe source.
+    pub probes: u32,
+}
+
+/// Address, port and protocol given.
+pub const KIND_EXACT: u32 = 1;
+/// Any port.
+pub const KIND_ANY_PORT: u32 = 2;
+/// Any protocol, this port.
+pub const KIND_ANY_PROTOCOL: u32 = 4;
+/// Any port and any protocol.
+pub const KIND_ANY: u32 = 8;
+
+const _: () = assert!(size_of::<FrontendKinds>() == 32);
+
+// SAFETY: repr(C), integers, no padding (32 bytes).
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Record for FrontendKinds {}
+
+impl FrontendKinds {
+    /// The `KIND_*` of a key.
+    pub const fn of(key: &FrontendKey) -> u32 {
+        match (key.port, key.proto) {
+            (0, 0) => KIND_ANY,
+            (_, 0) => KIND_ANY_PROTOCOL,
+            (0, _) => KIND_ANY_PORT,
+            _ => KIND_EXACT,
+        }
+    }
+}
+
+/// The hash and where its parts lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Frontends<'r> {
+    pub(crate) heads: &'r [AtomicU32],
+    pub(crate) entries: &'r [Entry],
+    seed: u64,
+}
+
+impl<'r> Frontends<'r> {
+    pub(crate) fn new(region: &'r Region) -> Frontends<'r> {
+        Frontends {
+            heads: region.slice(Section::FrontendHeads),
+            entries: region.slice(Section::Frontends),
+            seed: region.hash_seed(),
+        }
+    }
+
+    /// The chain that a key belongs to. Heads are a power of two.
+    #[inline(always)]
+    pub(crate) fn head(&self, key: &FrontendKey) -> &'r AtomicU32 {
+        &self.heads[hash(key, self.seed) as usize & (self.heads.len() - 1)]
+    }
+
+    /// The entry of `key` that generation `at` sees, by its number.
+    #[inline]
+    pub(crate) fn find(&self, key: &FrontendKey, at: u32) -> Option<(u32, &'r Entry)> {
+        let mut link = self.head(key).load(Ordering::Acquire);
+        for _ in 0..MAX_CHAIN {
+            let number = link.checked_sub(1)?;
+            let entry = self.entries.get(number as usize)?;
+            if entry.life.sees(at) && entry.key() == key {
+                return Some((number, entry));
+            }
+            link = entry.next.load(Ordering::Acquire);
+        }
+        None
+    }
+
+    #[inline(always)]
+    pub(crate) fn target(&self, key: &FrontendKey, at: u32) -> Option<u32> {
+        self.find(key, at).map(|(_, entry)| entry.target())
+    }
+
+    /// The service for a packet to `addr:port` with `proto`, in one scope: single addresses before
+    /// networks, longer networks before shorter ones, and in each the exact key first, then any
+    /// port, then any protocol.
+    #[inline]
+    pub(crate) fn service(
+        &self,
+        kinds: &FrontendKinds,
+        scope_key: u64,
+        addr: &Addr,
+        port: u16,
+        proto: u8,
+        at: u32,
+    ) -> Option<u32> {
+        let key = FrontendKey { scope_key, addr: *addr, port, proto, prefix_len: 128, pad: 0 };
+        if let Some(found) = self.kind_by_kind(kinds.hosts, key, at) {
+            return Some(found);
+        }
+        let mut lengths = u128::from(kinds.lengths[0]) | u128::from(kinds.lengths[1]) << 64;
+        if addr.is_v4() {
+            // `::/0` is no network of IPv4's.
+            lengths &= u128::MAX << 96;
+        }
+        while lengths != 0 {
+            let len = 127 - lengths.leading_zeros();
+            lengths &= !(1 << len);
+            let key = FrontendKey { addr: addr.masked(len as u8), prefix_len: len as u8, ..key };
+            if let Some(found) = self.kind_by_kind(kinds.networks, key, at) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn kind_by_kind(&self, kinds: u32, key: FrontendKey, at: u32) -> Option<u32> {
+        let tries = [
+            (KIND_EXACT, key.port, key.proto),
+            (KIND_ANY_PORT, 0, key.proto),
+            (KIND_ANY_PROTOCOL, key.port, 0),
+            (KIND_ANY, 0, 0),
+        ];
+        for (kind, port, proto) in tries {
+            if kinds & kind != 0
+                && let Some(found) = self.target(&FrontendKey { port, proto, ..key }, at)
+            {
+                return Some(found);
+            }
+        }
+        None
+    }
+}
+
+/// The key of the entry that says "this address has frontends in this scope".
+pub(crate) fn address_mark(scope_key: u64, addr: &Addr) -> FrontendKey {
+    mark(scope_key, *addr, MARK_ADDRESS)
+}
+
+/// The key of the entry that says "this scope has frontends of its own".
+pub(crate) fn scope_mark(scope_key: u64) -> FrontendKey {
+    mark(scope_key, Addr::UNSPECIFIED, MARK_SCOPE)
+}
+
+/// The key of the entry that leads from a probe source to its backend.
+pub(crate) fn probe_mark(addr: &Addr) -> FrontendKey {
+    mark(0, *addr, MARK_PROBE)
+}
+
+/// Whether a key is a mark, and no frontend.
+pub(crate) const fn is_mark(key: &FrontendKey) -> bool {
+    key.proto == ADDRESS_MARK
+}
+
+/// Whether a key leads from a probe source.
+pub(crate) const fn is_probe_mark(key: &FrontendKey) -> bool {
+    is_mark(key) && key.port == MARK_PROBE
+}
+
+const fn mark(scope_key: u64, addr: Addr, port: u16) -> FrontendKey {
+    FrontendKey { scope_key, addr, port, proto: ADDRESS_MARK, prefix_len: 128, pad: 0 }
+}
+
+/// The hash of a key; as `FlowKey::hash`, shorter.
+#[inline(always)]
+fn hash(key: &FrontendKey, seed: u64) -> u64 {
+    const K1: u64 = 0x9e37_79b9_7f4a_7c15;
+    const K2: u64 = 0xd6e8_feb8_6659_fd93;
+    let w = &key.addr.words;
+    let pair = |a: u32, b: u32| u64::from(a) | u64::from(b) << 32;
+    let fold = |h: u64, k: u64| {
+        let h = h.wrapping_mul(k);
+        h ^ h >> 32
+    };
+    let rest = u32::from(key.port) | u32::from(key.proto) << 16 | u32::from(key.prefix_len) << 24;
+    let a = fold(fold(seed ^ pair(w[0], w[1]), K1) ^ pair(w[2], w[3]), K1);
+    let b = fold(fold(!seed ^ key.scope_key, K2) ^ u64::from(rest), K2);
+    fold(fold(a ^ b.rotate_left(29), K2), K1)
+}

@@ -1,0 +1,183 @@
+//! Maglev tables as Cilium builds them, slot for slot: the same backends, weights, size and seed
+//! give the same table on every appliance, and on a Cilium node beside it.
+//!
+//! Each backend walks the slots in an order of its own (offset and skip from a 128-bit hash of its
+//! text); the backends take turns, and each takes its next free slot. A weight makes a backend miss
+//! turns. Sorting by text makes ids irrelevant.
+
+mod murmur;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::IpAddr;
+
+use packet::addr::Addr;
+
+/// Table sizes: the primes that Cilium allows.
+pub const SIZES: [u32; 10] = [251, 509, 1021, 2039, 4093, 8191, 16_381, 32_749, 65_521, 131_071];
+
+/// The size of a service that doesn't say otherwise.
+pub const DEFAULT_SIZE: u32 = 16_381;
+
+/// Cilium's default seed (`tables.seed`).
+pub const DEFAULT_SEED: &str = "JLfvgnHc2kaSUFaI";
+
+/// The seed of all tables: the first four of twelve bytes that are written in base64.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seed(u32);
+
+/// A seed that is not twelve bytes in base64.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "tables.seed is {found:?}; it must be 12 bytes in base64 (16 letters), such as \
+     {DEFAULT_SEED:?}; type `head -c12 /dev/urandom | base64` for a new one, the same on all \
+     appliances"
+)]
+pub struct BadSeed {
+    /// What was given.
+    pub found: String,
+}
+
+impl Seed {
+    /// Reads a seed as Cilium's configuration writes it.
+    pub fn parse(text: &str) -> Result<Seed, BadSeed> {
+        let bad = || BadSeed { found: text.to_owned() };
+        let letters: [u8; 16] = text.as_bytes().try_into().map_err(|_| bad())?;
+        let mut bits: u128 = 0;
+        for letter in letters {
+            bits = bits << 6 | u128::from(sextet(letter).ok_or_else(bad)?);
+        }
+        // 96 bits; the other 64 of them seed the packet hash of Cilium's data path, which is not
+        // ours.
+        Ok(Seed((bits >> 64) as u32))
+    }
+
+    /// The seed in its twelve bytes, as a checked configuration has it.
+    pub const fn from_bytes(bytes: [u8; 12]) -> Seed {
+        Seed(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+}
+
+impl Default for Seed {
+    fn default() -> Seed {
+        // DEFAULT_SEED decoded; a test holds them together.
+        Seed(0x24b7_ef82)
+    }
+}
+
+const fn sextet(letter: u8) -> Option<u8> {
+    Some(match letter {
+        b'A'..=b'Z' => letter - b'A',
+        b'a'..=b'z' => letter - b'a' + 26,
+        b'0'..=b'9' => letter - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => return None,
+    })
+}
+
+/// One backend of a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MaglevBackend {
+    /// What it is hashed and sorted by: see [`text`].
+    pub text: String,
+    /// Its share is this weight by the sum of weights; not 0.
+    pub weight: u32,
+}
+
+/// The text by which Cilium hashes a serving backend, `[10.0.0.1:80/TCP,State:active]`.
+pub fn text(addr: &Addr, port: u16, protocol: &str) -> String {
+    struct At(Addr, u16);
+    impl fmt::Display for At {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match IpAddr::from(self.0) {
+                IpAddr::V4(ip) => write!(f, "{ip}:{}", self.1),
+                IpAddr::V6(ip) => write!(f, "[{ip}]:{}", self.1),
+            }
+        }
+    }
+    format!("[{}/{protocol},State:active]", At(*addr, port))
+}
+
+/// A backend's own order of the slots, and where it stands in it.
+struct Walk {
+    next: u64,
+    skip: u64,
+    weight: u64,
+    /// What Cilium compares with turns times weight.
+    counter: f64,
+    backend: u32,
+}
+
+/// The table of `size` slots (one of [`SIZES`]): for each slot the index of its backend in
+/// `backends`. Empty without backends.
+pub fn build(backends: &[MaglevBackend], size: u32, seed: Seed) -> Vec<u32> {
+    const FREE: u32 = u32::MAX;
+    let count = backends.len();
+    if count == 0 || size < 2 {
+        return Vec::new();
+    }
+    let m = u64::from(size);
+    let scale = scale(backends);
+    let sum: u64 = backends.iter().map(|b| u64::from(b.weight) * scale).sum();
+    let weighted = sum / count as u64 > 1;
+    let mut walks = walks(backends, m, seed, scale);
+    let mut table = vec![FREE; size as usize];
+    for turn in 0..m {
+        let mut at = (turn % count as u64) as usize;
+        if weighted {
+            // Some backend is always due: turns times weights sum up to no less than the counters
+            // do. The bound is for their rounding.
+            for _ in 0..count {
+                let walk = &walks[at];
+                if (turn + 1) * walk.weight >= walk.counter as u64 {
+                    break;
+                }
+                at = (at + 1) % count;
+            }
+            walks[at].counter += sum as f64;
+        }
+        let walk = &mut walks[at];
+        while table[walk.next as usize] != FREE {
+            walk.step(m);
+        }
+        table[walk.next as usize] = walk.backend;
+        walk.step(m);
+    }
+    table
+}
+
+impl Walk {
+    fn step(&mut self, m: u64) {
+        self.next = (self.next + self.skip) % m;
+    }
+}
+
+fn walks(backends: &[MaglevBackend], m: u64, seed: Seed, scale: u64) -> Vec<Walk> {
+    let mut order: Vec<u32> = (0..backends.len() as u32).collect();
+    order.sort_by(|&a, &b| backends[a as usize].text.cmp(&backends[b as usize].text));
+    let walk = |index: u32| {
+        let backend = &backends[index as usize];
+        let (h1, h2) = murmur::hash128(backend.text.as_bytes(), seed.0);
+        let weight = u64::from(backend.weight) * scale;
+        Walk {
+            next: h1 % m,
+            skip: h2 % (m - 1) + 1,
+            weight,
+            counter: weight as f64 / backends.len() as f64,
+            backend: index,
+        }
+    };
+    order.into_iter().map(walk).collect()
+}
+
+/// Cilium ignores weights whose integer mean is at most 1, {1, 2} for instance. Such weights, where
+/// they differ, are multiplied first, which keeps their ratios and brings the mean to 2.
+fn scale(backends: &[MaglevBackend]) -> u64 {
+    let count = backends.len() as u64;
+    let sum: u64 = backends.iter().map(|b| u64::from(b.weight)).sum();
+    let differ = backends.iter().any(|b| b.weight != backends[0].weight);
+    if !differ || sum == 0 || sum / count > 1 { 1 } else { (2 * count).div_ceil(sum) }
+}

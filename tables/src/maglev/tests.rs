@@ -1,0 +1,137 @@
+use super::*;
+use std::net::IpAddr;
+
+fn backend(ip: &str, port: u16, weight: u32) -> MaglevBackend {
+    let addr = Addr::from(ip.parse::<IpAddr>().unwrap());
+    MaglevBackend { text: text(&addr, port, "TCP"), weight }
+}
+
+fn slots_of(table: &[u32], index: u32) -> Vec<usize> {
+    (0..table.len()).filter(|&slot| table[slot] == index).collect()
+}
+
+fn shares(table: &[u32], count: usize) -> Vec<u32> {
+    let mut shares = vec![0; count];
+    table.iter().for_each(|&index| shares[index as usize] += 1);
+    shares
+}
+
+#[test]
+fn the_seed_is_read_as_cilium_writes_it() {
+    assert_eq!(Seed::parse(DEFAULT_SEED).unwrap(), Seed::default());
+    for bad in ["", "JLfvgnHc2kaSUFa", "JLfvgnHc2kaSUFaI=", "JLfvgnHc2kaS FaI"] {
+        assert!(Seed::parse(bad).unwrap_err().to_string().contains("base64"));
+    }
+}
+
+#[test]
+fn the_text_is_cilium_s() {
+    let v6 = Addr::from("2001:db8::1".parse::<IpAddr>().unwrap());
+    assert_eq!(text(&v6, 53, "UDP"), "[[2001:db8::1]:53/UDP,State:active]");
+    assert_eq!(backend("10.0.0.1", 80, 1).text, "[10.0.0.1:80/TCP,State:active]");
+}
+
+/// Cilium's own test vector for its smallest table (main of 2025, `pkg/maglev`): weights 2, 13, 111
+/// and 10; every slot that is not listed is backend 2's.
+#[test]
+fn the_table_is_cilium_s_slot_for_slot() {
+    let backends = [
+        backend("0.0.0.1", 1, 2),
+        backend("0.0.0.3", 3, 13),
+        backend("0.0.0.4", 4, 111),
+        backend("0.0.0.5", 5, 10),
+    ];
+    let table = build(&backends, 251, Seed::default());
+    assert_eq!(slots_of(&table, 0), [12, 129, 196, 230]);
+    let of_1 = [
+        9, 18, 26, 43, 44, 61, 78, 95, 96, 112, 113, 122, 130, 139, 147, 164, 165, 171, 182, 191,
+        198, 208, 217, 243,
+    ];
+    assert_eq!(slots_of(&table, 1), of_1);
+    let of_3 =
+        [5, 14, 16, 41, 57, 66, 75, 100, 118, 127, 152, 154, 179, 181, 204, 213, 231, 235, 240];
+    assert_eq!(slots_of(&table, 3), of_3);
+    assert!(table.iter().all(|&index| index < 4));
+}
+
+/// Shares that Cilium's tests state for these weights and for two equal backends.
+#[test]
+fn shares_are_those_of_cilium_s_dumps() {
+    let weighted = [
+        backend("0.0.0.1", 1, 2),
+        backend("0.0.0.2", 2, 13),
+        backend("0.0.0.3", 3, 111),
+        backend("0.0.0.4", 4, 10),
+    ];
+    assert_eq!(shares(&build(&weighted, 1021, Seed::default()), 4), [16, 98, 832, 75]);
+    let equal = [backend("10.1.0.1", 80, 100), backend("10.1.0.2", 80, 100)];
+    assert_eq!(shares(&build(&equal, 1021, Seed::default()), 2), [511, 510]);
+}
+
+#[test]
+fn the_order_of_backends_changes_no_slot() {
+    let mut backends: Vec<_> =
+        (1..20).map(|i| backend(&format!("10.0.0.{i}"), 80, 1 + i % 4)).collect();
+    let table = build(&backends, 509, Seed::default());
+    let texts: Vec<_> = table.iter().map(|&i| backends[i as usize].text.clone()).collect();
+    backends.reverse();
+    let table = build(&backends, 509, Seed::default());
+    let reversed: Vec<_> = table.iter().map(|&i| backends[i as usize].text.clone()).collect();
+    assert_eq!(texts, reversed);
+}
+
+#[test]
+fn a_removed_backend_moves_hardly_any_slot_of_the_others() {
+    let backends: Vec<_> = (1..=10).map(|i| backend(&format!("10.0.0.{i}"), 80, 1)).collect();
+    let before = build(&backends, 16_381, Seed::default());
+    let after = build(&backends[..9], 16_381, Seed::default());
+    let moved = before.iter().zip(&after).filter(|(b, a)| **b < 9 && a != b).count();
+    assert!(moved * 100 < 16_381, "{moved} slots of staying backends moved");
+}
+
+#[test]
+fn small_weights_count_although_their_integer_mean_is_one() {
+    let table =
+        build(&[backend("10.0.0.1", 80, 1), backend("10.0.0.2", 80, 2)], 1021, Seed::default());
+    assert_eq!(shares(&table, 2), [341, 680]);
+}
+
+/// The largest distance between a backend's slots and its exact share, in slots, for each size:
+/// what "exact to the table's resolution" means. The bound is the number that is written here.
+#[test]
+fn no_share_is_off_by_more_than_this_many_slots() {
+    let sets: [&[u32]; 7] = [
+        &[1, 2],
+        &[1, 1, 1],
+        &[1, 3, 1, 1, 2],
+        &[100, 50, 25],
+        &[2, 13, 111, 10],
+        &[1, 1000],
+        &[7, 7, 7, 7, 7, 1, 1, 1, 50, 3],
+    ];
+    for size in SIZES {
+        let mut worst = 0.0_f64;
+        for weights in sets {
+            let backends: Vec<_> = (0..weights.len())
+                .map(|i| backend(&format!("10.0.0.{}", i + 1), 80, weights[i]))
+                .collect();
+            let sum: u32 = weights.iter().sum();
+            let table = build(&backends, size, Seed::default());
+            assert_eq!(table.len(), size as usize);
+            for (share, weight) in shares(&table, weights.len()).iter().zip(weights) {
+                let exact = f64::from(size) * f64::from(*weight) / f64::from(sum);
+                worst = worst.max((f64::from(*share) - exact).abs());
+            }
+        }
+        println!("size {size}: at most {worst:.2} slots off");
+        assert!(worst < 100.0, "size {size}: {worst} slots off");
+    }
+}
+
+#[test]
+fn no_backends_and_more_backends_than_slots_are_no_trouble() {
+    assert!(build(&[], 251, Seed::default()).is_empty());
+    let many: Vec<_> =
+        (0..300).map(|i| backend(&format!("10.0.{}.{}", i / 250, i % 250), 1, 1)).collect();
+    assert_eq!(build(&many, 251, Seed::default()).len(), 251);
+}

@@ -1,0 +1,212 @@
+//! `TableSet`: everything that a generation says, as one consistent view of the region.
+//!
+//! An lcore keeps one for the generation that it has acknowledged and takes the next one between
+//! two bursts. It stays valid until the lcore acknowledges a later one: until then no commit reuses
+//! what it reads.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use packet::addr::Addr;
+
+use crate::layout::Section;
+use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_mark, scope_mark};
+use crate::name::NameCell;
+use crate::next_hop::{NextHop, NextHopCell};
+use crate::record::{ADDRESS_MARK, Backend, FrontendKey, NONE, Service, Settings, Tunnel};
+use crate::region::Region;
+use crate::versioned::Twin;
+
+static NO_SETTINGS: Settings = Settings::EMPTY;
+static NO_KINDS: FrontendKinds =
+    FrontendKinds { lengths: [0; 2], hosts: 0, networks: 0, scopes: 0, probes: 0 };
+
+/// One generation of all tables. Cheap to copy.
+#[derive(Clone, Copy)]
+pub struct TableSet<'r> {
+    generation: u32,
+    pub(crate) kinds: &'r FrontendKinds,
+    pub(crate) parts: Parts<'r>,
+}
+
+/// Where the tables lie, in whichever generation.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'r> {
+    pub(crate) tunnels: &'r [Twin<Tunnel>],
+    pub(crate) settings: &'r [Twin<Settings>],
+    pub(crate) services: &'r [Twin<Service>],
+    pub(crate) names: &'r [NameCell],
+    pub(crate) kinds: &'r [Twin<FrontendKinds>],
+    pub(crate) frontends: Frontends<'r>,
+    pub(crate) backends: &'r [Twin<Backend>],
+    pub(crate) next_hops: &'r [NextHopCell],
+    pub(crate) slots: &'r [AtomicU32],
+}
+
+impl<'r> Parts<'r> {
+    pub(crate) fn new(region: &'r Region) -> Parts<'r> {
+        Parts {
+            tunnels: region.slice(Section::Tunnels),
+            settings: region.slice(Section::Settings),
+            services: region.slice(Section::Services),
+            names: region.slice(Section::ServiceNames),
+            kinds: region.slice(Section::FrontendKinds),
+            frontends: Frontends::new(region),
+            backends: region.slice(Section::Backends),
+            next_hops: region.slice(Section::NextHops),
+            slots: region.slice(Section::Slots),
+        }
+    }
+}
+
+impl Region {
+    /// The tables as `generation` sees them. It must be the committed one, or the one that the
+    /// calling lcore has acknowledged last.
+    pub fn tables(&self, generation: u32) -> TableSet<'_> {
+        TableSet::of(Parts::new(self), generation)
+    }
+}
+
+impl<'r> TableSet<'r> {
+    pub(crate) fn of(parts: Parts<'r>, generation: u32) -> TableSet<'r> {
+        let kinds = parts.kinds[0].get(generation).unwrap_or(&NO_KINDS);
+        TableSet { generation, kinds, parts }
+    }
+
+    /// Which generation it is; 0 is empty.
+    #[inline(always)]
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// All tunnels with their ids. An lcore copies them at each switch.
+    pub fn tunnels(&self) -> impl Iterator<Item = (u32, &'r Tunnel)> {
+        numbered(self.parts.tunnels, self.generation)
+    }
+
+    /// A tunnel by its id.
+    #[inline(always)]
+    pub fn tunnel(&self, id: u32) -> Option<&'r Tunnel> {
+        self.parts.tunnels.get(id as usize)?.get(self.generation)
+    }
+
+    /// What holds for all; [`Settings::EMPTY`] before the first commit that says something.
+    #[inline(always)]
+    pub fn settings(&self) -> &'r Settings {
+        self.parts.settings[0].get(self.generation).unwrap_or(&NO_SETTINGS)
+    }
+
+    /// The service for a packet to `addr:port` with IP protocol `proto`, by the match order:
+    /// the scope's own frontends if it has any, else those for all; a single address before
+    /// networks, longer networks first; in each the exact key, then any port, then any protocol.
+    /// `scope_key` is 0 for plain packets.
+    #[inline]
+    pub fn frontend(&self, scope_key: u64, addr: &Addr, port: u16, proto: u8) -> Option<u32> {
+        let scope = self.scope(scope_key);
+        let (parts, at) = (&self.parts, self.generation);
+        parts.frontends.service(self.kinds, scope, addr, port, proto, at)
+    }
+
+    /// Whether a single-address frontend on whatever port has this address.
+    #[inline]
+    pub fn address_marked(&self, scope_key: u64, addr: &Addr) -> bool {
+        let key = address_mark(self.scope(scope_key), addr);
+        self.kinds.hosts != 0 && self.parts.frontends.target(&key, self.generation).is_some()
+    }
+
+    /// The scope whose frontends count for `scope_key`.
+    #[inline(always)]
+    fn scope(&self, scope_key: u64) -> u64 {
+        if scope_key == 0 || self.kinds.scopes == 0 {
+            return 0;
+        }
+        let own = self.parts.frontends.target(&scope_mark(scope_key), self.generation);
+        if own.is_some() { scope_key } else { 0 }
+    }
+
+    /// A service by its id.
+    #[inline(always)]
+    pub fn service(&self, id: u32) -> Option<&'r Service> {
+        self.parts.services.get(id as usize)?.get(self.generation)
+    }
+
+    /// A backend by its id. Whoever has its incarnation compares it: ids are used again.
+    #[inline(always)]
+    pub fn backend(&self, id: u32) -> Option<&'r Backend> {
+        self.parts.backends.get(id as usize)?.get(self.generation)
+    }
+
+    /// The backend of `service` for a flow's hash, whose high half picks the slot.
+    #[inline(always)]
+    pub fn pick(&self, service: &Service, hash: u64) -> Option<u32> {
+        let array = &service.slots[0];
+        if array.count == 0 {
+            return (service.single != NONE).then_some(service.single);
+        }
+        let slot = ((hash >> 32) * u64::from(array.count)) >> 32;
+        let at = array.first as usize + slot as usize;
+        Some(self.parts.slots.get(at)?.load(Ordering::Relaxed))
+    }
+
+    /// A next hop, as known now: it has no generation.
+    #[inline(always)]
+    pub fn next_hop(&self, id: u32) -> Option<NextHop> {
+        self.parts.next_hops.get(id as usize)?.load()
+    }
+
+    /// The backend that packets from the probe source `addr` go to.
+    #[inline]
+    pub fn probe(&self, addr: &Addr) -> Option<u32> {
+        if self.kinds.probes == 0 {
+            return None;
+        }
+        self.parts.frontends.target(&probe_mark(addr), self.generation)
+    }
+
+    /// All services with their ids, for dumps.
+    pub fn services(&self) -> impl Iterator<Item = (u32, &'r Service)> {
+        numbered(self.parts.services, self.generation)
+    }
+
+    /// The name of a service that this generation sees.
+    pub fn service_name(&self, id: u32) -> Option<String> {
+        self.service(id)?;
+        Some(self.parts.names.get(id as usize)?.load())
+    }
+
+    /// All backends with their ids, for dumps.
+    pub fn backends(&self) -> impl Iterator<Item = (u32, &'r Backend)> {
+        numbered(self.parts.backends, self.generation)
+    }
+
+    /// All frontends with their services, for dumps; in no order.
+    pub fn frontends(&self) -> impl Iterator<Item = (&'r FrontendKey, u32)> {
+        self.entries().filter(|(key, _)| key.proto != ADDRESS_MARK)
+    }
+
+    /// Frontends and marks.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'r FrontendKey, u32)> {
+        let at = self.generation;
+        let seen = move |entry: &&crate::lookup::Entry| entry.life.sees(at);
+        self.parts.frontends.entries.iter().filter(seen).map(|e| (e.key(), e.target()))
+    }
+
+    /// All next hops in use: id, address, record; for dumps.
+    pub fn next_hops(&self) -> impl Iterator<Item = (u32, Addr, NextHop)> {
+        let cells = self.parts.next_hops.iter().enumerate();
+        cells.filter_map(|(id, cell)| Some((id as u32, cell.addr(), cell.load()?)))
+    }
+
+    /// The slots of an array, for dumps and tests; empty when it lies outside the arena.
+    pub fn slots(&self, array: &crate::record::SlotArray) -> impl Iterator<Item = u32> {
+        let first = array.first as usize;
+        let run = self.parts.slots.get(first..first.saturating_add(array.count as usize));
+        run.unwrap_or_default().iter().map(|slot| slot.load(Ordering::Relaxed))
+    }
+}
+
+fn numbered<T: crate::record::Record>(
+    twins: &[Twin<T>],
+    at: u32,
+) -> impl Iterator<Item = (u32, &T)> {
+    twins.iter().enumerate().filter_map(move |(id, twin)| Some((id as u32, twin.get(at)?)))
+}

@@ -1,0 +1,169 @@
+//! Backends, their probe sources, and the next hops towards them.
+
+use std::net::IpAddr;
+
+use packet::addr::Addr;
+
+use super::{Refusal, Writer};
+use crate::layout::Section;
+use crate::lookup::probe_mark;
+use crate::next_hop::{NextHop, NextHopCell};
+use crate::record::{Backend, NONE};
+
+impl<'r> Writer<'r> {
+    /// Adds a backend or changes the one at this address and port, and returns its id.
+    ///
+    /// `incarnation` is the writer's and ignored. `nat_ports` other than [`NONE`] asks for NAT port
+    /// maps; which ones, the writer decides. A backend that comes back while flows still refer to
+    /// it gets its id and incarnation again.
+    pub fn put_backend(&mut self, wanted: &Backend) -> Result<u32, Refusal> {
+        let known = self.known.places.get(&(wanted.addr, wanted.port)).copied();
+        let id = known.or_else(|| self.known.backends.peek()).ok_or_else(|| {
+            let (used, room, retired) = self.known.backends.fill();
+            let setting = "region.max_backends";
+            Refusal::Full { what: "backends", setting, used, room, retired }
+        })?;
+        let before = self.prepared().backend(id).copied();
+        let incarnation = match known {
+            Some(_) => self.last_incarnation(id),
+            None => self.last_incarnation(id).wrapping_add(1).max(1),
+        };
+        let mut backend = Backend { incarnation, pad: 0, ..*wanted };
+        backend.nat_ports = self.nat_ports(id, wanted)?;
+        if backend.next_hop != NONE {
+            self.known_hop(backend.next_hop)?;
+        }
+        if before == Some(backend) {
+            return Ok(id);
+        }
+        self.begin()?;
+        let probe_before = before.map_or(Addr::UNSPECIFIED, |b| b.probe);
+        self.put_probe(id, probe_before, backend.probe)?;
+        self.known.backends.take(id);
+        self.known.places.insert((backend.addr, backend.port), id);
+        if let Some(before) = before {
+            self.count_hop(before.next_hop, false);
+        }
+        self.count_hop(backend.next_hop, true);
+        self.put_twin(Section::Backends, self.parts.backends, id, backend)?;
+        Ok(id)
+    }
+
+    /// The id of a backend by its address and port.
+    pub fn backend_id(&self, addr: &Addr, port: u16) -> Option<u32> {
+        self.known.places.get(&(*addr, port)).copied()
+    }
+
+    /// Removes a backend: flows that refer to it find none. (To drain it, put it with another state
+    /// and leave it out of [`Writer::set_slots`].) Its id is free again after [`Writer::reclaim`].
+    pub fn remove_backend(&mut self, id: u32) -> Result<(), Refusal> {
+        let before = *self.prepared().backend(id).ok_or_else(|| self.no_backend(id))?;
+        self.begin()?;
+        self.put_probe(id, before.probe, Addr::UNSPECIFIED)?;
+        self.count_hop(before.next_hop, false);
+        self.remove_twin(Section::Backends, self.parts.backends, id)?;
+        self.known.backends.retire(id, self.next());
+        Ok(())
+    }
+
+    pub(super) fn no_backend(&self, id: u32) -> Refusal {
+        Refusal::NoSuchId { what: "backends", id, count: self.region.sizes().backends }
+    }
+
+    /// The greatest incarnation that this id ever had; both rooms are asked, seen or not.
+    pub(super) fn last_incarnation(&self, id: u32) -> u32 {
+        let rooms = self.parts.backends[id as usize].rooms();
+        rooms.iter().map(|room| room.record().incarnation).max().unwrap_or(0)
+    }
+
+    /// Each backend id has its own maps, so that a restart need not look for them.
+    fn nat_ports(&self, id: u32, wanted: &Backend) -> Result<u32, Refusal> {
+        if wanted.nat_ports == NONE {
+            return Ok(NONE);
+        }
+        match self.nat_stride() {
+            0 => Err(Refusal::NatMaps { addresses: 1, maps: self.region.sizes().nat_maps }),
+            stride => Ok(id * stride),
+        }
+    }
+
+    fn put_probe(&mut self, id: u32, before: Addr, probe: Addr) -> Result<(), Refusal> {
+        if before == probe {
+            return Ok(());
+        }
+        if probe != Addr::UNSPECIFIED {
+            let key = probe_mark(&probe);
+            if let Some(other) = self.parts.frontends.target(&key, self.next()) {
+                return Err(Refusal::Probe { addr: IpAddr::from(probe), id: other });
+            }
+            self.entry_room(1)?;
+            self.chain_room(&key)?;
+            self.link(key, id);
+            self.known.kinds.probes += 1;
+        }
+        if before != Addr::UNSPECIFIED && self.unlink_from(&probe_mark(&before)).is_some() {
+            self.known.kinds.probes -= 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn count_hop(&mut self, hop: u32, more: bool) {
+        if let Some(uses) = self.known.hop_uses.get_mut(hop as usize) {
+            *uses = if more { *uses + 1 } else { uses.saturating_sub(1) };
+        }
+    }
+
+    /// The id of the next hop at `addr` behind `arm`, taken if there is none yet.
+    pub fn put_next_hop(&mut self, addr: &Addr, arm: u8) -> Result<u32, Refusal> {
+        if let Some(&id) = self.known.hop_places.get(&(*addr, arm)) {
+            self.known.next_hops.take(id);
+            return Ok(id);
+        }
+        if self.known.next_hops.peek().is_none() {
+            self.begin()?;
+        }
+        let id = self.known.next_hops.peek().ok_or_else(|| {
+            let (used, room, retired) = self.known.next_hops.fill();
+            let setting = "region.max_next_hops";
+            Refusal::Full { what: "next hops", setting, used, room, retired }
+        })?;
+        self.known.next_hops.take(id);
+        self.known.hop_places.insert((*addr, arm), id);
+        self.parts.next_hops[id as usize].take(&self.pen, addr, &NextHop::unknown(arm));
+        Ok(id)
+    }
+
+    /// Writes what is known of a next hop; lcores see it at once, without a commit.
+    pub fn set_next_hop(&mut self, id: u32, hop: &NextHop) -> Result<(), Refusal> {
+        let cell = self.known_hop(id)?;
+        if cell.load().as_ref() != Some(hop) {
+            cell.store(&self.pen, hop);
+        }
+        Ok(())
+    }
+
+    /// Gives up a next hop that no backend refers to; it is free after the next commit.
+    pub fn remove_next_hop(&mut self, id: u32) -> Result<(), Refusal> {
+        self.known_hop(id)?;
+        let uses = self.known.hop_uses[id as usize];
+        if uses > 0 {
+            return Err(Refusal::InUse { what: "next hop", id, uses, users: "backends" });
+        }
+        self.known.next_hops.retire(id, self.next());
+        Ok(())
+    }
+
+    /// Frees next hops that were given up before the committed generation.
+    pub(super) fn reuse_next_hops(&mut self) {
+        for id in self.known.next_hops.reclaim(self.committed, |_| false) {
+            self.parts.next_hops[id as usize].free(&self.pen);
+            self.known.hop_places.retain(|_, other| *other != id);
+        }
+    }
+
+    fn known_hop(&self, id: u32) -> Result<&'r NextHopCell, Refusal> {
+        let known = self.parts.next_hops.get(id as usize).filter(|hop| hop.load().is_some());
+        let count = self.region.sizes().next_hops;
+        known.ok_or(Refusal::NoSuchId { what: "next hops", id, count })
+    }
+}

@@ -1,0 +1,290 @@
+//! Frontends: entries of the hash, and the marks that say what there is.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+use packet::addr::Addr;
+
+use super::room::Unlinked;
+use super::{Refusal, Writer, place};
+use crate::checksum::checksum;
+use crate::layout::Section;
+use crate::lookup::{FrontendKinds, MAX_CHAIN, address_mark, is_probe_mark, scope_mark};
+use crate::record::{ADDRESS_MARK, FrontendKey};
+
+/// How many frontends there are of each kind.
+#[derive(Debug)]
+pub(super) struct KindCounts {
+    hosts: [u32; 4],
+    networks: [u32; 4],
+    lengths: [u32; 128],
+    pub(super) probes: u32,
+}
+
+impl Default for KindCounts {
+    fn default() -> KindCounts {
+        KindCounts { hosts: [0; 4], networks: [0; 4], lengths: [0; 128], probes: 0 }
+    }
+}
+
+impl KindCounts {
+    fn add(&mut self, key: &FrontendKey) {
+        let kind = FrontendKinds::of(key).trailing_zeros() as usize;
+        match self.lengths.get_mut(usize::from(key.prefix_len)) {
+            Some(length) => {
+                *length += 1;
+                self.networks[kind] += 1;
+            }
+            None => self.hosts[kind] += 1,
+        }
+    }
+
+    fn remove(&mut self, key: &FrontendKey) {
+        let kind = FrontendKinds::of(key).trailing_zeros() as usize;
+        match self.lengths.get_mut(usize::from(key.prefix_len)) {
+            Some(length) => {
+                *length -= 1;
+                self.networks[kind] -= 1;
+            }
+            None => self.hosts[kind] -= 1,
+        }
+    }
+
+    /// The record that look-ups read.
+    pub(super) fn summary(&self, marks: &HashMap<FrontendKey, u32>) -> FrontendKinds {
+        let bits = |counts: &[u32]| -> u64 {
+            counts.iter().enumerate().map(|(i, n)| u64::from(*n > 0) << i).sum()
+        };
+        FrontendKinds {
+            lengths: [bits(&self.lengths[..64]), bits(&self.lengths[64..])],
+            hosts: bits(&self.hosts) as u32,
+            networks: bits(&self.networks) as u32,
+            scopes: marks.keys().filter(|key| is_scope_mark(key)).count() as u32,
+            probes: self.probes,
+        }
+    }
+}
+
+fn is_scope_mark(key: &FrontendKey) -> bool {
+    *key == scope_mark(key.scope_key)
+}
+
+/// The marks that a frontend needs.
+fn marks_of(key: &FrontendKey) -> impl Iterator<Item = FrontendKey> {
+    let address = (key.prefix_len == 128).then(|| address_mark(key.scope_key, &key.addr));
+    let scope = (key.scope_key != 0).then(|| scope_mark(key.scope_key));
+    address.into_iter().chain(scope)
+}
+
+impl Writer<'_> {
+    /// Lets a service answer on a frontend, whichever service answered there before.
+    pub fn put_frontend(&mut self, key: &FrontendKey, service: u32) -> Result<(), Refusal> {
+        check_key(key)?;
+        if self.prepared().service(service).is_none() {
+            let count = self.region.sizes().services;
+            return Err(Refusal::NoSuchId { what: "services", id: service, count });
+        }
+        let before = self.parts.frontends.target(key, self.next());
+        if before == Some(service) {
+            return Ok(());
+        }
+        let room = self.region.sizes().frontends;
+        if before.is_none() && self.known.frontends == room {
+            let (setting, used) = ("region.max_frontends", self.known.frontends);
+            return Err(Refusal::Full { what: "frontends", setting, used, room, retired: 0 });
+        }
+        self.begin()?;
+        let marks: Vec<FrontendKey> =
+            marks_of(key).filter(|mark| !self.known.marks.contains_key(mark)).collect();
+        self.entry_room(1 + marks.len())?;
+        for one in marks.iter().chain([key]) {
+            self.chain_room(one)?;
+        }
+        if before.is_some() {
+            self.end_frontend(key);
+        }
+        for mark in marks_of(key) {
+            *self.known.marks.entry(mark).or_insert(0) += 1;
+        }
+        for mark in marks {
+            self.link(mark, 0);
+        }
+        self.link(*key, service);
+        self.count_frontend(key, service);
+        Ok(())
+    }
+
+    /// Counts a frontend that the next generation sees.
+    pub(super) fn count_frontend(&mut self, key: &FrontendKey, service: u32) {
+        self.known.kinds.add(key);
+        self.known.frontends += 1;
+        if let Some(uses) = self.known.service_uses.get_mut(service as usize) {
+            *uses += 1;
+        }
+    }
+
+    /// Counts the marks of a frontend that was found at attach.
+    pub(super) fn count_marks(&mut self, key: &FrontendKey) {
+        for mark in marks_of(key) {
+            *self.known.marks.entry(mark).or_insert(0) += 1;
+        }
+    }
+
+    /// Counts a mark that was found at attach: probes stand for themselves.
+    pub(super) fn learn_mark(&mut self, key: &FrontendKey) {
+        if is_probe_mark(key) {
+            self.known.kinds.probes += 1;
+        }
+    }
+
+    /// Removes a frontend; one that isn't there is no trouble.
+    pub fn remove_frontend(&mut self, key: &FrontendKey) -> Result<(), Refusal> {
+        if self.parts.frontends.find(key, self.next()).is_none() {
+            return Ok(());
+        }
+        self.begin()?;
+        self.end_frontend(key);
+        Ok(())
+    }
+
+    /// Ends a frontend and the marks that only it needed.
+    fn end_frontend(&mut self, key: &FrontendKey) {
+        let Some(service) = self.unlink_from(key) else { return };
+        self.known.kinds.remove(key);
+        self.known.frontends -= 1;
+        if let Some(uses) = self.known.service_uses.get_mut(service as usize) {
+            *uses -= 1;
+        }
+        for mark in marks_of(key) {
+            let left = self.known.marks.get_mut(&mark).map(|count| {
+                *count -= 1;
+                *count
+            });
+            if left == Some(0) {
+                self.known.marks.remove(&mark);
+                self.unlink_from(&mark);
+            }
+        }
+    }
+
+    /// Adds an entry that the next generation sees. Room was made sure of.
+    pub(super) fn link(&mut self, key: FrontendKey, target: u32) {
+        let Some(number) = self.known.entries.free.pop() else { return };
+        let frontends = self.parts.frontends;
+        let head = frontends.head(&key);
+        let first = head.load(Ordering::Relaxed);
+        frontends.entries[number as usize].fill(&self.pen, key, target, first, self.next());
+        self.pen.word(head, number + 1);
+        self.sum ^= entry_sum(&key, target);
+    }
+
+    /// Ends the entry of `key` for the next generation, and returns its target. The chain keeps it
+    /// until nobody sees it.
+    pub(super) fn unlink_from(&mut self, key: &FrontendKey) -> Option<u32> {
+        let next = self.next();
+        let (number, entry) = self.parts.frontends.find(key, next)?;
+        self.sum ^= entry_sum(key, entry.target());
+        entry.life.end(&self.pen, next);
+        self.known.entries.ending.push(number);
+        Some(entry.target())
+    }
+
+    /// Makes sure that `count` entries are free.
+    pub(super) fn entry_room(&mut self, count: usize) -> Result<(), Refusal> {
+        if self.known.entries.free.len() >= count {
+            return Ok(());
+        }
+        let room = self.parts.frontends.entries.len() as u32;
+        let waiting = self.known.entries.ending.len()
+            + self.known.entries.limbo.iter().map(|unlinked| unlinked.entries.len()).sum::<usize>();
+        let retired = waiting as u32;
+        let used = room - retired - self.known.entries.free.len() as u32;
+        let (what, setting) = ("frontend entries", "region.max_frontends");
+        Err(Refusal::Full { what, setting, used, room, retired })
+    }
+
+    /// Makes sure that readers still find the end of the chain when it grows by one.
+    pub(super) fn chain_room(&self, key: &FrontendKey) -> Result<(), Refusal> {
+        let frontends = &self.parts.frontends;
+        let mut link = frontends.head(key).load(Ordering::Relaxed);
+        // Marks and the frontend itself might meet in one chain: three at once.
+        for _ in 0..MAX_CHAIN - 3 {
+            let Some(number) = link.checked_sub(1) else { return Ok(()) };
+            let Some(entry) = frontends.entries.get(number as usize) else { break };
+            link = entry.next.load(Ordering::Relaxed);
+        }
+        Err(Refusal::Crowded)
+    }
+
+    /// Unlinks entries that nobody sees any more, and frees those unlinked long enough ago.
+    pub(super) fn reuse_entries(&mut self) {
+        let now = self.turns();
+        for unlinked in std::mem::take(&mut self.known.entries.limbo) {
+            if unlinked.is_left(&now) {
+                self.known.entries.free.extend(unlinked.entries);
+            } else {
+                self.known.entries.limbo.push(unlinked);
+            }
+        }
+        let ended = std::mem::take(&mut self.known.entries.ending);
+        for number in &ended {
+            self.unlink(*number);
+        }
+        self.keep_unlinked(ended);
+    }
+
+    /// Entries that are in no chain any more wait until no walker stands on them.
+    pub(super) fn keep_unlinked(&mut self, entries: Vec<u32>) {
+        let turns = self.turns();
+        if turns.is_empty() {
+            self.known.entries.free.extend(entries);
+        } else if !entries.is_empty() {
+            self.known.entries.limbo.push(Unlinked { entries, turns });
+        }
+    }
+
+    /// Each live lcore with the turn that it is in.
+    fn turns(&self) -> Vec<(usize, u64)> {
+        self.region.live_lcores().map(|(i, lcore)| (i, lcore.tick())).collect()
+    }
+
+    /// Takes an entry out of its chain by one store.
+    pub(super) fn unlink(&self, number: u32) {
+        let frontends = &self.parts.frontends;
+        let gone = &frontends.entries[number as usize];
+        let mut link = frontends.head(gone.key());
+        for _ in 0..=frontends.entries.len() {
+            let Some(at) = link.load(Ordering::Relaxed).checked_sub(1) else { return };
+            if at == number {
+                return self.pen.word(link, gone.next.load(Ordering::Relaxed));
+            }
+            let Some(entry) = frontends.entries.get(at as usize) else { return };
+            link = &entry.next;
+        }
+    }
+}
+
+/// The checksum of an entry, wherever it lies.
+pub(super) fn entry_sum(key: &FrontendKey, target: u32) -> u64 {
+    super::sum(Section::Frontends, target, key)
+        ^ checksum(place(Section::FrontendHeads, target), &target.to_le_bytes())
+}
+
+fn check_key(key: &FrontendKey) -> Result<(), Refusal> {
+    let (addr, prefix_len) = (IpAddr::from(key.addr), key.prefix_len);
+    let why = if key.proto == ADDRESS_MARK {
+        "protocol 255 is reserved; give tcp, udp, a number below 255, or any"
+    } else if prefix_len > 128 {
+        "a prefix has at most 128 bits (32 for IPv4)"
+    } else if key.addr.is_v4() && prefix_len < 96 {
+        "an IPv4 prefix has 96 to 128 bits in the 128-bit form"
+    } else if key.addr.masked(prefix_len) != key.addr {
+        "the address has bits behind its prefix; clear them"
+    } else if prefix_len == 128 && key.addr == Addr::UNSPECIFIED {
+        "no packet goes to the unspecified address; give a prefix of 0 bits for all addresses"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::Key { addr, prefix_len, why })
+}

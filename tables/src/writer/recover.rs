@@ -1,0 +1,192 @@
+//! Finding one's place: what the last writer committed is verified, what it only prepared is taken
+//! back, and free room is found by walking.
+//!
+//! Nothing is written before everything committed has been verified. Taking back is idempotent: a
+//! writer may die in it, too.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use super::frontends::entry_sum;
+use super::services::{array_sum, name_sum};
+use super::{Known, Writer, sum};
+use crate::layout::Section;
+use crate::lookup::is_mark;
+use crate::record::Record;
+use crate::region::RegionError;
+use crate::set::TableSet;
+use crate::versioned::Twin;
+
+impl Writer<'_> {
+    /// Forgets all that is known and prepared, and learns it anew from what is committed.
+    pub(super) fn recover(&mut self) -> Result<(), RegionError> {
+        self.committed = self.region.generation();
+        self.open = false;
+        self.known = Known::new(self.region.sizes());
+        let linked = self.verify()?;
+        self.take_back();
+        self.learn_entries(&linked);
+        self.learn_services()?;
+        self.learn_backends();
+        Ok(())
+    }
+
+    /// Compares what is committed with its checksum and the chains with themselves; returns which
+    /// entries are in a chain.
+    fn verify(&mut self) -> Result<Vec<bool>, RegionError> {
+        let tables = self.committed();
+        self.sum = tables_sum(&tables);
+        self.same("table set", self.sum, self.region.stored_sum(self.committed))?;
+        let frontends = &self.parts.frontends;
+        let mut linked = vec![false; frontends.entries.len()];
+        let mut seen = 0;
+        for head in frontends.heads {
+            let mut link = head.load(Ordering::Acquire);
+            while let Some(number) = link.checked_sub(1) {
+                let entry = frontends.entries.get(number as usize);
+                let Some(entry) = entry.filter(|_| !linked[number as usize]) else {
+                    // A link that leads nowhere, or in a circle.
+                    self.same("frontend chains", u64::from(link), 0)?;
+                    break;
+                };
+                linked[number as usize] = true;
+                seen += u64::from(entry.life.sees(self.committed));
+                link = entry.next.load(Ordering::Acquire);
+            }
+        }
+        self.same("frontend chains", seen, tables.entries().count() as u64)?;
+        Ok(linked)
+    }
+
+    fn same(&self, part: &'static str, found: u64, wanted: u64) -> Result<(), RegionError> {
+        if found == wanted {
+            return Ok(());
+        }
+        let path = self.region.path().map_or_else(|| PathBuf::from("(anonymous)"), PathBuf::from);
+        Err(RegionError::Checksum { path, part, found, wanted })
+    }
+
+    /// Takes back everything that is stamped with a generation after the committed one.
+    fn take_back(&self) {
+        let (pen, committed) = (&self.pen, self.committed);
+        fn all<T: Record>(twins: &[Twin<T>], mut each: impl FnMut(&Twin<T>)) {
+            twins.iter().for_each(&mut each);
+        }
+        all(self.parts.tunnels, |twin| twin.recover(pen, committed));
+        all(self.parts.settings, |twin| twin.recover(pen, committed));
+        all(self.parts.services, |twin| twin.recover(pen, committed));
+        all(self.parts.kinds, |twin| twin.recover(pen, committed));
+        all(self.parts.backends, |twin| twin.recover(pen, committed));
+        for entry in self.parts.frontends.entries {
+            entry.life.recover(pen, committed);
+        }
+    }
+
+    /// Sorts the entries into seen, ending, unlinked and never used ones.
+    fn learn_entries(&mut self, linked: &[bool]) {
+        let mut unlinked = Vec::new();
+        for (number, entry) in self.parts.frontends.entries.iter().enumerate() {
+            let number = number as u32;
+            if entry.life.sees(self.committed) {
+                self.learn_entry(number);
+            } else if linked[number as usize] {
+                self.known.entries.ending.push(number);
+            } else if entry.life.dead.load(Ordering::Relaxed) == 0 {
+                self.known.entries.free.push(number);
+            } else {
+                unlinked.push(number);
+            }
+        }
+        // Low numbers first, so that the table stays dense.
+        self.known.entries.free.reverse();
+        self.keep_unlinked(unlinked);
+    }
+
+    fn learn_entry(&mut self, number: u32) {
+        let entry = &self.parts.frontends.entries[number as usize];
+        let (key, target) = (entry.key(), entry.target());
+        if is_mark(key) {
+            self.learn_mark(key);
+        } else {
+            self.count_frontend(key, target);
+            self.count_marks(key);
+        }
+    }
+
+    fn learn_services(&mut self) -> Result<(), RegionError> {
+        let tables = self.committed();
+        for id in 0..self.region.sizes().services {
+            let name = self.parts.names[id as usize].load();
+            let Some(service) = tables.service(id) else {
+                if !name.is_empty() {
+                    self.known.services.found_retired(id);
+                }
+                continue;
+            };
+            self.known.services.take(id);
+            self.known.names.insert(name, id);
+            for array in service.slots.iter().filter(|array| array.count > 0) {
+                if !self.known.arena.take_at(array.first, array.count) {
+                    // Two services that share slots, or slots outside the arena.
+                    self.same("slot arena", u64::from(array.first), u64::MAX)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn learn_backends(&mut self) {
+        let tables = self.committed();
+        for (id, addr, hop) in tables.next_hops() {
+            self.known.next_hops.take(id);
+            self.known.hop_places.insert((addr, hop.arm), id);
+        }
+        for id in 0..self.region.sizes().backends {
+            if let Some(backend) = tables.backend(id) {
+                self.known.backends.take(id);
+                self.known.places.insert((backend.addr, backend.port), id);
+                self.count_hop(backend.next_hop, true);
+            } else if self.last_incarnation(id) > 0 {
+                self.known.backends.found_retired(id);
+                self.learn_retired(id);
+            }
+        }
+    }
+
+    /// A backend that was removed may come back under its id, if the room still says who it was.
+    fn learn_retired(&mut self, id: u32) {
+        let rooms = self.parts.backends[id as usize].rooms();
+        let born = |room: &&_| -> u32 {
+            let room: &crate::versioned::Version<crate::record::Backend> = room;
+            room.life.born.load(Ordering::Relaxed)
+        };
+        if let Some(last) = rooms.iter().max_by_key(born)
+            && born(&last) != 0
+        {
+            let last = last.record();
+            self.known.places.entry((last.addr, last.port)).or_insert(id);
+        }
+    }
+}
+
+/// The checksum over all that a generation sees.
+fn tables_sum(tables: &TableSet<'_>) -> u64 {
+    fn all<T: Record>(section: Section, twins: &[Twin<T>], at: u32) -> u64 {
+        let numbered = twins.iter().enumerate();
+        let seen = numbered.filter_map(|(id, twin)| Some(sum(section, id as u32, twin.get(at)?)));
+        seen.fold(0, |a, b| a ^ b)
+    }
+    let (parts, at) = (&tables.parts, tables.generation());
+    let mut whole = all(Section::Tunnels, parts.tunnels, at)
+        ^ all(Section::Settings, parts.settings, at)
+        ^ all(Section::Services, parts.services, at)
+        ^ all(Section::FrontendKinds, parts.kinds, at)
+        ^ all(Section::Backends, parts.backends, at);
+    for (id, service) in tables.services() {
+        whole ^= name_sum(id, &parts.names[id as usize].load());
+        for array in service.slots.iter().filter(|array| array.count > 0) {
+            whole ^= array_sum(tables, id, array);
+        }
+    }
+    tables.entries().fold(whole, |sum, (key, target)| sum ^ entry_sum(key, target))
+}

@@ -1,0 +1,186 @@
+//! Services: names, policy, and the choice of backends.
+
+use super::{Refusal, Writer, place};
+use crate::checksum::checksum;
+use crate::layout::Section;
+use crate::maglev::{self, MaglevBackend};
+use crate::record::{NAME_BYTES, NONE, SLOT_ARRAYS, Service, SlotArray};
+use crate::set::TableSet;
+
+impl Writer<'_> {
+    /// Adds a service or changes the policy of the one with this name, and returns its id. `slots`
+    /// and `single` of `policy` are ignored: [`Writer::set_slots`] decides them.
+    pub fn put_service(&mut self, name: &str, policy: &Service) -> Result<u32, Refusal> {
+        if name.is_empty() || name.len() > NAME_BYTES {
+            return Err(Refusal::Name { name: name.to_owned() });
+        }
+        let known = self.known.names.get(name).copied();
+        let id = known.or_else(|| self.known.services.peek()).ok_or_else(|| {
+            let (used, room, retired) = self.known.services.fill();
+            let setting = "region.max_services";
+            Refusal::Full { what: "services", setting, used, room, retired }
+        })?;
+        let service = match self.prepared().service(id) {
+            Some(now) => Service { slots: now.slots, single: now.single, ..*policy },
+            None => {
+                let slots = [SlotArray::default(); SLOT_ARRAYS];
+                Service { slots, single: NONE, ..*policy }
+            }
+        };
+        if known.is_none() {
+            self.begin()?;
+            self.known.services.take(id);
+            self.parts.names[id as usize].store(&self.pen, name);
+            self.known.names.insert(name.to_owned(), id);
+            self.sum ^= name_sum(id, name);
+        }
+        self.put_twin(Section::Services, self.parts.services, id, service)?;
+        Ok(id)
+    }
+
+    /// The id of a service by its name.
+    pub fn service_id(&self, name: &str) -> Option<u32> {
+        self.known.names.get(name).copied()
+    }
+
+    /// Removes a service without frontends. Its id is free again after [`Writer::reclaim`].
+    pub fn remove_service(&mut self, id: u32) -> Result<(), Refusal> {
+        let service = self.known_service(id)?;
+        let uses = self.known.service_uses[id as usize];
+        if uses > 0 {
+            return Err(Refusal::InUse { what: "service", id, uses, users: "frontends" });
+        }
+        self.begin()?;
+        for array in service.slots {
+            self.release_array(id, array);
+        }
+        self.remove_twin(Section::Services, self.parts.services, id)?;
+        let name = self.parts.names[id as usize].load();
+        self.sum ^= name_sum(id, &name);
+        self.known.names.remove(&name);
+        self.known.services.retire(id, self.next());
+        Ok(())
+    }
+
+    /// Says which backends serve a service, with their weights (0 gets nothing), in a table of
+    /// `size` slots; `protocol` is part of what Maglev hashes, "TCP" or "UDP". One backend is kept
+    /// in the service itself. The table in use until now is kept until `keep_until_s` of the
+    /// region's clock, or let go if that is 0.
+    pub fn set_slots(
+        &mut self,
+        id: u32,
+        backends: &[(u32, u32)],
+        size: u32,
+        protocol: &str,
+        keep_until_s: u32,
+    ) -> Result<(), Refusal> {
+        let mut service = self.known_service(id)?;
+        if !maglev::SIZES.contains(&size) {
+            return Err(Refusal::TableSize { found: size });
+        }
+        let (ids, texts) = self.serving(backends, protocol)?;
+        if ids.len() > size as usize {
+            return Err(Refusal::TableFull { backends: ids.len(), size });
+        }
+        let before = service.slots[0];
+        let (single, slots) = match ids[..] {
+            [] => (NONE, Vec::new()),
+            [only] => (only, Vec::new()),
+            _ => {
+                let table = maglev::build(&texts, size, self.seed);
+                (NONE, table.into_iter().map(|index| ids[index as usize]).collect())
+            }
+        };
+        if service.single == single && self.prepared().slots(&before).eq(slots.iter().copied()) {
+            return Ok(());
+        }
+        self.begin()?;
+        service.single = single;
+        let now = self.fill_array(id, &slots)?;
+        if before.count > 0 && keep_until_s > 0 {
+            self.release_array(id, service.slots[SLOT_ARRAYS - 1]);
+            service.slots.copy_within(1..SLOT_ARRAYS - 1, 2);
+            service.slots[1] = SlotArray { retire_s: keep_until_s, ..before };
+        } else {
+            self.release_array(id, before);
+        }
+        service.slots[0] = now;
+        self.put_twin(Section::Services, self.parts.services, id, service)
+    }
+
+    /// Lets go of tables whose time to be kept is over.
+    pub fn expire_slots(&mut self, id: u32, now_s: u32) -> Result<(), Refusal> {
+        let mut service = self.known_service(id)?;
+        let over = |array: &SlotArray| array.count > 0 && array.retire_s <= now_s;
+        if !service.slots[1..].iter().any(over) {
+            return Ok(());
+        }
+        self.begin()?;
+        for i in 1..SLOT_ARRAYS {
+            if over(&service.slots[i]) {
+                self.release_array(id, service.slots[i]);
+                service.slots[i] = SlotArray::default();
+            }
+        }
+        self.put_twin(Section::Services, self.parts.services, id, service)
+    }
+
+    /// Ids and Maglev's view of the backends that get slots.
+    fn serving(
+        &self,
+        backends: &[(u32, u32)],
+        protocol: &str,
+    ) -> Result<(Vec<u32>, Vec<MaglevBackend>), Refusal> {
+        let tables = self.prepared();
+        let mut ids = Vec::with_capacity(backends.len());
+        let mut texts = Vec::with_capacity(backends.len());
+        for &(id, weight) in backends.iter().filter(|(_, weight)| *weight > 0) {
+            let backend = tables.backend(id).ok_or_else(|| self.no_backend(id))?;
+            let text = maglev::text(&backend.addr, backend.port, protocol);
+            ids.push(id);
+            texts.push(MaglevBackend { text, weight });
+        }
+        Ok((ids, texts))
+    }
+
+    fn known_service(&self, id: u32) -> Result<Service, Refusal> {
+        let count = self.region.sizes().services;
+        let known = self.prepared().service(id).copied();
+        known.ok_or(Refusal::NoSuchId { what: "services", id, count })
+    }
+
+    /// Writes a new run of the arena; nobody refers to it yet.
+    fn fill_array(&mut self, service: u32, slots: &[u32]) -> Result<SlotArray, Refusal> {
+        if slots.is_empty() {
+            return Ok(SlotArray::default());
+        }
+        let count = slots.len() as u32;
+        let Some(first) = self.known.arena.take(count) else {
+            let (free, room) = self.known.arena.fill();
+            return Err(Refusal::Slots { wanted: count, free, room });
+        };
+        let run = &self.parts.slots[first as usize..][..slots.len()];
+        self.pen.words(run, slots);
+        let array = SlotArray { first, count, retire_s: 0 };
+        self.sum ^= array_sum(&self.prepared(), service, &array);
+        Ok(array)
+    }
+
+    fn release_array(&mut self, service: u32, array: SlotArray) {
+        if array.count > 0 {
+            self.sum ^= array_sum(&self.prepared(), service, &array);
+            self.known.arena.retire(array.first, array.count);
+        }
+    }
+}
+
+/// The checksum over a run of slots.
+pub(super) fn array_sum(tables: &TableSet<'_>, service: u32, array: &SlotArray) -> u64 {
+    let bytes: Vec<u8> = tables.slots(array).flat_map(u32::to_le_bytes).collect();
+    checksum(place(Section::Slots, service), &bytes)
+}
+
+/// The checksum over a service's name.
+pub(super) fn name_sum(id: u32, name: &str) -> u64 {
+    checksum(place(Section::ServiceNames, id), name.as_bytes())
+}

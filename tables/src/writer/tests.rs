@@ -1,0 +1,390 @@
+use super::*;
+use crate::next_hop::NextHop;
+use crate::record::{ADDRESS_MARK, Backend, Local, Mode, NONE, Service, SlotArray};
+use std::net::IpAddr;
+
+mod killed;
+mod model;
+
+fn region() -> Region {
+    Region::anonymous(&Sizes::SMALL).unwrap()
+}
+
+fn addr(text: &str) -> Addr {
+    Addr::from(text.parse::<IpAddr>().unwrap())
+}
+
+fn policy() -> Service {
+    Service {
+        slots: [SlotArray { first: 9, count: 9, retire_s: 9 }; 4],
+        single: 77,
+        vni: 0,
+        tcp_idle_s: 0,
+        tunnel_port: 0,
+        flags: 0,
+        mss: 0,
+        mode: Mode::Nat as u8,
+        tunnel: 0,
+    }
+}
+
+fn backend(last: u8) -> Backend {
+    Backend {
+        addr: Addr::v4(u32::from_ne_bytes([10, 0, 2, last])),
+        probe: Addr::UNSPECIFIED,
+        incarnation: 99,
+        next_hop: NONE,
+        nat_ports: NONE,
+        probe_service: NONE,
+        port: 80,
+        state: 0,
+        arm: 1,
+        pad: 0,
+    }
+}
+
+fn key(text: &str, port: u16, proto: u8) -> FrontendKey {
+    FrontendKey { scope_key: 0, addr: addr(text), port, proto, prefix_len: 128, pad: 0 }
+}
+
+fn network(text: &str, prefix_len: u8, port: u16, proto: u8) -> FrontendKey {
+    FrontendKey { prefix_len, ..key(text, port, proto) }
+}
+
+#[test]
+fn nothing_is_seen_before_the_commit_and_all_of_it_after() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let web = writer.put_service("default/web", &policy()).unwrap();
+    let b = writer.put_backend(&backend(1)).unwrap();
+    writer.put_frontend(&key("203.0.113.1", 80, 6), web).unwrap();
+    writer.set_slots(web, &[(b, 100)], 251, "TCP", 0).unwrap();
+    let before = region.tables(0);
+    assert_eq!(before.frontend(0, &addr("203.0.113.1"), 80, 6), None);
+    assert!(before.service(web).is_none() && before.backend(b).is_none());
+    assert_eq!(writer.commit().unwrap(), 1);
+    assert_eq!(before.frontend(0, &addr("203.0.113.1"), 80, 6), None);
+    let now = region.tables(region.generation());
+    assert_eq!(now.frontend(0, &addr("203.0.113.1"), 80, 6), Some(web));
+    let service = now.service(web).unwrap();
+    assert_eq!(service.slots[0].count, 0);
+    assert_eq!(now.pick(service, u64::MAX), Some(b));
+    assert_eq!(now.backend(b).unwrap().incarnation, 1);
+    assert_eq!(now.service_name(web).unwrap(), "default/web");
+    assert_eq!(writer.commit().unwrap(), 1, "no change, no generation");
+}
+
+#[test]
+fn a_reader_of_the_old_generation_keeps_all_of_it() {
+    let region = region();
+    let _fastpath = region.claim(Role::Fastpath).unwrap();
+    let lcore = &region.lcores()[0];
+    let mut writer = Writer::attach(&region).unwrap();
+    let web = writer.put_service("web", &policy()).unwrap();
+    let ids: Vec<_> = (1..=3).map(|i| (writer.put_backend(&backend(i)).unwrap(), 1)).collect();
+    writer.set_slots(web, &ids, 251, "TCP", 0).unwrap();
+    writer.put_frontend(&key("203.0.113.1", 80, 6), web).unwrap();
+    writer.commit().unwrap();
+
+    let old = region.tables(lcore.join(&region, 1, 3));
+    let picks = |set: &TableSet<'_>| -> Vec<_> {
+        let service = set.service(web).unwrap();
+        (0..251u64).map(|i| set.pick(service, i * (u64::MAX / 251)).unwrap()).collect()
+    };
+    let before = picks(&old);
+    writer.set_slots(web, &ids[1..], 251, "TCP", 0).unwrap();
+    writer.remove_frontend(&key("203.0.113.1", 80, 6)).unwrap();
+    writer.remove_backend(ids[0].0).unwrap();
+    writer.commit().unwrap();
+    assert_eq!(picks(&old), before);
+    assert_eq!(old.frontend(0, &addr("203.0.113.1"), 80, 6), Some(web));
+    assert!(old.backend(ids[0].0).is_some());
+
+    // The lcore hasn't let go: nothing may be written over what it reads.
+    assert!(!writer.acknowledged(2));
+    let refused = writer.put_backend(&backend(9)).unwrap_err();
+    assert_eq!(refused, Refusal::Unacknowledged { lcore: 0, at: 1, committed: 2 });
+    lcore.acknowledge(2);
+    writer.put_backend(&backend(9)).unwrap();
+    let new = region.tables(2);
+    assert!(picks(&new).iter().all(|id| *id != ids[0].0));
+    assert_eq!(new.frontend(0, &addr("203.0.113.1"), 80, 6), None);
+}
+
+#[test]
+fn the_fastpath_s_death_frees_what_its_lcores_read() {
+    let region = region();
+    let claim = region.claim(Role::Fastpath).unwrap();
+    let mut writer = Writer::attach(&region).unwrap();
+    writer.put_service("a", &policy()).unwrap();
+    writer.commit().unwrap();
+    region.lcores()[1].join(&region, claim.epoch(), 0);
+    writer.put_service("b", &policy()).unwrap();
+    writer.commit().unwrap();
+    writer.put_service("c", &policy()).unwrap_err();
+    drop(claim);
+    writer.put_service("c", &policy()).unwrap();
+}
+
+#[test]
+fn the_match_order_is_that_of_the_contract() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let names = ["exact", "port", "proto", "any", "net24", "net16", "net0", "net0v6"];
+    let ids: Vec<_> = names.iter().map(|n| writer.put_service(n, &policy()).unwrap()).collect();
+    let keys = [
+        key("203.0.113.1", 80, 6),
+        key("203.0.113.1", 0, 6),
+        key("203.0.113.1", 80, 0),
+        key("203.0.113.1", 0, 0),
+        network("203.0.113.0", 120, 0, 6),
+        network("203.0.0.0", 112, 443, 6),
+        network("0.0.0.0", 96, 0, 0),
+        network("::", 0, 0, 0),
+    ];
+    for (key, id) in keys.iter().zip(&ids) {
+        writer.put_frontend(key, *id).unwrap();
+    }
+    writer.commit().unwrap();
+    let set = region.tables(1);
+    let found = |to: &str, port, proto| {
+        set.frontend(0, &addr(to), port, proto)
+            .map(|id| names[ids.iter().position(|i| *i == id).unwrap()])
+    };
+    assert_eq!(found("203.0.113.1", 80, 6), Some("exact"));
+    assert_eq!(found("203.0.113.1", 81, 6), Some("port"));
+    assert_eq!(found("203.0.113.1", 80, 17), Some("proto"));
+    assert_eq!(found("203.0.113.1", 81, 17), Some("any"));
+    assert_eq!(found("203.0.113.2", 443, 6), Some("net24"), "longer before more exact");
+    assert_eq!(found("203.0.9.9", 443, 6), Some("net16"));
+    assert_eq!(found("203.0.9.9", 80, 6), Some("net0"));
+    assert_eq!(found("2001:db8::1", 80, 6), Some("net0v6"));
+    writer.remove_frontend(&keys[6]).unwrap();
+    writer.commit().unwrap();
+    let set = region.tables(2);
+    assert_eq!(set.frontend(0, &addr("192.0.2.1"), 80, 6), None, "::/0 is no IPv4 network");
+    assert!(set.address_marked(0, &addr("203.0.113.1")));
+    assert!(!set.address_marked(0, &addr("203.0.113.2")));
+}
+
+#[test]
+fn a_scope_with_frontends_of_its_own_sees_no_others() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let all = writer.put_service("all", &policy()).unwrap();
+    let own = writer.put_service("own", &policy()).unwrap();
+    let scoped = FrontendKey { scope_key: 0xabc, ..key("10.9.9.9", 80, 6) };
+    writer.put_frontend(&key("10.9.9.9", 80, 6), all).unwrap();
+    writer.put_frontend(&key("10.9.9.9", 443, 6), all).unwrap();
+    writer.put_frontend(&scoped, own).unwrap();
+    writer.commit().unwrap();
+    let set = region.tables(1);
+    assert_eq!(set.frontend(0xabc, &addr("10.9.9.9"), 80, 6), Some(own));
+    assert_eq!(set.frontend(0xabc, &addr("10.9.9.9"), 443, 6), None);
+    assert_eq!(set.frontend(0xdef, &addr("10.9.9.9"), 443, 6), Some(all));
+    writer.remove_frontend(&scoped).unwrap();
+    writer.commit().unwrap();
+    let set = region.tables(2);
+    assert_eq!(set.frontend(0xabc, &addr("10.9.9.9"), 80, 6), Some(all));
+}
+
+#[test]
+fn an_id_is_used_again_only_when_no_flow_refers_to_it() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let id = writer.put_backend(&backend(1)).unwrap();
+    writer.commit().unwrap();
+    writer.remove_backend(id).unwrap();
+    writer.commit().unwrap();
+    assert_eq!(writer.put_backend(&backend(2)).unwrap(), 1);
+    assert_eq!(writer.reclaim(|who| who == Referred::Backend(id)), 0);
+    assert_eq!(writer.reclaim(|_| false), 1);
+    assert_eq!(writer.put_backend(&backend(3)).unwrap(), id);
+    writer.commit().unwrap();
+    let again = region.tables(region.generation());
+    assert_eq!(again.backend(id).unwrap().incarnation, 2, "another backend, another incarnation");
+
+    // One that comes back while it waits is the same one.
+    writer.remove_backend(id).unwrap();
+    writer.commit().unwrap();
+    assert_eq!(writer.put_backend(&backend(3)).unwrap(), id);
+    writer.commit().unwrap();
+    assert_eq!(region.tables(region.generation()).backend(id).unwrap().incarnation, 2);
+    assert_eq!(writer.retired().count(), 0);
+}
+
+#[test]
+fn every_full_table_names_its_setting() {
+    let region = region();
+    let sizes = *region.sizes();
+    let mut writer = Writer::attach(&region).unwrap();
+    let setting = |refused: Refusal| match refused {
+        Refusal::Full { setting, used, room, .. } => {
+            assert_eq!(used, room);
+            setting
+        }
+        other => panic!("{other}"),
+    };
+    for i in 0..sizes.services {
+        writer.put_service(&format!("s{i}"), &policy()).unwrap();
+    }
+    assert_eq!(setting(writer.put_service("more", &policy()).unwrap_err()), "region.max_services");
+    for i in 0..sizes.backends {
+        writer.put_backend(&backend(i as u8)).unwrap();
+    }
+    assert_eq!(setting(writer.put_backend(&backend(200)).unwrap_err()), "region.max_backends");
+    for i in 0..sizes.frontends {
+        writer.put_frontend(&key("203.0.113.1", 1 + i as u16, 6), 0).unwrap();
+    }
+    let refused = writer.put_frontend(&key("203.0.113.1", 9999, 6), 0).unwrap_err();
+    assert_eq!(setting(refused), "region.max_frontends");
+    for i in 0..sizes.next_hops {
+        writer.put_next_hop(&addr(&format!("10.0.1.{i}")), 0).unwrap();
+    }
+    let refused = writer.put_next_hop(&addr("10.0.1.200"), 0).unwrap_err();
+    assert_eq!(setting(refused), "region.max_next_hops");
+    writer.set_slots(0, &[(0, 1), (1, 1)], 8191, "TCP", 0).unwrap();
+    let refused = writer.set_slots(1, &[(0, 1), (1, 1)], 16_381, "TCP", 0).unwrap_err();
+    assert_eq!(refused, Refusal::Slots { wanted: 16_381, free: 8193, room: 16_384 });
+    assert!(refused.to_string().contains("raise region.slots"));
+    writer.commit().unwrap();
+}
+
+#[test]
+fn a_service_keeps_its_old_slots_for_as_long_as_it_was_told() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let web = writer.put_service("web", &policy()).unwrap();
+    let ids: Vec<_> = (1..=4).map(|i| (writer.put_backend(&backend(i)).unwrap(), 1)).collect();
+    for (i, count) in [2, 3, 4, 3, 2, 3].into_iter().enumerate() {
+        writer.set_slots(web, &ids[..count], 251, "TCP", 100 + i as u32).unwrap();
+        writer.commit().unwrap();
+    }
+    let service = *writer.committed().service(web).unwrap();
+    assert!(service.slots.iter().all(|array| array.count == 251));
+    assert_eq!(service.slots.map(|array| array.retire_s), [0, 105, 104, 103]);
+    writer.expire_slots(web, 104).unwrap();
+    writer.commit().unwrap();
+    let service = *writer.committed().service(web).unwrap();
+    assert_eq!(service.slots.map(|array| array.count), [251, 251, 0, 0]);
+    assert_eq!(writer.put_service("web", &policy()).unwrap(), web, "the policy moves no slot");
+    assert_eq!(writer.prepared().service(web).unwrap().slots, service.slots);
+}
+
+#[test]
+fn probe_sources_lead_to_their_backend_and_to_no_other() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let probed = |last, probe: &str| Backend { probe: addr(probe), ..backend(last) };
+    let id = writer.put_backend(&probed(1, "198.18.0.1")).unwrap();
+    let refused = writer.put_backend(&probed(2, "198.18.0.1")).unwrap_err();
+    assert_eq!(refused, Refusal::Probe { addr: "198.18.0.1".parse().unwrap(), id });
+    writer.commit().unwrap();
+    let set = region.tables(1);
+    assert_eq!(set.probe(&addr("198.18.0.1")), Some(id));
+    assert_eq!(set.probe(&addr("198.18.0.2")), None);
+    assert_eq!(set.frontend(0, &addr("198.18.0.1"), 2, ADDRESS_MARK), None);
+    writer.put_backend(&probed(1, "198.18.0.3")).unwrap();
+    writer.commit().unwrap();
+    let set = region.tables(2);
+    assert_eq!((set.probe(&addr("198.18.0.1")), set.probe(&addr("198.18.0.3"))), (None, Some(id)));
+}
+
+#[test]
+fn next_hops_change_at_once_and_live_as_long_as_backends_need_them() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let hop = writer.put_next_hop(&addr("10.0.2.1"), 1).unwrap();
+    assert_eq!(writer.put_next_hop(&addr("10.0.2.1"), 1).unwrap(), hop);
+    assert_ne!(writer.put_next_hop(&addr("10.0.2.1"), 0).unwrap(), hop);
+    let set = region.tables(0);
+    assert_eq!(set.next_hop(hop), Some(NextHop::unknown(1)));
+    let known =
+        NextHop { mac: [1, 2, 3, 4, 5, 6], src_mac: [7; 6], mtu: 9001, arm: 1, known: true };
+    writer.set_next_hop(hop, &known).unwrap();
+    assert_eq!(set.next_hop(hop), Some(known));
+    let id = writer.put_backend(&Backend { next_hop: hop, ..backend(1) }).unwrap();
+    writer.commit().unwrap();
+    assert!(matches!(writer.remove_next_hop(hop), Err(Refusal::InUse { uses: 1, .. })));
+    writer.remove_backend(id).unwrap();
+    writer.remove_next_hop(hop).unwrap();
+    assert_eq!(set.next_hop(hop), Some(known), "the committed generation still uses it");
+    writer.commit().unwrap();
+    writer.put_backend(&backend(2)).unwrap();
+    assert_eq!(set.next_hop(hop), None);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_changes_nothing() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let web = writer.put_service("web", &policy()).unwrap();
+    writer.put_frontend(&key("203.0.113.1", 80, 6), web).unwrap();
+    writer.commit().unwrap();
+    let sum = writer.sum;
+    let bad_keys = [
+        key("203.0.113.1", 80, ADDRESS_MARK),
+        network("203.0.113.1", 129, 80, 6),
+        network("203.0.113.1", 120, 80, 6),
+        network("203.0.113.0", 24, 80, 6),
+        key("::", 80, 6),
+    ];
+    for bad in bad_keys {
+        assert!(matches!(writer.put_frontend(&bad, web), Err(Refusal::Key { .. })), "{bad:?}");
+    }
+    writer.put_frontend(&key("203.0.113.2", 80, 6), 5).unwrap_err();
+    writer.put_service("", &policy()).unwrap_err();
+    writer.put_service(&"x".repeat(121), &policy()).unwrap_err();
+    writer.put_service(&"x".repeat(120), &policy()).map(drop).unwrap();
+    writer.abort().unwrap();
+    assert!(matches!(writer.remove_service(web), Err(Refusal::InUse { uses: 1, .. })));
+    writer.set_slots(web, &[(7, 1)], 251, "TCP", 0).unwrap_err();
+    writer.set_slots(web, &[], 250, "TCP", 0).unwrap_err();
+    writer.put_backend(&Backend { next_hop: 3, ..backend(1) }).unwrap_err();
+    writer.remove_backend(3).unwrap_err();
+    let mut settings = Settings::EMPTY;
+    for (i, nat) in settings.nat.iter_mut().take(3).enumerate() {
+        *nat = Local { addr: addr(&format!("10.0.2.{}", i + 1)), arm: 1, pad: [0; 3] };
+    }
+    let refused = writer.put_settings(&settings).unwrap_err();
+    assert_eq!(refused, Refusal::NatMaps { addresses: 3, maps: 64 });
+    assert_eq!((writer.commit().unwrap(), writer.sum), (1, sum));
+}
+
+#[test]
+fn each_backend_has_port_maps_of_its_own() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let first = writer.put_backend(&Backend { nat_ports: 0, ..backend(1) }).unwrap();
+    let other = writer.put_backend(&Backend { nat_ports: 0, ..backend(2) }).unwrap();
+    let set = writer.prepared();
+    assert_eq!(set.backend(first).unwrap().nat_ports, 0);
+    assert_eq!(set.backend(other).unwrap().nat_ports, 2);
+    let most = writer.region.sizes().backends - 1;
+    assert!(most * 2 + 2 <= writer.region.sizes().nat_maps);
+}
+
+#[test]
+fn a_hundred_thousand_changes_leak_no_room() {
+    let region = region();
+    let claim = region.claim(Role::Fastpath).unwrap();
+    let lcore = &region.lcores()[0];
+    lcore.join(&region, claim.epoch(), 0);
+    let mut writer = Writer::attach(&region).unwrap();
+    let web = writer.put_service("web", &policy()).unwrap();
+    let ids: Vec<_> = (1..=3).map(|i| (writer.put_backend(&backend(i)).unwrap(), 1)).collect();
+    for round in 0..20_000u32 {
+        writer.put_frontend(&key("203.0.113.1", 1 + (round % 60) as u16, 6), web).unwrap();
+        if round >= 30 {
+            let old = key("203.0.113.1", 1 + ((round - 30) % 60) as u16, 6);
+            writer.remove_frontend(&old).unwrap();
+        }
+        writer.set_slots(web, &ids[..2 + round as usize % 2], 2039, "TCP", 0).unwrap();
+        lcore.acknowledge(writer.commit().unwrap());
+        lcore.turn();
+        lcore.turn();
+    }
+    drop(writer);
+    let writer = Writer::attach(&region).unwrap();
+    assert_eq!(writer.committed().frontends().count(), 30);
+}

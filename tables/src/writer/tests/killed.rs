@@ -1,0 +1,212 @@
+//! A writer that dies at any of its stores leaves the committed generation whole, and the next
+//! writer goes on from it.
+
+use super::*;
+
+/// Everything that a reader can see, by names and addresses: ids depend on what a dead writer took.
+fn seen(set: &TableSet<'_>) -> String {
+    let place = |id: u32| set.backend(id).map_or(Addr::UNSPECIFIED, |b| b.addr).octets()[15];
+    let name = |id: u32| set.service_name(id);
+    let mut frontends: Vec<_> =
+        set.frontends().map(|(key, id)| format!("{key:?} {:?}", name(id))).collect();
+    let mut services: Vec<_> = set
+        .services()
+        .map(|(id, s)| {
+            let slots = s.slots.map(|array| set.slots(&array).map(place).collect::<Vec<_>>());
+            let times = s.slots.map(|array| array.retire_s);
+            format!("{:?} {} {} {slots:?} {times:?}", name(id), place(s.single), s.mss)
+        })
+        .collect();
+    let mut backends: Vec<_> =
+        set.backends().map(|(_, b)| format!("{:?}", Backend { incarnation: 0, ..*b })).collect();
+    for list in [&mut frontends, &mut services, &mut backends] {
+        list.sort();
+    }
+    let tunnels: Vec<_> = set.tunnels().collect();
+    let settings = set.settings();
+    format!("{frontends:?}\n{services:?}\n{backends:?}\n{tunnels:?}\n{settings:?}")
+}
+
+/// By look-up, which also walks the chains.
+fn found(set: &TableSet<'_>) -> Vec<Option<String>> {
+    let to = ["203.0.113.1", "203.0.113.2", "203.0.113.9", "2001:db8::1", "192.0.2.7"];
+    let ports = [(80, 6), (443, 6), (53, 17)];
+    let mut found = Vec::new();
+    for to in to {
+        for (port, proto) in ports {
+            for scope_key in [0, 7] {
+                let id = set.frontend(scope_key, &addr(to), port, proto);
+                found.push(id.and_then(|id| set.service_name(id)));
+            }
+        }
+    }
+    for probe in ["198.18.0.1", "198.18.0.2"] {
+        let id = set.probe(&addr(probe));
+        found.push(id.map(|id| set.backend(id).unwrap().addr.to_string()));
+    }
+    found
+}
+
+fn tunnel(vni: u32) -> Tunnel {
+    Tunnel {
+        local: addr("10.0.1.10"),
+        sources: [crate::record::Prefix::default(); 8],
+        scope_key: 0,
+        vni,
+        peer: NONE,
+        gateway: 0,
+        port: 6081,
+        option_class: 0x108,
+        inner_mtu: 8500,
+        flags: 0,
+        kind: 1,
+        no_service: 0,
+        source_count: 0,
+        arm: 0,
+        pad: [0; 2],
+    }
+}
+
+fn first(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
+    let web = writer.put_service("web", &policy())?;
+    let dns = writer.put_service("dns", &policy())?;
+    let ids: Vec<_> = (1..=4)
+        .map(|i| writer.put_backend(&backend(i)).map(|id| (id, u32::from(i))))
+        .collect::<Result<_, _>>()?;
+    writer.put_backend(&Backend { probe: addr("198.18.0.1"), ..backend(4) })?;
+    writer.set_slots(web, &ids[..3], 251, "TCP", 0)?;
+    writer.set_slots(dns, &ids[3..], 251, "UDP", 0)?;
+    writer.put_frontend(&key("203.0.113.1", 80, 6), web)?;
+    writer.put_frontend(&key("203.0.113.1", 53, 17), dns)?;
+    writer.put_frontend(&network("203.0.113.0", 120, 0, 0), dns)?;
+    writer.put_tunnel(0, &tunnel(1))?;
+    writer.put_settings(&Settings { punt_limit: 5, ..Settings::EMPTY })?;
+    writer.commit()
+}
+
+fn second(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
+    let web = writer.put_service("web", &Service { mss: 1400, ..policy() })?;
+    let dns = writer.service_id("dns").unwrap_or(NONE);
+    let third = writer.put_service("third", &policy())?;
+    let new = writer.put_backend(&backend(9))?;
+    writer.put_backend(&Backend { probe: addr("198.18.0.2"), state: 1, ..backend(4) })?;
+    let ids: Vec<_> = writer.prepared().backends().map(|(id, _)| (id, 1)).collect();
+    writer.set_slots(web, &ids, 509, "TCP", 44)?;
+    writer.set_slots(third, &[(new, 1)], 251, "TCP", 0)?;
+    writer.remove_frontend(&key("203.0.113.1", 53, 17))?;
+    writer.remove_frontend(&network("203.0.113.0", 120, 0, 0))?;
+    writer.put_frontend(&key("203.0.113.1", 80, 6), third)?;
+    writer.put_frontend(&key("2001:db8::1", 443, 6), third)?;
+    let scoped = FrontendKey { scope_key: 7, ..key("203.0.113.2", 80, 6) };
+    writer.put_frontend(&scoped, web)?;
+    writer.remove_service(dns)?;
+    let gone = writer.backend_id(&backend(1).addr, 80).unwrap_or(NONE);
+    writer.remove_backend(gone)?;
+    writer.put_tunnel(0, &tunnel(2))?;
+    writer.put_tunnel(1, &tunnel(3))?;
+    writer.put_settings(&Settings { punt_limit: 6, ..Settings::EMPTY })?;
+    writer.commit()
+}
+
+/// A region with the first set committed, and with dead entries that wait for their unlinking.
+fn prepared() -> Region {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    first(&mut writer).unwrap();
+    writer.put_frontend(&key("203.0.113.9", 80, 6), 0).unwrap();
+    writer.commit().unwrap();
+    writer.remove_frontend(&key("203.0.113.9", 80, 6)).unwrap();
+    writer.commit().unwrap();
+    drop(writer);
+    region
+}
+
+fn stores_of(work: fn(&mut Writer<'_>) -> Result<u32, Refusal>) -> u64 {
+    let region = prepared();
+    let mut writer = Writer::attach_with(&region, Pen::with_ink(u64::MAX)).unwrap();
+    work(&mut writer).unwrap();
+    u64::MAX - writer.pen.ink().unwrap()
+}
+
+#[test]
+fn at_every_store_the_committed_set_stays_and_the_next_writer_goes_on() {
+    let whole = prepared();
+    let before = seen(&whole.tables(3));
+    let looked = found(&whole.tables(3));
+    let mut writer = Writer::attach(&whole).unwrap();
+    second(&mut writer).unwrap();
+    let after = seen(&writer.committed());
+    let looked_after = found(&writer.committed());
+    assert_ne!(before, after);
+
+    let stores = stores_of(second);
+    assert!(stores > 600, "{stores} stores");
+    for ink in 0..stores {
+        let region = prepared();
+        let mut writer = Writer::attach_with(&region, Pen::with_ink(ink)).unwrap();
+        // What the dying writer believes doesn't matter; it may well think that it committed.
+        let _ = second(&mut writer);
+        drop(writer);
+        assert_eq!(region.generation(), 3, "killed after {ink} stores");
+        let set = region.tables(3);
+        assert!(seen(&set) == before, "killed after {ink} stores");
+        assert_eq!(found(&set), looked, "killed after {ink} stores");
+
+        let mut next = Writer::attach(&region).unwrap();
+        assert!(seen(&next.committed()) == before);
+        second(&mut next).unwrap();
+        assert!(seen(&next.committed()) == after, "killed after {ink} stores");
+        assert_eq!(found(&next.committed()), looked_after, "killed after {ink} stores");
+        drop(next);
+        Writer::attach(&region).map(drop).unwrap();
+    }
+}
+
+#[test]
+fn a_writer_that_dies_while_it_recovers_is_no_trouble_either() {
+    let region = prepared();
+    let before = seen(&region.tables(3));
+    let stores = stores_of(second);
+    for ink in (0..stores).step_by(37) {
+        let region = prepared();
+        let mut writer = Writer::attach_with(&region, Pen::with_ink(ink)).unwrap();
+        let _ = second(&mut writer);
+        drop(writer);
+        for recovering in 0..12 {
+            Writer::attach_with(&region, Pen::with_ink(recovering)).map(drop).unwrap();
+            assert_eq!(seen(&region.tables(3)), before);
+        }
+        let mut next = Writer::attach(&region).unwrap();
+        second(&mut next).unwrap();
+    }
+}
+
+#[test]
+fn an_abort_takes_everything_back() {
+    let region = prepared();
+    let before = seen(&region.tables(3));
+    let mut writer = Writer::attach(&region).unwrap();
+    let web = writer.service_id("web").unwrap();
+    writer.put_frontend(&key("192.0.2.7", 443, 6), web).unwrap();
+    writer.put_service("gone again", &policy()).unwrap();
+    writer.abort().unwrap();
+    assert_eq!(writer.service_id("gone again"), None);
+    assert_eq!(seen(&writer.prepared()), before);
+    second(&mut writer).unwrap();
+}
+
+#[test]
+fn a_damaged_table_set_is_refused_and_left_as_it_is() {
+    let region = prepared();
+    let (start, bytes) = region.section_ptr(Section::Backends);
+    // SAFETY: within the section; nobody else has this region.
+    #[expect(unsafe_code, reason = "damage on purpose")]
+    unsafe {
+        let at = start.add(8);
+        assert!(bytes > 8);
+        *at ^= 0x10;
+    }
+    let refused = Writer::attach(&region).map(drop).unwrap_err();
+    assert!(matches!(refused, RegionError::Checksum { part: "table set", .. }), "{refused}");
+    assert!(!region.is_claimed(Role::Slowpath));
+}
