@@ -59,14 +59,20 @@ fn an_error_names_the_layer_that_has_the_value() {
 
 #[test]
 fn a_set_without_a_value_says_what_to_type() {
-    for text in ["ingress.mtu", "=9001", "a b=1", "ingress..mtu=1"] {
-        let error = config::load(None, &[text.into()]).unwrap_err().to_string();
-        assert!(error.contains("--set ingress.mtu=9001"), "{error}");
-    }
+    Jail::expect_with(|_| {
+        for text in ["ingress.mtu", "=9001", "a b=1", "ingress..mtu=1"] {
+            let error = config::load(None, &[text.into()]).unwrap_err().to_string();
+            assert!(error.contains("--set ingress.mtu=9001"), "{error}");
+        }
+        Ok(())
+    });
 }
 
 #[test]
 fn without_a_file_the_missing_keys_are_told() {
-    let error = config::load(None, &[]).unwrap_err().to_string();
-    assert!(error.contains("ingress.device") && error.contains("ingress.address"), "{error}");
+    Jail::expect_with(|_| {
+        let error = config::load(None, &[]).unwrap_err().to_string();
+        assert!(error.contains("ingress.device") && error.contains("ingress.address"), "{error}");
+        Ok(())
+    });
 }
