@@ -394,8 +394,10 @@ pub enum Side {
 /// `[health]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Health {
-    /// Where HTTP and TCP probes are answered, at least one.
+    /// Where HTTP probes are answered, at least one.
     pub listen: Vec<SocketAddr>,
+    /// Where TCP probes are answered: listened on only while able.
+    pub tcp: Vec<SocketAddr>,
 }
 
 /// `[metrics]`.

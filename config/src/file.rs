@@ -95,7 +95,7 @@ pub struct Region {
     /// Backends, each counted once however many services share it.
     #[schemars(range(min = 1, max = 4194304))]
     pub max_backends: u32,
-    /// Next hops (routers and on-link neighbours) in use at once.
+    /// Next hops in use at once: one per address and arm of a backend.
     #[schemars(range(min = 8, max = 4194304))]
     pub max_next_hops: u32,
     /// Maglev slots of all services together; a change needs a service's slots once more.
@@ -259,9 +259,13 @@ pub struct VxlanEnd {
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Health {
-    /// `address:port`, one or a list, where HTTP and TCP probes are answered.
+    /// `address:port`, one or a list, where HTTP probes are answered: 200, or 503 with the reasons.
     #[serde(deserialize_with = "one_or_many")]
     pub listen: Vec<String>,
+    /// `address:port`, one or a list, where TCP probes are answered: a connection comes about only
+    /// while the appliance is able, and is refused otherwise.
+    #[serde(deserialize_with = "one_or_many")]
+    pub tcp: Vec<String>,
 }
 
 /// Metrics.

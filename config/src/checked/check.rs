@@ -173,6 +173,14 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
         keyed.extend(door.socket(&key, text).map(|socket| (key, socket)));
     }
     let listen = keyed.iter().map(|(_, socket)| *socket).collect();
+    let mut tcp = Vec::new();
+    for (i, text) in health.tcp.iter().enumerate() {
+        let key = format!("health.tcp.{i}");
+        if let Some(socket) = door.socket(&key, text) {
+            tcp.push(socket);
+            keyed.push((key, socket));
+        }
+    }
     if health.listen.is_empty() {
         let example = "for example listen = [\"0.0.0.0:8080\"]";
         door.refuse("health.listen", "clouds and routers have to probe something", example);
@@ -186,7 +194,7 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
             "metrics.listen = \"{scraped}\" is not loopback: everyone who reaches it can read it"
         ));
     }
-    (Health { listen }, Metrics { listen: scraped })
+    (Health { listen, tcp }, Metrics { listen: scraped })
 }
 
 fn punt(door: &mut Door, file: file::Punt) -> Punt {

@@ -51,7 +51,7 @@ impl Default for Region {
             max_services: 1024,
             max_frontends: 4096,
             max_backends: 4096,
-            max_next_hops: 1024,
+            max_next_hops: 4096,
             slots: 2 << 20,
             max_flows: 65_536,
             option_slabs: 1024,
@@ -105,7 +105,7 @@ impl Default for Punt {
 
 impl Default for Health {
     fn default() -> Health {
-        Health { listen: vec!["0.0.0.0:8080".into()] }
+        Health { listen: vec!["0.0.0.0:8080".into()], tcp: vec!["0.0.0.0:8081".into()] }
     }
 }
 
