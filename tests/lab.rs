@@ -19,10 +19,12 @@ pub mod folder;
 pub mod gateway;
 pub mod netns;
 pub mod prefix;
+pub mod process;
 pub mod server;
+pub mod settings;
 pub mod topology;
 pub mod tun;
-// pub mod weir;
+pub mod weir;
 pub mod wire;
 
 pub use error::{LabError, Result};

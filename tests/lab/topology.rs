@@ -17,7 +17,7 @@ pub const EGRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 10);
 pub const NODES: [Ipv4Addr; 3] =
     [Ipv4Addr::new(10, 0, 1, 21), Ipv4Addr::new(10, 0, 1, 22), Ipv4Addr::new(10, 0, 1, 23)];
 /// The Azure gateway's own address.
-pub const AZURE: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 31);
+pub const AZURE: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 33);
 /// Clients that come through the AWS gateway.
 pub const AWS_CLIENTS: [Ipv4Addr; 4] = [
     Ipv4Addr::new(192, 0, 2, 1),

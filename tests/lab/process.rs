@@ -1,0 +1,130 @@
+//! A daemon under test: started in a namespace, its log kept, killed at the latest with the lab.
+
+use super::error::{LabError, Result};
+use super::netns::Netns;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// A running daemon.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+/// Where programs of ours are: `WEIR_BIN_DIR`, or beside the running program (a test's lies one
+/// folder deeper).
+pub fn find(program: &str, package: &str) -> Result<PathBuf> {
+    let folder = match std::env::var_os("WEIR_BIN_DIR") {
+        Some(folder) => PathBuf::from(folder),
+        None => {
+            let own = std::env::current_exe().map_err(LabError::io("finding this program"))?;
+            let folder = own.parent().unwrap_or(Path::new("/"));
+            let deeper = folder.ends_with("deps");
+            folder.ancestors().nth(usize::from(deeper)).unwrap_or(folder).to_owned()
+        }
+    };
+    let path = folder.join(program);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(LabError::NotBuilt {
+        program: program.to_owned(),
+        place: folder.display().to_string(),
+        package: package.to_owned(),
+    })
+}
+
+impl Process {
+    /// Starts `path` in `ns`; what it writes is appended to `log`.
+    pub fn start(ns: &Netns, path: &Path, args: &[String], log: PathBuf) -> Result<Self> {
+        let file = File::options().create(true).append(true).open(&log);
+        let file = file.map_err(LabError::io(format!("opening {}", log.display())))?;
+        let child = ns.spawn(&path.display().to_string(), args, file)?;
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        Ok(Self { name, child, log })
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().map_err(LabError::io(format!("asking for {}", self.name)))
+    }
+
+    /// Fails with its last words if it ended.
+    pub fn must_live(&mut self) -> Result<()> {
+        match self.ended()? {
+            None => Ok(()),
+            Some(status) => Err(LabError::Ended {
+                program: self.name.clone(),
+                status: status.to_string(),
+                words: self.last_words(),
+            }),
+        }
+    }
+
+    /// All that it wrote.
+    pub fn log(&self) -> String {
+        std::fs::read(&self.log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// The last 20 lines that it wrote.
+    pub fn last_words(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// Its process number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(self.child.id() as i32);
+        kill(pid, signal).map_err(LabError::errno(format!("{signal} to {}", self.name)))
+    }
+
+    /// Asks it to end and waits; it must do so in time.
+    pub fn stop(mut self, patience: Duration) -> Result<ExitStatus> {
+        self.signal(Signal::SIGTERM)?;
+        self.wait(patience)
+    }
+
+    /// Ends it without a chance to say anything.
+    pub fn kill(mut self) -> Result<ExitStatus> {
+        self.signal(Signal::SIGKILL)?;
+        self.wait(Duration::from_secs(10))
+    }
+
+    fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            if begun.elapsed() > patience {
+                return Err(LabError::TooLate {
+                    what: format!("the end of {}", self.name),
+                    waited: begun.elapsed(),
+                    seen: self.last_words(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,159 @@
+//! The configuration and the services of the appliance under test, as its operator would write them.
+
+use super::error::Result;
+use super::folder::Folder;
+use super::topology::{EGRESS, INGRESS, MTU};
+use std::fmt::Write;
+
+/// What differs between the labs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// CPUs that poll.
+    pub lcores: Vec<u16>,
+    /// Flows remembered at once.
+    pub max_flows: u32,
+    /// The AWS gateway's largest inner packet.
+    pub aws_inner_mtu: u16,
+    /// `reply` or `drop`.
+    pub too_big: &'static str,
+    /// Azure: cross from one tunnel to the other.
+    pub cross: bool,
+    /// Further lines at the end of the file.
+    pub more: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lcores: vec![1],
+            max_flows: 65_536,
+            aws_inner_mtu: 8_500,
+            too_big: "reply",
+            cross: true,
+            more: String::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// Writes `weir.toml` for a lab's folder.
+    pub fn write(&self, folder: &Folder) -> Result<()> {
+        folder.write("weir.toml", &self.text(folder)).map(drop)
+    }
+
+    fn text(&self, folder: &Folder) -> String {
+        let Self { lcores, max_flows, aws_inner_mtu, too_big, cross, more } = self;
+        let (services, region) = (folder.file("services.toml"), folder.shared("region"));
+        let socket = folder.file("control.sock");
+        // The af_packet PMD cuts frames to 2,048 bytes unless its frame size is named.
+        let ring = "framesz=16384,blocksz=65536";
+        format!(
+            r#"name = "lab"
+services = {services:?}
+
+[fastpath]
+lcores = {lcores:?}
+main_core = 0
+hugepages = false
+memory_mib = 256
+buffers = 8192
+buffer_bytes = 10240
+idle = "yield"
+
+[region]
+path = {region:?}
+max_flows = {max_flows}
+
+[ingress]
+device = "net_af_packet0,iface=in0,{ring}"
+address = ["{INGRESS}/24"]
+mtu = {MTU}
+tap = "weir-in"
+
+[egress]
+device = "net_af_packet1,iface=eg0,{ring}"
+address = ["{EGRESS}/24"]
+mtu = {MTU}
+tap = "weir-out"
+
+[nat]
+addresses = ["{EGRESS}"]
+
+[[gateway]]
+name = "aws"
+kind = "aws"
+sources = ["10.0.1.16/28"]
+inner_mtu = {aws_inner_mtu}
+too_big = "{too_big}"
+
+[[gateway]]
+name = "azure"
+kind = "azure"
+sources = ["10.0.1.32/28"]
+external = {{ port = 10801, vni = 801 }}
+internal = {{ port = 10800, vni = 800 }}
+cross = {cross}
+
+[health]
+listen = ["0.0.0.0:8080"]
+
+[metrics]
+listen = "127.0.0.1:9100"
+
+[control]
+socket = {socket:?}
+{more}"#
+        )
+    }
+}
+
+/// A backend of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Its address.
+    pub address: String,
+    /// Its port; 0 keeps the frontend's.
+    pub port: u16,
+    /// Its share.
+    pub weight: u16,
+    /// `active`, `terminating`, `quarantined` or `maintenance`.
+    pub state: &'static str,
+}
+
+/// A service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its name.
+    pub name: String,
+    /// `nat`, `tunnel` or `dsr`, with the keys that belong to it: `mode = "nat"`.
+    pub mode: String,
+    /// Addresses with port and protocol.
+    pub frontends: Vec<(String, u16, &'static str)>,
+    /// Who serves.
+    pub backends: Vec<Backend>,
+}
+
+/// Writes `services.toml` in one step, as an operator's tool should.
+pub fn write_services(folder: &Folder, services: &[Service]) -> Result<()> {
+    let mut text = String::new();
+    for Service { name, mode, frontends, backends } in services {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "[[service]]\nname = {name:?}\n{mode}\nfrontends = [");
+        for (address, port, protocol) in frontends {
+            let _ = writeln!(
+                text,
+                "    {{ address = {address:?}, port = {port}, protocol = {protocol:?} }},"
+            );
+        }
+        let _ = writeln!(text, "]\nbackends = [");
+        for Backend { address, port, weight, state } in backends {
+            let _ = writeln!(
+                text,
+                "    {{ address = {address:?}, port = {port}, weight = {weight}, \
+                 state = {state:?} }},"
+            );
+        }
+        text.push_str("]\n\n");
+    }
+    folder.write("services.toml", &text).map(drop)
+}

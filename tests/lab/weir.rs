@@ -1,0 +1,279 @@
+//! Weir as its operator runs it: both daemons in the appliance's namespace, asked over the control
+//! socket and probed over the network.
+
+use super::error::{LabError, Result};
+use super::folder::Folder;
+use super::netns::Netns;
+use super::process::{Process, find};
+use super::settings::{Service, Settings, write_services};
+use super::topology::Lab;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long the daemons may take to become able.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A service as `GET /services` of the control socket says it; the fields that the lab looks at.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ServiceNow {
+    /// Its name.
+    pub name: String,
+    /// Packets from clients.
+    pub packets: u64,
+    /// Packets dropped after the service was found.
+    pub drops: u64,
+    /// Its backends.
+    pub backends: Vec<BackendNow>,
+}
+
+/// A backend of it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct BackendNow {
+    /// Its address.
+    pub address: String,
+    /// Its state.
+    pub state: String,
+    /// Packets to it.
+    pub packets: u64,
+    /// Flows begun with it.
+    pub new_flows: u64,
+    /// Flows alive now.
+    pub flows: u64,
+}
+
+/// The part of `GET /status` that the lab looks at.
+#[derive(Clone, Debug, Deserialize)]
+pub struct StatusNow {
+    /// A probe is told that traffic may come.
+    pub able: bool,
+    /// Why not.
+    pub reasons: Vec<String>,
+    /// Generation last committed.
+    pub generation: u32,
+    /// Generation that every lcore serves.
+    pub acknowledged: u32,
+}
+
+/// Drops by arm and reason.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DropNow {
+    /// The arm.
+    pub arm: String,
+    /// The reason.
+    pub reason: String,
+    /// How many packets.
+    pub packets: u64,
+}
+
+/// The daemons of one appliance.
+pub struct Weir {
+    ns: Arc<Netns>,
+    folder: Arc<Folder>,
+    /// The poll loop, if it runs.
+    pub fastpath: Option<Process>,
+    /// The control process, if it runs.
+    pub slowpath: Option<Process>,
+}
+
+impl Weir {
+    /// Writes the configuration, starts both daemons and waits until Weir is able.
+    pub fn start(lab: &Lab, settings: &Settings, services: &[Service]) -> Result<Self> {
+        let mut weir = Self::prepare(lab, settings, services)?;
+        weir.start_slowpath()?;
+        weir.start_fastpath()?;
+        weir.wait_until_able()?;
+        Ok(weir)
+    }
+
+    /// Writes the configuration, starts nothing.
+    pub fn prepare(lab: &Lab, settings: &Settings, services: &[Service]) -> Result<Self> {
+        find("fastpath", "fastpath")?;
+        find("slowpath", "slowpath")?;
+        settings.write(&lab.folder)?;
+        write_services(&lab.folder, services)?;
+        let (ns, folder) = (lab.weir.clone(), lab.folder.clone());
+        Ok(Self { ns, folder, fastpath: None, slowpath: None })
+    }
+
+    fn process(&self, program: &str) -> Result<Process> {
+        let args = ["--config".to_owned(), self.folder.file("weir.toml").display().to_string()];
+        let log = self.folder.file(&format!("{program}.log"));
+        Process::start(&self.ns, &find(program, program)?, &args, log)
+    }
+
+    /// Starts the poll loop.
+    pub fn start_fastpath(&mut self) -> Result<()> {
+        self.fastpath = Some(self.process("fastpath")?);
+        Ok(())
+    }
+
+    /// Starts the control process.
+    pub fn start_slowpath(&mut self) -> Result<()> {
+        self.slowpath = Some(self.process("slowpath")?);
+        Ok(())
+    }
+
+    /// Ends the poll loop with SIGKILL.
+    pub fn kill_fastpath(&mut self) -> Result<()> {
+        self.fastpath.take().map_or(Ok(()), |process| process.kill().map(drop))
+    }
+
+    /// Ends the control process with SIGKILL.
+    pub fn kill_slowpath(&mut self) -> Result<()> {
+        self.slowpath.take().map_or(Ok(()), |process| process.kill().map(drop))
+    }
+
+    /// Replaces the services file.
+    pub fn change_services(&self, services: &[Service]) -> Result<()> {
+        write_services(&self.folder, services)
+    }
+
+    /// Waits for the health endpoint to say 200, as a cloud would; fails early when a daemon ends.
+    pub fn wait_until_able(&mut self) -> Result<()> {
+        self.wait_for("a health answer of 200", PATIENCE, |weir| {
+            weir.probe().map(|answer| (answer.starts_with("HTTP/1.1 200"), answer))
+        })
+    }
+
+    /// Waits until every lcore serves the tables last committed, and at least `generation`.
+    pub fn wait_for_generation(&mut self, generation: u32) -> Result<()> {
+        self.wait_for(&format!("generation {generation}"), PATIENCE, |weir| {
+            let now = weir.status()?;
+            let there = now.generation >= generation && now.acknowledged == now.generation;
+            Ok((there, format!("{now:?}")))
+        })
+    }
+
+    /// Waits until `look` says yes; a failure of `look` counts as "not yet".
+    pub fn wait_for(
+        &mut self,
+        what: &str,
+        patience: Duration,
+        mut look: impl FnMut(&Self) -> Result<(bool, String)>,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            for process in [&mut self.fastpath, &mut self.slowpath].into_iter().flatten() {
+                process.must_live()?;
+            }
+            let seen = match look(self) {
+                Ok((true, _)) => return Ok(()),
+                Ok((false, seen)) => seen,
+                Err(e) => e.to_string(),
+            };
+            if begun.elapsed() > patience {
+                let (what, waited) = (what.to_owned(), begun.elapsed());
+                let logs: String = self.logs();
+                return Err(LabError::TooLate { what, waited, seen: format!("{seen}\n{logs}") });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The last words of both daemons.
+    pub fn logs(&self) -> String {
+        let both = [("fastpath", &self.fastpath), ("slowpath", &self.slowpath)];
+        both.into_iter()
+            .filter_map(|(name, process)| Some((name, process.as_ref()?)))
+            .map(|(name, process)| format!("--- {name}\n{}\n", process.last_words()))
+            .collect()
+    }
+
+    /// One HTTP probe of the health endpoint, on the appliance itself.
+    pub fn probe(&self) -> Result<String> {
+        let address = SocketAddr::from(([127, 0, 0, 1], 8_080));
+        let what = "probing the health endpoint";
+        self.ns
+            .run(move || {
+                let patience = Duration::from_secs(2);
+                let mut stream = TcpStream::connect_timeout(&address, patience)?;
+                stream.set_read_timeout(Some(patience))?;
+                ask(&mut stream, "/")
+            })?
+            .map_err(LabError::io(what))
+    }
+
+    /// Asks the control socket for a document.
+    fn get(&self, path: &str) -> Result<String> {
+        let what = || format!("asking the control socket for {path}");
+        let mut stream =
+            UnixStream::connect(self.folder.file("control.sock")).map_err(LabError::io(what()))?;
+        let patience = Some(Duration::from_secs(10));
+        stream.set_read_timeout(patience).map_err(LabError::io(what()))?;
+        let answer = ask(&mut stream, path).map_err(LabError::io(what()))?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        if !head.starts_with("HTTP/1.1 200") {
+            return Err(LabError::Asked(format!("{}: {answer}", what())));
+        }
+        Ok(body.to_owned())
+    }
+
+    fn document<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let body = self.get(path)?;
+        serde_json::from_str(&body)
+            .map_err(|e| LabError::Asked(format!("{path} of the control socket: {e}: {body}")))
+    }
+
+    /// What `weir status` shows.
+    pub fn status(&self) -> Result<StatusNow> {
+        self.document("/status")
+    }
+
+    /// What `weir services` shows.
+    pub fn services(&self) -> Result<Vec<ServiceNow>> {
+        self.document("/services")
+    }
+
+    /// What `weir drops` shows, without the zeroes.
+    pub fn drops(&self) -> Result<Vec<DropNow>> {
+        let mut drops: Vec<DropNow> = self.document("/drops")?;
+        drops.retain(|drop| drop.packets > 0);
+        Ok(drops)
+    }
+
+    /// The metrics, by name with labels.
+    pub fn metrics(&self) -> Result<Metrics> {
+        Ok(Metrics::parse(&self.get("/metrics")?))
+    }
+}
+
+/// One HTTP request without a library: `connection: close`, so the answer ends where it ends.
+fn ask(stream: &mut (impl Read + Write), path: &str) -> std::io::Result<String> {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: lab\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// A scrape in Prometheus' text format.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics(pub BTreeMap<String, f64>);
+
+impl Metrics {
+    /// Reads `name{labels} value` lines.
+    pub fn parse(text: &str) -> Self {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let pairs = lines.filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        Self(pairs.collect())
+    }
+
+    /// The sum of all series of `name` whose labels contain every one of `labels`, each given as
+    /// `arm="ingress"`.
+    pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
+        let matches = |series: &&String| {
+            let (own, rest) = series.split_once('{').unwrap_or((series, ""));
+            own == name && labels.iter().all(|label| rest.contains(label))
+        };
+        self.0.iter().filter(|(series, _)| matches(series)).map(|(_, value)| value).sum()
+    }
+}
