@@ -1,5 +1,6 @@
 //! What Weir's processes share.
 pub mod checksum;
+pub mod counters;
 pub mod layout;
 pub mod lcore;
 pub mod lookup;
@@ -13,3 +14,10 @@ pub mod region;
 pub mod set;
 pub mod versioned;
 pub mod writer;
+
+pub mod command;
+pub mod flow;
+pub mod fragment;
+pub mod nat_port;
+pub mod ring;
+pub mod scope;

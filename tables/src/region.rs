@@ -146,6 +146,16 @@ impl Region {
         }
     }
 
+    /// A section as words of 64 bits, whatever its elements are.
+    pub(crate) fn words(&self, section: Section) -> &[AtomicU64] {
+        let (start, bytes) = self.section_ptr(section);
+        // SAFETY: the section lies within the mapping, aligned to a page; any bytes are a word.
+        #[expect(unsafe_code, reason = "counters are words, a page of them per lcore")]
+        unsafe {
+            std::slice::from_raw_parts(start.cast::<AtomicU64>(), bytes / 8)
+        }
+    }
+
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: the mapping begins with a header's room, page-aligned; `Header` is `Shared`.
         #[expect(unsafe_code, reason = "the region begins with its header")]

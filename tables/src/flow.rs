@@ -1,0 +1,289 @@
+//! Flows: both directions of a connection, found by either, kept across a restart.
+//!
+//! ```text
+//!  packet from the gateway --> front entry --+
+//!                                            +--> path record: backend, NAT, gateway leg, options
+//!  answer from the backend --> back entry  --+
+//! ```
+//! Keys are the same in both directions, so a flow has one entry per *side* of Weir: `front` as the
+//! gateway sees it, in the gateway's scope, and `back` as the backend sees it, in the plain scope.
+//! Where both would be the same key, or answers come back in a tunnel that carries the scope, there
+//! is no back entry. Both are inserted or neither. All lcores share one table; readers take no lock.
+//!
+//! A full table refuses new flows and never throws out a live one. All of it is in the region: a
+//! new fastpath calls [`Flows::recover`] and goes on with the flows of the last one.
+
+mod entry;
+mod free;
+mod index;
+mod insert;
+mod path;
+mod recover;
+mod sweep;
+mod tcp;
+#[cfg(test)]
+mod tests;
+mod words;
+
+/// A point at which a kill is simulated in tests; nothing otherwise.
+macro_rules! step {
+    () => {
+        #[cfg(test)]
+        crate::flow::tests::kill::pass()
+    };
+}
+use step;
+
+use crate::layout::Section;
+use crate::nat_port::NatPorts;
+use crate::record::NONE;
+use crate::region::Region;
+use free::{FreeList, State};
+use packet::addr::Addr;
+use packet::flow::{FlowKey, Side};
+use std::sync::atomic::Ordering::Relaxed;
+
+pub use entry::Hit;
+pub(crate) use entry::{Entry, Filling};
+pub(crate) use index::Index;
+pub use insert::{InsertError, NewFlow};
+pub use path::{Answer, Forward, GatewayLeg, Missed, NO_TUNNEL, PATH_ONE_WAY, PATH_RETURN};
+use path::{Slab, Stored, needs_slab};
+pub use recover::Recovery;
+pub use sweep::{Ended, Snapshot};
+pub use tcp::TcpState;
+
+/// Most option bytes that GENEVE can carry (RFC 8926 3.4: 6 bits of 4-byte words).
+pub const MAX_OPTIONS: usize = 252;
+
+/// [`Hit::flags`]: the gateway's side.
+const FRONT: u32 = 1;
+/// [`Hit::flags`]: the initiator is the key's high end.
+const INITIATOR_HIGH: u32 = 2;
+/// [`Hit::flags`]: TCP is established; packets without SYN, FIN, RST change nothing.
+const ESTABLISHED: u32 = 4;
+
+impl Hit {
+    /// Whether it is the entry of the gateway's side.
+    #[inline(always)]
+    pub const fn is_front(&self) -> bool {
+        self.flags & FRONT != 0
+    }
+
+    /// The end of the key that began the flow. For a back entry with NAT: our end.
+    #[inline(always)]
+    pub const fn initiator(&self) -> Side {
+        if self.flags & INITIATOR_HIGH != 0 { Side::High } else { Side::Low }
+    }
+
+    /// Whether a packet whose sender is `side` of the key comes from the initiator.
+    #[inline(always)]
+    pub fn from_initiator(&self, side: Side) -> bool {
+        self.initiator() == side
+    }
+
+    /// Whether the entry knows that its TCP connection is established.
+    #[inline(always)]
+    pub const fn is_established(&self) -> bool {
+        self.flags & ESTABLISHED != 0
+    }
+}
+
+/// The two ends of a flow as its gateway's side sees them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ends {
+    /// Who began: the client.
+    pub initiator: (Addr, u16),
+    /// Whom it asked for: the frontend.
+    pub target: (Addr, u16),
+    /// The gateway's scope.
+    pub scope: u32,
+    /// IP protocol.
+    pub proto: u8,
+}
+
+/// The flow table of a region, shared by all lcores.
+#[derive(Clone, Copy)]
+pub struct Flows<'r> {
+    index: Index<'r>,
+    paths: &'r [Stored],
+    slabs: &'r [Slab],
+    state: &'r State,
+    free_paths: FreeList<'r>,
+    free_slabs: FreeList<'r>,
+    nat: NatPorts<'r>,
+}
+
+impl<'r> Flows<'r> {
+    /// The table of a region. Before the first insert of a process: [`Flows::recover`].
+    pub fn new(region: &'r Region) -> Flows<'r> {
+        let entries = region.slice(Section::FlowIndex);
+        let words = region.slice(Section::FlowLocks);
+        let state: &State = &region.slice(Section::FlowState)[0];
+        Flows {
+            index: Index::new(entries, words, region.hash_seed()),
+            paths: region.slice(Section::Paths),
+            slabs: region.slice(Section::OptionSlabs),
+            state,
+            free_paths: FreeList::new(&state.paths, region.slice(Section::PathLinks)),
+            free_slabs: FreeList::new(&state.slabs, region.slice(Section::SlabLinks)),
+            nat: NatPorts::new(region),
+        }
+    }
+
+    /// The same table for one writer: what its lock words say.
+    pub fn as_owner(self, lcore: u8, epoch: u32) -> Flows<'r> {
+        Flows { index: self.index.as_owner(lcore, epoch), ..self }
+    }
+
+    /// The hash that `prefetch` and `find` want.
+    #[inline(always)]
+    pub fn hash(&self, key: &FlowKey) -> u64 {
+        self.index.hash(key)
+    }
+
+    /// Asks for the cache lines that [`Flows::find`] will most likely read.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: u64) {
+        self.index.prefetch(hash);
+    }
+
+    /// Asks for the line that [`Flows::forward`] reads.
+    #[inline(always)]
+    pub fn prefetch_path(&self, hit: &Hit) {
+        if let Some(path) = self.paths.get(hit.path as usize) {
+            index::prefetch(path);
+        }
+    }
+
+    /// Asks for what an answer reads: three lines of the path, and the front entry for
+    /// [`Flows::ends`] (which the digest of a back entry names).
+    #[inline(always)]
+    pub fn prefetch_answer(&self, hit: &Hit) {
+        if let Some(path) = self.paths.get(hit.path as usize) {
+            path.prefetch();
+        }
+        if let Some(front) = self.index.entry(hit.digest).filter(|_| !hit.is_front()) {
+            index::prefetch(front);
+        }
+    }
+
+    /// The entry of a key. `hash` is [`Flows::hash`] of it.
+    #[inline(always)]
+    pub fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
+        self.index.find(hash, key)
+    }
+
+    /// The flow is in use. Writes only when the second changed since.
+    #[inline(always)]
+    pub fn touch(&self, hit: &Hit, now_s: u32) {
+        if hit.last_seen_s != now_s
+            && let Some(entry) = self.index.entry(hit.entry)
+        {
+            entry.last_seen_s.store(now_s, Relaxed);
+        }
+    }
+
+    /// What becomes of packets from the initiator. Reads line 0 only.
+    #[inline(always)]
+    pub fn forward(&self, hit: &Hit) -> Result<Forward, Missed> {
+        self.consistent(hit, Stored::forward)
+    }
+
+    /// Also where the flow came from. Reads lines 0 and 1.
+    #[inline(always)]
+    pub fn with_gateway(&self, hit: &Hit) -> Result<(Forward, GatewayLeg), Missed> {
+        self.consistent(hit, |path| (path.forward(), path.gateway()))
+    }
+
+    /// Also the gateway's options. Reads all three lines, and a slab where the options are long.
+    #[inline(always)]
+    pub fn answer(&self, hit: &Hit, out: &mut Answer) -> Result<(), Missed> {
+        self.consistent(hit, |path| {
+            out.forward = path.forward();
+            out.gateway = path.gateway();
+            // A mixed record may say anything; it is thrown away after the copy.
+            out.gateway.option_len = out.gateway.option_len.min(MAX_OPTIONS as u8);
+            path.options(out.gateway.option_len, self.slabs, &mut out.options);
+        })
+    }
+
+    /// Who began the flow and whom it asked for, as its gateway's side sees it: what an answer is
+    /// rewritten to.
+    #[inline(always)]
+    pub fn ends(&self, hit: &Hit) -> Result<Ends, Missed> {
+        let front = if hit.is_front() { hit.entry } else { hit.digest };
+        let (key, front) = self.index.read(front).ok_or(Missed::Gone)?;
+        let entry = self.index.entry(hit.entry).ok_or(Missed::Gone)?;
+        if front.path != hit.path || !front.is_front() || !entry.still(hit.stamp) {
+            return Err(Missed::Gone);
+        }
+        let side = front.initiator();
+        Ok(Ends {
+            initiator: key.end(side),
+            target: key.end(side.other()),
+            scope: key.scope,
+            proto: key.proto as u8,
+        })
+    }
+
+    /// Runs `copy` until it saw one state of the path, and makes sure that the entry found still
+    /// refers to it: a path is given to another flow only after its entries ended.
+    #[inline(always)]
+    fn consistent<T>(&self, hit: &Hit, copy: impl FnMut(&Stored) -> T) -> Result<T, Missed> {
+        let path = self.paths.get(hit.path as usize).ok_or(Missed::Gone)?;
+        let entry = self.index.entry(hit.entry).ok_or(Missed::Gone)?;
+        let copied = path.consistent(copy)?;
+        if entry.still(hit.stamp) { Ok(copied) } else { Err(Missed::Gone) }
+    }
+
+    /// The flow's latest packet came with another gateway leg or other options: answers go there
+    /// from now on. `hit` is the front entry's. False when the flow is gone or being changed, or no
+    /// slab is free for long options: then the digest is unchanged, and the next packet tries again.
+    pub fn update_gateway(&self, hit: &Hit, leg: &GatewayLeg, options: &[u8], digest: u32) -> bool {
+        let Some(path) = self.paths.get(hit.path as usize) else { return false };
+        let Some(entry) = self.index.entry(hit.entry) else { return false };
+        if !hit.is_front() || options.len() > MAX_OPTIONS || !path.lock() {
+            return false;
+        }
+        step!();
+        // While the path is held, its flow can't end, so what is true of the entry stays true.
+        let done = entry.still(hit.stamp) && self.give_slab(path, options);
+        if done {
+            step!();
+            path.set_gateway(leg, options, self.slabs);
+            step!();
+            entry.digest.store(digest, Relaxed);
+        }
+        path.publish();
+        done
+    }
+
+    /// Makes sure that a path which the caller holds has room for these options.
+    fn give_slab(&self, path: &Stored, options: &[u8]) -> bool {
+        if needs_slab(options.len()) && path.slab.load(Relaxed) == NONE {
+            let Some(slab) = self.free_slabs.pop() else { return false };
+            path.slab.store(slab, Relaxed);
+        }
+        true
+    }
+
+    /// The front entry of a flow that was remembered by path and [`Hit::stamp`], if it is still the
+    /// same flow.
+    pub fn revisit(&self, path: u32, stamp: u32) -> Option<Hit> {
+        let record = self.paths.get(path as usize)?;
+        let front = record.consistent(Stored::forward).ok()?.front;
+        let (_, hit) = self.index.read(front)?;
+        (hit.path == path && hit.stamp == stamp && hit.is_front()).then_some(hit)
+    }
+
+    /// How many flows there are.
+    pub fn live(&self) -> u32 {
+        self.state.live.load(Relaxed)
+    }
+
+    /// How many there may be.
+    pub fn capacity(&self) -> u32 {
+        self.paths.len() as u32
+    }
+}

@@ -1,0 +1,301 @@
+//! The index: where a key is found. Flows and fragments are both kept in one of these.
+//!
+//! ```text
+//! words    one per bucket: who writes (epoch, lcore) | spilled | four tags of 8 bits
+//! entries  four per bucket, a cache line each: state, last seen, path, flags, digest, key
+//! ```
+//! A key belongs to its home bucket, or to a second one near it; when both are full, to one of the
+//! next [`WINDOW`] buckets, and the home bucket counts it as spilled. A reader takes no lock: it
+//! looks at the likeliest entry, then at the entries whose tag fits, and an entry's state tells
+//! whether it changed meanwhile. A writer locks the home bucket, so that a key can't come in twice;
+//! the slot itself is taken by its state, the tag is changed by whoever has the slot.
+
+use super::entry::{Entry, Filling, Hit, LIVE, WRITING, Words};
+use super::step;
+use packet::flow::FlowKey;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// How many buckets after its home a key may spill into.
+const WINDOW: u32 = 16;
+/// How often a lock is tried before the caller goes on without.
+const TRIES: u32 = 512;
+
+const OWNER: u64 = 0xff;
+const LOCK: u64 = 0xff_ffff;
+const SPILLED: u64 = 1 << 24;
+
+/// Where a key may lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) home: u32,
+    second: u32,
+    slot: u32,
+    tag: u8,
+}
+
+impl Place {
+    fn tags(&self) -> u32 {
+        u32::from(self.tag) * 0x0101_0101
+    }
+}
+
+/// A view over entries and bucket words.
+#[derive(Clone, Copy)]
+pub(crate) struct Index<'r> {
+    entries: &'r [Entry],
+    words: &'r [AtomicU64],
+    mask: u32,
+    seed: u64,
+    /// Lock bits of this writer.
+    owner: u64,
+}
+
+impl<'r> Index<'r> {
+    /// `entries` are four times `words`, whose number is a power of two.
+    pub(crate) fn new(entries: &'r [Entry], words: &'r [AtomicU64], seed: u64) -> Index<'r> {
+        debug_assert!(words.len().is_power_of_two() && entries.len() == words.len() * 4);
+        Index { entries, words, mask: words.len() as u32 - 1, seed, owner: 1 }
+    }
+
+    pub(crate) fn as_owner(self, lcore: u8, epoch: u32) -> Index<'r> {
+        let owner = u64::from(lcore % 254) + 1;
+        Index { owner: owner | u64::from(epoch as u16) << 8, ..self }
+    }
+
+    #[inline(always)]
+    pub(crate) fn hash(&self, key: &FlowKey) -> u64 {
+        key.hash(self.seed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn place(&self, hash: u64) -> Place {
+        let home = hash as u32 & self.mask;
+        // Near the home, so that both words mostly lie in one cache line.
+        let apart = 1 + ((((hash >> 40) & 0xff) * 7) >> 8) as u32;
+        Place {
+            home,
+            second: (home ^ apart) & self.mask,
+            slot: (hash >> 28) as u32 & 3,
+            tag: ((hash >> 48) as u8).max(1),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn entry(&self, i: u32) -> Option<&'r Entry> {
+        self.entries.get(i as usize)
+    }
+
+    #[inline(always)]
+    fn word(&self, bucket: u32) -> &'r AtomicU64 {
+        &self.words[(bucket & self.mask) as usize]
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        let place = self.place(hash);
+        prefetch(self.word(place.home));
+        prefetch(&self.entries[(place.home * 4 + place.slot) as usize]);
+    }
+
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
+        let (place, wanted) = (self.place(hash), Words::of(key));
+        let first = self.compare(place.home * 4 + place.slot, &wanted);
+        if first.is_some() { first } else { self.find_by_tag(&place, &wanted) }
+    }
+
+    fn find_by_tag(&self, place: &Place, wanted: &Words) -> Option<Hit> {
+        let home = self.word(place.home).load(Acquire);
+        if let Some(hit) = self.compare_tagged(place.home, home, place, wanted) {
+            return Some(hit);
+        }
+        let second = self.word(place.second).load(Acquire);
+        let hit = self.compare_tagged(place.second, second, place, wanted);
+        if hit.is_some() || (home / SPILLED) & 0xff == 0 {
+            return hit;
+        }
+        (1..=WINDOW).find_map(|i| {
+            let bucket = (place.home + i) & self.mask;
+            self.compare_tagged(bucket, self.word(bucket).load(Acquire), place, wanted)
+        })
+    }
+
+    #[inline(always)]
+    fn compare_tagged(&self, bucket: u32, word: u64, at: &Place, wanted: &Words) -> Option<Hit> {
+        // Finds bytes that equal the tag; may find one too many after a match, never one too few.
+        let differs = (word >> 32) as u32 ^ at.tags();
+        let mut equal = differs.wrapping_sub(0x0101_0101) & !differs & 0x8080_8080;
+        while equal != 0 {
+            if let Some(hit) = self.compare(bucket * 4 + equal.trailing_zeros() / 8, wanted) {
+                return Some(hit);
+            }
+            equal &= equal - 1;
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn compare(&self, i: u32, wanted: &Words) -> Option<Hit> {
+        self.entries[i as usize].compare(i, wanted)
+    }
+
+    /// The key of an entry and what else it says, if it is live and holds still.
+    pub(crate) fn read(&self, i: u32) -> Option<(FlowKey, Hit)> {
+        self.entry(i)?.read(i)
+    }
+
+    /// Locks a home bucket, or gives up after a bounded number of tries.
+    pub(crate) fn lock(&self, home: u32) -> bool {
+        let word = self.word(home);
+        let mut seen = word.load(Relaxed);
+        for _ in 0..TRIES {
+            if seen & OWNER == 0 {
+                let locked = (seen & !LOCK) | self.owner;
+                match word.compare_exchange_weak(seen, locked, Acquire, Relaxed) {
+                    Ok(_) => return true,
+                    Err(now) => seen = now,
+                }
+            } else {
+                std::hint::spin_loop();
+                seen = word.load(Relaxed);
+            }
+        }
+        false
+    }
+
+    pub(crate) fn unlock(&self, home: u32) {
+        self.word(home).fetch_and(!LOCK, Release);
+    }
+
+    /// Takes a free slot for a key whose home bucket the caller has locked. `stale` tells whether a
+    /// live entry may be thrown out. The entry is [`WRITING`] and the caller's until it is filled
+    /// or abandoned.
+    pub(crate) fn claim(&self, place: &Place, stale: impl Fn(&Entry) -> bool) -> Option<u32> {
+        let spill = (1..=WINDOW).map(|i| (place.home + i) & self.mask);
+        for bucket in [place.home, place.second].into_iter().chain(spill) {
+            for i in 0..4 {
+                let at = bucket * 4 + ((place.slot + i) & 3);
+                let entry = &self.entries[at as usize];
+                let state = entry.state.load(Relaxed);
+                if state & LIVE != 0 && state & WRITING == 0 && stale(entry) {
+                    self.clear(at, state);
+                }
+                let state = entry.state.load(Relaxed);
+                let free = state & (WRITING | LIVE) == 0;
+                let taken = state | WRITING;
+                if free && entry.state.compare_exchange(state, taken, AcqRel, Relaxed).is_ok() {
+                    return Some(at);
+                }
+            }
+        }
+        None
+    }
+
+    /// Gives a claimed slot back unused.
+    pub(crate) fn abandon(&self, i: u32) {
+        let entry = &self.entries[i as usize];
+        entry.state.store(entry.state.load(Relaxed) & !WRITING, Release);
+    }
+
+    /// Fills a claimed slot and makes it visible.
+    pub(crate) fn fill(&self, i: u32, place: &Place, filling: &Filling<'_>) -> Hit {
+        let entry = &self.entries[i as usize];
+        let stamp = entry.write(filling);
+        step!();
+        self.enter(i, place);
+        step!();
+        entry.state.store(stamp, Release);
+        entry.hit(i, stamp)
+    }
+
+    /// Ends an entry; false when it was not (any more) in the state `stamp`.
+    pub(crate) fn clear(&self, i: u32, stamp: u32) -> bool {
+        let entry = &self.entries[i as usize];
+        if entry.state.compare_exchange(stamp, stamp | WRITING, AcqRel, Relaxed).is_err() {
+            return false;
+        }
+        let place = self.place(self.hash(&entry.key()));
+        step!();
+        self.set_tag(i, 0);
+        if self.is_spilled(i, &place) {
+            self.word(place.home).fetch_sub(SPILLED, Relaxed);
+        }
+        step!();
+        entry.state.store(stamp & !(LIVE | WRITING), Release);
+        true
+    }
+
+    /// Frees all locks, clears all entries that are half written, lie where their key does not
+    /// belong, or are not to be kept, and computes the words anew. For recovery, while no lcore
+    /// runs. Returns how many entries it cleared and how many locks were held.
+    pub(crate) fn rebuild(&self, mut keep: impl FnMut(u32, &FlowKey, &Hit) -> bool) -> (u32, u32) {
+        let (mut cleared, mut locks) = (0, 0);
+        for word in self.words {
+            locks += u32::from(word.load(Relaxed) & OWNER != 0);
+            word.store(0, Relaxed);
+        }
+        for (i, entry) in (0..).zip(self.entries) {
+            let state = entry.state.load(Relaxed);
+            if state & (LIVE | WRITING) == 0 {
+                continue;
+            }
+            let key = entry.key();
+            let place = self.place(self.hash(&key));
+            let whole = state & WRITING == 0 && self.belongs(i, &place);
+            if whole && keep(i, &key, &entry.hit(i, state)) {
+                self.enter(i, &place);
+            } else {
+                entry.state.store(state & !(LIVE | WRITING), Relaxed);
+                cleared += 1;
+            }
+        }
+        (cleared, locks)
+    }
+
+    /// Whether a key at home in `place` may lie in slot `i`.
+    pub(crate) fn belongs(&self, i: u32, place: &Place) -> bool {
+        let distance = (i / 4).wrapping_sub(place.home) & self.mask;
+        distance <= WINDOW || i / 4 == place.second
+    }
+
+    /// Makes a filled slot findable: its tag, and the home bucket's count if it lies elsewhere.
+    fn enter(&self, i: u32, place: &Place) {
+        if self.is_spilled(i, place) {
+            self.word(place.home).fetch_add(SPILLED, Relaxed);
+        }
+        self.set_tag(i, place.tag);
+    }
+
+    fn is_spilled(&self, i: u32, place: &Place) -> bool {
+        i / 4 != place.home && i / 4 != place.second
+    }
+
+    /// Only who has the slot changes its tag, so the difference can be added without looking twice.
+    fn set_tag(&self, i: u32, tag: u8) {
+        let (word, shift) = (self.word(i / 4), 32 + i % 4 * 8);
+        let old = (word.load(Relaxed) >> shift) as u8;
+        word.fetch_xor(u64::from(old ^ tag) << shift, Release);
+    }
+}
+
+/// Asks for a cache line that will be read soon.
+#[inline(always)]
+pub(crate) fn prefetch<T>(of: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch of any address changes nothing; SSE is part of x86-64.
+    #[expect(unsafe_code, reason = "the intrinsic takes a raw pointer")]
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(of).cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = of;
+}
+
+#[cfg(test)]
+impl Index<'_> {
+    /// All bucket words, for comparison.
+    pub(crate) fn word_values(&self) -> Vec<u64> {
+        self.words.iter().map(|word| word.load(Relaxed)).collect()
+    }
+}

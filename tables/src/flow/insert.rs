@@ -1,0 +1,219 @@
+//! A flow begins and ends: both entries and the path, or nothing.
+
+use super::path::{Forward, GatewayLeg};
+use super::sweep::Ended;
+use super::{Entry, FRONT, Filling, Flows, Hit, INITIATOR_HIGH, MAX_OPTIONS, step};
+use crate::record::NONE;
+use packet::flow::{FlowKey, Side};
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A flow to be.
+#[derive(Clone, Copy, Debug)]
+pub struct NewFlow<'a> {
+    /// Its key as the gateway's side sees it, in the gateway's scope.
+    pub front: FlowKey,
+    /// Which end of `front` begins.
+    pub front_initiator: Side,
+    /// Its key as the backend's side sees it, and which end of that one is the initiator (or we in
+    /// its place). A key equal to `front` needs no entry of its own.
+    pub back: Option<(FlowKey, Side)>,
+    /// What becomes of its packets.
+    pub forward: Forward,
+    /// Where it came from.
+    pub gateway: GatewayLeg,
+    /// The gateway's options, at most [`MAX_OPTIONS`] bytes.
+    pub options: &'a [u8],
+    /// What the caller will recognise an unchanged leg and options by.
+    pub digest: u32,
+    /// Port map that `forward.nat_port` was claimed from, or [`NONE`].
+    pub nat_map: u32,
+    /// Idle time of the established connection in seconds; 0 for `Timeouts::tcp_established_s`.
+    pub tcp_idle_s: u16,
+}
+
+/// Why a flow was not inserted. The NAT port that the caller claimed is still the caller's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InsertError {
+    /// No room: raise `region.max_flows`.
+    Full,
+    /// Others held the bucket for too long.
+    Contended,
+    /// The flow is there already (another lcore was faster): find it. Its path.
+    Exists(u32),
+    /// The back key is another flow's, whose path is named.
+    BackTaken(u32),
+    /// No room for options of more than 48 bytes: raise `region.option_slabs`.
+    NoSlab,
+    /// More than 252 bytes of options.
+    OptionsTooLong,
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InsertError::Full => write!(f, "the flow table is full: raise region.max_flows"),
+            InsertError::Contended => write!(f, "the flow's bucket stayed locked for too long"),
+            InsertError::Exists(path) => write!(f, "the flow exists already, as path {path}"),
+            InsertError::BackTaken(path) => {
+                write!(f, "the backend's side of the flow is taken by the flow of path {path}")
+            }
+            InsertError::NoSlab => {
+                write!(f, "no room for long gateway options: raise region.option_slabs")
+            }
+            InsertError::OptionsTooLong => {
+                write!(f, "gateway options are longer than {MAX_OPTIONS} bytes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for InsertError {}
+
+/// No entry of the flow table is thrown out to make room.
+fn never(_: &Entry) -> bool {
+    false
+}
+
+fn flags(front: bool, initiator: Side) -> u8 {
+    let side = if initiator == Side::High { INITIATOR_HIGH } else { 0 };
+    (side | if front { FRONT } else { 0 }) as u8
+}
+
+impl Flows<'_> {
+    /// Adds a flow and returns its front entry. Both entries are there afterwards, or neither.
+    pub fn insert(&self, new: &NewFlow<'_>, now_s: u32) -> Result<Hit, InsertError> {
+        if new.options.len() > MAX_OPTIONS {
+            return Err(InsertError::OptionsTooLong);
+        }
+        let front = self.index.hash(&new.front);
+        let back = new.back.filter(|(key, _)| *key != new.front);
+        let back = back.map(|(key, side)| (self.index.hash(&key), key, side));
+        let home = self.index.place(front).home;
+        let other = back.map_or(home, |(hash, ..)| self.index.place(hash).home);
+        // Always in the same order, so that two lcores never wait for each other.
+        let (first, second) = (home.min(other), home.max(other));
+        if !self.index.lock(first) {
+            return Err(InsertError::Contended);
+        }
+        if second != first && !self.index.lock(second) {
+            self.index.unlock(first);
+            return Err(InsertError::Contended);
+        }
+        step!();
+        let done = self.insert_locked(new, front, back, now_s);
+        if second != first {
+            self.index.unlock(second);
+        }
+        step!();
+        self.index.unlock(first);
+        done
+    }
+
+    fn insert_locked(
+        &self,
+        new: &NewFlow<'_>,
+        front: u64,
+        back: Option<(u64, FlowKey, Side)>,
+        now_s: u32,
+    ) -> Result<Hit, InsertError> {
+        if let Some(hit) = self.index.find(front, &new.front) {
+            return Err(InsertError::Exists(hit.path));
+        }
+        if let Some(hit) = back.and_then(|(hash, key, _)| self.index.find(hash, &key)) {
+            return Err(InsertError::BackTaken(hit.path));
+        }
+        let id = self.free_paths.pop().ok_or(InsertError::Full)?;
+        let Some(path) = self.paths.get(id as usize) else { return Err(InsertError::Full) };
+        step!();
+        path.begin();
+        path.slab.store(NONE, Relaxed);
+        if !self.give_slab(path, new.options) {
+            path.free();
+            self.free_paths.push(id);
+            return Err(InsertError::NoSlab);
+        }
+        step!();
+        let front_place = self.index.place(front);
+        let entry = self.index.claim(&front_place, never);
+        step!();
+        let back = back.map(|(hash, key, side)| {
+            let place = self.index.place(hash);
+            (self.index.claim(&place, never), place, key, side)
+        });
+        step!();
+        let (Some(entry), false) = (entry, matches!(back, Some((None, ..)))) else {
+            for claimed in [entry, back.and_then(|(entry, ..)| entry)].into_iter().flatten() {
+                self.index.abandon(claimed);
+            }
+            self.drop_record(id);
+            return Err(InsertError::Full);
+        };
+        let back_entry = back.and_then(|(entry, ..)| entry);
+        path.set_forward(&Forward { front: entry, ..new.forward });
+        path.set_gateway(&new.gateway, new.options, self.slabs);
+        path.back.store(back_entry.unwrap_or(NONE), Relaxed);
+        path.nat_map.store(new.nat_map, Relaxed);
+        path.idle_s.store(u32::from(new.tcp_idle_s), Relaxed);
+        step!();
+        path.publish();
+        step!();
+        if let Some((Some(i), place, key, side)) = back {
+            // What a back entry has no use for names the front entry, so that an answer can ask
+            // for that line early.
+            let flags = flags(false, side);
+            let filling = Filling { key: &key, path: id, flags, digest: entry, now_s };
+            self.index.fill(i, &place, &filling);
+        }
+        step!();
+        let flags = flags(true, new.front_initiator);
+        let filling = Filling { key: &new.front, path: id, flags, digest: new.digest, now_s };
+        let hit = self.index.fill(entry, &front_place, &filling);
+        self.state.live.fetch_add(1, Relaxed);
+        Ok(hit)
+    }
+
+    /// Gives an ended or never published record back, with its slab.
+    fn drop_record(&self, id: u32) {
+        let Some(path) = self.paths.get(id as usize) else { return };
+        let slab = path.slab.swap(NONE, Relaxed);
+        if slab != NONE {
+            self.free_slabs.push(slab);
+        }
+        path.free();
+        step!();
+        self.free_paths.push(id);
+    }
+
+    /// Ends a flow now; false when it had ended already or is being changed.
+    pub fn remove(&self, path: u32) -> bool {
+        self.end(path).is_some()
+    }
+
+    /// Ends a flow: first nobody reads its path any more, then nobody finds it, then what it had
+    /// (NAT port, slab, record) is given back.
+    pub(super) fn end(&self, id: u32) -> Option<Ended> {
+        let path = self.paths.get(id as usize)?;
+        if !path.end() {
+            return None;
+        }
+        step!();
+        let forward = path.forward();
+        let mut scope = 0;
+        for i in [forward.front, path.back.load(Relaxed)] {
+            if let Some((key, hit)) = self.index.read(i).filter(|(_, hit)| hit.path == id) {
+                scope = if hit.is_front() { key.scope } else { scope };
+                self.index.clear(i, hit.stamp);
+                step!();
+            }
+        }
+        let map = path.nat_map.load(Relaxed);
+        if map != NONE {
+            self.nat.release(map, forward.nat_port);
+        }
+        step!();
+        self.drop_record(id);
+        self.state.live.fetch_sub(1, Relaxed);
+        Some(Ended { path: id, forward, scope })
+    }
+}

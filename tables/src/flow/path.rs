@@ -1,0 +1,298 @@
+//! The path record: how a flow is delivered, and how its answers go back. Three cache lines.
+//!
+//! ```text
+//!   0  seq, tcp   | Forward: NAT and backend addresses, service, backend, mode   line 0
+//!  64  GatewayLeg: where the flow came from                                      line 1
+//! 128  gateway options, 48 bytes | back entry, NAT map, slab, idle time          line 2
+//! ```
+//! A seqlock guards all three (`seq`), except for the TCP state, which is an atomic of its own.
+//! Options of more than 48 bytes lie in a slab.
+
+use super::entry::{LIVE, WRITING};
+use super::{MAX_OPTIONS, words};
+use crate::record::Record;
+use crate::region::Shared;
+use packet::addr::Addr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+
+/// [`GatewayLeg::tunnel`] of a flow that came in plain.
+pub const NO_TUNNEL: u8 = u8::MAX;
+/// [`Forward::mode`] of a flow that is returned to its gateway; else a [`Mode`](crate::record::Mode).
+pub const PATH_RETURN: u8 = 0;
+/// [`Forward::flags`]: answers are never seen here (DSR), so the initiator alone decides the state.
+pub const PATH_ONE_WAY: u8 = 1;
+/// How often a reader or writer tries before it gives up on a path that changes.
+const TRIES: u32 = 512;
+/// Option bytes within the record.
+const INLINE: usize = 48;
+
+/// Line 0: what becomes of packets from the initiator. Zero bytes are an empty value.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Forward {
+    /// Our source address towards the backend (NAT), else unspecified.
+    pub nat_addr: Addr,
+    /// The backend's address.
+    pub backend_addr: Addr,
+    /// Our source port (or echo identifier) towards the backend, host order.
+    pub nat_port: u16,
+    /// The backend's port, host order.
+    pub backend_port: u16,
+    /// Service id.
+    pub service: u32,
+    /// Backend id.
+    pub backend: u32,
+    /// The backend's incarnation when the flow began.
+    pub incarnation: u32,
+    /// The front entry; set by `insert`.
+    pub front: u32,
+    /// A [`Mode`](crate::record::Mode), or [`PATH_RETURN`].
+    pub mode: u8,
+    /// `PATH_*` flags.
+    pub flags: u8,
+    /// IP protocol.
+    pub proto: u8,
+    /// Zero.
+    pub spare: u8,
+}
+
+/// Line 1: where the flow came from, as its latest packet had it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GatewayLeg {
+    /// Outer source: the gateway node.
+    pub node: Addr,
+    /// Outer destination: our address.
+    pub local: Addr,
+    /// VNI.
+    pub vni: u32,
+    /// Outer UDP source port as received, host order.
+    pub node_port: u16,
+    /// Outer UDP destination port as received, host order.
+    pub local_port: u16,
+    /// VLAN tag, 0 for none.
+    pub vlan: u16,
+    /// Who delivered it: the outer Ethernet source.
+    pub gateway_mac: [u8; 6],
+    /// Inner Ethernet source (VXLAN).
+    pub inner_src: [u8; 6],
+    /// Inner Ethernet destination (VXLAN).
+    pub inner_dst: [u8; 6],
+    /// Tunnel id, or [`NO_TUNNEL`].
+    pub tunnel: u8,
+    /// Bytes of gateway options; set by `insert` and `update_gateway`.
+    pub option_len: u8,
+    /// Arm it came in by: 0 ingress, 1 egress.
+    pub arm: u8,
+    /// Zero.
+    pub spare: u8,
+}
+
+const _: () = assert!(size_of::<Forward>() == 56 && size_of::<GatewayLeg>() == 64);
+
+// SAFETY: repr(C), the fields sum up to the size (above: 16+16+2+2+16+4 and 32+4+6+18+4), integers.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Record for Forward {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Record for GatewayLeg {}
+
+/// All of a path that an answer needs, of one piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Line 0.
+    pub forward: Forward,
+    /// Line 1.
+    pub gateway: GatewayLeg,
+    /// The first `gateway.option_len` bytes are the gateway's options of the flow's latest packet.
+    pub options: [u8; 256],
+}
+
+impl Answer {
+    /// An answer to be filled.
+    pub fn empty() -> Answer {
+        let (forward, gateway) = (Forward::default(), GatewayLeg::default());
+        Answer { forward, gateway, options: [0; 256] }
+    }
+
+    /// The gateway's options.
+    #[inline]
+    pub fn options(&self) -> &[u8] {
+        &self.options[..usize::from(self.gateway.option_len)]
+    }
+}
+
+/// Why a path could not be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missed {
+    /// The flow ended meanwhile.
+    Gone,
+    /// It was being changed for too long.
+    Busy,
+}
+
+/// A path as it lies in the region.
+#[repr(C, align(64))]
+pub(crate) struct Stored {
+    seq: AtomicU32,
+    pub(super) tcp: AtomicU32,
+    forward: [AtomicU64; 7],
+    gateway: [AtomicU64; 8],
+    options: [AtomicU64; INLINE / 8],
+    pub(super) back: AtomicU32,
+    pub(super) nat_map: AtomicU32,
+    pub(super) slab: AtomicU32,
+    pub(super) idle_s: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Stored>() == 192);
+
+// SAFETY: atomics only.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Shared for Stored {}
+
+/// Room for options that do not fit in the record.
+#[repr(C, align(64))]
+pub(crate) struct Slab([AtomicU64; 32]);
+
+const _: () = assert!(size_of::<Slab>() == 256 && size_of::<Slab>() >= MAX_OPTIONS);
+
+// SAFETY: atomics only.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Shared for Slab {}
+
+impl Stored {
+    /// Runs `copy` until nothing changed meanwhile. `copy` must only read.
+    #[inline(always)]
+    pub(super) fn consistent<T>(&self, mut copy: impl FnMut(&Stored) -> T) -> Result<T, Missed> {
+        for _ in 0..TRIES {
+            let seq = self.seq.load(Acquire);
+            if seq & LIVE == 0 {
+                return Err(Missed::Gone);
+            }
+            if seq & WRITING == 0 {
+                let copied = copy(self);
+                fence(Acquire);
+                if self.seq.load(Relaxed) == seq {
+                    return Ok(copied);
+                }
+            }
+            std::hint::spin_loop();
+        }
+        Err(Missed::Busy)
+    }
+
+    #[inline(always)]
+    pub(super) fn forward(&self) -> Forward {
+        words::load(&self.forward)
+    }
+
+    #[inline(always)]
+    pub(super) fn gateway(&self) -> GatewayLeg {
+        words::load(&self.gateway)
+    }
+
+    /// Copies options out; to be called within [`Stored::consistent`].
+    #[inline(always)]
+    pub(super) fn options(&self, len: u8, slabs: &[Slab], to: &mut [u8; 256]) {
+        let len = usize::from(len);
+        if len <= INLINE {
+            words::load_bytes(&self.options, len, to);
+        } else if let Some(slab) = slabs.get(self.slab.load(Relaxed) as usize) {
+            words::load_bytes(&slab.0, len, to);
+        }
+    }
+
+    /// Writes leg and options. The caller holds the record, and a slab if [`needs_slab`] says so.
+    pub(super) fn set_gateway(&self, leg: &GatewayLeg, options: &[u8], slabs: &[Slab]) {
+        words::store(&self.gateway, &GatewayLeg { option_len: options.len() as u8, ..*leg });
+        if !needs_slab(options.len()) {
+            words::store_bytes(&self.options, options);
+        } else if let Some(slab) = slabs.get(self.slab.load(Relaxed) as usize) {
+            words::store_bytes(&slab.0, options);
+        }
+    }
+
+    pub(super) fn set_forward(&self, forward: &Forward) {
+        words::store(&self.forward, forward);
+    }
+
+    /// Drops options that a torn record claims to have and has not.
+    pub(super) fn drop_options(&self) {
+        let leg = self.gateway();
+        words::store(&self.gateway, &GatewayLeg { option_len: 0, ..leg });
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.seq.load(Acquire) & LIVE != 0
+    }
+
+    /// Whether anything but "free" stands here.
+    pub(super) fn is_touched(&self) -> bool {
+        self.seq.load(Relaxed) & (LIVE | WRITING) != 0
+    }
+
+    /// Whether somebody is changing it, or was killed at that.
+    pub(super) fn is_held(&self) -> bool {
+        self.seq.load(Relaxed) & WRITING != 0
+    }
+
+    /// Asks for all three lines.
+    #[inline(always)]
+    pub(super) fn prefetch(&self) {
+        super::index::prefetch(self);
+        super::index::prefetch(&self.gateway);
+        super::index::prefetch(&self.options);
+    }
+
+    /// Begins a new path in a free record.
+    pub(super) fn begin(&self) {
+        let seq = self.seq.load(Relaxed) & !(LIVE | WRITING);
+        self.seq.store(seq | WRITING, Relaxed);
+        fence(Release);
+        // The count above the state's bits tells late writers that this is another flow.
+        self.tcp.store((self.tcp.load(Relaxed) & !0xff).wrapping_add(0x100), Relaxed);
+    }
+
+    /// Makes a begun path visible.
+    pub(super) fn publish(&self) {
+        self.seq.store((self.seq.load(Relaxed) & !3).wrapping_add(4) | LIVE, Release);
+    }
+
+    /// Takes a live record in order to change it; false when it is gone or stays busy.
+    pub(super) fn lock(&self) -> bool {
+        self.take(LIVE | WRITING)
+    }
+
+    /// Takes a live record in order to end it: nobody reads it from here on.
+    pub(super) fn end(&self) -> bool {
+        self.take(WRITING)
+    }
+
+    fn take(&self, bits: u32) -> bool {
+        for _ in 0..TRIES {
+            let seq = self.seq.load(Relaxed);
+            if seq & LIVE == 0 {
+                return false;
+            }
+            let taken = (seq & !3) | bits;
+            let free = seq & WRITING == 0;
+            if free && self.seq.compare_exchange(seq, taken, Acquire, Relaxed).is_ok() {
+                fence(Release);
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Frees an ended record.
+    pub(super) fn free(&self) {
+        self.seq.store((self.seq.load(Relaxed) & !3).wrapping_add(4), Release);
+    }
+}
+
+/// Whether options of this length do not fit in the record.
+pub(super) fn needs_slab(len: usize) -> bool {
+    len > INLINE
+}

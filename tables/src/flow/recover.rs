@@ -1,0 +1,92 @@
+//! A new fastpath takes over the flows of the last one, wherever that one was killed.
+
+use super::path::Stored;
+use super::{FRONT, Flows, Hit, MAX_OPTIONS};
+use crate::record::NONE;
+use packet::flow::FlowKey;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What a new fastpath found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recovery {
+    /// Flows that live on.
+    pub kept: u32,
+    /// Path records that were half written, half ended, or did not hold together.
+    pub cleared_paths: u32,
+    /// Entries likewise.
+    pub cleared_entries: u32,
+    /// Buckets that a killed lcore had locked.
+    pub stale_locks: u32,
+}
+
+impl Flows<'_> {
+    /// Keeps every flow that is whole, clears the rest, and computes everything else (locks, tags,
+    /// free lists, slabs, NAT port maps) anew from the flows. To be called at every start of a
+    /// fastpath, the first included, by the process that claimed the role, before any lcore runs.
+    pub fn recover(&self) -> Recovery {
+        let mut found = Recovery::default();
+        let mut slabs_used = vec![false; self.slabs.len()];
+        self.nat.clear();
+        for (id, path) in (0..).zip(self.paths) {
+            if !path.is_touched() {
+                continue;
+            }
+            if path.is_live() && self.holds_together(id, path) {
+                self.settle(path, &mut slabs_used);
+                found.kept += 1;
+            } else {
+                path.free();
+                found.cleared_paths += 1;
+            }
+        }
+        let (entries, locks) = self.index.rebuild(|i, _, hit| {
+            let path = self.paths.get(hit.path as usize).filter(|path| path.is_live());
+            path.is_some_and(|p| p.forward().front == i || p.back.load(Relaxed) == i)
+        });
+        self.free_paths.rebuild(|id| !self.paths[id as usize].is_live());
+        self.free_slabs.rebuild(|slab| !slabs_used[slab as usize]);
+        self.state.live.store(found.kept, Relaxed);
+        Recovery { cleared_entries: entries, stale_locks: locks, ..found }
+    }
+
+    /// Whether a path's entries are whole and refer to it, and nobody else has its NAT port.
+    fn holds_together(&self, id: u32, path: &Stored) -> bool {
+        let (forward, back) = (path.forward(), path.back.load(Relaxed));
+        let refers = |i: u32, front: bool| {
+            let (key, hit): (FlowKey, Hit) = self.index.read(i)?;
+            let place = self.index.place(self.index.hash(&key));
+            let fits = self.index.belongs(i, &place) && hit.path == id;
+            (fits && (hit.flags & FRONT != 0) == front).then_some(())
+        };
+        let map = path.nat_map.load(Relaxed);
+        refers(forward.front, true).is_some()
+            && (back == NONE || refers(back, false).is_some())
+            && (map == NONE || self.nat.mark(map, forward.nat_port))
+    }
+
+    /// Repairs what a kill in the midst of `update_gateway` leaves: the flow lives on, and its next
+    /// packet writes leg and options again.
+    fn settle(&self, path: &Stored, slabs_used: &mut [bool]) {
+        if path.is_held() {
+            if let Some(entry) = self.index.entry(path.forward().front) {
+                entry.digest.fetch_xor(u32::MAX, Relaxed);
+            }
+            path.publish();
+        }
+        let slab = path.slab.load(Relaxed);
+        let has_slab = match slabs_used.get_mut(slab as usize) {
+            Some(used) if !*used => {
+                *used = true;
+                true
+            }
+            _ => false,
+        };
+        if !has_slab {
+            path.slab.store(NONE, Relaxed);
+        }
+        let len = usize::from(path.gateway().option_len);
+        if len > MAX_OPTIONS || (super::path::needs_slab(len) && !has_slab) {
+            path.drop_options();
+        }
+    }
+}

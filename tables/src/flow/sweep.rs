@@ -1,0 +1,151 @@
+//! Idle flows end: a few records at a time, each lcore its share.
+
+use super::path::{Forward, GatewayLeg, Missed, PATH_ONE_WAY, Stored};
+use super::tcp::TcpState;
+use super::{Flows, Hit, Index};
+use crate::record::{NONE, Timeouts};
+use packet::flow::{FlowKey, Side};
+use std::sync::atomic::Ordering::Relaxed;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// A flow that ended, for the counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// Its path, which may be another flow's by now.
+    pub path: u32,
+    /// What became of its packets.
+    pub forward: Forward,
+    /// Its gateway's scope.
+    pub scope: u32,
+}
+
+/// A flow as people see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    /// Its key on the gateway's side.
+    pub front: FlowKey,
+    /// Which end of `front` began.
+    pub initiator: Side,
+    /// Its key on the backend's side, where that differs.
+    pub back: Option<FlowKey>,
+    /// What becomes of its packets.
+    pub forward: Forward,
+    /// Where it came from.
+    pub gateway: GatewayLeg,
+    /// For TCP.
+    pub tcp: Option<TcpState>,
+    /// Second of the region's clock when either side was last seen.
+    pub last_seen_s: u32,
+}
+
+/// Seconds since `then`; 0 when another lcore's clock was ahead of ours.
+fn since(now_s: u32, then_s: u32) -> u32 {
+    let idle = now_s.wrapping_sub(then_s);
+    if idle > u32::MAX / 2 { 0 } else { idle }
+}
+
+/// How long a path may be idle.
+fn limit_s(path: &Stored, forward: &Forward, timeouts: &Timeouts) -> u32 {
+    let one_way = forward.flags & PATH_ONE_WAY != 0;
+    match forward.proto {
+        TCP => match TcpState::of(path.tcp.load(Relaxed), one_way) {
+            TcpState::Embryonic | TcpState::Reopened => timeouts.tcp_embryonic_s,
+            TcpState::Closed => timeouts.tcp_closed_s,
+            TcpState::Established | TcpState::Closing => match path.idle_s.load(Relaxed) {
+                0 => timeouts.tcp_established_s,
+                idle_s => idle_s,
+            },
+        },
+        UDP => timeouts.udp_s,
+        _ => timeouts.other_s,
+    }
+}
+
+impl Index<'_> {
+    fn idle_s(&self, i: u32, now_s: u32) -> u32 {
+        self.entry(i).map_or(u32::MAX, |e| since(now_s, e.last_seen_s.load(Relaxed)))
+    }
+}
+
+impl Flows<'_> {
+    /// Looks at the next `n` records of this lcore's share (those whose number leaves the remainder
+    /// `lcore` by `lcores`) and ends the flows that were idle for too long. Returns how many.
+    ///
+    /// `cursor` is the caller's and begins at 0. `on_end` gets each flow that ended.
+    #[expect(clippy::too_many_arguments, reason = "a share, a clock and a rule, each plain")]
+    pub fn sweep(
+        &self,
+        cursor: &mut u32,
+        n: u32,
+        lcore: u32,
+        lcores: u32,
+        now_s: u32,
+        timeouts: &Timeouts,
+        mut on_end: impl FnMut(&Ended),
+    ) -> u32 {
+        let lcores = lcores.max(1);
+        let share = self.capacity().saturating_sub(lcore % lcores).div_ceil(lcores);
+        let mut ended = 0;
+        for _ in 0..n.min(share) {
+            *cursor = if *cursor >= share { 0 } else { *cursor };
+            let id = *cursor * lcores + lcore % lcores;
+            *cursor += 1;
+            if self.is_idle(id, now_s, timeouts)
+                && let Some(gone) = self.end(id)
+            {
+                on_end(&gone);
+                ended += 1;
+            }
+        }
+        ended
+    }
+
+    fn is_idle(&self, id: u32, now_s: u32, timeouts: &Timeouts) -> bool {
+        let Some(path) = self.paths.get(id as usize).filter(|path| path.is_live()) else {
+            return false;
+        };
+        let Ok(forward) = path.consistent(Stored::forward) else { return false };
+        let limit_s = limit_s(path, &forward, timeouts);
+        // A flow in use is mostly seen from both sides; the back entry's line is then not needed.
+        if self.index.idle_s(forward.front, now_s) < limit_s {
+            return false;
+        }
+        let back = path.back.load(Relaxed);
+        back == NONE || self.index.idle_s(back, now_s) >= limit_s
+    }
+
+    /// One flow for people; none where the record is free or changes.
+    pub fn snapshot(&self, path: u32) -> Option<Snapshot> {
+        let record = self.paths.get(path as usize)?;
+        let copy = |p: &Stored| (p.forward(), p.gateway(), p.back.load(Relaxed));
+        let (forward, gateway, back) = record.consistent(copy).ok()?;
+        let of_path = |(_, hit): &(FlowKey, Hit)| hit.path == path;
+        let (front, hit) = self.index.read(forward.front).filter(of_path)?;
+        let back = self.index.read(back).filter(of_path);
+        let seen = [Some(hit), back.map(|(_, hit)| hit)].into_iter().flatten();
+        let one_way = forward.flags & PATH_ONE_WAY != 0;
+        Some(Snapshot {
+            front,
+            initiator: hit.initiator(),
+            back: back.map(|(key, _)| key),
+            forward,
+            gateway,
+            tcp: (forward.proto == TCP).then(|| TcpState::of(record.tcp.load(Relaxed), one_way)),
+            last_seen_s: seen.map(|hit| hit.last_seen_s).max().unwrap_or(0),
+        })
+    }
+
+    /// Calls `mark` with the backend of every live flow, so that no id in use is given away.
+    pub fn each_backend(&self, mut mark: impl FnMut(u32)) {
+        for path in self.paths.iter().filter(|path| path.is_live()) {
+            match path.consistent(Stored::forward) {
+                Ok(forward) => mark(forward.backend),
+                Err(Missed::Gone) => {}
+                // Never stays so; whatever it says is not worth giving an id away early.
+                Err(Missed::Busy) => mark(path.forward().backend),
+            }
+        }
+    }
+}

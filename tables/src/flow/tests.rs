@@ -1,0 +1,445 @@
+//! The flow table against a model, against kills at every step, and under several threads.
+
+pub(crate) mod kill;
+mod model;
+mod threads;
+
+use super::*;
+use crate::layout::Sizes;
+use crate::record::{Mode, Timeouts};
+use packet::flow::SCOPE_PLAIN;
+
+pub(super) const TCP: u8 = 6;
+
+pub(super) fn small() -> Region {
+    Region::anonymous(&Sizes::SMALL).unwrap()
+}
+
+pub(super) fn table(region: &Region) -> Flows<'_> {
+    let flows = Flows::new(region);
+    flows.recover();
+    flows.as_owner(1, 7)
+}
+
+pub(super) fn addr(n: u32) -> Addr {
+    Addr::v4(n.to_be())
+}
+
+const OURS: u32 = 0x0a00_0001;
+const BACKEND: u32 = 0x0a00_0063;
+const FRONTEND: u32 = 0x0a00_00c8;
+
+/// Client number `n` asks the frontend through a gateway, and is translated to a port of ours.
+pub(super) fn nat_flow<'a>(n: u32, port: u16, options: &'a [u8]) -> NewFlow<'a> {
+    let (front, front_initiator) = FlowKey::new(
+        1,
+        TCP,
+        addr(0x6440_0000 + n / 50_000),
+        (n % 50_000) as u16,
+        addr(FRONTEND),
+        80,
+    );
+    let back = FlowKey::new(SCOPE_PLAIN, TCP, addr(OURS), port, addr(BACKEND), 8080);
+    NewFlow {
+        front,
+        front_initiator,
+        back: Some(back),
+        forward: Forward {
+            nat_addr: addr(OURS),
+            backend_addr: addr(BACKEND),
+            nat_port: port,
+            backend_port: 8080,
+            service: 5,
+            backend: n,
+            incarnation: 1,
+            mode: Mode::Nat as u8,
+            proto: TCP,
+            ..Forward::default()
+        },
+        gateway: GatewayLeg { vni: n, node: addr(n), tunnel: 3, ..GatewayLeg::default() },
+        options,
+        digest: n + 1,
+        nat_map: 0,
+        tcp_idle_s: 0,
+    }
+}
+
+pub(super) fn find(flows: &Flows<'_>, key: &FlowKey) -> Option<Hit> {
+    flows.find(flows.hash(key), key)
+}
+
+/// Everything that must hold of a table at rest.
+pub(super) fn assert_whole(flows: &Flows<'_>) {
+    let words = flows.index.word_values();
+    let mut live = Vec::new();
+    let (cleared, locks) = flows.index.rebuild(|i, key, hit| {
+        let path = &flows.paths[hit.path as usize];
+        assert!(path.is_live() && !path.is_held(), "entry {i} has a path");
+        let (front, back) = (path.forward().front, path.back.load(Relaxed));
+        assert_eq!(if hit.is_front() { front } else { back }, i);
+        live.push(*key);
+        true
+    });
+    assert_eq!((cleared, locks), (0, 0));
+    assert_eq!(flows.index.word_values(), words, "tags and spills are what the entries say");
+    live.iter().for_each(|key| assert!(find(flows, key).is_some()));
+    let alive = (0..flows.capacity()).filter(|id| flows.paths[*id as usize].is_live());
+    let alive: Vec<u32> = alive.collect();
+    assert_eq!(alive.len() as u32, flows.live());
+    let mut numbers: Vec<u32> = std::iter::from_fn(|| flows.free_paths.pop()).collect();
+    numbers.iter().for_each(|id| flows.free_paths.push(*id));
+    numbers.extend(&alive);
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..flows.capacity()).collect::<Vec<_>>(), "no record is lost");
+    let slab = |id: &u32| flows.paths[*id as usize].slab.load(Relaxed);
+    let mut slabs: Vec<u32> = std::iter::from_fn(|| flows.free_slabs.pop()).collect();
+    slabs.iter().for_each(|id| flows.free_slabs.push(*id));
+    slabs.extend(alive.iter().map(slab).filter(|slab| *slab != NONE));
+    slabs.sort_unstable();
+    assert_eq!(slabs, (0..flows.slabs.len() as u32).collect::<Vec<_>>(), "no slab is lost");
+    let nat = alive.iter().filter(|id| flows.paths[**id as usize].nat_map.load(Relaxed) == 0);
+    assert_eq!(nat.count() as u32, flows.nat.used(0), "NAT ports are those of the flows");
+}
+
+/// Inserts a flow with a port of its own.
+pub(super) fn insert_nat(flows: &Flows<'_>, n: u32, options: &[u8]) -> Result<Hit, InsertError> {
+    let port = flows.nat.claim(0, 1024..=60_000, 0, 1).unwrap();
+    let done = flows.insert(&nat_flow(n, port, options), 100);
+    if done.is_err() {
+        flows.nat.release(0, port);
+    }
+    done
+}
+
+#[test]
+fn a_flow_is_found_from_both_sides_and_says_how_to_go_on() {
+    let region = small();
+    let flows = table(&region);
+    let options: Vec<u8> = (0..32).collect();
+    let front = insert_nat(&flows, 7, &options).unwrap();
+    let new = nat_flow(7, 1024, &options);
+    let (back_key, _) = new.back.unwrap();
+    assert_eq!(find(&flows, &new.front), Some(front));
+    let back = find(&flows, &back_key).unwrap();
+    assert!(front.is_front() && !back.is_front() && front.path == back.path);
+
+    let (_, from_client) = FlowKey::new(1, TCP, addr(0x6440_0000), 7, addr(FRONTEND), 80);
+    let (key, from_backend) = FlowKey::new(SCOPE_PLAIN, TCP, addr(BACKEND), 8080, addr(OURS), 1024);
+    assert_eq!(key, back_key);
+    assert!(front.from_initiator(from_client) && !back.from_initiator(from_backend));
+
+    let forward = Forward { front: front.entry, ..new.forward };
+    assert_eq!(flows.forward(&front), Ok(forward));
+    let mut answer = Answer::empty();
+    flows.answer(&back, &mut answer).unwrap();
+    assert_eq!((answer.forward, answer.options()), (forward, &options[..]));
+    assert_eq!(answer.gateway, GatewayLeg { option_len: 32, ..new.gateway });
+    assert_eq!(flows.with_gateway(&back), Ok((forward, answer.gateway)));
+    let ends = Ends {
+        initiator: (addr(0x6440_0000), 7),
+        target: (addr(FRONTEND), 80),
+        scope: 1,
+        proto: TCP,
+    };
+    assert_eq!((flows.ends(&front), flows.ends(&back)), (Ok(ends), Ok(ends)));
+    assert_whole(&flows);
+
+    assert!(flows.remove(front.path) && !flows.remove(front.path));
+    assert_eq!(find(&flows, &new.front).or(find(&flows, &back_key)), None);
+    assert_eq!(flows.forward(&front), Err(Missed::Gone));
+    assert_eq!(flows.answer(&back, &mut answer), Err(Missed::Gone));
+    assert_eq!(flows.ends(&back), Err(Missed::Gone));
+    assert!(!flows.update_gateway(&front, &new.gateway, &[], 1));
+    assert_whole(&flows);
+}
+
+#[test]
+fn a_hit_never_leads_to_the_flow_that_took_the_record_over() {
+    let region = small();
+    let flows = table(&region);
+    let old = insert_nat(&flows, 1, &[]).unwrap();
+    flows.remove(old.path);
+    let new = insert_nat(&flows, 2, &[]).unwrap();
+    assert_eq!(old.path, new.path);
+    assert_eq!((flows.forward(&old), flows.ends(&old)), (Err(Missed::Gone), Err(Missed::Gone)));
+    assert_eq!(flows.note_tcp(&old, 4, true), TcpState::Closed);
+    assert!(!flows.update_gateway(&old, &GatewayLeg::default(), &[], 0));
+    assert_eq!(flows.note_tcp(&new, 2, true), TcpState::Embryonic);
+    assert_eq!(flows.revisit(old.path, old.stamp).filter(|hit| hit.entry == old.entry), None);
+    assert_eq!(flows.revisit(new.path, new.stamp), Some(new));
+    assert_whole(&flows);
+}
+
+#[test]
+fn a_flow_comes_in_once_and_its_back_key_is_its_own() {
+    let region = small();
+    let flows = table(&region);
+    let hit = insert_nat(&flows, 1, &[]).unwrap();
+    assert_eq!(insert_nat(&flows, 1, &[]), Err(InsertError::Exists(hit.path)));
+    let same_back = NewFlow { nat_map: NONE, ..nat_flow(2, 1024, &[]) };
+    assert_eq!(flows.insert(&same_back, 0), Err(InsertError::BackTaken(hit.path)));
+    assert_whole(&flows);
+    // A tunnel flow that came in plain has one key for both sides.
+    let plain = nat_flow(3, 0, &[]);
+    let back = Some((plain.front, plain.front_initiator));
+    let hit = flows.insert(&NewFlow { back, nat_map: NONE, ..plain }, 0).unwrap();
+    assert_eq!(find(&flows, &plain.front), Some(hit));
+    assert!(!hit.from_initiator(hit.initiator().other()));
+    assert_whole(&flows);
+}
+
+#[test]
+fn a_full_table_refuses_and_keeps_what_it_has() {
+    let region = small();
+    let flows = table(&region);
+    let capacity = flows.capacity();
+    for n in 0..capacity {
+        insert_nat(&flows, n, &[]).unwrap();
+    }
+    for n in capacity..capacity + 50 {
+        assert_eq!(insert_nat(&flows, n, &[]), Err(InsertError::Full));
+    }
+    assert_eq!(flows.live(), capacity);
+    assert!((0..capacity).all(|n| find(&flows, &nat_flow(n, 0, &[]).front).is_some()));
+    assert_whole(&flows);
+    assert!(flows.remove(3));
+    insert_nat(&flows, capacity, &[]).unwrap();
+    assert_whole(&flows);
+}
+
+#[test]
+fn the_latest_options_answer_long_or_short() {
+    let region = small();
+    let flows = table(&region);
+    let hit = insert_nat(&flows, 1, &[1; 48]).unwrap();
+    let mut answer = Answer::empty();
+    for (round, len) in [0, 252, 49, 48, 4, 200, 47].into_iter().enumerate() {
+        let options: Vec<u8> = (0..len).map(|i| i ^ round as u8).collect();
+        let leg = GatewayLeg { node: addr(round as u32), ..GatewayLeg::default() };
+        assert!(flows.update_gateway(&hit, &leg, &options, round as u32));
+        flows.answer(&hit, &mut answer).unwrap();
+        assert_eq!((answer.options(), answer.gateway.node), (&options[..], leg.node));
+        assert_eq!(find(&flows, &nat_flow(1, 0, &[]).front).unwrap().digest, round as u32);
+    }
+    assert_whole(&flows);
+    let slabs = flows.slabs.len() as u32;
+    for n in 2..=slabs {
+        insert_nat(&flows, n, &[9; 49]).unwrap();
+    }
+    assert_eq!(insert_nat(&flows, 90, &[9; 49]), Err(InsertError::NoSlab));
+    assert_eq!(insert_nat(&flows, 90, &[9; 253]), Err(InsertError::OptionsTooLong));
+    let short = insert_nat(&flows, 90, &[9; 48]).unwrap();
+    assert!(!flows.update_gateway(&short, &GatewayLeg::default(), &[9; 49], 5));
+    assert!(flows.remove(hit.path));
+    assert!(flows.update_gateway(&short, &GatewayLeg::default(), &[9; 49], 5));
+    assert_whole(&flows);
+}
+
+#[test]
+fn idle_flows_end_by_their_protocol_and_state() {
+    let region = small();
+    let flows = table(&region);
+    let sweep = |now_s| {
+        let (mut cursor, mut gone) = (0, Vec::new());
+        for lcore in 0..2 {
+            let all = flows.capacity();
+            let end = |ended: &Ended| gone.push((ended.forward.backend, ended.scope));
+            flows.sweep(&mut cursor, all, lcore, 2, now_s, &Timeouts::DEFAULT, end);
+        }
+        gone.sort_unstable();
+        gone
+    };
+    let hit = |n| insert_nat(&flows, n, &[]).unwrap();
+    let (embryonic, open, closed, own_idle) = (hit(1), hit(2), hit(3), hit(4));
+    let port = flows.nat.claim(0, 2000..=2000, 0, 1).unwrap();
+    let mut udp = nat_flow(5, port, &[]);
+    udp.forward.proto = 17;
+    flows.insert(&udp, 100).unwrap();
+    let own = NewFlow { tcp_idle_s: 30, ..nat_flow(6, 2001, &[]) };
+    let own_idle_two = flows.insert(&NewFlow { nat_map: NONE, ..own }, 100).unwrap();
+    let establish = |hit: &Hit| {
+        flows.note_tcp(hit, 2, true);
+        flows.note_tcp(hit, 18, false);
+        assert_eq!(flows.note_tcp(hit, 16, true), TcpState::Established);
+    };
+    [&open, &closed, &own_idle, &own_idle_two].into_iter().for_each(establish);
+    assert_eq!(flows.note_tcp(&closed, 4, false), TcpState::Closed);
+    assert_eq!(sweep(99), []);
+    assert_eq!(sweep(109), []);
+    assert_eq!(sweep(110), [(3, 1)]);
+    assert_eq!(sweep(120), [(1, 1)]);
+    assert_eq!(find(&flows, &nat_flow(1, 0, &[]).front), None);
+    assert_eq!(flows.forward(&embryonic), Err(Missed::Gone));
+    assert_eq!(sweep(130), [(6, 1)]);
+    // The answer's side keeps a flow alive as well.
+    let back = flows.snapshot(own_idle.path).unwrap().back.unwrap();
+    flows.touch(&find(&flows, &back).unwrap(), 300);
+    assert_eq!(sweep(300), [(5, 1)]);
+    assert_eq!(sweep(450), [(2, 1)]);
+    assert_eq!((sweep(649), sweep(650)), (vec![], vec![(4, 1)]));
+    assert_eq!(flows.live(), 0);
+    assert_whole(&flows);
+}
+
+#[test]
+fn a_syn_reopens_a_closed_connection_for_both_entries() {
+    let region = small();
+    let flows = table(&region);
+    insert_nat(&flows, 1, &[]).unwrap();
+    let new = nat_flow(1, 1024, &[]);
+    let front = || find(&flows, &new.front).unwrap();
+    let back = || find(&flows, &new.back.unwrap().0).unwrap();
+    assert_eq!(flows.note_tcp(&front(), 2, true), TcpState::Embryonic);
+    assert_eq!(flows.note_tcp(&back(), 18, false), TcpState::Embryonic);
+    assert_eq!(flows.note_tcp(&front(), 16, true), TcpState::Established);
+    assert_eq!(flows.note_tcp(&back(), 16, false), TcpState::Established);
+    assert!(front().is_established() && back().is_established());
+    assert_eq!(flows.note_tcp(&front(), 17, true), TcpState::Closing);
+    assert_eq!(flows.note_tcp(&back(), 17, false), TcpState::Closed);
+    assert_eq!(flows.snapshot(front().path).unwrap().tcp, Some(TcpState::Closed));
+    assert_eq!(flows.note_tcp(&front(), 2, true), TcpState::Reopened);
+    assert!(!front().is_established() && !back().is_established());
+    assert_eq!(flows.note_tcp(&front(), 2, true), TcpState::Embryonic);
+}
+
+#[test]
+fn each_backend_in_use_is_named() {
+    let region = small();
+    let flows = table(&region);
+    let hits = [3, 9, 12].map(|n| insert_nat(&flows, n, &[]).unwrap());
+    flows.remove(hits[1].path);
+    let mut seen = Vec::new();
+    flows.each_backend(|backend| seen.push(backend));
+    seen.sort_unstable();
+    assert_eq!(seen, [3, 12]);
+}
+
+/// Flows 0 to 9 stand; `work` is killed at each of its steps in turn; a successor takes over.
+fn killed_everywhere(work: impl Fn(&Flows<'_>), then: impl Fn(&Flows<'_>, Recovery)) {
+    for steps in 0.. {
+        let region = small();
+        let flows = table(&region);
+        for n in 0..10 {
+            insert_nat(&flows, n, &[n as u8; 60][..if n % 2 == 0 { 8 } else { 60 }]).unwrap();
+        }
+        let killed = kill::after(steps, || work(&flows));
+        let successor = Flows::new(&region).as_owner(0, 8);
+        let recovery = successor.recover();
+        assert_whole(&successor);
+        for n in (0..10).filter(|n| *n != 4) {
+            assert!(find(&successor, &nat_flow(n, 0, &[]).front).is_some(), "flow {n} lives on");
+        }
+        then(&successor, recovery);
+        assert_whole(&successor);
+        if !killed {
+            assert!(steps >= 3, "the work has steps");
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_insert_killed_at_any_step_leaves_both_entries_or_none() {
+    for options in [&[][..], &[1; 100][..]] {
+        killed_everywhere(
+            |flows| {
+                let _ = insert_nat(flows, 50, options);
+            },
+            |flows, recovery| {
+                let new = nat_flow(50, 1034, options);
+                let (front, back) = (find(flows, &new.front), find(flows, &new.back.unwrap().0));
+                assert_eq!(front.is_some(), back.is_some());
+                assert_eq!(recovery.kept, 10 + u32::from(front.is_some()));
+                match insert_nat(flows, 50, options) {
+                    Ok(_) => assert_eq!(front, None),
+                    Err(error) => assert_eq!(error, InsertError::Exists(front.unwrap().path)),
+                }
+                assert_eq!(flows.live(), 11);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_removal_killed_at_any_step_is_whole_afterwards() {
+    killed_everywhere(
+        |flows| {
+            flows.remove(4);
+        },
+        |flows, _| {
+            let new = nat_flow(4, 1028, &[]);
+            let (front, back) = (find(flows, &new.front), find(flows, &new.back.unwrap().0));
+            assert_eq!(front.is_some(), back.is_some());
+            assert_eq!(flows.live(), 9 + u32::from(front.is_some()));
+        },
+    );
+}
+
+#[test]
+fn an_update_killed_at_any_step_keeps_the_flow_and_is_done_again() {
+    let leg = GatewayLeg { vni: 99, ..GatewayLeg::default() };
+    for options in [&[7; 12][..], &[7; 100][..]] {
+        killed_everywhere(
+            |flows| {
+                let hit = find(flows, &nat_flow(2, 0, &[]).front).unwrap();
+                flows.update_gateway(&hit, &leg, options, 1234);
+            },
+            |flows, recovery| {
+                assert_eq!((recovery.kept, recovery.cleared_paths), (10, 0));
+                let hit = find(flows, &nat_flow(2, 0, &[]).front).unwrap();
+                let mut answer = Answer::empty();
+                flows.answer(&hit, &mut answer).unwrap();
+                if hit.digest == 1234 {
+                    assert_eq!((answer.gateway.vni, answer.options()), (99, options));
+                }
+                assert!(flows.update_gateway(&hit, &leg, options, 1234));
+                flows.answer(&hit, &mut answer).unwrap();
+                assert_eq!((answer.gateway.vni, answer.options()), (99, options));
+            },
+        );
+    }
+}
+
+#[test]
+fn a_bucket_that_stays_locked_is_contended_until_recovery() {
+    let region = small();
+    let flows = table(&region);
+    let key = nat_flow(1, 0, &[]).front;
+    assert!(flows.index.lock(flows.index.place(flows.hash(&key)).home));
+    assert_eq!(insert_nat(&flows, 1, &[]), Err(InsertError::Contended));
+    assert_eq!(find(&flows, &key), None);
+    assert_eq!(flows.recover(), Recovery { stale_locks: 1, ..Recovery::default() });
+    insert_nat(&flows, 1, &[]).unwrap();
+}
+
+#[test]
+fn a_region_full_of_nonsense_recovers_to_an_empty_table() {
+    let region = small();
+    for section in [
+        Section::FlowIndex,
+        Section::FlowLocks,
+        Section::FlowState,
+        Section::Paths,
+        Section::PathLinks,
+        Section::SlabLinks,
+        Section::NatMaps,
+    ] {
+        let (start, bytes) = region.section_ptr(section);
+        for i in 0..bytes {
+            // SAFETY: within the section, which no reference covers yet.
+            #[expect(unsafe_code, reason = "tests spoil memory")]
+            unsafe {
+                start.add(i).write((i * 7 + i / 61) as u8);
+            }
+        }
+    }
+    let flows = Flows::new(&region);
+    let recovery = flows.recover();
+    assert_eq!(recovery.kept, 0);
+    assert!(recovery.cleared_entries > 0 && recovery.cleared_paths > 0);
+    assert_whole(&flows);
+    for n in 0..flows.capacity() {
+        insert_nat(&flows, n, &[]).unwrap();
+    }
+    assert_whole(&flows);
+}

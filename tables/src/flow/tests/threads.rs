@@ -1,0 +1,142 @@
+//! Several lcores at one table.
+
+use super::*;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::{Duration, Instant};
+
+/// How long threads fight. Under Miri everything is a thousand times slower: rounds bound it too.
+const FIGHT: Duration = Duration::from_millis(400);
+const ROUNDS: u32 = if cfg!(miri) { 15 } else { u32::MAX };
+
+#[test]
+fn lcores_that_insert_the_same_flow_make_one() {
+    let region = small();
+    let flows = table(&region);
+    let count = if cfg!(miri) { 20 } else { 200 };
+    let won: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
+    let work = |lcore: u8| {
+        let flows = flows.as_owner(lcore, 7);
+        for n in 0..count {
+            let port = flows.nat.claim(0, 1024..=60_000, lcore.into(), 3).unwrap();
+            let hit = match flows.insert(&nat_flow(n, port, &[]), 1) {
+                Ok(hit) => {
+                    won[n as usize].fetch_add(1, Relaxed);
+                    hit
+                }
+                Err(error) => {
+                    assert!(flows.nat.release(0, port));
+                    let hit = find(&flows, &nat_flow(n, 0, &[]).front);
+                    // A lock that another thread sleeps on is no duplicate.
+                    if error == InsertError::Contended {
+                        continue;
+                    }
+                    assert!(matches!(error, InsertError::Exists(_)), "{error}");
+                    hit.unwrap()
+                }
+            };
+            assert_eq!(flows.forward(&hit).unwrap().backend, n);
+        }
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        (0..3).for_each(|lcore| drop(scope.spawn(move || work(lcore))));
+    });
+    assert!(won.iter().all(|won| won.load(Relaxed) == 1));
+    assert_eq!(flows.live(), count);
+    assert_whole(&flows);
+}
+
+/// Every part of a flow's record says which flow it is, so that a mixed copy shows.
+fn assert_of_one_piece(answer: &Answer, n: u32) {
+    assert_eq!(answer.forward.backend, n);
+    let round = answer.gateway.vni;
+    assert_eq!(answer.gateway.node, addr(round));
+    assert!(answer.options().iter().all(|byte| *byte == round as u8), "options of one round");
+    assert_eq!(answer.options().len(), [8, 120][round as usize % 2]);
+}
+
+#[test]
+fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() {
+    let region = small();
+    let flows = table(&region);
+    let (stop, seen) = (AtomicBool::new(false), AtomicU32::new(0));
+    let leg = |round: u32| GatewayLeg { vni: round, node: addr(round), ..GatewayLeg::default() };
+    // Few slabs and few keys: records, slabs and slots change hands all the time.
+    let keys = 24;
+    let write = |lcore: u32| {
+        let flows = flows.as_owner(lcore as u8, 7);
+        let until = Instant::now() + FIGHT;
+        let mut round = lcore;
+        while Instant::now() < until && round < ROUNDS {
+            round += 1;
+            let n = round.wrapping_mul(2_654_435_761) % keys;
+            let port = flows.nat.claim(0, 1024..=60_000, lcore, 2).unwrap();
+            let options = [round as u8; 120];
+            let options = &options[..[8, 120][round as usize % 2]];
+            let new = NewFlow { gateway: leg(round), options, ..nat_flow(n, port, &[]) };
+            if flows.insert(&new, 1).is_err() {
+                flows.nat.release(0, port);
+                if let Some(hit) = find(&flows, &new.front) {
+                    if round.is_multiple_of(3) {
+                        flows.remove(hit.path);
+                    } else {
+                        flows.update_gateway(&hit, &leg(round), options, round);
+                    }
+                }
+            }
+        }
+    };
+    let read = || {
+        let mut n = 0;
+        while !stop.load(Relaxed) {
+            n = (n + 1) % keys;
+            let Some(hit) = find(&flows, &nat_flow(n, 0, &[]).front) else {
+                std::thread::yield_now();
+                continue;
+            };
+            let mut answer = Answer::empty();
+            if flows.answer(&hit, &mut answer).is_ok() {
+                assert_of_one_piece(&answer, n);
+                seen.fetch_add(1, Relaxed);
+            }
+            if let Ok(ends) = flows.ends(&hit) {
+                assert_eq!(ends.initiator, (addr(0x6440_0000), n as u16));
+            }
+            flows.touch(&hit, 2);
+            flows.note_tcp(&hit, 16, true);
+        }
+    };
+    std::thread::scope(|scope| {
+        let (write, read) = (&write, &read);
+        let writers: Vec<_> = (0..2).map(|l| scope.spawn(move || write(l))).collect();
+        (0..2).for_each(|_| drop(scope.spawn(read)));
+        let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        stop.store(true, Relaxed);
+        ended.into_iter().for_each(|end| end.unwrap());
+    });
+    assert!(cfg!(miri) || seen.load(Relaxed) > 100, "the readers read");
+    assert_whole(&flows);
+}
+
+#[test]
+fn a_successor_finds_a_whole_table_after_lcores_were_killed_in_full_swing() {
+    for steps in (1..if cfg!(miri) { 12 } else { 400 }).step_by(7) {
+        let region = small();
+        let flows = table(&region);
+        let work = |lcore: u32| {
+            kill::after(steps + lcore, || {
+                for n in (0..2000).map(|n| n * 2 + lcore) {
+                    let _ = insert_nat(&flows, n % 190, &[1; 60]);
+                    flows.remove(n % 7);
+                }
+            });
+        };
+        std::thread::scope(|scope| {
+            let work = &work;
+            (0..2).for_each(|lcore| drop(scope.spawn(move || work(lcore))));
+        });
+        let successor = Flows::new(&region).as_owner(3, 8);
+        successor.recover();
+        assert_whole(&successor);
+    }
+}

@@ -1,0 +1,247 @@
+//! Fragments: which flow a datagram's later pieces belong to, which carry no ports.
+//!
+//! The first piece leaves a mark under (scope, source, destination, id, protocol) for 15 s; nothing
+//! is held back. It is the flows' own index with another meaning of the words: `path` and `digest`
+//! name the flow and the stamp of its front entry, so that a mark never leads to a flow that took
+//! over the record since.
+
+use crate::flow::{Entry, Filling, Index};
+use crate::layout::Section;
+use crate::record::{NONE, Timeouts};
+use crate::region::Region;
+use packet::addr::Addr;
+use packet::flow::FlowKey;
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The mark's flag: the datagram comes from the flow's initiator.
+const FROM_INITIATOR: u32 = 1;
+
+/// What the pieces of one datagram share.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FragmentKey {
+    /// Scope, as in a [`FlowKey`].
+    pub scope: u32,
+    /// Source address.
+    pub src: Addr,
+    /// Destination address.
+    pub dst: Addr,
+    /// Identification (16 bits in IPv4, 32 in IPv6).
+    pub id: u32,
+    /// IP protocol.
+    pub proto: u8,
+}
+
+impl FragmentKey {
+    /// A flow key in form only: the ends are not put in order, the ports are the identification.
+    #[inline]
+    fn index_key(&self) -> FlowKey {
+        let proto = u32::from(self.proto);
+        FlowKey { scope: self.scope, proto, ports: self.id, low: self.src, high: self.dst }
+    }
+}
+
+/// Where a datagram's pieces go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FragmentTarget {
+    /// With a flow: `Flows::revisit(path, stamp)`.
+    Flow {
+        /// The flow's path.
+        path: u32,
+        /// [`Hit::stamp`](crate::flow::Hit::stamp) of its front entry.
+        stamp: u32,
+        /// Whether the flow's initiator sends the datagram.
+        from_initiator: bool,
+    },
+    /// Back to the gateway, as the first piece went.
+    Return,
+}
+
+/// Why a datagram was not remembered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FragmentError {
+    /// No room: raise `region.max_fragments`.
+    Full,
+    /// Others held the bucket for too long.
+    Contended,
+}
+
+impl fmt::Display for FragmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FragmentError::Full => "the fragment table is full: raise region.max_fragments",
+            FragmentError::Contended => "the fragment's bucket stayed locked for too long",
+        })
+    }
+}
+
+impl std::error::Error for FragmentError {}
+
+/// The fragment table of a region, shared by all lcores.
+#[derive(Clone, Copy)]
+pub struct Fragments<'r> {
+    index: Index<'r>,
+    lifetime_s: u32,
+}
+
+impl<'r> Fragments<'r> {
+    /// The table of a region.
+    pub fn new(region: &'r Region) -> Fragments<'r> {
+        let entries = region.slice(Section::Fragments);
+        let words = region.slice(Section::FragmentLocks);
+        let index = Index::new(entries, words, region.hash_seed());
+        Fragments { index, lifetime_s: Timeouts::DEFAULT.fragment_s }
+    }
+
+    /// The same table for one writer: what its lock words say.
+    pub fn as_owner(self, lcore: u8, epoch: u32) -> Fragments<'r> {
+        Fragments { index: self.index.as_owner(lcore, epoch), ..self }
+    }
+
+    /// The same table with another lifetime (`Timeouts::fragment_s`).
+    pub fn with_lifetime(self, seconds: u32) -> Fragments<'r> {
+        Fragments { lifetime_s: seconds, ..self }
+    }
+
+    /// Where the datagram's first piece went, if that is known and not too long ago.
+    pub fn find(&self, key: &FragmentKey, now_s: u32) -> Option<FragmentTarget> {
+        let key = key.index_key();
+        let hit = self.index.find(self.index.hash(&key), &key)?;
+        if self.is_over(hit.last_seen_s, now_s) {
+            return None;
+        }
+        Some(match hit.path {
+            NONE => FragmentTarget::Return,
+            path => FragmentTarget::Flow {
+                path,
+                stamp: hit.digest,
+                from_initiator: hit.flags() & FROM_INITIATOR != 0,
+            },
+        })
+    }
+
+    /// Remembers where a datagram's first piece went. Places whose time is over are used again.
+    pub fn remember(
+        &self,
+        key: &FragmentKey,
+        target: FragmentTarget,
+        now_s: u32,
+    ) -> Result<(), FragmentError> {
+        let (path, digest, flags) = match target {
+            FragmentTarget::Return => (NONE, 0, 0),
+            FragmentTarget::Flow { path, stamp, from_initiator } => {
+                (path, stamp, if from_initiator { FROM_INITIATOR as u8 } else { 0 })
+            }
+        };
+        let key = key.index_key();
+        let hash = self.index.hash(&key);
+        let place = self.index.place(hash);
+        if !self.index.lock(place.home) {
+            return Err(FragmentError::Contended);
+        }
+        // An identification that comes again is another datagram.
+        if let Some(old) = self.index.find(hash, &key) {
+            self.index.clear(old.entry, old.stamp);
+        }
+        let over = |entry: &Entry| self.is_over(entry.last_seen_s.load(Relaxed), now_s);
+        let done = match self.index.claim(&place, over) {
+            Some(i) => {
+                let filling = Filling { key: &key, path, flags, digest, now_s };
+                self.index.fill(i, &place, &filling);
+                Ok(())
+            }
+            None => Err(FragmentError::Full),
+        };
+        self.index.unlock(place.home);
+        done
+    }
+
+    /// Frees what a killed fastpath left locked or half written. To be called at every start of a
+    /// fastpath before any lcore runs. Returns how many marks it cleared.
+    pub fn recover(&self) -> u32 {
+        self.index.rebuild(|_, _, _| true).0
+    }
+
+    fn is_over(&self, then_s: u32, now_s: u32) -> bool {
+        let age = now_s.wrapping_sub(then_s);
+        // A mark of another lcore whose clock is a second ahead is young.
+        age >= self.lifetime_s && age <= u32::MAX / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Sizes;
+    use packet::flow::SCOPE_PLAIN;
+
+    fn key(n: u32) -> FragmentKey {
+        let (src, dst) = (Addr::v4(7), Addr::v4(9));
+        FragmentKey { scope: SCOPE_PLAIN, src, dst, id: n, proto: 17 }
+    }
+
+    fn flow(n: u32) -> FragmentTarget {
+        FragmentTarget::Flow { path: n, stamp: n + 1, from_initiator: n.is_multiple_of(2) }
+    }
+
+    #[test]
+    fn a_datagram_is_remembered_for_its_lifetime_and_in_its_direction_only() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let table = Fragments::new(&region);
+        assert_eq!(table.find(&key(1), 100), None);
+        table.remember(&key(1), flow(4), 100).unwrap();
+        table.remember(&key(2), FragmentTarget::Return, 100).unwrap();
+        for now_s in [99, 100, 114] {
+            assert_eq!(table.find(&key(1), now_s), Some(flow(4)));
+            assert_eq!(table.find(&key(2), now_s), Some(FragmentTarget::Return));
+        }
+        assert_eq!((table.find(&key(1), 115), table.find(&key(2), 115)), (None, None));
+        let there = key(1);
+        let back = FragmentKey { src: there.dst, dst: there.src, ..there };
+        assert_eq!(table.find(&back, 100), None);
+        for other in [FragmentKey { scope: 1, ..there }, FragmentKey { proto: 6, ..there }] {
+            assert_eq!(table.find(&other, 100), None);
+        }
+    }
+
+    #[test]
+    fn an_identification_that_comes_again_is_another_datagram() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let table = Fragments::new(&region);
+        table.remember(&key(1), flow(4), 100).unwrap();
+        table.remember(&key(1), flow(5), 110).unwrap();
+        assert_eq!(table.find(&key(1), 124), Some(flow(5)));
+    }
+
+    #[test]
+    fn a_full_table_refuses_until_marks_grow_old() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let table = Fragments::new(&region);
+        let room = region.layout().term(Section::Fragments).count as u32;
+        let mut kept = 0;
+        for n in 0..4 * room {
+            match table.remember(&key(n), flow(n), 100) {
+                Ok(()) => kept += 1,
+                Err(error) => assert_eq!(error, FragmentError::Full),
+            }
+        }
+        assert!(kept >= Sizes::SMALL.fragments && kept <= room, "{kept} of {room}");
+        let known = (0..4 * room).filter(|n| table.find(&key(*n), 100) == Some(flow(*n)));
+        assert_eq!(known.count() as u32, kept);
+        for n in 0..room {
+            table.remember(&key(n), flow(n + 1), 115 + n).unwrap();
+            assert_eq!(table.find(&key(n), 115 + n), Some(flow(n + 1)));
+        }
+    }
+
+    #[test]
+    fn marks_survive_a_restart() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let table = Fragments::new(&region);
+        (0..20).for_each(|n| table.remember(&key(n), flow(n), 100).unwrap());
+        assert!(table.index.lock(table.index.place(table.index.hash(&key(3).index_key())).home));
+        assert_eq!(table.recover(), 0);
+        assert!((0..20).all(|n| table.find(&key(n), 101) == Some(flow(n))));
+        table.remember(&key(3), flow(9), 101).unwrap();
+    }
+}

@@ -1,0 +1,192 @@
+//! NAT ports: a map of 65,536 bits for each pair of backend and NAT address.
+//!
+//! A mapping is unique over (our address, port, backend address, port), so each backend has all
+//! ports of each of our addresses for itself. A set bit is a port in use. Ports below 64 are never
+//! given out; the word that they would fill holds the rotation, so that a port that was just given
+//! back comes last in line (a peer may still remember its connection).
+
+use crate::layout::{NAT_MAP_BYTES, Section};
+use crate::region::{Region, Shared};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
+
+/// Below this port none is given out.
+const FIRST: u16 = 64;
+const WORDS: usize = NAT_MAP_BYTES / 8;
+
+#[repr(C, align(64))]
+struct Map([AtomicU64; WORDS]);
+
+const _: () = assert!(size_of::<Map>() == NAT_MAP_BYTES);
+
+/// All port maps, used by all lcores at once.
+#[derive(Clone, Copy)]
+pub struct NatPorts<'r> {
+    maps: &'r [Map],
+}
+
+// SAFETY: atomics only.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Shared for Map {}
+
+impl<'r> NatPorts<'r> {
+    /// The maps of a region.
+    pub fn new(region: &'r Region) -> NatPorts<'r> {
+        NatPorts { maps: region.slice(Section::NatMaps) }
+    }
+
+    /// How many maps there are.
+    pub fn count(&self) -> u32 {
+        self.maps.len() as u32
+    }
+
+    /// Takes a free port of `range`; `None` only when all of it is in use (or the map isn't there).
+    ///
+    /// The search begins in the lcore's own part of the range, so that lcores rarely meet at a word,
+    /// and goes on through the others' parts.
+    pub fn claim(
+        &self,
+        map: u32,
+        range: RangeInclusive<u16>,
+        lcore: u32,
+        lcores: u32,
+    ) -> Option<u16> {
+        let words = &self.maps.get(map as usize)?.0;
+        let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
+        let count = (last + 1).checked_sub(first).filter(|count| *count > 0)?;
+        let lcores = lcores.clamp(1, count);
+        let part = count / lcores;
+        let turn = words[0].load(Relaxed);
+        words[0].store(turn.wrapping_add(1), Relaxed);
+        let start = first + part * (lcore % lcores) + (turn % u64::from(part)) as u32;
+        take(words, start, last).or_else(|| take(words, first, start - 1)).map(|port| port as u16)
+    }
+
+    /// Gives a port back. False when it wasn't in use.
+    pub fn release(&self, map: u32, port: u16) -> bool {
+        let bit = 1 << (port % 64);
+        port >= FIRST
+            && self
+                .maps
+                .get(map as usize)
+                .is_some_and(|map| map.0[usize::from(port / 64)].fetch_and(!bit, AcqRel) & bit != 0)
+    }
+
+    /// Marks one port as used; false when it is already, or can't be. For recovery.
+    pub(crate) fn mark(&self, map: u32, port: u16) -> bool {
+        let words = self.maps.get(map as usize).map(|map| &map.0);
+        port >= FIRST && words.is_some_and(|words| take(words, port.into(), port.into()).is_some())
+    }
+
+    /// How many ports of a map are in use.
+    pub fn used(&self, map: u32) -> u32 {
+        let words = self.maps.get(map as usize).map(|map| &map.0[1..]).unwrap_or_default();
+        words.iter().map(|word| word.load(Relaxed).count_ones()).sum()
+    }
+
+    /// Frees all ports of all maps. For recovery, while no lcore runs.
+    pub(crate) fn clear(&self) {
+        for word in self.maps.iter().flat_map(|map| &map.0[1..]) {
+            if word.load(Relaxed) != 0 {
+                word.store(0, Relaxed);
+            }
+        }
+    }
+}
+
+/// Sets the first clear bit from `first` to `last`, both included.
+fn take(words: &[AtomicU64; WORDS], first: u32, last: u32) -> Option<u32> {
+    let mut at = first;
+    while at <= last {
+        let word = &words[(at / 64) as usize % WORDS];
+        let mut usable = u64::MAX << (at % 64);
+        if last / 64 == at / 64 {
+            usable &= u64::MAX >> (63 - last % 64);
+        }
+        loop {
+            let free = !word.load(Relaxed) & usable;
+            if free == 0 {
+                break;
+            }
+            let bit = free & free.wrapping_neg();
+            if word.fetch_or(bit, AcqRel) & bit == 0 {
+                return Some(at / 64 * 64 + bit.trailing_zeros());
+            }
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn maps(count: usize) -> Vec<Map> {
+        (0..count).map(|_| Map([const { AtomicU64::new(0) }; WORDS])).collect()
+    }
+
+    #[test]
+    fn a_range_is_used_up_to_its_last_port_and_not_beyond() {
+        let memory = maps(2);
+        let maps = NatPorts { maps: &memory };
+        for (first, last) in [(1024, 1024), (1000, 1300), (100, 127), (65_500, 65_535)] {
+            for lcores in [1, 3, 64] {
+                let mut seen = HashSet::new();
+                while let Some(port) = maps.claim(1, first..=last, lcores / 2, lcores) {
+                    assert!((first..=last).contains(&port) && seen.insert(port));
+                }
+                assert_eq!(seen.len(), usize::from(last - first) + 1);
+                assert_eq!(maps.used(1) as usize, seen.len());
+                assert!(seen.iter().all(|port| maps.release(1, *port)));
+                assert!(seen.iter().all(|port| !maps.release(1, *port)));
+            }
+        }
+        assert_eq!((maps.used(0), maps.used(1)), (0, 0));
+    }
+
+    #[test]
+    fn a_port_just_given_back_is_the_last_to_come_again() {
+        let memory = maps(1);
+        let maps = NatPorts { maps: &memory };
+        let first = maps.claim(0, 1024..=1123, 0, 1).unwrap();
+        assert!(maps.release(0, first));
+        for _ in 0..99 {
+            let port = maps.claim(0, 1024..=1123, 0, 1).unwrap();
+            assert_ne!(port, first);
+            assert!(maps.release(0, port));
+        }
+    }
+
+    #[test]
+    fn impossible_ranges_and_maps_give_nothing() {
+        let memory = maps(1);
+        let maps = NatPorts { maps: &memory };
+        let backwards = RangeInclusive::new(2000, 1999);
+        assert_eq!(maps.claim(1, 1024..=2000, 0, 1), None);
+        assert_eq!(maps.claim(0, backwards, 0, 1), None);
+        assert_eq!(maps.claim(0, 0..=63, 0, 1), None);
+        assert!(!maps.release(0, 5) && !maps.release(9, 5000) && !maps.mark(0, 5));
+    }
+
+    #[test]
+    fn threads_share_a_range_without_sharing_a_port() {
+        let memory = maps(1);
+        let maps = NatPorts { maps: &memory };
+        let last = if cfg!(miri) { 1223 } else { 5119 };
+        let mut all: Vec<u16> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|lcore| {
+                    scope.spawn(move || {
+                        std::iter::from_fn(|| maps.claim(0, 1024..=last, lcore, 4))
+                            .collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        all.sort_unstable();
+        assert_eq!(all, (1024..=last).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,281 @@
+//! The one ring: one writer, one reader, messages of a cache line.
+//!
+//! ```text
+//!   0    tail: how many messages the writer has published (its own two lines)
+//!   128  head: how many the reader has taken (its own two lines)
+//!   256  capacity × 64-byte slots; message n lies in slot n mod capacity
+//! ```
+//! Both count up for ever and wrap. Each side keeps its own index in private memory and believes
+//! that one; what it reads of the other's is checked, and a wild value means "full" or "empty" and
+//! is counted, so that a broken process can't lead the other out of bounds.
+
+#[cfg(test)]
+mod tests;
+
+use crate::layout::{RING_HEADER_BYTES, RING_SLOT_BYTES, Section};
+use crate::region::Region;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How an index is published.
+const PUBLISH: Ordering = Ordering::Release;
+/// How the other side's index is read.
+const SEE: Ordering = Ordering::Acquire;
+
+/// What travels: eight words, without meaning to the ring.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Message(pub [u64; 8]);
+
+/// Where a ring's indices and slots lie.
+pub trait Slots {
+    /// Number of slots, a power of two.
+    fn capacity(&self) -> u64;
+    /// Messages published so far.
+    fn tail(&self) -> u64;
+    /// Publishes all messages before `tail`.
+    fn set_tail(&self, tail: u64);
+    /// Messages taken so far.
+    fn head(&self) -> u64;
+    /// Gives the slots before `head` back to the writer.
+    fn set_head(&self, head: u64);
+    /// Writes message number `n` (any number: taken modulo capacity).
+    fn write(&self, n: u64, message: &Message);
+    /// Reads message number `n` (likewise).
+    fn read(&self, n: u64) -> Message;
+}
+
+#[repr(C, align(128))]
+struct Index(AtomicU64);
+
+#[repr(C)]
+struct Header {
+    tail: Index,
+    head: Index,
+}
+
+const _: () = assert!(size_of::<Header>() == RING_HEADER_BYTES);
+const _: () = assert!(size_of::<Message>() == RING_SLOT_BYTES);
+
+/// A ring in mapped memory, shared or private.
+#[derive(Clone, Copy)]
+pub struct SharedSlots<'r> {
+    header: &'r Header,
+    slots: &'r [[AtomicU64; 8]],
+}
+
+impl<'r> SharedSlots<'r> {
+    /// Bytes of a ring with `slots` slots.
+    pub const fn bytes(slots: usize) -> usize {
+        RING_HEADER_BYTES + slots * size_of::<Message>()
+    }
+
+    /// The ring at `start`, with the greatest power of two of slots that is at most `slots`.
+    ///
+    /// # Safety
+    /// `start` points to [`SharedSlots::bytes`]`(slots)` bytes, aligned to 128, initialised (zeros
+    /// are an empty ring), valid for all of `'r`, and used as this ring only. `slots` is not 0.
+    #[expect(unsafe_code, reason = "a view over mapped memory")]
+    pub unsafe fn from_raw(start: *mut u8, slots: usize) -> SharedSlots<'r> {
+        let count = if slots.is_power_of_two() { slots } else { slots.next_power_of_two() / 2 };
+        // SAFETY: the caller's promise; the slots follow the header.
+        unsafe {
+            let first = start.add(RING_HEADER_BYTES).cast::<[AtomicU64; 8]>();
+            SharedSlots {
+                header: &*start.cast::<Header>(),
+                slots: std::slice::from_raw_parts(first, count),
+            }
+        }
+    }
+
+    /// The ring from slowpath to an lcore; nothing when there is no room for that lcore.
+    pub fn commands(region: &'r Region, lcore: u32) -> Option<SharedSlots<'r>> {
+        SharedSlots::of(region, Section::Commands, lcore)
+    }
+
+    /// The ring from an lcore to slowpath; likewise.
+    pub fn events(region: &'r Region, lcore: u32) -> Option<SharedSlots<'r>> {
+        SharedSlots::of(region, Section::Events, lcore)
+    }
+
+    fn of(region: &'r Region, section: Section, lcore: u32) -> Option<SharedSlots<'r>> {
+        let slots = region.sizes().ring_slots as usize;
+        let (start, bytes) = region.section_ptr(section);
+        let at = lcore as usize * SharedSlots::bytes(slots);
+        (slots.is_power_of_two() && slots > 1 && at + SharedSlots::bytes(slots) <= bytes).then(
+            || {
+                // SAFETY: within the section (above), which is page-aligned and holds nothing but
+                // rings of this size, which is a multiple of 128 bytes (slots are even).
+                #[expect(unsafe_code, reason = "sections become rings")]
+                unsafe {
+                    SharedSlots::from_raw(start.add(at), slots)
+                }
+            },
+        )
+    }
+
+    #[inline]
+    fn slot(&self, n: u64) -> &[AtomicU64; 8] {
+        &self.slots[n as usize & (self.slots.len() - 1)]
+    }
+}
+
+impl Slots for SharedSlots<'_> {
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.slots.len() as u64
+    }
+    #[inline]
+    fn tail(&self) -> u64 {
+        self.header.tail.0.load(SEE)
+    }
+    #[inline]
+    fn set_tail(&self, tail: u64) {
+        self.header.tail.0.store(tail, PUBLISH);
+    }
+    #[inline]
+    fn head(&self) -> u64 {
+        self.header.head.0.load(SEE)
+    }
+    #[inline]
+    fn set_head(&self, head: u64) {
+        self.header.head.0.store(head, PUBLISH);
+    }
+    #[inline]
+    fn write(&self, n: u64, message: &Message) {
+        for (word, value) in self.slot(n).iter().zip(message.0) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+    #[inline]
+    fn read(&self, n: u64) -> Message {
+        let slot = self.slot(n);
+        Message(std::array::from_fn(|i| slot[i].load(Ordering::Relaxed)))
+    }
+}
+
+/// The writing end. There must be one only; whoever claimed the role in the region has it.
+pub struct Producer<S> {
+    slots: S,
+    tail: u64,
+    /// The reader's index as last seen: it only ever frees more.
+    head: u64,
+    wild: u64,
+}
+
+impl<S: Slots> Producer<S> {
+    /// Goes on where the last writer stopped. Indices that contradict each other empty the ring.
+    pub fn attach(slots: S) -> Producer<S> {
+        let (tail, head) = (slots.tail(), slots.head());
+        let sane = tail.wrapping_sub(head) <= slots.capacity();
+        if !sane {
+            slots.set_tail(head);
+        }
+        Producer { tail: if sane { tail } else { head }, head, wild: 0, slots }
+    }
+
+    /// Slots free now; asks the reader's index only when fewer than `wanted` are known to be.
+    #[inline]
+    fn room(&mut self, wanted: u64) -> u64 {
+        let capacity = self.slots.capacity();
+        let known = capacity - self.tail.wrapping_sub(self.head);
+        if known >= wanted {
+            return known;
+        }
+        let head = self.slots.head();
+        let used = self.tail.wrapping_sub(head);
+        if used > capacity {
+            self.wild += 1;
+            return 0;
+        }
+        self.head = head;
+        capacity - used
+    }
+
+    /// Sends one message; false when the ring is full.
+    #[inline]
+    pub fn push(&mut self, message: &Message) -> bool {
+        self.push_all(std::slice::from_ref(message)) == 1
+    }
+
+    /// Sends as many as there is room for, published together; returns how many.
+    #[inline]
+    pub fn push_all(&mut self, messages: &[Message]) -> usize {
+        let room = self.room(messages.len() as u64).min(messages.len() as u64);
+        for (n, message) in (0..room).zip(messages) {
+            self.slots.write(self.tail.wrapping_add(n), message);
+        }
+        if room > 0 {
+            self.tail = self.tail.wrapping_add(room);
+            self.slots.set_tail(self.tail);
+        }
+        room as usize
+    }
+
+    /// How often the reader's index was impossible.
+    pub fn wild(&self) -> u64 {
+        self.wild
+    }
+}
+
+/// The reading end. There must be one only.
+pub struct Consumer<S> {
+    slots: S,
+    head: u64,
+    /// The writer's index as last seen: it only ever publishes more.
+    tail: u64,
+    wild: u64,
+}
+
+impl<S: Slots> Consumer<S> {
+    /// Goes on where the last reader stopped. Indices that contradict each other empty the ring.
+    pub fn attach(slots: S) -> Consumer<S> {
+        let (tail, head) = (slots.tail(), slots.head());
+        let sane = tail.wrapping_sub(head) <= slots.capacity();
+        if !sane {
+            slots.set_head(tail);
+        }
+        Consumer { head: if sane { head } else { tail }, tail, wild: 0, slots }
+    }
+
+    #[inline]
+    fn waiting(&mut self) -> u64 {
+        let known = self.tail.wrapping_sub(self.head);
+        if known > 0 {
+            return known;
+        }
+        let tail = self.slots.tail();
+        let waiting = tail.wrapping_sub(self.head);
+        if waiting > self.slots.capacity() {
+            self.wild += 1;
+            return 0;
+        }
+        self.tail = tail;
+        waiting
+    }
+
+    /// Takes the oldest message, if there is one.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Message> {
+        let mut one = [Message::default()];
+        (self.pop_into(&mut one) == 1).then_some(one[0])
+    }
+
+    /// Takes the oldest messages, given back to the writer together; returns how many.
+    #[inline]
+    pub fn pop_into(&mut self, out: &mut [Message]) -> usize {
+        let count = self.waiting().min(out.len() as u64);
+        for (n, message) in (0..count).zip(out.iter_mut()) {
+            *message = self.slots.read(self.head.wrapping_add(n));
+        }
+        if count > 0 {
+            self.head = self.head.wrapping_add(count);
+            self.slots.set_head(self.head);
+        }
+        count as usize
+    }
+
+    /// How often the writer's index was impossible.
+    pub fn wild(&self) -> u64 {
+        self.wild
+    }
+}
