@@ -11,9 +11,9 @@
 //!
 //! Everything is made by code, lives in nameless namespaces and is gone when the process is gone.
 
-// pub mod capture;
+pub mod capture;
 pub mod client;
-// pub mod decap;
+pub mod decap;
 pub mod error;
 pub mod folder;
 pub mod gateway;

@@ -1,0 +1,63 @@
+//! `weir-decap`: a tunnel backend for machines whose kernel has no GENEVE, IPIP or GUE.
+
+use clap::{Parser, ValueEnum};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tests::lab::decap::{Answer, Decap, TunnelKind};
+use tests::lab::netns::need_root;
+
+/// Takes packets out of GENEVE, VXLAN, IPIP and GUE tunnels.
+///
+/// Try it: give the machine the frontend's address, and its server answers,
+///
+///   weir-decap --answer tunnel &
+///   ip addr add 203.0.113.10/32 dev lo
+///   ip route add 192.0.2.0/24 dev decap0      # the clients, back by the tunnel
+#[derive(Parser)]
+#[command(name = "weir-decap", verbatim_doc_comment)]
+struct Arguments {
+    /// The TUN device to make.
+    #[arg(long, default_value = "decap0")]
+    tun: String,
+    /// What becomes of the answers.
+    #[arg(long, value_enum, default_value = "tunnel")]
+    answer: Choice,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Choice {
+    /// The kernel routes them as it likes (direct server return).
+    Plain,
+    /// Back by the tunnel that the request came by.
+    Tunnel,
+    /// None: each packet goes back as it came, as an inspection appliance does.
+    Inspect,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let answer = match arguments.answer {
+        Choice::Plain => Answer::Plain,
+        Choice::Tunnel => Answer::Tunnel,
+        Choice::Inspect => Answer::Inspect,
+    };
+    let started = need_root().and_then(|()| Decap::start_here(&arguments.tun, answer));
+    let decap = match started {
+        Ok(decap) => decap,
+        Err(e) => {
+            eprintln!("weir-decap: {e}");
+            return ExitCode::from(2);
+        }
+    };
+    loop {
+        std::thread::sleep(Duration::from_secs(10));
+        let counts = decap.counts();
+        for kind in TunnelKind::ALL.into_iter().filter(|kind| counts.taken(*kind) > 0) {
+            print!("{kind:?} {}, ", counts.taken(kind));
+        }
+        let (back, ignored) = (&counts.sent_back, &counts.ignored);
+        let (back, ignored) = (back.load(Ordering::Relaxed), ignored.load(Ordering::Relaxed));
+        println!("sent back {back}, ignored {ignored}");
+    }
+}

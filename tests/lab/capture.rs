@@ -1,0 +1,116 @@
+//! Captures at the far end of a wire, and an independent decoder's opinion of them.
+//!
+//! The far end, because a frame that a poll loop sends is invisible to the sender's own kernel.
+
+use super::error::{LabError, Result};
+use super::gateway::wire_socket::Frames;
+use super::netns::{Netns, complete};
+use super::tun::LARGEST;
+use nix::sys::socket::SockProtocol;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A capture that runs.
+pub struct Capture {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<u64>>,
+}
+
+impl Capture {
+    /// Begins to write every frame on `interface` in `ns`, both ways, to `path` (pcap).
+    pub fn start(ns: &Netns, interface: &str, path: PathBuf) -> Result<Self> {
+        let name = interface.to_owned();
+        let frames = ns.run(move || Frames::open(&name, SockProtocol::EthAll))??;
+        let what = format!("writing {}", path.display());
+        let mut file = BufWriter::new(File::create(&path).map_err(LabError::io(what.clone()))?);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let work = move || {
+            let (mut buffer, mut count) = (vec![0; LARGEST], 0);
+            // The classic format: microseconds, whole frames, Ethernet.
+            let header = [0xa1b2_c3d4, 0x0004_0002, 0, 0, LARGEST as u32, 1];
+            let mut write = |words: &[u32], frame: &[u8]| {
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                let written = file.write_all(&bytes).and_then(|()| file.write_all(frame));
+                written.and_then(|()| if frame.is_empty() { file.flush() } else { Ok(()) })
+            };
+            write(&header, &[]).map_err(LabError::io(what.clone()))?;
+            while let Some(frame) = next(&frames, &mut buffer, &stopped)? {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let len = frame.len() as u32;
+                let words = [now.as_secs() as u32, now.subsec_micros(), len, len];
+                write(&words, frame).map_err(LabError::io(what.clone()))?;
+                count += 1;
+            }
+            write(&[], &[]).map_err(LabError::io(what.clone()))?;
+            Ok(count)
+        };
+        let thread = std::thread::Builder::new().name("capture".into());
+        let thread = thread.spawn(work).map_err(LabError::io("a thread for a capture"))?;
+        Ok(Self { path, stop, thread })
+    }
+
+    /// Ends the capture; gives the file and how many frames are in it.
+    pub fn stop(self) -> Result<(PathBuf, u64)> {
+        self.stop.store(true, Ordering::Relaxed);
+        let gone = |_| LabError::Asked("the thread of a capture panicked".into());
+        Ok((self.path, self.thread.join().map_err(gone)??))
+    }
+}
+
+/// The next frame; `None` at the end.
+fn next<'b>(frames: &Frames, buffer: &'b mut [u8], stop: &AtomicBool) -> Result<Option<&'b [u8]>> {
+    loop {
+        // The compiler can't see that a buffer which was not filled is free again, so the frame is
+        // looked for first by its length.
+        if let Some(len) = frames.receive(buffer)?.map(|frame| frame.len()) {
+            return Ok(Some(&buffer[..len]));
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+    }
+}
+
+/// What tshark is told about the lab's ports.
+const PORTS: [&str; 4] = [
+    "udp.port==10800,vxlan",
+    "udp.port==10801,vxlan",
+    "udp.port==6081,geneve",
+    "tcp.port==8080,http",
+];
+
+/// The fields of all frames in `path` that match `filter`, one row each, checksums verified. A field
+/// that occurs more than once (outer and inner) is joined by commas.
+pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<String>>> {
+    let mut args: Vec<String> = vec!["-n".into(), "-r".into(), path.display().to_string()];
+    args.extend(PORTS.iter().flat_map(|port| ["-d".to_owned(), (*port).to_owned()]));
+    for protocol in ["ip", "udp", "tcp"] {
+        args.extend(["-o".to_owned(), format!("{protocol}.check_checksum:TRUE")]);
+    }
+    args.extend(["-Y".to_owned(), filter.to_owned(), "-T".to_owned(), "fields".to_owned()]);
+    args.extend(fields.iter().flat_map(|field| ["-e".to_owned(), (*field).to_owned()]));
+    let text = complete("tshark", "tshark", &args, "")?;
+    Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+}
+
+/// Frames that tshark calls malformed, or whose checksums it finds wrong, in words.
+pub fn complaints(path: &Path) -> Result<Vec<String>> {
+    let filter = "_ws.malformed || _ws.short || ip.checksum.status == 0 || udp.checksum.status == 0 \
+                  || tcp.checksum.status == 0 || icmp.checksum.status == 0";
+    let fields = [
+        "frame.number",
+        "frame.protocols",
+        "ip.src",
+        "ip.dst",
+        "_ws.expert.message",
+        "_ws.col.Info",
+    ];
+    Ok(tshark(path, filter, &fields)?.into_iter().map(|row| row.join(" | ")).collect())
+}

@@ -1,0 +1,141 @@
+//! What is around an inner packet in each kind of tunnel, and what to put around the answer.
+
+use std::net::IpAddr;
+
+/// The kinds of tunnel. IPIP is four, by the families outside and inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// RFC 8926, UDP 6081.
+    Geneve,
+    /// RFC 7348, UDP 4789.
+    Vxlan,
+    /// Generic UDP encapsulation, variants 0 and 1, UDP 6080.
+    Gue,
+    /// RFC 2003: IPv4 in IPv4.
+    Ip4In4,
+    /// RFC 4213: IPv6 in IPv4.
+    Ip6In4,
+    /// RFC 2473: IPv4 in IPv6.
+    Ip4In6,
+    /// RFC 2473: IPv6 in IPv6.
+    Ip6In6,
+}
+
+impl Kind {
+    /// All of them, in the order of the counters.
+    pub const ALL: [Self; 7] = [
+        Self::Geneve,
+        Self::Vxlan,
+        Self::Gue,
+        Self::Ip4In4,
+        Self::Ip6In4,
+        Self::Ip4In6,
+        Self::Ip6In6,
+    ];
+
+    /// The UDP port, for the kinds that have one.
+    pub fn port(self) -> Option<u16> {
+        match self {
+            Self::Geneve => Some(6_081),
+            Self::Vxlan => Some(4_789),
+            Self::Gue => Some(6_080),
+            _ => None,
+        }
+    }
+}
+
+/// The way back of one flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    peer: IpAddr,
+    front: Vec<u8>,
+}
+
+impl Envelope {
+    /// Reads what is in front of the inner packet; `None` when it is no such tunnel. The inner
+    /// packet begins at [`Envelope::front_len`].
+    pub fn read(kind: Kind, peer: IpAddr, payload: &[u8]) -> Option<Self> {
+        let first = *payload.first()?;
+        let len = match kind {
+            Kind::Geneve if first >> 6 == 0 => 8 + usize::from(first & 0x3f) * 4,
+            // The I flag, and IP within the inner Ethernet frame.
+            Kind::Vxlan if first & 8 != 0 => match payload.get(20..22)? {
+                [8, 0] | [0x86, 0xdd] => 22,
+                _ => return None,
+            },
+            Kind::Gue if first >> 6 == 0 => 4 + usize::from(first & 0x1f) * 4,
+            Kind::Gue if first >> 6 == 1 => 0,
+            Kind::Ip4In4 | Kind::Ip6In4 | Kind::Ip4In6 | Kind::Ip6In6 => 0,
+            _ => return None,
+        };
+        let mut front = payload.get(..len)?.to_vec();
+        if kind == Kind::Vxlan {
+            // The answer goes to whom the request came from, in the inner frame as well.
+            front[8..20].rotate_left(6);
+        }
+        payload.get(len).map(|_| Self { peer, front })
+    }
+
+    /// How many bytes are in front of the inner packet.
+    pub fn front_len(&self) -> usize {
+        self.front.len()
+    }
+
+    /// Whom the tunnel leads to.
+    pub fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// The payload of the outer packet that carries `inner` back.
+    pub fn around(&self, inner: &[u8]) -> Vec<u8> {
+        [&self.front, inner].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(kind: Kind, bytes: &[u8]) -> Option<Envelope> {
+        Envelope::read(kind, IpAddr::from([10, 0, 2, 10]), bytes)
+    }
+
+    #[test]
+    fn geneve_options_go_back_as_they_came() {
+        let bytes = [1, 0, 8, 0, 0, 0, 0, 0, 1, 8, 3, 0, 0x45];
+        let envelope = read(Kind::Geneve, &bytes).unwrap();
+        assert_eq!(envelope.around(&bytes[envelope.front_len()..]), bytes);
+    }
+
+    #[test]
+    fn the_inner_frame_of_vxlan_goes_back_to_its_sender() {
+        let mut bytes = vec![8, 0, 0, 0, 0, 3, 0x20, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 0];
+        bytes.push(0x45);
+        let envelope = read(Kind::Vxlan, &bytes).unwrap();
+        let back = envelope.around(&[0x45]);
+        assert_eq!(back[8..20], [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1]);
+        assert_eq!((&back[..8], &back[20..]), (&bytes[..8], &bytes[20..]));
+        bytes[21] = 6;
+        assert_eq!(read(Kind::Vxlan, &bytes), None, "ARP is not for a tunnel backend");
+    }
+
+    #[test]
+    fn both_variants_of_gue_are_read() {
+        assert_eq!(read(Kind::Gue, &[0x45, 0, 0]).unwrap().len(), 0);
+        assert_eq!(read(Kind::Gue, &[0x01, 4, 0, 0, 9, 9, 9, 9, 0x45]).unwrap().len(), 8);
+        assert_eq!(read(Kind::Gue, &[0x80, 4, 0, 0, 0x45]), None);
+    }
+
+    #[test]
+    fn nothing_cut_short_panics() {
+        for kind in Kind::ALL {
+            for len in 0..80 {
+                for first in [0, 8, 0x3f, 0x45, 0x60, 0xff] {
+                    let mut bytes = vec![first; len];
+                    bytes.truncate(len);
+                    let _ = read(kind, &bytes);
+                }
+            }
+        }
+    }
+}
