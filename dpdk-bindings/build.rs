@@ -87,6 +87,7 @@ fn build() -> Result<(), String> {
     // The pkg-config crate drops "-include rte_config.h" and "-march", and both are needed.
     let flags: Vec<String> =
         pkg_config(&["--cflags"])?.split_whitespace().map(String::from).collect();
+    println!("cargo:cflags={}", flags.join(" "));
     let folder = pkg_config(&["--variable=libdir"])?;
     link(Path::new(folder.trim()))?;
     bind(&flags, &out)?;
@@ -123,15 +124,21 @@ fn link(folder: &Path) -> Result<(), String> {
             folder.display()
         ));
     }
+    let mut c_arguments = vec![format!("-L{}", folder.display()), "-Wl,--whole-archive".into()];
     let names = DRIVERS.iter().map(|d| d.name).chain(LIBRARIES.iter().copied());
     for name in names.filter(|name| has(name)) {
         // Drivers register themselves in constructors that nobody refers to.
         println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=rte_{name}");
+        c_arguments.push(format!("-l:librte_{name}.a"));
     }
+    c_arguments.push("-Wl,--no-whole-archive".into());
     let system = DRIVERS.iter().filter(|d| has(d.name)).flat_map(|d| d.system.iter().copied());
     for name in system.chain(["numa", "bsd", "m", "dl", "pthread"]) {
         println!("cargo:rustc-link-lib={name}");
+        c_arguments.push(format!("-l{name}"));
     }
+    // For build scripts of crates that depend on this one (perf's C peer): DEP_DPDK_LINK.
+    println!("cargo:link={}", c_arguments.join(" "));
     Ok(())
 }
 

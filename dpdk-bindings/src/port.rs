@@ -26,7 +26,6 @@ static OWNED: [AtomicBool; PORTS] = [const { AtomicBool::new(false) }; PORTS];
 pub struct Port {
     open: Arc<Open>,
     setup: Setup,
-    started: bool,
 }
 
 /// What keeps a port open; its queues hold it too.
@@ -34,6 +33,7 @@ pub struct Port {
 pub(crate) struct Open {
     id: u16,
     name: String,
+    started: AtomicBool,
     _eal: Arc<Running>,
 }
 
@@ -94,8 +94,9 @@ impl Port {
         if OWNED[usize::from(id)].swap(true, Ordering::AcqRel) {
             return Err(PortError::Taken(name.to_string()));
         }
-        let open = Open { id, name: name.to_string(), _eal: eal.share() };
-        Ok(Port { open: Arc::new(open), setup: Setup::default(), started: false })
+        let started = AtomicBool::new(false);
+        let open = Open { id, name: name.to_string(), started, _eal: eal.share() };
+        Ok(Port { open: Arc::new(open), setup: Setup::default() })
     }
 
     /// How many ports there are, owned or not.
@@ -107,6 +108,10 @@ impl Port {
     /// The names of all ports, owned or not.
     pub fn names(_: &Eal) -> Vec<String> {
         let name = |id: u16| {
+            // SAFETY: looks the number up; the EAL runs. Asking the name of none logs an error.
+            if unsafe { sys::rte_eth_dev_is_valid_port(id) } == 0 {
+                return None;
+            }
             let mut text = [0 as c_char; sys::RTE_ETH_NAME_MAX_LEN as usize];
             // SAFETY: the buffer has the length that the function writes at most.
             let status = unsafe { sys::rte_eth_dev_get_name_by_port(id, text.as_mut_ptr()) };
@@ -122,7 +127,7 @@ impl Port {
     /// # Errors
     /// [`PortError`] names the number that the driver does not take, or the step that it refused.
     pub fn configure(&mut self, options: &PortOptions<'_>) -> Result<(), PortError> {
-        if self.started {
+        if self.is_started() {
             return Err(self.order("started: stop it before it is set up anew"));
         }
         self.setup = setup::configure(self, options)?;
@@ -134,7 +139,7 @@ impl Port {
     /// # Errors
     /// [`PortError::Order`] when it was not configured or is started, [`PortError::Refused`].
     pub fn start(&mut self) -> Result<Queues, PortError> {
-        if self.started {
+        if self.is_started() {
             return Err(self.order("started already"));
         }
         if self.setup.rx_queues == 0 {
@@ -143,7 +148,7 @@ impl Port {
         self.quiet()?;
         // SAFETY: a configured, stopped port that we own.
         self.check("start", unsafe { sys::rte_eth_dev_start(self.id()) })?;
-        self.started = true;
+        self.open.started.store(true, Ordering::Release);
         let open = || Arc::clone(&self.open);
         Ok(Queues {
             // SAFETY: the queues were set up, and no handles exist (`quiet`).
@@ -158,13 +163,13 @@ impl Port {
     /// # Errors
     /// [`PortError::QueuesHeld`], [`PortError::Refused`].
     pub fn stop(&mut self) -> Result<(), PortError> {
-        if !self.started {
+        if !self.is_started() {
             return Ok(());
         }
         self.quiet()?;
         // SAFETY: a port that we own, with no queue in use.
         self.check("stop", unsafe { sys::rte_eth_dev_stop(self.id()) })?;
-        self.started = false;
+        self.open.started.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -276,6 +281,10 @@ impl Port {
         self.setup.chains
     }
 
+    fn is_started(&self) -> bool {
+        self.open.started.load(Ordering::Acquire)
+    }
+
     /// Only we hold the port, no queue does.
     fn quiet(&self) -> Result<(), PortError> {
         if Arc::strong_count(&self.open) == 1 {
@@ -306,10 +315,12 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // SAFETY: the last holder is gone, so nobody polls or asks any more; closing a port
-        // that is stopped, or was never started, is allowed.
+        // SAFETY: the last holder is gone, so nobody polls or asks any more; a stopped port
+        // may be closed.
         unsafe {
-            sys::rte_eth_dev_stop(self.id);
+            if *self.started.get_mut() {
+                sys::rte_eth_dev_stop(self.id);
+            }
             sys::rte_eth_dev_close(self.id);
         }
         OWNED[usize::from(self.id)].store(false, Ordering::Release);
