@@ -192,10 +192,16 @@ pub const SECTIONS: [Section; 27] = [
     Section::Scopes,
 ];
 
-/// Bytes of a counter page: see `counters`.
-pub const fn counter_page_bytes(services: u32, backends: u32) -> usize {
-    let fixed = 64 * 8 + 2 * MAX_REASONS * 8;
-    (fixed + services as usize * 32 + backends as usize * 32).next_multiple_of(64)
+/// Words in front of a counter page's drops: see `counters`.
+pub const COUNTER_WORDS: usize = 64;
+
+/// Words of counters for a service or a backend: one cache line.
+pub const OBJECT_WORDS: usize = 8;
+
+/// Words of a counter page: what counts for all, drops of two arms, services, backends.
+pub const fn counter_page_words(services: u32, backends: u32) -> usize {
+    let objects = services as usize + backends as usize;
+    COUNTER_WORDS + 2 * MAX_REASONS + objects * OBJECT_WORDS
 }
 
 /// Flow index entries for `flows` flows: two each, at most four fifths full, a power of two.
@@ -261,7 +267,7 @@ impl Sizes {
             Section::PathMtus => ("path MTUs", s.next_hops as usize, 4, "region.max_next_hops", "learned from ICMP about our outer packets"),
             Section::Slots => ("slots", s.slots as usize, 4, "region.slots", "Maglev arrays of all services"),
             Section::Lcores => ("lcores", s.lcores as usize, 64, "fastpath.lcores", "status of each lcore"),
-            Section::Counters => ("counters", s.lcores as usize, counter_page_bytes(s.services, s.backends), "fastpath.lcores", "a page of counters per lcore"),
+            Section::Counters => ("counters", s.lcores as usize, 8 * counter_page_words(s.services, s.backends), "fastpath.lcores", "a page of counters per lcore"),
             Section::Commands => ("command rings", s.lcores as usize, RING_HEADER_BYTES + s.ring_slots as usize * RING_SLOT_BYTES, "fastpath.lcores", "slowpath to lcore"),
             Section::Events => ("event rings", s.lcores as usize, RING_HEADER_BYTES + s.ring_slots as usize * RING_SLOT_BYTES, "fastpath.lcores", "lcore to slowpath"),
             Section::FlowIndex => ("flow index", flow_entries(s.flows), 64, "region.max_flows", "both directions of each flow, at most four fifths full"),
@@ -332,5 +338,45 @@ impl Layout {
     /// The row of one section.
     pub const fn term(&self, section: Section) -> &Term {
         &self.terms[section as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drawing_in_lib_rs_shows_every_section_in_order() {
+        let drawing = include_str!("lib.rs");
+        let drawn: Vec<Vec<&str>> = drawing
+            .lines()
+            .filter(|line| line.starts_with("//! | "))
+            .map(|line| line.split('|').map(str::trim).collect())
+            .collect();
+        let layout = Layout::new(&Sizes::DEFAULT);
+        assert_eq!(drawn.len(), SECTIONS.len());
+        for (row, term) in drawn.iter().zip(layout.terms()) {
+            assert_eq!(row[1], term.name);
+            if let Ok(bytes) = row[2].replace(',', "").parse::<usize>() {
+                assert_eq!(bytes, term.bytes_each, "{}", term.name);
+            }
+        }
+    }
+
+    #[test]
+    fn sections_lie_apart_inside_and_in_order() {
+        for sizes in [Sizes::SMALL, Sizes::DEFAULT] {
+            let layout = Layout::new(&sizes);
+            let mut end = 0;
+            for (i, term) in layout.terms().iter().enumerate() {
+                assert_eq!(term.section as usize, i);
+                assert_eq!(term.offset, end);
+                assert_eq!(term.offset % SECTION_ALIGN, 0);
+                assert!(term.bytes >= term.count * term.bytes_each);
+                assert_eq!(layout.term(term.section), term);
+                end += term.bytes;
+            }
+            assert_eq!(end, layout.bytes());
+        }
     }
 }

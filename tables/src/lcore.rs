@@ -1,6 +1,6 @@
 //! One status line per lcore: whether it polls, which generation it has switched to.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::region::{Region, Shared};
 
@@ -45,6 +45,8 @@ impl LcoreStatus {
         loop {
             self.acknowledged.store(generation, Ordering::SeqCst);
             self.state.store(POLLING, Ordering::SeqCst);
+            // What is read from here on was not taken away before the writer could see this lcore.
+            fence(Ordering::SeqCst);
             let now = region.generation();
             if now == generation {
                 return generation;

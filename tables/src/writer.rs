@@ -145,7 +145,8 @@ impl<'r> Writer<'r> {
         TableSet::of(self.parts, self.committed)
     }
 
-    /// The tables as they would be after a commit now.
+    /// The tables as they would be after a commit now. Frontends are to be listed and not looked up:
+    /// the summary of their kinds is written by the commit.
     pub fn prepared(&self) -> TableSet<'r> {
         TableSet::of(self.parts, self.next())
     }
@@ -192,7 +193,7 @@ impl<'r> Writer<'r> {
         if !self.open {
             return Ok(self.committed);
         }
-        let kinds: FrontendKinds = self.known.kinds.summary(&self.known.marks);
+        let kinds: FrontendKinds = self.known.kinds.summary();
         self.put_twin(Section::FrontendKinds, self.parts.kinds, 0, kinds)?;
         let next = self.next();
         let header = self.region.header();

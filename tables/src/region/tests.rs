@@ -101,19 +101,3 @@ fn a_creation_that_was_killed_is_begun_again() {
     assert_eq!(region.generation(), 0);
     Region::open(&file.0).unwrap();
 }
-
-#[test]
-fn sections_lie_apart_and_inside() {
-    for sizes in [Sizes::SMALL, Sizes::DEFAULT] {
-        let layout = Layout::new(&sizes);
-        let mut end = 0;
-        for (i, term) in layout.terms().iter().enumerate() {
-            assert_eq!(term.section as usize, i);
-            assert_eq!(term.offset, end);
-            assert_eq!(term.offset % crate::layout::SECTION_ALIGN, 0);
-            assert!(term.bytes >= term.count * term.bytes_each);
-            end += term.bytes;
-        }
-        assert_eq!(end, layout.bytes());
-    }
-}

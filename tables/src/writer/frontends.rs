@@ -1,8 +1,7 @@
 //! Frontends: entries of the hash, and the marks that say what there is.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use packet::addr::Addr;
 
@@ -19,12 +18,13 @@ pub(super) struct KindCounts {
     hosts: [u32; 4],
     networks: [u32; 4],
     lengths: [u32; 128],
+    scopes: u32,
     pub(super) probes: u32,
 }
 
 impl Default for KindCounts {
     fn default() -> KindCounts {
-        KindCounts { hosts: [0; 4], networks: [0; 4], lengths: [0; 128], probes: 0 }
+        KindCounts { hosts: [0; 4], networks: [0; 4], lengths: [0; 128], scopes: 0, probes: 0 }
     }
 }
 
@@ -52,7 +52,7 @@ impl KindCounts {
     }
 
     /// The record that look-ups read.
-    pub(super) fn summary(&self, marks: &HashMap<FrontendKey, u32>) -> FrontendKinds {
+    pub(super) fn summary(&self) -> FrontendKinds {
         let bits = |counts: &[u32]| -> u64 {
             counts.iter().enumerate().map(|(i, n)| u64::from(*n > 0) << i).sum()
         };
@@ -60,7 +60,7 @@ impl KindCounts {
             lengths: [bits(&self.lengths[..64]), bits(&self.lengths[64..])],
             hosts: bits(&self.hosts) as u32,
             networks: bits(&self.networks) as u32,
-            scopes: marks.keys().filter(|key| is_scope_mark(key)).count() as u32,
+            scopes: self.scopes,
             probes: self.probes,
         }
     }
@@ -104,9 +104,7 @@ impl Writer<'_> {
         if before.is_some() {
             self.end_frontend(key);
         }
-        for mark in marks_of(key) {
-            *self.known.marks.entry(mark).or_insert(0) += 1;
-        }
+        self.count_marks(key);
         for mark in marks {
             self.link(mark, 0);
         }
@@ -124,10 +122,12 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts the marks of a frontend that was found at attach.
+    /// Counts the marks that a frontend needs.
     pub(super) fn count_marks(&mut self, key: &FrontendKey) {
         for mark in marks_of(key) {
-            *self.known.marks.entry(mark).or_insert(0) += 1;
+            let count = self.known.marks.entry(mark).or_insert(0);
+            *count += 1;
+            self.known.kinds.scopes += u32::from(*count == 1 && is_scope_mark(&mark));
         }
     }
 
@@ -163,6 +163,7 @@ impl Writer<'_> {
             });
             if left == Some(0) {
                 self.known.marks.remove(&mark);
+                self.known.kinds.scopes -= u32::from(is_scope_mark(&mark));
                 self.unlink_from(&mark);
             }
         }
@@ -236,6 +237,8 @@ impl Writer<'_> {
 
     /// Entries that are in no chain any more wait until no walker stands on them.
     pub(super) fn keep_unlinked(&mut self, entries: Vec<u32>) {
+        // An lcore that isn't seen here comes later, and finds the chains without these entries.
+        fence(Ordering::SeqCst);
         let turns = self.turns();
         if turns.is_empty() {
             self.known.entries.free.extend(entries);

@@ -1,0 +1,274 @@
+//! Counters: one list with names and help, a page of them per lcore.
+//!
+//! Each word has one writer, its lcore, which adds by a plain load and store; whoever reads sums the
+//! pages up. Counters only grow, also across restarts of either process; those of a service or
+//! backend belong to its id, so that a reader takes a base when an id is used again.
+//!
+//! ```text
+//! page:  arm 0 | arm 1 | verdicts | others | drops of arm 0 | drops of arm 1 | services | backends
+//! words:    16      16        16       16               64               64     8 each     8 each
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::layout::{COUNTER_WORDS, OBJECT_WORDS, Section};
+use crate::reason::{DropReason, MAX_REASONS};
+use crate::region::Region;
+
+#[cfg(test)]
+mod tests;
+
+const ARM_WORDS: usize = 16;
+const VERDICTS: usize = 2 * ARM_WORDS;
+const OTHERS: usize = VERDICTS + 16;
+const DROPS: usize = COUNTER_WORDS;
+const OBJECTS: usize = DROPS + 2 * MAX_REASONS;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $list:ident at most $room:ident {
+        $($variant:ident $name:literal $help:literal,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+        #[repr(u8)]
+        pub enum $list { $(#[doc = $help] $variant,)* }
+
+        impl $list {
+            /// All of them, in the order of their words.
+            pub const ALL: &'static [$list] = &[$($list::$variant,)*];
+
+            /// The name in metrics (without `weir_` and `_total`) and in `weir`.
+            pub const fn name(self) -> &'static str {
+                match self { $($list::$variant => $name,)* }
+            }
+
+            /// What it counts.
+            pub const fn help(self) -> &'static str {
+                match self { $($list::$variant => $help,)* }
+            }
+        }
+
+        const _: () = assert!($list::ALL.len() <= $room);
+    )*};
+}
+
+counters! {
+    /// Counters of an arm. At rest, without drops: rx + from_kernel + originated = tx + to_kernel.
+    ArmCounter at most ARM_WORDS {
+        RxPackets "rx_packets" "Packets received from the NIC.",
+        RxBytes "rx_bytes" "Bytes received from the NIC, without frame check sequence.",
+        FromKernelPackets "from_kernel_packets" "Packets that the kernel sent by the exception port.",
+        FromKernelBytes "from_kernel_bytes" "Bytes that the kernel sent by the exception port.",
+        OriginatedPackets "originated_packets" "Packets made here besides those received, such as ICMP errors sent while the packet itself went on.",
+        OriginatedBytes "originated_bytes" "Bytes of packets made here.",
+        TxPackets "tx_packets" "Packets that the NIC took for sending.",
+        TxBytes "tx_bytes" "Bytes that the NIC took for sending.",
+        ToKernelPackets "to_kernel_packets" "Packets handed to the kernel by the exception port.",
+        ToKernelBytes "to_kernel_bytes" "Bytes handed to the kernel by the exception port.",
+        KernelLost "kernel_lost_packets" "Packets handed over for the kernel that its interface then refused; after to_kernel.",
+    }
+
+    /// What was decided about packets; each has exactly one verdict.
+    VerdictCounter at most ARM_WORDS {
+        Return "return" "Back to the gateway, untouched.",
+        Tunnel "tunnel" "To a backend in a tunnel, or a probe to it.",
+        Nat "nat" "To a backend, rewritten.",
+        Answer "answer" "From a backend back to where its flow came from.",
+        Forward "forward" "From the kernel to the NIC.",
+        Punt "punt" "To this machine itself.",
+        Reply "reply" "Turned into an answer of our own.",
+        Drop "drop" "Dropped; drops say why.",
+    }
+
+    /// Counters of an lcore.
+    Counter at most ARM_WORDS {
+        FlowsUntracked "flows_untracked" "New flows that went on without an entry because the table was full or contended.",
+        FragmentsUntracked "fragments_untracked" "First fragments that could not be remembered; their later ones won't find the flow.",
+        GatewayLegChanges "gateway_leg_changes" "Known flows whose gateway node, ports or options changed.",
+        EventsLost "events_lost" "Events for slowpath that found the ring full.",
+        Switches "switches" "Table sets taken over.",
+        Bursts "bursts" "Bursts with at least one packet.",
+    }
+
+    /// Counters of a service, and of a backend.
+    ServiceCounter at most OBJECT_WORDS {
+        Packets "packets" "Packets passed, both directions.",
+        Bytes "bytes" "Bytes passed, both directions, as they left.",
+        NewFlows "new_flows" "Flows begun.",
+        EndedFlows "ended_flows" "Flows ended, by their packets or by idling; begun less ended is now.",
+        Drops "drops" "Packets dropped.",
+    }
+}
+
+/// All counter pages of a region.
+#[derive(Clone, Copy)]
+pub struct Counters<'r> {
+    words: &'r [AtomicU64],
+    page_words: usize,
+    services: usize,
+    backends: usize,
+}
+
+/// The page of one lcore.
+#[derive(Clone, Copy)]
+pub struct LcorePage<'r> {
+    words: &'r [AtomicU64],
+    services: usize,
+    backends: usize,
+}
+
+impl Region {
+    /// The counters.
+    pub fn counters(&self) -> Counters<'_> {
+        let sizes = self.sizes();
+        Counters {
+            words: self.words(Section::Counters),
+            page_words: self.layout().term(Section::Counters).bytes_each / 8,
+            services: sizes.services as usize,
+            backends: sizes.backends as usize,
+        }
+    }
+}
+
+impl<'r> Counters<'r> {
+    /// The page of lcore `index`, if there is room for such an lcore.
+    pub fn lcore(&self, index: u32) -> Option<LcorePage<'r>> {
+        let words = self.words.chunks_exact(self.page_words).nth(index as usize)?;
+        Some(LcorePage { words, services: self.services, backends: self.backends })
+    }
+
+    /// All pages.
+    pub fn pages(&self) -> impl Iterator<Item = LcorePage<'r>> {
+        let (services, backends) = (self.services, self.backends);
+        let pages = self.words.chunks_exact(self.page_words);
+        pages.map(move |words| LcorePage { words, services, backends })
+    }
+
+    /// The sum of something over all lcores, such as `sum(|page| page.dropped(0, reason))`.
+    pub fn sum(&self, one: impl Fn(&LcorePage<'r>) -> u64) -> u64 {
+        self.pages().map(|page| one(&page)).fold(0, u64::wrapping_add)
+    }
+}
+
+impl LcorePage<'_> {
+    /// Adds to a word; only the page's own lcore does.
+    #[inline(always)]
+    fn add(&self, word: usize, n: u64) {
+        if let Some(cell) = self.words.get(word) {
+            cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self, word: usize) -> u64 {
+        self.words.get(word).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    /// Counts for an arm: 0 ingress, 1 egress.
+    #[inline(always)]
+    pub fn arm(&self, arm: u8, counter: ArmCounter, n: u64) {
+        self.add(arm_word(arm, counter), n);
+    }
+
+    /// Counts `n` packets of one verdict.
+    #[inline(always)]
+    pub fn verdict(&self, verdict: VerdictCounter, n: u64) {
+        self.add(VERDICTS + verdict as usize, n);
+    }
+
+    /// Counts for the lcore.
+    #[inline(always)]
+    pub fn count(&self, counter: Counter, n: u64) {
+        self.add(OTHERS + counter as usize, n);
+    }
+
+    /// Counts one dropped packet that had come by `arm`, and its verdict.
+    #[inline(always)]
+    pub fn drop(&self, arm: u8, reason: DropReason) {
+        self.verdict(VerdictCounter::Drop, 1);
+        self.add(drop_word(arm, reason), 1);
+    }
+
+    /// Counts for a service; an id that there is no room for counts nothing.
+    #[inline(always)]
+    pub fn service(&self, id: u32, counter: ServiceCounter, n: u64) {
+        if let Some(word) = object_word(id, self.services) {
+            self.add(OBJECTS + word + counter as usize, n);
+        }
+    }
+
+    /// Counts for a backend; an id that there is no room for counts nothing.
+    #[inline(always)]
+    pub fn backend(&self, id: u32, counter: ServiceCounter, n: u64) {
+        if let Some(word) = object_word(id, self.backends) {
+            self.add(OBJECTS + self.services * OBJECT_WORDS + word + counter as usize, n);
+        }
+    }
+
+    /// Counts a packet that passes for a service and its backend (`NONE` for none).
+    #[inline(always)]
+    pub fn passage(&self, service: u32, backend: u32, bytes: u64) {
+        self.service(service, ServiceCounter::Packets, 1);
+        self.service(service, ServiceCounter::Bytes, bytes);
+        self.backend(backend, ServiceCounter::Packets, 1);
+        self.backend(backend, ServiceCounter::Bytes, bytes);
+    }
+
+    /// Counts a flow that ended.
+    pub fn flow_ended(&self, service: u32, backend: u32) {
+        self.service(service, ServiceCounter::EndedFlows, 1);
+        self.backend(backend, ServiceCounter::EndedFlows, 1);
+    }
+
+    /// Counts a dropped packet for its service as well.
+    #[inline]
+    pub fn service_drop(&self, service: u32) {
+        self.service(service, ServiceCounter::Drops, 1);
+    }
+
+    /// What was counted for an arm.
+    pub fn arm_count(&self, arm: u8, counter: ArmCounter) -> u64 {
+        self.get(arm_word(arm, counter))
+    }
+
+    /// Packets of a verdict.
+    pub fn verdict_count(&self, verdict: VerdictCounter) -> u64 {
+        self.get(VERDICTS + verdict as usize)
+    }
+
+    /// What was counted for the lcore.
+    pub fn lcore_count(&self, counter: Counter) -> u64 {
+        self.get(OTHERS + counter as usize)
+    }
+
+    /// Packets that came by `arm` and were dropped for this reason.
+    pub fn dropped(&self, arm: u8, reason: DropReason) -> u64 {
+        self.get(drop_word(arm, reason))
+    }
+
+    /// What was counted for a service.
+    pub fn service_count(&self, id: u32, counter: ServiceCounter) -> u64 {
+        object_word(id, self.services).map_or(0, |word| self.get(OBJECTS + word + counter as usize))
+    }
+
+    /// What was counted for a backend.
+    pub fn backend_count(&self, id: u32, counter: ServiceCounter) -> u64 {
+        let first = OBJECTS + self.services * OBJECT_WORDS;
+        object_word(id, self.backends).map_or(0, |word| self.get(first + word + counter as usize))
+    }
+}
+
+#[inline(always)]
+const fn arm_word(arm: u8, counter: ArmCounter) -> usize {
+    (arm & 1) as usize * ARM_WORDS + counter as usize
+}
+
+#[inline(always)]
+const fn drop_word(arm: u8, reason: DropReason) -> usize {
+    DROPS + (arm & 1) as usize * MAX_REASONS + reason as usize
+}
+
+#[inline(always)]
+const fn object_word(id: u32, count: usize) -> Option<usize> {
+    if (id as usize) < count { Some(id as usize * OBJECT_WORDS) } else { None }
+}
