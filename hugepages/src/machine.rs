@@ -1,0 +1,187 @@
+//! What this machine has: pages per NUMA node, mounts, free memory.
+
+use std::path::{Path, PathBuf};
+
+use crate::plan::PAGE_BYTES;
+
+/// Directory of the 2 MiB pages below `/sys/kernel/mm` and below each node.
+const PAGES: &str = "hugepages/hugepages-2048kB";
+
+/// What the machine has. Every path begins with the root that it was read from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// `/`, or a made-up tree.
+    pub root: PathBuf,
+    /// NUMA nodes, at least one, in the order of their numbers.
+    pub nodes: Vec<Node>,
+    /// False where the kernel has no pages of 2 MiB at all.
+    pub supported: bool,
+    /// Mounted hugetlbfs and tmpfs file systems.
+    pub mounts: Vec<Mount>,
+    /// `MemAvailable`, bytes.
+    pub available: u64,
+}
+
+/// A NUMA node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// Its number.
+    pub id: u32,
+    /// Its CPUs.
+    pub cpus: Vec<u16>,
+    /// Pages of 2 MiB reserved on it.
+    pub total: u64,
+    /// Those that nobody uses.
+    pub free: u64,
+    /// The file that sets how many there are.
+    pub nr: PathBuf,
+}
+
+/// A mounted file system that a region could be on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mount {
+    /// Where, as programs see it.
+    pub path: PathBuf,
+    /// Bytes of its pages for hugetlbfs; `None` for tmpfs.
+    pub page_bytes: Option<u64>,
+}
+
+/// Why the machine could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// `/proc` is missing, or has not the form that Linux gives it.
+    #[error("cannot read {}: {reason}; is /proc mounted? type: mount -t proc proc /proc", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: std::io::Error,
+    },
+    /// A number that is none.
+    #[error("{} holds {found:?}, no number of kB", path.display())]
+    NoNumber {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        found: String,
+    },
+}
+
+impl Machine {
+    /// Reads `proc` and `sys` below `root`.
+    pub fn read(root: &Path) -> Result<Machine, MachineError> {
+        let meminfo = text(&root.join("proc/meminfo"))?;
+        let field = |name: &str| meminfo.lines().find_map(|line| line.strip_prefix(name));
+        let found = field("MemAvailable:").unwrap_or_default();
+        let kilobytes = found.trim().trim_end_matches("kB").trim().parse::<u64>();
+        let Ok(kilobytes) = kilobytes else {
+            let path = root.join("proc/meminfo");
+            return Err(MachineError::NoNumber { path, found: found.to_owned() });
+        };
+        let whole = root.join("sys/kernel/mm").join(PAGES);
+        let mut nodes = nodes(root);
+        if nodes.is_empty() {
+            // A kernel without NUMA: one node that has everything.
+            let counts = counts(&whole);
+            nodes.push(Node { id: 0, cpus: Vec::new(), nr: whole.join("nr_hugepages"), ..counts });
+        }
+        Ok(Machine {
+            supported: whole.join("nr_hugepages").exists(),
+            nodes,
+            mounts: mounts(&text(&root.join("proc/self/mounts"))?),
+            available: kilobytes.saturating_mul(1024),
+            root: root.to_owned(),
+        })
+    }
+
+    /// The mount that a path lies on, if it is a hugetlbfs or tmpfs; of several, the longest.
+    pub fn mount_of(&self, path: &Path) -> Option<&Mount> {
+        let over = self.mounts.iter().filter(|mount| path.starts_with(&mount.path));
+        over.max_by_key(|mount| mount.path.as_os_str().len())
+    }
+
+    /// Pages that a region of an earlier start holds already.
+    pub fn held_by(&self, region: &Path) -> u64 {
+        let below = region.strip_prefix("/").unwrap_or(region);
+        std::fs::metadata(self.root.join(below)).map_or(0, |file| file.len() / PAGE_BYTES)
+    }
+}
+
+fn text(path: &Path) -> Result<String, MachineError> {
+    std::fs::read_to_string(path)
+        .map_err(|reason| MachineError::Unreadable { path: path.to_owned(), reason })
+}
+
+/// A number in a file of its own; 0 where the file is missing, as without NUMA or hugepages.
+pub(crate) fn number(path: &Path) -> u64 {
+    std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+fn counts(pages: &Path) -> Node {
+    Node {
+        id: 0,
+        cpus: Vec::new(),
+        total: number(&pages.join("nr_hugepages")),
+        free: number(&pages.join("free_hugepages")),
+        nr: pages.join("nr_hugepages"),
+    }
+}
+
+fn nodes(root: &Path) -> Vec<Node> {
+    let all = root.join("sys/devices/system/node");
+    let mut nodes = Vec::new();
+    for entry in std::fs::read_dir(all).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let id = name.to_str().and_then(|n| n.strip_prefix("node")).and_then(|n| n.parse().ok());
+        let Some(id) = id else { continue };
+        let pages = entry.path().join(PAGES);
+        if pages.join("nr_hugepages").exists() {
+            let cpus = std::fs::read_to_string(entry.path().join("cpulist")).unwrap_or_default();
+            nodes.push(Node { id, cpus: cpu_list(&cpus), ..counts(&pages) });
+        }
+    }
+    nodes.sort_by_key(|node| node.id);
+    nodes
+}
+
+/// CPUs out of the kernel's notation `0-3,8`.
+fn cpu_list(text: &str) -> Vec<u16> {
+    let run = |run: &str| {
+        let (first, last) = run.split_once('-').unwrap_or((run, run));
+        Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)
+    };
+    text.trim().split(',').filter_map(run).flatten().collect()
+}
+
+fn mounts(text: &str) -> Vec<Mount> {
+    let mut mounts = Vec::new();
+    for line in text.lines() {
+        let mut fields = line.split_whitespace().skip(1);
+        let (Some(path), Some(kind), options) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let page_bytes = match kind {
+            "tmpfs" => None,
+            "hugetlbfs" => Some(page_bytes(options.unwrap_or_default())),
+            _ => continue,
+        };
+        // The kernel writes a space in a path as \040.
+        mounts.push(Mount { path: path.replace("\\040", " ").into(), page_bytes });
+    }
+    mounts
+}
+
+/// `pagesize=2M` or `pagesize=1024M` among mount options; the kernel's default is 2 MiB on x86.
+fn page_bytes(options: &str) -> u64 {
+    let size = options.split(',').find_map(|option| option.strip_prefix("pagesize="));
+    let Some(size) = size else { return PAGE_BYTES };
+    let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match size.as_bytes().last() {
+        Some(b'K' | b'k') => 1 << 10,
+        Some(b'M' | b'm') => 1 << 20,
+        Some(b'G' | b'g') => 1 << 30,
+        _ => 1,
+    };
+    digits.parse::<u64>().map_or(PAGE_BYTES, |n| n.saturating_mul(unit))
+}

@@ -1,0 +1,204 @@
+//! What a checked configuration needs, term by term.
+
+use config::Config;
+use config::checked::{BUFFER_OVERHEAD, DESCRIPTOR_BYTES};
+use tables::layout::{Layout, MAX_TUNNELS, Sizes};
+
+use crate::table::{Table, bytes_text};
+
+/// Bytes of the pages that are planned with.
+pub const PAGE_BYTES: u64 = 2 << 20;
+
+/// The region's sizes under a configuration: the one place that maps the one to the other.
+pub fn sizes(config: &Config) -> Sizes {
+    let region = &config.region;
+    Sizes {
+        tunnels: MAX_TUNNELS,
+        services: region.max_services,
+        frontends: region.max_frontends,
+        backends: region.max_backends,
+        next_hops: region.max_next_hops,
+        slots: region.slots,
+        lcores: config.fastpath.lcores.len() as u32,
+        ring_slots: region.ring_slots,
+        flows: region.max_flows,
+        option_slabs: region.option_slabs,
+        fragments: region.max_fragments,
+        nat_maps: region.nat_maps,
+        scopes: region.max_scopes,
+        pad: 0,
+    }
+}
+
+/// Whose memory a term is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// The region: a file of its own.
+    Region,
+    /// DPDK's: taken by EAL when the fastpath starts.
+    Dpdk,
+}
+
+/// One row of the plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Term {
+    /// Whose it is.
+    pub part: Part,
+    /// What it is.
+    pub name: String,
+    /// How many.
+    pub count: u64,
+    /// Bytes of one.
+    pub bytes_each: u64,
+    /// Bytes of all, rounding included.
+    pub bytes: u64,
+    /// The setting that drives it.
+    pub setting: &'static str,
+    /// What it is for.
+    pub why: &'static str,
+}
+
+/// What the configuration needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Every term; their bytes sum up to the two parts.
+    pub terms: Vec<Term>,
+    /// The region's file.
+    pub region_path: std::path::PathBuf,
+    /// Bytes of the region, in whole pages.
+    pub region_bytes: u64,
+    /// Bytes that EAL takes, in whole pages.
+    pub dpdk_bytes: u64,
+    /// `fastpath.hugepages`.
+    pub hugepages: bool,
+    /// CPUs of the polling lcores: EAL spreads its memory over their nodes.
+    pub lcores: Vec<u16>,
+}
+
+/// The plan for a configuration.
+pub fn plan(config: &Config) -> Plan {
+    let layout = Layout::new(&sizes(config));
+    let mut terms: Vec<Term> = layout.terms().iter().map(from_layout).collect();
+    let region_bytes = (layout.bytes() as u64).next_multiple_of(PAGE_BYTES);
+    let dpdk = dpdk(config);
+    let dpdk_bytes = (u64::from(config.fastpath.memory_mib) << 20).next_multiple_of(PAGE_BYTES);
+    // What EAL takes beyond the known terms is its own; the check of the configuration saw to it
+    // that this is not negative.
+    let rest = dpdk_bytes.saturating_sub(dpdk.iter().map(|t| t.bytes).sum());
+    terms.push(term(
+        Part::Region,
+        "whole pages",
+        (1, region_bytes - layout.bytes() as u64),
+        "",
+        "the file ends with a page",
+    ));
+    terms.extend(dpdk);
+    terms.push(term(
+        Part::Dpdk,
+        "EAL and drivers",
+        (1, rest),
+        "fastpath.memory_mib",
+        "the rest of what EAL takes at start",
+    ));
+    Plan {
+        terms,
+        region_path: config.region.path.clone(),
+        region_bytes,
+        dpdk_bytes,
+        hugepages: config.fastpath.hugepages,
+        lcores: config.fastpath.lcores.clone(),
+    }
+}
+
+fn from_layout(row: &tables::layout::Term) -> Term {
+    Term {
+        part: Part::Region,
+        name: row.name.to_owned(),
+        count: row.count as u64,
+        bytes_each: row.bytes_each as u64,
+        bytes: row.bytes as u64,
+        setting: row.setting,
+        why: row.why,
+    }
+}
+
+fn term(
+    part: Part,
+    name: &str,
+    (count, bytes_each): (u64, u64),
+    setting: &'static str,
+    why: &'static str,
+) -> Term {
+    let name = name.to_owned();
+    Term { part, name, count, bytes_each, bytes: count * bytes_each, setting, why }
+}
+
+fn dpdk(config: &Config) -> Vec<Term> {
+    let fastpath = &config.fastpath;
+    let each = u64::from(fastpath.buffer_bytes) + BUFFER_OVERHEAD;
+    let mut terms = vec![term(
+        Part::Dpdk,
+        "buffers",
+        (u64::from(fastpath.buffers), each),
+        "fastpath.buffers",
+        "packets: buffer_bytes and DPDK's notes about each",
+    )];
+    let lcores = fastpath.lcores.len() as u64;
+    for (name, arm) in config.arms() {
+        let rings = (arm.descriptors(lcores), DESCRIPTOR_BYTES);
+        let (name, setting) = match name {
+            config::checked::ArmName::Ingress => ("ingress rings", "ingress.rx_descriptors"),
+            config::checked::ArmName::Egress => ("egress rings", "egress.rx_descriptors"),
+        };
+        let why = "descriptors of its receive queues and of a transmit queue per lcore";
+        terms.push(term(Part::Dpdk, name, rings, setting, why));
+    }
+    terms
+}
+
+impl Plan {
+    /// Bytes of both parts.
+    pub fn bytes(&self) -> u64 {
+        self.region_bytes + self.dpdk_bytes
+    }
+
+    /// Pages of 2 MiB of both parts.
+    pub fn pages(&self) -> u64 {
+        self.bytes() / PAGE_BYTES
+    }
+
+    /// The plan as a table.
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        let head = ["", "count", "bytes each", "bytes", "setting", "for"];
+        let mut table = Table::new(&head, &[1, 2, 3]);
+        for (part, title, bytes) in
+            [(Part::Region, "region", self.region_bytes), (Part::Dpdk, "DPDK", self.dpdk_bytes)]
+        {
+            let pages = format!("{} pages", bytes / PAGE_BYTES);
+            table.row([title, "", "", &bytes_text(bytes), "", &pages]);
+            for term in self.terms.iter().filter(|t| t.part == part && t.bytes > 0) {
+                table.row([
+                    &format!("  {}", term.name),
+                    &term.count.to_string(),
+                    &term.bytes_each.to_string(),
+                    &bytes_text(term.bytes),
+                    term.setting,
+                    term.why,
+                ]);
+            }
+        }
+        let all = format!("{} pages of 2 MiB", self.pages());
+        table.row(["all", "", "", &bytes_text(self.bytes()), "", &all]);
+        out += &table.render();
+        out += &if self.hugepages {
+            format!("\nThe region is the file {}.\n", self.region_path.display())
+        } else {
+            format!(
+                "\nfastpath.hugepages = false: ordinary memory, and the region is the file {}.\n",
+                self.region_path.display()
+            )
+        };
+        out
+    }
+}

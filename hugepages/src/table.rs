@@ -1,0 +1,54 @@
+//! Columns for people.
+
+/// Rows of equal length, drawn with each column as wide as its widest cell.
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+    right: Vec<usize>,
+}
+
+impl Table {
+    /// A table with that head; `right` are the columns that hold numbers.
+    pub(crate) fn new(head: &[&str], right: &[usize]) -> Table {
+        let head = head.iter().map(|cell| (*cell).to_owned()).collect();
+        Table { rows: vec![head], right: right.to_vec() }
+    }
+
+    pub(crate) fn row<const N: usize>(&mut self, cells: [&str; N]) {
+        self.rows.push(cells.map(str::to_owned).to_vec());
+    }
+
+    pub(crate) fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut out = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (i, cell) in row.iter().enumerate() {
+                let width = widths[i];
+                line += &if self.right.contains(&i) {
+                    format!("{cell:>width$}  ")
+                } else {
+                    format!("{cell:<width$}  ")
+                };
+            }
+            out += line.trim_end();
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// `1.5 MiB`, `512 B`.
+pub(crate) fn bytes_text(bytes: u64) -> String {
+    for (unit, name) in [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
+        if bytes >= unit {
+            let tenths = (bytes * 10).div_ceil(unit);
+            return format!("{}.{} {name}", tenths / 10, tenths % 10);
+        }
+    }
+    format!("{bytes} B")
+}

@@ -1,0 +1,217 @@
+//! Plan, check and apply against machines that are made up, and once against this one.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share is test code as well")]
+
+use std::path::{Path, PathBuf};
+
+use hugepages::{ApplyError, Machine, PAGE_BYTES, Part, Plan, apply, check, plan};
+
+/// A tree below the temporary directory that looks like `/proc` and `/sys`; removed on drop.
+struct Tree {
+    root: PathBuf,
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+impl Tree {
+    /// One with these nodes: their CPUs, reserved and free pages.
+    fn new(name: &str, nodes: &[(&str, u64, u64)]) -> Tree {
+        let root = std::env::temp_dir().join(format!("weir-pages-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&root);
+        let tree = Tree { root };
+        let pages = "hugepages/hugepages-2048kB";
+        for (i, (cpus, total, free)) in nodes.iter().enumerate() {
+            let node = format!("sys/devices/system/node/node{i}");
+            tree.write(&format!("{node}/cpulist"), &format!("{cpus}\n"));
+            tree.write(&format!("{node}/{pages}/nr_hugepages"), &total.to_string());
+            tree.write(&format!("{node}/{pages}/free_hugepages"), &free.to_string());
+        }
+        let total: u64 = nodes.iter().map(|n| n.1).sum();
+        tree.write(&format!("sys/kernel/mm/{pages}/nr_hugepages"), &total.to_string());
+        tree.write("proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable:    4000000 kB\n");
+        tree.write(
+            "proc/self/mounts",
+            "tmpfs /dev/shm tmpfs rw 0 0\nhugetlbfs /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\n",
+        );
+        tree
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        let path = self.root.join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn machine(&self) -> Machine {
+        Machine::read(&self.root).unwrap()
+    }
+}
+
+fn planned(more: &str) -> Plan {
+    let arm = "[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"\n";
+    let config = config::from_toml(&format!("{more}\n{arm}"));
+    plan(&config.unwrap_or_else(|e| panic!("{}", e.render())))
+}
+
+/// Pages of DPDK and of the region.
+fn pages(plan: &Plan) -> (u64, u64) {
+    (plan.dpdk_bytes / PAGE_BYTES, plan.region_bytes / PAGE_BYTES)
+}
+
+#[test]
+fn the_terms_sum_up_to_the_whole() {
+    let plan = planned("");
+    for (part, bytes) in [(Part::Region, plan.region_bytes), (Part::Dpdk, plan.dpdk_bytes)] {
+        let sum: u64 = plan.terms.iter().filter(|t| t.part == part).map(|t| t.bytes).sum();
+        assert_eq!(sum, bytes);
+    }
+    assert_eq!(plan.dpdk_bytes, 256 << 20);
+    let flows = planned("[region]\nmax_flows = 1048576");
+    assert!(flows.region_bytes > plan.region_bytes + (1048576 - 65536) * (2 * 64 + 192));
+    let text = plan.render();
+    for part in ["region.max_flows", "fastpath.buffers", "pages of 2 MiB", "region.slots"] {
+        assert!(text.contains(part), "no {part} in:\n{text}");
+    }
+    println!("{text}");
+}
+
+#[test]
+fn what_is_missing_is_told_with_what_to_type() {
+    let (plan, tree) = (planned(""), Tree::new("missing", &[("0-1", 10, 4)]));
+    let (dpdk, region) = pages(&plan);
+    let verdict = check(&plan, &tree.machine());
+    assert_eq!(verdict.nodes[0].missing(), dpdk + region - 4);
+    let text = verdict.render();
+    let nr =
+        tree.root.join("sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages");
+    let typed = format!("echo {} > {}", 10 + dpdk + region - 4, nr.display());
+    assert!(text.contains(&typed) && text.contains("weir hugepages apply"), "{text}");
+    assert!(text.contains("/etc/sysctl.d/80-weir.conf"), "{text}");
+    println!("{text}");
+}
+
+#[test]
+fn enough_is_enough_and_a_region_that_exists_counts() {
+    let plan = planned("");
+    let (dpdk, region) = pages(&plan);
+    let tree = Tree::new("enough", &[("0-1", 1000, dpdk + region)]);
+    assert!(check(&plan, &tree.machine()).enough());
+    let tree = Tree::new("held", &[("0-1", 1000, dpdk)]);
+    assert!(!check(&plan, &tree.machine()).enough());
+    tree.write("dev/hugepages/weir-region", "");
+    let file = std::fs::File::create(tree.root.join("dev/hugepages/weir-region")).unwrap();
+    file.set_len(plan.region_bytes).unwrap();
+    let verdict = check(&plan, &tree.machine());
+    assert!(verdict.enough(), "{}", verdict.render());
+}
+
+#[test]
+fn memory_is_spread_over_the_nodes_as_eal_does() {
+    let plan = planned("[fastpath]\nlcores = [1, 4, 5]");
+    let (dpdk, region) = pages(&plan);
+    let tree = Tree::new("nodes", &[("0-3", 0, 0), ("4-7", 0, 0), ("8-11", 0, 0)]);
+    let verdict = check(&plan, &tree.machine());
+    let needed: Vec<_> = verdict.nodes.iter().map(|n| (n.id, n.needed)).collect();
+    let second = dpdk * 2 / 3;
+    assert_eq!(needed, [(0, dpdk - second + region), (1, second)]);
+}
+
+#[test]
+fn apply_writes_what_check_missed() {
+    let (plan, tree) = (planned(""), Tree::new("apply", &[("0-1", 10, 4)]));
+    let machine = tree.machine();
+    let (dpdk, region) = pages(&plan);
+    let applied = apply(&plan, &machine).unwrap();
+    assert_eq!(applied.nodes, [(0, 10, 10 + dpdk + region - 4)]);
+    assert!(applied.render().contains("node 0: 10 pages of 2 MiB before"), "{}", applied.render());
+}
+
+#[test]
+fn a_kernel_that_gives_less_is_told_and_gets_its_number_back() {
+    // A file that is full after a few bytes cannot be made up; one that takes no writing can.
+    let (plan, tree) = (planned(""), Tree::new("short", &[("0-1", 10, 4)]));
+    let mut machine = tree.machine();
+    machine.nodes[0].nr = "/dev/null".into();
+    let error = apply(&plan, &machine).unwrap_err();
+    let (dpdk, region) = pages(&plan);
+    let ApplyError::Short { wanted, got, .. } = error else { panic!("{error}") };
+    assert_eq!((wanted, got), (dpdk + region - 4, 0));
+    assert!(error.to_string().contains("nothing was changed"), "{error}");
+    machine.nodes[0].nr = tree.root.join("no/such/file");
+    let error = apply(&plan, &machine).unwrap_err();
+    assert!(error.to_string().contains("sudo weir hugepages apply"), "{error}");
+}
+
+#[test]
+fn a_kernel_without_pages_and_a_missing_mount_are_told() {
+    let (plan, tree) = (planned(""), Tree::new("without", &[]));
+    tree.write("proc/self/mounts", "/dev/root / ext4 rw 0 0\n");
+    std::fs::remove_dir_all(tree.root.join("sys")).unwrap();
+    let text = check(&plan, &tree.machine()).render();
+    assert!(text.contains("fastpath.hugepages = false"), "{text}");
+    assert!(text.contains("mount -t hugetlbfs -o pagesize=2M none /dev/hugepages"), "{text}");
+    assert!(apply(&plan, &tree.machine()).is_err());
+}
+
+#[test]
+fn without_hugepages_ordinary_memory_must_do() {
+    let plan = planned("[fastpath]\nhugepages = false");
+    let tree = Tree::new("ordinary", &[("0-1", 0, 0)]);
+    let verdict = check(&plan, &tree.machine());
+    assert!(verdict.enough() && verdict.nodes.is_empty(), "{}", verdict.render());
+    tree.write("proc/meminfo", "MemAvailable: 1000 kB\n");
+    let text = check(&plan, &tree.machine()).render();
+    assert!(text.contains("of ordinary memory needed"), "{text}");
+}
+
+#[test]
+fn pages_of_another_size_and_a_disk_are_told() {
+    let tree = Tree::new("sizes", &[("0-1", 999, 999)]);
+    tree.write("proc/self/mounts", "none /dev/hugepages hugetlbfs rw,pagesize=1024M 0 0\n");
+    let text = check(&planned(""), &tree.machine()).render();
+    assert!(text.contains("pages of 1.0 GiB") && text.contains("hugepages-2M"), "{text}");
+    let disk = planned("[region]\npath = \"/var/lib/weir/region\"");
+    let text = check(&disk, &tree.machine()).render();
+    assert!(text.contains("warning: /var/lib/weir/region is on neither"), "{text}");
+}
+
+#[test]
+fn a_machine_that_cannot_be_read_says_what_to_type() {
+    let error = Machine::read(Path::new("/nowhere")).unwrap_err();
+    assert!(error.to_string().contains("mount -t proc"), "{error}");
+    let tree = Tree::new("odd", &[]);
+    tree.write("proc/meminfo", "MemAvailable: much\n");
+    let error = Machine::read(&tree.root).unwrap_err();
+    assert!(error.to_string().contains("much"), "{error}");
+}
+
+#[test]
+fn this_kernel_reserves_two_pages_and_gets_its_number_back() {
+    let machine = Machine::read(Path::new("/")).unwrap();
+    let node = &machine.nodes[0];
+    let writable = std::fs::OpenOptions::new().write(true).open(&node.nr).is_ok();
+    if !machine.supported || !writable {
+        println!("not tried: no root, or no pages of 2 MiB in this kernel");
+        return;
+    }
+    let wanted = Plan {
+        terms: Vec::new(),
+        region_path: "/dev/shm/weir/region".into(),
+        region_bytes: 0,
+        dpdk_bytes: (node.free + 2) * PAGE_BYTES,
+        hugepages: true,
+        lcores: node.cpus.first().copied().into_iter().collect(),
+    };
+    let applied = apply(&wanted, &machine);
+    let now = Machine::read(Path::new("/")).unwrap();
+    std::fs::write(&node.nr, node.total.to_string()).unwrap();
+    let applied = applied.unwrap();
+    assert_eq!(applied.nodes, [(node.id, node.total, node.total + 2)]);
+    assert!(applied.verdict.enough(), "{}", applied.render());
+    assert_eq!(now.nodes[0].total, node.total + 2);
+    assert_eq!(Machine::read(Path::new("/")).unwrap().nodes[0].total, node.total);
+}
