@@ -1,1 +1,20 @@
-//! perf
+//! The measurements: who is compared with whom, in one run, and how to read what comes out.
+//!
+//! ```text
+//!   comparison ── case ── programs (a peer, Weir, a generator), each in a session of its own
+//!       │           │
+//!       │           └── rate, and the share of its core that the polling thread really had
+//!       └── rounds, in alternation ── medians, ratios to the comparison's limit
+//! ```
+//!
+//! README.md says how figures are stated and what makes a run worthless.
+
+pub mod compare;
+pub mod frames;
+pub mod machine;
+pub mod meter;
+pub mod peers;
+pub mod process;
+
+pub use compare::{Case, Comparison};
+pub use process::{Program, Reading};

@@ -1,0 +1,229 @@
+//! Comparisons: cases in alternation, round after round, and their ratios to a limit.
+
+use crate::process::{Outcome, Program};
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Cases that are worth setting side by side.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// What is compared, for a person.
+    pub title: String,
+    /// The case that the others are stated as ratios of; by convention the first.
+    pub cases: Vec<Case>,
+}
+
+/// One thing measured.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its name in the table.
+    pub name: String,
+    /// Its programs, in the order of their start. The first polls; one with a generator has two.
+    pub programs: Vec<Program>,
+    /// Which program's rate counts.
+    pub counts: usize,
+    /// The socket at which its programs meet, if they do: the first makes it, the second waits for
+    /// it. One that a killed program left behind is removed before each run.
+    pub socket: Option<PathBuf>,
+}
+
+/// How long and how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Rounds over all cases.
+    pub rounds: usize,
+    /// Seconds of each run, 5 or more; 3 of them are warming up.
+    pub seconds: u64,
+    /// A run whose pollers had less of their cores than this is repeated, at most twice.
+    pub least_share: f64,
+}
+
+/// One run of a case.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sample {
+    /// Million packets a second, the median over the run's seconds.
+    pub mpps: f64,
+    /// The smallest share of a core that one of its pollers had.
+    pub share: f64,
+}
+
+/// Why a run gave no figure.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A program that could not be started.
+    #[error("{program}: {error}; `make setup` installs what is missing")]
+    Start {
+        /// The program.
+        program: String,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// A program that told no rate.
+    #[error("{case}: no rate from `{command}`; its last lines:\n{lines}")]
+    Silent {
+        /// The case.
+        case: String,
+        /// The whole command.
+        command: String,
+        /// What it printed last.
+        lines: String,
+    },
+}
+
+impl Case {
+    /// A case of one program.
+    pub fn alone(name: &str, program: Program) -> Case {
+        Case { name: name.to_string(), programs: vec![program], counts: 0, socket: None }
+    }
+
+    /// A forwarder and a generator that meet at a socket; the packets that came back to the
+    /// generator are the rate.
+    pub fn fed(name: &str, forwarder: Program, generator: Program, socket: &str) -> Case {
+        Case {
+            name: name.to_string(),
+            programs: vec![forwarder, generator],
+            counts: 1,
+            socket: Some(PathBuf::from(socket)),
+        }
+    }
+
+    /// Runs it once.
+    ///
+    /// # Errors
+    /// [`RunError`] names the program that gave no figure.
+    pub fn run(&self, seconds: u64) -> Result<Sample, RunError> {
+        if let Some(socket) = &self.socket {
+            // Most often there is none; if it cannot be removed, the program will say so.
+            let _ = std::fs::remove_file(socket);
+        }
+        let mut live = Vec::new();
+        for (n, program) in self.programs.iter().enumerate() {
+            if n > 0 {
+                self.meet();
+            }
+            let failed = |error| RunError::Start { program: program.command[0].clone(), error };
+            live.push(program.start().map_err(failed)?);
+        }
+        let start = Instant::now();
+        let (warm, end) = (Duration::from_secs(3), Duration::from_secs(seconds));
+        let mut marked = false;
+        while start.elapsed() < end && live.iter_mut().all(|program| program.is_alive()) {
+            std::thread::sleep(Duration::from_millis(50));
+            if !marked && start.elapsed() >= warm {
+                live.iter_mut().for_each(|program| program.mark());
+                marked = true;
+            }
+        }
+        // The forwarder first: memif of DPDK 22.11 may crash a forwarder whose peer goes away.
+        let outcomes: Vec<Outcome> = live.into_iter().map(|program| program.stop()).collect();
+        let share = outcomes.iter().map(|o| o.share).fold(f64::INFINITY, f64::min);
+        match outcomes.get(self.counts).and_then(|o| median(&o.rates)) {
+            Some(mpps) if mpps > 0.0 => Ok(Sample { mpps, share }),
+            _ => Err(self.silent(&outcomes)),
+        }
+    }
+
+    /// Waits for the first program to listen. When it does not, the second one says so.
+    fn meet(&self) {
+        let patience = Instant::now() + Duration::from_secs(10);
+        let there = || self.socket.as_ref().is_none_or(|socket| socket.exists());
+        while !there() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // It exists a moment before it listens.
+        std::thread::sleep(Duration::from_millis(200));
+    }
+
+    fn silent(&self, outcomes: &[Outcome]) -> RunError {
+        let command = self.programs.get(self.counts).map(|program| program.command.join(" "));
+        let lines: Vec<&str> =
+            outcomes.iter().flat_map(|o| o.last_lines.iter().map(String::as_str)).collect();
+        RunError::Silent {
+            case: self.name.clone(),
+            command: command.unwrap_or_default(),
+            lines: lines.join("\n"),
+        }
+    }
+}
+
+impl Comparison {
+    /// Runs all cases in alternation and prints each figure as it comes, then the table.
+    ///
+    /// # Errors
+    /// [`RunError`] of the first case that gave no figure.
+    pub fn run(&self, effort: &Effort) -> Result<(), RunError> {
+        println!("\n{}", self.title);
+        let mut samples = vec![Vec::new(); self.cases.len()];
+        for round in 1..=effort.rounds {
+            for (case, samples) in self.cases.iter().zip(&mut samples) {
+                let mut sample = case.run(effort.seconds)?;
+                for _ in 0..2 {
+                    if sample.share >= effort.least_share {
+                        break;
+                    }
+                    // Something else had the core: that figure is the something else's.
+                    sample = case.run(effort.seconds)?;
+                }
+                println!(
+                    "  round {round}  {:<28} {:>8.2} Mpps  share {:.2}",
+                    case.name, sample.mpps, sample.share
+                );
+                samples.push(sample);
+            }
+        }
+        print!("{}", self.table(&samples, effort.least_share));
+        Ok(())
+    }
+
+    /// Medians, spread, nanoseconds and ratios to the first case.
+    pub fn table(&self, samples: &[Vec<Sample>], least_share: f64) -> String {
+        let mut text = format!(
+            "  {:<28} {:>8}  {:>17} {:>8} {:>7}\n",
+            "median of all rounds", "Mpps", "lowest..highest", "ns", "ratio"
+        );
+        let middle = |samples: &[Sample]| median(&rates(samples, least_share));
+        let limit = samples.first().and_then(|first| middle(first));
+        for (case, samples) in self.cases.iter().zip(samples) {
+            let kept = rates(samples, least_share);
+            let (Some(mpps), Some(limit)) = (median(&kept), limit) else {
+                continue;
+            };
+            let low = kept.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = kept.iter().copied().fold(0.0, f64::max);
+            let spread = format!("{low:.2}..{high:.2}");
+            let poor = samples.iter().filter(|s| s.share < least_share).count();
+            // Writing to a String cannot fail.
+            let _ = write!(
+                text,
+                "  {:<28} {mpps:>8.2}  {spread:>17} {:>8.1} {:>7.3}",
+                case.name,
+                1000.0 / mpps,
+                mpps / limit
+            );
+            if poor > 0 {
+                let _ = write!(text, "  {poor} of {} rounds short of a core", samples.len());
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// The rates of the rounds that had their cores; of all rounds where none had.
+fn rates(samples: &[Sample], least_share: f64) -> Vec<f64> {
+    let kept: Vec<f64> =
+        samples.iter().filter(|s| s.share >= least_share).map(|s| s.mpps).collect();
+    if kept.is_empty() { samples.iter().map(|s| s.mpps).collect() } else { kept }
+}
+
+/// The upper middle value.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! Figures without a machine, and the peers on this one.
+
+use super::*;
+use crate::peers::{self, Core, Memory};
+
+fn case(name: &str) -> Case {
+    Case { name: name.to_string(), programs: Vec::new(), counts: 0, socket: None }
+}
+
+fn samples(values: &[(f64, f64)]) -> Vec<Sample> {
+    values.iter().map(|&(mpps, share)| Sample { mpps, share }).collect()
+}
+
+#[test]
+fn a_table_states_ratios_to_the_first_case_and_leaves_out_rounds_without_a_core() {
+    let comparison =
+        Comparison { title: "t".to_string(), cases: vec![case("limit"), case("weir")] };
+    let rounds = [
+        samples(&[(100.0, 0.99), (102.0, 0.98), (98.0, 1.0)]),
+        samples(&[(40.0, 0.99), (10.0, 0.4), (50.0, 0.95)]),
+    ];
+    let table = comparison.table(&rounds, 0.9);
+    let lines: Vec<Vec<&str>> = table.lines().map(|l| l.split_whitespace().collect()).collect();
+    assert_eq!(lines[1], ["limit", "100.00", "98.00..102.00", "10.0", "1.000"]);
+    assert_eq!(lines[2][..5], ["weir", "50.00", "40.00..50.00", "20.0", "0.500"]);
+    assert!(table.ends_with("1 of 3 rounds short of a core\n"), "{table}");
+}
+
+#[test]
+fn a_case_that_tells_nothing_says_what_it_ran_and_what_that_said() {
+    let command = ["sh", "-c", "echo no port; exit 1"].map(String::from).to_vec();
+    let program = Program { command, reading: crate::Reading::Meter };
+    let error = Case::alone("weir", program).run(5).unwrap_err().to_string();
+    assert!(error.starts_with("weir: no rate from `sh -c") && error.contains("no port"), "{error}");
+}
+
+/// No assertion on speed: only that both peers forward and are read.
+#[test]
+fn the_peers_forward_on_this_machine_and_their_rates_are_read() {
+    let seconds = 5;
+    let eal =
+        |prefix: &str| peers::eal(Core::Second, Memory::Small, prefix, &["net_null0", "net_null1"]);
+    for (name, program) in [
+        ("C", peers::c_loop(eal("weir-perf-c"), "5tswap", seconds)),
+        ("testpmd", peers::testpmd(eal("weir-perf-t"), "5tswap", 2)),
+    ] {
+        let sample = Case::alone(name, program).run(seconds).unwrap();
+        assert!(sample.mpps > 0.05 && sample.share > 0.0, "{name}: {sample:?}");
+    }
+}

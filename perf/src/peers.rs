@@ -1,0 +1,70 @@
+//! The peers: what others make of the same cores in the same minute.
+
+use crate::process::{Program, Reading};
+
+/// Which memory DPDK takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Memory {
+    /// Pages of 2 MiB.
+    Huge,
+    /// Pages of 4 kB: 3 to 4 times slower, for where there are no others.
+    Small,
+}
+
+/// Which core the forwarding lcore has. The other one is the main lcore's, which only prints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Core {
+    /// The generator's, in two-core cases.
+    First,
+    /// The forwarder's.
+    Second,
+}
+
+/// MiB of memory that each program takes.
+pub const MEMORY_MIB: u64 = 256;
+
+/// The EAL arguments that all programs under comparison share. `prefix` tells apart what two
+/// programs that run side by side leave in `/run/dpdk`.
+pub fn eal(core: Core, memory: Memory, prefix: &str, devices: &[&str]) -> Vec<String> {
+    let mut args = vec!["-l", "0,1"];
+    if core == Core::First {
+        args.extend(["--main-lcore", "1"]);
+    }
+    args.extend(match memory {
+        Memory::Huge => ["--in-memory", "--no-pci"],
+        Memory::Small => ["--no-huge", "--no-pci"],
+    });
+    let mib = MEMORY_MIB.to_string();
+    args.extend(["-m", &mib, "--file-prefix", prefix, "--no-telemetry"]);
+    let devices = devices.iter().map(|device| format!("--vdev={device}"));
+    args.iter().map(ToString::to_string).chain(devices).collect()
+}
+
+/// dpdk-testpmd as Debian builds it (shared libraries), forwarding in one of its modes. With one
+/// port it sends packets back where they came from, with two crosswise.
+pub fn testpmd(eal: Vec<String>, mode: &str, ports: usize) -> Program {
+    let mut command = vec!["dpdk-testpmd".to_string()];
+    command.extend(eal);
+    let topology = if ports == 1 { "loop" } else { "paired" };
+    let forward = format!("--forward-mode={mode}");
+    let topology = format!("--port-topology={topology}");
+    let rest = ["--", "--nb-cores=1", "--total-num-mbufs=8192", &forward, &topology];
+    command.extend(rest.map(String::from));
+    command.extend(["--stats-period", "1", "--auto-start"].map(String::from));
+    Program { command, reading: Reading::Testpmd }
+}
+
+/// The C loop (`perf/peers/loop.c`), linked statically as we are: the limit.
+pub fn c_loop(eal: Vec<String>, mode: &str, seconds: u64) -> Program {
+    ours(env!("WEIR_C_LOOP"), eal, &[mode, &seconds.to_string()])
+}
+
+/// A program that takes EAL arguments, then `--`, then its own, and tells its rate as
+/// [`crate::meter::tell`] does.
+pub fn ours(program: &str, eal: Vec<String>, arguments: &[&str]) -> Program {
+    let mut command = vec![program.to_string()];
+    command.extend(eal);
+    command.push("--".to_string());
+    command.extend(arguments.iter().map(ToString::to_string));
+    Program { command, reading: Reading::Meter }
+}

@@ -1,0 +1,203 @@
+//! Programs under measurement, each in a session of its own.
+//!
+//! The kernel shares a core out among sessions (autogroup), so the nice value of a process does
+//! nothing against other sessions: the session's weight is raised instead, and what the polling
+//! thread really got of its core is measured and printed beside every figure.
+
+use crate::meter;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{fs, mem};
+
+/// How a program tells its rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reading {
+    /// Lines `Mpps <rate>`, one a second: our programs, and the C peer.
+    Meter,
+    /// testpmd's statistics, one block a port a second: packets received, all ports together.
+    Testpmd,
+    /// Not at all.
+    Silent,
+}
+
+/// A program to run: its arguments, and how to read it.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The program, then its arguments.
+    pub command: Vec<String>,
+    /// How it tells its rate.
+    pub reading: Reading,
+}
+
+/// A running program. Ended when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    reading: Reading,
+    output: Option<JoinHandle<Vec<String>>>,
+    errors: Option<JoinHandle<Vec<String>>>,
+    mark: Option<(Instant, BTreeMap<u32, Duration>)>,
+}
+
+/// What became of a program.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Million packets a second, once for each second; the first two, in which caches, pools and
+    /// peers settle, left out.
+    pub rates: Vec<f64>,
+    /// Share of a core that its busiest worker thread had, 0 to 1, from [`Running::mark`] on.
+    pub share: f64,
+    /// Its last lines, for a person to see what went wrong.
+    pub last_lines: Vec<String>,
+}
+
+impl Program {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// The system's, when the program is missing.
+    pub fn start(&self) -> io::Result<Running> {
+        // setsid first, then the new session's weight, then the program, all in one process.
+        let raise = "echo -20 > /proc/self/autogroup; exec \"$@\"";
+        let mut child = Command::new("setsid")
+            .args(["sh", "-c", raise, "sh"])
+            .args(&self.command)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let output = child.stdout.take().map(collect);
+        let errors = child.stderr.take().map(collect);
+        Ok(Running { child, reading: self.reading, output, errors, mark: None })
+    }
+}
+
+/// Reads a pipe to its end on a thread, so that the program never waits for us.
+fn collect(pipe: impl Read + Send + 'static) -> JoinHandle<Vec<String>> {
+    thread::spawn(move || {
+        BufReader::new(pipe)
+            .split(b'\n')
+            .map_while(Result::ok)
+            .map(|line| String::from_utf8_lossy(&line).into_owned())
+            .collect()
+    })
+}
+
+impl Running {
+    /// From here on the share of the core counts.
+    pub fn mark(&mut self) {
+        self.mark = Some((Instant::now(), worker_times(self.child.id())));
+    }
+
+    /// True while it runs.
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Ends it and says what it told.
+    pub fn stop(mut self) -> Outcome {
+        let share = self.share();
+        self.end();
+        let lines = |thread: Option<JoinHandle<Vec<String>>>| {
+            thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
+        };
+        let output = lines(mem::take(&mut self.output));
+        let errors = lines(mem::take(&mut self.errors));
+        let rates = match self.reading {
+            Reading::Meter => output.iter().filter_map(|l| meter::read(l)).skip(2).collect(),
+            Reading::Testpmd => testpmd_rates(&output),
+            Reading::Silent => Vec::new(),
+        };
+        let all = output.into_iter().chain(errors).filter(|line| !line.trim().is_empty());
+        let all: Vec<String> = all.collect();
+        let last_lines = all[all.len().saturating_sub(12)..].to_vec();
+        Outcome { rates, share, last_lines }
+    }
+
+    fn share(&self) -> f64 {
+        let Some((then, before)) = &self.mark else {
+            return 0.0;
+        };
+        let passed = then.elapsed().as_secs_f64();
+        let used = worker_times(self.child.id())
+            .into_iter()
+            .map(|(thread, now)| now.saturating_sub(before.get(&thread).copied().unwrap_or(now)));
+        used.max().unwrap_or_default().as_secs_f64() / passed
+    }
+
+    /// Asks it to end, and after a while does not ask any more.
+    fn end(&mut self) {
+        let pid = Pid::from_raw(self.child.id() as i32);
+        let patience = Instant::now() + Duration::from_secs(8);
+        if self.is_alive() {
+            // It may have ended just now; then there is nobody to ask.
+            let _ = kill(pid, Signal::SIGINT);
+        }
+        while self.is_alive() && Instant::now() < patience {
+            thread::sleep(Duration::from_millis(20));
+        }
+        if self.is_alive() {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The CPU time that each of a process's DPDK worker threads has used.
+fn worker_times(pid: u32) -> BTreeMap<u32, Duration> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return BTreeMap::new();
+    };
+    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    let time = |thread: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
+        worker_time(&stat).map(|time| (thread, time))
+    };
+    threads.filter_map(number).filter_map(time).collect()
+}
+
+/// User and system time of a `stat` line, when it is a worker lcore's (DPDK names the threads
+/// lcore-worker-1, rte-worker-1 or dpdk-worker1, by its version).
+fn worker_time(stat: &str) -> Option<Duration> {
+    /// USER_HZ, the same on all of Linux's x86 machines.
+    const TICKS_PER_SECOND: u64 = 100;
+    let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+    if !name.contains("worker") {
+        return None;
+    }
+    // The state is the third field of the line and the first of the rest; the times are 14 and 15.
+    let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    let ticks = ticks.sum::<Result<u64, _>>().ok()?;
+    Some(Duration::from_millis(ticks * (1000 / TICKS_PER_SECOND)))
+}
+
+/// Packets that testpmd received on all ports together, in millions, second by second.
+fn testpmd_rates(lines: &[String]) -> Vec<f64> {
+    let mut ports: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let mut port = None;
+    for line in lines {
+        if let Some((_, rest)) = line.split_once("NIC statistics for port ") {
+            port = rest.split_whitespace().next();
+        } else if let (Some(port), Some((_, rest))) = (port, line.split_once("Rx-pps:")) {
+            let rate = rest.split_whitespace().next().and_then(|rate| rate.parse::<f64>().ok());
+            ports.entry(port).or_default().extend(rate);
+        }
+    }
+    let seconds = ports.values().map(Vec::len).min().unwrap_or(0);
+    // The last block may be the one that testpmd prints when it is told to end.
+    (2..seconds).map(|at| ports.values().map(|rates| rates[at]).sum::<f64>() / 1e6).collect()
+}
+
+#[cfg(test)]
+mod tests;
