@@ -50,7 +50,14 @@ pub struct FlowKey {
 impl FlowKey {
     /// The key of a packet from `src:sport` to `dst:dport`, and which end sent it.
     #[inline(always)]
-    pub fn new(scope: u32, proto: u8, src: Addr, sport: u16, dst: Addr, dport: u16) -> (Self, Side) {
+    pub fn new(
+        scope: u32,
+        proto: u8,
+        src: Addr,
+        sport: u16,
+        dst: Addr,
+        dport: u16,
+    ) -> (Self, Side) {
         let (proto, s, d) = (u32::from(proto), u32::from(sport), u32::from(dport));
         if (src, sport) <= (dst, dport) {
             (FlowKey { scope, proto, ports: s | d << 16, low: src, high: dst }, Side::Low)

@@ -1,0 +1,197 @@
+//! The internet checksum: whole (RFC 1071), incremental (RFC 1624), and the outer UDP checksum that
+//! is derived from the inner packet's own without touching the payload.
+//!
+//! All sums are over raw words, as they lie on the wire and are read with the machine's byte order.
+//! One's-complement addition does not care (RFC 1071 §2 B), so that nothing is ever swapped. A partial
+//! sum is a `u64` that is folded once, at the end.
+
+use crate::addr::Addr;
+use crate::ip::{Fragment, Ip, L4};
+use crate::ipv6;
+use crate::window::{Short, Window};
+
+const UDP: u8 = 17;
+
+/// A partial sum folded to 16 bits, raw.
+#[inline(always)]
+pub const fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    sum as u16
+}
+
+/// The partial sum of an address: four bytes for IPv4, sixteen for IPv6.
+#[inline(always)]
+pub const fn of_addr(addr: &Addr, v6: bool) -> u64 {
+    let [a, b, c, d] = addr.words;
+    if v6 { a as u64 + b as u64 + c as u64 + d as u64 } else { d as u64 }
+}
+
+/// What to add to a sum when `old` becomes `new`: ~m + m' of RFC 1624, equation 3.
+#[inline(always)]
+pub const fn change32(old: u32, new: u32) -> u64 {
+    !old as u64 + new as u64
+}
+
+/// As [`change32`], for a raw 16-bit word at an even offset.
+#[inline(always)]
+pub const fn change16(old: u16, new: u16) -> u64 {
+    !old as u64 + new as u64
+}
+
+/// As [`change32`], for a whole address of the family that `v6` says.
+#[inline(always)]
+pub const fn change_addr(old: &Addr, new: &Addr, v6: bool) -> u64 {
+    let (o, n) = (&old.words, &new.words);
+    let last = change32(o[3], n[3]);
+    if !v6 {
+        return last;
+    }
+    last + change32(o[0], n[0]) + change32(o[1], n[1]) + change32(o[2], n[2])
+}
+
+/// The checksum field after a `change` to what it covers: HC' = ~(~HC + ~m + m').
+#[inline(always)]
+pub const fn update(old: u16, change: u64) -> u16 {
+    !fold(!old as u64 + change)
+}
+
+/// [`update`] for one word that changes from `old` to `new`, all raw.
+#[inline(always)]
+pub const fn update16(sum: u16, old: u16, new: u16) -> u16 {
+    update(sum, change16(old, new))
+}
+
+/// [`update`] for two words.
+#[inline(always)]
+pub const fn update32(sum: u16, old: u32, new: u32) -> u16 {
+    update(sum, change32(old, new))
+}
+
+/// [`update`] for an address.
+#[inline(always)]
+pub const fn update_addr(sum: u16, old: &Addr, new: &Addr, v6: bool) -> u16 {
+    update(sum, change_addr(old, new, v6))
+}
+
+/// A UDP checksum as it is sent: 0 means "none", so a computed 0 goes as its other form (RFC 768).
+#[inline(always)]
+pub const fn udp(sum: u16) -> u16 {
+    if sum == 0 { 0xffff } else { sum }
+}
+
+/// The pseudo-header's sum (RFC 9293 §3.1, RFC 8200 §8.1); `len` is that of header and payload.
+#[inline(always)]
+pub const fn pseudo(src: &Addr, dst: &Addr, v6: bool, proto: u8, len: u32) -> u64 {
+    of_addr(src, v6) + of_addr(dst, v6) + (proto as u32).to_be() as u64 + len.to_be() as u64
+}
+
+/// Whether the checksum of an IPv4 header is right.
+#[inline(always)]
+pub fn ipv4_header_ok(w: &Window<'_>, ip: &Ip) -> bool {
+    let at = usize::from(ip.at);
+    // Without options, as nearly always: one load.
+    if ip.l4 == ip.at + 20 {
+        return match w.load::<[u32; 5]>(at) {
+            Ok(h) => fold(words(&h)) == 0xffff,
+            Err(Short) => false,
+        };
+    }
+    matches!(w.sum(at, usize::from(ip.l4 - ip.at)), Ok(sum) if fold(sum) == 0xffff)
+}
+
+/// The sum of a header's five words.
+#[inline(always)]
+pub(crate) const fn words(h: &[u32; 5]) -> u64 {
+    h[0] as u64 + h[1] as u64 + h[2] as u64 + h[3] as u64 + h[4] as u64
+}
+
+/// The checksum for the IPv4 header of `len` bytes at `at`, computed anew; its field counts as 0.
+pub fn ipv4_header(w: &Window<'_>, at: usize, len: usize) -> Result<u16, Short> {
+    let field: u16 = w.load(at + 10)?;
+    Ok(!fold(w.sum(at, len)? + u64::from(!field)))
+}
+
+/// Where the checksum field of this packet's upper header is, if it has a header with one.
+#[inline(always)]
+pub fn l4_field(ip: &Ip) -> Option<u16> {
+    match ip.kind {
+        L4::Tcp { .. } => Some(ip.l4 + 16),
+        L4::Udp => Some(ip.l4 + 6),
+        L4::IcmpEcho { .. } | L4::IcmpError => Some(ip.l4 + 2),
+        L4::Other if ip.proto == ipv6::ICMPV6 && ip.v6 => Some(ip.l4 + 2),
+        L4::Other | L4::None => None,
+    }
+}
+
+/// Whether the upper checksum covers the pseudo-header: all but ICMP over IPv4.
+#[inline(always)]
+pub fn covers_addresses(ip: &Ip) -> bool {
+    ip.v6 || matches!(ip.kind, L4::Tcp { .. } | L4::Udp)
+}
+
+/// The upper checksum of a whole packet computed anew, its field counting as 0. [`Short`] also when
+/// the payload lies in further segments, or the packet has no such checksum.
+pub fn l4_full(w: &Window<'_>, ip: &Ip) -> Result<u16, Short> {
+    let field = l4_field(ip).ok_or(Short)?;
+    let len = usize::from(ip.end - ip.l4);
+    let mut sum = w.sum(usize::from(ip.l4), len)?;
+    sum += u64::from(!w.load::<u16>(usize::from(field))?);
+    if covers_addresses(ip) {
+        sum += pseudo(&ip.src, &ip.dst, ip.v6, ip.proto, len as u32);
+    }
+    let sum = !fold(sum);
+    Ok(if ip.proto == UDP { udp(sum) } else { sum })
+}
+
+/// The sum of a whole IP packet, taken from its own checksums instead of its payload (local checksum
+/// offload, as Linux calls it): a correct IPv4 header sums to nothing, and a correct upper part to
+/// the complement of its pseudo-header. [`Short`] when neither is to be had.
+///
+/// If the inner checksum is wrong so is the outer one, and whoever looks first drops the packet.
+pub fn of_packet(w: &Window<'_>, ip: &Ip) -> Result<u64, Short> {
+    let (at, l4, end) = (usize::from(ip.at), usize::from(ip.l4), usize::from(ip.end));
+    let derives = ip.fragment == Fragment::Whole
+        && match ip.kind {
+            L4::Tcp { .. } | L4::IcmpEcho { .. } | L4::IcmpError => true,
+            L4::Udp => w.load::<u16>(l4 + 6)? != 0 && w.be16(l4 + 4)? == ip.end - ip.l4,
+            L4::Other | L4::None => false,
+        };
+    if !derives {
+        return w.sum(at, end - at);
+    }
+    let header = w.sum(at, l4 - at)?;
+    if !covers_addresses(ip) {
+        return Ok(header);
+    }
+    let upper = pseudo(&ip.src, &ip.dst, ip.v6, ip.proto, (end - l4) as u32);
+    Ok(header + u64::from(!fold(upper)))
+}
+
+/// Any accepted packet: summing it whole and deriving the sum agree once its checksums are right.
+#[cfg(any(test, feature = "fuzz"))]
+pub fn harness(bytes: &mut [u8]) {
+    let mut w = Window::new(bytes);
+    for ethertype in [crate::ethernet::IPV4, crate::ethernet::IPV6] {
+        let Ok(ip) = Ip::parse(&w, 0, ethertype) else { continue };
+        if !ip.v6 {
+            let Ok(sum) = ipv4_header(&w, 0, usize::from(ip.l4)) else { continue };
+            assert!(w.store(10, sum).is_ok());
+            assert!(ipv4_header_ok(&w, &ip));
+        }
+        if ip.fragment != Fragment::Whole {
+            continue;
+        }
+        let (Some(field), Ok(sum)) = (l4_field(&ip), l4_full(&w, &ip)) else { continue };
+        assert!(w.store(usize::from(field), sum).is_ok());
+        assert_eq!(l4_full(&w, &ip), Ok(sum));
+        let whole = w.sum(0, usize::from(ip.end));
+        let same = |a: u64, b: u64| fold(a) % 0xffff == fold(b) % 0xffff;
+        assert!(matches!((of_packet(&w, &ip), whole), (Ok(a), Ok(b)) if same(a, b)));
+    }
+}
+
+#[cfg(test)]
+mod tests;

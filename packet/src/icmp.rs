@@ -1,0 +1,196 @@
+//! ICMP and ICMPv6: what an error quotes, answers to an echo, and errors of our own.
+//!
+//! An error of our own is made around the packet that it is about: its first bytes are the quote, and
+//! the new headers are written in front of them. The packet is not copied.
+
+use crate::addr::Addr;
+use crate::checksum::{change16, fold, pseudo, update, words};
+use crate::ip::{Fragment, ICMP, ICMPV6, Ip, L4};
+use crate::parsed::Malformed;
+use crate::tunnel::swap_addresses;
+use crate::window::{Short, Window};
+
+/// TTL of what we send ourselves.
+const OUR_TTL: u8 = 64;
+/// Precedence "internetwork control" for errors (RFC 1812 §4.3.2.5).
+const OUR_TOS: u8 = 0xc0;
+
+/// The packet that an ICMP error quotes; its ports are there, the rest of its payload may not be.
+#[inline(always)]
+pub fn quoted(w: &Window<'_>, error: &Ip) -> Result<Ip, Malformed> {
+    if error.kind != L4::IcmpError {
+        return Err(Malformed::Quote);
+    }
+    match Ip::parse_quote(w, error.l4 + 8, error.v6, error.end) {
+        Ok(quote) => Ok(quote),
+        Err(Malformed::Short) => Err(Malformed::Short),
+        Err(_) => Err(Malformed::Quote),
+    }
+}
+
+/// Turns an echo request into its reply, in place.
+#[inline(always)]
+pub fn echo_reply(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
+    let (at, l4) = (usize::from(ip.at), usize::from(ip.l4));
+    swap_addresses(w, ip)?;
+    if ip.v6 {
+        w.set_byte(at + 7, OUR_TTL)?;
+    } else {
+        let [ttl, proto, c0, c1] = w.load::<u32>(at + 8)?.to_ne_bytes();
+        let (old, new) = ([ttl, proto], [OUR_TTL, proto]);
+        let change = change16(u16::from_ne_bytes(old), u16::from_ne_bytes(new));
+        let [c0, c1] = update(u16::from_ne_bytes([c0, c1]), change).to_ne_bytes();
+        w.store(at + 8, u32::from_ne_bytes([OUR_TTL, proto, c0, c1]))?;
+    }
+    let reply = if ip.v6 { 129 } else { 0 };
+    let [old, sum]: [u16; 2] = w.load(l4)?;
+    let new = u16::from_ne_bytes([reply, old.to_ne_bytes()[1]]);
+    w.store(l4, [new, update(sum, change16(old, new))])
+}
+
+/// What an error of ours says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// The packet does not fit: "fragmentation needed" (RFC 1191) or "packet too big".
+    TooBig {
+        /// The largest IP packet in bytes that would pass.
+        mtu: u16,
+    },
+    /// The TTL ended here.
+    TimeExceeded,
+}
+
+impl Error {
+    /// Type, code, and the four bytes behind the checksum as a number.
+    const fn parts(self, v6: bool) -> (u8, u8, u32) {
+        match (self, v6) {
+            (Error::TooBig { mtu }, false) => (3, 4, mtu as u32),
+            (Error::TooBig { mtu }, true) => (2, 0, mtu as u32),
+            (Error::TimeExceeded, false) => (11, 0, 0),
+            (Error::TimeExceeded, true) => (3, 0, 0),
+        }
+    }
+}
+
+/// Whether an error may be sent about this packet (RFC 1122 §3.2.2, RFC 4443 §2.4 e): never about an
+/// ICMP error, a later fragment, or one that was not sent by and to a single host.
+pub fn may_answer(w: &Window<'_>, ip: &Ip) -> bool {
+    if ip.kind == L4::IcmpError || ip.fragment == Fragment::Later {
+        return false;
+    }
+    if ip.v6 && ip.proto == ICMPV6 {
+        // All types below 128 are errors, known or not; 137 is Redirect.
+        if !matches!(w.byte(usize::from(ip.l4)), Ok(kind) if kind >= 128 && kind != 137) {
+            return false;
+        }
+    }
+    is_host(&ip.src) && !is_multicast(&ip.dst) && ip.dst != Addr::v4(u32::MAX)
+}
+
+/// Neither unspecified, nor loopback, nor multicast, nor broadcast.
+fn is_host(addr: &Addr) -> bool {
+    if !addr.is_v4() {
+        let loopback = Addr { words: [0, 0, 0, 1u32.to_be()] };
+        return *addr != Addr::UNSPECIFIED && *addr != loopback && !is_multicast(addr);
+    }
+    // 0/8 "this network", 127/8 loopback, 224/3 multicast, reserved and broadcast.
+    !matches!(addr.v4_wire().to_ne_bytes()[0], 0 | 127 | 224..)
+}
+
+fn is_multicast(addr: &Addr) -> bool {
+    if addr.is_v4() {
+        matches!(addr.v4_wire().to_ne_bytes()[0], 224..=239)
+    } else {
+        addr.words[0].to_ne_bytes()[0] == 0xff
+    }
+}
+
+/// Bytes that [`write_error`] writes in front of the quote: IP header and ICMP header.
+#[inline(always)]
+pub const fn error_len(v6: bool) -> usize {
+    if v6 { 48 } else { 28 }
+}
+
+/// How many bytes of this packet an error quotes: as many as lie in the window and fit in 576 bytes
+/// (RFC 1812 §4.3.2.3), for IPv6 in 1,280 bytes (RFC 4443 §2.4 c).
+pub fn quote_len(w: &Window<'_>, ip: &Ip) -> usize {
+    let most = if ip.v6 { 1280 } else { 576 } - error_len(ip.v6);
+    let seen = w.len().saturating_sub(usize::from(ip.at));
+    most.min(seen).min(usize::from(ip.len()))
+}
+
+/// Writes an error's IP and ICMP headers at `at`, [`error_len`] bytes in front of its quote, the
+/// first `quote` bytes of the packet that it is about. `to` is that packet's sender; `from` an
+/// address of ours of the same family, or the packet's receiver where we stand in for it.
+pub fn write_error(
+    w: &mut Window<'_>,
+    at: usize,
+    what: Error,
+    from: &Addr,
+    to: &Addr,
+    quote: usize,
+) -> Result<(), Short> {
+    let v6 = !to.is_v4();
+    let l4 = at + error_len(v6) - 8;
+    let len = 8 + quote;
+    if len > 0xffff - 20 {
+        return Err(Short);
+    }
+    let (kind, code, rest) = what.parts(v6);
+    w.store(l4, [u32::from_ne_bytes([kind, code, 0, 0]), rest.to_be()])?;
+    let mut sum = w.sum(l4, len)?;
+    if v6 {
+        sum += pseudo(from, to, true, ICMPV6, len as u32);
+    }
+    w.store(l4 + 2, !fold(sum))?;
+    if v6 {
+        w.set_be32(at, 0x6000_0000 | u32::from(OUR_TOS) << 20)?;
+        let rest = u32::from(ICMPV6) << 8 | u32::from(OUR_TTL);
+        w.set_be32(at + 4, (len as u32) << 16 | rest)?;
+        w.store(at + 8, *from)?;
+        return w.store(at + 24, *to);
+    }
+    let mut h = [
+        (0x4500_0000 | u32::from(OUR_TOS) << 16 | (len as u32 + 20)).to_be(),
+        0x0000_4000_u32.to_be(), // Whole and not to be cut: the identification means nothing.
+        u32::from_ne_bytes([OUR_TTL, ICMP, 0, 0]),
+        from.words[3],
+        to.words[3],
+    ];
+    let [c0, c1] = (!fold(words(&h))).to_ne_bytes();
+    h[2] = u32::from_ne_bytes([OUR_TTL, ICMP, c0, c1]);
+    w.store(at, h)
+}
+
+/// Any accepted packet: an error about it is itself a packet, and quotes it.
+#[cfg(any(test, feature = "fuzz"))]
+pub fn harness(bytes: &mut [u8]) {
+    use crate::checksum::{ipv4_header_ok, l4_full};
+    for ethertype in [crate::ethernet::IPV4, crate::ethernet::IPV6] {
+        let w = Window::new(bytes);
+        let Ok(about) = Ip::parse(&w, 0, ethertype) else { continue };
+        let _ = quoted(&w, &about);
+        if may_answer(&w, &about) {
+            let (quote, front) = (quote_len(&w, &about), error_len(about.v6));
+            let mut frame = std::vec![0; front];
+            frame.extend_from_slice(&bytes[..quote]);
+            let mut w = Window::new(&mut frame);
+            let what = Error::TooBig { mtu: 1400 };
+            assert!(write_error(&mut w, 0, what, &about.dst, &about.src, quote).is_ok());
+            let Ok(error) = Ip::parse(&w, 0, ethertype) else { panic!("no packet: {frame:?}") };
+            assert!(error.v6 || ipv4_header_ok(&w, &error));
+            assert_eq!(l4_full(&w, &error), w.load(usize::from(error.l4) + 2).map_err(|_| Short));
+            let Ok(quote) = quoted(&w, &error) else { panic!("no quote: {frame:?}") };
+            assert_eq!(
+                (quote.src, quote.sport, quote.proto),
+                (about.src, about.sport, about.proto)
+            );
+        }
+        if matches!(about.kind, L4::IcmpEcho { request: true }) {
+            assert!(echo_reply(&mut Window::new(bytes), &about).is_ok());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! The IPv6 header (RFC 8200) and its extension headers, of which up to eight are walked.
+
+use crate::addr::Addr;
+use crate::ip::{Fragment, Ip};
+use crate::ipv4;
+use crate::parsed::Malformed;
+use crate::window::Window;
+
+pub(crate) use crate::ip::ICMPV6;
+
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION: u8 = 60;
+
+/// How many extension headers are walked at most.
+const EXTENSIONS: usize = 8;
+
+/// The header at `at`, without `end` and what lies above, and the packet's length.
+#[inline(always)]
+pub(crate) fn header(w: &Window<'_>, at: u16) -> Result<(Ip, u32), Malformed> {
+    let h: [u32; 10] = w.load(usize::from(at))?;
+    let first = u32::from_be(h[0]);
+    if first >> 28 != 6 {
+        return Err(Malformed::IpVersion);
+    }
+    let second = u32::from_be(h[1]);
+    let len = 40 + (second >> 16);
+    let mut ip = Ip {
+        at,
+        l4: at + 40,
+        proto: (second >> 8) as u8,
+        v6: true,
+        tos: (first >> 20) as u8,
+        ttl: second as u8,
+        df: true,
+        src: Addr { words: [h[2], h[3], h[4], h[5]] },
+        dst: Addr { words: [h[6], h[7], h[8], h[9]] },
+        ..Ip::default()
+    };
+    if is_extension(ip.proto) {
+        walk(w, &mut ip, len)?;
+    }
+    Ok((ip, len))
+}
+
+#[inline(always)]
+const fn is_extension(proto: u8) -> bool {
+    matches!(proto, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION)
+}
+
+/// Goes through the extension headers; `len` is the packet's length.
+fn walk(w: &Window<'_>, ip: &mut Ip, len: u32) -> Result<(), Malformed> {
+    let end = u32::from(ip.at) + len;
+    let mut at = u32::from(ip.l4);
+    for _ in 0..EXTENSIONS {
+        let [next, size, high, low] = w.load::<u32>(at as usize)?.to_ne_bytes();
+        let bytes = match ip.proto {
+            FRAGMENT => 8,
+            AUTHENTICATION => (u32::from(size) + 2) * 4,
+            _ => (u32::from(size) + 1) * 8,
+        };
+        if at + bytes > end {
+            return Err(Malformed::Extension);
+        }
+        w.holds(at as usize, bytes as usize)?;
+        at += bytes;
+        let fragment = ip.proto == FRAGMENT;
+        ip.l4 = at as u16;
+        ip.proto = next;
+        if fragment {
+            ip.fragment_id = w.be32(at as usize - 4)?;
+            let word = u16::from_be_bytes([high, low]);
+            // Offset 0 without "more": a datagram in one piece (RFC 6946).
+            if word & 0xfff9 != 0 {
+                ip.fragment = ipv4::fragment(word >> 3, end - at, next)?;
+            }
+            if ip.fragment == Fragment::Later {
+                return Ok(()); // What follows is payload.
+            }
+        }
+        if !is_extension(next) {
+            return Ok(());
+        }
+    }
+    Err(Malformed::Extension)
+}
+
+#[cfg(test)]
+mod tests;

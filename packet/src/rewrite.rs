@@ -1,0 +1,284 @@
+//! Rewriting a packet in place: addresses and ports, TTL, DSCP and ECN, MSS.
+//!
+//! Checksums are only ever updated (RFC 1624), never computed anew: what was wrong stays wrong.
+
+use crate::addr::Addr;
+use crate::checksum::{change_addr, change16, change32, udp, update};
+use crate::ip::{ICMPV6, Ip, L4};
+use crate::tunnel::ecn_decap;
+use crate::window::{Short, Window};
+
+/// TCP flag FIN.
+pub const FIN: u8 = 1;
+/// TCP flag SYN.
+pub const SYN: u8 = 2;
+/// TCP flag RST.
+pub const RST: u8 = 4;
+/// TCP flag ACK.
+pub const ACK: u8 = 16;
+
+/// What a packet's ends become; the family stays. Ports in host order; for an ICMP echo the sender's
+/// port is the identifier of a request, the receiver's that of a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rewrite {
+    /// New source address.
+    pub src: Addr,
+    /// New source port.
+    pub sport: u16,
+    /// New destination address.
+    pub dst: Addr,
+    /// New destination port.
+    pub dport: u16,
+}
+
+impl Rewrite {
+    /// Nobody and no port, to be filled in.
+    #[inline(always)]
+    pub const fn none() -> Rewrite {
+        Rewrite { src: Addr::UNSPECIFIED, sport: 0, dst: Addr::UNSPECIFIED, dport: 0 }
+    }
+}
+
+/// Why the outer header's congestion mark can't be taken over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Congestion {
+    /// The header is not in the window.
+    Short,
+    /// Congestion was met, and the packet's ends know nothing of ECN: it must be dropped, so that
+    /// they notice (RFC 6040 §4.2).
+    Lost,
+}
+
+impl From<Short> for Congestion {
+    #[inline(always)]
+    fn from(_: Short) -> Congestion {
+        Congestion::Short
+    }
+}
+
+/// Gives the packet other ends. Of a first fragment the header has the whole datagram's checksum; a
+/// later fragment and an unknown protocol have addresses only.
+#[inline(always)]
+pub fn nat(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<(), Short> {
+    translate(w, ip, to).map(|_| ())
+}
+
+/// Gives an ICMP `error` the addresses of `to`, and the packet that it quotes the ends of `quote`;
+/// repairs the quote's checksums as far as they are quoted, and the error's own.
+pub fn nat_quoted(
+    w: &mut Window<'_>,
+    error: &Ip,
+    quoted: &Ip,
+    to: &Rewrite,
+    quote: &Rewrite,
+) -> Result<(), Short> {
+    let change = translate(w, quoted, quote)?;
+    translate(w, error, to)?;
+    let field = usize::from(error.l4) + 2;
+    let sum: u16 = w.load(field)?;
+    w.store(field, update(sum, change))
+}
+
+/// Does the work of [`nat`]; returns the change to the sum of the packet's bytes.
+#[inline(always)]
+fn translate(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64, Short> {
+    let at = usize::from(ip.at);
+    let ends = change_addr(&ip.src, &to.src, ip.v6) + change_addr(&ip.dst, &to.dst, ip.v6);
+    let mut change = ends;
+    if ip.v6 {
+        w.store(at + 8, to.src)?;
+        w.store(at + 24, to.dst)?;
+    } else {
+        w.store(at + 12, [to.src.words[3], to.dst.words[3]])?;
+        let old: u16 = w.load(at + 10)?;
+        let new = update(old, ends);
+        w.store(at + 10, new)?;
+        change += change16(old, new);
+    }
+    let l4 = usize::from(ip.l4);
+    match ip.kind {
+        L4::Tcp { .. } => {
+            let ports = set_ports(w, ip, to)?;
+            // A quote may end before the checksum.
+            if ip.l4 + 18 <= ip.end {
+                let old: u16 = w.load(l4 + 16)?;
+                let new = update(old, ends + ports);
+                w.store(l4 + 16, new)?;
+                change += change16(old, new);
+            }
+            change += ports;
+        }
+        L4::Udp => {
+            let ports = set_ports(w, ip, to)?;
+            let old: u16 = w.load(l4 + 6)?;
+            if old != 0 {
+                let new = udp(update(old, ends + ports));
+                w.store(l4 + 6, new)?;
+                change += change16(old, new);
+            }
+            change += ports;
+        }
+        L4::IcmpEcho { request } => {
+            let new = if request { to.sport } else { to.dport };
+            let id = change16(ip.sport.to_be(), new.to_be());
+            w.set_be16(l4 + 4, new)?;
+            change += id + icmp_sum(w, ip, id, ends)?;
+        }
+        L4::IcmpError => change += icmp_sum(w, ip, 0, ends)?,
+        L4::Other if ip.v6 && ip.proto == ICMPV6 => change += icmp_sum(w, ip, 0, ends)?,
+        L4::Other | L4::None => {}
+    }
+    Ok(change)
+}
+
+/// Writes the ports of TCP and UDP; returns the change.
+#[inline(always)]
+fn set_ports(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64, Short> {
+    let old = (u32::from(ip.sport) << 16 | u32::from(ip.dport)).to_be();
+    let new = (u32::from(to.sport) << 16 | u32::from(to.dport)).to_be();
+    w.store(usize::from(ip.l4), new)?;
+    Ok(change32(old, new))
+}
+
+/// Updates an ICMP checksum; only ICMPv6's covers the addresses. Returns the change.
+#[inline(always)]
+fn icmp_sum(w: &mut Window<'_>, ip: &Ip, body: u64, ends: u64) -> Result<u64, Short> {
+    let field = usize::from(ip.l4) + 2;
+    let old: u16 = w.load(field)?;
+    let new = update(old, if ip.v6 { body + ends } else { body });
+    w.store(field, new)?;
+    Ok(change16(old, new))
+}
+
+/// One hop less. The caller has seen that `ip.ttl` is above 1; a TTL of 0 stays 0.
+#[inline(always)]
+pub fn decrement_ttl(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
+    let at = usize::from(ip.at);
+    if ip.v6 {
+        let hops = w.byte(at + 7)?;
+        return w.set_byte(at + 7, hops.saturating_sub(1));
+    }
+    // TTL and protocol are one word of the header, the checksum is the next.
+    let [ttl, proto, c0, c1] = w.load::<u32>(at + 8)?.to_ne_bytes();
+    let old = u16::from_ne_bytes([ttl, proto]);
+    let new = u16::from_ne_bytes([ttl.saturating_sub(1), proto]);
+    let [c0, c1] = update(u16::from_ne_bytes([c0, c1]), change16(old, new)).to_ne_bytes();
+    w.store(at + 8, u32::from_ne_bytes([ttl.saturating_sub(1), proto, c0, c1]))
+}
+
+/// Sets DSCP and ECN.
+#[inline(always)]
+pub fn set_tos(w: &mut Window<'_>, ip: &Ip, tos: u8) -> Result<(), Short> {
+    let at = usize::from(ip.at);
+    let old: u16 = w.load(at)?;
+    if ip.v6 {
+        let word = u16::from_be(old) & 0xf00f | u16::from(tos) << 4;
+        return w.set_be16(at, word);
+    }
+    let new = (u16::from_be(old) & 0xff00 | u16::from(tos)).to_be();
+    w.store(at, new)?;
+    let sum: u16 = w.load(at + 10)?;
+    w.store(at + 10, update(sum, change16(old, new)))
+}
+
+/// Takes a congestion mark of the outer header over into the inner one as the tunnel ends (RFC 6040
+/// §4.2); returns the inner DSCP and ECN as they are now.
+#[inline(always)]
+pub fn take_congestion(w: &mut Window<'_>, outer: &Ip, inner: &Ip) -> Result<u8, Congestion> {
+    match ecn_decap(outer.tos, inner.tos) {
+        Some(tos) if tos == inner.tos => Ok(tos),
+        Some(tos) => {
+            set_tos(w, inner, tos)?;
+            Ok(tos)
+        }
+        None => Err(Congestion::Lost),
+    }
+}
+
+/// Lowers the MSS option of a SYN to `max` bytes (RFC 879, RFC 9293 §3.7.1). True if it was above.
+#[inline(always)]
+pub fn clamp_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> bool {
+    match ip.kind {
+        L4::Tcp { flags } if flags & SYN != 0 => lower_mss(w, ip, max).unwrap_or(false),
+        _ => false,
+    }
+}
+
+const MSS: u8 = 2;
+const NO_OPERATION: u8 = 1;
+
+fn lower_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> Result<bool, Short> {
+    let l4 = usize::from(ip.l4);
+    let header = usize::from(w.byte(l4 + 12)? >> 4) * 4;
+    if l4 + header > usize::from(ip.end) {
+        return Err(Short);
+    }
+    let mut off = 20;
+    // An option has at least one byte: 40 turns reach the end of any header.
+    for _ in 0..40 {
+        if off + 4 > header {
+            break;
+        }
+        let (kind, len) = (w.byte(l4 + off)?, w.byte(l4 + off + 1)?);
+        off += match (kind, len) {
+            (0, _) => break,
+            (NO_OPERATION, _) => 1,
+            (MSS, 4) => return set_mss(w, l4, off + 2, max),
+            (_, 0 | 1) => break,
+            _ => usize::from(len),
+        };
+    }
+    Ok(false)
+}
+
+/// Sets the MSS value at `off` of the TCP header, if it is above `max`.
+fn set_mss(w: &mut Window<'_>, l4: usize, off: usize, max: u16) -> Result<bool, Short> {
+    let old: u16 = w.load(l4 + off)?;
+    if u16::from_be(old) <= max {
+        return Ok(false);
+    }
+    let new = max.to_be();
+    w.store(l4 + off, new)?;
+    // Options are not aligned: at an odd offset the bytes count in each other's place.
+    let change = if off % 2 == 0 {
+        change16(old, new)
+    } else {
+        change16(old.swap_bytes(), new.swap_bytes())
+    };
+    let sum: u16 = w.load(l4 + 16)?;
+    w.store(l4 + 16, update(sum, change))?;
+    Ok(true)
+}
+
+/// Whatever the packet: a rewrite and its reverse give back the same bytes, but for a UDP checksum
+/// of which both forms of zero mean the same.
+#[cfg(any(test, feature = "fuzz"))]
+pub fn harness(bytes: &mut [u8]) {
+    for ethertype in [crate::ethernet::IPV4, crate::ethernet::IPV6] {
+        let mut w = Window::new(bytes);
+        let Ok(ip) = Ip::parse(&w, 0, ethertype) else { continue };
+        let (src, dst) = if ip.v6 {
+            (Addr { words: [1, 2, 3, 4] }, Addr { words: [5, 6, 7, 8] })
+        } else {
+            (Addr::v4(77), Addr::v4(78))
+        };
+        let there = Rewrite { src, sport: 5, dst, dport: 5 };
+        let back = Rewrite { src: ip.src, sport: ip.sport, dst: ip.dst, dport: ip.dport };
+        assert!(nat(&mut w, &ip, &there).is_ok());
+        let moved = Ip { src, dst, sport: 5, dport: 5, ..ip };
+        let shown = Ip::parse(&w, 0, ethertype);
+        let ported = matches!(ip.kind, L4::Tcp { .. } | L4::Udp | L4::IcmpEcho { .. });
+        assert!(!ported || shown == Ok(moved));
+        assert!(nat(&mut w, &moved, &back).is_ok());
+        assert_eq!(Ip::parse(&w, 0, ethertype), Ok(ip));
+        if let Ok(quoted) = crate::icmp::quoted(&w, &ip) {
+            assert!(nat_quoted(&mut w, &ip, &quoted, &there, &there).is_ok());
+        }
+        let _ = decrement_ttl(&mut w, &ip);
+        let _ = set_tos(&mut w, &ip, 0xb8);
+        clamp_mss(&mut w, &ip, 536);
+    }
+}
+
+#[cfg(test)]
+mod tests;

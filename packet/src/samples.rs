@@ -1,0 +1,1 @@
+//! Real packets, as scapy builds them.

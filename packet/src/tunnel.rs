@@ -1,0 +1,328 @@
+//! What stands in front of an inner packet: writing it, and turning it around in place.
+
+use crate::addr::Addr;
+use crate::checksum::{self, change16, change32, fold, pseudo, udp, update};
+use crate::ethernet::{self, IPV4, IPV6};
+use crate::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
+use crate::window::{Short, Window};
+use crate::{geneve, vxlan};
+
+/// Ethernet type of an Ethernet frame inside GENEVE.
+pub const ETHERNET_INSIDE: u16 = 0x6558;
+
+/// What a tunnel is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// GENEVE (RFC 8926).
+    Geneve,
+    /// VXLAN (RFC 7348).
+    Vxlan,
+    /// IP in IP, the four mixes of families (RFC 2003, 2473, 4213).
+    Ipip,
+    /// GUE variant 1: IP directly in UDP.
+    Gue,
+}
+
+/// Everything to be written in front of an inner packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Outer<'a> {
+    /// The tunnel's kind.
+    pub kind: Kind,
+    /// Sender's MAC.
+    pub eth_src: [u8; 6],
+    /// Next hop's MAC.
+    pub eth_dst: [u8; 6],
+    /// VLAN tag control field, host order; 0 for none.
+    pub vlan: u16,
+    /// Outer source; its family is that of the outer header.
+    pub src: Addr,
+    /// Outer destination, of the same family.
+    pub dst: Addr,
+    /// UDP source port, host order; for IPIP only the IPv6 flow label is drawn from it.
+    pub sport: u16,
+    /// UDP destination port, host order; unused for IPIP.
+    pub dport: u16,
+    /// Network identifier, 24 bits (GENEVE, VXLAN).
+    pub vni: u32,
+    /// GENEVE options as they lie on the wire: whole words, at most 252 bytes.
+    pub options: &'a [u8],
+    /// The inner packet is IPv6.
+    pub inner_v6: bool,
+    /// Inner Ethernet header, destination then source: always for VXLAN, possible for GENEVE.
+    pub inner_eth: Option<([u8; 6], [u8; 6])>,
+    /// Outer DSCP and ECN; see [`ecn_encap`].
+    pub tos: u8,
+    /// Outer TTL or hop limit.
+    pub ttl: u8,
+    /// Outer "don't fragment" (IPv4; IPv6 always is).
+    pub df: bool,
+    /// Fill in the UDP checksum. Without, it is 0, which the tunnels' RFCs allow for IPv6 as well
+    /// (RFC 6935).
+    pub checksum: bool,
+}
+
+impl Outer<'_> {
+    #[inline(always)]
+    fn v6(&self) -> bool {
+        !self.dst.is_v4()
+    }
+
+    #[inline(always)]
+    fn inner_type(&self) -> u16 {
+        if self.inner_v6 { IPV6 } else { IPV4 }
+    }
+
+    /// Bytes between the outer IP header and the inner packet.
+    #[inline(always)]
+    fn tunnel_len(&self) -> usize {
+        let inner_eth = if self.inner_eth.is_some() { ethernet::HEADER } else { 0 };
+        match self.kind {
+            Kind::Geneve => 8 + geneve::HEADER + (self.options.len() & 0xfc) + inner_eth,
+            Kind::Vxlan => 8 + vxlan::HEADER + ethernet::HEADER,
+            Kind::Gue => 8,
+            Kind::Ipip => 0,
+        }
+    }
+}
+
+/// Bytes that [`write_outer`] writes.
+#[inline(always)]
+pub fn outer_len(outer: &Outer<'_>) -> usize {
+    let ip = if outer.v6() { 40 } else { 20 };
+    ethernet::header_len(outer.vlan) + ip + outer.tunnel_len()
+}
+
+/// Writes everything in front of the inner packet, which has `inner_len` bytes and begins
+/// [`outer_len`] bytes behind the window's start. [`Short`] also when the sum passes 65,535 bytes.
+#[inline(always)]
+pub fn write_outer(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize) -> Result<(), Short> {
+    let v6 = o.v6();
+    let l3 = ethernet::header_len(o.vlan);
+    let l4 = l3 + if v6 { 40 } else { 20 };
+    let payload = o.tunnel_len() + inner_len;
+    if payload > 65_515 {
+        return Err(Short);
+    }
+    ethernet::write(w, &o.eth_dst, &o.eth_src, o.vlan, if v6 { IPV6 } else { IPV4 })?;
+    let proto = match (o.kind, o.inner_v6) {
+        (Kind::Ipip, false) => IPV4_IN_IP,
+        (Kind::Ipip, true) => IPV6_IN_IP,
+        _ => UDP,
+    };
+    if v6 {
+        write_ipv6(w, l3, o, proto, payload as u16)?;
+    } else {
+        let id = if o.df { 0 } else { datagram_id(w, l4 + o.tunnel_len(), o.inner_v6) };
+        write_ipv4(w, l3, o, proto, payload as u16 + 20, id)?;
+    }
+    if o.kind == Kind::Ipip {
+        return Ok(());
+    }
+    let ports = (u32::from(o.sport) << 16 | u32::from(o.dport)).to_be();
+    w.store(l4, [ports, ((payload as u32) << 16).to_be()])?;
+    let mut at = l4 + 8;
+    match o.kind {
+        Kind::Geneve => {
+            let len = o.options.len() & 0xfc;
+            let protocol = if o.inner_eth.is_some() { ETHERNET_INSIDE } else { o.inner_type() };
+            geneve::write(w, at, o.vni, protocol, len)?;
+            if let Some(options) = o.options.get(..len) {
+                w.put(at + geneve::HEADER, options)?;
+            }
+            at += geneve::HEADER + len;
+            if let Some((to, from)) = &o.inner_eth {
+                ethernet::write_at(w, at, to, from, 0, o.inner_type())?;
+            }
+        }
+        Kind::Vxlan => {
+            vxlan::write(w, at, o.vni)?;
+            let (to, from) = o.inner_eth.unwrap_or_default();
+            ethernet::write_at(w, at + vxlan::HEADER, &to, &from, 0, o.inner_type())?;
+        }
+        Kind::Gue | Kind::Ipip => {}
+    }
+    if o.checksum {
+        outer_checksum(w, o, l4, payload)?;
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn write_ipv4(
+    w: &mut Window<'_>,
+    at: usize,
+    o: &Outer<'_>,
+    proto: u8,
+    len: u16,
+    id: u16,
+) -> Result<(), Short> {
+    let df = if o.df { 0x4000 } else { 0 };
+    let mut h = [
+        (0x4500_0000 | u32::from(o.tos) << 16 | u32::from(len)).to_be(),
+        (u32::from(id) << 16 | df).to_be(),
+        u32::from_ne_bytes([o.ttl, proto, 0, 0]),
+        o.src.words[3],
+        o.dst.words[3],
+    ];
+    let [c0, c1] = (!fold(checksum::words(&h))).to_ne_bytes();
+    h[2] = u32::from_ne_bytes([o.ttl, proto, c0, c1]);
+    w.store(at, h)
+}
+
+#[inline(always)]
+fn write_ipv6(
+    w: &mut Window<'_>,
+    at: usize,
+    o: &Outer<'_>,
+    proto: u8,
+    payload: u16,
+) -> Result<(), Short> {
+    // The flow label spreads the tunnel's flows as the source port does (RFC 6438).
+    let label = u32::from(o.sport);
+    let (s, d) = (&o.src.words, &o.dst.words);
+    let h = [
+        (0x6000_0000 | u32::from(o.tos) << 20 | label).to_be(),
+        (u32::from(payload) << 16 | u32::from(proto) << 8 | u32::from(o.ttl)).to_be(),
+        s[0],
+        s[1],
+        s[2],
+        s[3],
+        d[0],
+        d[1],
+        d[2],
+        d[3],
+    ];
+    w.store(at, h)
+}
+
+/// An identification for an outer datagram that may be fragmented: drawn from where packets of one
+/// flow differ (IPv4 identification, TCP sequence number), since there is no counter here.
+#[inline(always)]
+fn datagram_id(w: &Window<'_>, inner: usize, inner_v6: bool) -> u16 {
+    let header: u64 = w.load(inner + 4).unwrap_or(0);
+    let upper: u64 = w.load(inner + if inner_v6 { 40 } else { 20 }).unwrap_or(0);
+    let mixed = (header ^ upper.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 48) as u16
+}
+
+/// Fills in the UDP checksum at `l4`, derived from the inner packet's own. Where the inner packet
+/// has none and goes on in another segment, the field stays 0.
+fn outer_checksum(w: &mut Window<'_>, o: &Outer<'_>, l4: usize, len: usize) -> Result<(), Short> {
+    let inner = l4 + o.tunnel_len();
+    let Ok(ip) = Ip::parse(w, inner as u16, o.inner_type()) else { return Ok(()) };
+    let Ok(packet) = checksum::of_packet(w, &ip) else { return Ok(()) };
+    let ends = pseudo(&o.src, &o.dst, o.v6(), UDP, len as u32);
+    let sum = packet + w.sum(l4, inner - l4)? + ends;
+    w.store(l4 + 6, udp(!fold(sum)))
+}
+
+/// Sends a frame back by the tunnel that it came by: MACs and outer addresses change places, and
+/// everything else, ports included, stays byte for byte. No checksum changes by a swap.
+#[inline(always)]
+pub fn return_in_place(w: &mut Window<'_>, outer: &Ip) -> Result<(), Short> {
+    ethernet::swap(w)?;
+    swap_addresses(w, outer)
+}
+
+/// Source and destination address change places.
+#[inline(always)]
+pub(crate) fn swap_addresses(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
+    let at = usize::from(ip.at);
+    if ip.v6 {
+        w.store(at + 8, ip.dst)?;
+        w.store(at + 24, ip.src)
+    } else {
+        w.store(at + 12, [ip.dst.words[3], ip.src.words[3]])
+    }
+}
+
+/// As [`return_in_place`], across to the other VXLAN tunnel of the same gateway: its UDP port and
+/// VNI. The source port stays, and so does the inner frame with its MACs.
+#[inline(always)]
+pub fn cross_in_place(w: &mut Window<'_>, outer: &Ip, port: u16, vni: u32) -> Result<(), Short> {
+    return_in_place(w, outer)?;
+    let l4 = usize::from(outer.l4);
+    let old: u16 = w.load(l4 + 2)?;
+    w.set_be16(l4 + 2, port)?;
+    let mut change = change16(old, port.to_be());
+    let old: u32 = w.load(l4 + 12)?;
+    let new = (vni << 8 | u32::from_be(old) & 0xff).to_be();
+    w.store(l4 + 12, new)?;
+    change += change32(old, new);
+    let sum: u16 = w.load(l4 + 6)?;
+    if sum != 0 {
+        w.store(l4 + 6, udp(update(sum, change)))?;
+    }
+    Ok(())
+}
+
+const NOT_ECT: u8 = 0;
+const ECT1: u8 = 1;
+const ECT0: u8 = 2;
+const CE: u8 = 3;
+
+/// The inner DSCP and ECN after the outer header is taken off (RFC 6040 §4.2, figure 4); `None`
+/// when the packet must be dropped, since its ends would not notice the congestion.
+#[inline(always)]
+pub const fn ecn_decap(outer_tos: u8, inner_tos: u8) -> Option<u8> {
+    match (outer_tos & 3, inner_tos & 3) {
+        (CE, NOT_ECT) => None,
+        (CE, _) => Some(inner_tos | CE),
+        (ECT1, ECT0) => Some(inner_tos & 0xfc | ECT1),
+        _ => Some(inner_tos),
+    }
+}
+
+/// The outer DSCP and ECN for an inner packet's (RFC 6040 §4.1, normal mode): a copy.
+#[inline(always)]
+pub const fn ecn_encap(inner_tos: u8) -> u8 {
+    inner_tos
+}
+
+/// Any accepted packet: what is written in front of it parses as what it should be.
+#[cfg(any(test, feature = "fuzz"))]
+pub fn harness(bytes: &mut [u8]) {
+    use crate::checksum::{ipv4_header_ok, l4_full};
+    const ROOM: usize = 400;
+    for (kind, ethertype) in
+        [(Kind::Geneve, IPV4), (Kind::Vxlan, IPV6), (Kind::Gue, IPV4), (Kind::Ipip, IPV6)]
+    {
+        let Ok(inner) = Ip::parse(&Window::new(bytes), 0, ethertype) else { continue };
+        let outer = Outer {
+            kind,
+            eth_src: [2; 6],
+            eth_dst: [4; 6],
+            vlan: u16::from(inner.tos & 1),
+            src: inner.src,
+            dst: inner.dst,
+            sport: inner.sport,
+            dport: 6081,
+            vni: 0x00ab_cdef,
+            options: &[0, 1, 2, 0, 0, 1, 3, 0][..usize::from(inner.tos & 4)],
+            inner_v6: inner.v6,
+            inner_eth: Some(([6; 6], [8; 6])),
+            tos: inner.tos,
+            ttl: 64,
+            df: inner.df,
+            checksum: true,
+        };
+        let front = outer_len(&outer);
+        let mut frame = std::vec![0; ROOM];
+        frame.extend_from_slice(&bytes[..usize::from(inner.end)]);
+        let mut w = Window::new(&mut frame[ROOM - front..]);
+        if write_outer(&mut w, &outer, usize::from(inner.len())).is_err() {
+            continue; // Beyond 65,535 bytes.
+        }
+        let Ok(eth) = ethernet::Ethernet::parse(&w) else { panic!("no Ethernet header") };
+        let written = Ip::parse(&w, eth.l3, eth.ethertype);
+        let Ok(ip) = written else { panic!("{written:?} from {outer:?}") };
+        assert_eq!((ip.src, ip.dst, usize::from(ip.end)), (outer.src, outer.dst, w.len()));
+        assert!(ip.v6 || ipv4_header_ok(&w, &ip));
+        // Right whenever the inner checksums are; that it is filled in can be seen in any case.
+        assert!(kind == Kind::Ipip || w.be16(usize::from(ip.l4) + 6) != Ok(0));
+        assert!(kind == Kind::Ipip || l4_full(&w, &ip).is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests;
