@@ -50,39 +50,35 @@ pub fn echo_reply(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
 
 /// What an error of ours says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Error {
-    /// The packet does not fit: "fragmentation needed" (RFC 1191) or "packet too big".
-    TooBig {
-        /// The largest IP packet in bytes that would pass.
-        mtu: u16,
-    },
+pub enum Trouble {
+    /// The packet does not fit: "fragmentation needed" (RFC 1191) or "packet too big"; with the
+    /// largest IP packet in bytes that would pass.
+    TooBig(u16),
     /// The TTL ended here.
     TimeExceeded,
 }
 
-impl Error {
+impl Trouble {
     /// Type, code, and the four bytes behind the checksum as a number.
     const fn parts(self, v6: bool) -> (u8, u8, u32) {
         match (self, v6) {
-            (Error::TooBig { mtu }, false) => (3, 4, mtu as u32),
-            (Error::TooBig { mtu }, true) => (2, 0, mtu as u32),
-            (Error::TimeExceeded, false) => (11, 0, 0),
-            (Error::TimeExceeded, true) => (3, 0, 0),
+            (Trouble::TooBig(mtu), false) => (3, 4, mtu as u32),
+            (Trouble::TooBig(mtu), true) => (2, 0, mtu as u32),
+            (Trouble::TimeExceeded, false) => (11, 0, 0),
+            (Trouble::TimeExceeded, true) => (3, 0, 0),
         }
     }
 }
 
 /// Whether an error may be sent about this packet (RFC 1122 §3.2.2, RFC 4443 §2.4 e): never about an
-/// ICMP error, a later fragment, or one that was not sent by and to a single host.
-pub fn may_answer(w: &Window<'_>, ip: &Ip) -> bool {
+/// ICMP error, a later fragment, or one that was not sent by and to a single host. Of ICMPv6 only
+/// echoes are answered: of its unknown types half are errors, and ND never leaves its link.
+pub fn may_answer(ip: &Ip) -> bool {
     if ip.kind == L4::IcmpError || ip.fragment == Fragment::Later {
         return false;
     }
-    if ip.v6 && ip.proto == ICMPV6 {
-        // All types below 128 are errors, known or not; 137 is Redirect.
-        if !matches!(w.byte(usize::from(ip.l4)), Ok(kind) if kind >= 128 && kind != 137) {
-            return false;
-        }
+    if ip.v6 && ip.proto == ICMPV6 && !matches!(ip.kind, L4::IcmpEcho { .. }) {
+        return false;
     }
     is_host(&ip.src) && !is_multicast(&ip.dst) && ip.dst != Addr::v4(u32::MAX)
 }
@@ -107,32 +103,26 @@ fn is_multicast(addr: &Addr) -> bool {
 
 /// Bytes that [`write_error`] writes in front of the quote: IP header and ICMP header.
 #[inline(always)]
-pub const fn error_len(v6: bool) -> usize {
-    if v6 { 48 } else { 28 }
+pub const fn error_header(about: &Ip) -> usize {
+    if about.v6 { 48 } else { 28 }
 }
 
-/// How many bytes of this packet an error quotes: as many as lie in the window and fit in 576 bytes
-/// (RFC 1812 §4.3.2.3), for IPv6 in 1,280 bytes (RFC 4443 §2.4 c).
-pub fn quote_len(w: &Window<'_>, ip: &Ip) -> usize {
-    let most = if ip.v6 { 1280 } else { 576 } - error_len(ip.v6);
-    let seen = w.len().saturating_sub(usize::from(ip.at));
-    most.min(seen).min(usize::from(ip.len()))
+/// How many bytes of this packet an error quotes: as many as fit in 576 bytes (RFC 1812 §4.3.2.3),
+/// for IPv6 in 1,280 bytes (RFC 4443 §2.4 c).
+#[inline(always)]
+pub const fn quote_len(about: &Ip) -> usize {
+    let most = if about.v6 { 1280 } else { 576 } - error_header(about);
+    let len = about.len() as usize;
+    if len < most { len } else { most }
 }
 
-/// Writes an error's IP and ICMP headers at `at`, [`error_len`] bytes in front of its quote, the
-/// first `quote` bytes of the packet that it is about. `to` is that packet's sender; `from` an
-/// address of ours of the same family, or the packet's receiver where we stand in for it.
-pub fn write_error(
-    w: &mut Window<'_>,
-    at: usize,
-    what: Error,
-    from: &Addr,
-    to: &Addr,
-    quote: usize,
-) -> Result<(), Short> {
-    let v6 = !to.is_v4();
-    let l4 = at + error_len(v6) - 8;
-    let len = 8 + quote;
+/// Writes the IP and ICMP headers of an error at `at`. The quote, the first bytes of the packet that
+/// it is `about`, lies [`error_header`] bytes behind and ends the window. The error seems to come
+/// from the packet's receiver, for whom we stand in.
+pub fn write_error(w: &mut Window<'_>, at: usize, about: &Ip, what: Trouble) -> Result<(), Short> {
+    let (v6, from, to) = (about.v6, &about.dst, &about.src);
+    let l4 = at + error_header(about) - 8;
+    let len = w.len().checked_sub(l4).ok_or(Short)?;
     if len > 0xffff - 20 {
         return Err(Short);
     }
@@ -170,13 +160,11 @@ pub fn harness(bytes: &mut [u8]) {
         let w = Window::new(bytes);
         let Ok(about) = Ip::parse(&w, 0, ethertype) else { continue };
         let _ = quoted(&w, &about);
-        if may_answer(&w, &about) {
-            let (quote, front) = (quote_len(&w, &about), error_len(about.v6));
-            let mut frame = std::vec![0; front];
-            frame.extend_from_slice(&bytes[..quote]);
+        if may_answer(&about) {
+            let mut frame = std::vec![0; error_header(&about)];
+            frame.extend_from_slice(&bytes[..quote_len(&about)]);
             let mut w = Window::new(&mut frame);
-            let what = Error::TooBig { mtu: 1400 };
-            assert!(write_error(&mut w, 0, what, &about.dst, &about.src, quote).is_ok());
+            assert!(write_error(&mut w, 0, &about, Trouble::TooBig(1400)).is_ok());
             let Ok(error) = Ip::parse(&w, 0, ethertype) else { panic!("no packet: {frame:?}") };
             assert!(error.v6 || ipv4_header_ok(&w, &error));
             assert_eq!(l4_full(&w, &error), w.load(usize::from(error.l4) + 2).map_err(|_| Short));
