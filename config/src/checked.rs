@@ -320,7 +320,7 @@ pub struct Punt {
 /// `[health]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Health {
-    /// Where HTTP probes are answered, at least one.
+    /// Where HTTP probes are answered; there is one here or in `tcp`.
     pub listen: Vec<SocketAddr>,
     /// Where TCP probes are answered: listened on only while able.
     pub tcp: Vec<SocketAddr>,

@@ -158,7 +158,8 @@ fn the_rest_is_told_as_well() {
         let error = refusal(&format!("{text}\n{RIGHT}"));
         parts.iter().for_each(|p| assert!(error.contains(p), "no {p:?} in:\n{error}"));
     };
-    also("[health]\nlisten = []", &["health.listen = []", "listen = ["]);
+    also("[health]\nlisten = []\ntcp = []", &["health.listen = []", "listen = ["]);
+    also("[health]\ntcp = \"0.0.0.0:8080\"", &["health.tcp", "health.listen"]);
     also("[metrics]\nlisten = \"0.0.0.0:8080\"", &["same address and port twice"]);
     also("[metrics]\nlisten = \"localhost:9100\"", &["no address with port", "127.0.0.1:9100"]);
     also("[tables]\nmaglev_size = 1000", &["tables.maglev_size = 1000", "1021", "131071"]);

@@ -5,7 +5,7 @@
 //! root is an argument, and `reserve.rs` compares and writes.
 
 mod machine;
-mod plan;
+pub mod plan;
 mod reserve;
 mod table;
 

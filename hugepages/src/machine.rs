@@ -50,7 +50,10 @@ pub struct Mount {
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// `/proc` is missing, or has not the form that Linux gives it.
-    #[error("cannot read {}: {reason}; is /proc mounted? type: mount -t proc proc /proc", path.display())]
+    #[error(
+        "cannot read {}: {reason}; is /proc mounted? type: mount -t proc proc /proc",
+        path.display()
+    )]
     Unreadable {
         /// The file.
         path: PathBuf,

@@ -1,5 +1,6 @@
 //! From the file as written to the checked type, section by section.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::door::Door;
@@ -167,24 +168,13 @@ fn flows(file: file::Flows) -> Flows {
 }
 
 fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (Health, Metrics) {
-    let mut keyed = Vec::new();
-    for (i, text) in health.listen.iter().enumerate() {
-        let key = format!("health.listen.{i}");
-        keyed.extend(door.socket(&key, text).map(|socket| (key, socket)));
-    }
-    let listen = keyed.iter().map(|(_, socket)| *socket).collect();
-    let mut tcp = Vec::new();
-    for (i, text) in health.tcp.iter().enumerate() {
-        let key = format!("health.tcp.{i}");
-        if let Some(socket) = door.socket(&key, text) {
-            tcp.push(socket);
-            keyed.push((key, socket));
-        }
-    }
-    if health.listen.is_empty() {
-        let example = "for example listen = [\"0.0.0.0:8080\"]";
+    let listen = sockets(door, "listen", &health.listen);
+    let tcp = sockets(door, "tcp", &health.tcp);
+    if health.listen.is_empty() && health.tcp.is_empty() {
+        let example = "for example listen = \"0.0.0.0:8080\"";
         door.refuse("health.listen", "clouds and routers have to probe something", example);
     }
+    let mut keyed: Vec<_> = listen.iter().chain(&tcp).cloned().collect();
     let scraped = door.socket("metrics.listen", &metrics.listen);
     keyed.extend(scraped.map(|socket| ("metrics.listen".into(), socket)));
     door.unique(&keyed, "address and port");
@@ -194,7 +184,17 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
             "metrics.listen = \"{scraped}\" is not loopback: everyone who reaches it can read it"
         ));
     }
-    (Health { listen, tcp }, Metrics { listen: scraped })
+    let plain = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
+    (Health { listen: plain(listen), tcp: plain(tcp) }, Metrics { listen: scraped })
+}
+
+fn sockets(door: &mut Door, field: &str, texts: &[String]) -> Vec<(String, SocketAddr)> {
+    let mut keyed = Vec::new();
+    for (i, text) in texts.iter().enumerate() {
+        let key = arms::listed("health", field, i, texts);
+        keyed.extend(door.socket(&key, text).map(|socket| (key, socket)));
+    }
+    keyed
 }
 
 fn punt(door: &mut Door, file: file::Punt) -> Punt {

@@ -85,8 +85,8 @@ fn name(door: &mut Door, key: &str, text: &str) {
     let parts: Vec<&str> = text.split('/').collect();
     let whole = parts.iter().all(|part| !part.is_empty() && part.chars().all(good));
     if text.len() > NAME_BYTES || parts.len() > 3 || !whole {
-        let allowed = "write \"name\", \"namespace/name\" or \"cluster/namespace/name\" of letters, \
-                       digits, `-`, `.`, `_` and `:`, at most 120 bytes";
+        let allowed = "write \"name\", \"namespace/name\" or \"cluster/namespace/name\" of \
+                       letters, digits, `-`, `.`, `_` and `:`, at most 120 bytes";
         door.refuse(key, "this is no name", allowed);
     }
 }
@@ -145,8 +145,8 @@ fn frontend(door: &mut Door, key: &str, file: &file::Frontend) -> Option<Fronten
         number => number.parse().ok().filter(|n| (1..RESERVED_PROTOCOL).contains(n)),
     };
     if protocol.is_none() {
-        let allowed = "allowed: \"tcp\", \"udp\", \"icmp\", \"icmpv6\", \"sctp\", \"any\", \"1\" to \
-                       \"254\"";
+        let allowed = "allowed: \"tcp\", \"udp\", \"icmp\", \"icmpv6\", \"sctp\", \"any\", \
+                       \"1\" to \"254\"";
         door.refuse(&at("protocol"), "there is no such protocol", allowed);
     }
     let (told, protocol) = (protocol.is_none(), protocol.unwrap_or(0));
