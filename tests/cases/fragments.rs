@@ -1,6 +1,6 @@
 //! Fragments follow their datagram; nothing is held back.
 
-use super::setups::{aws_chain, aws_nat, aws_return};
+use super::setups::{Setup, aws_chain, aws_nat, aws_return};
 use super::world::*;
 use super::{Act, Case, Counted, Step, arrives, case, wait};
 use crate::frames::{Ip, udp};
@@ -125,7 +125,7 @@ fn full() -> Vec<Case> {
     step.counted = vec![Counted::Verdict("nat"), Counted::Drop(DropReason::FragmentTableFull)];
     vec![case(
         "A first fragment that can't be remembered is dropped: its others would be lost.",
-        aws_nat().named("eight datagrams").region("max_fragments = 8"),
+        Setup { max_fragments: 8, ..aws_nat().named("eight datagrams") },
         vec![step],
     )]
 }

@@ -35,7 +35,7 @@ fn endpoint(n: u16) -> Frame {
 }
 
 fn small(setup: Setup) -> Setup {
-    setup.region("max_flows = 64")
+    Setup { max_flows: 64, ..setup }
 }
 
 fn full_tables() -> Vec<Case> {
@@ -78,7 +78,7 @@ fn full_tables() -> Vec<Case> {
         ),
         case(
             "More gateway endpoints than there is room for drop under their own reason.",
-            aws_return().named("eight scopes").region("max_scopes = 8"),
+            Setup { max_scopes: 8, ..aws_return().named("eight scopes") },
             vec![scopes()],
         ),
     ]
@@ -114,7 +114,7 @@ fn sizes() -> Vec<Case> {
             aws_return(),
             vec![arrives(INGRESS, from_gateway(1, big(8_501))).answered(
                 INGRESS,
-                to_gateway(1, needed(big(8_501), 8_500)),
+                from_gateway(1, needed(big(8_501), 8_500)).sent_back(),
                 DropReason::TooBigAnswered,
             )],
         ),
@@ -123,7 +123,7 @@ fn sizes() -> Vec<Case> {
             aws_return(),
             vec![arrives(INGRESS, from_gateway(1, six(8_501))).answered(
                 INGRESS,
-                to_gateway(1, six_needed(six(8_501), 8_500)),
+                from_gateway(1, six_needed(six(8_501), 8_500)).sent_back(),
                 DropReason::TooBigAnswered,
             )],
         ),
@@ -145,10 +145,26 @@ fn sizes() -> Vec<Case> {
 }
 
 fn ttl() -> Vec<Case> {
+    let told = error("203.0.113.10", "198.51.100.7", (11, 0), 0, syn().ttl(1)).quoting(548);
+    let quote = tcp(FRONTEND, CLIENT, flags::ACK);
+    let error = error("198.51.100.1", "203.0.113.10", (3, 1), 0, quote).ttl(1);
     vec![case(
-        "A packet for a backend whose TTL runs out here is dropped under its own reason.",
+        "A packet for a backend whose TTL runs out here is answered; an ICMP error is not, and \
+         drops under its own reason.",
         aws_nat(),
-        vec![arrives(INGRESS, from_gateway(1, syn().ttl(1))).dropped(DropReason::TtlExceeded)],
+        vec![
+            arrives(INGRESS, from_gateway(1, syn())).leaves(
+                EGRESS,
+                to_backend(11, syn().from(OUR_OUT).from_port(NAT_1).to(BACKEND).hop()),
+                "nat",
+            ),
+            arrives(INGRESS, from_gateway(1, syn().ttl(1))).leaves(
+                INGRESS,
+                from_gateway(1, told.may_fragment()).sent_back(),
+                "reply",
+            ),
+            arrives(INGRESS, from_gateway(1, error)).dropped(DropReason::TtlExceeded),
+        ],
     )]
 }
 

@@ -29,7 +29,7 @@ fn returns() -> Vec<Case> {
             plain_dsr("ipip", "fd00:2::11"),
             vec![arrives(INGRESS, from_router(syn())).leaves(
                 EGRESS,
-                to_backend(11, syn().hop().in_ip(OUR_OUT6, "fd00:2::11")),
+                to_backend(11, syn().hop().in_ip(OUR_OUT6, "fd00:2::11").label(HASH_1)),
                 "tunnel",
             )],
         ),

@@ -58,15 +58,14 @@ pub trait Plane {
     /// A frame arrives by an arm; what comes out of it, in order.
     fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)>;
 
-    /// A frame arrives whose first segment holds `first` bytes. False when this plane's buffers
-    /// can't be made to lie so; the step is then shown by the others.
-    fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Option<Vec<(Exit, Vec<u8>)>>;
+    /// A frame arrives whose first segment holds `first` bytes.
+    fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)>;
 
     /// The kernel sends a frame by the exception port of an arm.
     fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)>;
 
-    /// Seconds pass. False when this plane can't wait that long.
-    fn advance_s(&mut self, seconds: u32) -> bool;
+    /// Seconds pass.
+    fn advance_s(&mut self, seconds: u32);
 
     /// What it counted so far.
     fn counts(&self) -> Counts;

@@ -47,7 +47,11 @@ fn resummed(frame: Frame, at: usize, word: u16) -> Frame {
 fn frames_and_ip() -> Vec<Case> {
     let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
     vec![
-        refuse("A frame of ten bytes is too short.", good().cut(10), TooShort),
+        refuse(
+            "A frame that ends behind its Ethernet header is too short.",
+            good().cut(14),
+            TooShort,
+        ),
         refuse("A frame that ends in its IP header is too short.", good().cut(IP + 12), TooShort),
         refuse("A frame that ends in its UDP header is refused.", good().cut(UDP + 5), BadIpHeader),
         refuse("IP version 5 is refused.", good().set(IP, &[0x55]), BadIpHeader),

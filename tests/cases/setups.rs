@@ -23,8 +23,12 @@ pub struct Setup {
     pub gateways: String,
     /// The services file.
     pub services: String,
-    /// Keys of `[region]`.
-    pub region: &'static str,
+    /// `region.max_flows`.
+    pub max_flows: u32,
+    /// `region.max_fragments`.
+    pub max_fragments: u32,
+    /// `region.max_scopes`.
+    pub max_scopes: u32,
     /// `nat.ports`.
     pub nat_ports: &'static str,
     /// `nat.addresses`, as a TOML list.
@@ -64,7 +68,9 @@ impl Setup {
             name,
             gateways: gateways.into(),
             services: services.into(),
-            region: "",
+            max_flows: 1024,
+            max_fragments: 64,
+            max_scopes: 64,
             nat_ports: "1024-32767",
             nat_addresses: r#"["10.0.2.10", "fd00:2::10"]"#,
             punt: "",
@@ -94,15 +100,10 @@ impl Setup {
         self
     }
 
-    /// With keys of `[region]`.
-    pub fn region(mut self, keys: &'static str) -> Setup {
-        self.region = keys;
-        self
-    }
-
     /// The configuration file, with what DPDK opens for each arm.
     pub fn config(&self, ingress: &str, egress: &str) -> String {
-        let Setup { gateways, region, nat_ports, nat_addresses, punt, flows, .. } = self;
+        let Setup { gateways, nat_ports, nat_addresses, punt, flows, .. } = self;
+        let Setup { max_flows, max_fragments, max_scopes, .. } = self;
         format!(
             r#"name = "cases"
 [fastpath]
@@ -112,7 +113,15 @@ hugepages = false
 buffers = 2048
 [region]
 path = "/dev/shm/weir-cases/region"
-{region}
+max_services = 16
+max_frontends = 64
+max_backends = 64
+max_next_hops = 64
+slots = 65536
+nat_maps = 32
+max_flows = {max_flows}
+max_fragments = {max_fragments}
+max_scopes = {max_scopes}
 [ingress]
 device = "{ingress}"
 address = ["10.0.1.10/24", "fd00:1::10/64"]

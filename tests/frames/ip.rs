@@ -26,6 +26,8 @@ pub struct Ip {
     pub ttl: u8,
     /// DSCP and ECN.
     pub tos: u8,
+    /// IPv6 flow label.
+    pub label: u16,
     /// Identification, also of an IPv6 fragment.
     pub id: u32,
     /// IPv4: don't fragment.
@@ -60,6 +62,7 @@ fn new(src: &str, dst: &str, body: Body) -> Ip {
         dst: end(dst),
         ttl: 64,
         tos: 0,
+        label: 0,
         id: 0,
         df: true,
         options: Vec::new(),
@@ -157,6 +160,12 @@ impl Ip {
     /// With this traffic class.
     pub fn tos(mut self, tos: u8) -> Ip {
         self.tos = tos;
+        self
+    }
+
+    /// With this IPv6 flow label.
+    pub fn label(mut self, label: u16) -> Ip {
+        self.label = label;
         self
     }
 
@@ -300,35 +309,6 @@ impl Ip {
         new(src, dst, Body::Gue(Box::new(self))).unsummed()
     }
 
-    /// Puts `to` wherever `from` stands as a port, an echo identifier or a 16-bit word of GENEVE
-    /// options, inside and quoted as well.
-    pub fn rename_port(&mut self, from: u16, to: u16) {
-        for end in [&mut self.src, &mut self.dst] {
-            if end.port() == from {
-                end.set_port(to);
-            }
-        }
-        if let Body::Geneve(header, _) = &mut self.body {
-            for word in header.options.chunks_exact_mut(2).filter(|w| **w == from.to_be_bytes()) {
-                word.copy_from_slice(&to.to_be_bytes());
-            }
-        }
-        if let Some(inner) = self.body.inner_mut() {
-            inner.rename_port(from, to);
-        }
-    }
-
-    /// True when [`Ip::rename_port`] would find `port`.
-    pub fn mentions_port(&self, port: u16) -> bool {
-        let mut words = match &self.body {
-            Body::Geneve(header, _) => header.options.chunks_exact(2),
-            _ => [].chunks_exact(2),
-        };
-        [self.src.port(), self.dst.port()].contains(&port)
-            || words.any(|word| word == port.to_be_bytes())
-            || self.body.inner().is_some_and(|inner| inner.mentions_port(port))
-    }
-
     /// The packet as bytes, all checksums computed in full.
     pub fn bytes(&self) -> Vec<u8> {
         let mut carried = body::bytes(self);
@@ -376,7 +356,9 @@ impl Ip {
             middle.push(*next);
             middle.extend(bytes);
         }
-        let mut out = (0x6000_0000 | u32::from(self.tos) << 20).to_be_bytes().to_vec();
+        let mut out = (0x6000_0000 | u32::from(self.tos) << 20 | u32::from(self.label))
+            .to_be_bytes()
+            .to_vec();
         out.extend(((middle.len() + carried.len()) as u16).to_be_bytes());
         out.extend([next[0], self.ttl]);
         out.extend(src);

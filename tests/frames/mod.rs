@@ -8,6 +8,7 @@
 mod body;
 pub mod fields;
 mod ip;
+mod rename;
 pub mod sum;
 
 pub use body::{Body, Geneve, Sum, Vxlan, aws_options, flags, option, options};

@@ -1,0 +1,78 @@
+//! Every case on the pipeline in memory, and that the cases leave nothing out.
+
+mod planes {
+    pub mod loaded;
+    pub mod memory;
+}
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use tables::counters::VerdictCounter;
+use tables::reason::DropReason;
+use tests::cases::{self, ELSEWHERE};
+
+/// All failures are told at once: the first one is seldom the one that explains.
+#[test]
+fn every_case_holds_in_memory() {
+    let mut failed = Vec::new();
+    let all = cases::all();
+    for case in &all {
+        let mut plane = planes::memory::Memory::new();
+        if let Err(text) = cases::run(case, &mut plane) {
+            failed.push(text);
+        }
+    }
+    println!("{} cases in memory, {} failed", all.len(), failed.len());
+    assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
+}
+
+#[test]
+fn no_two_cases_claim_the_same() {
+    let mut seen = BTreeSet::new();
+    for case in cases::all() {
+        assert!(seen.insert(case.claim), "claimed twice: {}", case.claim);
+        assert!(case.claim.ends_with('.'), "a claim is a sentence: {}", case.claim);
+        assert!(!case.steps.is_empty(), "nothing happens: {}", case.claim);
+    }
+}
+
+#[test]
+fn every_drop_reason_is_shown() {
+    let shown = cases::reasons_shown(&cases::all());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace");
+    let mut missing = Vec::new();
+    for reason in DropReason::ALL.iter().filter(|reason| !shown.contains(reason)) {
+        let Some(elsewhere) = ELSEWHERE.iter().find(|e| e.reason == *reason) else {
+            missing.push(format!(
+                "no case drops for {}: write one in tests/cases, or name the test that shows it \
+                 in tests/cases/coverage.rs",
+                reason.name()
+            ));
+            continue;
+        };
+        let text = std::fs::read_to_string(root.join(elsewhere.file)).unwrap_or_default();
+        if !text.contains(&format!("fn {}(", elsewhere.test)) {
+            missing.push(format!(
+                "{}: no test {} in {}",
+                reason.name(),
+                elsewhere.test,
+                elsewhere.file
+            ));
+        }
+    }
+    for elsewhere in ELSEWHERE.iter().filter(|e| shown.contains(&e.reason)) {
+        missing.push(format!("{} is shown by a case now: strike it", elsewhere.reason.name()));
+    }
+    assert!(missing.is_empty(), "\n{}\n", missing.join("\n"));
+}
+
+#[test]
+fn every_verdict_is_shown() {
+    let shown = cases::verdicts_shown(&cases::all());
+    let all: BTreeSet<&str> = VerdictCounter::ALL
+        .iter()
+        .filter(|verdict| **verdict != VerdictCounter::Drop)
+        .map(|verdict| verdict.name())
+        .collect();
+    assert_eq!(shown, all, "verdicts shown by cases, and those that there are");
+}

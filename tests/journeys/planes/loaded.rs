@@ -1,0 +1,111 @@
+//! What every plane in this process has: a region with a case's tables, compiled by slowpath from
+//! the configuration that the case is written in, and an lcore that reads them.
+
+use config::Config;
+use fastpath::lcore::{Lcore, Place};
+use slowpath::neighbours::Resolved;
+use slowpath::state::State;
+use slowpath::targets::Target;
+use slowpath::targets::tables::Tables;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use tables::counters::{ArmCounter, VerdictCounter};
+use tables::reason::DropReason;
+use tables::region::Region;
+use tests::cases::world::{IN_MAC, OUT_MAC};
+use tests::cases::{Counts, Setup};
+
+/// A case's tables and the lcore.
+pub struct Loaded {
+    /// Shared memory, in this case of this process alone.
+    pub region: &'static Region,
+    /// What reads it.
+    pub lcore: Lcore<'static>,
+    setup: Setup,
+    config: Arc<Config>,
+    state: State,
+    target: Tables<'static>,
+}
+
+impl Loaded {
+    /// A new region with the tables of `setup`.
+    pub fn new(setup: &Setup) -> Loaded {
+        let text = setup.config("net_null0", "net_null1");
+        let config = config::from_toml(&text).unwrap_or_else(|e| panic!("{}", e.render()));
+        let config = Arc::new(config);
+        let sizes = hugepages::plan::sizes(&config);
+        // A case's region lives as long as the test: its lcore and its writer borrow it.
+        let region = Region::anonymous(&sizes).expect("memory for a small region");
+        let region: &'static Region = Box::leak(Box::new(region));
+        let target = Tables::attach(region, &config).expect("a new region has no writer");
+        let place = Place { index: 0, count: 1, epoch: 1, macs: [IN_MAC, OUT_MAC] };
+        let lcore = Lcore::join(region, place).expect("room for one lcore");
+        let (setup, state) = (setup.clone(), State::default());
+        let mut loaded = Loaded { region, config, setup, state, target, lcore };
+        let services = loaded.setup.services.clone();
+        loaded.change(&services);
+        loaded
+    }
+
+    /// The services file says this now; the lcore has switched when it returns.
+    pub fn change(&mut self, services: &str) {
+        let services = config::services_from_toml(services, &self.config)
+            .unwrap_or_else(|e| panic!("{}", e.render()));
+        for change in self.state.towards(&services.services) {
+            self.state.apply(change);
+        }
+        for service in self.state.services() {
+            self.target.update(service).expect("the services fit");
+        }
+        self.target.prune(&self.state).expect("what is gone can go");
+        self.target.commit(&self.state).expect("the tables fit");
+        self.lcore.poll_control();
+        self.resolve();
+        self.target.reclaim(Instant::now());
+        self.lcore.poll_control();
+    }
+
+    /// Says of each next hop what the set-up knows of it.
+    fn resolve(&mut self) {
+        let hops: Vec<_> = self.target.next_hops().map(|(arm, to, _)| (arm, to)).collect();
+        for (arm, to) in hops {
+            let known = self.setup.neighbours.iter().find(|n| {
+                n.arm == arm && n.address.parse::<IpAddr>().is_ok_and(|address| address == to)
+            });
+            let src_mac = [IN_MAC, OUT_MAC][usize::from(arm)];
+            let mac = known.map(|n| n.mac);
+            self.target.set_next_hop(&Resolved { arm, to, mac, src_mac, mtu: 9_001 });
+        }
+    }
+
+    /// Seconds pass, and the flow table is swept once.
+    pub fn advance_s(&mut self, seconds: u32) {
+        self.lcore.advance_s(seconds);
+        self.lcore.sweep(self.setup.max_flows);
+    }
+
+    /// All counters of the region.
+    pub fn counts(&self) -> Counts {
+        let counters = self.region.counters();
+        let arms = |counter: ArmCounter| {
+            counters.sum(|page| page.arm_count(0, counter) + page.arm_count(1, counter))
+        };
+        let verdicts = VerdictCounter::ALL.iter().filter(|v| **v != VerdictCounter::Drop);
+        let verdicts: BTreeMap<&'static str, u64> =
+            verdicts.map(|v| (v.name(), counters.sum(|page| page.verdict_count(*v)))).collect();
+        let dropped = |reason: DropReason| {
+            counters.sum(|page| page.dropped(0, reason) + page.dropped(1, reason))
+        };
+        Counts {
+            verdicts,
+            drops: DropReason::ALL.iter().map(|reason| (*reason, dropped(*reason))).collect(),
+            received: arms(ArmCounter::RxPackets),
+            from_kernel: arms(ArmCounter::FromKernelPackets),
+            originated: arms(ArmCounter::OriginatedPackets),
+            sent: arms(ArmCounter::TxPackets),
+            to_kernel: arms(ArmCounter::ToKernelPackets),
+        }
+    }
+}

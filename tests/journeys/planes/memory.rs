@@ -1,0 +1,95 @@
+//! The plane `memory`: the fastpath's own pipeline over frames in plain memory.
+
+use super::loaded::Loaded;
+use fastpath::burst::{Arrival, Burst};
+use fastpath::dispatch::Exits;
+use fastpath::port::memory::{Frame, HEADROOM};
+use tables::counters::{ArmCounter, LcorePage};
+use tests::cases::{Counts, Exit, Plane, Setup};
+
+/// The pipeline with one lcore.
+pub struct Memory {
+    loaded: Option<Loaded>,
+    kernel_room: usize,
+}
+
+/// What came out.
+struct Came {
+    frames: Vec<(Exit, Vec<u8>)>,
+    kernel_room: usize,
+    page: LcorePage<'static>,
+}
+
+impl Exits<Frame> for Came {
+    fn port(&mut self, arm: u8, frame: Frame) {
+        self.page.arm(arm, ArmCounter::TxPackets, 1);
+        self.frames.push((Exit::Port(arm), frame.to_vec()));
+    }
+
+    fn kernel(&mut self, arm: u8, frame: Frame) -> bool {
+        let room = self.kernel_room > 0;
+        if room {
+            self.kernel_room -= 1;
+            self.frames.push((Exit::Kernel(arm), frame.to_vec()));
+        }
+        room
+    }
+}
+
+impl Memory {
+    /// Nothing loaded yet.
+    pub fn new() -> Memory {
+        Memory { loaded: None, kernel_room: 0 }
+    }
+
+    fn loaded(&mut self) -> &mut Loaded {
+        self.loaded.as_mut().expect("a case is loaded first")
+    }
+
+    fn take(&mut self, frame: Frame, arm: u8, arrival: Arrival) -> Vec<(Exit, Vec<u8>)> {
+        let kernel_room = self.kernel_room;
+        let loaded = self.loaded();
+        let page = loaded.region.counters().lcore(0).expect("a page for the lcore");
+        let mut burst = Burst::default();
+        burst.push(frame, arm, arrival);
+        let mut came = Came { frames: Vec::new(), kernel_room, page };
+        loaded.lcore.forward(&mut burst, &mut came);
+        self.kernel_room = came.kernel_room;
+        came.frames
+    }
+}
+
+impl Plane for Memory {
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn load(&mut self, setup: &Setup) {
+        self.loaded = Some(Loaded::new(setup));
+        self.kernel_room = setup.kernel_room;
+    }
+
+    fn change(&mut self, services: &str) {
+        self.loaded().change(services);
+    }
+
+    fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
+        self.take(Frame::new(frame), arm, Arrival::Plain)
+    }
+
+    fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
+        self.take(Frame::split(frame, first, HEADROOM), arm, Arrival::Plain)
+    }
+
+    fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
+        self.take(Frame::new(frame), arm, Arrival::Kernel)
+    }
+
+    fn advance_s(&mut self, seconds: u32) {
+        self.loaded().advance_s(seconds);
+    }
+
+    fn counts(&self) -> Counts {
+        self.loaded.as_ref().map(Loaded::counts).unwrap_or_default()
+    }
+}

@@ -1,0 +1,239 @@
+//! The plane `wire`: the fastpath's own poll loop over DPDK ports on a kernel cable.
+//!
+//! ```text
+//!   tester port 2 ---- veth ---- port 0 (ingress) \
+//!                                                  poll loop -- rings of the exception path
+//!   tester port 3 ---- veth ---- port 1 (egress)  /
+//! ```
+//! All four are `net_af_packet` ports of this process, in a network namespace of its own: every
+//! frame passes the kernel, the driver, the NIC's receive and transmit code, both ways.
+
+use super::loaded::Loaded;
+use config::checked::Idle;
+use dpdk_bindings::{Burst, Eal, Mbuf, Mempool, Port, PortOptions, RxQueue, TxQueue};
+use fastpath::burst::Arrival;
+use fastpath::dispatch::Exits;
+use fastpath::exception::LcoreEnd;
+use fastpath::poll::{self, ArmQueues, Ends};
+use rtrb::{Consumer, Producer, RingBuffer};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use tables::counters::{ArmCounter, LcorePage};
+use tests::cases::{Counts, Exit, Plane, Setup};
+
+/// How long a frame may take over a cable of this machine.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Frames that the exception path holds where a case does not say.
+const KERNEL_ROOM: usize = 64;
+/// The longest frame: a 9,001-byte packet with Ethernet header and VLAN tag.
+const ROOM: u16 = 9_001 + 18 + 128;
+
+/// `ip` lines for the two cables; MACs are those of the cases.
+pub const CABLES: [&str; 10] = [
+    "link add in0 type veth peer name in1",
+    "link add out0 type veth peer name out1",
+    "link set in0 address 02:00:00:00:00:01 mtu 9001",
+    "link set out0 address 02:00:00:00:00:02 mtu 9001",
+    "link set in1 mtu 9001",
+    "link set out1 mtu 9001",
+    "link set in0 up",
+    "link set in1 up",
+    "link set out0 up",
+    "link set out1 up",
+];
+
+/// What DPDK is started with.
+pub fn arguments() -> Vec<String> {
+    let mut arguments: Vec<String> =
+        ["-l", "0", "--no-huge", "--in-memory", "--no-pci", "-m", "256", "--no-telemetry"]
+            .map(String::from)
+            .to_vec();
+    arguments.extend(["--log-level", "error"].map(String::from));
+    for (number, interface) in ["in0", "out0", "in1", "out1"].iter().enumerate() {
+        arguments.push(format!(
+            "--vdev=net_af_packet{number},iface={interface},blocksz=65536,framesz=16384,framecnt=64"
+        ));
+    }
+    arguments
+}
+
+/// What became of a chain.
+struct Came {
+    frames: Vec<(Exit, Vec<u8>)>,
+    page: LcorePage<'static>,
+}
+
+impl Exits<Mbuf> for Came {
+    fn port(&mut self, arm: u8, mbuf: Mbuf) {
+        self.page.arm(arm, ArmCounter::TxPackets, 1);
+        self.frames.push((Exit::Port(arm), mbuf.segments().flatten().copied().collect()));
+    }
+
+    fn kernel(&mut self, arm: u8, mbuf: Mbuf) -> bool {
+        self.frames.push((Exit::Kernel(arm), mbuf.segments().flatten().copied().collect()));
+        true
+    }
+}
+
+/// A port of the tester's.
+struct Tester {
+    rx: RxQueue,
+    tx: TxQueue,
+}
+
+/// The poll loop with one lcore on two ports.
+pub struct Wire {
+    loaded: Option<Loaded>,
+    ends: Ends,
+    testers: Vec<Tester>,
+    punted: Consumer<(u8, Mbuf)>,
+    kernel: Producer<(u8, Mbuf)>,
+    pool: Mempool,
+    /// They stop when they are dropped, after their queues.
+    _ports: Vec<Port>,
+}
+
+impl Wire {
+    /// Opens the four ports.
+    pub fn new(eal: &Eal) -> Wire {
+        let pool = Mempool::create(eal, "frames", 2047, 32, ROOM, -1).expect("buffers");
+        let (mut ports, mut queues) = (Vec::new(), Vec::new());
+        for number in 0..4 {
+            let mut port = Port::by_name(eal, &format!("net_af_packet{number}")).expect("a port");
+            let options = PortOptions {
+                rx_queues: 1,
+                tx_queues: 1,
+                rx_ring: 64,
+                tx_ring: 64,
+                mtu: None,
+                rss: false,
+                pool: &pool,
+            };
+            port.configure(&options).expect("a port that can be set up");
+            let mut started = port.start().expect("a port that starts");
+            let both = started.rx.pop().zip(started.tx.pop()).expect("one queue each way");
+            queues.push((both, port.sends_chains()));
+            ports.push(port);
+        }
+        let testers = queues.split_off(2);
+        let arms = queues.into_iter().map(|((rx, tx), sends_chains)| ArmQueues {
+            rx: Some(rx),
+            tx,
+            sends_chains,
+        });
+        let (kernel_end, punted, kernel) = exception(KERNEL_ROOM);
+        let rows = vec![Burst::new(), Burst::new()];
+        Wire {
+            loaded: None,
+            ends: Ends { arms: arms.collect(), kernel: kernel_end, rows },
+            testers: testers.into_iter().map(|((rx, tx), _)| Tester { rx, tx }).collect(),
+            punted,
+            kernel,
+            pool,
+            _ports: ports,
+        }
+    }
+
+    fn loaded(&mut self) -> &mut Loaded {
+        self.loaded.as_mut().expect("a case is loaded first")
+    }
+
+    fn buffer(&self, bytes: &[u8]) -> Mbuf {
+        let mut mbuf = self.pool.alloc().expect("a free buffer");
+        mbuf.append(bytes.len()).expect("room for a frame").copy_from_slice(bytes);
+        mbuf
+    }
+
+    /// Lets the poll loop run until it has taken one packet more, then gathers what came out.
+    fn settle(&mut self) -> Vec<(Exit, Vec<u8>)> {
+        let before = self.counts();
+        let deadline = Instant::now() + PATIENCE;
+        // The loop is asked to stop at once: it then turns until nothing moves any more.
+        let stop = AtomicBool::new(true);
+        while self.counts().entered() == before.entered() {
+            assert!(Instant::now() < deadline, "the frame never arrived at the port");
+            let loaded = self.loaded.as_mut().expect("a case is loaded first");
+            poll::run(&mut loaded.lcore, &mut self.ends, &stop, Idle::Yield);
+        }
+        let mut came = Vec::new();
+        while let Ok((arm, mbuf)) = self.punted.pop() {
+            came.push((Exit::Kernel(arm), mbuf.bytes().to_vec()));
+        }
+        let sent = self.counts().sent - before.sent;
+        let deadline = Instant::now() + PATIENCE;
+        let mut row = Burst::<32>::new();
+        let mut arrived = 0;
+        while arrived < sent && Instant::now() < deadline {
+            for (arm, tester) in self.testers.iter_mut().enumerate() {
+                tester.rx.receive(&mut row);
+                for mut mbuf in row.drain() {
+                    // The kernel takes VLAN tags out of the frame and says so beside it.
+                    assert!(mbuf.restore_vlan(), "room for a VLAN tag");
+                    came.push((Exit::Port(arm as u8), mbuf.bytes().to_vec()));
+                    arrived += 1;
+                }
+            }
+        }
+        came
+    }
+}
+
+/// An lcore's end of the exception path with room for so many punted frames, and the other ends.
+fn exception(room: usize) -> (LcoreEnd, Consumer<(u8, Mbuf)>, Producer<(u8, Mbuf)>) {
+    let (to_kernel, punted) = RingBuffer::new(room);
+    let (kernel, from_kernel) = RingBuffer::new(KERNEL_ROOM);
+    (LcoreEnd { to_kernel, from_kernel: Some(from_kernel) }, punted, kernel)
+}
+
+impl Plane for Wire {
+    fn name(&self) -> &str {
+        "wire"
+    }
+
+    fn load(&mut self, setup: &Setup) {
+        self.loaded = None;
+        let room = setup.kernel_room.min(KERNEL_ROOM);
+        (self.ends.kernel, self.punted, self.kernel) = exception(room);
+        self.loaded = Some(Loaded::new(setup));
+    }
+
+    fn change(&mut self, services: &str) {
+        self.loaded().change(services);
+    }
+
+    fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
+        let mut row = Burst::<32>::new();
+        row.push(self.buffer(frame)).expect("an empty row");
+        let sent = self.testers[usize::from(arm)].tx.send(&mut row);
+        assert_eq!(sent, 1, "the cable takes one frame");
+        self.settle()
+    }
+
+    fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
+        // This driver never makes chains, so the chain is put where the driver would have put it.
+        let (head, rest) = frame.split_at(first);
+        let mut mbuf = self.buffer(rest);
+        mbuf.chain_front(self.buffer(head)).expect("two segments make a chain");
+        let mut burst = fastpath::burst::Burst::default();
+        burst.push(mbuf, arm, Arrival::Plain);
+        let loaded = self.loaded.as_mut().expect("a case is loaded first");
+        let page = loaded.region.counters().lcore(0).expect("a page for the lcore");
+        let mut came = Came { frames: Vec::new(), page };
+        loaded.lcore.forward(&mut burst, &mut came);
+        came.frames
+    }
+
+    fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
+        let mbuf = self.buffer(frame);
+        self.kernel.push((arm, mbuf)).expect("an empty ring");
+        self.settle()
+    }
+
+    fn advance_s(&mut self, seconds: u32) {
+        self.loaded().advance_s(seconds);
+    }
+
+    fn counts(&self) -> Counts {
+        self.loaded.as_ref().map(Loaded::counts).unwrap_or_default()
+    }
+}
