@@ -31,8 +31,8 @@ pub const AWS_SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 pub const AZURE_CLIENT: Ipv4Addr = Ipv4Addr::new(172, 16, 1, 1);
 /// A server behind the Azure gateway that is no service of Weir's.
 pub const AZURE_SERVER: Ipv4Addr = Ipv4Addr::new(172, 16, 9, 9);
-/// The network of all frontends.
-pub const FRONTENDS: &str = "203.0.113.0/24";
+/// The service that most clients ask for.
+pub const FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 /// The port of the hosts' HTTP servers.
 pub const HTTP: u16 = 8_080;
 /// The MTU of the wires: what a cloud's jumbo interface has.

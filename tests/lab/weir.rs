@@ -134,6 +134,15 @@ impl Weir {
         write_services(&self.folder, services)
     }
 
+    /// Ends both with SIGTERM, the poll loop first; says whether both ended with status 0.
+    pub fn stop(mut self) -> Result<bool> {
+        let mut well = true;
+        for process in [self.fastpath.take(), self.slowpath.take()].into_iter().flatten() {
+            well &= process.stop(Duration::from_secs(10))?.success();
+        }
+        Ok(well)
+    }
+
     /// Waits for the health endpoint to say 200, as a cloud would; fails early when a daemon ends.
     pub fn wait_until_able(&mut self) -> Result<()> {
         self.wait_for("a health answer of 200", PATIENCE, |weir| {
@@ -265,6 +274,11 @@ impl Metrics {
             Some((name.to_owned(), value.parse().ok()?))
         });
         Self(pairs.collect())
+    }
+
+    /// Whether there is any series of `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.keys().any(|series| series.split('{').next() == Some(name))
     }
 
     /// The sum of all series of `name` whose labels contain every one of `labels`, each given as

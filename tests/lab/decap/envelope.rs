@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn both_variants_of_gue_are_read() {
-        assert_eq!(read(Kind::Gue, &[0x45, 0, 0]).unwrap().len(), 0);
-        assert_eq!(read(Kind::Gue, &[0x01, 4, 0, 0, 9, 9, 9, 9, 0x45]).unwrap().len(), 8);
+        assert_eq!(read(Kind::Gue, &[0x45, 0, 0]).unwrap().front_len(), 0);
+        assert_eq!(read(Kind::Gue, &[0x01, 4, 0, 0, 9, 9, 9, 9, 0x45]).unwrap().front_len(), 8);
         assert_eq!(read(Kind::Gue, &[0x80, 4, 0, 0, 0x45]), None);
     }
 

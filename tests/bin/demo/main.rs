@@ -1,0 +1,78 @@
+//! `demo`: both clouds, real traffic, a changing backend set, and in the end what was proved.
+
+use clap::Parser;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+use tests::lab::journey::{self, Outcome, Plan};
+use tests::lab::netns::need_root;
+use tests::lab::process::find;
+use tests::lab::topology::Lab;
+use tests::lab::{LabError, Result};
+
+mod view;
+
+/// Shows Weir at work between an emulated AWS gateway and an emulated Azure one.
+///
+/// Everything runs in network namespaces of its own on virtual wires: no cloud, no NIC, no
+/// hugepages, and nothing is left behind. It takes well under five minutes.
+#[derive(Parser)]
+#[command(name = "demo")]
+struct Arguments {
+    /// Requests through each gateway; as many again come on long-lived connections and to servers
+    /// that are no service.
+    #[arg(long, default_value_t = 4_000)]
+    requests: u64,
+    /// Plain lines even on a terminal.
+    #[arg(long)]
+    plain: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(outcome) => summary(&outcome),
+        Err(e) => {
+            eprintln!("demo: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<Outcome> {
+    need_root()?;
+    find("fastpath", "fastpath")?;
+    find("slowpath", "slowpath")?;
+    println!("Wiring the lab: a cloud side, the appliance, four web servers behind it.");
+    let mut lab = Lab::new(&["web-1", "web-2", "web-3", "web-4"])?;
+    println!("Starting the gateways, fastpath (DPDK on virtual wires) and slowpath.");
+    let live = std::io::stdout().is_terminal() && !arguments.plain;
+    let glance = Duration::from_millis(if live { 250 } else { 2_000 });
+    let plan = Plan { requests: arguments.requests, pause: Duration::from_millis(15), glance };
+    let mut view = view::View::new(live, &lab);
+    let outcome = journey::run(&mut lab, plan, &mut |progress| view.show(progress));
+    view.end();
+    drop(lab);
+    outcome
+}
+
+/// Says what was proved, in plain words.
+fn summary(outcome: &Outcome) -> ExitCode {
+    let claims = outcome.claims();
+    println!("\nIn {:.1?} of traffic this was shown:", outcome.took);
+    for claim in &claims {
+        println!("  {} {}", if claim.holds { "ok   " } else { "WRONG" }, claim.words);
+    }
+    let wrong = claims.iter().filter(|claim| !claim.holds).count();
+    if wrong == 0 {
+        println!("All {} claims hold.", claims.len());
+        return ExitCode::SUCCESS;
+    }
+    println!("{wrong} of {} claims do not hold. Details:", claims.len());
+    for (name, seen) in &outcome.clients {
+        print!("client {name}: {seen}");
+    }
+    print!("AWS gateway: {}", outcome.gateway);
+    println!("{}", LabError::Asked("run with WEIR_LAB_KEEP=1 to keep the logs".into()));
+    ExitCode::FAILURE
+}

@@ -1,0 +1,20 @@
+//! The main journey as `make demo` shows it: every claim must hold.
+
+use std::error::Error;
+use std::time::Duration;
+use tests::lab::journey::{self, Plan};
+use tests::lab::topology::Lab;
+
+#[test]
+fn both_gateways_a_changing_backend_set_and_nothing_lost_or_moved() -> Result<(), Box<dyn Error>> {
+    let mut lab = Lab::new(&["web-1", "web-2", "web-3", "web-4"])?;
+    let plan =
+        Plan { requests: 1_500, pause: Duration::from_millis(5), glance: Duration::from_secs(1) };
+    let outcome = journey::run(&mut lab, plan, &mut |progress| {
+        println!("{:.1?} {}", progress.elapsed, progress.step);
+    })?;
+    let claims = outcome.claims();
+    claims.iter().for_each(|claim| println!("{} {}", claim.holds, claim.words));
+    assert!(claims.iter().all(|claim| claim.holds), "{:#?}\n{outcome:#?}", claims);
+    Ok(())
+}

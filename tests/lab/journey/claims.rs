@@ -1,0 +1,122 @@
+//! What the journey proved, claim by claim.
+
+use super::{Outcome, Seen};
+use crate::lab::gateway::Check;
+
+/// A sentence, and whether it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Whether it holds.
+    pub holds: bool,
+    /// The sentence, with the numbers.
+    pub words: String,
+}
+
+/// Drops that the lab itself causes: chatter of the namespaces' kernels that is for nobody.
+const CHATTER: [&str; 1] = ["ignored"];
+
+impl Outcome {
+    /// What was seen by the client of this name.
+    fn seen(&self, name: &str) -> Seen {
+        let client = self.clients.iter().find(|(client, _)| *client == name);
+        client.map(|(_, seen)| seen.clone()).unwrap_or_default()
+    }
+
+    /// All claims, those that hold and those that do not.
+    pub fn claims(&self) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        let mut claim = |holds: bool, words: String| claims.push(Claim { holds, words });
+        for (name, cloud) in [("aws", "AWS"), ("azure", "Azure")] {
+            let (web, steady) = (self.seen(name), self.seen(&format!("{name}-steady")));
+            let right = web.right + steady.right;
+            let failed = web.failed + steady.failed;
+            let connections = web.connections + steady.connections;
+            claim(
+                failed == 0 && right > 0,
+                format!(
+                    "{right} HTTP requests through the {cloud} gateway to the service were \
+                     answered rightly, byte by byte, on {connections} connections; {failed} failed"
+                ),
+            );
+            let beyond = self.seen(&format!("{name}-beyond"));
+            let (right, failed) = (beyond.right, beyond.failed);
+            let only = beyond.by_backend.keys().eq([&format!("beyond-{name}")]);
+            claim(
+                failed == 0 && right > 0 && only,
+                format!(
+                    "{right} requests through the {cloud} gateway that are for no service were \
+                     returned to it and reached their server; {failed} failed"
+                ),
+            );
+        }
+        self.gateway_claims(&mut claim);
+        self.change_claims(&mut claim);
+        self.packet_claims(&mut claim);
+        let words = "both daemons ended at once and with status 0 when asked to";
+        claim(self.ended_well, words.into());
+        claims
+    }
+
+    fn gateway_claims(&self, claim: &mut impl FnMut(bool, String)) {
+        let gateway = &self.gateway;
+        let wrong: u64 = gateway.failures.values().map(|failure| failure.count).sum();
+        claim(
+            gateway.clean() && gateway.returned > 0 && gateway.answered > 0,
+            format!(
+                "the AWS gateway sent {} packets, changed cookies {} times and nodes {} times; it \
+                 got {} back byte by byte and {} answers with their flow's own options; {wrong} \
+                 were wrong, {} of them lost",
+                gateway.sent,
+                gateway.cookies_changed,
+                gateway.nodes_changed,
+                gateway.returned,
+                gateway.answered,
+                gateway.failed(Check::Lost)
+            ),
+        );
+    }
+
+    fn change_claims(&self, claim: &mut impl FnMut(bool, String)) {
+        let connections: u64 = self.clients.iter().map(|(_, seen)| seen.connections).sum();
+        let moved: u64 = self.clients.iter().map(|(_, seen)| seen.moved).sum();
+        claim(
+            moved == 0,
+            format!(
+                "the backend set changed twice under load (all lcores served the change after \
+                 {:.0?} and {:.0?}); of {connections} connections {moved} were moved",
+                self.change_took[0], self.change_took[1]
+            ),
+        );
+        let fourth: u64 = self.clients.iter().filter_map(|(_, s)| s.by_backend.get("web-4")).sum();
+        claim(fourth > 0, format!("the added backend web-4 answered {fourth} requests"));
+        claim(
+            self.late_connections == 0 && self.kept_requests > 0,
+            format!(
+                "web-1, terminating, answered {} more requests on the connections it had and got \
+                 {} new ones",
+                self.kept_requests, self.late_connections
+            ),
+        );
+    }
+
+    fn packet_claims(&self, claim: &mut impl FnMut(bool, String)) {
+        let (came, went) = self.totals.sides();
+        claim(came == went && came > 0, format!("no packet is unaccounted for: {}", self.totals));
+        let (wires, totals) = (&self.wires, &self.totals);
+        claim(
+            (wires.to_weir, wires.from_weir) == (totals.rx, totals.tx),
+            format!(
+                "the kernel counted the same at the far ends of the wires: {} to Weir, {} from it",
+                wires.to_weir, wires.from_weir
+            ),
+        );
+        let chatter = |name: &str| CHATTER.iter().any(|reason| name.starts_with(reason));
+        let drops: Vec<String> =
+            totals.drops.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let drops = if drops.is_empty() { "none".into() } else { drops.join(", ") };
+        claim(
+            totals.drops.iter().all(|(name, _)| chatter(name)),
+            format!("nothing was dropped that belonged to anyone (drops: {drops})"),
+        );
+    }
+}
