@@ -143,7 +143,7 @@ fn link(folder: &Path) -> Result<(), String> {
 }
 
 fn bind(flags: &[String], out: &Path) -> Result<(), String> {
-    bindgen::Builder::default()
+    let builder = bindgen::Builder::default()
         .header("wrapper.h")
         .clang_args(flags)
         // libclang knows its own headers; asking the clang on the PATH may give another version's.
@@ -172,11 +172,11 @@ fn bind(flags: &[String], out: &Path) -> Result<(), String> {
         .layout_tests(false)
         .generate_comments(false)
         .derive_default(true)
-        .rust_edition(bindgen::RustEdition::Edition2024)
-        .generate()
-        .map_err(|e| {
-            format!("bindgen cannot read DPDK's headers: {e}; `make setup` installs libclang-14")
-        })?
-        .write_to_file(out.join("dpdk.rs"))
-        .map_err(|e| format!("{}: {e}", out.display()))
+        .rust_edition(bindgen::RustEdition::Edition2024);
+    // bindgen panics where it finds no libclang at all.
+    let failed = "bindgen cannot read DPDK's headers (`make setup` installs libclang)";
+    let bindings = std::panic::catch_unwind(|| builder.generate())
+        .map_err(|_| format!("{failed}: no libclang was found"))?
+        .map_err(|e| format!("{failed}: {}", e.to_string().replace('\n', "; ")))?;
+    bindings.write_to_file(out.join("dpdk.rs")).map_err(|e| format!("{}: {e}", out.display()))
 }
