@@ -28,6 +28,20 @@ pub fn quoted(w: &Window<'_>, error: &Ip) -> Result<Ip, Malformed> {
     }
 }
 
+/// The largest IP packet in bytes that a too-big error tells of (RFC 1191 §4, RFC 4443 §3.2); 0 when
+/// it is another error, or comes from a router older than RFC 1191.
+pub fn told_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {
+    let l4 = usize::from(error.l4);
+    let [kind, code] = w.load::<u16>(l4)?.to_ne_bytes();
+    let rest = w.be32(l4 + 4)?;
+    Ok(match (kind, code, error.v6) {
+        (3, 4, false) => rest as u16,
+        (2, _, true) if rest > 0xffff => u16::MAX,
+        (2, _, true) => rest as u16,
+        _ => 0,
+    })
+}
+
 /// Turns an echo request into its reply, in place.
 #[inline(always)]
 pub fn echo_reply(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {

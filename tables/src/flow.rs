@@ -268,6 +268,13 @@ impl<'r> Flows<'r> {
         true
     }
 
+    /// The [`Hit::stamp`] of the flow's front entry, by which [`Flows::revisit`] finds it again.
+    pub fn front_stamp(&self, hit: &Hit) -> Option<u32> {
+        let front = if hit.is_front() { hit.entry } else { hit.digest };
+        let (_, front) = self.index.read(front)?;
+        (front.path == hit.path && front.is_front()).then_some(front.stamp)
+    }
+
     /// The front entry of a flow that was remembered by path and [`Hit::stamp`], if it is still the
     /// same flow.
     pub fn revisit(&self, path: u32, stamp: u32) -> Option<Hit> {

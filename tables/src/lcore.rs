@@ -1,8 +1,9 @@
 //! One status line per lcore: whether it polls, which generation it has switched to.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::region::{Region, Shared};
+use crate::versioned;
 
 /// [`LcoreStatus`] state: nobody polls here.
 const ABSENT: u32 = 0;
@@ -24,6 +25,8 @@ pub struct LcoreStatus {
     epoch: AtomicU32,
     /// CPU that it runs on.
     cpu: AtomicU32,
+    /// Milliseconds of the region's clock when it last polled.
+    polled_ms: AtomicU64,
 }
 
 const _: () = assert!(size_of::<LcoreStatus>() == 64);
@@ -35,24 +38,11 @@ unsafe impl Shared for LcoreStatus {}
 impl LcoreStatus {
     /// The lcore begins: it reads the committed generation, which it returns, and from now on no
     /// commit reuses what it reads.
-    ///
-    /// It says what it is about to read, and looks again: either the writer saw it in time, or it
-    /// sees the writer's newer generation.
     pub fn join(&self, region: &Region, epoch: u32, cpu: u32) -> u32 {
         self.cpu.store(cpu, Ordering::Relaxed);
         self.epoch.store(epoch, Ordering::Relaxed);
-        let mut generation = region.generation();
-        loop {
-            self.acknowledged.store(generation, Ordering::SeqCst);
-            self.state.store(POLLING, Ordering::SeqCst);
-            // What is read from here on was not taken away before the writer could see this lcore.
-            fence(Ordering::SeqCst);
-            let now = region.generation();
-            if now == generation {
-                return generation;
-            }
-            generation = now;
-        }
+        let generation = &region.header().slow.generation;
+        versioned::join(generation, &self.acknowledged, &self.state, POLLING)
     }
 
     /// The lcore ends: it reads nothing any more.
@@ -71,6 +61,17 @@ impl LcoreStatus {
     pub fn turn(&self) {
         let turn = self.tick.load(Ordering::Relaxed).wrapping_add(1);
         self.tick.store(turn, Ordering::Release);
+    }
+
+    /// Now and then: when the lcore polled, so that a successor can tell how long nobody did.
+    #[inline]
+    pub fn note_polled(&self, now_ms: u64) {
+        self.polled_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// When it last polled, in milliseconds of the region's clock; 0 for never.
+    pub fn polled_ms(&self) -> u64 {
+        self.polled_ms.load(Ordering::Relaxed)
     }
 
     /// Says whether an arm's link (0 ingress, 1 egress) is up.

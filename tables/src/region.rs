@@ -210,6 +210,11 @@ impl Region {
         memory::monotonic_s()
     }
 
+    /// The same clock in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        memory::monotonic_ms()
+    }
+
     /// True when `magic` and `version` are ours; for messages of `weir check`.
     pub const fn format() -> (u64, u32) {
         (MAGIC, VERSION)

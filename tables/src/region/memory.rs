@@ -143,11 +143,16 @@ fn page_bytes(file: &File, path: &Path) -> Result<usize, RegionError> {
 
 /// Seconds of the machine's monotonic clock.
 pub(super) fn monotonic_s() -> u32 {
+    (monotonic_ms() / 1000) as u32
+}
+
+/// Milliseconds of the machine's monotonic clock.
+pub(super) fn monotonic_ms() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: room for the answer; this clock always exists.
     #[expect(unsafe_code, reason = "std's Instant has no number that two processes share")]
     unsafe {
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now);
     }
-    now.tv_sec as u32
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }

@@ -1,0 +1,241 @@
+//! Stage 2, decap: recognises the tunnel a packet came by, and finds the packet inside.
+//!
+//! Nothing is taken off yet: `return` sends the frame back as it lies, and only the last stage knows
+//! how many bytes the way out needs in front.
+
+use crate::burst::{Arrival, Burst, Work};
+use crate::lcore::Lcore;
+use crate::port::Buffer;
+use crate::snapshot::{KnownTunnel, Snapshot};
+use packet::flow::SCOPE_PLAIN;
+use packet::ip::{Fragment, Ip};
+use packet::parsed::Malformed;
+use packet::window::Window;
+use packet::{ethernet, geneve, gue, vxlan};
+use tables::reason::DropReason;
+use tables::record::TunnelKind;
+
+const UDP: u8 = 17;
+const IPIP: u8 = 4;
+const SIX_IN: u8 = 41;
+
+/// The attachment by which our own GENEVE tunnels to backends name the gateway a flow came from.
+pub const ATTACHMENT_MARK: u64 = 0x5745_4952 << 32;
+
+/// Recognises tunnels and parses the packets inside.
+pub fn decap<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
+    burst.each(|buffer, work| {
+        if work.open() && work.arrival == Arrival::Plain {
+            let window = buffer.window();
+            if let Err(reason) = open_tunnel(&window, work, lcore) {
+                work.drop(reason);
+            }
+        }
+    });
+}
+
+#[inline(always)]
+fn open_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+    let snapshot = lcore.snapshot();
+    match work.outer.proto {
+        UDP => udp_tunnel(window, work, lcore, snapshot),
+        IPIP | SIX_IN => {
+            let Some(at) = snapshot
+                .tunnels
+                .iter()
+                .position(|t| t.kind == TunnelKind::Ipip && t.record.local == work.outer.dst)
+            else {
+                return Ok(());
+            };
+            refuse_fragment(&work.outer)?;
+            let ethertype = if work.outer.proto == IPIP { ethernet::IPV4 } else { ethernet::IPV6 };
+            enter(window, work, snapshot, at, work.outer.l4, ethertype)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A fragment of a tunnel packet can't be opened: its inner headers may lie in another fragment.
+fn refuse_fragment(outer: &Ip) -> Result<(), DropReason> {
+    match outer.fragment {
+        Fragment::Whole => Ok(()),
+        _ => Err(DropReason::OuterFragment),
+    }
+}
+
+#[inline(always)]
+fn udp_tunnel(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    snapshot: &Snapshot,
+) -> Result<(), DropReason> {
+    let outer = work.outer;
+    if outer.fragment != Fragment::Whole {
+        let ours = snapshot.tunnels.iter().any(|t| t.record.local == outer.dst);
+        return if ours { Err(DropReason::OuterFragment) } else { Ok(()) };
+    }
+    // The first tunnel on this port says what kind of header follows.
+    let Some(first) = snapshot.tunnels.iter().position(|t| t.record.port == outer.dport) else {
+        return Ok(());
+    };
+    let udp_len = window.be16(usize::from(outer.l4) + 4).map_err(|_| DropReason::TooShort)?;
+    if usize::from(outer.l4) + usize::from(udp_len) != usize::from(outer.end) {
+        return Err(DropReason::BadUdpLength);
+    }
+    let header = outer.l4 + 8;
+    match snapshot.tunnels[first].kind {
+        TunnelKind::Geneve => geneve_tunnel(window, work, lcore, first, header),
+        TunnelKind::Vxlan => vxlan_tunnel(window, work, lcore, header),
+        TunnelKind::Gue => {
+            let at = admitted(snapshot, &outer, |t| t.kind == TunnelKind::Gue)?;
+            let inner = gue::parse(window, header).map_err(|_| DropReason::GueHeader)?;
+            let ethertype = if inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
+            enter(window, work, snapshot, at, inner.payload, ethertype)
+        }
+        TunnelKind::Ipip => Ok(()),
+    }
+}
+
+/// The tunnel for this outer packet among those `of` picks: ours by address, open to its source.
+#[inline(always)]
+fn admitted(
+    snapshot: &Snapshot,
+    outer: &Ip,
+    of: impl Fn(&KnownTunnel) -> bool,
+) -> Result<usize, DropReason> {
+    let mut reason = DropReason::NotOurAddress;
+    for (at, tunnel) in snapshot.tunnels.iter().enumerate() {
+        if tunnel.record.port != outer.dport || !of(tunnel) || tunnel.record.local != outer.dst {
+            continue;
+        }
+        if tunnel.is_backend() || tunnel.admits(&outer.src) {
+            return Ok(at);
+        }
+        reason = DropReason::TunnelSource;
+    }
+    Err(reason)
+}
+
+#[inline(always)]
+fn geneve_tunnel(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    first: usize,
+    header: u16,
+) -> Result<(), DropReason> {
+    let snapshot = lcore.snapshot();
+    let at = match admitted(snapshot, &work.outer, |t| t.kind == TunnelKind::Geneve) {
+        Ok(at) => at,
+        Err(reason) => return Err(reason),
+    };
+    let class = snapshot.tunnels[at].record.option_class;
+    let geneve = geneve::parse(window, header).map_err(bad_geneve)?;
+    if geneve.control {
+        return Err(DropReason::GeneveControl);
+    }
+    let options = geneve::options(window, header + 8, geneve.opt_len, class).map_err(bad_geneve)?;
+    if options.unknown_critical {
+        return Err(DropReason::GeneveCriticalOption);
+    }
+    if options.present != geneve::ALL_OPTIONS {
+        return Err(DropReason::GeneveMissingOption);
+    }
+    if geneve.protocol != ethernet::IPV4 && geneve.protocol != ethernet::IPV6 {
+        return Err(DropReason::TunnelProtocol);
+    }
+    debug_assert!(snapshot.tunnels[first].kind == TunnelKind::Geneve);
+    work.options_at = header + 8;
+    work.options_len = geneve.opt_len;
+    work.vni = geneve.vni;
+    work.scope_key = options.endpoint;
+    work.scope = scope(lcore, &snapshot.tunnels[at], options.endpoint, options.attachment)?;
+    enter(window, work, snapshot, at, geneve.payload, geneve.protocol)
+}
+
+#[inline(always)]
+fn vxlan_tunnel(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    header: u16,
+) -> Result<(), DropReason> {
+    let snapshot = lcore.snapshot();
+    let vxlan = vxlan::parse(window, header).map_err(|cause| match cause {
+        Malformed::Short => DropReason::TooShort,
+        _ => DropReason::VxlanFlags,
+    })?;
+    let outer = work.outer;
+    let known = snapshot.tunnels.iter().any(|t| {
+        t.kind == TunnelKind::Vxlan && t.record.port == outer.dport && t.record.vni == vxlan.vni
+    });
+    if !known {
+        let elsewhere = snapshot.tunnels.iter();
+        let moved = elsewhere.filter(|t| t.kind == TunnelKind::Vxlan && t.record.vni == vxlan.vni);
+        return Err(match moved.count() {
+            0 => DropReason::WrongVni,
+            _ => DropReason::WrongPort,
+        });
+    }
+    let at =
+        admitted(snapshot, &outer, |t| t.kind == TunnelKind::Vxlan && t.record.vni == vxlan.vni)?;
+    let inner = ethernet::Ethernet::parse_at(window, vxlan.payload)
+        .map_err(|_| DropReason::InnerMalformed)?;
+    if inner.ethertype != ethernet::IPV4 && inner.ethertype != ethernet::IPV6 {
+        return Err(DropReason::TunnelProtocol);
+    }
+    let tunnel = &snapshot.tunnels[at];
+    if !tunnel.is_backend() {
+        let key = tunnel.record.scope_key;
+        let scope = lcore.scopes().intern(TunnelKind::Vxlan as u8, tunnel.record.gateway, key);
+        work.scope = scope.ok_or(DropReason::ScopeTableFull)?;
+        work.scope_key = key;
+    }
+    work.inner_eth = vxlan.payload;
+    work.vni = vxlan.vni;
+    enter(window, work, snapshot, at, inner.l3, inner.ethertype)
+}
+
+/// The scope of a GENEVE packet: its endpoint's behind its gateway. What a backend sends back by our
+/// own tunnel names both, so that it meets the flow that it belongs to.
+#[inline(always)]
+fn scope(
+    lcore: &Lcore<'_>,
+    tunnel: &KnownTunnel,
+    endpoint: u64,
+    attachment: u64,
+) -> Result<u32, DropReason> {
+    let gateway = match tunnel.is_backend() {
+        false => tunnel.record.gateway,
+        true if endpoint == 0 => return Ok(SCOPE_PLAIN),
+        true => attachment as u16,
+    };
+    let scope = lcore.scopes().intern(TunnelKind::Geneve as u8, gateway, endpoint);
+    scope.ok_or(DropReason::ScopeTableFull)
+}
+
+/// Parses the inner packet at `inner`, arrived by the tunnel with index `at`.
+#[inline(always)]
+fn enter(
+    window: &Window<'_>,
+    work: &mut Work,
+    snapshot: &Snapshot,
+    at: usize,
+    inner: u16,
+    ethertype: u16,
+) -> Result<(), DropReason> {
+    let tunnel = &snapshot.tunnels[at];
+    work.tunnel = at as u8;
+    work.arrival = if tunnel.is_backend() { Arrival::Backend } else { Arrival::Gateway };
+    work.inner = Ip::parse(window, inner, ethertype).map_err(|_| DropReason::InnerMalformed)?;
+    Ok(())
+}
+
+fn bad_geneve(cause: Malformed) -> DropReason {
+    match cause {
+        Malformed::GeneveVersion => DropReason::GeneveVersion,
+        Malformed::GeneveOptions => DropReason::GeneveOptionOverrun,
+        _ => DropReason::TooShort,
+    }
+}

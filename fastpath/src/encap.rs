@@ -1,0 +1,167 @@
+//! Stage 6, rewrite and encap: carries the verdict out on the packet's bytes and names its exit.
+//!
+//! The match in [`carry_out`] is the list of ways out; each is one hop away. Beside it stand the few
+//! questions that all ways to a backend ask: which next hop, does it fit, does it live long enough.
+
+use crate::burst::{Burst, Work};
+use crate::lcore::Lcore;
+use crate::port::Buffer;
+use crate::verdict::{Exit, Reply, Verdict};
+use crate::{nat, punt, reply, tunnel};
+use packet::ethernet;
+use packet::rewrite::Congestion;
+use packet::tunnel::{cross_in_place, return_in_place};
+use packet::window::Short;
+use tables::next_hop::NextHop;
+use tables::reason::DropReason;
+use tables::record::{TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG};
+
+/// Bytes of an Ethernet header without a VLAN tag.
+pub const ETHERNET: usize = 14;
+
+/// Why a verdict could not be carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The packet is dropped.
+    Drop(DropReason),
+    /// The packet is dropped, and its sender is told.
+    Answer(Reply),
+}
+
+impl From<Short> for Refused {
+    fn from(_: Short) -> Refused {
+        Refused::Drop(DropReason::TooShort)
+    }
+}
+
+impl From<Congestion> for Refused {
+    fn from(cause: Congestion) -> Refused {
+        Refused::Drop(match cause {
+            Congestion::Short => DropReason::TooShort,
+            Congestion::Lost => DropReason::Congestion,
+        })
+    }
+}
+
+/// Carries out every verdict of the burst.
+pub fn encap<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
+    burst.each(|buffer, work| match carry_out(buffer, work, lcore) {
+        Ok(()) => {}
+        Err(Refused::Drop(reason)) => work.drop(reason),
+        Err(Refused::Answer(what)) => {
+            work.verdict = Verdict::Reply(what);
+            if let Err(reason) = reply::reply(buffer, work, lcore, what) {
+                work.drop(reason);
+            }
+        }
+    });
+}
+
+#[inline(always)]
+fn carry_out<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
+    match work.verdict {
+        Verdict::Return => send_back(buffer, work, lcore),
+        Verdict::Nat => nat::to_backend(buffer, work, lcore),
+        Verdict::Tunnel => tunnel::to_backend(buffer, work, lcore),
+        Verdict::Answer => tunnel::to_front(buffer, work, lcore),
+        Verdict::Probe => tunnel::probe(buffer, work, lcore),
+        Verdict::Punt => punt::punt(buffer, work, lcore),
+        Verdict::Forward => {
+            work.exit = Exit::Port(work.arm);
+            Ok(())
+        }
+        Verdict::Reply(what) => Err(Refused::Answer(what)),
+        Verdict::Drop(_) | Verdict::Undecided => Ok(()),
+    }
+}
+
+/// `return`: the frame goes back as it is, but for its outer addresses.
+#[inline(always)]
+fn send_back<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
+    let tunnel = &lcore.snapshot().tunnels[usize::from(work.tunnel)].record;
+    let peer = match tunnel.flags & TUNNEL_CROSS {
+        0 => None,
+        _ => lcore.snapshot().tunnel(tunnel.peer),
+    };
+    let window = &mut buffer.window();
+    match peer {
+        Some(peer) => {
+            let (port, vni) = (peer.record.port, peer.record.vni);
+            cross_in_place(window, &work.outer, port, vni)?;
+            work.exit = Exit::Port(peer.record.arm);
+        }
+        None => {
+            return_in_place(window, &work.outer)?;
+            work.exit = Exit::Port(work.arm);
+        }
+    }
+    Ok(())
+}
+
+/// The next hop towards the packet's backend, and the largest IP packet that passes there.
+#[inline(always)]
+pub fn next_hop(work: &Work, lcore: &Lcore<'_>) -> Result<(NextHop, u16), Refused> {
+    let backend = lcore.set().backend(work.backend);
+    let backend = backend.ok_or(Refused::Drop(DropReason::NoBackend))?;
+    let next = lcore.set().next_hop(backend.next_hop);
+    let next = next.ok_or(Refused::Drop(DropReason::NoRoute))?;
+    if !next.known {
+        lcore.control().want_neighbour(backend.next_hop);
+        return Err(Refused::Drop(DropReason::NoNeighbour));
+    }
+    let mtu = lcore.path_mtu(backend.next_hop, next.mtu);
+    Ok((next, mtu))
+}
+
+/// Refuses a packet above `mtu` bytes, and has its sender told of it.
+#[inline(always)]
+pub fn fits(work: &Work, mtu: u16) -> Result<(), Refused> {
+    if work.inner.end - work.inner.at <= mtu {
+        return Ok(());
+    }
+    Err(Refused::Answer(Reply::TooBig(mtu)))
+}
+
+/// Whether the tunnel that the packet came by wants its sender told of oversized packets.
+pub fn tells_too_big(work: &Work, lcore: &Lcore<'_>) -> bool {
+    let tunnel = lcore.snapshot().tunnels.get(usize::from(work.tunnel));
+    tunnel.is_none_or(|t| t.is_backend() || t.record.flags & TUNNEL_REPLY_TOO_BIG != 0)
+}
+
+/// Refuses a packet whose TTL ends here.
+#[inline(always)]
+pub fn ends_here(work: &Work) -> Result<(), Refused> {
+    if work.inner.ttl > 1 {
+        return Ok(());
+    }
+    Err(Refused::Answer(Reply::TimeExceeded))
+}
+
+/// Turns the frame into the inner packet alone behind an Ethernet header.
+#[inline(always)]
+pub fn plain_frame<B: Buffer>(
+    buffer: &mut B,
+    work: &Work,
+    from: &[u8; 6],
+    to: &[u8; 6],
+    vlan: u16,
+) -> Result<(), Refused> {
+    let header = ETHERNET + if vlan == 0 { 0 } else { 4 };
+    trim(buffer, work);
+    if !buffer.strip(usize::from(work.inner.at)) || !buffer.grow(header) {
+        return Err(Refused::Drop(DropReason::NoHeadroom));
+    }
+    let ethertype = if work.inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
+    ethernet::write(&mut buffer.window(), to, from, vlan, ethertype)?;
+    Ok(())
+}
+
+/// Cuts Ethernet padding behind the inner packet off, so that it does not travel in a tunnel.
+#[inline(always)]
+pub fn trim<B: Buffer>(buffer: &mut B, work: &Work) {
+    let end = usize::from(work.inner.end);
+    if buffer.len() > end && !buffer.is_chained() {
+        // It can't fail: the frame is one segment and longer than `end`.
+        let _ = buffer.truncate(end);
+    }
+}

@@ -1,0 +1,358 @@
+//! Launch: from the checked configuration to polling lcores, and back down again.
+//!
+//! The order matters. The region comes first, because it must be refused before anything is touched;
+//! then DPDK, because only it knows the ports' MACs; then the TAPs, which carry them; last the lcores.
+
+use crate::exception::{Exception, LcoreEnd};
+use crate::lcore::{Lcore, Place};
+use crate::poll::{self, ArmQueues, Ends};
+use crate::tap::{Tap, TapError};
+use config::Config;
+use config::checked::{Arm, Device};
+use dpdk_bindings::burst::Burst as Row;
+use dpdk_bindings::lcore::{Launched, LcoreError, launch};
+use dpdk_bindings::port::Queues;
+use dpdk_bindings::{Eal, EalError, Mempool, MempoolError, Port, PortError, PortOptions};
+use rustix::event::Timespec;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tables::flow::Flows;
+use tables::fragment::Fragments;
+use tables::region::{Region, RegionError, Role};
+
+/// Buffers that an lcore keeps for itself in the pool's cache.
+const CACHE: u32 = 256;
+
+/// The pool may lie on any NUMA node.
+const ANY_SOCKET: i32 = -1;
+
+/// How long the control thread waits for the kernel when nothing moves.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000 };
+
+/// How often links are looked at.
+const LINKS: Duration = Duration::from_millis(100);
+
+/// Why the fastpath did not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// Not root.
+    #[error(
+        "the fastpath needs root (it maps hugepages, opens the NIC and makes TAP devices): \
+         type `sudo fastpath ...`, or start the weir-fastpath service"
+    )]
+    NotRoot,
+    /// Memory is short.
+    #[error("{0}")]
+    Hugepages(String),
+    /// The region can't be had.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// DPDK did not start.
+    #[error(transparent)]
+    Eal(#[from] EalError),
+    /// The buffer pool was not made.
+    #[error(transparent)]
+    Pool(#[from] MempoolError),
+    /// A port.
+    #[error("{arm}.device = \"{device}\": {source}")]
+    Port {
+        /// Which arm.
+        arm: &'static str,
+        /// What was configured.
+        device: String,
+        /// What is wrong.
+        source: PortError,
+    },
+    /// A TAP.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// An lcore.
+    #[error(transparent)]
+    Lcore(#[from] LcoreError),
+    /// Signals.
+    #[error("signals can't be caught: {0}")]
+    Signals(std::io::Error),
+    /// An lcore ended by a defect of ours.
+    #[error("lcore {0} ended by itself; this is a defect of Weir, please report what it printed")]
+    LcoreEnded(u32),
+}
+
+/// Runs the fastpath until SIGTERM or SIGINT.
+pub fn run(config: &Config) -> Result<(), LaunchError> {
+    let begun = Instant::now();
+    if !rustix::process::geteuid().is_root() {
+        return Err(LaunchError::NotRoot);
+    }
+    for warning in &config.warnings {
+        eprintln!("fastpath: warning: {warning}");
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(LaunchError::Signals)?;
+    }
+    check_memory(config)?;
+    let region = Arc::new(open_region(config)?);
+    let last_ms = region.lcores().iter().map(|lcore| lcore.polled_ms()).max().unwrap_or(0);
+    let claim = region.claim(Role::Fastpath)?;
+    let recovery = Flows::new(&region).recover();
+    Fragments::new(&region).recover();
+    if recovery.kept + recovery.cleared_paths > 0 {
+        println!(
+            "fastpath: {} flows taken over, {} incomplete ones cleared, {} stale locks released",
+            recovery.kept, recovery.cleared_paths, recovery.stale_locks
+        );
+    }
+
+    let eal = Eal::start(&eal_arguments(config))?;
+    let lcores = config.fastpath.lcores.len();
+    let pool = Mempool::create(
+        &eal,
+        "weir",
+        config.fastpath.buffers,
+        CACHE,
+        usize::from(config.fastpath.buffer_bytes),
+        ANY_SOCKET,
+    )?;
+    let mut arms = open_arms(&eal, config, &pool, lcores)?;
+    let macs = [arms[0].mac, arms[arms.len() - 1].mac];
+    let mut taps = Vec::with_capacity(arms.len());
+    for ((name, arm), opened) in config.arms().zip(&arms) {
+        taps.push(Tap::open(name.as_str(), arm, opened.mac)?);
+    }
+    let (mut exception, kernel) = Exception::new(taps, pool, lcores);
+    let ends = start_ports(&mut arms, kernel, lcores)?;
+    let place = Place { index: 0, count: lcores as u32, epoch: claim.epoch(), macs };
+    let running = launch_lcores(&eal, config, &region, place, ends, &stop)?;
+    println!(
+        "fastpath: {} polls on {} with {lcores} lcore(s), ready after {} ms{}",
+        Eal::version(),
+        arms.iter().map(|a| a.port.name()).collect::<Vec<_>>().join(" and "),
+        begun.elapsed().as_millis(),
+        gap(last_ms, &region),
+    );
+    let outcome = attend(&region, &mut exception, &arms, &running, &stop);
+    stop.store(true, Ordering::Relaxed);
+    for lcore in running {
+        let number = lcore.lcore();
+        lcore.wait().map_err(|_| LaunchError::LcoreEnded(number))?;
+    }
+    drop(exception);
+    for arm in arms {
+        arm.port.close().map_err(|source| port_error(arm.name, &arm.device, source))?;
+    }
+    println!("fastpath: stopped, transmit queues drained");
+    outcome
+}
+
+/// Says how long no lcore polled, when an earlier fastpath of this boot left its time.
+fn gap(last_ms: u64, region: &Region) -> String {
+    match last_ms {
+        0 => String::new(),
+        last => format!("; no packet was taken for {} ms", region.now_ms().saturating_sub(last)),
+    }
+}
+
+fn check_memory(config: &Config) -> Result<(), LaunchError> {
+    if !config.fastpath.hugepages {
+        return Ok(());
+    }
+    let Ok(machine) = hugepages::Machine::read(Path::new("/")) else { return Ok(()) };
+    let verdict = hugepages::check(&hugepages::plan(config), &machine);
+    if verdict.problems.is_empty() {
+        return Ok(());
+    }
+    Err(LaunchError::Hugepages(verdict.problems.join("\n")))
+}
+
+/// Opens the region, or makes it. One that we can't read is reported and replaced: the appliance
+/// starts empty rather than not at all.
+fn open_region(config: &Config) -> Result<Region, LaunchError> {
+    let path = &config.region.path;
+    if let Some(folder) = path.parent() {
+        // A missing folder is found below, with a better message.
+        let _ = std::fs::create_dir_all(folder);
+    }
+    let sizes = hugepages::sizes(config);
+    match Region::create_or_open(path, &sizes) {
+        Err(
+            refused @ (RegionError::Version { .. }
+            | RegionError::Checksum { .. }
+            | RegionError::Size { .. }),
+        ) => {
+            eprintln!("fastpath: {refused}");
+            eprintln!("fastpath: starting with an empty region instead; its flows are lost");
+            std::fs::remove_file(path)
+                .map_err(|source| RegionError::Open { path: path.clone(), source })?;
+            Ok(Region::create_or_open(path, &sizes)?)
+        }
+        other => Ok(other?),
+    }
+}
+
+fn eal_arguments(config: &Config) -> Vec<String> {
+    let fastpath = &config.fastpath;
+    let cores = std::iter::once(fastpath.main_core).chain(fastpath.lcores.iter().copied());
+    let cores: Vec<String> = cores.map(|c| c.to_string()).collect();
+    let mut arguments = vec![
+        "-l".to_owned(),
+        cores.join(","),
+        "--main-lcore".to_owned(),
+        fastpath.main_core.to_string(),
+        "-m".to_owned(),
+        fastpath.memory_mib.to_string(),
+        "--file-prefix".to_owned(),
+        format!("weir-{}", std::process::id()),
+        "--no-telemetry".to_owned(),
+        "--log-level=lib.*:notice".to_owned(),
+    ];
+    if fastpath.hugepages {
+        arguments.push("--in-memory".to_owned());
+    } else {
+        arguments.extend(["--no-huge".to_owned(), "--no-shconf".to_owned()]);
+    }
+    let mut pci = false;
+    for (_, arm) in config.arms() {
+        match &arm.device {
+            Device::Pci(address) => {
+                pci = true;
+                arguments.extend(["-a".to_owned(), address.clone()]);
+            }
+            Device::Vdev(device) => arguments.push(format!("--vdev={device}")),
+        }
+    }
+    if !pci {
+        arguments.push("--no-pci".to_owned());
+    }
+    arguments.extend(fastpath.eal.iter().cloned());
+    arguments
+}
+
+struct OpenArm {
+    name: &'static str,
+    device: String,
+    port: Port,
+    mac: [u8; 6],
+    rx_queues: u16,
+}
+
+fn port_error(arm: &'static str, device: &str, source: PortError) -> LaunchError {
+    LaunchError::Port { arm, device: device.to_owned(), source }
+}
+
+fn open_arms(
+    eal: &Eal,
+    config: &Config,
+    pool: &Mempool,
+    lcores: usize,
+) -> Result<Vec<OpenArm>, LaunchError> {
+    let mut arms = Vec::new();
+    for (name, arm) in config.arms() {
+        let name = name.as_str();
+        let device = arm.device.as_str().to_owned();
+        let opened = open_port(eal, arm, pool, lcores);
+        let (port, mac) = opened.map_err(|source| port_error(name, &device, source))?;
+        arms.push(OpenArm { name, device, port, mac, rx_queues: arm.queues });
+    }
+    Ok(arms)
+}
+
+fn open_port(
+    eal: &Eal,
+    arm: &Arm,
+    pool: &Mempool,
+    lcores: usize,
+) -> Result<(Port, [u8; 6]), PortError> {
+    let mut port = Port::by_name(eal, arm.device.port_name())?;
+    port.configure(&PortOptions {
+        rx_queues: arm.queues,
+        tx_queues: lcores as u16,
+        rx_ring: arm.rx_descriptors,
+        tx_ring: arm.tx_descriptors,
+        mtu: Some(arm.mtu),
+        rss: arm.queues > 1,
+        pool,
+    })?;
+    // ND needs multicast; drivers that take all frames anyway may refuse.
+    let _ = port.set_all_multicast(true);
+    let mac = port.mac()?;
+    Ok((port, mac))
+}
+
+/// Starts the ports and deals their queues out: a transmit queue of each arm to each lcore, receive
+/// queues to the first ones.
+fn start_ports(
+    arms: &mut [OpenArm],
+    kernel: Vec<LcoreEnd>,
+    lcores: usize,
+) -> Result<Vec<Ends>, LaunchError> {
+    let mut dealt: Vec<Vec<ArmQueues>> = (0..lcores).map(|_| Vec::new()).collect();
+    for arm in arms.iter_mut() {
+        let queues = arm.port.start().map_err(|e| port_error(arm.name, &arm.device, e))?;
+        let Queues { rx, tx, .. } = queues;
+        debug_assert_eq!(rx.len(), usize::from(arm.rx_queues));
+        let mut rx = rx.into_iter();
+        let sends_chains = arm.port.sends_chains();
+        for (lcore, tx) in dealt.iter_mut().zip(tx) {
+            lcore.push(ArmQueues { rx: rx.next(), tx, sends_chains });
+        }
+    }
+    let ends = dealt.into_iter().zip(kernel).map(|(arms, kernel)| {
+        let rows = arms.iter().map(|_| Row::new()).collect();
+        Ends { arms, kernel, rows }
+    });
+    Ok(ends.collect())
+}
+
+fn launch_lcores(
+    eal: &Eal,
+    config: &Config,
+    region: &Arc<Region>,
+    place: Place,
+    ends: Vec<Ends>,
+    stop: &Arc<AtomicBool>,
+) -> Result<Vec<Launched<()>>, LaunchError> {
+    let mut running = Vec::new();
+    let idle = config.fastpath.idle;
+    for ((index, mut ends), cpu) in (0..).zip(ends).zip(&config.fastpath.lcores) {
+        let (region, stop) = (Arc::clone(region), Arc::clone(stop));
+        let place = Place { index, ..place };
+        running.push(launch(eal, u32::from(*cpu), move || {
+            if let Some(mut lcore) = Lcore::join(&region, place) {
+                poll::run(&mut lcore, &mut ends, &stop, idle);
+            }
+        })?);
+    }
+    Ok(running)
+}
+
+/// The control thread's life: frames to and from the kernel, and a look at the links.
+fn attend(
+    region: &Region,
+    exception: &mut Exception,
+    arms: &[OpenArm],
+    running: &[Launched<()>],
+    stop: &AtomicBool,
+) -> Result<(), LaunchError> {
+    let mut looked: Option<Instant> = None;
+    while !stop.load(Ordering::Relaxed) {
+        exception.turn(PATIENCE);
+        if looked.is_some_and(|at| at.elapsed() < LINKS) {
+            continue;
+        }
+        looked = Some(Instant::now());
+        for lcore in region.lcores().iter().take(running.len()) {
+            for (i, arm) in arms.iter().enumerate() {
+                lcore.set_link(i, arm.port.link_up());
+            }
+        }
+        if let Some(ended) = running.iter().find(|lcore| lcore.is_finished()) {
+            return Err(LaunchError::LcoreEnded(ended.lcore()));
+        }
+    }
+    // What the lcores punted last is still handed over.
+    exception.turn(Timespec { tv_sec: 0, tv_nsec: 0 });
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! One lcore: what the stages read by, and the endless loop around them.
+//!
+//! ```text
+//!   control -> receive -> pipeline -> dispatch -> sweep a little -> again
+//! ```
+
+use crate::burst::{Burst, Work};
+use crate::clock::{Clock, Turn};
+use crate::control::Control;
+use crate::dispatch::{Exits, count_arrivals, dispatch};
+use crate::pipeline;
+use crate::port::Buffer;
+use crate::punt::PuntLimit;
+use crate::snapshot::Snapshot;
+use crate::trace::{Stage, Trace};
+use packet::addr::Addr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tables::counters::LcorePage;
+use tables::flow::{Flows, Hit};
+use tables::fragment::Fragments;
+use tables::nat_port::NatPorts;
+use tables::reason::DropReason;
+use tables::record::NONE;
+use tables::region::Region;
+use tables::scope::Scopes;
+use tables::set::TableSet;
+
+/// Path records looked at for expiry in one turn.
+const SWEEP: u32 = 8;
+
+/// Which of the lcores this is, and what they have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Number of this lcore, from 0.
+    pub index: u32,
+    /// How many there are.
+    pub count: u32,
+    /// The fastpath's epoch in the region.
+    pub epoch: u32,
+    /// MAC addresses of the arms (the same twice on a one-armed appliance).
+    pub macs: [[u8; 6]; 2],
+}
+
+/// What the stages read by. One per lcore; nothing in it is shared but the region.
+pub struct Lcore<'r> {
+    place: Place,
+    control: Control<'r>,
+    clock: Clock,
+    flows: Flows<'r>,
+    fragments: Fragments<'r>,
+    nat_ports: NatPorts<'r>,
+    scopes: Scopes<'r>,
+    page: LcorePage<'r>,
+    punt_limit: PuntLimit,
+    seed: u64,
+    sweep_cursor: u32,
+    region: &'r Region,
+}
+
+impl<'r> Lcore<'r> {
+    /// Joins the region; `None` when it has no room for an lcore of this number.
+    pub fn join(region: &'r Region, place: Place) -> Option<Lcore<'r>> {
+        let status = region.lcores().get(place.index as usize)?;
+        let lcore = place.index as u8;
+        Some(Lcore {
+            place,
+            control: Control::join(region, status, place.index, place.epoch),
+            clock: Clock::new(region),
+            flows: Flows::new(region).as_owner(lcore, place.epoch),
+            fragments: Fragments::new(region).as_owner(lcore, place.epoch),
+            nat_ports: NatPorts::new(region),
+            scopes: Scopes::new(region),
+            page: region.counters().lcore(place.index)?,
+            punt_limit: PuntLimit::default(),
+            seed: region.hash_seed(),
+            sweep_cursor: place.index,
+            region,
+        })
+    }
+
+    /// Takes a burst through the journey: counts it in, decides, counts it out, sends.
+    #[inline(always)]
+    pub fn forward<B: Buffer>(&self, burst: &mut Burst<B>, exits: &mut impl Exits<B>) {
+        count_arrivals(burst, self);
+        pipeline::run(burst, self);
+        dispatch(burst, self, exits);
+    }
+
+    /// What happens once a turn, traffic or not: commands, clock, expiry.
+    #[inline(always)]
+    pub fn turn(&mut self) {
+        self.control.turn();
+        match self.clock.turn() {
+            Turn::Quick => {}
+            Turn::Looked => self.control.status().note_polled(self.clock.now_ms()),
+            Turn::Second => {
+                self.control.second();
+                self.punt_limit.refill();
+            }
+        }
+        self.sweep(SWEEP);
+    }
+
+    /// Looks at `n` path records of this lcore's share, and ends the flows that idled too long.
+    pub fn sweep(&mut self, n: u32) {
+        let timeouts = &self.control.snapshot().settings.timeouts;
+        let (page, place) = (self.page, self.place);
+        let (flows, now_s) = (self.flows, self.clock.now_s());
+        flows.sweep(
+            &mut self.sweep_cursor,
+            n,
+            place.index,
+            place.count,
+            now_s,
+            timeouts,
+            |ended| {
+                page.flow_ended(ended.forward.service, ended.forward.backend);
+            },
+        );
+    }
+
+    /// Sets the clock forward, for tests that wait for timeouts.
+    pub fn advance_s(&mut self, seconds: u32) {
+        self.clock.advance_s(seconds);
+        self.punt_limit.refill();
+    }
+
+    /// Reads the commands that are there now, for tests that have no loop.
+    pub fn poll_control(&mut self) {
+        self.control.turn();
+        self.control.second();
+    }
+
+    /// Tells the trace, if one runs, what is known after `stage`.
+    #[inline(always)]
+    pub fn trace<B>(&self, burst: &mut Burst<B>, stage: Stage) {
+        if self.control.tracing() {
+            self.trace_burst(burst, stage);
+        }
+    }
+
+    #[cold]
+    fn trace_burst<B>(&self, burst: &mut Burst<B>, stage: Stage) {
+        if stage == Stage::Decap {
+            self.control.trace.borrow_mut().choose(burst);
+        }
+        for work in burst.work[..burst.len].iter().filter(|w| w.traced != 0) {
+            self.control.tell(Trace::event(work, stage));
+        }
+        self.control.stage_traced(stage);
+    }
+
+    /// Counts a dropped packet: once by arm and reason, once for its service.
+    #[inline]
+    pub fn count_drop(&self, work: &Work, reason: DropReason) {
+        self.page.drop(work.arm, reason);
+        if work.service != NONE {
+            self.page.service_drop(work.service);
+        }
+    }
+
+    /// Counts a packet for its service and backend.
+    #[inline(always)]
+    pub fn count_passage(&self, work: &Work, bytes: u64) {
+        if work.service != NONE {
+            self.page.passage(work.service, work.backend, bytes);
+        }
+    }
+
+    /// The path MTU in bytes towards a next hop, as routers told; `mtu` where none did.
+    pub fn path_mtu(&self, next_hop: u32, mtu: u16) -> u16 {
+        match self.learned_mtu(next_hop).map_or(0, |mtu| mtu.load(Ordering::Relaxed)) {
+            0 => mtu,
+            learned => mtu.min(learned.min(u32::from(u16::MAX)) as u16),
+        }
+    }
+
+    /// Where the path MTU towards a next hop is kept; 0 for none learned.
+    pub fn learned_mtu(&self, next_hop: u32) -> Option<&AtomicU32> {
+        self.region.path_mtu(next_hop)
+    }
+
+    /// Number of this lcore.
+    pub fn index(&self) -> u32 {
+        self.place.index
+    }
+
+    /// How many lcores there are.
+    pub fn count(&self) -> u32 {
+        self.place.count
+    }
+
+    /// MAC addresses of the arms.
+    #[inline(always)]
+    pub fn macs(&self) -> &[[u8; 6]; 2] {
+        &self.place.macs
+    }
+
+    /// The tables of this turn.
+    #[inline(always)]
+    pub fn set(&self) -> &TableSet<'r> {
+        self.control.set()
+    }
+
+    /// Tunnels and settings of this turn.
+    #[inline(always)]
+    pub fn snapshot(&self) -> &Snapshot {
+        self.control.snapshot()
+    }
+
+    /// The control rings.
+    pub fn control(&self) -> &Control<'r> {
+        &self.control
+    }
+
+    /// The flow table.
+    #[inline(always)]
+    pub fn flows(&self) -> Flows<'r> {
+        self.flows
+    }
+
+    /// The stamp by which the fragment table finds a flow's front entry again.
+    pub fn front_stamp(&self, hit: &Hit) -> u32 {
+        if hit.is_front() { hit.stamp } else { self.flows.front_stamp(hit).unwrap_or(hit.stamp) }
+    }
+
+    /// The fragment table.
+    pub fn fragments(&self) -> Fragments<'r> {
+        self.fragments.with_lifetime(self.snapshot().settings.timeouts.fragment_s)
+    }
+
+    /// The NAT port maps.
+    pub fn nat_ports(&self) -> NatPorts<'r> {
+        self.nat_ports
+    }
+
+    /// The gateway endpoints.
+    #[inline(always)]
+    pub fn scopes(&self) -> Scopes<'r> {
+        self.scopes
+    }
+
+    /// This lcore's counters.
+    #[inline(always)]
+    pub fn page(&self) -> LcorePage<'r> {
+        self.page
+    }
+
+    /// Punted packets left for this second.
+    pub fn punt_limit(&self) -> &PuntLimit {
+        &self.punt_limit
+    }
+
+    /// Seconds of the region's clock.
+    #[inline(always)]
+    pub fn now_s(&self) -> u32 {
+        self.clock.now_s()
+    }
+
+    /// Seed of the flow hash.
+    #[inline(always)]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Our address of the family of `like` on `arm`.
+    pub fn local_on(&self, arm: u8, like: &Addr) -> Option<Addr> {
+        self.snapshot().local_on(arm, like)
+    }
+}

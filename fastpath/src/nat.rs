@@ -1,0 +1,94 @@
+//! NAT, towards the backend: destination and source rewritten, plain out of the backend's arm.
+//!
+//! Checksums are updated incrementally, never computed anew: what was wrong stays wrong (RFC 1624).
+
+use crate::burst::{Arrival, Work};
+use crate::encap::{Refused, ends_here, fits, next_hop, plain_frame};
+use crate::lcore::Lcore;
+use crate::port::Buffer;
+use crate::verdict::Exit;
+use packet::ip::{Ip, L4};
+use packet::rewrite::{self, Rewrite};
+use packet::window::Window;
+use tables::flow::{Ends, Forward};
+use tables::record::NONE;
+
+/// Rewrites a packet to its flow's backend.
+pub fn to_backend<B: Buffer>(
+    buffer: &mut B,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+) -> Result<(), Refused> {
+    let (next, mtu) = next_hop(work, lcore)?;
+    fits(work, mtu)?;
+    ends_here(work)?;
+    let window = &mut buffer.window();
+    if work.arrival == Arrival::Gateway {
+        rewrite::take_congestion(window, &work.outer, &work.inner)?;
+    }
+    rewrite::decrement_ttl(window, &work.inner)?;
+    let path = work.path;
+    match work.quoted {
+        None => rewrite::nat(window, &work.inner, &forward(&path, &work.inner))?,
+        // The client's side tells of trouble with an answer: for the backend it is an answer to us.
+        Some(quoted) => {
+            let to = Rewrite { src: path.nat_addr, dst: path.backend_addr, ..Rewrite::none() };
+            let quote = backward(&path, &quoted);
+            rewrite::nat_quoted(window, &work.inner, &quoted, &to, &quote)?;
+        }
+    }
+    clamp(window, work, lcore);
+    plain_frame(buffer, work, &next.src_mac, &next.mac, 0)?;
+    work.exit = Exit::Port(next.arm);
+    Ok(())
+}
+
+/// Rewrites what a backend answers to what the client expects. The frame is still where it was.
+pub fn from_backend(window: &mut Window<'_>, work: &Work, ends: &Ends) -> Result<(), Refused> {
+    let (client, service) = (ends.initiator, ends.target);
+    match work.quoted {
+        None => {
+            let to = Rewrite { src: service.0, sport: service.1, dst: client.0, dport: client.1 };
+            rewrite::nat(window, &work.inner, &to)?;
+        }
+        Some(quoted) => {
+            // From the backend itself it must seem to come from the service; a router stays itself.
+            let from_backend = work.inner.src == work.path.backend_addr;
+            let src = if from_backend { service.0 } else { work.inner.src };
+            let to = Rewrite { src, dst: client.0, ..Rewrite::none() };
+            let quote =
+                Rewrite { src: client.0, sport: client.1, dst: service.0, dport: service.1 };
+            rewrite::nat_quoted(window, &work.inner, &quoted, &to, &quote)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a packet from the client becomes.
+fn forward(path: &Forward, ip: &Ip) -> Rewrite {
+    let dport = if is_echo(ip) { path.nat_port } else { path.backend_port };
+    Rewrite { src: path.nat_addr, sport: path.nat_port, dst: path.backend_addr, dport }
+}
+
+/// What the quote of an answer becomes: the packet as the backend sent it.
+fn backward(path: &Forward, quoted: &Ip) -> Rewrite {
+    let sport = if is_echo(quoted) { path.nat_port } else { path.backend_port };
+    Rewrite { src: path.backend_addr, sport, dst: path.nat_addr, dport: path.nat_port }
+}
+
+fn is_echo(ip: &Ip) -> bool {
+    matches!(ip.kind, L4::IcmpEcho { .. })
+}
+
+/// Bounds the MSS that a SYN offers, where the service asks for it.
+pub fn clamp(window: &mut Window<'_>, work: &Work, lcore: &Lcore<'_>) {
+    let L4::Tcp { flags } = work.inner.kind else { return };
+    if flags & rewrite::SYN == 0 || work.service == NONE {
+        return;
+    }
+    if let Some(service) = lcore.set().service(work.service) {
+        if service.mss != 0 {
+            rewrite::clamp_mss(window, &work.inner, service.mss);
+        }
+    }
+}

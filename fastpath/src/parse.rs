@@ -1,0 +1,63 @@
+//! Stage 1, parse: finds Ethernet and the outermost IP header, and refuses what is malformed.
+
+use crate::burst::{Arrival, Burst, Work};
+use crate::port::Buffer;
+use crate::verdict::Verdict;
+use packet::ethernet::{self, Ethernet};
+use packet::ip::Ip;
+use packet::parsed::Malformed;
+use packet::window::Window;
+use tables::reason::DropReason;
+
+/// Bytes that must lie in the first segment of a chained frame: Ethernet, VLAN, the longest outer IPv4
+/// header, UDP, GENEVE with all its options, the longest inner header, TCP's ports and flags.
+const FIRST_SEGMENT: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
+
+/// Parses the outer headers of every packet of the burst. `macs` are the arms' own addresses.
+pub fn parse<B: Buffer>(burst: &mut Burst<B>, macs: &[[u8; 6]; 2]) {
+    burst.each(|buffer, work| {
+        let chained = buffer.is_chained();
+        let window = buffer.window();
+        if let Err(reason) = outer(&window, work, &macs[usize::from(work.arm & 1)]) {
+            // A chained frame whose headers run into the next segment is not a short one.
+            let split = chained && window.len() < FIRST_SEGMENT;
+            work.drop(if split { DropReason::HeadersSplit } else { reason });
+        }
+    });
+}
+
+#[inline(always)]
+fn outer(window: &Window<'_>, work: &mut Work, own: &[u8; 6]) -> Result<(), DropReason> {
+    let eth = Ethernet::parse(window).map_err(|_| DropReason::TooShort)?;
+    work.eth = eth;
+    if work.arrival == Arrival::Plain {
+        let to = window.load::<[u8; 6]>(0).map_err(|_| DropReason::TooShort)?;
+        if to != *own {
+            // Broadcast and multicast are the kernel's: ARP, ND, DHCP, routing protocols.
+            if to[0] & 1 == 0 {
+                return Err(DropReason::Ignored);
+            }
+            work.verdict = Verdict::Punt;
+            return Ok(());
+        }
+    }
+    if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
+        work.verdict =
+            if work.arrival == Arrival::Kernel { Verdict::Forward } else { Verdict::Punt };
+        return Ok(());
+    }
+    let ip = Ip::parse(window, eth.l3, eth.ethertype).map_err(bad_outer)?;
+    if !ip.v6 && !packet::checksum::ipv4_header_ok(window, &ip) {
+        return Err(DropReason::BadIpChecksum);
+    }
+    work.outer = ip;
+    work.inner = ip;
+    Ok(())
+}
+
+fn bad_outer(cause: Malformed) -> DropReason {
+    match cause {
+        Malformed::Short => DropReason::TooShort,
+        _ => DropReason::BadIpHeader,
+    }
+}

@@ -1,0 +1,149 @@
+//! The endless loop of one lcore over the NIC's queues.
+
+use crate::burst::{Arrival, BURST, Burst};
+use crate::dispatch::Exits;
+use crate::exception::LcoreEnd;
+use crate::lcore::Lcore;
+use config::checked::Idle;
+use dpdk_bindings::{Burst as Row, Mbuf, RxQueue, TxQueue};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tables::counters::ArmCounter;
+use tables::reason::DropReason;
+
+/// Times that a full transmit queue is asked again before its packets are dropped. A NIC drains its
+/// queue meanwhile; waiting longer would only move the loss to the receive queue.
+const TX_TRIES: usize = 16;
+
+/// One arm's queues of one lcore. Receive queues may be fewer than lcores.
+pub struct ArmQueues {
+    /// Where packets come from, if this lcore has a receive queue.
+    pub rx: Option<RxQueue>,
+    /// Where packets leave.
+    pub tx: TxQueue,
+    /// False where the driver sends only packets of one segment.
+    pub sends_chains: bool,
+}
+
+/// All that one lcore sends to and receives from.
+pub struct Ends {
+    /// Queues by arm, one or two.
+    pub arms: Vec<ArmQueues>,
+    /// The exception path.
+    pub kernel: LcoreEnd,
+    /// Frames on their way out, by arm.
+    pub rows: Vec<Row<BURST>>,
+}
+
+/// The NIC's exits for the time of one burst.
+struct NicExits<'a, 'r> {
+    ends: &'a mut Ends,
+    lcore: &'a Lcore<'r>,
+}
+
+impl Exits<Mbuf> for NicExits<'_, '_> {
+    #[inline(always)]
+    fn port(&mut self, arm: u8, mut buffer: Mbuf) {
+        let at = usize::from(arm).min(self.ends.arms.len() - 1);
+        buffer.reset_offloads();
+        if !self.ends.arms[at].sends_chains && buffer.segment_count() > 1 && !buffer.linearize() {
+            return self.lcore.page().drop(arm, DropReason::NoHeadroom);
+        }
+        if let Err(buffer) = self.ends.rows[at].push(buffer) {
+            self.ends.flush(at, self.lcore);
+            // The row is empty now.
+            let _ = self.ends.rows[at].push(buffer);
+        }
+    }
+
+    fn kernel(&mut self, arm: u8, buffer: Mbuf) -> bool {
+        self.ends.kernel.to_kernel.push((arm, buffer)).is_ok()
+    }
+}
+
+impl Ends {
+    /// Hands an arm's row to the NIC, counts what it took, and drops what it did not.
+    #[inline(always)]
+    fn flush(&mut self, at: usize, lcore: &Lcore<'_>) {
+        let row = &mut self.rows[at];
+        if row.is_empty() {
+            return;
+        }
+        let (page, arm) = (lcore.page(), at as u8);
+        let bytes: u64 = row.as_slice().iter().map(|m| m.len() as u64).sum();
+        let mut sent = 0;
+        for _ in 0..TX_TRIES {
+            sent += self.arms[at].tx.send(row);
+            if row.is_empty() {
+                break;
+            }
+        }
+        let refused: u64 = row.as_slice().iter().map(|m| m.len() as u64).sum();
+        for _ in row.drain() {
+            page.drop(arm, DropReason::TxRefused);
+        }
+        page.arm(arm, ArmCounter::TxPackets, sent as u64);
+        page.arm(arm, ArmCounter::TxBytes, bytes - refused);
+    }
+}
+
+/// Polls until `stop` is set, then empties what is under way.
+pub fn run(lcore: &mut Lcore<'_>, ends: &mut Ends, stop: &AtomicBool, idle: Idle) {
+    let mut burst = Burst::default();
+    while !stop.load(Ordering::Relaxed) {
+        let moved = turn(lcore, ends, &mut burst);
+        if moved == 0 && idle == Idle::Yield {
+            rustix::thread::sched_yield();
+        }
+    }
+    // What was received before the stop is still sent.
+    for _ in 0..TX_TRIES {
+        if turn(lcore, ends, &mut burst) == 0 {
+            break;
+        }
+    }
+}
+
+/// One turn: control, then each source of packets once. Says how many packets moved.
+#[inline(always)]
+fn turn(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usize {
+    lcore.turn();
+    let mut moved = 0;
+    let mut row: Row<BURST> = Row::new();
+    for arm in 0..ends.arms.len() {
+        let Some(rx) = &mut ends.arms[arm].rx else { continue };
+        let got = rx.receive(&mut row);
+        if got == 0 {
+            continue;
+        }
+        moved += got;
+        for mbuf in row.drain() {
+            mbuf.prefetch_frame();
+            burst.push(mbuf, arm as u8, Arrival::Plain);
+        }
+        forward(lcore, ends, burst);
+    }
+    moved + from_kernel(lcore, ends, burst)
+}
+
+/// The kernel's frames, one burst of them.
+#[inline(always)]
+fn from_kernel(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usize {
+    let Some(from_kernel) = &mut ends.kernel.from_kernel else { return 0 };
+    while burst.len < BURST {
+        let Ok((arm, mbuf)) = from_kernel.pop() else { break };
+        burst.push(mbuf, arm, Arrival::Kernel);
+    }
+    let moved = burst.len;
+    if moved > 0 {
+        forward(lcore, ends, burst);
+    }
+    moved
+}
+
+#[inline(always)]
+fn forward(lcore: &Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) {
+    lcore.forward(burst, &mut NicExits { ends, lcore });
+    for at in 0..ends.arms.len() {
+        ends.flush(at, lcore);
+    }
+}

@@ -1,0 +1,97 @@
+//! Reply: answers that Weir makes of the packet itself, sent back the way it came.
+//!
+//! An ICMP error takes the place of the packet it is about: the packet is cut down to what the error
+//! quotes, the outer headers move forward by the error's own, and the whole goes back. So even this
+//! needs no buffer, and what was in the gateway's header is answered with.
+
+use crate::burst::{Arrival, Work};
+use crate::encap::tells_too_big;
+use crate::lcore::Lcore;
+use crate::port::Buffer;
+use crate::verdict::{Exit, Reply};
+use packet::checksum;
+use packet::ethernet;
+use packet::icmp::{self, Trouble};
+use packet::ip::{Ip, UDP};
+use packet::tunnel::return_in_place;
+use packet::window::{Short, Window};
+use tables::reason::DropReason;
+
+/// Makes the answer, or says why the packet is dropped without one.
+pub fn reply<B: Buffer>(
+    buffer: &mut B,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    what: Reply,
+) -> Result<(), DropReason> {
+    let (trouble, silent) = match what {
+        Reply::Echo => {
+            let window = &mut buffer.window();
+            return icmp::echo_reply(window, &work.inner)
+                .and_then(|()| send_back(window, work))
+                .map_err(|_| DropReason::TooShort);
+        }
+        Reply::TooBig(mtu) => (Trouble::TooBig(mtu), DropReason::TooBig),
+        Reply::TimeExceeded => (Trouble::TimeExceeded, DropReason::TtlExceeded),
+    };
+    // A packet from the kernel is the kernel's own: it learns of too-big from its own routes.
+    let wanted = work.arrival != Arrival::Kernel
+        && icmp::may_answer(&work.inner)
+        && (what == Reply::TimeExceeded || tells_too_big(work, lcore));
+    if !wanted {
+        return Err(silent);
+    }
+    let quote_end = usize::from(work.inner.at) + icmp::quote_len(&work.inner);
+    if !buffer.truncate(quote_end) || !buffer.grow(icmp::error_header(&work.inner)) {
+        return Err(silent);
+    }
+    let window = &mut buffer.window();
+    error(window, work, trouble).and_then(|()| send_back(window, work)).map_err(|_| silent)
+}
+
+/// Moves the outer headers to the front, writes the error behind them, and mends their lengths.
+fn error(window: &mut Window<'_>, work: &Work, trouble: Trouble) -> Result<(), Short> {
+    let inner = usize::from(work.inner.at);
+    window.copy_within(icmp::error_header(&work.inner), 0, inner)?;
+    icmp::write_error(window, inner, &work.inner, trouble)?;
+    if work.arrival == Arrival::Plain {
+        return Ok(());
+    }
+    let end = window.len();
+    relength(window, &work.outer, end)
+}
+
+/// Makes the outer headers say that the packet ends at `end`.
+fn relength(window: &mut Window<'_>, outer: &Ip, end: usize) -> Result<(), Short> {
+    let at = usize::from(outer.at);
+    let field = if outer.v6 { at + 4 } else { at + 2 };
+    let counted_from = if outer.v6 { at + 40 } else { at };
+    let (old, new): (u16, u16) = (window.load(field)?, ((end - counted_from) as u16).to_be());
+    window.store(field, new)?;
+    if !outer.v6 {
+        let sum: u16 = window.load(at + 10)?;
+        window.store(at + 10, checksum::update16(sum, old, new))?;
+    }
+    if outer.proto != UDP {
+        return Ok(());
+    }
+    let udp = usize::from(outer.l4);
+    window.set_be16(udp + 4, (end - udp) as u16)?;
+    let sum: u16 = window.load(udp + 6)?;
+    if sum == 0 {
+        return Ok(()); // None came in, none goes out.
+    }
+    let shorter = Ip { end: end as u16, ..*outer };
+    let sum = checksum::udp(checksum::l4_full(window, &shorter)?);
+    window.store(udp + 6, sum)
+}
+
+/// Turns the frame around, whatever it is in.
+fn send_back(window: &mut Window<'_>, work: &mut Work) -> Result<(), Short> {
+    match work.arrival {
+        Arrival::Plain => ethernet::swap(window)?,
+        _ => return_in_place(window, &work.outer)?,
+    }
+    work.exit = Exit::Port(work.arm);
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! Stage 5, select: for packets of no known flow, which service, which backend, and the new flow.
+
+use crate::burst::{Arrival, Burst, Work};
+use crate::lcore::Lcore;
+use crate::leg;
+use crate::port::Buffer;
+use crate::snapshot::no_service;
+use crate::track::{remember, towards_backend};
+use crate::verdict::{Reply, Verdict};
+use packet::addr::Addr;
+use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
+use packet::ip::{Fragment, L4};
+use packet::window::Window;
+use tables::counters::{Counter, ServiceCounter};
+use tables::flow::{Forward, Hit, InsertError, NewFlow, PATH_ONE_WAY};
+use tables::fragment::FragmentTarget;
+use tables::reason::DropReason;
+use tables::record::{Backend, Mode, NONE, NoService, Service, TunnelKind};
+
+/// Chooses a service and a backend for every packet that is still open.
+pub fn select<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
+    burst.each(|buffer, work| {
+        if work.open() {
+            let window = buffer.window();
+            if let Err(reason) = choose(&window, work, lcore) {
+                work.drop(reason);
+            }
+        }
+    });
+}
+
+fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+    if work.arrival == Arrival::Backend {
+        return Err(match work.quoted {
+            Some(_) => DropReason::IcmpUnknownFlow,
+            None => DropReason::NoFlow,
+        });
+    }
+    if work.inner.fragment == Fragment::Later {
+        return later_fragment(work, lcore);
+    }
+    let set = lcore.set();
+    let (dst, dport, proto) = (work.inner.dst, work.inner.dport, work.inner.proto);
+    let service = match work.inner.kind {
+        L4::IcmpError => None,
+        _ => set.frontend(work.scope_key, &dst, dport, proto),
+    };
+    let Some((id, service)) = service.and_then(|id| Some((id, set.service(id)?))) else {
+        return for_nobody(work, lcore);
+    };
+    work.service = id;
+    let Some(backend) = set.pick(service, work.hash) else {
+        return Err(DropReason::NoBackend);
+    };
+    let Some(record) = set.backend(backend) else { return Err(DropReason::NoBackend) };
+    work.backend = backend;
+    begin(window, work, lcore, service, record)
+}
+
+/// A later fragment whose first one has not come by: it can only go where addresses alone decide.
+fn later_fragment(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+    let dst = work.inner.dst;
+    let ours = lcore.set().address_marked(work.scope_key, &dst)
+        || (work.arrival == Arrival::Plain
+            && lcore.snapshot().is_nat(&dst)
+            && !lcore.snapshot().is_local(&dst));
+    if ours {
+        return Err(DropReason::FragmentBeforeFirst);
+    }
+    for_nobody(work, lcore)
+}
+
+/// What no service claims.
+fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+    let snapshot = lcore.snapshot();
+    let marked = lcore.set().address_marked(work.scope_key, &work.inner.dst);
+    if marked && matches!(work.inner.kind, L4::IcmpEcho { request: true }) {
+        work.verdict = Verdict::Reply(Reply::Echo);
+        return Ok(());
+    }
+    if work.arrival == Arrival::Gateway {
+        return match snapshot.tunnels[usize::from(work.tunnel)].no_service() {
+            NoService::Drop => Err(DropReason::NoService),
+            NoService::Punt => {
+                work.verdict = Verdict::Punt;
+                Ok(())
+            }
+            NoService::Return => {
+                work.verdict = Verdict::Return;
+                if marked && work.inner.fragment == Fragment::First {
+                    remember(work, lcore, FragmentTarget::Return)?;
+                }
+                Ok(())
+            }
+        };
+    }
+    let dst = &work.inner.dst;
+    if snapshot.is_local(dst) || is_link_local(dst) {
+        work.verdict = Verdict::Punt;
+        return Ok(());
+    }
+    if snapshot.is_nat(dst) {
+        return Err(match work.quoted {
+            Some(_) => DropReason::IcmpUnknownFlow,
+            None => DropReason::NoFlow,
+        });
+    }
+    if no_service(snapshot.settings.plain_no_service) == NoService::Punt {
+        work.verdict = Verdict::Punt;
+        return Ok(());
+    }
+    Err(DropReason::Ignored)
+}
+
+/// fe80::/10, which ND and routing protocols use on every link.
+fn is_link_local(addr: &Addr) -> bool {
+    addr.octets()[0] == 0xfe && addr.octets()[1] & 0xc0 == 0x80
+}
+
+/// Begins a flow to `backend`.
+fn begin(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    service: &Service,
+    backend: &Backend,
+) -> Result<(), DropReason> {
+    work.path = Forward {
+        backend_addr: backend.addr,
+        backend_port: if backend.port == 0 { work.inner.dport } else { backend.port },
+        service: work.service,
+        backend: work.backend,
+        incarnation: backend.incarnation,
+        proto: work.inner.proto,
+        ..Forward::default()
+    };
+    let untracked = match Mode::from_u8(service.mode) {
+        Some(Mode::Nat) => return begin_nat(window, work, lcore, service, backend),
+        Some(Mode::Dsr) if work.arrival == Arrival::Plain => {
+            work.path.mode = Mode::Dsr as u8;
+            work.path.flags = PATH_ONE_WAY;
+            insert(window, work, lcore, service, None, NONE)
+        }
+        Some(Mode::Tunnel | Mode::Dsr) => {
+            // A gateway's flow never uses direct return: the answer would have no way back.
+            work.path.mode = Mode::Tunnel as u8;
+            insert(window, work, lcore, service, backend_side(work, service), NONE)
+        }
+        None => return Err(DropReason::NoBackend),
+    };
+    match untracked {
+        Ok(()) => {}
+        // Selection alone finds the backend again; only answers need the entry.
+        Err(InsertError::Full | InsertError::Contended | InsertError::NoSlab) => {
+            lcore.page().count(Counter::FlowsUntracked, 1);
+        }
+        Err(InsertError::BackTaken(_)) => return Err(DropReason::FlowAmbiguous),
+        Err(InsertError::Exists(_) | InsertError::OptionsTooLong) => {
+            return Err(DropReason::FlowContended);
+        }
+    }
+    towards_backend(work);
+    Ok(())
+}
+
+/// The key under which a tunnel's return leg is found, where it differs from the front key.
+fn backend_side(work: &Work, service: &Service) -> Option<(FlowKey, Side)> {
+    if service.tunnel == TunnelKind::Geneve as u8 {
+        return None; // Our options carry the scope there and back.
+    }
+    Some((FlowKey { scope: SCOPE_PLAIN, ..work.key }, work.side))
+}
+
+/// Begins a translated flow: a port of ours towards the backend, then both entries or neither.
+fn begin_nat(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    service: &Service,
+    backend: &Backend,
+) -> Result<(), DropReason> {
+    let echo = match work.inner.kind {
+        L4::Tcp { .. } | L4::Udp => false,
+        L4::IcmpEcho { request: true } => true,
+        _ => return Err(DropReason::NatProtocol),
+    };
+    if backend.addr.is_v4() == work.inner.v6 {
+        return Err(DropReason::NatNoAddress);
+    }
+    work.path.mode = Mode::Nat as u8;
+    let settings = &lcore.snapshot().settings;
+    let family = settings.nat.iter().take_while(|n| n.addr != Addr::UNSPECIFIED);
+    let family = family.filter(|n| n.addr.is_v4() == backend.addr.is_v4());
+    let mut reason = DropReason::NatNoAddress;
+    for (i, ours) in family.enumerate() {
+        if backend.nat_ports == NONE {
+            break;
+        }
+        reason = DropReason::NatPortsExhausted;
+        let map = backend.nat_ports + i as u32;
+        let range = settings.nat_port_first..=settings.nat_port_last;
+        let Some(port) = lcore.nat_ports().claim(map, range, lcore.index(), lcore.count()) else {
+            continue;
+        };
+        work.path.nat_addr = ours.addr;
+        work.path.nat_port = port;
+        let backend_port = if echo { port } else { work.path.backend_port };
+        let back = FlowKey::new(
+            SCOPE_PLAIN,
+            work.inner.proto,
+            ours.addr,
+            port,
+            backend.addr,
+            backend_port,
+        );
+        match insert(window, work, lcore, service, Some(back), map) {
+            Ok(()) => {
+                towards_backend(work);
+                return Ok(());
+            }
+            Err(error) => {
+                lcore.nat_ports().release(map, port);
+                reason = match error {
+                    InsertError::Full | InsertError::NoSlab => DropReason::FlowTableFull,
+                    InsertError::BackTaken(_) => DropReason::NatPortsExhausted,
+                    _ => DropReason::FlowContended,
+                };
+                if matches!(error, InsertError::Exists(_)) {
+                    return adopt(work, lcore).ok_or(reason);
+                }
+            }
+        }
+    }
+    Err(reason)
+}
+
+/// Another lcore began this very flow a moment ago: its entry is the one that counts.
+fn adopt(work: &mut Work, lcore: &Lcore<'_>) -> Option<()> {
+    let hit = lcore.flows().find(work.hash, &work.key)?;
+    work.path = lcore.flows().forward(&hit).ok()?;
+    settle(work, hit);
+    towards_backend(work);
+    Some(())
+}
+
+fn settle(work: &mut Work, hit: Hit) {
+    work.service = work.path.service;
+    work.backend = work.path.backend;
+    work.hit = Some(hit);
+}
+
+/// Inserts the flow of `work`, with its fragments if it begins with one.
+fn insert(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    service: &Service,
+    back: Option<(FlowKey, Side)>,
+    nat_map: u32,
+) -> Result<(), InsertError> {
+    let mut room = [0; leg::OPTIONS];
+    let new = NewFlow {
+        front: work.key,
+        front_initiator: work.side,
+        back,
+        forward: work.path,
+        gateway: leg::gateway_leg(window, work, lcore.snapshot()),
+        options: leg::options(window, work, &mut room),
+        digest: leg::digest(window, work),
+        nat_map,
+        tcp_idle_s: service.tcp_idle_s.min(u32::from(u16::MAX)) as u16,
+    };
+    let hit = match lcore.flows().insert(&new, lcore.now_s()) {
+        Ok(hit) => hit,
+        Err(InsertError::Exists(_)) if nat_map == NONE => {
+            adopt(work, lcore).ok_or(InsertError::Contended)?;
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    work.hit = Some(hit);
+    if let L4::Tcp { flags } = work.inner.kind {
+        lcore.flows().note_tcp(&hit, flags, true);
+    }
+    lcore.page().service(work.service, ServiceCounter::NewFlows, 1);
+    lcore.page().backend(work.backend, ServiceCounter::NewFlows, 1);
+    if work.inner.fragment == Fragment::First {
+        let target =
+            FragmentTarget::Flow { path: hit.path, stamp: hit.stamp, from_initiator: true };
+        if remember(work, lcore, target).is_err() {
+            lcore.page().count(Counter::FragmentsUntracked, 1);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! What an lcore copies for itself at each switch: tunnels and settings.
+//!
+//! They are few and met by every packet, so a private copy spares the hot path all questions of
+//! generation; services, frontends and backends are read in place.
+
+use packet::addr::Addr;
+use tables::record::{NoService, Settings, TUNNEL_BACKEND, Tunnel, TunnelKind};
+use tables::set::TableSet;
+
+/// Most tunnels an appliance has (the region's own limit).
+pub const TUNNELS: usize = 64;
+
+/// A tunnel with its number in the tables.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownTunnel {
+    /// Its number.
+    pub id: u32,
+    /// What it is made of.
+    pub kind: TunnelKind,
+    /// The record.
+    pub record: Tunnel,
+}
+
+impl KnownTunnel {
+    /// True when backends send by it, not a gateway.
+    #[inline(always)]
+    pub fn is_backend(&self) -> bool {
+        self.record.flags & TUNNEL_BACKEND != 0
+    }
+
+    /// True when the gateway's nodes may send from `source`.
+    #[inline(always)]
+    pub fn admits(&self, source: &Addr) -> bool {
+        let count = usize::from(self.record.source_count).min(self.record.sources.len());
+        self.record.sources[..count].iter().any(|p| source.in_prefix(&p.addr, p.len))
+    }
+
+    /// What becomes of a packet that is for no service.
+    pub fn no_service(&self) -> NoService {
+        no_service(self.record.no_service)
+    }
+}
+
+/// The [`NoService`] for its number; anything unknown drops, the safe side.
+pub fn no_service(n: u8) -> NoService {
+    match n {
+        0 => NoService::Return,
+        2 => NoService::Punt,
+        _ => NoService::Drop,
+    }
+}
+
+/// One generation's tunnels and settings.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The generation that they are of.
+    pub generation: u32,
+    /// The live tunnels.
+    pub tunnels: Vec<KnownTunnel>,
+    /// What holds for the whole appliance.
+    pub settings: Settings,
+}
+
+impl Snapshot {
+    /// An empty one, with room for all that a table set may hold.
+    pub fn empty() -> Snapshot {
+        Snapshot { generation: 0, tunnels: Vec::with_capacity(TUNNELS), settings: Settings::EMPTY }
+    }
+
+    /// Takes over the tunnels and settings of `set`, without allocating.
+    pub fn refill(&mut self, set: &TableSet<'_>) {
+        self.generation = set.generation();
+        self.settings = *set.settings();
+        self.tunnels.clear();
+        for (id, record) in set.tunnels().take(TUNNELS) {
+            if let Some(kind) = TunnelKind::from_u8(record.kind) {
+                self.tunnels.push(KnownTunnel { id, kind, record: *record });
+            }
+        }
+    }
+
+    /// The tunnel numbered `id`, with its index.
+    pub fn tunnel(&self, id: u32) -> Option<&KnownTunnel> {
+        self.tunnels.iter().find(|t| t.id == id)
+    }
+
+    /// True for an address of this machine.
+    #[inline(always)]
+    pub fn is_local(&self, addr: &Addr) -> bool {
+        let end = Addr::UNSPECIFIED;
+        self.settings.locals.iter().take_while(|l| l.addr != end).any(|l| l.addr == *addr)
+    }
+
+    /// True for an address that NAT sends from.
+    #[inline(always)]
+    pub fn is_nat(&self, addr: &Addr) -> bool {
+        let end = Addr::UNSPECIFIED;
+        self.settings.nat.iter().take_while(|l| l.addr != end).any(|l| l.addr == *addr)
+    }
+
+    /// Our address of the family of `like` on `arm`.
+    pub fn local_on(&self, arm: u8, like: &Addr) -> Option<Addr> {
+        let end = Addr::UNSPECIFIED;
+        let mut locals = self.settings.locals.iter().take_while(|l| l.addr != end);
+        locals.find(|l| l.arm == arm && l.addr.is_v4() == like.is_v4()).map(|l| l.addr)
+    }
+}

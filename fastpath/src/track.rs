@@ -1,0 +1,193 @@
+//! Stage 4, track: does the packet belong to a flow that is known?
+//!
+//! A known flow keeps its backend, whatever the tables say today. What comes from the gateway's side
+//! refreshes the flow's gateway leg, so that answers carry the latest options.
+
+use crate::burst::{Arrival, Burst, Work};
+use crate::lcore::Lcore;
+use crate::leg;
+use crate::port::Buffer;
+use crate::verdict::Verdict;
+use packet::ip::{Fragment, Ip, L4};
+use packet::window::Window;
+use tables::counters::Counter;
+use tables::flow::{Hit, Missed, PATH_ONE_WAY, TcpState};
+use tables::fragment::{FragmentKey, FragmentTarget};
+use tables::reason::DropReason;
+use tables::record::{BackendState, Mode, TunnelKind};
+
+/// Finds the flow of every open packet, and decides where known flows' packets go.
+pub fn track<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
+    burst.each(|buffer, work| {
+        if work.open() {
+            let window = buffer.window();
+            if let Err(reason) = follow(&window, work, lcore) {
+                work.drop(reason);
+            }
+        }
+    });
+}
+
+/// The datagram that a fragment belongs to.
+pub fn fragment_key(scope: u32, ip: &Ip) -> FragmentKey {
+    FragmentKey { scope, src: ip.src, dst: ip.dst, id: ip.fragment_id, proto: ip.proto }
+}
+
+#[inline(always)]
+fn follow(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+    let about = work.quoted.unwrap_or(work.inner);
+    if about.fragment == Fragment::Later {
+        return follow_fragment(window, work, lcore, &about);
+    }
+    let flows = lcore.flows();
+    let Some(hit) = flows.find(work.hash, &work.key) else { return Ok(()) };
+    let from_initiator = hit.from_initiator(work.side);
+    known(window, work, lcore, hit, from_initiator)
+}
+
+/// A later fragment has no ports: its datagram's first fragment said which flow it is of.
+fn follow_fragment(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    about: &Ip,
+) -> Result<(), DropReason> {
+    if work.quoted.is_some() {
+        return Ok(()); // An error about a later fragment: nobody remembers which flow's.
+    }
+    match lcore.fragments().find(&fragment_key(work.scope, about), lcore.now_s()) {
+        Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
+            let Some(hit) = lcore.flows().revisit(path, stamp) else { return Ok(()) };
+            known(window, work, lcore, hit, from_initiator)
+        }
+        Some(FragmentTarget::Return) => {
+            work.verdict = Verdict::Return;
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Decides for a packet of a known flow.
+#[inline(always)]
+fn known(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    hit: Hit,
+    from_initiator: bool,
+) -> Result<(), DropReason> {
+    let flows = lcore.flows();
+    let path = match flows.forward(&hit) {
+        Ok(path) => path,
+        Err(Missed::Gone) => return Ok(()),
+        Err(Missed::Busy) => return Err(DropReason::FlowContended),
+    };
+    let answer = is_answer(work, &hit, from_initiator);
+    if !answer && !keeps_backend(work, lcore, &hit, &path, from_initiator) {
+        flows.remove(hit.path);
+        return Ok(());
+    }
+    if !answer && path.mode == Mode::Nat as u8 && !from_initiator {
+        return Ok(()); // From the service's own address towards the client: not ours to balance.
+    }
+    flows.touch(&hit, lcore.now_s());
+    work.hit = Some(hit);
+    work.path = path;
+    work.service = path.service;
+    work.backend = path.backend;
+    if work.inner.fragment == Fragment::First {
+        let target =
+            FragmentTarget::Flow { path: hit.path, stamp: lcore.front_stamp(&hit), from_initiator };
+        remember(work, lcore, target)?;
+    }
+    if answer {
+        if work.arrival == Arrival::Backend && work.outer.src != path.backend_addr {
+            return Err(DropReason::UnknownBackendTunnel);
+        }
+        work.verdict = Verdict::Answer;
+        return Ok(());
+    }
+    if work.quoted.is_none() {
+        refresh_leg(window, work, lcore, &hit, from_initiator);
+    }
+    towards_backend(work);
+    Ok(())
+}
+
+/// Which way: true from the backend's side to the gateway or client.
+#[inline(always)]
+fn is_answer(work: &Work, hit: &Hit, from_initiator: bool) -> bool {
+    match work.arrival {
+        Arrival::Backend => true,
+        Arrival::Plain => !hit.is_front() || !from_initiator,
+        Arrival::Gateway | Arrival::Kernel => false,
+    }
+}
+
+/// False when the flow's backend is gone, or a new connection on the old 5-tuple should choose anew.
+#[inline(always)]
+fn keeps_backend(
+    work: &Work,
+    lcore: &Lcore<'_>,
+    hit: &Hit,
+    path: &tables::flow::Forward,
+    from_initiator: bool,
+) -> bool {
+    let Some(backend) = lcore.set().backend(path.backend) else { return false };
+    if backend.incarnation != path.incarnation {
+        return false;
+    }
+    if let L4::Tcp { flags } = work.inner.kind {
+        let state = lcore.flows().note_tcp(hit, flags, from_initiator);
+        if state == TcpState::Reopened && backend.state != BackendState::Active as u8 {
+            return false;
+        }
+    }
+    true
+}
+
+/// Sets the verdict for a packet on its way to the backend; `path` is known.
+#[inline(always)]
+pub fn towards_backend(work: &mut Work) {
+    work.verdict = if work.path.mode == Mode::Nat as u8 { Verdict::Nat } else { Verdict::Tunnel };
+}
+
+/// Remembers which flow the later fragments of this datagram are of.
+pub fn remember(work: &Work, lcore: &Lcore<'_>, target: FragmentTarget) -> Result<(), DropReason> {
+    let key = fragment_key(work.scope, &work.inner);
+    lcore
+        .fragments()
+        .remember(&key, target, lcore.now_s())
+        .map_err(|_| DropReason::FragmentTableFull)
+}
+
+/// Takes over the gateway's side of the packet where it differs from what the flow has.
+#[inline(always)]
+fn refresh_leg(
+    window: &Window<'_>,
+    work: &Work,
+    lcore: &Lcore<'_>,
+    hit: &Hit,
+    from_initiator: bool,
+) {
+    if !hit.is_front() || work.path.flags & PATH_ONE_WAY != 0 {
+        return;
+    }
+    let digest = leg::digest(window, work);
+    if digest == hit.digest {
+        return;
+    }
+    // A VXLAN gateway has a tunnel for each direction; answers go by the client's.
+    let vxlan = work.arrival == Arrival::Gateway
+        && lcore.snapshot().tunnels[usize::from(work.tunnel)].kind == TunnelKind::Vxlan;
+    if vxlan && !from_initiator {
+        return;
+    }
+    let mut options = [0; leg::OPTIONS];
+    let options = leg::options(window, work, &mut options);
+    let leg = leg::gateway_leg(window, work, lcore.snapshot());
+    if lcore.flows().update_gateway(hit, &leg, options, digest) {
+        lcore.page().count(Counter::GatewayLegChanges, 1);
+    }
+}

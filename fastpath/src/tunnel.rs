@@ -1,0 +1,243 @@
+//! Tunnels: to a backend, and from a backend back to the flow's gateway or plain client.
+
+use crate::burst::{Arrival, Work};
+use crate::decap::ATTACHMENT_MARK;
+use crate::encap::{Refused, ends_here, fits, next_hop, plain_frame, tells_too_big, trim};
+use crate::lcore::Lcore;
+use crate::nat;
+use crate::port::Buffer;
+use crate::verdict::{Exit, Reply};
+use packet::flow::FlowKey;
+use packet::tunnel::{Outer, outer_len, write_outer};
+use packet::{geneve, rewrite};
+use tables::flow::{Answer, GatewayLeg, Missed, NO_TUNNEL};
+use tables::reason::DropReason;
+use tables::record::{
+    Mode, SERVICE_CHECKSUM, SERVICE_DF, Service, TUNNEL_BACKEND, TUNNEL_CHECKSUM, TunnelKind,
+};
+
+/// TTL of the outer headers that we write (contract §6).
+const OUTER_TTL: u8 = 64;
+
+/// Outer UDP source ports are drawn from the upper quarter, as ephemeral ports look.
+const FIRST_SOURCE_PORT: u16 = 0xc000;
+
+/// Puts a packet on its service's tunnel to the flow's backend.
+pub fn to_backend<B: Buffer>(
+    buffer: &mut B,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+) -> Result<(), Refused> {
+    let service = lcore.set().service(work.service);
+    let service = service.ok_or(Refused::Drop(DropReason::NoBackend))?;
+    ends_here(work)?;
+    let gateway = match work.arrival {
+        Arrival::Gateway => lcore.snapshot().tunnels[usize::from(work.tunnel)].record.gateway,
+        _ => 0,
+    };
+    send(buffer, work, lcore, service, gateway)
+}
+
+/// Puts a probe of the kernel's on the tunnel of its backend's service.
+pub fn probe<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
+    let set = lcore.set();
+    let backend = set.backend(work.backend).ok_or(Refused::Drop(DropReason::NoBackend))?;
+    let service = set.service(backend.probe_service);
+    let service = service.ok_or(Refused::Drop(DropReason::NoBackend))?;
+    let ip = &work.inner;
+    let (key, _) = FlowKey::new(0, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
+    work.hash = key.hash(lcore.seed());
+    work.path.backend_addr = backend.addr;
+    send(buffer, work, lcore, service, 0)
+}
+
+/// Writes the outer headers towards the backend of `work`.
+#[inline(always)]
+fn send<B: Buffer>(
+    buffer: &mut B,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    service: &Service,
+    gateway: u16,
+) -> Result<(), Refused> {
+    let (next, mtu) = next_hop(work, lcore)?;
+    let to = work.path.backend_addr;
+    let ours = lcore.local_on(next.arm, &to).ok_or(Refused::Drop(DropReason::NoRoute))?;
+    let kind = TunnelKind::from_u8(service.tunnel).ok_or(Refused::Drop(DropReason::NoBackend))?;
+    let mut options = [0; geneve::OWN_OPTIONS];
+    let options: &[u8] = match kind {
+        TunnelKind::Geneve => {
+            let attachment = ATTACHMENT_MARK | u64::from(gateway);
+            geneve::own_options(&mut options, work.scope_key, attachment, work.hash as u32);
+            &options
+        }
+        _ => &[],
+    };
+    let outer = Outer {
+        kind: wire_kind(kind),
+        eth_src: next.src_mac,
+        eth_dst: next.mac,
+        vlan: 0,
+        src: ours,
+        dst: to,
+        sport: FIRST_SOURCE_PORT | (work.hash >> 48) as u16 & 0x3fff,
+        dport: service.tunnel_port,
+        vni: service.vni,
+        options,
+        inner_v6: work.inner.v6,
+        inner_eth: (kind == TunnelKind::Vxlan).then_some((next.mac, next.src_mac)),
+        tos: work.inner.tos,
+        ttl: OUTER_TTL,
+        df: service.flags & SERVICE_DF != 0,
+        checksum: service.flags & SERVICE_CHECKSUM != 0,
+    };
+    let overhead = (outer_len(&outer) - crate::encap::ETHERNET) as u16;
+    fits(work, mtu.saturating_sub(overhead))?;
+    if work.arrival != Arrival::Kernel {
+        take_off(buffer, work)?;
+    }
+    nat::clamp(&mut buffer.window(), work, lcore);
+    put_on(buffer, work, &outer)?;
+    work.exit = Exit::Port(next.arm);
+    Ok(())
+}
+
+/// What every packet undergoes that leaves a tunnel of ours and goes on: congestion, one hop less.
+#[inline(always)]
+fn take_off<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Refused> {
+    let window = &mut buffer.window();
+    if work.arrival != Arrival::Plain {
+        work.inner.tos = rewrite::take_congestion(window, &work.outer, &work.inner)?;
+    }
+    rewrite::decrement_ttl(window, &work.inner)?;
+    Ok(())
+}
+
+/// Replaces all in front of the inner packet by `outer`.
+#[inline(always)]
+fn put_on<B: Buffer>(buffer: &mut B, work: &Work, outer: &Outer<'_>) -> Result<(), Refused> {
+    trim(buffer, work);
+    let inner_len = usize::from(work.inner.end - work.inner.at);
+    if !buffer.strip(usize::from(work.inner.at)) || !buffer.grow(outer_len(outer)) {
+        return Err(Refused::Drop(DropReason::NoHeadroom));
+    }
+    write_outer(&mut buffer.window(), outer, inner_len)?;
+    Ok(())
+}
+
+/// Puts what comes from a backend on its flow's gateway tunnel with the flow's latest options, or
+/// gives it to the client of a plain flow.
+pub fn to_front<B: Buffer>(
+    buffer: &mut B,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+) -> Result<(), Refused> {
+    let flows = lcore.flows();
+    let hit = work.hit.ok_or(Refused::Drop(DropReason::NoFlow))?;
+    let mut answer = Answer::empty();
+    let gone = |missed| match missed {
+        Missed::Gone => Refused::Drop(DropReason::NoFlow),
+        Missed::Busy => Refused::Drop(DropReason::FlowContended),
+    };
+    flows.answer(&hit, &mut answer).map_err(gone)?;
+    ends_here(work)?;
+    let leg = &answer.gateway;
+    let front = match leg.tunnel {
+        NO_TUNNEL => None,
+        id => {
+            let tunnel = lcore.snapshot().tunnel(u32::from(id));
+            Some(tunnel.ok_or(Refused::Drop(DropReason::NoFlow))?)
+        }
+    };
+    if let Some(tunnel) = front {
+        let limit = tunnel.record.inner_mtu;
+        if limit != 0 && fits(work, limit).is_err() {
+            let told = tunnel.record.flags & tables::record::TUNNEL_REPLY_TOO_BIG != 0;
+            return Err(match told && tells_too_big(work, lcore) {
+                true => Refused::Answer(Reply::TooBig(limit)),
+                false => Refused::Drop(DropReason::TooBig),
+            });
+        }
+    }
+    take_off(buffer, work)?;
+    if work.path.mode == Mode::Nat as u8 {
+        let ends = flows.ends(&hit).map_err(gone)?;
+        nat::from_backend(&mut buffer.window(), work, &ends)?;
+    }
+    nat::clamp(&mut buffer.window(), work, lcore);
+    let own = lcore.macs()[usize::from(leg.arm & 1)];
+    let Some(tunnel) = front else {
+        plain_frame(buffer, work, &own, &leg.gateway_mac, leg.vlan)?;
+        work.exit = Exit::Port(leg.arm);
+        return Ok(());
+    };
+    let outer = gateway_outer(work, lcore, &answer, own, tunnel);
+    put_on(buffer, work, &outer)?;
+    work.exit = Exit::Port(leg.arm);
+    Ok(())
+}
+
+/// The outer headers towards the flow's gateway: those of its latest packet, turned around.
+#[inline(always)]
+fn gateway_outer<'a>(
+    work: &Work,
+    lcore: &Lcore<'_>,
+    answer: &'a Answer,
+    own: [u8; 6],
+    tunnel: &crate::snapshot::KnownTunnel,
+) -> Outer<'a> {
+    let leg = &answer.gateway;
+    let crossed = crossing(work, lcore, tunnel);
+    let (dport, vni) = match crossed {
+        Some(peer) => (peer.record.port, peer.record.vni),
+        None => (leg.local_port, leg.vni),
+    };
+    debug_assert!(tunnel.record.flags & TUNNEL_BACKEND == 0);
+    Outer {
+        kind: wire_kind(tunnel.kind),
+        eth_src: own,
+        eth_dst: leg.gateway_mac,
+        vlan: leg.vlan,
+        src: leg.local,
+        dst: leg.node,
+        sport: leg.node_port,
+        dport,
+        vni,
+        options: &answer.options[..usize::from(leg.option_len).min(answer.options.len())],
+        inner_v6: work.inner.v6,
+        inner_eth: (tunnel.kind == TunnelKind::Vxlan).then(|| inner_macs(leg, crossed.is_some())),
+        tos: work.inner.tos,
+        ttl: OUTER_TTL,
+        df: false,
+        checksum: tunnel.record.flags & TUNNEL_CHECKSUM != 0,
+    }
+}
+
+/// The tunnel that an inspected packet crosses to: Azure wants what came External back on Internal.
+/// The backend's own answers stay on the tunnel that the request came by.
+fn crossing<'a>(
+    work: &Work,
+    lcore: &'a Lcore<'_>,
+    tunnel: &crate::snapshot::KnownTunnel,
+) -> Option<&'a crate::snapshot::KnownTunnel> {
+    let hit = work.hit?;
+    let inspected = work.path.mode != Mode::Nat as u8 && hit.from_initiator(work.side);
+    if !inspected || tunnel.record.flags & tables::record::TUNNEL_CROSS == 0 {
+        return None;
+    }
+    lcore.snapshot().tunnel(tunnel.record.peer)
+}
+
+/// Inner destination and source MAC: turned around for an answer, as they were for what crosses.
+fn inner_macs(leg: &GatewayLeg, crossed: bool) -> ([u8; 6], [u8; 6]) {
+    if crossed { (leg.inner_dst, leg.inner_src) } else { (leg.inner_src, leg.inner_dst) }
+}
+
+fn wire_kind(kind: TunnelKind) -> packet::tunnel::Kind {
+    match kind {
+        TunnelKind::Geneve => packet::tunnel::Kind::Geneve,
+        TunnelKind::Vxlan => packet::tunnel::Kind::Vxlan,
+        TunnelKind::Ipip => packet::tunnel::Kind::Ipip,
+        TunnelKind::Gue => packet::tunnel::Kind::Gue,
+    }
+}
