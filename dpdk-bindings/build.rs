@@ -3,6 +3,7 @@
 //! Linked statically because that is worth 22 % on a small forwarder and leaves no plug-in
 //! folder to install; only the drivers named here go into the program.
 
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -175,7 +176,7 @@ fn bind(flags: &[String], out: &Path) -> Result<(), String> {
         .rust_edition(bindgen::RustEdition::Edition2024);
     // bindgen panics where it finds no libclang at all.
     let failed = "bindgen cannot read DPDK's headers (`make setup` installs libclang)";
-    let bindings = std::panic::catch_unwind(|| builder.generate())
+    let bindings = std::panic::catch_unwind(AssertUnwindSafe(|| builder.generate()))
         .map_err(|_| format!("{failed}: no libclang was found"))?
         .map_err(|e| format!("{failed}: {}", e.to_string().replace('\n', "; ")))?;
     bindings.write_to_file(out.join("dpdk.rs")).map_err(|e| format!("{}: {e}", out.display()))
