@@ -147,19 +147,24 @@ pub(crate) struct Merged {
 }
 
 impl Merged {
-    /// Merges `defaults`, the file, the environment if asked for, and the `--set`s.
+    /// Merges `defaults`, the file, the environment if its top keys are given, and the `--set`s.
     pub(crate) fn new(
         defaults: Dict,
         file: Option<TomlFile>,
-        environment: bool,
+        environment: Option<Vec<String>>,
         sets: &[String],
     ) -> Result<Merged, ConfigError> {
         let mut figment = Figment::from(Layer { name: "default".into(), dict: defaults });
         if let Some(file) = &file {
             figment = figment.merge(Layer { name: file.name.clone(), dict: file.dict.clone() });
         }
-        if environment {
-            figment = figment.merge(Env::prefixed("WEIR_").split("__"));
+        if let Some(sections) = environment {
+            // Others' variables begin with WEIR_ as well (WEIR_LOG); a `__` is ours alone.
+            let known = move |key: &str| sections.iter().any(|s| s.eq_ignore_ascii_case(key));
+            let env = Env::prefixed("WEIR_")
+                .filter(move |key| key.as_str().contains("__") || known(key.as_str()))
+                .split("__");
+            figment = figment.merge(env);
         }
         for text in sets {
             figment = figment.merge(set(text)?);

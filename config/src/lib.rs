@@ -25,7 +25,8 @@ pub use services::Services;
 /// and `sets` (`ingress.mtu=9001`).
 pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
     let file = file.map(|path| TomlFile::read(path, Which::Configuration)).transpose()?;
-    let mut config = checked::check::check(&Merged::new(defaults(), file, true, sets)?)?;
+    let mut config =
+        checked::check::check(&Merged::new(defaults(), file, Some(sections()), sets)?)?;
     config.warnings.extend(checked::machine::warnings(&config, Path::new("/")));
     Ok(config)
 }
@@ -33,7 +34,7 @@ pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError>
 /// The configuration that `text` makes over the defaults, independent of environment and machine.
 pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
     let file = TomlFile::parse("weir.toml", text.to_owned())?;
-    checked::check::check(&Merged::new(defaults(), Some(file), false, &[])?)
+    checked::check::check(&Merged::new(defaults(), Some(file), None, &[])?)
 }
 
 /// The services file, checked against itself and `config`.
@@ -47,7 +48,7 @@ pub fn services_from_toml(text: &str, config: &Config) -> Result<Services, Confi
 }
 
 fn services_of(file: TomlFile, config: &Config) -> Result<Services, ConfigError> {
-    services::check(&Merged::new(Dict::new(), Some(file), false, &[])?, config)
+    services::check(&Merged::new(Dict::new(), Some(file), None, &[])?, config)
 }
 
 /// The lowest layer.
@@ -55,6 +56,12 @@ fn defaults() -> Dict {
     let value = figment::value::Value::serialize(file::File::default());
     // The type is ours and serializes; an empty layer would only miss the defaults.
     value.ok().and_then(figment::value::Value::into_dict).unwrap_or_default()
+}
+
+/// The keys of the highest level.
+fn sections() -> Vec<String> {
+    let schema = serde_json::Value::from(schemars::schema_for!(file::File));
+    schema["properties"].as_object().into_iter().flat_map(|p| p.keys().cloned()).collect()
 }
 
 /// The key reference, as it stands in KEYS.md.

@@ -50,6 +50,10 @@ fn an_error_names_the_layer_that_has_the_value() {
         let error = config::load(file, &["ingress.mtu=13".into()]).unwrap_err().to_string();
         assert!(error.starts_with("--set ingress.mtu=13: ingress.mtu = 13"), "{error}");
         jail.set_env("WEIR_INGRESS__MTU", "1500");
+        jail.set_env("WEIR_LOG", "debug");
+        assert!(config::load(file, &[]).is_ok(), "a variable of others is left alone");
+        jail.set_env("WEIR_NAME", "lab-2");
+        assert_eq!(config::load(file, &[]).unwrap().name, "lab-2");
         jail.set_env("WEIR_INGRES__MTU", "1500");
         let error = config::load(file, &[]).unwrap_err().to_string();
         assert!(error.contains("WEIR_INGRES") && error.contains("`ingress`?"), "{error}");

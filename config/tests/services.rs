@@ -109,6 +109,22 @@ fn backends_must_fit_their_service_and_each_other() {
 }
 
 #[test]
+fn no_text_panics() {
+    let bytes = RIGHT.as_bytes();
+    for i in 0..bytes.len() {
+        let mut dropped = bytes.to_vec();
+        dropped.remove(i);
+        let mut swapped = bytes.to_vec();
+        swapped[i] = b"[]{}=\".,-0/\n"[i % 12];
+        for text in [dropped, swapped, bytes[..i].to_vec()] {
+            if let Err(error) = read(&String::from_utf8_lossy(&text)) {
+                assert!(!error.render().is_empty() && !error.to_string().is_empty());
+            }
+        }
+    }
+}
+
+#[test]
 fn names_are_names_and_unique() {
     spoiled("\"chain\"", "\"a/web\"", &["same name twice"]);
     spoiled("\"chain\"", "\"a//b\"", &["this is no name"]);

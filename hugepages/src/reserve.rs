@@ -178,6 +178,12 @@ fn pages_problem(verdict: &mut Verdict, machine: &Machine) {
         }
     }
     if verdict.nodes.iter().any(|node| node.missing() > 0) {
+        if verdict.nodes.iter().any(|node| node.total > node.free) {
+            verdict.advice.push(
+                "a fastpath that runs has taken its pages already, and they do not count as free"
+                    .into(),
+            );
+        }
         verdict.advice.push(format!(
             "to have the pages at the next boot as well, type: echo vm.nr_hugepages = {target} > \
              /etc/sysctl.d/80-weir.conf"

@@ -54,3 +54,33 @@ fn offline(config: &Config, root: &Path) -> Option<String> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_ports_and_missing_cpus_are_warned_of() {
+        let root = std::env::temp_dir().join(format!("weir-machine-{}", std::process::id()));
+        for (file, text) in [
+            ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+            ("sys/devices/system/cpu/online", "0-1,4\n"),
+        ] {
+            std::fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+            std::fs::write(root.join(file), text).unwrap();
+        }
+        let warned = |more: &str| {
+            let arm = "[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"";
+            warnings(&crate::from_toml(&format!("{more}\n{arm}")).unwrap(), &root)
+        };
+        let shared = "[nat]\naddresses = \"10.0.1.10\"\n";
+        assert_eq!(warned(shared), Vec::<String>::new());
+        let over = warned(&format!("{shared}ports = \"1024-32768\""));
+        assert!(over[0].contains("overlap the kernel's own 32768-60999"), "{over:?}");
+        // An address of NAT's alone has all ports for itself.
+        assert!(warned("[nat]\naddresses = \"10.0.1.9\"\nports = \"1024-65535\"").is_empty());
+        let missing = warned("[fastpath]\nlcores = [1, 3, 4, 7]");
+        assert!(missing[0].contains("CPU 3, 7, this machine has 0-1,4"), "{missing:?}");
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}
