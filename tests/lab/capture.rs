@@ -86,8 +86,8 @@ const PORTS: [&str; 4] = [
     "tcp.port==8080,http",
 ];
 
-/// The fields of all frames in `path` that match `filter`, one row each, checksums verified. A field
-/// that occurs more than once (outer and inner) is joined by commas.
+/// The fields of all frames in `path` that match `filter`, one row each, checksums verified. A
+/// field that occurs more than once (outer and inner) is joined by commas.
 pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<String>>> {
     let mut args: Vec<String> = vec!["-n".into(), "-r".into(), path.display().to_string()];
     args.extend(PORTS.iter().flat_map(|port| ["-d".to_owned(), (*port).to_owned()]));
@@ -102,8 +102,9 @@ pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<Stri
 
 /// Frames that tshark calls malformed, or whose checksums it finds wrong, in words.
 pub fn complaints(path: &Path) -> Result<Vec<String>> {
-    let filter = "_ws.malformed || _ws.short || ip.checksum.status == 0 || udp.checksum.status == 0 \
-                  || tcp.checksum.status == 0 || icmp.checksum.status == 0";
+    let filter = "_ws.malformed || _ws.short || ip.checksum.status == 0 \
+                  || udp.checksum.status == 0 || tcp.checksum.status == 0 \
+                  || icmp.checksum.status == 0";
     let fields = [
         "frame.number",
         "frame.protocols",

@@ -53,6 +53,9 @@ pub struct Setup {
     /// The addresses on the far side. Packets to and from them must come back as they are, packets
     /// to others must be answered. Empty: no far side, and either is right.
     pub far: Vec<Prefix>,
+    /// By how much the TTL of a packet that comes back may be smaller: 0 for an appliance that
+    /// only returns, more where it routes the packet on its way.
+    pub hops: u8,
     /// Make outer UDP checksums; gateways send 0.
     pub outer_checksum: bool,
 }
@@ -73,6 +76,7 @@ impl Default for Setup {
             former_for: Duration::from_secs(1),
             patience: Duration::from_secs(3),
             far: Vec::new(),
+            hops: 0,
             outer_checksum: false,
         }
     }

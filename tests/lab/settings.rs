@@ -1,4 +1,4 @@
-//! The configuration and the services of the appliance under test, as its operator would write them.
+//! Configuration and services of the appliance under test, as its operator would write them.
 
 use super::error::Result;
 use super::folder::Folder;

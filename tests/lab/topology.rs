@@ -192,7 +192,7 @@ impl Lab {
 }
 
 /// Wires two namespaces, both ends up, no offload on either.
-fn veth((a, one): (&Netns, &str), (b, two): (&Netns, &str)) -> Result<()> {
+pub fn veth((a, one): (&Netns, &str), (b, two): (&Netns, &str)) -> Result<()> {
     a.ip(&[&format!(
         "link add {one} mtu {MTU} txqueuelen 10000 type veth peer name {two} mtu {MTU} \
          txqueuelen 10000 netns {}",

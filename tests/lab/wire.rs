@@ -258,6 +258,23 @@ impl Options {
     }
 }
 
+/// The packet as it is after so many hops: TTL or hop limit lower, the checksum made anew.
+pub fn aged(packet: &[u8], hops: u8) -> Box<[u8]> {
+    let mut aged: Box<[u8]> = packet.into();
+    match aged[0] >> 4 {
+        _ if hops == 0 => {}
+        6 => aged[7] = aged[7].saturating_sub(hops),
+        _ => {
+            let len = usize::from(aged[0] & 15) * 4;
+            aged[8] = aged[8].saturating_sub(hops);
+            aged[10..12].copy_from_slice(&[0, 0]);
+            let sum = checksum(&[&aged[..len]]);
+            aged[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+    aged
+}
+
 /// Puts IPv4 and UDP in front of `payload` (given in pieces). With `sum` the UDP checksum is made;
 /// otherwise it is 0, which says "none" (RFC 768) and is what gateways send.
 pub fn udp4(

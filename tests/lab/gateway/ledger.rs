@@ -173,7 +173,11 @@ impl Ledger {
                 let first = flow.sent.pop_front();
                 lost(report, flow.expect, &tuple, first.as_slice());
             }
-            flow.sent.push_back(Sent { at: now, leg: flow.leg, inner: inner.into() });
+            flow.sent.push_back(Sent {
+                at: now,
+                leg: flow.leg,
+                inner: wire::aged(inner, setup.hops),
+            });
         }
         flow.leg
     }

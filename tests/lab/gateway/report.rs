@@ -52,7 +52,7 @@ pub struct Report {
     pub sent: u64,
     /// Packets that came back as they were sent.
     pub returned: u64,
-    /// Packets that came as the other direction of a flow: from a backend, or made by the appliance.
+    /// Packets that came as the other direction of a flow: a backend's, or the appliance's own.
     pub answered: u64,
     /// Packets handed on to a client or server.
     pub delivered: u64,
@@ -102,8 +102,8 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "sent {}, came back as sent {}, answered {}, handed on {}; {} flows, {} cookie changes, \
-             {} node changes",
+            "sent {}, came back as sent {}, answered {}, handed on {}; {} flows, \
+             {} cookie changes, {} node changes",
             self.sent,
             self.returned,
             self.answered,
