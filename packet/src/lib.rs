@@ -44,4 +44,4 @@ pub mod vxlan;
 pub mod window;
 
 #[cfg(test)]
-mod samples;
+mod tests;

@@ -1,1 +1,152 @@
-//! Tests of `checksum`.
+//! Whole sums against scapy's, incremental ones against whole ones.
+
+use super::*;
+use crate::tests::{packet, samples};
+use proptest::prelude::*;
+
+/// RFC 1071 by the letter: 16-bit words, big-endian, carries added at the end.
+fn by_the_letter(bytes: &[u8]) -> u16 {
+    let mut sum = 0u64;
+    for pair in bytes.chunks(2) {
+        sum += u64::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
+    }
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+#[test]
+fn real_packets_have_the_checksums_that_we_compute() {
+    for sample in [
+        samples::SYN,
+        samples::SYN_NAT,
+        samples::UDP4,
+        samples::UDP6,
+        samples::UDP6_NAT,
+        samples::ECHO4,
+        samples::ECHO6,
+        samples::ERROR4,
+        samples::ERROR4_CUT,
+        samples::ERROR6,
+        samples::OPTIONS4,
+        samples::EXTENSIONS6,
+    ] {
+        let (mut bytes, ip) = packet(sample);
+        let w = Window::new(&mut bytes);
+        if !ip.v6 {
+            assert!(ipv4_header_ok(&w, &ip));
+            assert_eq!(ipv4_header(&w, 0, usize::from(ip.l4)), w.load(10));
+        }
+        let field = l4_field(&ip).unwrap();
+        assert_eq!(l4_full(&w, &ip), w.load(usize::from(field)), "{sample}");
+        let whole = w.sum(0, usize::from(ip.end)).unwrap();
+        assert_eq!(fold(of_packet(&w, &ip).unwrap()), fold(whole), "{sample}");
+    }
+}
+
+#[test]
+fn a_wrong_header_checksum_is_seen() {
+    for sample in [samples::SYN, samples::OPTIONS4] {
+        let (mut bytes, ip) = packet(sample);
+        bytes[8] ^= 1;
+        assert!(!ipv4_header_ok(&Window::new(&mut bytes), &ip));
+    }
+}
+
+#[test]
+fn a_udp_checksum_is_never_zero() {
+    assert_eq!((udp(0), udp(1), udp(0xffff)), (0xffff, 1, 0xffff));
+    // A datagram whose ports make the sum what makes the checksum 0.
+    let (mut bytes, ip) = packet(samples::UDP4);
+    let mut w = Window::new(&mut bytes);
+    let sum = l4_full(&w, &ip).unwrap();
+    // Adding the checksum to a word that it covers makes the new sum all ones.
+    let port: u16 = w.load(20).unwrap();
+    w.store(20, fold(u64::from(port) + u64::from(sum))).unwrap();
+    assert_eq!(l4_full(&w, &ip), Ok(0xffff));
+}
+
+#[test]
+fn packets_without_a_checksum_have_no_field() {
+    let (mut bytes, ip) = packet(samples::FRAGMENT4_LATER);
+    assert_eq!(l4_field(&ip), None);
+    let w = Window::new(&mut bytes);
+    assert_eq!(l4_full(&w, &ip), Err(Short));
+    assert_eq!(of_packet(&w, &ip), w.sum(0, usize::from(ip.end)));
+}
+
+proptest! {
+    #[test]
+    fn sums_are_those_of_the_rfc(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        let mut copy = bytes.clone();
+        let sum = Window::new(&mut copy).sum(0, bytes.len()).unwrap();
+        prop_assert_eq!((!fold(sum)).to_be(), by_the_letter(&bytes));
+    }
+
+    #[test]
+    fn incremental_is_whole(
+        mut bytes in prop::collection::vec(any::<u8>(), 40..200),
+        at in 1usize..9,
+        value in any::<u32>(),
+        short in any::<u16>(),
+    ) {
+        // The checksum's field is the first word; a first byte that is not 0 stands for the header.
+        bytes[2] |= 1;
+        (bytes[0], bytes[1]) = (0, 0);
+        let sum = by_the_letter(&bytes);
+        let word = |b: &[u8], at: usize| u32::from_ne_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        let mut changed = bytes.clone();
+        changed[at * 4..at * 4 + 4].copy_from_slice(&value.to_ne_bytes());
+        let quick = update32(sum.to_be(), word(&bytes, at * 4), value);
+        prop_assert_eq!(quick.to_be(), by_the_letter(&changed));
+        let half = u16::from_ne_bytes([changed[38], changed[39]]);
+        changed[38..40].copy_from_slice(&short.to_ne_bytes());
+        prop_assert_eq!(update16(quick, half, short).to_be(), by_the_letter(&changed));
+    }
+
+    #[test]
+    fn incremental_addresses_are_whole(old in any::<[u8; 16]>(), new in any::<[u8; 16]>()) {
+        let whole = |a: &[u8]| by_the_letter(&[&[1, 2], a].concat()).to_be();
+        let (o, n) = (Addr::from_octets(old), Addr::from_octets(new));
+        prop_assert_eq!(update_addr(whole(&old), &o, &n, true), whole(&new));
+        let quick = update_addr(whole(&old[12..]), &o, &n, false);
+        prop_assert_eq!(quick, whole(&new[12..]));
+    }
+
+    #[test]
+    fn folding_keeps_the_value_modulo_ffff(words in prop::collection::vec(any::<u32>(), 0..64)) {
+        let sum: u64 = words.iter().map(|w| u64::from(*w)).sum();
+        prop_assert_eq!(u64::from(fold(sum)) % 0xffff, sum % 0xffff);
+        prop_assert!(sum == 0 || fold(sum) != 0);
+    }
+
+    #[test]
+    fn the_sum_of_a_packet_is_derived_for_any_payload(
+        payload in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        for sample in [samples::SYN, samples::UDP6, samples::ECHO6, samples::ECHO4] {
+            let (mut bytes, mut ip) = packet(sample);
+            bytes.truncate(usize::from(ip.l4) + 20.min(usize::from(ip.end - ip.l4)));
+            bytes.extend(&payload);
+            let len = bytes.len();
+            let at = if ip.v6 { 4 } else { 2 };
+            let said = (len - if ip.v6 { 40 } else { 0 }) as u16;
+            bytes[at..at + 2].copy_from_slice(&said.to_be_bytes());
+            if ip.proto == 17 {
+                let udp_len = (len - usize::from(ip.l4)) as u16;
+                bytes[44..46].copy_from_slice(&udp_len.to_be_bytes());
+            }
+            ip.end = len as u16;
+            let mut w = Window::new(&mut bytes);
+            if !ip.v6 {
+                let sum = ipv4_header(&w, 0, 20).unwrap();
+                w.store(10, sum).unwrap();
+            }
+            let sum = l4_full(&w, &ip).unwrap();
+            w.store(usize::from(l4_field(&ip).unwrap()), sum).unwrap();
+            let derived = fold(of_packet(&w, &ip).unwrap());
+            prop_assert_eq!(!derived.to_be(), by_the_letter(&bytes));
+        }
+    }
+}

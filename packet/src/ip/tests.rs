@@ -1,1 +1,182 @@
-//! Tests of `ip`.
+//! Both families, upper headers, fragments, quotes.
+
+use super::*;
+use crate::icmp;
+use crate::tests::{bytes, family, packet, samples};
+use std::net::IpAddr;
+use std::vec::Vec;
+
+fn addr(text: &str) -> Addr {
+    Addr::from(text.parse::<IpAddr>().unwrap())
+}
+
+fn parse(bytes: &[u8]) -> Result<Ip, Malformed> {
+    let mut bytes = bytes.to_vec();
+    let family = family(&bytes);
+    Ip::parse(&Window::new(&mut bytes), 0, family)
+}
+
+#[test]
+fn a_tcp_packet_over_ipv4() {
+    let (bytes, ip) = packet(samples::SYN);
+    let expected = Ip {
+        at: 0,
+        l4: 20,
+        end: 52,
+        sport: 40000,
+        dport: 80,
+        proto: TCP,
+        v6: false,
+        tos: 0xb8,
+        ttl: 60,
+        fragment: Fragment::Whole,
+        kind: L4::Tcp { flags: 2 },
+        df: false,
+        fragment_id: 77,
+        src: addr("198.51.100.7"),
+        dst: addr("203.0.113.10"),
+    };
+    assert_eq!(ip, expected);
+    assert_eq!((usize::from(ip.len()), ip.is_empty()), (bytes.len(), false));
+    assert_eq!(ip.ethertype(), 0x0800);
+}
+
+#[test]
+fn a_udp_packet_over_ipv6() {
+    let (_, ip) = packet(samples::UDP6);
+    let expected = Ip {
+        at: 0,
+        l4: 40,
+        end: 61,
+        sport: 5353,
+        dport: 53,
+        proto: UDP,
+        v6: true,
+        tos: 0xb8,
+        ttl: 60,
+        kind: L4::Udp,
+        df: true,
+        src: addr("2001:db8::7"),
+        dst: addr("2001:db8:1::10"),
+        ..Ip::default()
+    };
+    assert_eq!(ip, expected);
+    assert_eq!(ip.ethertype(), 0x86dd);
+}
+
+#[test]
+fn padding_behind_the_packet_is_not_part_of_it() {
+    let (mut bytes, ip) = packet(samples::UDP4);
+    bytes.resize(60, 0xee);
+    assert_eq!(parse(&bytes), Ok(ip));
+}
+
+#[test]
+fn a_packet_longer_than_its_frame_is_refused() {
+    for sample in [samples::SYN, samples::UDP6] {
+        let (bytes, ip) = packet(sample);
+        assert_eq!(parse(&bytes[..bytes.len() - 1]), Err(Malformed::IpLength));
+        // The rest of a chained frame is out of sight, yet there.
+        let mut first = bytes[..bytes.len() - 1].to_vec();
+        let w = Window::of_segment(&mut first, bytes.len());
+        assert_eq!(Ip::parse(&w, 0, ip.ethertype()), Ok(ip));
+        assert_eq!(parse(&bytes[..usize::from(ip.l4) - 1]), Err(Malformed::Short));
+    }
+}
+
+#[test]
+fn what_is_not_ip_or_of_the_other_version_is_refused() {
+    let mut four = bytes(samples::SYN);
+    let w = Window::new(&mut four);
+    assert_eq!(Ip::parse(&w, 0, 0x0806), Err(Malformed::NotIp));
+    assert_eq!(Ip::parse(&w, 0, ethernet::IPV6), Err(Malformed::IpVersion));
+    let mut six = bytes(samples::UDP6);
+    let w = Window::new(&mut six);
+    assert_eq!(Ip::parse(&w, 0, ethernet::IPV4), Err(Malformed::IpVersion));
+}
+
+#[test]
+fn upper_headers_cut_short_are_refused() {
+    for (sample, least) in [(samples::SYN, 20), (samples::UDP4, 8), (samples::ECHO4, 8)] {
+        let mut bytes = bytes(sample);
+        bytes[3] = 20 + least - 1;
+        assert_eq!(parse(&bytes), Err(Malformed::Transport));
+        bytes[3] = 20 + least;
+        assert!(parse(&bytes).is_ok());
+    }
+}
+
+#[test]
+fn echoes_have_their_identifier_for_ports() {
+    for (sample, request) in [
+        (samples::ECHO4, true),
+        (samples::ECHO4_REPLY, false),
+        (samples::ECHO6, true),
+        (samples::ECHO6_REPLY, false),
+    ] {
+        let (_, ip) = packet(sample);
+        assert_eq!((ip.kind, ip.sport, ip.dport), (L4::IcmpEcho { request }, 0x1111, 0x1111));
+    }
+}
+
+#[test]
+fn icmp_types_fall_into_echoes_errors_and_others() {
+    let kinds = |sample: &str, at: usize| -> Vec<u8> {
+        let mut bytes = bytes(sample);
+        let errors = (0..=255u8).filter(|kind| {
+            bytes[at] = *kind;
+            parse(&bytes).unwrap().kind == L4::IcmpError
+        });
+        errors.collect()
+    };
+    assert_eq!(kinds(samples::ECHO4, 20), [3, 4, 5, 11, 12]);
+    assert_eq!(kinds(samples::ECHO6, 40), [1, 2, 3, 4]);
+}
+
+#[test]
+fn the_other_familys_icmp_is_taken_as_it_is() {
+    let mut six_in_four = bytes(samples::ECHO4);
+    six_in_four[9] = ICMPV6;
+    assert_eq!(parse(&six_in_four).unwrap().kind, L4::Other);
+}
+
+#[test]
+fn fragments_say_which_part_they_are() {
+    let (_, first) = packet(samples::FRAGMENT4_FIRST);
+    assert_eq!((first.fragment, first.fragment_id), (Fragment::First, 0x4242));
+    assert_eq!((first.kind, first.sport, first.dport), (L4::Udp, 5353, 53));
+    let (_, later) = packet(samples::FRAGMENT4_LATER);
+    assert_eq!((later.fragment, later.fragment_id), (Fragment::Later, 0x4242));
+    assert_eq!((later.kind, later.sport, later.proto), (L4::None, 0, UDP));
+    let (_, first) = packet(samples::FRAGMENT6_FIRST);
+    assert_eq!((first.fragment, first.fragment_id), (Fragment::First, 0xdead_beef));
+    assert_eq!((first.kind, first.l4, first.sport), (L4::Udp, 48, 5353));
+    let (_, later) = packet(samples::FRAGMENT6_LATER);
+    assert_eq!((later.fragment, later.proto, later.l4), (Fragment::Later, UDP, 48));
+    assert_eq!((later.fragment_id, later.kind), (0xdead_beef, L4::None));
+}
+
+#[test]
+fn a_quote_needs_only_ports_and_may_be_cut() {
+    let (mut bytes, error) = packet(samples::ERROR4_CUT);
+    let quoted = icmp::quoted(&Window::new(&mut bytes), &error).unwrap();
+    assert_eq!((quoted.at, quoted.l4, quoted.end), (28, 48, 56));
+    assert_eq!((quoted.src, quoted.sport), (addr("10.0.2.10"), 1024));
+    assert_eq!((quoted.dst, quoted.dport), (addr("10.0.2.99"), 8080));
+    assert_eq!(quoted.kind, L4::Tcp { flags: 0 });
+    let (mut bytes, error) = packet(samples::ERROR6);
+    let quoted = icmp::quoted(&Window::new(&mut bytes), &error).unwrap();
+    assert_eq!((quoted.src, quoted.sport, quoted.kind), (addr("fd00::10"), 1024, L4::Udp));
+}
+
+#[test]
+fn a_quote_without_ports_is_refused() {
+    let (mut bytes, error) = packet(samples::ERROR4_CUT);
+    let w = Window::new(&mut bytes);
+    for end in error.l4 + 8..error.end {
+        let cut = Ip { end, ..error };
+        assert_eq!(icmp::quoted(&w, &cut), Err(Malformed::Quote), "{end}");
+    }
+    let (mut bytes, echo) = packet(samples::ECHO4);
+    assert_eq!(icmp::quoted(&Window::new(&mut bytes), &echo), Err(Malformed::Quote));
+}

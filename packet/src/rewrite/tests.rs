@@ -1,1 +1,236 @@
-//! Tests of `rewrite`.
+//! Rewritten packets against those that scapy builds from nothing.
+
+use super::*;
+use crate::checksum::{ipv4_header_ok, l4_full};
+use crate::icmp;
+use crate::ip::Fragment;
+use crate::tests::{Dice, bytes, family, packet, samples};
+use std::net::IpAddr;
+use std::vec::Vec;
+
+fn addr(text: &str) -> Addr {
+    Addr::from(text.parse::<IpAddr>().unwrap())
+}
+
+fn ends(src: &str, sport: u16, dst: &str, dport: u16) -> Rewrite {
+    Rewrite { src: addr(src), sport, dst: addr(dst), dport }
+}
+
+#[track_caller]
+fn becomes(from: &str, to: &str, change: impl FnOnce(&mut Window<'_>, &Ip)) {
+    let (mut bytes, ip) = packet(from);
+    change(&mut Window::new(&mut bytes), &ip);
+    let expected = crate::tests::bytes(to);
+    assert_eq!(bytes, expected, "\n left {bytes:02x?}\nright {expected:02x?}");
+}
+
+#[test]
+fn nat_gives_what_the_new_sender_would_have_sent() {
+    let four = |port| ends("10.0.2.10", 1024, "10.0.2.99", port);
+    let six = |port| ends("fd00::10", 1024, "fd00::99", port);
+    for (from, to, new) in [
+        (samples::SYN, samples::SYN_NAT, four(8080)),
+        (samples::UDP4, samples::UDP4_NAT, four(5300)),
+        (samples::UDP4_ZERO, samples::UDP4_ZERO_NAT, four(5300)),
+        (samples::UDP6, samples::UDP6_NAT, six(5300)),
+        (samples::FRAGMENT4_FIRST, samples::FRAGMENT4_FIRST_NAT, four(5300)),
+        (samples::FRAGMENT4_LATER, samples::FRAGMENT4_LATER_NAT, four(5300)),
+        (samples::ECHO4, samples::ECHO4_NAT, four(1024)),
+        (samples::ECHO6, samples::ECHO6_NAT, six(1024)),
+    ] {
+        becomes(from, to, |w, ip| nat(w, ip, &new).unwrap());
+    }
+}
+
+#[test]
+fn an_echo_takes_its_identifier_from_the_senders_port_and_its_reply_from_the_receivers() {
+    for (sample, id) in [
+        (samples::ECHO4, 7),
+        (samples::ECHO6, 7),
+        (samples::ECHO4_REPLY, 8),
+        (samples::ECHO6_REPLY, 8),
+    ] {
+        let (mut bytes, ip) = packet(sample);
+        let to = Rewrite { src: ip.dst, sport: 7, dst: ip.src, dport: 8 };
+        nat(&mut Window::new(&mut bytes), &ip, &to).unwrap();
+        let family = family(&bytes);
+        let w = Window::new(&mut bytes);
+        let now = Ip::parse(&w, 0, family).unwrap();
+        assert_eq!((now.sport, now.src, now.dst), (id, ip.dst, ip.src));
+        assert_eq!(l4_full(&w, &now), w.load(usize::from(now.l4) + 2));
+    }
+}
+
+#[test]
+fn a_wrong_checksum_stays_wrong_by_the_same_amount() {
+    for (sample, field) in [(samples::SYN, 36), (samples::UDP4, 26), (samples::UDP6, 46)] {
+        let (mut bytes, ip) = packet(sample);
+        let new = if ip.v6 {
+            ends("fd00::10", 1024, "fd00::99", 5300)
+        } else {
+            ends("10.0.2.10", 1024, "10.0.2.99", 5300)
+        };
+        bytes[field] ^= 0x55;
+        nat(&mut Window::new(&mut bytes), &ip, &new).unwrap();
+        let family = family(&bytes);
+        let w = Window::new(&mut bytes);
+        let now = Ip::parse(&w, 0, family).unwrap();
+        assert_ne!(l4_full(&w, &now), w.load(field));
+        let back = Rewrite { src: ip.src, sport: ip.sport, dst: ip.dst, dport: ip.dport };
+        nat(&mut Window::new(&mut bytes), &now, &back).unwrap();
+        let mut broken = crate::tests::bytes(sample);
+        broken[field] ^= 0x55;
+        assert_eq!(bytes, broken);
+    }
+}
+
+#[test]
+fn an_unknown_protocol_gets_addresses_only() {
+    let (mut bytes, _) = packet(samples::SYN);
+    bytes[9] = 132;
+    let before = bytes.clone();
+    let ip = Ip::parse(&Window::new(&mut bytes), 0, 0x0800).unwrap();
+    let sum = crate::checksum::ipv4_header(&Window::new(&mut bytes), 0, 20).unwrap();
+    Window::new(&mut bytes).store(10, sum).unwrap();
+    nat(&mut Window::new(&mut bytes), &ip, &ends("10.0.0.1", 1, "10.0.0.2", 2)).unwrap();
+    assert_eq!(bytes[12..20], [10, 0, 0, 1, 10, 0, 0, 2]);
+    assert_eq!(bytes[20..], before[20..]);
+    assert!(ipv4_header_ok(&Window::new(&mut bytes), &ip));
+}
+
+#[test]
+fn an_error_about_a_translated_packet_is_what_the_client_would_have_got() {
+    let to_client =
+        |from: &str| Rewrite { src: addr(from), dst: addr("198.51.100.7"), ..Rewrite::none() };
+    let six = Rewrite { src: addr("2001:db8:9::9"), dst: addr("2001:db8::7"), ..Rewrite::none() };
+    let tcp = ends("198.51.100.7", 40000, "203.0.113.10", 80);
+    let udp = ends("198.51.100.7", 5353, "203.0.113.10", 53);
+    let udp6 = ends("2001:db8::7", 5353, "2001:db8:1::10", 53);
+    for (from, to, outer, quote) in [
+        (samples::ERROR4, samples::ERROR4_NAT, to_client("10.9.9.9"), tcp),
+        (samples::ERROR4_CUT, samples::ERROR4_CUT_NAT, to_client("10.9.9.9"), tcp),
+        (samples::ERROR4_UDP, samples::ERROR4_UDP_NAT, to_client("203.0.113.10"), udp),
+        (samples::ERROR6, samples::ERROR6_NAT, six, udp6),
+    ] {
+        becomes(from, to, |w, error| {
+            let quoted = icmp::quoted(w, error).unwrap();
+            nat_quoted(w, error, &quoted, &outer, &quote).unwrap();
+        });
+    }
+}
+
+#[test]
+fn one_hop_less() {
+    becomes(samples::SYN, samples::SYN_TTL, |w, ip| decrement_ttl(w, ip).unwrap());
+    let (mut bytes, ip) = packet(samples::UDP6);
+    decrement_ttl(&mut Window::new(&mut bytes), &ip).unwrap();
+    assert_eq!(bytes[7], ip.ttl - 1);
+    bytes[7] = 0;
+    decrement_ttl(&mut Window::new(&mut bytes), &ip).unwrap();
+    assert_eq!(bytes[7], 0);
+}
+
+#[test]
+fn the_header_checksum_is_right_at_every_ttl() {
+    let (mut bytes, mut ip) = packet(samples::SYN);
+    let mut w = Window::new(&mut bytes);
+    while ip.ttl > 1 {
+        decrement_ttl(&mut w, &ip).unwrap();
+        ip = Ip::parse(&w, 0, 0x0800).unwrap();
+        assert!(ipv4_header_ok(&w, &ip), "ttl {}", ip.ttl);
+    }
+}
+
+#[test]
+fn dscp_and_ecn_are_set_in_both_families() {
+    becomes(samples::SYN, samples::SYN_TOS, |w, ip| set_tos(w, ip, 0xbb).unwrap());
+    let (mut bytes, ip) = packet(samples::UDP6);
+    bytes[1] |= 0x0a; // Some flow label, which stays.
+    set_tos(&mut Window::new(&mut bytes), &ip, 0x4d).unwrap();
+    assert_eq!(bytes[..4], [0x64, 0xda, 0, 0]);
+}
+
+#[test]
+fn congestion_is_taken_over_from_the_outer_header() {
+    let (mut bytes, inner) = packet(samples::SYN);
+    let outer = Ip { tos: 3, ..inner };
+    let mut w = Window::new(&mut bytes);
+    assert_eq!(take_congestion(&mut w, &outer, &inner), Err(Congestion::Lost));
+    set_tos(&mut w, &inner, 0xba).unwrap();
+    let inner = Ip { tos: 0xba, ..inner };
+    assert_eq!(take_congestion(&mut w, &outer, &inner), Ok(0xbb));
+    assert_eq!(bytes, crate::tests::bytes(samples::SYN_TOS));
+    let calm = Ip { tos: 0, ..inner };
+    assert_eq!(take_congestion(&mut Window::new(&mut bytes), &calm, &inner), Ok(0xba));
+    assert_eq!(bytes, crate::tests::bytes(samples::SYN_TOS));
+}
+
+#[test]
+fn the_mss_of_a_syn_is_lowered_and_never_raised() {
+    becomes(samples::SYN, samples::SYN_CLAMPED, |w, ip| assert!(clamp_mss(w, ip, 1360)));
+    becomes(samples::SYN_ODD, samples::SYN_ODD_CLAMPED, |w, ip| assert!(clamp_mss(w, ip, 1360)));
+    becomes(samples::SYN_CLAMPED, samples::SYN_CLAMPED, |w, ip| {
+        assert!(!clamp_mss(w, ip, 1400));
+    });
+    becomes(samples::OPTIONS4, samples::OPTIONS4, |w, ip| assert!(!clamp_mss(w, ip, 1)));
+    becomes(samples::UDP4, samples::UDP4, |w, ip| assert!(!clamp_mss(w, ip, 1)));
+}
+
+#[test]
+fn broken_tcp_options_end_the_search_for_the_mss() {
+    for options in [[0, 2, 4, 33], [9, 0, 2, 4], [9, 1, 2, 4], [9, 255, 2, 4], [2, 3, 2, 2]] {
+        let (mut bytes, ip) = packet(samples::SYN);
+        bytes[40..44].copy_from_slice(&options);
+        bytes[44..52].copy_from_slice(&[1; 8]);
+        assert!(!clamp_mss(&mut Window::new(&mut bytes), &ip, 1));
+    }
+    let (mut bytes, ip) = packet(samples::SYN);
+    bytes[32] = 0xf0; // A header beyond the packet.
+    assert!(!clamp_mss(&mut Window::new(&mut bytes), &ip, 1));
+}
+
+#[test]
+fn incremental_nat_is_a_whole_recomputation() {
+    let mut dice = Dice(99);
+    let four = |d: &mut Dice| Addr::v4(d.roll(1 << 31) as u32 * 2 + 1);
+    let six = |d: &mut Dice| Addr { words: core::array::from_fn(|_| d.roll(1 << 31) as u32) };
+    for _ in 0..if cfg!(miri) { 20 } else { 20_000 } {
+        for sample in [samples::SYN, samples::UDP4, samples::UDP6, samples::ECHO6] {
+            let (mut bytes, ip) = packet(sample);
+            let address = |d: &mut Dice| if ip.v6 { six(d) } else { four(d) };
+            let to = Rewrite {
+                src: address(&mut dice),
+                dst: address(&mut dice),
+                sport: dice.roll(65536) as u16,
+                dport: dice.roll(65536) as u16,
+            };
+            nat(&mut Window::new(&mut bytes), &ip, &to).unwrap();
+            let w = Window::new(&mut bytes);
+            let now = Ip::parse(&w, 0, ip.ethertype()).unwrap();
+            let field = crate::checksum::l4_field(&now).unwrap();
+            assert_eq!(l4_full(&w, &now), w.load(usize::from(field)));
+            assert!(now.v6 || ipv4_header_ok(&w, &now));
+        }
+    }
+}
+
+#[test]
+fn a_reassembled_datagram_is_still_right_after_nat() {
+    let to = ends("10.0.2.10", 1024, "10.0.2.99", 5300);
+    let mut whole: Vec<u8> = Vec::new();
+    for sample in [samples::FRAGMENT4_FIRST, samples::FRAGMENT4_LATER] {
+        let (mut part, ip) = packet(sample);
+        assert_ne!(ip.fragment, Fragment::Whole);
+        nat(&mut Window::new(&mut part), &ip, &to).unwrap();
+        whole.extend(&part[if whole.is_empty() { 0 } else { 20 }..]);
+    }
+    // The third fragment's bytes, as scapy cut them: 100 bytes of payload in all.
+    whole.extend(88..100u8);
+    let len = whole.len() as u16;
+    whole[2..4].copy_from_slice(&len.to_be_bytes());
+    (whole[6], whole[7]) = (0, 0);
+    let w = Window::new(&mut whole);
+    let ip = Ip::parse(&w, 0, 0x0800).unwrap();
+    assert_eq!(l4_full(&w, &ip), w.load(26));
+    assert_eq!(bytes(samples::FRAGMENT4_FIRST_NAT)[26..28], whole[26..28]);
+}

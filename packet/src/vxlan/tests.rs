@@ -1,1 +1,20 @@
-//! Tests of `vxlan`.
+//! VXLAN headers as Azure sends them.
+
+use super::*;
+use crate::tests::{bytes, samples};
+
+#[test]
+fn the_vni_is_read_behind_the_flag() {
+    let mut frame = bytes(samples::AZURE_ZERO);
+    let w = Window::new(&mut frame);
+    assert_eq!(parse(&w, 42), Ok(Vxlan { vni: 801, payload: 50 }));
+}
+
+#[test]
+fn a_header_without_the_flag_is_refused_and_reserved_bits_are_not() {
+    let mut header = [0xf7, 0xff, 0xff, 0xff, 0, 0, 1, 0xff];
+    assert_eq!(parse(&Window::new(&mut header), 0), Err(Malformed::VxlanFlags));
+    header[0] = 0xff;
+    assert_eq!(parse(&Window::new(&mut header), 0), Ok(Vxlan { vni: 1, payload: 8 }));
+    assert_eq!(parse(&Window::new(&mut header[..7]), 0), Err(Malformed::Short));
+}

@@ -1,1 +1,0 @@
-//! Real packets, as scapy builds them.

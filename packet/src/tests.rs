@@ -1,0 +1,124 @@
+//! Real packets as bytes, and every harness run over them, whole and damaged.
+
+pub mod samples;
+
+use crate::ethernet::{Ethernet, IPV4, IPV6};
+use crate::ip::Ip;
+use crate::window::Window;
+use std::vec::Vec;
+
+/// The bytes of a sample.
+pub fn bytes(hex: &str) -> Vec<u8> {
+    hex.as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(core::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+/// The Ethernet type that fits a sample which begins with an IP header.
+pub fn family(packet: &[u8]) -> u16 {
+    if packet[0] >> 4 == 4 { IPV4 } else { IPV6 }
+}
+
+/// A sample that begins with an IP header, parsed.
+pub fn packet(hex: &str) -> (Vec<u8>, Ip) {
+    let mut bytes = bytes(hex);
+    let family = family(&bytes);
+    let ip = Ip::parse(&Window::new(&mut bytes), 0, family).unwrap();
+    (bytes, ip)
+}
+
+/// A sample that begins with an Ethernet header, parsed.
+pub fn frame(hex: &str) -> (Vec<u8>, Ip) {
+    let mut bytes = bytes(hex);
+    let window = Window::new(&mut bytes);
+    let eth = Ethernet::parse(&window).unwrap();
+    let ip = Ip::parse(&window, eth.l3, eth.ethertype).unwrap();
+    (bytes, ip)
+}
+
+/// A small generator of numbers that look random (xorshift64*), so that a failure repeats.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % sides
+    }
+}
+
+type Harness = fn(&mut [u8]);
+
+const HARNESSES: [Harness; 9] = [
+    crate::window::harness,
+    crate::ethernet::harness,
+    crate::ip::harness,
+    crate::checksum::harness,
+    crate::geneve::harness,
+    crate::vxlan::harness,
+    crate::gue::harness,
+    crate::rewrite::harness,
+    crate::tunnel::harness,
+];
+
+fn run_all(bytes: &[u8]) {
+    for harness in HARNESSES.iter().chain(&[crate::icmp::harness as Harness]) {
+        harness(&mut bytes.to_vec());
+    }
+}
+
+/// Where in a sample something that a harness begins with may lie.
+const STARTS: [usize; 8] = [0, 14, 18, 34, 42, 54, 62, 74];
+
+#[test]
+fn no_harness_falls_over_real_packets_cut_anywhere() {
+    for sample in samples::ALL {
+        let whole = bytes(sample);
+        for start in STARTS.into_iter().filter(|s| *s < whole.len()) {
+            let ends = if cfg!(miri) { 1 } else { whole.len() - start };
+            for cut in 0..ends {
+                run_all(&whole[start..whole.len() - cut]);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_harness_falls_over_damaged_packets() {
+    let mut dice = Dice(0x5745_4952);
+    for turn in 0..if cfg!(miri) { 60 } else { 60_000 } {
+        let sample = bytes(samples::ALL[turn % samples::ALL.len()]);
+        let start = STARTS[dice.roll(STARTS.len())].min(sample.len());
+        let mut damaged = sample[start..].to_vec();
+        for _ in 0..=dice.roll(4) {
+            if damaged.is_empty() {
+                break;
+            }
+            // Mostly among the headers, mostly a bit or an extreme.
+            let at = dice.roll(damaged.len().min(80));
+            damaged[at] = match dice.roll(4) {
+                0 => damaged[at] ^ 1 << dice.roll(8),
+                1 => 0xff,
+                2 => 0,
+                _ => dice.roll(256) as u8,
+            };
+        }
+        run_all(&damaged);
+    }
+}
+
+#[test]
+fn no_harness_falls_over_noise() {
+    let mut dice = Dice(1);
+    for _ in 0..if cfg!(miri) { 60 } else { 60_000 } {
+        let len = dice.roll(160);
+        let mut noise: Vec<u8> = (0..len).map(|_| dice.roll(256) as u8).collect();
+        // Else nearly everything ends at the version.
+        if let Some(first) = noise.first_mut() {
+            *first = [0x45, 0x46, 0x60, 0x08, 0x00, 0x48][dice.roll(6)];
+        }
+        run_all(&noise);
+    }
+}
