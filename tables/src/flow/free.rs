@@ -32,6 +32,11 @@ impl<'r> FreeList<'r> {
         FreeList { head, links }
     }
 
+    /// The number that will most likely be taken next.
+    pub(super) fn peek(&self) -> Option<u32> {
+        (self.head.load(Relaxed) as u32).checked_sub(1)
+    }
+
     /// Takes a number; none when all are in use.
     pub(super) fn pop(&self) -> Option<u32> {
         let mut head = self.head.load(Acquire);

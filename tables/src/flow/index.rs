@@ -97,6 +97,12 @@ impl<'r> Index<'r> {
         prefetch(&self.entries[(place.home * 4 + place.slot) as usize]);
     }
 
+    pub(crate) fn prefetch_entry(&self, i: u32) {
+        if let Some(entry) = self.entry(i) {
+            prefetch(entry);
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let (place, wanted) = (self.place(hash), Words::of(key));

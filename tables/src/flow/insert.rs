@@ -91,6 +91,14 @@ impl Flows<'_> {
         let back = back.map(|(key, side)| (self.index.hash(&key), key, side));
         let home = self.index.place(front).home;
         let other = back.map_or(home, |(hash, ..)| self.index.place(hash).home);
+        // All of it will be written, so all of it may as well be fetched at once.
+        self.index.prefetch(front);
+        if let Some((hash, ..)) = back {
+            self.index.prefetch(hash);
+        }
+        if let Some(path) = self.free_paths.peek().and_then(|id| self.paths.get(id as usize)) {
+            path.prefetch();
+        }
         // Always in the same order, so that two lcores never wait for each other.
         let (first, second) = (home.min(other), home.max(other));
         if !self.index.lock(first) {

@@ -6,6 +6,9 @@ use crate::record::NONE;
 use packet::flow::FlowKey;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// How many records ahead of the one at hand are asked for: they lie anywhere.
+const AHEAD: usize = 16;
+
 /// What a new fastpath found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recovery {
@@ -28,6 +31,10 @@ impl Flows<'_> {
         let mut slabs_used = vec![false; self.slabs.len()];
         self.nat.clear();
         for (id, path) in (0..).zip(self.paths) {
+            if let Some(next) = self.paths.get(id as usize + AHEAD) {
+                self.index.prefetch_entry(next.forward().front);
+                self.index.prefetch_entry(next.back.load(Relaxed));
+            }
             if !path.is_touched() {
                 continue;
             }
@@ -40,6 +47,10 @@ impl Flows<'_> {
             }
         }
         let (entries, locks) = self.index.rebuild(|i, _, hit| {
+            let next = self.index.entry(i + AHEAD as u32).map(|next| next.path.load(Relaxed));
+            if let Some(next) = next.and_then(|path| self.paths.get(path as usize)) {
+                next.prefetch();
+            }
             let path = self.paths.get(hit.path as usize).filter(|path| path.is_live());
             path.is_some_and(|p| p.forward().front == i || p.back.load(Relaxed) == i)
         });
