@@ -62,11 +62,11 @@ impl Entry {
 
     /// Fills a free entry; nobody can reach it.
     pub(crate) fn fill(&self, pen: &Pen, key: FrontendKey, target: u32, next: u32, born: u32) {
-        self.life.hide(pen);
-        pen.record(&self.key, key);
-        pen.word(&self.target, target);
-        pen.word(&self.next, next);
-        self.life.begin(pen, born);
+        self.life.renew(pen, born, || {
+            pen.record(&self.key, key);
+            pen.word(&self.target, target);
+            pen.word(&self.next, next);
+        });
     }
 }
 

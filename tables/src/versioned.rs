@@ -14,7 +14,7 @@
 //! reader sees them, and the next writer takes them back.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::pen::Pen;
 use crate::record::Record;
@@ -30,6 +30,8 @@ pub const NEVER: u32 = u32::MAX;
 pub(crate) trait Word {
     fn get(&self, order: Ordering) -> u32;
     fn set(&self, value: u32, order: Ordering);
+    /// A fence that orders stores before it with loads after it.
+    fn fence();
 }
 
 impl Word for AtomicU32 {
@@ -40,6 +42,9 @@ impl Word for AtomicU32 {
     #[inline(always)]
     fn set(&self, value: u32, order: Ordering) {
         self.store(value, order);
+    }
+    fn fence() {
+        fence(Ordering::SeqCst);
     }
 }
 
@@ -65,13 +70,10 @@ impl<W: Word> Life<W> {
         born != 0 && born <= at && at < dead
     }
 
-    /// Nobody sees it from here on; its room is about to be written.
-    pub(crate) fn hide(&self, pen: &Pen) {
+    /// Uses a room anew: hidden, written by `write`, seen from `next` on.
+    pub(crate) fn renew(&self, pen: &Pen, next: u32, write: impl FnOnce()) {
         pen.word(&self.born, 0);
-    }
-
-    /// Seen from `next` on. The record was written before.
-    pub(crate) fn begin(&self, pen: &Pen, next: u32) {
+        write();
         pen.word(&self.dead, NEVER);
         pen.word(&self.born, next);
     }
@@ -94,6 +96,22 @@ impl<W: Word> Life<W> {
         if dead > committed && dead != NEVER {
             pen.word(&self.dead, NEVER);
         }
+    }
+}
+
+/// A reader begins: it says which generation it is about to read, and looks again. Either the writer
+/// saw it in time, or it sees the writer's newer generation. Returns the generation that it reads.
+pub(crate) fn join<W: Word>(generation: &W, acknowledged: &W, state: &W, joined: u32) -> u32 {
+    let mut reads = generation.get(Ordering::Acquire);
+    loop {
+        acknowledged.set(reads, Ordering::Release);
+        state.set(joined, Ordering::Release);
+        W::fence();
+        let now = generation.get(Ordering::Acquire);
+        if now == reads {
+            return reads;
+        }
+        reads = now;
     }
 }
 
@@ -157,9 +175,7 @@ impl<T: Record> Twin<T> {
         // checksum), the second is given up.
         let room = room.unwrap_or(&self.rooms[1]);
         let before = self.rooms.iter().find(|room| room.life.sees(next - 1));
-        room.life.hide(pen);
-        pen.record(&room.record, record);
-        room.life.begin(pen, next);
+        room.life.renew(pen, next, || pen.record(&room.record, record));
         if let Some(before) = before {
             before.life.end(pen, next);
         }

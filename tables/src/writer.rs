@@ -22,7 +22,7 @@ mod services;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use packet::addr::Addr;
 
@@ -158,6 +158,7 @@ impl<'r> Writer<'r> {
 
     /// Whether every live lcore has switched to `generation` or a later one.
     pub fn acknowledged(&self, generation: u32) -> bool {
+        fence(Ordering::SeqCst);
         self.region.live_lcores().all(|(_, lcore)| lcore.acknowledged() >= generation)
     }
 
@@ -171,6 +172,8 @@ impl<'r> Writer<'r> {
         if committed >= NEVER - 2 {
             return Err(Refusal::Generations);
         }
+        // An lcore that isn't seen here joins later, and finds the committed generation or a later one.
+        fence(Ordering::SeqCst);
         let behind = self.region.live_lcores().find(|(_, l)| l.acknowledged() < committed);
         if let Some((lcore, status)) = behind {
             let at = status.acknowledged();

@@ -1,1 +1,256 @@
+use super::*;
+use crate::layout::{Section, Sizes};
+use crate::lcore::LcoreStatus;
+use crate::record::{Backend, FrontendKey, Mode, NONE, Service, SlotArray};
+use crate::region::{Region, Role};
+use crate::writer::{Refusal, Writer};
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU32 as LoomWord;
+use packet::addr::Addr;
+use std::sync::atomic::AtomicBool;
 
+impl Word for LoomWord {
+    fn get(&self, order: Ordering) -> u32 {
+        self.load(order)
+    }
+    fn set(&self, value: u32, order: Ordering) {
+        self.store(value, order);
+    }
+    fn fence() {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_version_is_seen_from_its_birth_to_before_its_death() {
+    let pen = Pen::default();
+    let life: Life = Life::default();
+    assert!((0..9).all(|at| !life.sees(at)));
+    life.renew(&pen, 3, || ());
+    life.end(&pen, 6);
+    let seen: Vec<u32> = (0..9).filter(|at| life.sees(*at)).collect();
+    assert_eq!(seen, [3, 4, 5]);
+    life.recover(&pen, 5);
+    assert!(life.sees(8), "a death that was only prepared is taken back");
+    life.recover(&pen, 2);
+    assert!(!life.sees(8), "and so is a birth");
+}
+
+#[test]
+fn what_was_prepared_and_removed_again_was_never_there() {
+    let pen = Pen::default();
+    let region = Region::anonymous(&Sizes::SMALL).unwrap();
+    let twin: &Twin<crate::lookup::FrontendKinds> = &region.slice(Section::FrontendKinds)[0];
+    let kinds = |hosts| crate::lookup::FrontendKinds { hosts, ..Default::default() };
+    twin.put(&pen, 1, kinds(1));
+    twin.put(&pen, 2, kinds(2));
+    twin.put(&pen, 2, kinds(22));
+    assert_eq!((twin.get(1), twin.get(2)), (Some(&kinds(1)), Some(&kinds(22))));
+    twin.remove(&pen, 2);
+    assert_eq!((twin.get(1), twin.get(2)), (Some(&kinds(1)), None));
+    twin.put(&pen, 2, kinds(3));
+    assert_eq!((twin.get(1), twin.get(2)), (Some(&kinds(1)), Some(&kinds(3))));
+}
+
+/// A twin of loom's parts: loom fails when a record is read while it is written.
+struct LoomTwin {
+    generation: LoomWord,
+    acknowledged: LoomWord,
+    state: LoomWord,
+    rooms: [(Life<LoomWord>, loom::cell::UnsafeCell<u32>); 2],
+}
+
+impl LoomTwin {
+    fn committed_one() -> LoomTwin {
+        let room = |born, value| {
+            let life = Life { born: LoomWord::new(born), dead: LoomWord::new(NEVER) };
+            (life, loom::cell::UnsafeCell::new(value))
+        };
+        LoomTwin {
+            generation: LoomWord::new(1),
+            acknowledged: LoomWord::new(0),
+            state: LoomWord::new(0),
+            rooms: [room(1, 1), room(0, 0)],
+        }
+    }
+
+    /// What a reader of generation `at` sees.
+    #[expect(unsafe_code, reason = "loom's cells give pointers, and check who uses them")]
+    fn read(&self, at: u32) -> Vec<u32> {
+        let seen = self.rooms.iter().filter(|(life, _)| life.sees(at));
+        // SAFETY: loom fails the test when somebody writes meanwhile.
+        seen.map(|(_, cell)| cell.with(|value| unsafe { *value })).collect()
+    }
+
+    /// As `Twin::put` and `Writer::commit` do it.
+    #[expect(unsafe_code, reason = "loom's cells give pointers, and check who uses them")]
+    fn put_and_commit(&self, pen: &Pen, next: u32) {
+        let room = self.rooms.iter().position(|(life, _)| !life.sees(next - 1)).unwrap();
+        let (life, cell) = &self.rooms[room];
+        // SAFETY: loom fails the test when somebody reads meanwhile.
+        life.renew(pen, next, || cell.with_mut(|value| unsafe { *value = next }));
+        self.rooms[1 - room].0.end(pen, next);
+        self.generation.set(next, Ordering::Release);
+    }
+
+    /// As `Writer::begin` asks for it.
+    fn may_begin(&self, committed: u32) -> bool {
+        LoomWord::fence();
+        self.state.get(Ordering::Acquire) == 0
+            || self.acknowledged.get(Ordering::Acquire) >= committed
+    }
+}
+
+#[test]
+fn under_all_orders_a_reader_sees_exactly_its_generation() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let twin = Arc::new(LoomTwin::committed_one());
+        let writer = {
+            let twin = twin.clone();
+            loom::thread::spawn(move || {
+                let pen = Pen::default();
+                for committed in 1..3 {
+                    if !twin.may_begin(committed) {
+                        break;
+                    }
+                    twin.put_and_commit(&pen, committed + 1);
+                }
+            })
+        };
+        let mut at = join(&twin.generation, &twin.acknowledged, &twin.state, 1);
+        for _ in 0..2 {
+            assert_eq!(twin.read(at), [at]);
+            let now = twin.generation.get(Ordering::Acquire);
+            if now != at {
+                at = now;
+                twin.acknowledged.set(at, Ordering::Release);
+            }
+        }
+        assert_eq!(twin.read(at), [at]);
+        writer.join().unwrap();
+    });
+}
+
+fn service(mss: u16) -> Service {
+    Service {
+        slots: [SlotArray::default(); 4],
+        single: NONE,
+        vni: 0,
+        tcp_idle_s: 0,
+        tunnel_port: 0,
+        flags: 0,
+        mss,
+        mode: Mode::Nat as u8,
+        tunnel: 0,
+    }
+}
+
+fn place(last: u8) -> Backend {
+    Backend {
+        addr: Addr::v4(u32::from_ne_bytes([10, 0, 2, last])),
+        probe: Addr::UNSPECIFIED,
+        incarnation: 0,
+        next_hop: NONE,
+        nat_ports: NONE,
+        probe_service: NONE,
+        port: 80,
+        state: 0,
+        arm: 1,
+        pad: 0,
+    }
+}
+
+fn frontend(port: u16) -> FrontendKey {
+    let addr = Addr::v4(u32::from_ne_bytes([203, 0, 113, 1]));
+    FrontendKey { scope_key: 0, addr, port, proto: 6, prefix_len: 128, pad: 0 }
+}
+
+/// Two lcores look things up while a writer changes everything as fast as they acknowledge.
+#[test]
+fn lcores_never_see_half_a_table_set_while_everything_changes() {
+    const ROUNDS: u32 = if cfg!(miri) { 12 } else { 1_000 };
+    const SIZE: u32 = if cfg!(miri) { 251 } else { 1021 };
+    let region = Region::anonymous(&Sizes::SMALL).unwrap();
+    let claim = region.claim(Role::Fastpath).unwrap();
+    let mut writer = Writer::attach(&region).unwrap();
+    let web = writer.put_service("web", &service(0)).unwrap();
+    writer.put_frontend(&frontend(1), web).unwrap();
+    writer.commit().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = |lcore| {
+            let (region, stop, epoch) = (&region, &stop, claim.epoch());
+            scope.spawn(move || read_until(region, lcore, epoch, stop, web))
+        };
+        let readers: Vec<_> = region.lcores().iter().map(reader).collect();
+        for round in 0..ROUNDS {
+            while let Err(refused) = change(&mut writer, web, round, SIZE) {
+                assert!(matches!(refused, Refusal::Unacknowledged { .. } | Refusal::Full { .. }));
+                if readers.iter().any(|reader| reader.is_finished()) {
+                    return;
+                }
+                std::thread::yield_now();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(writer.commit().unwrap() > ROUNDS / 2);
+}
+
+fn read_until(region: &Region, lcore: &LcoreStatus, epoch: u32, stop: &AtomicBool, web: u32) {
+    let mut set = region.tables(lcore.join(region, epoch, 0));
+    while !stop.load(Ordering::Relaxed) {
+        // There are more threads than cores; and a burst may meet a commit at any point of it.
+        for _ in 0..3 {
+            look(&set, web);
+            std::thread::yield_now();
+        }
+        lcore.turn();
+        if region.generation() != set.generation() {
+            set = region.tables(region.generation());
+            lcore.acknowledge(set.generation());
+        }
+    }
+    lcore.leave();
+}
+
+/// One change; every record of a generation carries its round.
+fn change(writer: &mut Writer<'_>, web: u32, round: u32, size: u32) -> Result<(), Refusal> {
+    let mark = round as u16 % 20_000;
+    let other = writer.put_service(&format!("round {}", round % 3), &service(mark))?;
+    writer.put_service("web", &service(mark))?;
+    let ids: Vec<(u32, u32)> = (0..2 + round % 3)
+        .map(|i| {
+            let backend = Backend { nat_ports: NONE, ..place((round + i) as u8 % 20) };
+            writer.put_backend(&Backend { arm: (mark % 250) as u8, ..backend }).map(|id| (id, 1))
+        })
+        .collect::<Result<_, _>>()?;
+    writer.set_slots(web, &ids, size, "TCP", 0)?;
+    // The same key is moved to and fro, its neighbours come and go.
+    writer.put_frontend(&frontend(1), if round % 2 == 0 { web } else { other })?;
+    writer.put_frontend(&frontend(2 + (round % 40) as u16), other)?;
+    writer.remove_frontend(&frontend(2 + ((round + 20) % 40) as u16))?;
+    writer.commit().map(drop)
+}
+
+/// What must hold in every generation.
+fn look(set: &crate::set::TableSet<'_>, web: u32) {
+    let addr = frontend(1).addr;
+    let found = set.frontend(0, &addr, 1, 6).expect("its key is there in every generation");
+    let (one, two) = (set.service(found).unwrap(), set.service(web).unwrap());
+    assert_eq!(
+        one.mss,
+        two.mss,
+        "two services of different rounds in generation {}",
+        set.generation()
+    );
+    assert!(set.address_marked(0, &addr));
+    for i in 0..8u64 {
+        if let Some(id) = set.pick(two, i << 61 | i << 40) {
+            let backend = set.backend(id).expect("a slot refers to a backend of its generation");
+            assert_eq!(u16::from(backend.arm), two.mss % 250, "a backend of another round");
+        }
+    }
+}
