@@ -45,8 +45,10 @@ impl Settings {
         let Self { lcores, max_flows, aws_inner_mtu, too_big, cross, more } = self;
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
         let socket = folder.file("control.sock");
-        // The af_packet PMD cuts frames to 2,048 bytes unless its frame size is named.
-        let ring = "framesz=16384,blocksz=65536";
+        // The af_packet PMD cuts frames to 2,048 bytes unless its frame size is named. 9,216 holds
+        // a frame of 9,001 + 18 bytes and its own header, and must fit into one packet buffer; four
+        // of them fill nine pages.
+        let ring = "framesz=9216,blocksz=36864";
         format!(
             r#"name = "lab"
 services = {services:?}

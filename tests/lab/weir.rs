@@ -58,6 +58,17 @@ pub struct StatusNow {
     pub generation: u32,
     /// Generation that every lcore serves.
     pub acknowledged: u32,
+    /// Next hops of the backends.
+    pub next_hops: NextHopsNow,
+}
+
+/// How many next hops backends need, and how many of them have a MAC address.
+#[derive(Clone, Debug, Deserialize)]
+pub struct NextHopsNow {
+    /// Needed.
+    pub wanted: usize,
+    /// Known.
+    pub known: usize,
 }
 
 /// Drops by arm and reason.
@@ -88,7 +99,17 @@ impl Weir {
         weir.start_slowpath()?;
         weir.start_fastpath()?;
         weir.wait_until_able()?;
+        weir.wait_for_next_hops()?;
         Ok(weir)
+    }
+
+    /// Waits until all backends' next hops are known: Weir is able before, for a backend that is
+    /// down must not keep it from serving, but a first packet would be dropped as `no-neighbour`.
+    pub fn wait_for_next_hops(&mut self) -> Result<()> {
+        self.wait_for("the MAC addresses of all next hops", PATIENCE, |weir| {
+            let now = weir.status()?;
+            Ok((now.next_hops.known == now.next_hops.wanted, format!("{now:?}")))
+        })
     }
 
     /// Writes the configuration, starts nothing.

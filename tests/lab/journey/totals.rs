@@ -28,20 +28,19 @@ impl Totals {
     /// The counters as they are now.
     pub fn now(weir: &Weir) -> Result<Self> {
         let metrics = weir.metrics()?;
-        let sum = |name: &str| {
-            let name = format!("weir_{name}_total");
-            if metrics.sum(&name, &[]) == 0.0 && !metrics.has(&name) {
-                return Err(LabError::Asked(format!("there is no metric {name}")));
-            }
-            Ok(metrics.sum(&name, &[]) as u64)
-        };
+        let name = "weir_packets_total";
+        if !metrics.has(name) {
+            return Err(LabError::Asked(format!("there is no metric {name}")));
+        }
+        let sum =
+            |direction: &str| metrics.sum(name, &[&format!("direction=\"{direction}\"")]) as u64;
         let named = |drop: DropNow| (format!("{} at {}", drop.reason, drop.arm), drop.packets);
         Ok(Self {
-            rx: sum("rx_packets")?,
-            from_kernel: sum("from_kernel_packets")?,
-            originated: sum("originated_packets")?,
-            tx: sum("tx_packets")?,
-            to_kernel: sum("to_kernel_packets")?,
+            rx: sum("rx"),
+            from_kernel: sum("from_kernel"),
+            originated: sum("originated"),
+            tx: sum("tx"),
+            to_kernel: sum("to_kernel"),
             drops: weir.drops()?.into_iter().map(named).collect(),
         })
     }
