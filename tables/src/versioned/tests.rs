@@ -189,7 +189,8 @@ fn lcores_never_see_half_a_table_set_while_everything_changes() {
             while let Err(refused) = change(&mut writer, web, round, SIZE) {
                 assert!(matches!(refused, Refusal::Unacknowledged { .. } | Refusal::Full { .. }));
                 if readers.iter().any(|reader| reader.is_finished()) {
-                    return;
+                    // It failed, and the scope will say how.
+                    return stop.store(true, Ordering::Relaxed);
                 }
                 std::thread::yield_now();
             }
