@@ -1,5 +1,34 @@
-//! slowpath
+//! slowpath: sources ask, state remembers, reconcile compares, targets are told.
+//!
+//! ```text
+//!  services file --> sources/file.rs --> state.rs --> reconcile.rs --> targets/tables.rs
+//!                                                        |  ^               | commit
+//!                       kernel --> neighbours.rs --------'  |               v
+//!                                                  rings <--'            region <--> fastpath
+//!                                                                           |
+//!       probes <-- health.rs      Prometheus <-- metrics.rs <-- live.rs <---'
+//!                                 `weir`     <-- control.rs <----'
+//! ```
+//! One thread runs the control loop and alone writes; all others read the region and what the loop
+//! publishes. slowpath may be killed at any time: the fastpath goes on with the tables as they are,
+//! and the next slowpath finds its place from the region.
 #![forbid(unsafe_code)]
+
+mod busy;
+pub mod cli;
+pub mod control;
+pub mod counted;
+pub mod flows;
 pub mod health;
+pub mod lcores;
+pub mod live;
+pub mod metrics;
 pub mod neighbours;
+pub mod reconcile;
 pub mod report;
+pub mod rings;
+pub mod sources;
+pub mod start;
+pub mod state;
+pub mod targets;
+pub mod trace;

@@ -1,2 +1,47 @@
-//! x
-fn main(){}
+//! `slowpath`: reads settings, starts the parts, waits for a signal.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+/// Weir's control process: compiles services into tables, watches, measures, answers.
+#[derive(Parser)]
+#[command(name = "slowpath", version)]
+struct Cli {
+    /// Configuration file [default: /etc/weir/weir.toml where it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A setting that overrides file and environment, as in --set ingress.mtu=9001
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+
+    let default = std::path::Path::new(slowpath::cli::CONFIG);
+    let file = cli.config.as_deref().or(default.exists().then_some(default));
+    let config = match config::load(file, &cli.set) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{}", error.render());
+            return ExitCode::from(2);
+        }
+    };
+    match slowpath::start::run(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("slowpath: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

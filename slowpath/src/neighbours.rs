@@ -26,8 +26,6 @@ const HOLD: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// At most this often when it reports a lot.
 const LOOK_AT_MOST: Duration = Duration::from_millis(200);
-/// How long a path MTU learned from an ICMP error holds (RFC 1191 6.3 proposes ten minutes).
-const PATH_MTU_HOLDS: Duration = Duration::from_secs(600);
 
 /// A next hop's whole answer, to be written into its record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +44,7 @@ pub struct Resolved {
 
 struct Way {
     route: Option<Route>,
-    lowered: Option<(u16, Instant)>,
+    remembered: Option<([u8; 6], Instant)>,
     told: Option<Resolved>,
 }
 
@@ -94,7 +92,7 @@ impl NextHops {
         for key in wanted {
             let way = before.remove(&key).unwrap_or_else(|| {
                 self.look = now;
-                Way { route: None, lowered: None, told: None }
+                Way { route: None, remembered: None, told: None }
             });
             self.ways.insert(key, way);
         }
@@ -113,13 +111,11 @@ impl NextHops {
         }
     }
 
-    /// An ICMP error said that packets to `to` may have `mtu` bytes at most.
-    pub fn lower_mtu(&mut self, arm: u8, to: IpAddr, mtu: u16, now: Instant) {
-        // RFC 1191 3 and RFC 8201 4: nobody may talk us below what every path must carry.
-        let floor = if to.is_ipv4() { 552 } else { 1280 };
-        if let Some(way) = self.ways.get_mut(&(arm, to)) {
-            way.lowered = Some((mtu.max(floor), now + PATH_MTU_HOLDS));
-        }
+    /// A next hop that an earlier slowpath knew: in use, and its MAC good for a while, until the
+    /// kernel has said what it knows.
+    pub fn remember(&mut self, arm: u8, to: IpAddr, mac: Option<[u8; 6]>, now: Instant) {
+        let remembered = mac.map(|mac| (mac, now + HOLD));
+        self.ways.insert((arm, to), Way { route: None, remembered, told: None });
     }
 
     /// Why next hops can't be learned at the moment, for `weir status`.
@@ -217,7 +213,9 @@ impl NextHops {
             }
             let unknown = router.mac.is_none() || router.lost.is_some();
             router.ask = now + if unknown { ASK_UNKNOWN } else { ASK_STALE };
-            let Some(link) = self.arms.get(*arm as usize).and_then(|arm| arm.link) else { continue };
+            let Some(link) = self.arms.get(*arm as usize).and_then(|arm| arm.link) else {
+                continue;
+            };
             if let Err(e) = kernel.probe(link.index, *via) {
                 self.trouble = Some(format!("asking for the MAC of {via}: {e}"));
             }
@@ -230,13 +228,13 @@ impl NextHops {
             let Some(arm) = self.arms.get(*number as usize) else { continue };
             let Some(link) = arm.link else { continue };
             let router = way.route.and_then(|route| self.routers.get(&(*number, route.via)));
-            if way.lowered.is_some_and(|(_, until)| now >= until) {
-                way.lowered = None;
+            if way.remembered.is_some_and(|(_, until)| now >= until) {
+                way.remembered = None;
             }
             let route_mtu = way.route.and_then(|route| route.mtu).unwrap_or(u32::MAX);
-            let lowered = way.lowered.map_or(u16::MAX, |(mtu, _)| mtu);
-            let mtu = u16::try_from(route_mtu).unwrap_or(u16::MAX).min(arm.mtu).min(lowered);
-            let mac = router.and_then(|router| router.mac);
+            let mtu = u16::try_from(route_mtu).unwrap_or(u16::MAX).min(arm.mtu);
+            let learned = router.and_then(|router| router.mac);
+            let mac = learned.or(way.remembered.map(|(mac, _)| mac));
             let answer = Resolved { arm: *number, to: *to, mac, src_mac: link.mac, mtu };
             if way.told != Some(answer) {
                 way.told = Some(answer);

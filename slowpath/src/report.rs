@@ -58,6 +58,8 @@ pub struct Lcore {
     pub polling: bool,
     /// Generation it serves.
     pub acknowledged: u32,
+    /// It is longer behind the committed generation than it may be.
+    pub late: bool,
     /// Link state by arm.
     pub links: Vec<Link>,
     /// Share of its time with packets to work on, 0 to 1, over the last look.
@@ -108,12 +110,14 @@ pub struct ServiceReport {
     pub frontends: Vec<String>,
     /// Slots of its table; 0 when at most one backend serves.
     pub table_size: u32,
-    /// Packets from clients.
+    /// Packets passed, both directions.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
     /// Flows begun.
     pub new_flows: u64,
+    /// Flows alive now.
+    pub flows: u64,
     /// Packets dropped after the service was found.
     pub drops: u64,
     /// Its backends.
@@ -135,7 +139,7 @@ pub struct BackendReport {
     pub weight: u32,
     /// Share of the service's slots, 0 to 1.
     pub share: f64,
-    /// Packets to it.
+    /// Packets passed, both directions, whichever service sent them.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -218,4 +222,13 @@ pub struct TraceLine {
 pub struct Failure {
     /// One sentence.
     pub error: String,
+}
+
+/// `address:port`, with brackets around IPv6; without the port when it is 0.
+pub fn address_port(address: &str, port: u16) -> String {
+    match (address.contains(':'), port) {
+        (_, 0) => address.to_owned(),
+        (true, _) => format!("[{address}]:{port}"),
+        (false, _) => format!("{address}:{port}"),
+    }
 }

@@ -1,2 +1,7 @@
-//! x
-fn main(){}
+//! `weir`: shows and checks what the appliance does.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    slowpath::cli::main()
+}

@@ -7,8 +7,8 @@ use std::io;
 use std::net::IpAddr;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::neighbour::{
@@ -19,7 +19,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 /// The multicast groups that say something about next hops (linux/rtnetlink.h `RTNLGRP_*`).
-const GROUPS: [u32; 4] = [1 /* LINK */, 3 /* NEIGH */, 7 /* IPV4_ROUTE */, 11 /* IPV6_ROUTE */];
+const GROUPS: [u32; 4] =
+    [1 /* LINK */, 3 /* NEIGH */, 7 /* IPV4_ROUTE */, 11 /* IPV6_ROUTE */];
 
 /// How many datagrams one look at the news takes at most; the rest waits for the next look.
 const NEWS_AT_ONCE: usize = 256;

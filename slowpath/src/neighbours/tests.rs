@@ -117,14 +117,17 @@ fn a_missing_interface_is_told_and_found_when_it_comes() {
 }
 
 #[test]
-fn a_path_mtu_lowers_its_own_way_down_to_the_floor_and_expires() {
+fn a_mac_of_the_slowpath_before_is_kept_until_the_kernel_had_time_to_answer() {
     let now = Instant::now();
     let mut kernel = Fake { link: true, ..Fake::default() };
-    let (mut hops, _) = start(&mut kernel, now, &["10.0.0.2", "10.0.0.3"]);
-    hops.lower_mtu(0, ip("10.0.0.2"), 1400, now);
-    let changed = hops.step(&mut kernel, now);
-    assert_eq!(changed.iter().map(|r| (r.to, r.mtu)).collect::<Vec<_>>(), [(ip("10.0.0.2"), 1400)]);
-    hops.lower_mtu(0, ip("10.0.0.2"), 68, now);
-    assert_eq!(hops.step(&mut kernel, now)[0].mtu, 552);
-    assert_eq!(hops.step(&mut kernel, now + PATH_MTU_HOLDS)[0].mtu, 9001);
+    let mut hops = NextHops::new(&[("weir-in".into(), 9001)], now);
+    hops.remember(0, ip("10.0.0.2"), Some([9; 6]), now);
+    assert_eq!(hops.step(&mut kernel, now)[0].mac, Some([9; 6]));
+    assert_eq!(kernel.probed, [ip("10.0.0.2")]);
+    kernel.news.push(News::Neighbour(answers("10.0.0.2")));
+    assert_eq!(hops.step(&mut kernel, now)[0].mac, Some(MAC), "the kernel knows better");
+
+    hops.remember(0, ip("10.0.0.3"), Some([9; 6]), now);
+    hops.step(&mut kernel, now + LOOK_AGAIN);
+    assert_eq!(hops.step(&mut kernel, now + HOLD)[0].mac, None);
 }

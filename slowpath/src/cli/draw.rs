@@ -1,0 +1,121 @@
+//! Draws text tables: columns as wide as their widest cell, numbers to the right.
+
+/// A text table being filled.
+pub struct Table {
+    head: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// With these column heads; a head that begins with `>` aligns its column to the right.
+    pub fn new(head: &[&'static str]) -> Table {
+        Table { head: head.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row; missing cells stay empty.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// True without rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The table with its head line, each line ended.
+    pub fn text(&self) -> String {
+        let head: Vec<String> =
+            self.head.iter().map(|h| h.trim_start_matches('>').to_owned()).collect();
+        let width = |column: usize| {
+            let cells = self.rows.iter().chain([&head]).filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..head.len()).map(width).collect();
+        let mut text = String::new();
+        for row in [&head].into_iter().chain(&self.rows) {
+            let mut line = String::new();
+            for (column, width) in widths.iter().copied().enumerate() {
+                let cell = row.get(column).map_or("", String::as_str);
+                if self.head[column].starts_with('>') {
+                    line.push_str(&format!("{cell:>width$}  "));
+                } else {
+                    line.push_str(&format!("{cell:<width$}  "));
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A count with a space between thousands, as people read it.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes with a decimal unit: 999 B, 12.3 kB, 4.5 GB.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    if n < 1000 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1000.0;
+    let mut unit = 0;
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// A span of seconds as its two largest units: `42 s`, `3 min 5 s`, `2 h 10 min`, `4 d 1 h`.
+pub fn span(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{minutes} min {} s", seconds % 60),
+        3600..86_400 => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_and_numbers_lean_right() {
+        let mut table = Table::new(&["NAME", ">PACKETS", "STATE"]);
+        table.row(vec!["default/web".into(), "12".into(), "active".into()]);
+        table.row(vec!["a".into(), "1 234".into()]);
+        let expected = "\
+NAME         PACKETS  STATE
+default/web       12  active
+a              1 234
+";
+        assert_eq!(table.text(), expected);
+    }
+
+    #[test]
+    fn numbers_are_grouped_and_given_units() {
+        assert_eq!((count(0), count(999), count(1000)), ("0".into(), "999".into(), "1 000".into()));
+        assert_eq!(count(12_345_678), "12 345 678");
+        assert_eq!((bytes(999), bytes(1000)), ("999 B".into(), "1.0 kB".into()));
+        assert_eq!((bytes(999_999), bytes(4_500_000_000)), ("1.0 MB".into(), "4.5 GB".into()));
+        assert!(bytes(u64::MAX).ends_with("PB"));
+        assert_eq!(
+            (span(59), span(60), span(7800)),
+            ("59 s".into(), "1 min 0 s".into(), "2 h 10 min".into())
+        );
+        assert_eq!(span(349_200), "4 d 1 h");
+    }
+}

@@ -1,0 +1,167 @@
+//! The documents of the live system as text for people.
+
+use super::draw::{Table, bytes, count, span};
+use crate::report::{DropReport, FlowPage, ServiceReport, Status, TraceLine};
+
+/// `weir status`.
+pub fn status(status: &Status) -> String {
+    let mut text = format!("{} is ", status.name);
+    if status.able {
+        text.push_str("able: traffic may come\n");
+    } else {
+        text.push_str("NOT able:\n");
+        for reason in &status.reasons {
+            text.push_str(&format!("  - {reason}\n"));
+        }
+    }
+    let mut table = Table::new(&["", ""]);
+    let mut line = |name: &str, value: String| table.row(vec![name.to_owned(), value]);
+    line("slowpath", format!("{}, up {}", status.version, span(status.uptime_s)));
+    line("region", status.region.clone());
+    let lag = status.generation.saturating_sub(status.acknowledged);
+    let served = match lag {
+        0 => "served by all lcores".to_owned(),
+        _ => format!("lcores serve {}", status.acknowledged),
+    };
+    line("generation", format!("{} ({served})", status.generation));
+    line("services", format!("{} with {} backends", status.services, status.backends));
+    let file = &status.services_file;
+    let state = match (&file.refused, file.applied_s_ago) {
+        (Some(_), _) => "REFUSED, the set before it stays".to_owned(),
+        (None, Some(ago)) => format!("applied {} ago", span(ago)),
+        (None, None) => "not read yet".to_owned(),
+    };
+    line("services file", format!("{} ({state})", file.path));
+    let hops = &status.next_hops;
+    line("next hops", format!("{} known of {} needed", hops.known, hops.wanted));
+    line("flows", format!("{} of {}", count(status.flows.used), count(status.flows.max)));
+    text.push_str(table.text().trim_start_matches('\n'));
+    if let Some(refused) = &file.refused {
+        text.push_str(&format!("\nthe services file was refused:\n{refused}\n"));
+    }
+    if let Some(trouble) = &hops.trouble {
+        text.push_str(&format!("\nnext hops: {trouble}\n"));
+    }
+    text.push('\n');
+    text.push_str(&lcores(status));
+    text
+}
+
+fn lcores(status: &Status) -> String {
+    if status.lcores.is_empty() {
+        return "no lcore: the fastpath is not running\n".to_owned();
+    }
+    let mut table = Table::new(&["LCORE", "STATE", ">GENERATION", ">BUSY", "LINKS"]);
+    for lcore in &status.lcores {
+        let links = lcore
+            .links
+            .iter()
+            .map(|link| format!("{} {}", link.arm, if link.up { "up" } else { "DOWN" }));
+        table.row(vec![
+            lcore.id.to_string(),
+            if lcore.polling { "polling" } else { "SILENT" }.to_owned(),
+            lcore.acknowledged.to_string(),
+            format!("{:.0} %", lcore.busy * 100.0),
+            links.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    table.text()
+}
+
+/// `weir services`.
+pub fn services(services: &[ServiceReport]) -> String {
+    if services.is_empty() {
+        return "no service: the services file is empty or was refused (weir status)\n".to_owned();
+    }
+    let mut text = String::new();
+    for service in services {
+        let way = match service.tunnel.as_str() {
+            "" => service.mode.clone(),
+            tunnel => format!("{} by {tunnel}", service.mode),
+        };
+        text.push_str(&format!("{}  ({way})\n", service.name));
+        text.push_str(&format!("  frontends  {}\n", service.frontends.join(", ")));
+        text.push_str(&format!(
+            "  traffic    {} packets, {}, {} flows now, {} begun, {} drops\n",
+            count(service.packets),
+            bytes(service.bytes),
+            count(service.flows),
+            count(service.new_flows),
+            count(service.drops)
+        ));
+        for line in backends(service).text().lines() {
+            text.push_str(&format!("  {line}\n"));
+        }
+        text.push('\n');
+    }
+    text.pop();
+    text
+}
+
+fn backends(service: &ServiceReport) -> Table {
+    let mut table = Table::new(&[
+        "BACKEND", "STATE", ">WEIGHT", ">SHARE", ">FLOWS", ">BEGUN", ">PACKETS", ">BYTES", "MAC",
+    ]);
+    for backend in &service.backends {
+        table.row(vec![
+            crate::report::address_port(&backend.address, backend.port),
+            backend.state.clone(),
+            backend.weight.to_string(),
+            format!("{:.1} %", backend.share * 100.0),
+            count(backend.flows),
+            count(backend.new_flows),
+            count(backend.packets),
+            bytes(backend.bytes),
+            backend.mac.clone().unwrap_or_else(|| "unknown".to_owned()),
+        ]);
+    }
+    table
+}
+
+/// `weir flows`.
+pub fn flows(page: &FlowPage) -> String {
+    let mut table = Table::new(&[
+        "PROTO", "CLIENT", "FRONTEND", "KIND", "SERVICE", "BACKEND", "SOURCE", "GATEWAY", "STATE",
+        ">IDLE",
+    ]);
+    for flow in &page.flows {
+        let gateway = match (flow.gateway.as_str(), flow.node.as_str()) {
+            (gateway, "") => gateway.to_owned(),
+            (gateway, node) => format!("{gateway} {node}"),
+        };
+        table.row(vec![
+            flow.protocol.clone(),
+            flow.client.clone(),
+            flow.frontend.clone(),
+            flow.kind.clone(),
+            flow.service.clone(),
+            flow.backend.clone(),
+            flow.source.clone(),
+            gateway,
+            flow.state.clone(),
+            format!("{} s", flow.idle_s),
+        ]);
+    }
+    let shown = page.flows.len();
+    let more = if page.next.is_some() { "; there are more (--limit, --all)" } else { "" };
+    let used = count(page.total.used);
+    format!("{}{shown} shown, {used} of {} in use{more}\n", table.text(), count(page.total.max))
+}
+
+/// `weir drops`; reasons without drops only when `all`.
+pub fn drops(drops: &[DropReport], all: bool) -> String {
+    let mut table = Table::new(&["ARM", "REASON", ">PACKETS", "MEANING"]);
+    for drop in drops.iter().filter(|drop| all || drop.packets > 0) {
+        let (arm, reason) = (drop.arm.clone(), drop.reason.clone());
+        table.row(vec![arm, reason, count(drop.packets), drop.help.clone()]);
+    }
+    if table.is_empty() {
+        return "nothing was dropped\n".to_owned();
+    }
+    table.text()
+}
+
+/// One line of `weir trace`.
+pub fn trace(line: &TraceLine) -> String {
+    format!("packet {:<3} lcore {:<2} {:<10} {}", line.packet, line.lcore, line.stage, line.said)
+}

@@ -1,0 +1,223 @@
+//! What people see: golden output of each view.
+
+use super::*;
+use crate::report::*;
+use std::time::Instant;
+
+fn a_status() -> Status {
+    let link = |arm: &str, up| Link { arm: arm.into(), up };
+    Status {
+        name: "weir-1".into(),
+        version: "0.1.0".into(),
+        uptime_s: 185,
+        region: "/dev/shm/weir/region".into(),
+        able: true,
+        reasons: vec![],
+        generation: 7,
+        acknowledged: 7,
+        services_file: FileStatus {
+            path: "/etc/weir/services.toml".into(),
+            applied_s_ago: Some(30),
+            refused: None,
+        },
+        lcores: vec![Lcore {
+            id: 0,
+            polling: true,
+            acknowledged: 7,
+            late: false,
+            links: vec![link("ingress", true), link("egress", true)],
+            busy: 0.25,
+        }],
+        next_hops: NextHopStatus { wanted: 3, known: 3, trouble: None },
+        flows: Use { used: 1200, max: 65_536 },
+        services: 1,
+        backends: 2,
+    }
+}
+
+fn a_backend(last: u8, packets: u64) -> BackendReport {
+    BackendReport {
+        id: u32::from(last),
+        address: format!("10.0.2.{last}"),
+        port: 8080,
+        state: "active".into(),
+        weight: 100,
+        share: 0.5,
+        packets,
+        bytes: packets * 1000,
+        new_flows: packets / 10,
+        flows: 3,
+        mac: (last == 11).then(|| "02:00:00:00:00:0b".into()),
+    }
+}
+
+fn a_service() -> ServiceReport {
+    ServiceReport {
+        id: 0,
+        name: "default/web".into(),
+        mode: "nat".into(),
+        tunnel: String::new(),
+        frontends: vec!["203.0.113.10:80/tcp".into()],
+        table_size: 16_381,
+        packets: 123_456,
+        bytes: 9_876_543,
+        new_flows: 1234,
+        flows: 6,
+        drops: 0,
+        backends: vec![a_backend(11, 60_000), a_backend(12, 63_456)],
+    }
+}
+
+#[test]
+fn status_of_an_able_appliance() {
+    let expected = "\
+weir-1 is able: traffic may come
+slowpath       0.1.0, up 3 min 5 s
+region         /dev/shm/weir/region
+generation     7 (served by all lcores)
+services       1 with 2 backends
+services file  /etc/weir/services.toml (applied 30 s ago)
+next hops      3 known of 3 needed
+flows          1 200 of 65 536
+
+LCORE  STATE    GENERATION  BUSY  LINKS
+0      polling           7  25 %  ingress up, egress up
+";
+    assert_eq!(show::status(&a_status()), expected);
+}
+
+#[test]
+fn status_of_one_that_is_not_able_says_why_and_what_the_file_lacks() {
+    let mut status = a_status();
+    status.able = false;
+    status.reasons = vec!["lcore 0 does not poll".into()];
+    status.services_file.refused = Some("services.toml: unknown key `prot`".into());
+    status.acknowledged = 6;
+    status.lcores.clear();
+    let text = show::status(&status);
+    assert!(text.starts_with("weir-1 is NOT able:\n  - lcore 0 does not poll\n"), "{text}");
+    assert!(text.contains("7 (lcores serve 6)") && text.contains("REFUSED"), "{text}");
+    assert!(text.contains("unknown key `prot`"), "{text}");
+    assert!(text.ends_with("no lcore: the fastpath is not running\n"), "{text}");
+}
+
+#[test]
+fn services_with_their_backends() {
+    let expected = "\
+default/web  (nat)
+  frontends  203.0.113.10:80/tcp
+  traffic    123 456 packets, 9.9 MB, 6 flows now, 1 234 begun, 0 drops
+  BACKEND         STATE   WEIGHT   SHARE  FLOWS  BEGUN  PACKETS    BYTES  MAC
+  10.0.2.11:8080  active     100  50.0 %      3  6 000   60 000  60.0 MB  02:00:00:00:00:0b
+  10.0.2.12:8080  active     100  50.0 %      3  6 345   63 456  63.5 MB  unknown
+";
+    assert_eq!(show::services(&[a_service()]), expected);
+    assert!(show::services(&[]).contains("weir status"));
+}
+
+#[test]
+fn flows_with_their_gateway() {
+    let flow = FlowReport {
+        path: 5,
+        kind: "nat".into(),
+        protocol: "tcp".into(),
+        client: "192.0.2.7:40001".into(),
+        frontend: "203.0.113.10:80".into(),
+        service: "default/web".into(),
+        backend: "10.0.2.11:8080".into(),
+        source: "10.0.2.10:1024".into(),
+        gateway: "aws".into(),
+        node: "10.0.1.200".into(),
+        state: "established".into(),
+        idle_s: 3,
+    };
+    let page = FlowPage { flows: vec![flow], next: Some(6), total: Use { used: 2, max: 256 } };
+    let expected = "\
+PROTO  CLIENT           FRONTEND         KIND  SERVICE      BACKEND         SOURCE          \
+GATEWAY         STATE        IDLE
+tcp    192.0.2.7:40001  203.0.113.10:80  nat   default/web  10.0.2.11:8080  10.0.2.10:1024  \
+aws 10.0.1.200  established   3 s
+1 shown, 2 of 256 in use; there are more (--limit, --all)
+";
+    assert_eq!(show::flows(&page), expected);
+}
+
+#[test]
+fn drops_only_where_there_are_any() {
+    let drop = |reason: &str, packets| DropReport {
+        arm: "ingress".into(),
+        reason: reason.into(),
+        packets,
+        help: "Why.".into(),
+    };
+    let drops = [drop("no-service", 0), drop("no-backend", 12)];
+    let expected = "\
+ARM      REASON      PACKETS  MEANING
+ingress  no-backend       12  Why.
+";
+    assert_eq!(show::drops(&drops, false), expected);
+    assert_eq!(show::drops(&drops, true).lines().count(), 3);
+    assert_eq!(show::drops(&drops[..1], false), "nothing was dropped\n");
+}
+
+#[test]
+fn the_live_view_shows_rates_between_two_looks() {
+    let at = Instant::now();
+    let drop = DropReport {
+        arm: "egress".into(),
+        reason: "no-flow".into(),
+        packets: 4,
+        help: String::new(),
+    };
+    let mut before = top::Look {
+        at,
+        status: a_status(),
+        services: vec![a_service()],
+        drops: vec![drop.clone()],
+    };
+    before.services[0].backends[0].packets = 58_000;
+    before.drops[0].packets = 2;
+    let at = at + Duration::from_secs(2);
+    let now = top::Look { at, status: a_status(), services: vec![a_service()], drops: vec![drop] };
+    let expected = "\
+weir-1 able, up 3 min 5 s, generation 7, flows 1 200 of 65 536, lcores busy 25 %
+
+SERVICE      BACKEND         STATE    SHARE  FLOWS  BEGUN  PACKETS  PACKETS/S
+default/web
+             10.0.2.11:8080  active  50.0 %      3  6 000   60 000      1 000
+             10.0.2.12:8080  active  50.0 %      3  6 345   63 456          0
+
+DROPS   REASON   PACKETS  PACKETS/S
+egress  no-flow        4          1
+";
+    assert_eq!(top::draw(&now, Some(&before)), expected);
+    assert!(top::draw(&now, None).contains("60 000          -"));
+}
+
+#[test]
+fn filters_are_escaped_for_the_query() {
+    let filter = FlowFilter {
+        client: Some("[2001:db8::1]:80".into()),
+        frontend: None,
+        backend: None,
+        service: Some("default/web & co".into()),
+        protocol: None,
+    };
+    assert_eq!(
+        filter.query(),
+        "&client=%5B2001%3Adb8%3A%3A1%5D%3A80&service=default%2Fweb%20%26%20co"
+    );
+}
+
+#[test]
+fn an_absent_slowpath_is_explained() {
+    let error = ask::document::<Status>(Path::new("/nonexistent/weir.sock"), "/status");
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("start it with `slowpath"), "{text}");
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    use clap::CommandFactory;
+    Cli::command().debug_assert();
+}

@@ -1,0 +1,151 @@
+//! `weir top`: the live view, redrawn in place with plain ANSI sequences.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::draw::{Table, count, span};
+use crate::report::{DropReport, ServiceReport, Status, address_port};
+
+/// One look at the live system.
+pub struct Look {
+    /// When.
+    pub at: Instant,
+    /// `GET /status`.
+    pub status: Status,
+    /// `GET /services`.
+    pub services: Vec<ServiceReport>,
+    /// `GET /drops`.
+    pub drops: Vec<DropReport>,
+}
+
+fn look(socket: &Path) -> Result<Look, String> {
+    Ok(Look {
+        at: Instant::now(),
+        status: super::get(socket, "/status")?,
+        services: super::get(socket, "/services")?,
+        drops: super::get(socket, "/drops")?,
+    })
+}
+
+/// Looks every so many seconds, `looks` times or for good.
+pub fn run(socket: &Path, every: f64, looks: Option<u64>) -> Result<(), String> {
+    let every = Duration::try_from_secs_f64(every)
+        .map_err(|_| format!("--every {every} is no time: give seconds, like 0.5"))?
+        .max(Duration::from_millis(100));
+    let redraw = std::io::stdout().is_terminal();
+    let mut before: Option<Look> = None;
+    let mut done = 0;
+    while looks.is_none_or(|looks| done < looks) {
+        let text = match look(socket) {
+            Ok(now) => {
+                let text = draw(&now, before.as_ref());
+                before = Some(now);
+                text
+            }
+            // While slowpath restarts, the view waits for it.
+            Err(e) if before.is_some() => format!("{e}\n"),
+            Err(e) => return Err(e),
+        };
+        match redraw {
+            // Home, each line cleared to its end, the rest of the screen cleared.
+            true => super::put(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))),
+            false => super::put(&format!("{text}\n")),
+        }
+        done += 1;
+        if looks.is_none_or(|looks| done < looks) {
+            std::thread::sleep(every);
+        }
+    }
+    Ok(())
+}
+
+/// Rates per second from two readings of counters.
+struct Rates<'a> {
+    seconds: f64,
+    backends: HashMap<(&'a str, u32), u64>,
+    drops: HashMap<(&'a str, &'a str), u64>,
+}
+
+impl<'a> Rates<'a> {
+    fn new(now: &Look, before: Option<&'a Look>) -> Rates<'a> {
+        let seconds = before.map_or(0.0, |b| now.at.duration_since(b.at).as_secs_f64());
+        let services = before.iter().flat_map(|b| &b.services);
+        let backends = services.flat_map(|service| {
+            service.backends.iter().map(|b| ((service.name.as_str(), b.id), b.packets))
+        });
+        let drops = before.iter().flat_map(|b| &b.drops);
+        let drops = drops.map(|d| ((d.arm.as_str(), d.reason.as_str()), d.packets));
+        Rates { seconds, backends: backends.collect(), drops: drops.collect() }
+    }
+
+    fn rate(&self, now: u64, before: Option<&u64>) -> String {
+        match before {
+            Some(before) if self.seconds > 0.0 => {
+                count((now.saturating_sub(*before) as f64 / self.seconds).round() as u64)
+            }
+            _ => "-".to_owned(),
+        }
+    }
+}
+
+/// The whole view as text.
+pub fn draw(now: &Look, before: Option<&Look>) -> String {
+    let status = &now.status;
+    let rates = Rates::new(now, before);
+    let able = if status.able { "able" } else { "NOT able" };
+    let busy = status.lcores.iter().map(|l| format!("{:.0} %", l.busy * 100.0));
+    let mut text = format!(
+        "{} {able}, up {}, generation {}, flows {} of {}, lcores busy {}\n",
+        status.name,
+        span(status.uptime_s),
+        status.generation,
+        count(status.flows.used),
+        count(status.flows.max),
+        busy.collect::<Vec<_>>().join(", "),
+    );
+    for reason in &status.reasons {
+        text.push_str(&format!("  - {reason}\n"));
+    }
+    text.push('\n');
+    let mut table = Table::new(&[
+        "SERVICE",
+        "BACKEND",
+        "STATE",
+        ">SHARE",
+        ">FLOWS",
+        ">BEGUN",
+        ">PACKETS",
+        ">PACKETS/S",
+    ]);
+    for service in &now.services {
+        table.row(vec![service.name.clone()]);
+        for b in &service.backends {
+            table.row(vec![
+                String::new(),
+                address_port(&b.address, b.port),
+                b.state.clone(),
+                format!("{:.1} %", b.share * 100.0),
+                count(b.flows),
+                count(b.new_flows),
+                count(b.packets),
+                rates.rate(b.packets, rates.backends.get(&(service.name.as_str(), b.id))),
+            ]);
+        }
+    }
+    text.push_str(&table.text());
+    text.push('\n');
+    let mut table = Table::new(&["DROPS", "REASON", ">PACKETS", ">PACKETS/S"]);
+    for d in now.drops.iter().filter(|d| d.packets > 0) {
+        let before = rates.drops.get(&(d.arm.as_str(), d.reason.as_str()));
+        let rate = rates.rate(d.packets, before);
+        table.row(vec![d.arm.clone(), d.reason.clone(), count(d.packets), rate]);
+    }
+    if table.is_empty() {
+        text.push_str("no drops\n");
+    } else {
+        text.push_str(&table.text());
+    }
+    text
+}

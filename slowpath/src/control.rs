@@ -1,0 +1,197 @@
+//! The control socket: HTTP over a unix socket, for `weir` and `curl --unix-socket`.
+//!
+//! `GET /status`, `/services`, `/flows`, `/drops` and `/health` answer a JSON document, `/metrics` as
+//! Prometheus reads it; `GET /trace` answers a JSON line for each stage of each followed packet as
+//! it comes. All of it only reads, except that a trace asks the lcores to report. The socket is root's alone (mode 0600).
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream as Probe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+
+use crate::flows::FlowFilter;
+use crate::live::Live;
+use crate::report::{Failure, TraceLine};
+use crate::trace::TraceRequest;
+
+/// Flows that one answer holds at most.
+const PAGE: u32 = 10_000;
+/// Packets that one trace follows at most.
+const TRACE_PACKETS: u32 = 1000;
+/// Seconds that one trace waits at most.
+const TRACE_SECONDS: u32 = 3600;
+
+/// Why the control socket could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Another slowpath answers on it.
+    #[error(
+        "control.socket = {path:?}: another slowpath answers there; \
+         stop it first, or set control.socket to another path"
+    )]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something that is no socket lies there.
+    #[error("control.socket = {path:?} exists and is no socket: remove it or name another path")]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Anything else.
+    #[error("control.socket = {path:?}: {source}")]
+    Other {
+        /// The path.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Listens on `path`; a socket that a killed slowpath left is replaced.
+pub fn listen(path: &Path) -> Result<UnixListener, ControlError> {
+    let other = |source| ControlError::Other { path: path.to_owned(), source };
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(other)?;
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(about) if !about.file_type().is_socket() => {
+            return Err(ControlError::NotASocket { path: path.to_owned() });
+        }
+        Ok(_) if Probe::connect(path).is_ok() => {
+            return Err(ControlError::InUse { path: path.to_owned() });
+        }
+        Ok(_) => std::fs::remove_file(path).map_err(other)?,
+        Err(_) => {}
+    }
+    let listener = UnixListener::bind(path).map_err(other)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(other)?;
+    Ok(listener)
+}
+
+/// Serves the socket for good.
+pub async fn serve(listener: UnixListener, live: Arc<Live>) -> io::Result<()> {
+    let app = Router::new()
+        .route("/status", get(status))
+        .route("/services", get(services))
+        .route("/flows", get(flows))
+        .route("/drops", get(drops))
+        .route("/health", get(health))
+        .route("/metrics", get(crate::metrics::answer))
+        .route("/trace", get(trace))
+        .fallback(unknown)
+        .with_state(live);
+    axum::serve(listener, app).await
+}
+
+fn refuse(code: StatusCode, error: String) -> Response {
+    (code, Json(Failure { error })).into_response()
+}
+
+async fn unknown() -> Response {
+    let known = "there is /status, /services, /flows, /drops, /health, /metrics and /trace";
+    refuse(StatusCode::NOT_FOUND, known.to_owned())
+}
+
+async fn status(State(live): State<Arc<Live>>) -> Response {
+    Json(live.status()).into_response()
+}
+
+async fn services(State(live): State<Arc<Live>>) -> Response {
+    at_leisure(move || Json(live.services())).await
+}
+
+async fn drops(State(live): State<Arc<Live>>) -> Response {
+    Json(live.drops()).into_response()
+}
+
+async fn health(State(live): State<Arc<Live>>) -> Response {
+    Json(live.able()).into_response()
+}
+
+/// Runs what walks whole tables on a thread that may take its time.
+async fn at_leisure<T: IntoResponse + Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Response {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(answer) => answer.into_response(),
+        Err(e) => refuse(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
+    }
+}
+
+#[derive(Deserialize)]
+struct FlowsQuery {
+    from: Option<u32>,
+    limit: Option<u32>,
+    client: Option<String>,
+    frontend: Option<String>,
+    backend: Option<String>,
+    service: Option<String>,
+    protocol: Option<String>,
+    packets: Option<u32>,
+    seconds: Option<u32>,
+}
+
+impl FlowsQuery {
+    fn filter(&self) -> Result<FlowFilter, String> {
+        FlowFilter::new(
+            self.client.as_deref(),
+            self.frontend.as_deref(),
+            self.backend.as_deref(),
+            self.service.as_deref(),
+            self.protocol.as_deref(),
+        )
+    }
+}
+
+async fn flows(State(live): State<Arc<Live>>, Query(query): Query<FlowsQuery>) -> Response {
+    let filter = match query.filter() {
+        Ok(filter) => filter,
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, error),
+    };
+    let (from, limit) = (query.from.unwrap_or(0), query.limit.unwrap_or(PAGE).min(PAGE));
+    at_leisure(move || Json(live.flows(&filter, from, limit))).await
+}
+
+async fn trace(State(live): State<Arc<Live>>, Query(query): Query<FlowsQuery>) -> Response {
+    let filter = match query.filter() {
+        Ok(filter) => filter,
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, error),
+    };
+    let packets = query.packets.unwrap_or(1).clamp(1, TRACE_PACKETS);
+    let seconds = query.seconds.unwrap_or(30).clamp(1, TRACE_SECONDS);
+    let (lines, taken) = mpsc::channel::<TraceLine>(1024);
+    let resolve = {
+        let live = Arc::clone(&live);
+        move || filter.for_lcores(&live, packets)
+    };
+    let filter = match tokio::task::spawn_blocking(resolve).await {
+        Ok(Ok(filter)) => filter,
+        Ok(Err(error)) => return refuse(StatusCode::NOT_FOUND, error),
+        Err(e) => return refuse(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
+    };
+    let lasts = Duration::from_secs(u64::from(seconds));
+    if let Err(error) = live.ask_trace(TraceRequest { filter, lasts, lines }) {
+        return refuse(StatusCode::CONFLICT, error);
+    }
+    let lines = futures_util::stream::unfold(taken, |mut taken| async move {
+        let line = taken.recv().await?;
+        let mut text = serde_json::to_string(&line).unwrap_or_default();
+        text.push('\n');
+        Some((Ok::<_, io::Error>(text), taken))
+    });
+    Body::from_stream(lines).into_response()
+}

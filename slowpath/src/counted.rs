@@ -1,0 +1,149 @@
+//! What the fastpath counted, beside the names that only slowpath knows.
+
+use std::collections::HashMap;
+
+use packet::addr::Addr;
+use tables::counters::{Counters, ServiceCounter};
+use tables::reason::DropReason;
+use tables::set::TableSet;
+
+use crate::lcores::ARMS;
+use crate::live::{KnownService, Live};
+use crate::report::{BackendReport, DropReport, ServiceReport};
+use crate::targets::compile::{frontend_text, tunnel_name};
+
+/// What was counted for one service or backend, over all lcores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counted {
+    /// Packets passed, both directions.
+    pub packets: u64,
+    /// Their bytes as they left.
+    pub bytes: u64,
+    /// Flows begun.
+    pub new_flows: u64,
+    /// Flows alive now.
+    pub flows: u64,
+    /// Packets dropped.
+    pub drops: u64,
+}
+
+impl Counted {
+    fn read(one: impl Fn(ServiceCounter) -> u64) -> Counted {
+        let new_flows = one(ServiceCounter::NewFlows);
+        Counted {
+            packets: one(ServiceCounter::Packets),
+            bytes: one(ServiceCounter::Bytes),
+            new_flows,
+            // The pages are read one after the other while lcores count on.
+            flows: new_flows.saturating_sub(one(ServiceCounter::EndedFlows)),
+            drops: one(ServiceCounter::Drops),
+        }
+    }
+
+    /// Of a service.
+    pub fn service(counters: &Counters<'_>, id: u32) -> Counted {
+        Counted::read(|counter| counters.sum(|page| page.service_count(id, counter)))
+    }
+
+    /// Of a backend, whichever service sent the packets.
+    pub fn backend(counters: &Counters<'_>, id: u32) -> Counted {
+        Counted::read(|counter| counters.sum(|page| page.backend_count(id, counter)))
+    }
+}
+
+impl Live {
+    /// `GET /services`.
+    pub fn services(&self) -> Vec<ServiceReport> {
+        let published = self.published();
+        let set = self.region.tables(self.region.generation());
+        let counters = self.region.counters();
+        published.services.iter().map(|known| service(known, &set, &counters)).collect()
+    }
+
+    /// `GET /drops`: all reasons of all arms that there are.
+    pub fn drops(&self) -> Vec<DropReport> {
+        let counters = self.region.counters();
+        let arms = ARMS.iter().zip(0u8..).take(self.config.arms().count());
+        let all = arms.flat_map(|(arm, number)| {
+            DropReason::ALL.iter().map(move |reason| (arm, number, *reason))
+        });
+        let report = all.map(|(arm, number, reason)| DropReport {
+            arm: (*arm).to_owned(),
+            reason: reason.name().to_owned(),
+            packets: counters.sum(|page| page.dropped(number, reason)),
+            help: reason.help().to_owned(),
+        });
+        report.collect()
+    }
+}
+
+fn service(known: &KnownService, set: &TableSet<'_>, counters: &Counters<'_>) -> ServiceReport {
+    let record = set.service(known.id);
+    let counted = Counted::service(counters, known.id);
+    let mut slots: HashMap<u32, u32> = HashMap::new();
+    let mut table_size = 0;
+    if let Some(record) = record {
+        table_size = record.slots[0].count;
+        for id in set.slots(&record.slots[0]) {
+            *slots.entry(id).or_default() += 1;
+        }
+        if table_size == 0 {
+            slots.insert(record.single, 1);
+        }
+    }
+    let of = f64::from(table_size.max(1));
+    let backends = known.backend_ids.iter().zip(&known.service.backends).map(|(id, wanted)| {
+        let share = f64::from(slots.get(id).copied().unwrap_or(0)) / of;
+        backend(*id, wanted, share, set, counters)
+    });
+    ServiceReport {
+        id: known.id,
+        name: known.service.name.clone(),
+        mode: mode(&known.service.mode).to_owned(),
+        tunnel: record.map_or("", |record| tunnel_name(record.tunnel)).to_owned(),
+        frontends: known.service.frontends.iter().map(frontend_text).collect(),
+        table_size,
+        packets: counted.packets,
+        bytes: counted.bytes,
+        new_flows: counted.new_flows,
+        flows: counted.flows,
+        drops: counted.drops,
+        backends: backends.collect(),
+    }
+}
+
+fn backend(
+    id: u32,
+    wanted: &config::services::Backend,
+    share: f64,
+    set: &TableSet<'_>,
+    counters: &Counters<'_>,
+) -> BackendReport {
+    let counted = Counted::backend(counters, id);
+    let hop = set.backend(id).and_then(|record| set.next_hop(record.next_hop));
+    BackendReport {
+        id,
+        address: Addr::from(wanted.addr).to_string(),
+        port: wanted.port,
+        state: format!("{:?}", wanted.state).to_ascii_lowercase(),
+        weight: u32::from(wanted.weight),
+        share,
+        packets: counted.packets,
+        bytes: counted.bytes,
+        new_flows: counted.new_flows,
+        flows: counted.flows,
+        mac: hop.filter(|hop| hop.known).map(|hop| mac(hop.mac)),
+    }
+}
+
+fn mode(mode: &config::services::Mode) -> &'static str {
+    match mode {
+        config::services::Mode::Nat => "nat",
+        config::services::Mode::Tunnel(_) => "tunnel",
+        config::services::Mode::Dsr(_) => "dsr",
+    }
+}
+
+fn mac(bytes: [u8; 6]) -> String {
+    bytes.map(|byte| format!("{byte:02x}")).join(":")
+}

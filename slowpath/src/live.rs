@@ -1,0 +1,183 @@
+//! Between the control loop and those who answer questions: what is published, and the region.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use config::checked::Config;
+use config::services::Service;
+use parking_lot::{Mutex, RwLock};
+use tables::flow::Flows;
+use tables::region::Region;
+use tokio::sync::watch;
+
+use crate::health::Able;
+use crate::report::{Status, Use};
+use crate::trace::TraceRequest;
+
+/// A service as it lies in the tables, with what the tables do not know: names and weights.
+#[derive(Clone, Debug)]
+pub struct KnownService {
+    /// Its id.
+    pub id: u32,
+    /// As it was asked for.
+    pub service: Service,
+    /// Ids of its backends, in their order.
+    pub backend_ids: Vec<u32>,
+}
+
+/// What changes only with a commit.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    /// All services by name.
+    pub services: Vec<KnownService>,
+    /// Names of tunnels by id.
+    pub tunnels: Vec<(u32, String)>,
+}
+
+/// Whether a trace runs. There is one at a time: the lcores follow one filter.
+#[derive(Default)]
+enum TraceSlot {
+    #[default]
+    Free,
+    Asked(TraceRequest),
+    Running,
+}
+
+/// Written by the control loop, read by all others.
+pub struct Shared {
+    status: Mutex<Status>,
+    able: watch::Sender<Able>,
+    published: RwLock<Arc<Published>>,
+    trace: Mutex<TraceSlot>,
+}
+
+impl Default for Shared {
+    fn default() -> Shared {
+        let starting = Able { able: false, reasons: vec!["slowpath is starting".to_owned()] };
+        Shared {
+            status: Mutex::new(Status { reasons: starting.reasons.clone(), ..Status::default() }),
+            able: watch::Sender::new(starting),
+            published: RwLock::default(),
+            trace: Mutex::default(),
+        }
+    }
+}
+
+impl Shared {
+    /// Publishes what a look found; probes hear of it only when it changed.
+    pub fn publish_status(&self, status: Status, able: Able) {
+        *self.status.lock() = status;
+        self.able.send_if_modified(|before| {
+            let changed = *before != able;
+            if changed {
+                match able.able {
+                    true => tracing::info!("able"),
+                    false => tracing::warn!("not able: {}", able.reasons.join("; ")),
+                }
+                *before = able;
+            }
+            changed
+        });
+    }
+
+    /// The status as published last.
+    pub fn status_now(&self) -> Status {
+        self.status.lock().clone()
+    }
+
+    /// Whether traffic may come, as published last.
+    pub fn able_now(&self) -> Able {
+        self.able.borrow().clone()
+    }
+
+    /// Publishes what a commit changed.
+    pub fn publish_tables(&self, published: Published) {
+        *self.published.write() = Arc::new(published);
+    }
+
+    /// What the last commit published.
+    pub fn published(&self) -> Arc<Published> {
+        Arc::clone(&self.published.read())
+    }
+
+    /// The trace that somebody wants, once; from then on one runs.
+    pub fn take_trace(&self) -> Option<TraceRequest> {
+        let mut slot = self.trace.lock();
+        if !matches!(*slot, TraceSlot::Asked(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut *slot, TraceSlot::Running) {
+            TraceSlot::Asked(request) => Some(request),
+            _ => None,
+        }
+    }
+
+    /// The trace that ran is over.
+    pub fn free_trace(&self) {
+        *self.trace.lock() = TraceSlot::Free;
+    }
+}
+
+/// What those who answer questions see.
+pub struct Live {
+    /// The region.
+    pub region: &'static Region,
+    /// The configuration.
+    pub config: Arc<Config>,
+    shared: Arc<Shared>,
+    started: Instant,
+}
+
+impl Live {
+    /// Over the region and what the control loop publishes.
+    pub fn new(region: &'static Region, config: Arc<Config>, shared: Arc<Shared>) -> Live {
+        Live { region, config, shared, started: Instant::now() }
+    }
+
+    /// Whether traffic may come.
+    pub fn able(&self) -> Able {
+        self.shared.able_now()
+    }
+
+    /// Told whenever that changes.
+    pub fn watch_able(&self) -> watch::Receiver<Able> {
+        self.shared.able.subscribe()
+    }
+
+    /// What the last commit published.
+    pub fn published(&self) -> Arc<Published> {
+        self.shared.published()
+    }
+
+    /// `GET /status`.
+    pub fn status(&self) -> Status {
+        let mut status = self.shared.status_now();
+        let set = self.region.tables(self.region.generation());
+        status.name.clone_from(&self.config.name);
+        env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
+        status.uptime_s = self.started.elapsed().as_secs();
+        status.region = self.config.region.path.display().to_string();
+        status.services = set.services().count();
+        status.backends = set.backends().count();
+        status.flows = self.flows_in_use();
+        status
+    }
+
+    /// Flow paths in use.
+    pub fn flows_in_use(&self) -> Use {
+        let flows = Flows::new(self.region);
+        Use { used: u64::from(flows.live()), max: u64::from(flows.capacity()) }
+    }
+
+    /// Asks the control loop for a trace; refused while one runs.
+    pub fn ask_trace(&self, request: TraceRequest) -> Result<(), String> {
+        let mut slot = self.shared.trace.lock();
+        match *slot {
+            TraceSlot::Free => {
+                *slot = TraceSlot::Asked(request);
+                Ok(())
+            }
+            _ => Err("another trace runs; wait for its end or stop it".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Prometheus metrics, read from the counter pages at each scrape; nothing is kept here.
+//!
+//! OpenMetrics for those who ask for it, as Prometheus does, and the older text format for all
+//! others. The names and help of counters are those of the lists in `tables`.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use tables::counters::{ArmCounter, Counter, VerdictCounter};
+use tables::reason::DropReason;
+use tokio::net::TcpListener;
+
+use crate::counted::Counted;
+use crate::lcores::ARMS;
+use crate::live::Live;
+use crate::report::address_port;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Serves `/metrics` on `listener` for good.
+pub async fn serve(listener: TcpListener, live: Arc<Live>) -> io::Result<()> {
+    let app = Router::new().route("/metrics", get(answer)).with_state(live);
+    axum::serve(listener, app).await
+}
+
+/// Answers one scrape.
+pub async fn answer(State(live): State<Arc<Live>>, asked: HeaderMap) -> Response {
+    let accepts = asked.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let open = accepts.is_some_and(|accepts| accepts.contains("application/openmetrics-text"));
+    let text = tokio::task::spawn_blocking(move || text(&live)).await;
+    match text {
+        Ok(Ok(text)) if open => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, PLAIN)], plain(&text)).into_response(),
+        _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// All metrics in OpenMetrics text.
+pub fn text(live: &Arc<Live>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape(Arc::clone(live))));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// The same in the older text format, in which a counter's family is named like its samples.
+pub fn plain(open: &str) -> String {
+    let mut text = String::with_capacity(open.len());
+    let mut counters = Vec::new();
+    let types = open.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    counters.extend(types.filter_map(|line| line.strip_suffix(" counter")));
+    for line in open.lines().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT ")) {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(kind), Some(name), Some(rest)) if counters.contains(&name) => {
+                text.push_str(&format!("# {kind} {name}_total {rest}\n"));
+            }
+            (Some("#"), Some("TYPE"), Some(name), Some("info")) => {
+                text.push_str(&format!("# TYPE {name}_info gauge\n"));
+            }
+            (Some("#"), Some("HELP"), Some(name @ "weir_build"), Some(rest)) => {
+                text.push_str(&format!("# HELP {name}_info {rest}\n"));
+            }
+            _ => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+struct Scrape(Arc<Live>);
+
+impl fmt::Debug for Scrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scrape")
+    }
+}
+
+/// One metric of several label values.
+struct Family<'a, 'e>(&'a mut DescriptorEncoder<'e>);
+
+impl Family<'_, '_> {
+    fn metric(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        samples: impl Fn(&mut MetricEncoder<'_>) -> fmt::Result,
+    ) -> fmt::Result {
+        let mut encoder = self.0.encode_descriptor(name, help, None, kind)?;
+        samples(&mut encoder)
+    }
+
+    fn counters<'l, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = ([(&'static str, &'l str); N], u64)>,
+    ) -> fmt::Result {
+        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in samples {
+            encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    fn gauges<'l, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = ([(&'static str, &'l str); N], f64)>,
+    ) -> fmt::Result {
+        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in samples {
+            encoder.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.metric(name, help, MetricType::Gauge, |encoder| encoder.encode_gauge(&value))
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let mut family = Family(&mut encoder);
+        self.traffic(&mut family)?;
+        self.drops(&mut family)?;
+        self.lcores(&mut family)?;
+        self.objects(&mut family)?;
+        self.appliance(&mut family)
+    }
+}
+
+impl Scrape {
+    fn arms(&self) -> impl Iterator<Item = (&'static str, u8)> + Clone {
+        ARMS.into_iter().zip(0u8..).take(self.0.config.arms().count())
+    }
+
+    fn traffic(&self, family: &mut Family<'_, '_>) -> fmt::Result {
+        use ArmCounter as C;
+        let counters = self.0.region.counters();
+        let of = |arm, counter| counters.sum(|page| page.arm_count(arm, counter));
+        let packets = [
+            ("rx", C::RxPackets, C::RxBytes),
+            ("tx", C::TxPackets, C::TxBytes),
+            ("from_kernel", C::FromKernelPackets, C::FromKernelBytes),
+            ("to_kernel", C::ToKernelPackets, C::ToKernelBytes),
+            ("originated", C::OriginatedPackets, C::OriginatedBytes),
+        ];
+        let all = || self.arms().flat_map(|arm| packets.iter().map(move |way| (arm, way)));
+        let label = |arm, way| [("arm", arm), ("direction", way)];
+        family.counters(
+            "weir_packets",
+            "Packets by arm and direction; rx, from_kernel and originated together equal tx, \
+             to_kernel and drops together.",
+            all().map(|((arm, n), (way, packets, _))| (label(arm, way), of(n, *packets))),
+        )?;
+        family.counters(
+            "weir_bytes",
+            "Bytes by arm and direction, without frame check sequence.",
+            all().map(|((arm, n), (way, _, bytes))| (label(arm, way), of(n, *bytes))),
+        )?;
+        let lost = |(arm, n)| ([("arm", arm)], of(n, C::KernelLost));
+        family.counters("weir_kernel_lost", C::KernelLost.help(), self.arms().map(lost))?;
+        family.counters(
+            "weir_verdicts",
+            "Packets by what was decided about them.",
+            VerdictCounter::ALL.iter().map(|verdict| {
+                let count = counters.sum(|page| page.verdict_count(*verdict));
+                ([("verdict", verdict.name())], count)
+            }),
+        )
+    }
+
+    fn drops(&self, family: &mut Family<'_, '_>) -> fmt::Result {
+        let counters = self.0.region.counters();
+        let all = self.arms().flat_map(|arm| DropReason::ALL.iter().map(move |r| (arm, *r)));
+        family.counters(
+            "weir_drops",
+            "Packets dropped, by the arm that they came by and the reason (`weir drops` explains).",
+            all.map(|((arm, number), reason)| {
+                let count = counters.sum(|page| page.dropped(number, reason));
+                ([("arm", arm), ("reason", reason.name())], count)
+            }),
+        )
+    }
+
+    fn lcores(&self, family: &mut Family<'_, '_>) -> fmt::Result {
+        let counters = self.0.region.counters();
+        for counter in Counter::ALL {
+            let name = format!("weir_{}", counter.name());
+            let count = counters.sum(|page| page.lcore_count(*counter));
+            family.metric(&name, counter.help(), MetricType::Counter, |encoder| {
+                encoder.encode_counter::<NoLabelSet, _, u64>(&count, None)
+            })?;
+        }
+        let status = self.0.status();
+        let names: Vec<String> = status.lcores.iter().map(|lcore| lcore.id.to_string()).collect();
+        let each = || status.lcores.iter().zip(&names).map(|(l, name)| (l, [("lcore", &**name)]));
+        family.gauges(
+            "weir_lcore_polling",
+            "1 while the lcore polls.",
+            each().map(|(lcore, label)| (label, f64::from(u8::from(lcore.polling)))),
+        )?;
+        family.gauges(
+            "weir_lcore_busy_ratio",
+            "Share of the lcore's turns that found packets, over the last second.",
+            each().map(|(lcore, label)| (label, lcore.busy)),
+        )?;
+        family.gauges(
+            "weir_lcore_generation_lag",
+            "Generations that the lcore is behind the committed one.",
+            each().map(|(lcore, label)| {
+                (label, f64::from(status.generation.saturating_sub(lcore.acknowledged)))
+            }),
+        )
+    }
+
+    fn objects(&self, family: &mut Family<'_, '_>) -> fmt::Result {
+        let (published, counters) = (self.0.published(), self.0.region.counters());
+        let services: Vec<(&str, Counted)> = published
+            .services
+            .iter()
+            .map(|known| (known.service.name.as_str(), Counted::service(&counters, known.id)))
+            .collect();
+        each(family, "service", "Of a service: ", &services)?;
+        let mut ids: Vec<(u32, String)> = published
+            .services
+            .iter()
+            .flat_map(|known| known.backend_ids.iter().zip(&known.service.backends))
+            .map(|(id, b)| (*id, address_port(&b.addr.to_string(), b.port)))
+            .collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let backends: Vec<(&str, Counted)> =
+            ids.iter().map(|(id, name)| (&**name, Counted::backend(&counters, *id))).collect();
+        each(family, "backend", "Of a backend, for all its services: ", &backends)
+    }
+
+    fn appliance(&self, family: &mut Family<'_, '_>) -> fmt::Result {
+        let status = self.0.status();
+        let flag = |on: bool| f64::from(u8::from(on));
+        family.gauge(
+            "weir_able",
+            "1 while probes are told that traffic may come.",
+            flag(status.able),
+        )?;
+        family.gauge("weir_flows", "Flows in the table now.", status.flows.used as f64)?;
+        family.gauge("weir_flows_max", "Flows that the table holds.", status.flows.max as f64)?;
+        family.gauge(
+            "weir_generation",
+            "Generation of the tables that was committed last.",
+            f64::from(status.generation),
+        )?;
+        family.gauge(
+            "weir_services_refused",
+            "1 while the services file as it is now is refused and the set before it serves.",
+            flag(status.services_file.refused.is_some()),
+        )?;
+        let hops = &status.next_hops;
+        family.gauge("weir_next_hops", "Next hops that backends need.", hops.wanted as f64)?;
+        family.gauge("weir_next_hops_known", "Those with a MAC address.", hops.known as f64)?;
+        let build = [("version", env!("CARGO_PKG_VERSION")), ("name", status.name.as_str())];
+        family.metric("weir_build", "What runs here.", MetricType::Info, |encoder| {
+            encoder.encode_info(&build)
+        })
+    }
+}
+
+/// The metrics of services, or of backends.
+fn each(
+    family: &mut Family<'_, '_>,
+    what: &'static str,
+    of: &str,
+    all: &[(&str, Counted)],
+) -> fmt::Result {
+    type Part = fn(&Counted) -> u64;
+    let parts: [(&str, &str, Part); 4] = [
+        ("packets", "packets passed, both directions.", |c| c.packets),
+        ("bytes", "bytes passed, both directions, as they left.", |c| c.bytes),
+        ("new_flows", "flows begun.", |c| c.new_flows),
+        ("drops", "packets dropped.", |c| c.drops),
+    ];
+    for (name, help, part) in parts {
+        family.counters(
+            &format!("weir_{what}_{name}"),
+            &format!("{of}{help}"),
+            all.iter().map(|(name, counted)| ([(what, *name)], part(counted))),
+        )?;
+    }
+    family.gauges(
+        &format!("weir_{what}_flows"),
+        &format!("{of}flows alive now."),
+        all.iter().map(|(name, counted)| ([(what, *name)], counted.flows as f64)),
+    )
+}

@@ -1,0 +1,387 @@
+//! Steps of the control loop over a region of the test's own, with lcores that the test plays.
+
+use super::*;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use crate::health::Able;
+use crate::neighbours::kernel::{Link, Neighbour, News, Route};
+use tables::layout::Sizes;
+use tables::record::BackendState;
+use tables::region::Role;
+use tables::ring::{Consumer, Producer, SharedSlots};
+
+const CONFIG: &str = r#"
+    name = "weir-t"
+    [fastpath]
+    lcores = [1]
+    [ingress]
+    device = "net_null0"
+    address = ["10.0.1.10/24"]
+    mtu = 9001
+    [egress]
+    device = "net_null1"
+    address = ["10.0.2.10/24"]
+    mtu = 9001
+    [nat]
+    addresses = ["10.0.2.10"]
+    [[gateway]]
+    name = "aws"
+    kind = "aws"
+    sources = ["10.0.1.0/24"]
+"#;
+
+/// A kernel that knows every neighbour at once.
+struct Kind;
+
+impl Kernel for Kind {
+    fn link(&mut self, name: &str) -> std::io::Result<Option<Link>> {
+        let index = u32::from(name.ends_with("out"));
+        Ok(Some(Link { index, mac: [2, 0, 0, 0, 1, index as u8], mtu: 9001, up: true }))
+    }
+    fn route(&mut self, _: u32, to: IpAddr) -> std::io::Result<Option<Route>> {
+        Ok(Some(Route { via: to, mtu: None }))
+    }
+    fn neighbours(&mut self, index: u32) -> std::io::Result<Vec<Neighbour>> {
+        let known = (11..14).map(|last| Neighbour {
+            index,
+            addr: IpAddr::from([10, 0, 2, last]),
+            mac: Some([2, 0, 0, 0, 2, last]),
+            fresh: true,
+        });
+        Ok(known.collect())
+    }
+    fn probe(&mut self, _: u32, _: IpAddr) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn news(&mut self) -> Vec<News> {
+        Vec::new()
+    }
+}
+
+/// An lcore without packets: it joins, takes commands, switches and says so.
+struct FakeLcore<'r> {
+    region: &'r Region,
+    commands: Consumer<SharedSlots<'r>>,
+    events: Producer<SharedSlots<'r>>,
+}
+
+impl<'r> FakeLcore<'r> {
+    fn join(region: &'r Region) -> FakeLcore<'r> {
+        let lcore = &region.lcores()[0];
+        lcore.join(region, region.epoch(Role::Fastpath), 1);
+        lcore.set_link(0, true);
+        lcore.set_link(1, true);
+        FakeLcore {
+            region,
+            commands: Consumer::attach(SharedSlots::commands(region, 0).unwrap()),
+            events: Producer::attach(SharedSlots::events(region, 0).unwrap()),
+        }
+    }
+
+    fn turn(&mut self) {
+        let lcore = &self.region.lcores()[0];
+        lcore.turn();
+        while let Some(message) = self.commands.pop() {
+            if let Command::Switch { generation } = Command::decode(&message).unwrap() {
+                lcore.acknowledge(generation);
+                assert!(self.events.push(&Event::Switched { generation }.encode()));
+            }
+        }
+    }
+}
+
+/// A region, a services file, a clock.
+struct Stage {
+    region: &'static Region,
+    config: Arc<Config>,
+    services: PathBuf,
+    now: Instant,
+}
+
+impl Stage {
+    fn new(name: &str) -> Stage {
+        let folder = std::env::temp_dir().join(format!("weir-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let services = folder.join("services.toml");
+        let mut config = config::from_toml(CONFIG).unwrap();
+        config.services.clone_from(&services);
+        // For the rest of the test process: the loop refers to it while the stage passes time.
+        let region = Box::leak(Box::new(Region::anonymous(&Sizes::SMALL).unwrap()));
+        Stage { region, config: Arc::new(config), services, now: Instant::now() }
+    }
+
+    /// Writes the file beside and renames it, as editors and Kubernetes do.
+    fn write(&self, text: &str) {
+        let beside = self.services.with_extension("new");
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(&beside, &self.services).unwrap();
+    }
+
+    fn backends(&self, backends: &[&str]) {
+        let backends: Vec<String> = backends
+            .iter()
+            .map(|b| match b.split_once(' ') {
+                Some((addr, rest)) => format!("{{address = \"{addr}\", port = 80, {rest}}}"),
+                None => format!("{{address = \"{b}\", port = 80}}"),
+            })
+            .collect();
+        self.write(&format!(
+            "[[service]]\nname = \"default/web\"\nmode = \"nat\"\ntable_size = 251\n\
+             frontends = [{{address = \"203.0.113.1\", port = 80, protocol = \"tcp\"}}]\n\
+             backends = [{}]\n",
+            backends.join(", ")
+        ));
+    }
+
+    fn start(&self) -> (Reconcile<'static>, Arc<Shared>) {
+        let shared = Arc::new(Shared::default());
+        let tables = Tables::attach(self.region, &self.config).unwrap();
+        let config = Arc::clone(&self.config);
+        let reconcile = Reconcile::new(
+            config,
+            self.region,
+            tables,
+            Box::new(Kind),
+            Arc::clone(&shared),
+            self.now,
+        );
+        (reconcile, shared)
+    }
+
+    /// Lets `ms` milliseconds pass in steps of 20.
+    fn pass(
+        &mut self,
+        ms: u64,
+        reconcile: &mut Reconcile<'_>,
+        mut lcore: Option<&mut FakeLcore<'_>>,
+    ) {
+        for _ in 0..ms / 20 {
+            self.now += Duration::from_millis(20);
+            reconcile.step(self.now);
+            if let Some(lcore) = &mut lcore {
+                lcore.turn();
+            }
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.services.parent().unwrap());
+    }
+}
+
+fn able(shared: &Shared) -> Able {
+    shared.able_now()
+}
+
+/// Ids of the web service and its backends by the last byte of their address.
+fn ids(region: &Region) -> (u32, Vec<(u8, u32)>) {
+    let set = region.tables(region.generation());
+    let backends = set.backends().map(|(id, b)| (b.addr.octets()[15], id));
+    (set.services().next().unwrap().0, backends.collect())
+}
+
+#[test]
+fn the_first_file_becomes_the_first_generation_and_makes_us_able() {
+    let mut stage = Stage::new("first");
+    let (mut reconcile, shared) = stage.start();
+    stage.pass(200, &mut reconcile, None);
+    assert!(able(&shared).reasons.iter().any(|r| r.contains("cannot read")), "{:?}", able(&shared));
+    let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
+    let mut lcore = FakeLcore::join(stage.region);
+    stage.backends(&["10.0.2.11", "10.0.2.12"]);
+    stage.pass(1000, &mut reconcile, Some(&mut lcore));
+    assert!(stage.region.generation() >= 1);
+    assert_eq!(able(&shared), Able { able: true, reasons: vec![] });
+
+    let set = stage.region.tables(stage.region.generation());
+    let web = "203.0.113.1".parse::<IpAddr>().unwrap().into();
+    let id = set.frontend(0, &web, 80, 6).unwrap();
+    let service = set.service(id).unwrap();
+    assert_eq!(service.slots[0].count, 251);
+    for hash in [0, u64::MAX, 1 << 63] {
+        let backend = set.backend(set.pick(service, hash).unwrap()).unwrap();
+        let hop = set.next_hop(backend.next_hop).unwrap();
+        assert_eq!(hop.mac, [2, 0, 0, 0, 2, backend.addr.octets()[15]]);
+        assert!(hop.known && hop.arm == 1 && hop.src_mac == [2, 0, 0, 0, 1, 1] && hop.mtu == 9001);
+    }
+    assert_eq!(set.tunnels().count(), 1);
+    assert_eq!(set.settings().nat_port_first, 1024);
+}
+
+#[test]
+fn a_bad_file_is_refused_whole_and_the_old_set_stays() {
+    let mut stage = Stage::new("bad");
+    let (mut reconcile, shared) = stage.start();
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, None);
+    let (before, at) = (ids(stage.region), stage.region.generation());
+    // The first service is good, the second has a typo.
+    let good = std::fs::read_to_string(&stage.services).unwrap().replace("2.11", "2.12");
+    stage.write(&format!("{good}\n[[service]]\nname = \"b\"\nmodus = \"nat\"\n"));
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!((ids(stage.region), stage.region.generation()), (before, at));
+    let refused = shared.status_now().services_file.refused.unwrap();
+    assert!(refused.contains("modus"), "{refused}");
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(shared.status_now().services_file.refused, None);
+}
+
+#[test]
+fn more_than_the_region_holds_is_refused_whole_with_the_setting() {
+    let mut stage = Stage::new("full");
+    let (mut reconcile, shared) = stage.start();
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, None);
+    let (before, at) = (ids(stage.region), stage.region.generation());
+    let many: Vec<String> = (1..=40).map(|n| format!("10.0.2.{n}")).collect();
+    stage.backends(&many.iter().map(String::as_str).collect::<Vec<_>>());
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!((ids(stage.region), stage.region.generation()), (before.clone(), at));
+    let refused = shared.status_now().services_file.refused.unwrap();
+    assert!(refused.contains("default/web") && refused.contains("region.max_"), "{refused}");
+    stage.backends(&["10.0.2.11", "10.0.2.12"]);
+    stage.pass(1000, &mut reconcile, None);
+    let after = ids(stage.region);
+    assert_eq!((after.0, after.1[0], after.1.len()), (before.0, before.1[0], 2));
+}
+
+#[test]
+fn a_change_waits_for_the_lcore_that_lags_and_makes_us_not_able() {
+    let mut stage = Stage::new("lag");
+    let (mut reconcile, shared) = stage.start();
+    let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
+    let mut lcore = FakeLcore::join(stage.region);
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, Some(&mut lcore));
+    let first = stage.region.generation();
+    stage.backends(&["10.0.2.11", "10.0.2.12"]);
+    // It polls, and does not take its commands.
+    for _ in 0..100 {
+        stage.region.lcores()[0].turn();
+        stage.pass(20, &mut reconcile, None);
+    }
+    assert_eq!(stage.region.generation(), first + 1);
+    let reasons = able(&shared).reasons;
+    assert!(reasons.iter().any(|r| r.contains("serves generation")), "{reasons:?}");
+    stage.backends(&["10.0.2.12"]);
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(stage.region.generation(), first + 1, "the third generation waits");
+    assert_eq!(shared.status_now().services_file.refused, None);
+    stage.pass(1000, &mut reconcile, Some(&mut lcore));
+    assert!(stage.region.generation() >= first + 2);
+    assert!(able(&shared).able);
+}
+
+#[test]
+fn an_lcore_that_stops_polling_makes_us_not_able_and_so_does_a_link_that_is_down() {
+    let mut stage = Stage::new("dead");
+    let (mut reconcile, shared) = stage.start();
+    let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
+    let mut lcore = FakeLcore::join(stage.region);
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, Some(&mut lcore));
+    assert!(able(&shared).able);
+    stage.region.lcores()[0].set_link(1, false);
+    stage.pass(200, &mut reconcile, Some(&mut lcore));
+    assert_eq!(able(&shared).reasons, ["the link of egress is down"]);
+    stage.region.lcores()[0].set_link(1, true);
+    stage.pass(200, &mut reconcile, Some(&mut lcore));
+    assert!(able(&shared).able);
+    stage.pass(2500, &mut reconcile, None);
+    assert_eq!(able(&shared).reasons, ["lcore 0 does not poll"]);
+}
+
+#[test]
+fn a_killed_slowpath_finds_its_ids_again_and_nothing_moves() {
+    let mut stage = Stage::new("killed");
+    let (mut reconcile, _) = stage.start();
+    stage.backends(&["10.0.2.11", "10.0.2.12", "10.0.2.13"]);
+    stage.pass(1000, &mut reconcile, None);
+    let (before, at) = (ids(stage.region), stage.region.generation());
+    drop(reconcile);
+    // While nobody looked, the file changed: the middle backend is gone.
+    stage.backends(&["10.0.2.13", "10.0.2.11"]);
+    let (mut reconcile, _) = stage.start();
+    stage.pass(1000, &mut reconcile, None);
+    let after = ids(stage.region);
+    assert_eq!(after.0, before.0);
+    for (last, id) in &after.1 {
+        assert!(before.1.contains(&(*last, *id)), "{last} has another id");
+    }
+    assert!(stage.region.generation() > at);
+    drop(reconcile);
+    let at = stage.region.generation();
+    let (mut reconcile, _) = stage.start();
+    stage.pass(3000, &mut reconcile, None);
+    assert_eq!(stage.region.generation(), at, "the same file changes nothing");
+}
+
+#[test]
+fn killed_between_any_two_steps_it_goes_on_to_the_same_end() {
+    for steps in 0..25 {
+        let mut stage = Stage::new(&format!("steps{steps}"));
+        let (mut reconcile, _) = stage.start();
+        stage.backends(&["10.0.2.11"]);
+        stage.pass(600, &mut reconcile, None);
+        let (web, before) = ids(stage.region);
+        stage.backends(&["10.0.2.11", "10.0.2.12 state = \"terminating\""]);
+        stage.pass(20 * steps, &mut reconcile, None);
+        drop(reconcile);
+        let (mut reconcile, _) = stage.start();
+        stage.pass(1000, &mut reconcile, None);
+        let (again, after) = ids(stage.region);
+        assert_eq!((again, after[0], after.len()), (web, before[0], 2), "after {steps} steps");
+        let set = stage.region.tables(stage.region.generation());
+        let service = set.service(web).unwrap();
+        assert_eq!(service.single, before[0].1, "a terminating backend gets no new flows");
+        let state = set.backend(after[1].1).unwrap().state;
+        assert_eq!(state, BackendState::Terminating as u8);
+    }
+}
+
+#[test]
+fn a_removed_backend_without_flows_leaves_and_its_id_is_free_again() {
+    let mut stage = Stage::new("leaves");
+    let (mut reconcile, _) = stage.start();
+    stage.backends(&["10.0.2.11", "10.0.2.12"]);
+    stage.pass(1000, &mut reconcile, None);
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(5000, &mut reconcile, None);
+    assert_eq!(ids(stage.region).1.len(), 1);
+    stage.backends(&["10.0.2.11", "10.0.2.13"]);
+    stage.pass(5000, &mut reconcile, None);
+    let (_, after) = ids(stage.region);
+    assert_eq!(after.iter().map(|(_, id)| *id).collect::<Vec<_>>(), [0, 1]);
+    let set = stage.region.tables(stage.region.generation());
+    assert_eq!(set.next_hops().count(), 2, "the next hop of the one that left is free");
+}
+
+#[test]
+fn a_frontend_may_move_from_one_service_to_another() {
+    let mut stage = Stage::new("moves");
+    let (mut reconcile, _) = stage.start();
+    let file = |owner: &str| {
+        let service = |name: &str, port: u16| {
+            format!(
+                "[[service]]\nname = \"{name}\"\nmode = \"nat\"\n\
+                 frontends = [{{address = \"203.0.113.1\", port = {port}, protocol = \"tcp\"}}]\n\
+                 backends = [{{address = \"10.0.2.11\", port = 80}}]\n"
+            )
+        };
+        let (a, b) = if owner == "a" { (80, 81) } else { (81, 80) };
+        service("a", a) + &service("b", b)
+    };
+    let web = "203.0.113.1".parse::<IpAddr>().unwrap().into();
+    for owner in ["a", "b", "a"] {
+        stage.write(&file(owner));
+        stage.pass(1000, &mut reconcile, None);
+        let set = stage.region.tables(stage.region.generation());
+        let named = |port| set.service_name(set.frontend(0, &web, port, 6).unwrap()).unwrap();
+        let other = if owner == "a" { "b" } else { "a" };
+        assert_eq!((named(80).as_str(), named(81).as_str()), (owner, other));
+    }
+}

@@ -1,0 +1,64 @@
+//! The rings to and from each lcore: commands out, events in.
+
+use tables::command::{Command, Event};
+use tables::region::Region;
+use tables::ring::{Consumer, Message, Producer, SharedSlots};
+
+/// Events taken from one lcore at a time, so that a chatty one can't hold up the loop.
+const AT_ONCE: usize = 1024;
+
+struct Line<'r> {
+    commands: Producer<SharedSlots<'r>>,
+    events: Consumer<SharedSlots<'r>>,
+}
+
+/// One pair of rings per lcore that the region has room for.
+pub struct Rings<'r> {
+    lines: Vec<Line<'r>>,
+    strange: u64,
+}
+
+impl<'r> Rings<'r> {
+    /// Goes on where the last slowpath stopped.
+    pub fn attach(region: &'r Region) -> Rings<'r> {
+        let lines = (0..region.sizes().lcores).filter_map(|lcore| {
+            Some(Line {
+                commands: Producer::attach(SharedSlots::commands(region, lcore)?),
+                events: Consumer::attach(SharedSlots::events(region, lcore)?),
+            })
+        });
+        Rings { lines: lines.collect(), strange: 0 }
+    }
+
+    /// Sends a command to one lcore; false when its ring is full.
+    pub fn send(&mut self, lcore: usize, command: &Command) -> bool {
+        self.lines.get_mut(lcore).is_some_and(|line| line.commands.push(&command.encode()))
+    }
+
+    /// Takes what the lcores reported, with the lcore's number.
+    pub fn take(&mut self) -> Vec<(u32, Event)> {
+        let mut all = Vec::new();
+        for (lcore, line) in self.lines.iter_mut().enumerate() {
+            let mut batch = [Message::default(); 64];
+            for _ in 0..AT_ONCE / batch.len() {
+                let count = line.events.pop_into(&mut batch);
+                for message in &batch[..count] {
+                    match Event::decode(message) {
+                        Ok(event) => all.push((lcore as u32, event)),
+                        Err(_) => self.strange += 1,
+                    }
+                }
+                if count < batch.len() {
+                    break;
+                }
+            }
+        }
+        all
+    }
+
+    /// Messages that were no events, and impossible indices: a broken fastpath.
+    pub fn strange(&self) -> u64 {
+        let wild = |line: &Line<'_>| line.commands.wild() + line.events.wild();
+        self.strange + self.lines.iter().map(wild).sum::<u64>()
+    }
+}

@@ -1,0 +1,3 @@
+//! Who asks for changes: the services file.
+
+pub mod file;

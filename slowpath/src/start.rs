@@ -1,0 +1,182 @@
+//! Starts the parts and waits for a signal: one thread for the control loop, tokio for listeners.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use config::checked::Config;
+use tables::region::{Region, RegionError};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::control::{self, ControlError};
+use crate::health::{self, ListenError};
+use crate::live::{Live, Shared};
+use crate::metrics;
+use crate::neighbours::kernel::Netlink;
+use crate::reconcile::Reconcile;
+use crate::targets::tables::{Refusal, Tables};
+
+/// How long the control loop rests between two steps: a change, a lost neighbour or an event waits
+/// no longer than this.
+const REST: Duration = Duration::from_millis(5);
+
+/// Why slowpath can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The region.
+    #[error("{0}")]
+    Region(#[from] RegionError),
+    /// The folder that the region shall lie in.
+    #[error("region.path: can't make {folder}: {source}; run slowpath as root")]
+    Folder {
+        /// The folder.
+        folder: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The tables' first commit.
+    #[error("{0}")]
+    Tables(#[from] Refusal),
+    /// A port.
+    #[error("{0}")]
+    Listen(#[from] ListenError),
+    /// The control socket.
+    #[error("{0}")]
+    Control(#[from] ControlError),
+    /// The kernel's routes and neighbours.
+    #[error("can't ask the kernel for routes and neighbours (rtnetlink): {0}")]
+    Netlink(std::io::Error),
+    /// Threads, signals, listeners that broke.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+/// Opens the region of `config`, or creates it: whoever starts first does.
+pub fn open_region(config: &Config) -> Result<Region, StartError> {
+    let path = &config.region.path;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|source| StartError::Folder {
+            folder: folder.display().to_string(),
+            source,
+        })?;
+    }
+    let region = Region::create_or_open(path, &hugepages::sizes(config))?;
+    if !region.in_huge_pages() {
+        tracing::warn!(
+            "{} lies in 4 kB pages: good for a lab, slower than huge pages",
+            path.display()
+        );
+    }
+    Ok(region)
+}
+
+/// Runs until SIGTERM or SIGINT. The fastpath goes on with the tables as they are then.
+pub fn run(config: Config) -> Result<(), StartError> {
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let config = Arc::new(config);
+    // Mapped until the process ends; leaked so that all threads may refer to it.
+    let region: &'static Region = Box::leak(Box::new(open_region(&config)?));
+    let tables = Tables::attach(region, &config)?;
+    let kernel = Box::new(Netlink::open().map_err(StartError::Netlink)?);
+    let shared = Arc::new(Shared::default());
+    let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared)));
+    let stop = Arc::new(AtomicBool::new(false));
+
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("slowpath-serve")
+        .enable_all()
+        .build()
+        .map_err(|source| StartError::System { what: "starting threads", source })?;
+    // Sockets first: from the first second on a probe is told the truth, which is "not able".
+    let socket = {
+        let _inside = runtime.enter();
+        control::listen(&config.control.socket)?
+    };
+    let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
+    let of_loop = Arc::clone(&config);
+    let control_loop = std::thread::Builder::new()
+        .name("slowpath-loop".into())
+        .spawn(move || {
+            let now = Instant::now();
+            let mut reconcile = Reconcile::new(of_loop, region, tables, kernel, shared_loop, now);
+            while !stopped.load(Ordering::Relaxed) {
+                reconcile.step(Instant::now());
+                std::thread::sleep(REST);
+            }
+        })
+        .map_err(|source| StartError::System { what: "starting the control loop", source })?;
+
+    let served = runtime.block_on(serve(&config, &live, socket));
+    stop.store(true, Ordering::Relaxed);
+    if control_loop.join().is_err() {
+        tracing::error!("the control loop broke");
+    }
+    let _ = std::fs::remove_file(&config.control.socket);
+    served
+}
+
+/// Serves everything until a signal comes or a listener breaks.
+async fn serve(
+    config: &Config,
+    live: &Arc<Live>,
+    socket: tokio::net::UnixListener,
+) -> Result<(), StartError> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for addr in config.health.listen.iter().copied() {
+        tasks.spawn(serve_health(addr, Arc::clone(live)));
+    }
+    for addr in config.health.tcp.iter().copied() {
+        let able = live.watch_able();
+        tasks.spawn(async move { Ok(health::serve_tcp("health.tcp", addr, able).await?) });
+    }
+    tasks.spawn(serve_metrics(config.metrics.listen, Arc::clone(live)));
+    let of_control = Arc::clone(live);
+    tasks.spawn(async move {
+        let system = |source| StartError::System { what: "control.socket", source };
+        control::serve(socket, of_control).await.map_err(system)
+    });
+    tracing::info!(
+        socket = %config.control.socket.display(),
+        metrics = %config.metrics.listen,
+        "slowpath serves"
+    );
+    let signals = |source| StartError::System { what: "waiting for signals", source };
+    let mut terminate = signal(SignalKind::terminate()).map_err(signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(signals)?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            ended = tasks.join_next() => match ended {
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(error))) => return Err(error),
+                Some(Err(broken)) => {
+                    let source = std::io::Error::other(broken);
+                    return Err(StartError::System { what: "a listener", source });
+                }
+                None => return Ok(()),
+            },
+        }
+    }
+}
+
+async fn serve_health(addr: SocketAddr, live: Arc<Live>) -> Result<(), StartError> {
+    let listener = health::listen("health.listen", addr).await?;
+    let system = |source| StartError::System { what: "health.listen", source };
+    health::serve_http(listener, live.watch_able()).await.map_err(system)
+}
+
+async fn serve_metrics(addr: SocketAddr, live: Arc<Live>) -> Result<(), StartError> {
+    let listener = health::listen("metrics.listen", addr).await?;
+    let system = |source| StartError::System { what: "metrics.listen", source };
+    metrics::serve(listener, live).await.map_err(system)
+}

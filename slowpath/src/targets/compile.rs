@@ -1,0 +1,260 @@
+//! From the checked configuration to the tables' records: pure functions, no region in sight.
+
+use std::net::IpAddr;
+
+use config::checked::{ArmName, Config, Gateway, NoService, TooBig, Tunnel as GatewayTunnel, Wire};
+use config::services::{BackendTunnel, Frontend, Mode, Service};
+use packet::addr::Addr;
+use tables::record::{
+    self, FrontendKey, LOCAL_ADDRS, Local, NAT_ADDRS, NONE, Prefix, Settings, TUNNEL_SOURCES,
+    Timeouts, Tunnel, TunnelKind,
+};
+
+/// Inner MTU of tunnels that backends send by: what an Ethernet of 9,001 bytes could carry.
+const BACKEND_INNER_MTU: u16 = u16::MAX;
+
+/// What holds for the whole appliance.
+pub fn settings(config: &Config) -> Settings {
+    let mut settings = Settings::EMPTY;
+    let locals = config.arms().flat_map(|(name, arm)| {
+        arm.addresses.iter().map(move |i| Local {
+            addr: i.addr.into(),
+            arm: name as u8,
+            pad: [0; 3],
+        })
+    });
+    for (slot, local) in settings.locals.iter_mut().zip(locals.take(LOCAL_ADDRS)) {
+        *slot = local;
+    }
+    let nat = config.nat.addresses.iter();
+    let nat = nat.map(|n| Local { addr: n.addr.into(), arm: n.arm as u8, pad: [0; 3] });
+    for (slot, local) in settings.nat.iter_mut().zip(nat.take(NAT_ADDRS)) {
+        *slot = local;
+    }
+    let flows = &config.flows;
+    settings.timeouts = Timeouts {
+        tcp_embryonic_s: flows.tcp_embryonic_s,
+        tcp_established_s: flows.tcp_established_s,
+        tcp_closed_s: flows.tcp_closed_s,
+        udp_s: flows.udp_s,
+        other_s: flows.other_s,
+        fragment_s: flows.fragment_s,
+    };
+    settings.nat_port_first = config.nat.first_port;
+    settings.nat_port_last = config.nat.last_port;
+    settings.punt_limit = config.punt.limit_per_s;
+    settings.plain_no_service = config.punt.plain_no_service as u8;
+    settings
+}
+
+/// A tunnel with its name for people, in the order of its id.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NamedTunnel {
+    /// The gateway's name, with the side for Azure; or what the backends' tunnel is made of.
+    pub name: String,
+    /// The record.
+    pub record: Tunnel,
+}
+
+/// All gateway tunnels; ids are positions in this list.
+pub fn gateway_tunnels(config: &Config) -> Vec<NamedTunnel> {
+    let mut all = Vec::new();
+    for (number, gateway) in config.gateways.iter().enumerate() {
+        let first = all.len() as u32;
+        for tunnel in &gateway.tunnels {
+            let (record, side) = gateway_tunnel(number as u16, gateway, tunnel, first);
+            all.push(NamedTunnel { name: format!("{}{side}", gateway.name), record });
+        }
+    }
+    all
+}
+
+fn gateway_tunnel(
+    number: u16,
+    gateway: &Gateway,
+    tunnel: &GatewayTunnel,
+    first: u32,
+) -> (Tunnel, &'static str) {
+    let mut record = blank_tunnel(tunnel.local, tunnel.arm);
+    record.gateway = number;
+    record.port = tunnel.port;
+    record.inner_mtu = gateway.inner_mtu;
+    record.no_service = gateway.no_service as u8;
+    for (slot, source) in record.sources.iter_mut().zip(tunnel.sources.iter().take(TUNNEL_SOURCES))
+    {
+        *slot = Prefix { addr: source.addr.into(), len: source.len128(), pad: [0; 3] };
+    }
+    record.source_count = tunnel.sources.len().min(TUNNEL_SOURCES) as u8;
+    if gateway.too_big == TooBig::Reply {
+        record.flags |= record::TUNNEL_REPLY_TOO_BIG;
+    }
+    if gateway.outer_checksum {
+        record.flags |= record::TUNNEL_CHECKSUM;
+    }
+    match tunnel.wire {
+        Wire::Geneve { option_class } => {
+            record.kind = TunnelKind::Geneve as u8;
+            record.option_class = option_class;
+            (record, "")
+        }
+        Wire::Vxlan { vni, side, peer, scope_key } => {
+            record.kind = TunnelKind::Vxlan as u8;
+            record.vni = vni;
+            record.scope_key = scope_key;
+            if let Some(peer) = peer {
+                record.peer = first + peer as u32;
+                record.flags |= record::TUNNEL_CROSS;
+            }
+            let side = match side {
+                config::checked::Side::External => "/external",
+                config::checked::Side::Internal => "/internal",
+            };
+            (record, side)
+        }
+    }
+}
+
+fn blank_tunnel(local: IpAddr, arm: ArmName) -> Tunnel {
+    Tunnel {
+        local: local.into(),
+        sources: [Prefix::default(); TUNNEL_SOURCES],
+        scope_key: 0,
+        vni: 0,
+        peer: NONE,
+        gateway: 0,
+        port: 0,
+        option_class: 0,
+        inner_mtu: 0,
+        flags: 0,
+        kind: 0,
+        no_service: NoService::Drop as u8,
+        source_count: 0,
+        arm: arm as u8,
+        pad: [0; 2],
+    }
+}
+
+/// The tunnels by which backends of tunnel services send packets back: one for each encapsulation
+/// and each of our addresses on an arm and of a family that has such backends.
+pub fn backend_tunnels<'a>(
+    config: &Config,
+    services: impl Iterator<Item = &'a Service>,
+) -> Vec<NamedTunnel> {
+    let mut all: Vec<NamedTunnel> = Vec::new();
+    for service in services {
+        let Mode::Tunnel(made_of) = service.mode else { continue };
+        for backend in &service.backends {
+            let Some(arm) = config.arm(backend.arm) else { continue };
+            let Some(local) = arm.address(backend.addr.is_ipv6()) else { continue };
+            let record = backend_tunnel(config, &made_of, local, backend.arm);
+            if !all.iter().any(|known| known.record == record) {
+                let kind = tunnel_name(made_of.kind as u8);
+                all.push(NamedTunnel { name: format!("backends/{kind}"), record });
+            }
+        }
+    }
+    all
+}
+
+fn backend_tunnel(config: &Config, of: &BackendTunnel, local: IpAddr, arm: ArmName) -> Tunnel {
+    let mut record = blank_tunnel(local, arm);
+    record.kind = of.kind as u8;
+    record.port = of.port;
+    record.vni = of.vni;
+    record.inner_mtu = BACKEND_INNER_MTU;
+    record.flags = record::TUNNEL_BACKEND;
+    // What we send to an inspection appliance carries the gateway's option class, and comes back so.
+    let class = config.gateways.iter().flat_map(|g| &g.tunnels).find_map(|t| match t.wire {
+        Wire::Geneve { option_class } => Some(option_class),
+        Wire::Vxlan { .. } => None,
+    });
+    record.option_class = class.unwrap_or(0x0108);
+    record
+}
+
+/// A service's record; slots, and the single backend, are the writer's business.
+pub fn service(service: &Service) -> record::Service {
+    let mut record = record::Service {
+        slots: [record::SlotArray::default(); record::SLOT_ARRAYS],
+        single: NONE,
+        vni: 0,
+        tcp_idle_s: service.tcp_idle_s,
+        tunnel_port: 0,
+        flags: 0,
+        mss: service.mss,
+        mode: record::Mode::Nat as u8,
+        tunnel: 0,
+    };
+    if service.too_big == TooBig::Reply {
+        record.flags |= record::SERVICE_REPLY_TOO_BIG;
+    }
+    let (mode, tunnel) = match service.mode {
+        Mode::Nat => return record,
+        Mode::Tunnel(tunnel) => (record::Mode::Tunnel, tunnel),
+        Mode::Dsr(tunnel) => (record::Mode::Dsr, tunnel),
+    };
+    record.mode = mode as u8;
+    record.tunnel = tunnel.kind as u8;
+    record.tunnel_port = tunnel.port;
+    record.vni = tunnel.vni;
+    if tunnel.outer_checksum {
+        record.flags |= record::SERVICE_CHECKSUM;
+    }
+    if tunnel.dont_fragment {
+        record.flags |= record::SERVICE_DF;
+    }
+    record
+}
+
+/// What a frontend is found by.
+pub fn frontend(frontend: &Frontend) -> FrontendKey {
+    FrontendKey {
+        scope_key: frontend.scope,
+        addr: Addr::from(frontend.prefix.addr),
+        port: frontend.port,
+        proto: frontend.protocol,
+        prefix_len: frontend.prefix.len128(),
+        pad: 0,
+    }
+}
+
+/// The name of a [`TunnelKind`] by its number; empty for none.
+pub fn tunnel_name(kind: u8) -> &'static str {
+    match TunnelKind::from_u8(kind) {
+        Some(TunnelKind::Geneve) => "geneve",
+        Some(TunnelKind::Vxlan) => "vxlan",
+        Some(TunnelKind::Ipip) => "ipip",
+        Some(TunnelKind::Gue) => "gue",
+        None => "",
+    }
+}
+
+/// A frontend for people: `203.0.113.10:80/tcp`, `10.0.0.0/8:*/*`.
+pub fn frontend_text(frontend: &Frontend) -> String {
+    let address = match (frontend.prefix.is_single(), frontend.prefix.addr) {
+        (true, IpAddr::V6(v6)) => format!("[{v6}]"),
+        (true, v4) => v4.to_string(),
+        (false, _) => frontend.prefix.to_string(),
+    };
+    let port = match frontend.port {
+        0 => "*".to_owned(),
+        port => port.to_string(),
+    };
+    let scope = match frontend.scope {
+        0 => String::new(),
+        scope => format!(" of endpoint {scope:x}"),
+    };
+    format!("{address}:{port}/{}{scope}", protocol_text(frontend.protocol))
+}
+
+/// A protocol number for people; `*` for 0, "any".
+pub fn protocol_text(protocol: u8) -> String {
+    match protocol {
+        0 => "*".to_owned(),
+        1 => "icmp".to_owned(),
+        6 => "tcp".to_owned(),
+        17 => "udp".to_owned(),
+        58 => "icmpv6".to_owned(),
+        number => number.to_string(),
+    }
+}
