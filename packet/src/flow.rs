@@ -150,7 +150,7 @@ mod tests {
         let mut filled = [0u32; SLOTS];
         for port in 0..25_100u16 {
             let (key, _) = FlowKey::new(1, 6, addr(1), port, addr(2), 80);
-            filled[(key.hash(0) >> 32) as usize * SLOTS >> 32] += 1;
+            filled[((key.hash(0) >> 32) as usize * SLOTS) >> 32] += 1;
         }
         // Chi-square with 250 degrees of freedom: mean 250, standard deviation 22.4.
         let chi: f64 = filled.iter().map(|&n| (f64::from(n) - 100.0).powi(2) / 100.0).sum();

@@ -179,10 +179,10 @@ pub fn harness(bytes: &mut [u8]) {
             frame.extend_from_slice(&bytes[..quote_len(&about)]);
             let mut w = Window::new(&mut frame);
             assert!(write_error(&mut w, 0, &about, Trouble::TooBig(1400)).is_ok());
-            let Ok(error) = Ip::parse(&w, 0, ethertype) else { panic!("no packet: {frame:?}") };
+            let error = Ip::parse(&w, 0, ethertype).expect("an error is a packet");
             assert!(error.v6 || ipv4_header_ok(&w, &error));
             assert_eq!(l4_full(&w, &error), w.load(usize::from(error.l4) + 2).map_err(|_| Short));
-            let Ok(quote) = quoted(&w, &error) else { panic!("no quote: {frame:?}") };
+            let quote = quoted(&w, &error).expect("an error quotes");
             assert_eq!(
                 (quote.src, quote.sport, quote.proto),
                 (about.src, about.sport, about.proto)

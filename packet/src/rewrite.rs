@@ -240,7 +240,7 @@ fn set_mss(w: &mut Window<'_>, l4: usize, off: usize, max: u16) -> Result<bool, 
     let new = max.to_be();
     w.store(l4 + off, new)?;
     // Options are not aligned: at an odd offset the bytes count in each other's place.
-    let change = if off % 2 == 0 {
+    let change = if off.is_multiple_of(2) {
         change16(old, new)
     } else {
         change16(old.swap_bytes(), new.swap_bytes())

@@ -313,9 +313,8 @@ pub fn harness(bytes: &mut [u8]) {
         if write_outer(&mut w, &outer, usize::from(inner.len())).is_err() {
             continue; // Beyond 65,535 bytes.
         }
-        let Ok(eth) = ethernet::Ethernet::parse(&w) else { panic!("no Ethernet header") };
-        let written = Ip::parse(&w, eth.l3, eth.ethertype);
-        let Ok(ip) = written else { panic!("{written:?} from {outer:?}") };
+        let eth = ethernet::Ethernet::parse(&w).expect("a frame begins with Ethernet");
+        let ip = Ip::parse(&w, eth.l3, eth.ethertype).expect("an outer header is a packet's");
         assert_eq!((ip.src, ip.dst, usize::from(ip.end)), (outer.src, outer.dst, w.len()));
         assert!(ip.v6 || ipv4_header_ok(&w, &ip));
         // Right whenever the inner checksums are; that it is filled in can be seen in any case.
