@@ -1,0 +1,4 @@
+//! Any bytes for `packet::ethernet`: its harness says what must hold.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| packet::ethernet::harness(&mut bytes.to_vec()));
