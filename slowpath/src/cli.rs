@@ -69,6 +69,13 @@ enum What {
     },
     /// Follows packets of one flow, stage by stage
     Trace(TraceArgs),
+    /// Tells health probes that no new traffic is wanted (on), or that it is again (off); flows go
+    /// on, and so do packets that come all the same. It holds until slowpath ends
+    Drain {
+        /// on or off
+        #[arg(value_parser = ["on", "off"])]
+        what: String,
+    },
     /// The configuration file
     #[command(subcommand)]
     Config(ConfigWhat),
@@ -193,6 +200,10 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
             print(with, &drops, || show::drops(&drops, *all));
         }
         What::Trace(args) => trace(with, &socket, args)?,
+        What::Drain { what } => {
+            let done = ask::order(&socket, &format!("/drain/{what}")).map_err(|e| e.to_string())?;
+            print(with, &done, || format!("{done}\n"));
+        }
         What::Top { every, looks } => top::run(&socket, *every, *looks)?,
         What::Config(_) | What::Hugepages(_) => {}
     }

@@ -2,7 +2,8 @@
 //!
 //! `GET /status`, `/services`, `/flows`, `/drops` and `/health` answer a JSON document, `/metrics` as
 //! Prometheus reads it; `GET /trace` answers a JSON line for each stage of each followed packet as
-//! it comes. All of it only reads, except that a trace asks the lcores to report. The socket is root's alone (mode 0600).
+//! it comes. All of it only reads, except that a trace asks the lcores to report, and that `PUT
+//! /drain/on` and `/drain/off` change what probes are told. The socket is root's alone (mode 0600).
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -15,7 +16,7 @@ use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, put};
 use axum::{Json, Router};
 use serde::Deserialize;
 use tokio::net::UnixListener;
@@ -92,6 +93,8 @@ pub async fn serve(listener: UnixListener, live: Arc<Live>) -> io::Result<()> {
         .route("/health", get(health))
         .route("/metrics", get(crate::metrics::answer))
         .route("/trace", get(trace))
+        .route("/drain/on", put(drain_on))
+        .route("/drain/off", put(drain_off))
         .fallback(unknown)
         .with_state(live);
     axum::serve(listener, app).await
@@ -102,7 +105,7 @@ fn refuse(code: StatusCode, error: String) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "there is /status, /services, /flows, /drops, /health, /metrics and /trace";
+    let known = "there is /status, /services, /flows, /drops, /health, /metrics, /trace and /drain";
     refuse(StatusCode::NOT_FOUND, known.to_owned())
 }
 
@@ -120,6 +123,16 @@ async fn drops(State(live): State<Arc<Live>>) -> Response {
 
 async fn health(State(live): State<Arc<Live>>) -> Response {
     Json(live.able()).into_response()
+}
+
+async fn drain_on(State(live): State<Arc<Live>>) -> Response {
+    live.drain(true);
+    Json("draining").into_response()
+}
+
+async fn drain_off(State(live): State<Arc<Live>>) -> Response {
+    live.drain(false);
+    Json("not draining").into_response()
 }
 
 /// Runs what walks whole tables on a thread that may take its time.

@@ -1,6 +1,7 @@
 //! Between the control loop and those who answer questions: what is published, and the region.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use config::checked::Config;
@@ -49,6 +50,7 @@ pub struct Shared {
     able: watch::Sender<Able>,
     published: RwLock<Arc<Published>>,
     trace: Mutex<TraceSlot>,
+    draining: AtomicBool,
 }
 
 impl Default for Shared {
@@ -59,6 +61,7 @@ impl Default for Shared {
             able: watch::Sender::new(starting),
             published: RwLock::default(),
             trace: Mutex::default(),
+            draining: AtomicBool::new(false),
         }
     }
 }
@@ -88,6 +91,11 @@ impl Shared {
     /// Whether traffic may come, as published last.
     pub fn able_now(&self) -> Able {
         self.able.borrow().clone()
+    }
+
+    /// Whether the operator wants no new traffic.
+    pub fn draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// Publishes what a commit changed.
@@ -167,6 +175,11 @@ impl Live {
     pub fn flows_in_use(&self) -> Use {
         let flows = Flows::new(self.region);
         Use { used: u64::from(flows.live()), max: u64::from(flows.capacity()) }
+    }
+
+    /// Tells probes that no new traffic is wanted, or that it is again. It holds until slowpath ends.
+    pub fn drain(&self, on: bool) {
+        self.shared.draining.store(on, Ordering::Relaxed);
     }
 
     /// Asks the control loop for a trace; refused while one runs.

@@ -59,7 +59,6 @@ pub struct Reconcile<'r> {
     quiet_since: Instant,
     told: Instant,
     looked: Option<Instant>,
-    draining: bool,
 }
 
 impl<'r> Reconcile<'r> {
@@ -93,7 +92,6 @@ impl<'r> Reconcile<'r> {
             quiet_since: now,
             told: now,
             looked: None,
-            draining: false,
             config,
             region,
             tables,
@@ -245,7 +243,7 @@ impl<'r> Reconcile<'r> {
     }
 
     fn want_next_hops(&mut self, now: Instant) {
-        let all = self.tables.next_hops().into_iter();
+        let all = self.tables.next_hops();
         self.hops.want(all.map(|(arm, addr, _)| (arm, addr)), now);
     }
 
@@ -275,7 +273,7 @@ impl<'r> Reconcile<'r> {
         self.looked = Some(now);
         let lcores = self.lcores.look(self.region, now);
         let generation = self.region.generation();
-        let mut able = self.lcores.able(&lcores, generation, self.draining);
+        let mut able = self.lcores.able(&lcores, generation, self.shared.draining());
         if generation == 0
             && let Some(refused) = &self.refused
         {
@@ -309,12 +307,6 @@ impl<'r> Reconcile<'r> {
             services: self.tables.services(&self.state),
             tunnels: self.tables.tunnel_names(),
         });
-    }
-
-    /// From now on no new traffic is wanted: health says so.
-    pub fn drain(&mut self) {
-        self.draining = true;
-        self.looked = None;
     }
 }
 

@@ -44,7 +44,27 @@ pub enum AskError {
 }
 
 /// Connects, asks for `path`, and returns the body's lines as they come.
-pub fn lines(socket: &Path, path: &str, patience: Duration) -> Result<impl BufRead, AskError> {
+pub fn lines(
+    socket: &Path,
+    path: &str,
+    patience: Duration,
+) -> Result<impl BufRead + use<>, AskError> {
+    request(socket, "GET", path, patience)
+}
+
+/// Asks for something to be done, and returns slowpath's word for it.
+pub fn order(socket: &Path, path: &str) -> Result<String, AskError> {
+    let mut body = String::new();
+    request(socket, "PUT", path, PATIENCE)?.read_to_string(&mut body)?;
+    serde_json::from_str(&body).map_err(|e| AskError::Strange(e.to_string()))
+}
+
+fn request(
+    socket: &Path,
+    method: &str,
+    path: &str,
+    patience: Duration,
+) -> Result<impl BufRead + use<>, AskError> {
     let absent = |source: io::Error| match source.kind() {
         io::ErrorKind::PermissionDenied => AskError::NotRoot { path: socket.to_owned() },
         _ => AskError::Absent { path: socket.to_owned(), source },
@@ -52,7 +72,7 @@ pub fn lines(socket: &Path, path: &str, patience: Duration) -> Result<impl BufRe
     let mut stream = UnixStream::connect(socket).map_err(absent)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: weir\r\n\r\n")?;
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: weir\r\n\r\n")?;
     let mut answer = BufReader::new(stream);
     let mut status = String::new();
     answer.read_line(&mut status)?;

@@ -187,10 +187,11 @@ impl<'r> Tables<'r> {
     }
 
     /// All next hops: arm, address, and the MAC that is known.
-    pub fn next_hops(&self) -> Vec<(u8, IpAddr, Option<[u8; 6]>)> {
+    pub fn next_hops(&self) -> impl Iterator<Item = (u8, IpAddr, Option<[u8; 6]>)> + use<> {
         let set = self.writer.committed();
         let hops = set.next_hops();
-        hops.map(|(_, addr, hop)| (hop.arm, addr.into(), hop.known.then_some(hop.mac))).collect()
+        let hops = hops.map(|(_, addr, h)| (h.arm, IpAddr::from(addr), h.known.then_some(h.mac)));
+        hops.collect::<Vec<_>>().into_iter()
     }
 
     /// Arm and address of a next hop.

@@ -148,7 +148,7 @@ impl Tables<'_> {
         self.writer.commit().map(drop)
     }
 
-    /// Frees next hops that no backend refers to, once no lcore sees one that did.
+    /// Gives up next hops that no backend refers to; the writer frees them when no lcore sees them.
     fn let_hops_go(&mut self) {
         if !self.ready() {
             return;

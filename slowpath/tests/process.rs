@@ -1,0 +1,280 @@
+//! The two programs as they are run: `slowpath` over a region file, asked by `weir`.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+struct Folder {
+    path: PathBuf,
+    ports: [u16; 3],
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = PathBuf::from(format!("/dev/shm/weir-process-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let folder = Folder { path, ports: [free_port(), free_port(), free_port()] };
+        folder.services(&["10.97.2.11", "10.97.2.12"]);
+        folder.write("weir.toml", &folder.config());
+        folder
+    }
+
+    fn config(&self) -> String {
+        let (folder, [http, tcp, metrics]) = (self.path.display(), self.ports);
+        format!(
+            r#"
+            name = "weir-p"
+            services = "{folder}/services.toml"
+            [fastpath]
+            hugepages = false
+            lcores = [1]
+            [region]
+            path = "{folder}/region/file"
+            max_flows = 1024
+            [ingress]
+            device = "net_null0"
+            address = ["10.97.1.10/24"]
+            mtu = 9001
+            tap = "wsp-none0"
+            [egress]
+            device = "net_null1"
+            address = ["10.97.2.10/24"]
+            mtu = 9001
+            tap = "wsp-none1"
+            [nat]
+            addresses = ["10.97.2.10"]
+            [[gateway]]
+            name = "aws"
+            kind = "aws"
+            sources = ["10.97.1.0/24"]
+            [health]
+            listen = ["127.0.0.1:{http}"]
+            tcp = ["127.0.0.1:{tcp}"]
+            [metrics]
+            listen = "127.0.0.1:{metrics}"
+            [control]
+            socket = "{folder}/control.sock"
+            "#
+        )
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let beside = self.path.join("beside");
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(&beside, self.path.join(name)).unwrap();
+    }
+
+    fn services(&self, backends: &[&str]) {
+        let backends: Vec<String> =
+            backends.iter().map(|b| format!("{{address = \"{b}\", port = 80}}")).collect();
+        self.write(
+            "services.toml",
+            &format!(
+                "[[service]]\nname = \"default/web\"\nmode = \"nat\"\n\
+                 frontends = [{{address = \"203.0.113.1\", port = 80, protocol = \"tcp\"}}]\n\
+                 backends = [{}]\n",
+                backends.join(", ")
+            ),
+        );
+    }
+
+    fn slowpath(&self) -> Running {
+        let log = std::fs::File::create(self.path.join("log")).unwrap();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_slowpath"));
+        program.arg("--config").arg(self.path.join("weir.toml")).stderr(log);
+        Running(program.spawn().unwrap())
+    }
+
+    fn weir(&self, args: &[&str]) -> Output {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_weir"));
+        program.arg("--config").arg(self.path.join("weir.toml")).args(args).output().unwrap()
+    }
+
+    /// What `weir ARGS --json` prints, once it fits.
+    fn until(&self, args: &[&str], fits: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+        let begun = Instant::now();
+        loop {
+            let out = self.weir(&[args, &["--json"]].concat());
+            if let Ok(value) = serde_json::from_slice(&out.stdout)
+                && fits(&value)
+            {
+                return value;
+            }
+            let log = std::fs::read_to_string(self.path.join("log")).unwrap_or_default();
+            assert!(begun.elapsed() < Duration::from_secs(30), "{args:?}: {out:?}\n{log}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn get(&self, port: u16, path: &str, accept: &str) -> String {
+        use std::io::Read;
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\nAccept: {accept}\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A process that does not outlive its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn generation(status: &serde_json::Value) -> u64 {
+    status["generation"].as_u64().unwrap()
+}
+
+#[test]
+fn it_takes_changes_is_killed_and_goes_on_where_it_was() {
+    let folder = Folder::new("kill");
+    let mut slowpath = folder.slowpath();
+    let first = folder.until(&["status"], |s| generation(s) > 0);
+    assert_eq!(first["able"], false);
+    assert!(first["reasons"][0].as_str().unwrap().contains("fastpath is not running"));
+    assert_eq!(folder.weir(&["status"]).status.code(), Some(1), "not able is exit code 1");
+    let health = folder.get(folder.ports[0], "/health", "*/*");
+    assert!(health.contains("503") && health.contains("fastpath is not running"), "{health}");
+    assert!(std::net::TcpStream::connect(("127.0.0.1", folder.ports[1])).is_err(), "TCP agrees");
+
+    let before = folder.until(&["services"], |s| s[0]["backends"].as_array().is_some());
+    folder.services(&["10.97.2.12", "10.97.2.13", "10.97.2.11"]);
+    let after = folder.until(&["services"], |s| {
+        s[0]["backends"].as_array().is_some_and(|backends| backends.len() == 3)
+    });
+    let id = |services: &serde_json::Value, n: usize| services[0]["backends"][n]["id"].clone();
+    assert_eq!((id(&after, 2), id(&after, 0)), (id(&before, 0), id(&before, 1)));
+
+    let at = generation(&folder.until(&["status"], |_| true));
+    slowpath.0.kill().unwrap();
+    slowpath.0.wait().unwrap();
+    let dead = folder.weir(&["status"]);
+    let said = String::from_utf8_lossy(&dead.stderr).into_owned();
+    assert!(dead.status.code() == Some(2) && said.contains("start it with"), "{said}");
+    let _again = folder.slowpath();
+    let again = folder.until(&["services"], |s| s[0]["backends"].as_array().is_some());
+    assert_eq!(again, after, "every id, share and counter is what it was");
+    assert_eq!(generation(&folder.until(&["status"], |_| true)), at, "nothing to commit");
+}
+
+#[test]
+fn a_second_slowpath_is_refused_and_a_port_in_use_is_explained() {
+    let folder = Folder::new("second");
+    let _first = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let run = |set: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_slowpath"));
+        program.arg("--config").arg(folder.path.join("weir.toml")).args(set);
+        let out = program.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(out.status.code(), Some(1));
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let said = run(&[]);
+    assert!(said.contains("another slowpath (process"), "{said}");
+    let other = folder.path.join("other");
+    let region = format!("region.path={}", other.join("region").display());
+    let socket = format!("control.socket={}", other.join("sock").display());
+    let said = run(&["--set", &region, "--set", &socket]);
+    assert!(said.contains("in use") && said.contains("ss -ltnp"), "{said}");
+    let said = run(&["--set", &region]);
+    assert!(said.contains("another slowpath answers there"), "{said}");
+}
+
+#[test]
+fn a_typo_names_file_key_and_what_is_allowed() {
+    let folder = Folder::new("typo");
+    folder.write("weir.toml", &folder.config().replace("[metrics]", "[metrix]"));
+    for program in [env!("CARGO_BIN_EXE_slowpath"), env!("CARGO_BIN_EXE_weir")] {
+        let mut command = Command::new(program);
+        command.arg("--config").arg(folder.path.join("weir.toml"));
+        if program.ends_with("weir") {
+            command.args(["config", "check"]);
+        }
+        let out = command.output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success(), "{program}");
+        assert!(said.contains("metrix") && said.contains("weir.toml"), "{program}: {said}");
+    }
+}
+
+#[test]
+fn a_region_of_another_version_is_refused_with_what_to_type() {
+    let folder = Folder::new("version");
+    let region = folder.path.join("region");
+    std::fs::create_dir_all(&region).unwrap();
+    let file = region.join("file");
+    std::fs::write(&file, vec![b'x'; 1 << 16]).unwrap();
+    let mut slowpath = folder.slowpath();
+    assert_eq!(slowpath.0.wait().unwrap().code(), Some(1));
+    let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
+    assert!(said.contains("not a region of Weir") && said.contains("region.path"), "{said}");
+}
+
+#[test]
+fn metrics_please_promtool_and_every_view_draws() {
+    let folder = Folder::new("metrics");
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let text = folder.get(folder.ports[2], "/metrics", "text/plain");
+    let (head, plain) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("version=0.0.4"), "{head}");
+    for metric in [
+        "weir_packets_total{arm=\"ingress\",direction=\"rx\"} 0",
+        "weir_drops_total{arm=\"egress\",reason=\"no-neighbour\"} 0",
+        "weir_service_packets_total{service=\"default/web\"} 0",
+        "weir_backend_flows{backend=\"10.97.2.11:80\"} 0",
+        "weir_flows_max 1024",
+        "weir_build_info{version=",
+    ] {
+        assert!(plain.contains(metric), "{metric} is missing in\n{plain}");
+    }
+    let open = folder.get(folder.ports[2], "/metrics", "application/openmetrics-text");
+    assert!(open.contains("openmetrics-text") && open.trim_end().ends_with("# EOF"), "{open}");
+    check_with_promtool(plain, &folder.path);
+
+    for view in [&["services"][..], &["flows"], &["drops", "--all"], &["top", "--looks", "2"]] {
+        let out = folder.weir(view);
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && text.lines().count() > 1, "{view:?}: {out:?}");
+    }
+    let out = folder.weir(&["trace", "--service", "default/web", "--seconds", "1"]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.contains("no live flow fits"), "{said}");
+    let out = folder.weir(&["trace", "--client", "nonsense"]);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("ADDRESS:PORT"));
+    let out = folder.weir(&["drain", "on"]);
+    assert!(out.status.success(), "{out:?}");
+    let status = folder.until(&["status"], |s| s["reasons"].to_string().contains("draining"));
+    assert_eq!(status["able"], false);
+    assert!(folder.weir(&["drain", "off"]).status.success());
+    folder.until(&["status"], |s| !s["reasons"].to_string().contains("draining"));
+}
+
+/// Prometheus' own opinion, where it is installed (Debian package `prometheus`, as `make setup`
+/// installs it).
+fn check_with_promtool(text: &str, folder: &Path) {
+    let file = folder.join("metrics.txt");
+    std::fs::write(&file, text).unwrap();
+    let input = std::fs::File::open(&file).unwrap();
+    match Command::new("promtool").args(["check", "metrics"]).stdin(input).output() {
+        Ok(out) => assert!(out.status.success() && out.stderr.is_empty(), "{out:?}"),
+        Err(e) => println!("promtool is not installed ({e}): format not checked by it"),
+    }
+}
