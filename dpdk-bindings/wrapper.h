@@ -11,9 +11,9 @@
 
 #include "shim.h"
 
-/* Where the mbuf's fields lie, as the compiler of these headers sees it. DPDK moves them in and
- * out of anonymous unions from release to release (24.11 has no more markers); their names as C
- * sees them stay. So Rust takes the offsets from here and never spells bindgen's names of unions. */
+/* Where the mbuf's fields lie, as the compiler of these headers sees it. DPDK moves them in and out
+ * of anonymous unions from release to release (24.11 has no more markers); their names as C sees
+ * them stay. So Rust takes the offsets from here and never spells bindgen's names of unions. */
 enum weir_mbuf_layout {
 	WEIR_MBUF_SIZE = sizeof(struct rte_mbuf),
 	WEIR_MBUF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
@@ -53,7 +53,6 @@ WEIR_WIDTH(tx_offload, 8);
 /* Flags are casts and shifts, which bindgen does not evaluate as macros. */
 static const uint64_t WEIR_MBUF_KEEP_FLAGS = RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
 static const uint64_t WEIR_MBUF_RX_RSS_HASH = RTE_MBUF_F_RX_RSS_HASH;
-static const uint64_t WEIR_MBUF_RX_VLAN_STRIPPED = RTE_MBUF_F_RX_VLAN_STRIPPED;
 static const uint64_t WEIR_RX_OFFLOAD_SCATTER = RTE_ETH_RX_OFFLOAD_SCATTER;
 static const uint64_t WEIR_RX_OFFLOAD_RSS_HASH = RTE_ETH_RX_OFFLOAD_RSS_HASH;
 static const uint64_t WEIR_TX_OFFLOAD_MULTI_SEGS = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;

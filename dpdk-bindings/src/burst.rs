@@ -31,12 +31,6 @@ impl<const N: usize> Burst<N> {
         self.len == 0
     }
 
-    /// True with `N` packets.
-    #[inline(always)]
-    pub fn is_full(&self) -> bool {
-        self.len == N
-    }
-
     /// The packets.
     #[inline(always)]
     pub fn as_slice(&self) -> &[Mbuf] {

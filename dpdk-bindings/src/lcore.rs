@@ -55,12 +55,6 @@ pub fn workers(_: &Eal) -> Vec<u32> {
     }
 }
 
-/// The NUMA socket of an lcore.
-pub fn socket(_: &Eal, lcore: u32) -> Option<u32> {
-    // SAFETY: DPDK checks nothing here, so the number is checked before.
-    (lcore < sys::RTE_MAX_LCORE).then(|| unsafe { sys::rte_lcore_to_socket_id(lcore) })
-}
-
 /// What an lcore was given to run.
 #[derive(Debug)]
 #[must_use = "wait for it, or nobody learns how it ended"]

@@ -9,9 +9,9 @@
 //!
 //! What a packet costs is Rust here, on the mbuf's fields and through `rte_eth_fp_ops`, so that it
 //! is inlined into the poll loop; what happens once a burst or less goes through a few C functions
-//! (`shim.c`). Two habits keep the surface safe. A [`Mbuf`] is owned: whoever drops it frees it, and
-//! nobody can have it twice. And everything that needs the EAL holds a share of it, so that it is
-//! cleaned up after the last of them, never under their feet.
+//! (`shim.c`). Two habits keep the surface safe. A [`Mbuf`] is owned: whoever drops it frees it,
+//! and nobody can have it twice. And everything that needs the EAL holds a share of it, so that it
+//! is cleaned up after the last of them, never under their feet.
 //!
 //! DPDK is linked statically; `build.rs` names the drivers that go in.
 

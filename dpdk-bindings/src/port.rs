@@ -227,24 +227,6 @@ impl Port {
         self.check("set the MTU", unsafe { sys::rte_eth_dev_set_mtu(self.id(), mtu) })
     }
 
-    /// Takes all frames, not only those to its own MAC address, or stops doing so. Drivers that
-    /// take all frames anyway may refuse.
-    ///
-    /// # Errors
-    /// [`PortError::Refused`].
-    pub fn set_promiscuous(&mut self, on: bool) -> Result<(), PortError> {
-        let id = self.id();
-        // SAFETY: a port that we own.
-        let status = unsafe {
-            if on {
-                sys::rte_eth_promiscuous_enable(id)
-            } else {
-                sys::rte_eth_promiscuous_disable(id)
-            }
-        };
-        self.check("promiscuous mode", status)
-    }
-
     /// Takes all multicast frames (neighbour discovery needs some), or stops doing so.
     ///
     /// # Errors

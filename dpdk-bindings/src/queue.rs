@@ -52,16 +52,6 @@ impl RxQueue {
             got
         }
     }
-
-    /// The port that it belongs to.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Its number on the port, from 0.
-    pub fn number(&self) -> u16 {
-        self.queue
-    }
 }
 
 impl TxQueue {
@@ -96,16 +86,6 @@ impl TxQueue {
     pub fn is_drained(&mut self) -> bool {
         // SAFETY: the port is open and the queue exists.
         unsafe { sys::rte_eth_tx_done_cleanup(self.port, self.queue, 0) == 0 }
-    }
-
-    /// The port that it belongs to.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Its number on the port, from 0.
-    pub fn number(&self) -> u16 {
-        self.queue
     }
 }
 
