@@ -105,12 +105,15 @@ impl<'r> Index<'r> {
 
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
-        let (place, wanted) = (self.place(hash), Words::of(key));
-        let first = self.compare(place.home * 4 + place.slot, &wanted);
-        if first.is_some() { first } else { self.find_by_tag(&place, &wanted) }
+        let place = self.place(hash);
+        let first = self.compare(place.home * 4 + place.slot, &Words::of(key));
+        if first.is_some() { first } else { self.find_by_tag(hash, key) }
     }
 
-    fn find_by_tag(&self, place: &Place, wanted: &Words) -> Option<Hit> {
+    /// Out of line and from the start again, so that the likely way keeps its registers.
+    #[inline(never)]
+    fn find_by_tag(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
+        let (place, wanted) = (&self.place(hash), &Words::of(key));
         let home = self.word(place.home).load(Acquire);
         if let Some(hit) = self.compare_tagged(place.home, home, place, wanted) {
             return Some(hit);

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 
 /// [`GatewayLeg::tunnel`] of a flow that came in plain.
 pub const NO_TUNNEL: u8 = u8::MAX;
-/// [`Forward::mode`] of a flow that is returned to its gateway; else a [`Mode`](crate::record::Mode).
+/// [`Forward::mode`] of a flow that is returned to its gateway; else it is a
+/// [`Mode`](crate::record::Mode).
 pub const PATH_RETURN: u8 = 0;
 /// [`Forward::flags`]: answers are never seen here (DSR), so the initiator alone decides the state.
 pub const PATH_ONE_WAY: u8 = 1;

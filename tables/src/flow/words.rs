@@ -31,7 +31,7 @@ pub(crate) fn store<T: Record, const N: usize>(to: &[AtomicU64; N], record: &T) 
     }
 }
 
-/// Copies the first `len` bytes out of `from`, whole words at a time. Copies no more than both have.
+/// Copies the first `len` bytes out of `from`, whole words at a time, and no more than both have.
 #[inline]
 pub(crate) fn load_bytes(from: &[AtomicU64], len: usize, to: &mut [u8; 256]) {
     for (word, bytes) in from.iter().zip(to.chunks_exact_mut(8)).take(len.div_ceil(8)) {
