@@ -1,8 +1,8 @@
 //! The control socket: HTTP over a unix socket, for `weir` and `curl --unix-socket`.
 //!
-//! `GET /status`, `/services`, `/flows`, `/drops` and `/health` answer a JSON document, `/metrics` as
-//! Prometheus reads it; `GET /trace` answers a JSON line for each stage of each followed packet as
-//! it comes. All of it only reads, except that a trace asks the lcores to report, and that `PUT
+//! `GET /status`, `/services`, `/flows`, `/drops` and `/health` answer a JSON document, `/metrics`
+//! as Prometheus reads it; `GET /trace` answers a JSON line for each stage of each followed packet
+//! as it comes. All of it only reads, except that a trace asks the lcores to report, and that `PUT
 //! /drain/on` and `/drain/off` change what probes are told. The socket is root's alone (mode 0600).
 
 use std::io;

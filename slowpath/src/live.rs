@@ -177,7 +177,7 @@ impl Live {
         Use { used: u64::from(flows.live()), max: u64::from(flows.capacity()) }
     }
 
-    /// Tells probes that no new traffic is wanted, or that it is again. It holds until slowpath ends.
+    /// Tells probes that no new traffic is wanted, or that it is again, until slowpath ends.
     pub fn drain(&self, on: bool) {
         self.shared.draining.store(on, Ordering::Relaxed);
     }

@@ -163,7 +163,7 @@ fn backend_tunnel(config: &Config, of: &BackendTunnel, local: IpAddr, arm: ArmNa
     record.vni = of.vni;
     record.inner_mtu = BACKEND_INNER_MTU;
     record.flags = record::TUNNEL_BACKEND;
-    // What we send to an inspection appliance carries the gateway's option class, and comes back so.
+    // What we send to an inspection appliance carries the gateway's option class, also back.
     let class = config.gateways.iter().flat_map(|g| &g.tunnels).find_map(|t| match t.wire {
         Wire::Geneve { option_class } => Some(option_class),
         Wire::Vxlan { .. } => None,
