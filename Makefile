@@ -46,5 +46,10 @@ bench: setup ## measure against testpmd and a C loop in the same run (see perf/R
 check: setup ## formatting, lints, licences and advisories of what we depend on
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
-	if command -v cargo-deny > /dev/null; then cargo deny check; \
-	else echo "check: licences were not looked at; for that: cargo install --locked cargo-deny"; fi
+	if ! command -v cargo-deny > /dev/null; then \
+	  echo "check: licences were not looked at; for that: cargo install --locked cargo-deny"; \
+	else \
+	  cargo deny check bans licenses sources; \
+	  if cargo deny fetch db; then cargo deny check advisories; \
+	  else echo "check: advisories were not looked at: their list is not within reach"; fi; \
+	fi
