@@ -5,6 +5,7 @@
 
 use crate::burst::{Arrival, Burst, Work};
 use crate::lcore::Lcore;
+use crate::parse::or_split;
 use crate::port::Buffer;
 use crate::snapshot::{KnownTunnel, Snapshot};
 use packet::flow::SCOPE_PLAIN;
@@ -26,9 +27,8 @@ pub const ATTACHMENT_MARK: u64 = 0x5745_4952 << 32;
 pub fn decap<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     burst.each(|buffer, work| {
         if work.open() && work.arrival == Arrival::Plain {
-            let window = buffer.window();
-            if let Err(reason) = open_tunnel(&window, work, lcore) {
-                work.drop(reason);
+            if let Err(reason) = open_tunnel(&buffer.window(), work, lcore) {
+                work.drop(or_split(buffer, reason));
             }
         }
     });

@@ -16,14 +16,23 @@ const FIRST_SEGMENT: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 /// Parses the outer headers of every packet of the burst. `macs` are the arms' own addresses.
 pub fn parse<B: Buffer>(burst: &mut Burst<B>, macs: &[[u8; 6]; 2]) {
     burst.each(|buffer, work| {
-        let chained = buffer.is_chained();
-        let window = buffer.window();
-        if let Err(reason) = outer(&window, work, &macs[usize::from(work.arm & 1)]) {
-            // A chained frame whose headers run into the next segment is not a short one.
-            let split = chained && window.len() < FIRST_SEGMENT;
-            work.drop(if split { DropReason::HeadersSplit } else { reason });
+        if let Err(reason) = outer(&buffer.window(), work, &macs[usize::from(work.arm & 1)]) {
+            work.drop(match work.arrival {
+                Arrival::Kernel => DropReason::ExceptionMalformed,
+                _ => or_split(buffer, reason),
+            });
         }
     });
+}
+
+/// `reason`, unless headers only seem cut short because they run into the frame's next segment.
+pub fn or_split<B: Buffer>(buffer: &mut B, reason: DropReason) -> DropReason {
+    use DropReason::{BadIpHeader, InnerMalformed, TooShort};
+    let cut = matches!(reason, TooShort | BadIpHeader | InnerMalformed);
+    if cut && buffer.is_chained() && buffer.window().len() < FIRST_SEGMENT {
+        return DropReason::HeadersSplit;
+    }
+    reason
 }
 
 #[inline(always)]

@@ -73,7 +73,7 @@ fn send<B: Buffer>(
         }
         _ => &[],
     };
-    let outer = Outer {
+    let mut outer = Outer {
         kind: wire_kind(kind),
         eth_src: next.src_mac,
         eth_dst: next.mac,
@@ -95,6 +95,7 @@ fn send<B: Buffer>(
     fits(work, mtu.saturating_sub(overhead))?;
     if work.arrival != Arrival::Kernel {
         take_off(buffer, work)?;
+        outer.tos = work.inner.tos;
     }
     nat::clamp(&mut buffer.window(), work, lcore);
     put_on(buffer, work, &outer)?;
