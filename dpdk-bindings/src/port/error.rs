@@ -7,8 +7,9 @@ use crate::eal::Errno;
 pub enum PortError {
     /// No port of that name.
     #[error(
-        "no DPDK port is named {name:?}; there are: {}. A virtual one needs --vdev={name}, \
-         a NIC must be bound to vfio-pci (`dpdk-devbind.py --status`)",
+        "no DPDK port is named {name:?}; there are: {}. DPDK says on stderr what it could not \
+         open. A virtual port needs --vdev={name} with its arguments, a NIC must be bound to \
+         vfio-pci (`dpdk-devbind.py --status`)",
         list(.present)
     )]
     Unknown {

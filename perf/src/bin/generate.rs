@@ -10,6 +10,7 @@ use dpdk_bindings::{Burst, Eal, Mempool, Port, PortOptions, RxQueue, TxQueue, lc
 use perf::frames::{self, Kind};
 use perf::meter::{self, Count};
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,7 +35,17 @@ struct Arguments {
 /// Frames in a burst, as the forwarders take them.
 const BURST: usize = 32;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("generate: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let all: Vec<String> = std::env::args().skip(1).collect();
     let mut parts = all.splitn(2, |argument| argument == "--");
     let eal_arguments = parts.next().unwrap_or_default();
