@@ -109,7 +109,8 @@ pub fn next_hop(work: &Work, lcore: &Lcore<'_>) -> Result<(NextHop, u16), Refuse
         lcore.control().want_neighbour(backend.next_hop);
         return Err(Refused::Drop(DropReason::NoNeighbour));
     }
-    let mtu = lcore.path_mtu(backend.next_hop, next.mtu);
+    let link = if next.mtu == 0 { u16::MAX } else { next.mtu };
+    let mtu = lcore.path_mtu(backend.next_hop, link);
     Ok((next, mtu))
 }
 

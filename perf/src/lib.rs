@@ -15,6 +15,7 @@ pub mod machine;
 pub mod meter;
 pub mod peers;
 pub mod process;
+pub mod world;
 
 pub use compare::{Case, Comparison};
 pub use process::{Program, Reading};
