@@ -4,9 +4,10 @@ use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
 
-/// How long threads fight. Under Miri everything is a thousand times slower: rounds bound it too.
-const FIGHT: Duration = Duration::from_millis(400);
-const ROUNDS: u32 = if cfg!(miri) { 15 } else { u32::MAX };
+/// How many consistent reads are wanted of a fight, and how long it lasts at most: on a loaded
+/// machine the readers may hardly run.
+const READS: u32 = if cfg!(miri) { 5 } else { 100_000 };
+const AT_MOST: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 3 });
 
 #[test]
 fn lcores_that_insert_the_same_flow_make_one() {
@@ -65,9 +66,9 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
     let keys = 24;
     let write = |lcore: u32| {
         let flows = flows.as_owner(lcore as u8, 7);
-        let until = Instant::now() + FIGHT;
+        let until = Instant::now() + AT_MOST;
         let mut round = lcore;
-        while Instant::now() < until && round < ROUNDS {
+        while Instant::now() < until && seen.load(Relaxed) < READS {
             round += 1;
             let n = round.wrapping_mul(2_654_435_761) % keys;
             let port = flows.nat.claim(0, 1024..=60_000, lcore, 2).unwrap();
@@ -90,10 +91,8 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
         let mut n = 0;
         while !stop.load(Relaxed) {
             n = (n + 1) % keys;
-            let Some(hit) = find(&flows, &nat_flow(n, 0, &[]).front) else {
-                std::thread::yield_now();
-                continue;
-            };
+            let found = find(&flows, &nat_flow(n, 0, &[]).front);
+            let Some(hit) = found else { continue };
             let mut answer = Answer::empty();
             if flows.answer(&hit, &mut answer).is_ok() {
                 assert_of_one_piece(&answer, n);
@@ -114,7 +113,7 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
         stop.store(true, Relaxed);
         ended.into_iter().for_each(|end| end.unwrap());
     });
-    assert!(cfg!(miri) || seen.load(Relaxed) > 100, "the readers read");
+    assert!(seen.load(Relaxed) > 0, "the readers read");
     assert_whole(&flows);
 }
 
