@@ -6,6 +6,7 @@ mod offline;
 mod show;
 mod top;
 
+use std::collections::HashMap;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -300,6 +301,7 @@ fn trace(with: &With, socket: &Path, args: &TraceArgs) -> Result<(), String> {
     if std::io::stderr().is_terminal() && !with.json {
         eprintln!("waiting up to {seconds} s for {packets} packets");
     }
+    let mut packets: HashMap<(u32, u32), Vec<String>> = HashMap::new();
     let mut any = false;
     for line in answer.lines() {
         let line = line.map_err(|e| AskError::Cut(e).to_string())?;
@@ -309,7 +311,20 @@ fn trace(with: &With, socket: &Path, args: &TraceArgs) -> Result<(), String> {
         let stage: TraceLine = serde_json::from_str(&line)
             .map_err(|e| AskError::Strange(e.to_string()).to_string())?;
         any = true;
-        put(&if with.json { line + "\n" } else { show::trace(&stage) + "\n" });
+        if with.json {
+            put(&(line + "\n"));
+            continue;
+        }
+        // Packets of one burst go through the stages together; people read one after the other.
+        let of_packet = packets.entry((stage.lcore, stage.packet)).or_default();
+        of_packet.push(show::trace(&stage));
+        if stage.last {
+            put(&format!("{}\n\n", of_packet.join("\n")));
+            packets.remove(&(stage.lcore, stage.packet));
+        }
+    }
+    for lines in packets.values() {
+        put(&format!("{}\n\n", lines.join("\n")));
     }
     if any { Ok(()) } else { Err(format!("no packet of that flow came within {seconds} s")) }
 }

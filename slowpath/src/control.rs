@@ -53,13 +53,21 @@ pub enum ControlError {
         path: PathBuf,
     },
     /// Anything else.
-    #[error("control.socket = {path:?}: {source}")]
+    #[error("control.socket = {path:?}: {source}{}", root_hint(source))]
     Other {
         /// The path.
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+/// What to type where the kernel refused for want of rights.
+pub(crate) fn root_hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => "; run slowpath as root",
+        _ => "",
+    }
 }
 
 /// Listens on `path`; a socket that a killed slowpath left is replaced.

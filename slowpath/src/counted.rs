@@ -57,7 +57,16 @@ impl Live {
         let published = self.published();
         let set = self.region.tables(self.region.generation());
         let counters = self.region.counters();
-        published.services.iter().map(|known| service(known, &set, &counters)).collect()
+        let mut reports: Vec<ServiceReport> =
+            published.services.iter().map(|known| service(known, &set, &counters)).collect();
+        let mut users: HashMap<u32, u32> = HashMap::new();
+        for id in published.services.iter().flat_map(|known| &known.backend_ids) {
+            *users.entry(*id).or_default() += 1;
+        }
+        for backend in reports.iter_mut().flat_map(|service| &mut service.backends) {
+            backend.shared = users.get(&backend.id).is_some_and(|users| *users > 1);
+        }
+        reports
     }
 
     /// `GET /drops`: all reasons of all arms that there are.
@@ -132,6 +141,7 @@ fn backend(
         bytes: counted.bytes,
         new_flows: counted.new_flows,
         flows: counted.flows,
+        shared: false,
         mac: hop.filter(|hop| hop.known).map(|hop| mac(hop.mac)),
     }
 }

@@ -24,6 +24,7 @@ pub mod lcores;
 pub mod live;
 pub mod metrics;
 pub mod neighbours;
+pub mod path_mtus;
 pub mod reconcile;
 pub mod report;
 pub mod rings;

@@ -217,7 +217,8 @@ impl NextHops {
                 continue;
             };
             if let Err(e) = kernel.probe(link.index, *via) {
-                self.trouble = Some(format!("asking for the MAC of {via}: {e}"));
+                let hint = crate::control::root_hint(&e);
+                self.trouble = Some(format!("asking for the MAC of {via}: {e}{hint}"));
             }
         }
     }

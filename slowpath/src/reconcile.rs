@@ -22,6 +22,7 @@ use crate::lcores::Lcores;
 use crate::live::{Published, Shared};
 use crate::neighbours::NextHops;
 use crate::neighbours::kernel::Kernel;
+use crate::path_mtus::PathMtus;
 use crate::report::{FileStatus, NextHopStatus, Status};
 use crate::rings::Rings;
 use crate::sources::file::ServicesFile;
@@ -37,6 +38,9 @@ const TELL_AGAIN: Duration = Duration::from_millis(100);
 /// After so long without a change everything is said again.
 const QUIET: Duration = Duration::from_secs(60);
 
+/// How many services a full sync says again in one step: a Maglev table takes about a millisecond.
+const AT_ONCE: usize = 4;
+
 /// All that the control loop knows.
 pub struct Reconcile<'r> {
     config: Arc<Config>,
@@ -47,11 +51,14 @@ pub struct Reconcile<'r> {
     rings: Rings<'r>,
     lcores: Lcores,
     hops: NextHops,
+    path_mtus: PathMtus,
     kernel: Box<dyn Kernel + Send>,
     tracer: Tracer,
     shared: Arc<Shared>,
     /// A services file was taken by this process.
     synced: bool,
+    /// Services still to be said in the full sync that is under way.
+    to_say: Vec<String>,
     /// Read, and not yet said.
     waiting: Option<Services>,
     refused: Option<String>,
@@ -83,9 +90,11 @@ impl<'r> Reconcile<'r> {
             rings: Rings::attach(region),
             lcores: Lcores::new(config.fastpath.lcores.len(), taps.len()),
             hops,
+            path_mtus: PathMtus::find(region, now),
             kernel,
             tracer: Tracer::default(),
             synced: false,
+            to_say: Vec::new(),
             waiting: None,
             refused: None,
             applied: None,
@@ -114,6 +123,7 @@ impl<'r> Reconcile<'r> {
             }
         }
         self.next_hops(now);
+        self.path_mtus.expire(self.region, now);
         self.switch(now);
         self.tables.reclaim(now);
         if self.looked.is_none_or(|at| now >= at + LOOK) {
@@ -157,6 +167,7 @@ impl<'r> Reconcile<'r> {
             );
         }
         self.state = wanted;
+        self.to_say.clear();
         self.synced = true;
         self.refused = None;
         self.applied = Some(now);
@@ -192,14 +203,23 @@ impl<'r> Reconcile<'r> {
         }
     }
 
-    /// When it is quiet: everything again, in case something was lost.
+    /// When it is quiet: everything again, in case something was lost. A few services each step,
+    /// so that a thousand of them don't hold up the loop; the last step prunes.
     fn sync_again(&mut self, now: Instant) {
-        self.quiet_since = now;
-        let all = self.state.services().cloned().map(|s| Change::Put(Box::new(s)));
-        let all: Vec<Change> = all.collect();
+        if self.to_say.is_empty() {
+            self.to_say = self.state.services().map(|service| service.name.clone()).collect();
+        }
+        let rest = self.to_say.len().saturating_sub(AT_ONCE);
+        let names = self.to_say.split_off(rest);
+        let services = names.iter().filter_map(|name| self.state.service(name)).cloned();
+        let some: Vec<Change> = services.map(|service| Change::Put(Box::new(service))).collect();
         let wanted = self.state.clone();
-        if let Err(refusal) = self.say(&all, &wanted, true) {
+        let last = self.to_say.is_empty();
+        if let Err(refusal) = self.say(&some, &wanted, last) {
             tracing::error!("the full sync was refused: {refusal}");
+        }
+        if last {
+            self.quiet_since = now;
         }
     }
 
@@ -220,6 +240,7 @@ impl<'r> Reconcile<'r> {
                     let to = self.tables.next_hop(next_hop).map(|(_, addr)| addr.to_string());
                     let to = to.unwrap_or_else(|| format!("next hop {next_hop}"));
                     tracing::warn!("the path to {to} carries {mtu} bytes at most");
+                    self.path_mtus.learned(next_hop, now);
                 }
                 Event::TraceStage { packet, stage, words } => {
                     self.tracer.stage(lcore, packet, stage, words, &published);

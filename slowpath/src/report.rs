@@ -147,6 +147,8 @@ pub struct BackendReport {
     pub new_flows: u64,
     /// Flows alive now.
     pub flows: u64,
+    /// Other services have it as well; packets, bytes and flows are those of all of them.
+    pub shared: bool,
     /// Its next hop's MAC, or none while unknown.
     pub mac: Option<String>,
 }
@@ -215,6 +217,8 @@ pub struct TraceLine {
     pub stage: String,
     /// What it found or did.
     pub said: String,
+    /// The packet's last stage.
+    pub last: bool,
 }
 
 /// An answer that is no document: what was wrong and what to do.

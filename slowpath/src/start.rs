@@ -28,7 +28,7 @@ pub enum StartError {
     #[error("{0}")]
     Region(#[from] RegionError),
     /// The folder that the region shall lie in.
-    #[error("region.path: can't make {folder}: {source}; run slowpath as root")]
+    #[error("region.path: can't make {folder}: {source}{}", control::root_hint(source))]
     Folder {
         /// The folder.
         folder: String,
@@ -47,6 +47,9 @@ pub enum StartError {
     /// The kernel's routes and neighbours.
     #[error("can't ask the kernel for routes and neighbours (rtnetlink): {0}")]
     Netlink(std::io::Error),
+    /// The control loop ended by itself: a fault of ours, told where it happened.
+    #[error("the control loop broke; the fastpath goes on with the tables as they are")]
+    Loop,
     /// Threads, signals, listeners that broke.
     #[error("{what}: {source}")]
     System {
@@ -103,9 +106,12 @@ pub fn run(config: Config) -> Result<(), StartError> {
     };
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
     let of_loop = Arc::clone(&config);
+    // Dropped when the loop's thread ends, however it does.
+    let (alive, loop_ended) = tokio::sync::oneshot::channel::<()>();
     let control_loop = std::thread::Builder::new()
         .name("slowpath-loop".into())
         .spawn(move || {
+            let _alive = alive;
             let now = Instant::now();
             let mut reconcile = Reconcile::new(of_loop, region, tables, kernel, shared_loop, now);
             while !stopped.load(Ordering::Relaxed) {
@@ -115,13 +121,11 @@ pub fn run(config: Config) -> Result<(), StartError> {
         })
         .map_err(|source| StartError::System { what: "starting the control loop", source })?;
 
-    let served = runtime.block_on(serve(&config, &live, socket));
+    let served = runtime.block_on(serve(&config, &live, socket, loop_ended));
     stop.store(true, Ordering::Relaxed);
-    if control_loop.join().is_err() {
-        tracing::error!("the control loop broke");
-    }
+    let joined = control_loop.join();
     let _ = std::fs::remove_file(&config.control.socket);
-    served
+    served.and(joined.map_err(|_| StartError::Loop))
 }
 
 /// Serves everything until a signal comes or a listener breaks.
@@ -129,6 +133,7 @@ async fn serve(
     config: &Config,
     live: &Arc<Live>,
     socket: tokio::net::UnixListener,
+    mut loop_ended: tokio::sync::oneshot::Receiver<()>,
 ) -> Result<(), StartError> {
     let mut tasks = tokio::task::JoinSet::new();
     for addr in config.health.listen.iter().copied() {
@@ -156,6 +161,7 @@ async fn serve(
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
+            _ = &mut loop_ended => return Err(StartError::Loop),
             ended = tasks.join_next() => match ended {
                 Some(Ok(Ok(()))) => {}
                 Some(Ok(Err(error))) => return Err(error),

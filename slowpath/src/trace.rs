@@ -74,10 +74,11 @@ impl Tracer {
         }
         let name =
             STAGES.get(usize::from(stage)).map_or_else(|| stage.to_string(), |s| (*s).into());
-        let line = TraceLine { lcore, packet, stage: name, said: seen.said(stage, known) };
+        let last = stage >= LAST || seen.verdict == DROP;
+        let line = TraceLine { lcore, packet, stage: name, said: seen.said(stage, known), last };
         // A reader that is too slow loses lines, the loop does not wait.
         let _ = running.lines.try_send(line);
-        if stage >= LAST || seen.verdict == DROP {
+        if last {
             running.through.insert(this);
         }
     }
@@ -149,6 +150,8 @@ impl Seen {
                 };
                 format!("{scope}, {bytes} bytes of IP, port {from} to {to}")
             }
+            2 if self.hash == 0 => "no flow key".to_owned(),
+            2 if self.service == NONE => format!("flow key with hash {:016x}", self.hash),
             2 => format!("{}, hash {:016x}", self.service(known), self.hash),
             3 if self.known => format!("known flow: {}", self.backend(known)),
             3 => "no flow yet".to_owned(),

@@ -92,6 +92,9 @@ pub fn services(services: &[ServiceReport]) -> String {
         for line in backends(service).text().lines() {
             text.push_str(&format!("  {line}\n"));
         }
+        if service.backends.iter().any(|backend| backend.shared) {
+            text.push_str("  * with other services; the numbers are those of all of them\n");
+        }
         text.push('\n');
     }
     text.pop();
@@ -103,8 +106,9 @@ fn backends(service: &ServiceReport) -> Table {
         "BACKEND", "STATE", ">WEIGHT", ">SHARE", ">FLOWS", ">BEGUN", ">PACKETS", ">BYTES", "MAC",
     ]);
     for backend in &service.backends {
+        let shared = if backend.shared { " *" } else { "" };
         table.row(vec![
-            crate::report::address_port(&backend.address, backend.port),
+            crate::report::address_port(&backend.address, backend.port) + shared,
             backend.state.clone(),
             backend.weight.to_string(),
             format!("{:.1} %", backend.share * 100.0),

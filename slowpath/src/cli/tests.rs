@@ -47,6 +47,7 @@ fn a_backend(last: u8, packets: u64) -> BackendReport {
         bytes: packets * 1000,
         new_flows: packets / 10,
         flows: 3,
+        shared: false,
         mac: (last == 11).then(|| "02:00:00:00:00:0b".into()),
     }
 }
@@ -113,6 +114,13 @@ default/web  (nat)
 ";
     assert_eq!(show::services(&[a_service()]), expected);
     assert!(show::services(&[]).contains("weir status"));
+    let mut shared = a_service();
+    shared.backends[1].shared = true;
+    let text = show::services(&[shared]);
+    assert!(
+        text.contains("10.0.2.12:8080 *") && text.contains("numbers are those of all"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use crate::health::Able;
 use crate::neighbours::kernel::{Link, Neighbour, News, Route};
+use packet::flow::FlowKey;
+use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use tables::layout::Sizes;
 use tables::record::BackendState;
 use tables::region::Role;
@@ -363,6 +365,67 @@ fn a_removed_backend_without_flows_leaves_and_its_id_is_free_again() {
     let set = stage.region.tables(stage.region.generation());
     let hops = set.next_hops().count();
     assert!(hops <= 4, "next hops of those that left are free: {hops}");
+}
+
+#[test]
+fn a_removed_backend_keeps_its_flows_and_leaves_after_the_last() {
+    let mut stage = Stage::new("drains");
+    let (mut reconcile, _) = stage.start();
+    stage.backends(&["10.0.2.11", "10.0.2.12"]);
+    stage.pass(1000, &mut reconcile, None);
+    let (web, both) = ids(stage.region);
+    let record = *stage.region.tables(stage.region.generation()).backend(both[1].1).unwrap();
+
+    let flows = Flows::new(stage.region).as_owner(0, 1);
+    flows.recover();
+    let client = "192.0.2.1".parse::<IpAddr>().unwrap().into();
+    let (front, front_initiator) = FlowKey::new(1, 17, client, 4000, record.addr, 80);
+    let forward =
+        Forward { service: web, backend: both[1].1, proto: 17, mode: 1, ..Forward::default() };
+    let flow = NewFlow {
+        front,
+        front_initiator,
+        back: None,
+        forward,
+        gateway: GatewayLeg::default(),
+        options: &[],
+        digest: 0,
+        nat_map: tables::record::NONE,
+        tcp_idle_s: 0,
+    };
+    let hit = flows.insert(&flow, 1).unwrap();
+
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(20_000, &mut reconcile, None);
+    let set = stage.region.tables(stage.region.generation());
+    let kept = set.backend(both[1].1).expect("it keeps its flow");
+    assert_eq!(kept.state, BackendState::Terminating as u8);
+    assert_eq!((kept.incarnation, kept.nat_ports), (record.incarnation, record.nat_ports));
+    assert_eq!(set.service(web).unwrap().single, both[0].1, "new flows go elsewhere");
+
+    assert!(flows.remove(hit.path));
+    stage.pass(5000, &mut reconcile, None);
+    assert!(stage.region.tables(stage.region.generation()).backend(both[1].1).is_none());
+}
+
+#[test]
+fn a_full_sync_of_what_is_so_already_commits_nothing() {
+    let mut stage = Stage::new("quiet");
+    let (mut reconcile, _) = stage.start();
+    let service = |n: u32| {
+        format!(
+            "[[service]]\nname = \"s{n}\"\nmode = \"nat\"\ntable_size = 251\n\
+             frontends = [{{address = \"203.0.113.{n}\", port = 80, protocol = \"tcp\"}}]\n\
+             backends = [{{address = \"10.0.2.11\", port = 80}}, \
+                         {{address = \"10.0.2.12\", port = 80}}]\n"
+        )
+    };
+    stage.write(&(1..=10).map(service).collect::<String>());
+    stage.pass(1000, &mut reconcile, None);
+    let at = stage.region.generation();
+    assert_eq!(stage.region.tables(at).services().count(), 10);
+    stage.pass(130_000, &mut reconcile, None);
+    assert_eq!(stage.region.generation(), at);
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn a_packet_is_told_stage_by_stage_and_the_trace_ends_after_it() {
         lines,
         [
             "decap in a tunnel, scope 3, 60 bytes of IP, port 40001 to 80",
-            "classify no service, hash 0000000000000007",
+            "classify flow key with hash 0000000000000007",
             "encap nat, out of egress",
         ]
     );

@@ -10,6 +10,7 @@ use tables::record::{self, NONE};
 use tables::writer::Referred;
 
 use super::Tables;
+use crate::path_mtus;
 
 /// How long an unwanted backend keeps flows that don't end (AWS's own deregistration delay).
 const DRAIN: Duration = Duration::from_secs(300);
@@ -77,7 +78,9 @@ impl Tables<'_> {
         let arm = record.arm;
         self.draining.remove(&key);
         let next_hop = self.writer.put_next_hop(&key.addr, arm)?;
-        self.hops.insert(next_hop, (arm, key.addr));
+        if self.hops.insert(next_hop, (arm, key.addr)).is_none() {
+            path_mtus::forget(self.region, next_hop);
+        }
         self.writer.put_backend(&record::Backend { next_hop, ..record })
     }
 

@@ -1,0 +1,71 @@
+//! Path MTUs that the fastpath learned from ICMP errors are forgotten after a while: the path may
+//! have become wider, and nothing else would ever find that out (RFC 1191 6.3).
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tables::region::Region;
+
+/// How long a learned path MTU holds; RFC 1191 6.3 proposes ten minutes.
+const HOLDS: Duration = Duration::from_secs(600);
+
+/// Which next hops have a lowered MTU, and until when.
+#[derive(Default)]
+pub struct PathMtus {
+    until: HashMap<u32, Instant>,
+}
+
+impl PathMtus {
+    /// Finds those that were learned while nobody looked.
+    pub fn find(region: &Region, now: Instant) -> PathMtus {
+        let lowered =
+            |id: &u32| region.path_mtu(*id).is_some_and(|mtu| mtu.load(Ordering::Relaxed) != 0);
+        let all = (0..region.sizes().next_hops).filter(lowered);
+        PathMtus { until: all.map(|id| (id, now + HOLDS)).collect() }
+    }
+
+    /// The fastpath learned one.
+    pub fn learned(&mut self, next_hop: u32, now: Instant) {
+        self.until.insert(next_hop, now + HOLDS);
+    }
+
+    /// Forgets those whose time is over; the next packet that is too big teaches anew.
+    pub fn expire(&mut self, region: &Region, now: Instant) {
+        self.until.retain(|id, until| {
+            let over = now >= *until;
+            if over {
+                forget(region, *id);
+            }
+            !over
+        });
+    }
+}
+
+/// Forgets what was learned towards a next hop: it expired, or the next hop is another one now.
+pub fn forget(region: &Region, next_hop: u32) {
+    if let Some(mtu) = region.path_mtu(next_hop) {
+        mtu.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tables::layout::Sizes;
+
+    #[test]
+    fn a_learned_mtu_is_forgotten_after_ten_minutes_also_by_a_slowpath_that_did_not_see_it() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let mtu = |id: u32| region.path_mtu(id).unwrap();
+        let now = Instant::now();
+        mtu(3).store(1400, Ordering::Relaxed);
+        let mut mtus = PathMtus::find(&region, now);
+        mtu(4).store(1300, Ordering::Relaxed);
+        mtus.learned(4, now + HOLDS / 2);
+        mtus.expire(&region, now + HOLDS);
+        assert_eq!((mtu(3).load(Ordering::Relaxed), mtu(4).load(Ordering::Relaxed)), (0, 1300));
+        mtus.expire(&region, now + HOLDS * 2);
+        assert_eq!(mtu(4).load(Ordering::Relaxed), 0);
+    }
+}
