@@ -114,8 +114,8 @@ fn cookies() -> Vec<Case> {
         arrives(INGRESS, frame).leaves(INGRESS, back, "return")
     };
     let nat = |frame: Frame, out: Frame| arrives(INGRESS, frame).leaves(EGRESS, out, "nat");
-    let to_web = |ip: Ip| to_backend(11, ip.from(OUR_OUT).from_port(NAT_1).to(BACKEND).hop());
-    let answer = response().from(BACKEND).to(OUR_OUT).to_port(NAT_1);
+    let to_web = |ip: Ip| to_backend(11, ip.from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop());
+    let answer = response().from(BACKEND).to(OUR_NAT).to_port(NAT_1);
     let answered = |node, cookie| {
         let frame = to_node(node, ENDPOINT, cookie, response().hop());
         arrives(EGRESS, from_backend(11, answer.clone())).leaves(INGRESS, frame, "answer")

@@ -16,7 +16,9 @@ fn crossed(frame: Frame, port: u16, vni: u32) -> Frame {
 
 /// An answer by the tunnel that the request came by: inner MACs the other way round.
 fn answered(frame: Frame) -> Frame {
-    frame.sent_back().with(|ip| ip.may_fragment().vxlan(|v| std::mem::swap(&mut v.from, &mut v.to)))
+    frame.sent_back().with(|ip| {
+        ip.may_fragment().id(u32::from(ANY_ID)).vxlan(|v| std::mem::swap(&mut v.from, &mut v.to))
+    })
 }
 
 fn crossing() -> Vec<Case> {
@@ -73,11 +75,11 @@ fn crossing() -> Vec<Case> {
 
 fn nat() -> Vec<Case> {
     let request = |by: fn(Ip) -> Frame, ip: Ip| {
-        let out = ip.clone().from(OUR_OUT).from_port(NAT_1).to(BACKEND).hop();
+        let out = ip.clone().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
         arrives(INGRESS, by(ip)).leaves(EGRESS, to_backend(11, out), "nat")
     };
     let response = |by: fn(Ip) -> Frame| {
-        let plain = response().from(BACKEND).to(OUR_OUT).to_port(NAT_1);
+        let plain = response().from(BACKEND).to(OUR_NAT).to_port(NAT_1);
         let back = answered(by(response().hop()));
         arrives(EGRESS, from_backend(11, plain)).leaves(INGRESS, back, "answer")
     };

@@ -7,18 +7,18 @@ use crate::frames::{Ip, error, udp};
 use tables::reason::DropReason;
 
 fn open() -> Step {
-    let out = syn().from(OUR_OUT).from_port(NAT_1).to(BACKEND).hop();
+    let out = syn().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
     arrives(INGRESS, from_gateway(1, syn())).leaves(EGRESS, to_backend(11, out), "nat")
 }
 
 /// What the backend's side quotes: the request as it got it.
 fn as_sent() -> Ip {
-    request().from(OUR_OUT).from_port(NAT_1).to(BACKEND).hop()
+    request().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop()
 }
 
 fn from_the_backends_side() -> Vec<Case> {
     let router = |quote: usize| {
-        let plain = error("10.9.9.9", OUR_OUT, (3, 4), 1_400, as_sent()).quoting(quote);
+        let plain = error("10.9.9.9", OUR_NAT, (3, 4), 1_400, as_sent()).quoting(quote);
         let inner = error("10.9.9.9", "198.51.100.7", (3, 4), 1_400, request().hop());
         arrives(EGRESS, from_backend(11, plain)).leaves(
             INGRESS,
@@ -27,7 +27,7 @@ fn from_the_backends_side() -> Vec<Case> {
         )
     };
     let refused = {
-        let plain = error("10.0.2.11", OUR_OUT, (3, 3), 0, as_sent());
+        let plain = error("10.0.2.11", OUR_NAT, (3, 3), 0, as_sent());
         let inner = error("203.0.113.10", "198.51.100.7", (3, 3), 0, request().hop());
         arrives(EGRESS, from_backend(11, plain)).leaves(
             INGRESS,
@@ -35,7 +35,7 @@ fn from_the_backends_side() -> Vec<Case> {
             "answer",
         )
     };
-    let unknown = error("10.9.9.9", OUR_OUT, (3, 4), 1_400, udp("10.0.2.10:2000", BACKEND));
+    let unknown = error("10.9.9.9", OUR_NAT, (3, 4), 1_400, udp("10.0.2.20:2000", BACKEND));
     vec![
         case(
             "Frag-needed about a rewritten packet reaches the client, quoting what the client sent.",
@@ -62,8 +62,8 @@ fn from_the_backends_side() -> Vec<Case> {
 
 fn from_the_clients_side() -> Vec<Case> {
     let inner = error("198.51.100.1", "203.0.113.10", (3, 4), 1_300, response().hop());
-    let quoted = response().from(BACKEND).to(OUR_OUT).to_port(NAT_1).hop();
-    let plain = error(OUR_OUT, "10.0.2.11", (3, 4), 1_300, quoted);
+    let quoted = response().from(BACKEND).to(OUR_NAT).to_port(NAT_1).hop();
+    let plain = error(OUR_NAT, "10.0.2.11", (3, 4), 1_300, quoted);
     let stray = error("198.51.100.1", "192.0.2.80", (11, 0), 0, udp(ELSEWHERE, CLIENT));
     vec![
         case(

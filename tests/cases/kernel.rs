@@ -2,7 +2,7 @@
 
 use super::setups::{Setup, aws_chain, aws_nat, aws_return, plain_nat};
 use super::world::*;
-use super::{Case, arrives, case, kernel_sends, wait};
+use super::{Case, Counted, arrives, case, kernel_sends, wait};
 use crate::frames::{Frame, Ip, arp, echo, flags, raw, tcp};
 use tables::reason::DropReason;
 
@@ -39,9 +39,13 @@ fn punted() -> Vec<Case> {
             from_router(echo("[fd00:1::1]:7", OUR_IN6, true)),
         ),
         case(
-            "What is for no service goes to the kernel where the gateway says so.",
+            "What is for no service goes to the kernel where the gateway says so, without its tunnel.",
             aws_return().named("aws, no_service = punt").gateway("no_service = \"punt\""),
-            vec![arrives(INGRESS, from_gateway(1, tcp(CLIENT, ELSEWHERE, flags::SYN))).punted()],
+            vec![{
+                let inner = || tcp(CLIENT, ELSEWHERE, flags::SYN);
+                arrives(INGRESS, from_gateway(1, inner()))
+                    .to_kernel(INGRESS, Frame::new(IN_MAC, IN_MAC, inner()))
+            }],
         ),
     ]
 }
@@ -52,6 +56,9 @@ fn limits() -> Vec<Case> {
     two.punt = "limit_per_s = 2";
     let mut full = aws_return().named("a kernel that takes one frame");
     full.kernel_room = 1;
+    let mut refused = arrives(INGRESS, ping()).dropped(DropReason::PuntFull);
+    // The verdict stands; it is the kernel that did not take the frame.
+    refused.counted.push(Counted::Verdict("punt"));
     let mut punts = plain_nat().named("plain packets for nobody are punted");
     punts.punt = "plain_no_service = \"punt\"";
     vec![
@@ -69,10 +76,7 @@ fn limits() -> Vec<Case> {
         case(
             "What the kernel does not take in time is counted.",
             full,
-            vec![
-                arrives(INGRESS, ping()).punted(),
-                arrives(INGRESS, ping()).dropped(DropReason::PuntFull),
-            ],
+            vec![arrives(INGRESS, ping()).punted(), refused],
         ),
         case(
             "A plain packet for nobody goes to the kernel where so configured.",

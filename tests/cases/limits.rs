@@ -39,7 +39,7 @@ fn small(setup: Setup) -> Setup {
 }
 
 fn full_tables() -> Vec<Case> {
-    let first = |ip: Ip, nat| to_backend(11, ip.from(OUR_OUT).from_port(nat).to(BACKEND).hop());
+    let first = |ip: Ip, nat| to_backend(11, ip.from(OUR_NAT).from_port(nat).to(BACKEND).hop());
     let mut few_ports = aws_nat().named("eight NAT ports");
     few_ports.nat_ports = "2000-2007";
     let known = request().from_port(1024);
@@ -95,10 +95,10 @@ fn sizes() -> Vec<Case> {
     let six = |len| tcp(CLIENT6, ELSEWHERE6, flags::ACK).sized(len);
     let silent = aws_return().named("aws, too_big = drop").gateway("too_big = \"drop\"");
     // The error comes from the address that the packet was for: it is on the way, and known there.
-    let needed = |ip: Ip, mtu| {
-        error("192.0.2.80", "198.51.100.7", (3, 4), mtu, ip).quoting(548).may_fragment()
-    };
-    let six_needed = |ip: Ip, mtu| error("2001:db8:e::80", "2001:db8:c::7", (2, 0), mtu, ip);
+    let needed =
+        |ip: Ip, mtu| error("192.0.2.80", "198.51.100.7", (3, 4), mtu, ip).quoting(548).tos(0xc0);
+    let six_needed =
+        |ip: Ip, mtu| error("2001:db8:e::80", "2001:db8:c::7", (2, 0), mtu, ip).tos(0xc0);
     vec![
         case(
             "An inner packet of 8,500 bytes passes.",
@@ -155,13 +155,13 @@ fn ttl() -> Vec<Case> {
         vec![
             arrives(INGRESS, from_gateway(1, syn())).leaves(
                 EGRESS,
-                to_backend(11, syn().from(OUR_OUT).from_port(NAT_1).to(BACKEND).hop()),
+                to_backend(11, syn().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop()),
                 "nat",
             ),
-            arrives(INGRESS, from_gateway(1, syn().ttl(1))).leaves(
+            arrives(INGRESS, from_gateway(1, syn().ttl(1))).answered(
                 INGRESS,
-                from_gateway(1, told.may_fragment()).sent_back(),
-                "reply",
+                from_gateway(1, told.tos(0xc0)).sent_back(),
+                DropReason::TtlExceeded,
             ),
             arrives(INGRESS, from_gateway(1, error)).dropped(DropReason::TtlExceeded),
         ],

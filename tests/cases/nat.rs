@@ -8,12 +8,12 @@ use tables::reason::DropReason;
 
 /// As the backend of "web" gets it.
 fn out(ip: Ip, nat: u16) -> Frame {
-    to_backend(11, ip.from(OUR_OUT).from_port(nat).to(BACKEND).hop())
+    to_backend(11, ip.from(OUR_NAT).from_port(nat).to(BACKEND).hop())
 }
 
 /// As the backend of "web" answers it.
 fn back(ip: Ip, nat: u16) -> Frame {
-    from_backend(11, ip.from(BACKEND).to(OUR_OUT).to_port(nat))
+    from_backend(11, ip.from(BACKEND).to(OUR_NAT).to_port(nat))
 }
 
 fn there(cookie: u32, ip: Ip) -> Step {
@@ -26,6 +26,10 @@ fn and_back(cookie: u32, ip: Ip) -> Step {
 }
 
 fn tcp_cases() -> Vec<Case> {
+    let mut own = aws_nat().named("nat from the arm's own address");
+    own.nat_addresses = r#"["10.0.2.10"]"#;
+    own.services = service("web", "mode = \"nat\"", WEB, super::setups::WEB_BACKEND);
+    let stray = tcp(BACKEND, "10.0.2.10:30000", flags::ACK);
     let wrong = request().wrong_by(0x0101);
     let fin = tcp(CLIENT, FRONTEND, flags::FIN | flags::ACK).numbers(7_017, 9_018);
     vec![
@@ -82,6 +86,11 @@ fn tcp_cases() -> Vec<Case> {
             ],
         ),
         case(
+            "An answer for no known flow to an address that is NAT's and our own is the kernel's.",
+            own,
+            vec![arrives(EGRESS, from_backend(11, stray)).punted()],
+        ),
+        case(
             "A flow that was idle for longer than its time is forgotten.",
             aws_nat(),
             vec![
@@ -105,14 +114,14 @@ fn two_backends(state: &str) -> String {
 
 fn new_flow_to_the_other() -> Step {
     let other = syn().from_port(41_000);
-    let out = other.clone().from(OUR_OUT).from_port(NAT_2).to("10.0.2.12:8080").hop();
+    let out = other.clone().from(OUR_NAT).from_port(NAT_2).to("10.0.2.12:8080").hop();
     arrives(INGRESS, from_gateway(8, other)).leaves(EGRESS, to_backend(12, out), "nat")
 }
 
 /// Through "any", which keeps ports: from the client's end to 203.0.113.20.
 fn any_there(ip: Ip, nat: u16) -> Step {
     let port = ip.dst.port();
-    let mut out = ip.clone().from(OUR_OUT).from_port(nat).to("10.0.2.12").to_port(port).hop();
+    let mut out = ip.clone().from(OUR_NAT).from_port(nat).to("10.0.2.12").to_port(port).hop();
     if port == 0 {
         out = out.to_port(0);
     }
@@ -123,12 +132,12 @@ fn other_protocols() -> Vec<Case> {
     let question = udp(CLIENT, "203.0.113.20:53").load(b"question");
     let answer = udp("203.0.113.20:53", CLIENT).load(b"answer");
     let answered = |ip: Ip| {
-        let plain = ip.clone().from("10.0.2.12:53").to(OUR_OUT).to_port(NAT_1);
+        let plain = ip.clone().from("10.0.2.12:53").to(OUR_NAT).to_port(NAT_1);
         arrives(EGRESS, from_backend(12, plain)).leaves(INGRESS, to_gateway(1, ip.hop()), "answer")
     };
     let ping = echo("198.51.100.7:77", "203.0.113.20", true).load(b"ping");
     let pong = echo("203.0.113.20:77", "198.51.100.7", false).load(b"ping");
-    let pong_plain = echo("10.0.2.12", OUR_OUT, false).from_port(NAT_1).load(b"ping");
+    let pong_plain = echo("10.0.2.12", OUR_NAT, false).from_port(NAT_1).load(b"ping");
     vec![
         case(
             "UDP is rewritten there and back.",
@@ -172,8 +181,8 @@ fn other_protocols() -> Vec<Case> {
 fn six() -> Vec<Case> {
     let request = tcp(CLIENT6, FRONTEND6, flags::SYN).mss(1440);
     let response = tcp(FRONTEND6, CLIENT6, flags::SYN | flags::ACK).mss(1440);
-    let out = request.clone().from(OUR_OUT6).from_port(NAT_1).to(BACKEND6).hop();
-    let plain = response.clone().from(BACKEND6).to(OUR_OUT6).to_port(NAT_1);
+    let out = request.clone().from(OUR_NAT6).from_port(NAT_1).to(BACKEND6).hop();
+    let plain = response.clone().from(BACKEND6).to(OUR_NAT6).to_port(NAT_1);
     vec![case(
         "NAT66 rewrites a connection there and back.",
         aws_nat(),

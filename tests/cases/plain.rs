@@ -41,8 +41,8 @@ fn returns() -> Vec<Case> {
 }
 
 fn nat() -> Vec<Case> {
-    let out = |ip: Ip| to_backend(11, ip.from(OUR_OUT).from_port(NAT_1).to(BACKEND).hop());
-    let back = |ip: Ip| from_backend(11, ip.from(BACKEND).to(OUR_OUT).to_port(NAT_1));
+    let out = |ip: Ip| to_backend(11, ip.from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop());
+    let back = |ip: Ip| from_backend(11, ip.from(BACKEND).to(OUR_NAT).to_port(NAT_1));
     vec![case(
         "A plain connection is rewritten to its backend, and the answers go to the router that \
          brought it.",

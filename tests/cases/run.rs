@@ -74,6 +74,9 @@ fn compare(step: &Step, came: Came, chosen: &mut Chosen) -> Result<(), String> {
             let _ = writeln!(text, "  expected by {exit:?}, and nothing came:{wanted}");
             continue;
         };
+        LEARNT.iter().filter(|learnt| !learnt.lasting).for_each(|learnt| {
+            chosen.remove(&learnt.stands_for);
+        });
         if let Wire::Built(frame) = wire {
             learn(frame, actual, chosen)?;
         }
@@ -109,7 +112,7 @@ fn named(frame: &Frame, chosen: &Chosen) -> Frame {
 /// Reads from `actual` what the plane chose where `wanted` leaves it open: the two bytes that
 /// follow the port when the frame is built with one port and with another.
 fn learn(wanted: &Frame, actual: &[u8], chosen: &mut Chosen) -> Result<(), String> {
-    for Learnt { stands_for, range, what } in LEARNT {
+    for Learnt { stands_for, range, what, .. } in LEARNT {
         if chosen.contains_key(stands_for) || !wanted.ip.mentions_port(*stands_for) {
             continue;
         }

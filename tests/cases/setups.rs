@@ -72,7 +72,7 @@ impl Setup {
             max_fragments: 64,
             max_scopes: 64,
             nat_ports: "1024-32767",
-            nat_addresses: r#"["10.0.2.10", "fd00:2::10"]"#,
+            nat_addresses: r#"["10.0.2.20", "fd00:2::20"]"#,
             punt: "",
             flows: "",
             neighbours: vec![
@@ -110,7 +110,6 @@ impl Setup {
 lcores = [1]
 main_core = 0
 hugepages = false
-buffers = 2048
 [region]
 path = "/dev/shm/weir-cases/region"
 max_services = 16
@@ -118,7 +117,7 @@ max_frontends = 64
 max_backends = 64
 max_next_hops = 64
 slots = 65536
-nat_maps = 32
+nat_maps = 64
 max_flows = {max_flows}
 max_fragments = {max_fragments}
 max_scopes = {max_scopes}

@@ -143,10 +143,24 @@ fn headers() -> Vec<Case> {
             vec![out(ce(0xb8)), out(ce(0xb9)), out(ce(0xba))],
         ),
         case(
+            "Congestion on the gateway's way is told to the inner packet, and one that can't be \
+             told is dropped (RFC 6040).",
+            aws_tunnel("ipip"),
+            vec![
+                arrives(INGRESS, from_gateway(1, syn().tos(2)).with(|ip| ip.tos(3))).leaves(
+                    EGRESS,
+                    to_backend(11, wrap(syn().tos(3).hop()).tos(3)),
+                    "tunnel",
+                ),
+                arrives(INGRESS, from_gateway(1, syn()).with(|ip| ip.tos(3)))
+                    .dropped(DropReason::Congestion),
+            ],
+        ),
+        case(
             "The MSS of a passing SYN is bounded, and DF left out, where the service says so.",
             clamped,
             vec![{
-                let small = wrap(syn().mss(1380).hop()).may_fragment();
+                let small = wrap(syn().mss(1380).hop()).may_fragment().id(u32::from(ANY_ID));
                 arrives(INGRESS, from_gateway(1, syn())).leaves(
                     EGRESS,
                     to_backend(11, small),
@@ -163,9 +177,11 @@ fn about_our_outer_packet() -> Vec<Case> {
     let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
     let sent = || wrap(long().hop());
     let complaint = error("10.0.2.1", "10.0.2.10", (3, 4), 1_300, sent()).quoting(548);
-    let told = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long().hop());
+    let told = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long());
+    let told = told.quoting(548).tos(0xc0);
     vec![case(
-        "Too-big about our own outer packet lowers the way's MTU, and the inner sender is told.",
+        "Too-big about our own outer packet lowers the way's MTU, and the inner sender is told at \
+         its next packet that does not fit.",
         aws_tunnel("ipip"),
         vec![
             arrives(INGRESS, from_gateway(1, syn())).leaves(
@@ -178,10 +194,11 @@ fn about_our_outer_packet() -> Vec<Case> {
                 to_backend(11, sent()),
                 "tunnel",
             ),
-            arrives(EGRESS, from_backend(1, complaint)).leaves(
+            arrives(EGRESS, from_backend(1, complaint)).punted(),
+            arrives(INGRESS, from_gateway(1, long())).answered(
                 INGRESS,
-                to_gateway(1, told.quoting(500)),
-                "answer",
+                from_gateway(1, told).sent_back(),
+                DropReason::TooBigAnswered,
             ),
         ],
     )]

@@ -26,11 +26,15 @@ pub const fn backend_mac(n: u8) -> Mac {
 
 /// Ours on ingress.
 pub const OUR_IN: &str = "10.0.1.10";
-/// Ours on egress, and what NAT sends from.
+/// What NAT sends from.
+pub const OUR_NAT: &str = "10.0.2.20";
+/// What NAT66 sends from.
+pub const OUR_NAT6: &str = "fd00:2::20";
+/// Ours on egress.
 pub const OUR_OUT: &str = "10.0.2.10";
 /// Ours on ingress, IPv6.
 pub const OUR_IN6: &str = "fd00:1::10";
-/// Ours on egress, IPv6, and what NAT66 sends from.
+/// Ours on egress, IPv6.
 pub const OUR_OUT6: &str = "fd00:2::10";
 
 /// A node of the AWS gateway, with the UDP port that it chose for a flow.
@@ -80,6 +84,8 @@ pub struct Learnt {
     pub range: RangeInclusive<u16>,
     /// What it is.
     pub what: &'static str,
+    /// The same in all frames of a case; or else free in each.
+    pub lasting: bool,
 }
 
 /// A NAT port, the first that a case needs.
@@ -96,15 +102,39 @@ pub const COOKIE_HIGH: u16 = 0xfd01;
 /// Its lower half.
 pub const COOKIE_LOW: u16 = 0xfd02;
 
+/// The identification of an outer IPv4 header without DF: any, and another in each packet.
+pub const ANY_ID: u16 = 0xfc01;
+
 /// All of them. NAT ports are `nat.ports` of the set-ups; hashes fill the dynamic range, as
 /// RFC 8926 3.3 and RFC 7348 5 recommend.
 pub const LEARNT: &[Learnt] = &[
-    Learnt { stands_for: NAT_1, range: 1024..=32_767, what: "the NAT port" },
-    Learnt { stands_for: NAT_2, range: 1024..=32_767, what: "the second NAT port" },
-    Learnt { stands_for: HASH_1, range: 49_152..=65_535, what: "the outer source port" },
-    Learnt { stands_for: HASH_2, range: 49_152..=65_535, what: "the second outer source port" },
-    Learnt { stands_for: COOKIE_HIGH, range: 0..=65_535, what: "the cookie's upper half" },
-    Learnt { stands_for: COOKIE_LOW, range: 0..=65_535, what: "the cookie's lower half" },
+    Learnt { stands_for: NAT_1, range: 1024..=32_767, what: "the NAT port", lasting: true },
+    Learnt { stands_for: NAT_2, range: 1024..=32_767, what: "the second NAT port", lasting: true },
+    Learnt {
+        stands_for: HASH_1,
+        range: 49_152..=65_535,
+        what: "the outer source port",
+        lasting: true,
+    },
+    Learnt {
+        stands_for: HASH_2,
+        range: 49_152..=65_535,
+        what: "the second outer source port",
+        lasting: true,
+    },
+    Learnt {
+        stands_for: COOKIE_HIGH,
+        range: 0..=65_535,
+        what: "the cookie's upper half",
+        lasting: true,
+    },
+    Learnt {
+        stands_for: COOKIE_LOW,
+        range: 0..=65_535,
+        what: "the cookie's lower half",
+        lasting: true,
+    },
+    Learnt { stands_for: ANY_ID, range: 0..=65_535, what: "the identification", lasting: false },
 ];
 
 /// The options of our own GENEVE tunnels to backends: the gateway's endpoint, a mark with the
@@ -127,7 +157,8 @@ pub fn from_gateway(cookie: u32, inner: Ip) -> Frame {
 /// What we send to the gateway by that node for a backend: options and ports as they last came,
 /// addresses the other way round, an outer header of ours (TTL 64, DF not set).
 pub fn to_node(node: &str, endpoint: u64, cookie: u32, inner: Ip) -> Frame {
-    from_node(node, endpoint, cookie, inner).sent_back().with(Ip::may_fragment)
+    let frame = from_node(node, endpoint, cookie, inner).sent_back();
+    frame.with(|ip| ip.may_fragment().id(u32::from(ANY_ID)))
 }
 
 /// What we send to the gateway by its usual node and endpoint.

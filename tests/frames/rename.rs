@@ -4,13 +4,16 @@ use super::body::Body;
 use super::ip::Ip;
 
 impl Ip {
-    /// Puts `to` wherever `from` stands as a port, an echo identifier, a flow label or a 16-bit word
-    /// of GENEVE options, inside and quoted as well.
+    /// Puts `to` wherever `from` stands as a port, an echo identifier, a flow label, an
+    /// identification or a 16-bit word of GENEVE options, inside and quoted as well.
     pub fn rename_port(&mut self, from: u16, to: u16) {
         for end in [&mut self.src, &mut self.dst] {
             if end.port() == from {
                 end.set_port(to);
             }
+        }
+        if self.id == u32::from(from) {
+            self.id = u32::from(to);
         }
         if self.label == from {
             self.label = to;
@@ -32,6 +35,7 @@ impl Ip {
             _ => [].chunks_exact(2),
         };
         [self.src.port(), self.dst.port(), self.label].contains(&port)
+            || self.id == u32::from(port)
             || words.any(|word| word == port.to_be_bytes())
             || self.body.inner().is_some_and(|inner| inner.mentions_port(port))
     }

@@ -12,6 +12,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use tables::counters::{ArmCounter, VerdictCounter};
+use tables::flow::Flows;
+use tables::fragment::Fragments;
 use tables::reason::DropReason;
 use tables::region::Region;
 use tests::cases::world::{IN_MAC, OUT_MAC};
@@ -40,6 +42,9 @@ impl Loaded {
         let region = Region::anonymous(&sizes).expect("memory for a small region");
         let region: &'static Region = Box::leak(Box::new(region));
         let target = Tables::attach(region, &config).expect("a new region has no writer");
+        // As the fastpath does before its lcores join.
+        Flows::new(region).recover();
+        Fragments::new(region).recover();
         let place = Place { index: 0, count: 1, epoch: 1, macs: [IN_MAC, OUT_MAC] };
         let lcore = Lcore::join(region, place).expect("room for one lcore");
         let (setup, state) = (setup.clone(), State::default());
@@ -69,7 +74,8 @@ impl Loaded {
 
     /// Says of each next hop what the set-up knows of it.
     fn resolve(&mut self) {
-        let hops: Vec<_> = self.target.next_hops().map(|(arm, to, _)| (arm, to)).collect();
+        let hops: Vec<_> =
+            self.target.next_hops().into_iter().map(|(arm, to, _)| (arm, to)).collect();
         for (arm, to) in hops {
             let known = self.setup.neighbours.iter().find(|n| {
                 n.arm == arm && n.address.parse::<IpAddr>().is_ok_and(|address| address == to)
