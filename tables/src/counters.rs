@@ -1,7 +1,7 @@
 //! Counters: one list with names and help, a page of them per lcore.
 //!
-//! Each word has one writer, its lcore, which adds by a plain load and store; whoever reads sums the
-//! pages up. Counters only grow, also across restarts of either process; those of a service or
+//! Each word has one writer, its lcore, which adds by a plain load and store; whoever reads sums
+//! the pages up. Counters only grow, also across restarts of either process; those of a service or
 //! backend belong to its id, so that a reader takes a base when an id is used again.
 //!
 //! ```text

@@ -6,39 +6,39 @@
 //!
 //! ```text
 //!  section           element   writer     what
-//! +-----------------+---------+----------+---------------------------------------------------------+
-//! | header          |  4,096  | both     | format, sizes, offsets | committed generation, epochs   |
-//! +-----------------+---------+----------+---------------------------------------------------------+
-//! | tunnels         |    512  | slowpath | the table set: everything twice, in two versions that   |
-//! | settings        |  1,152  |          | are born and die with generations (`versioned`);        |
-//! | services        |    256  |          | `set` reads it, `writer` writes it, one store commits it|
-//! | service names   |    128  |          |                                                         |
-//! | frontend kinds  |    128  |          |                                                         |
-//! | frontend heads  |      4  |          | a chained hash (`lookup`)                               |
-//! | frontends       |     64  |          |                                                         |
-//! | backends        |    128  |          |                                                         |
-//! | next hops       |     64  |          | changed in place (`next_hop`)                           |
-//! | path MTUs       |      4  | fastpath | learned from ICMP, one per next hop                     |
-//! | slots           |      4  | slowpath | Maglev arrays (`maglev`), immutable while referred to   |
-//! +-----------------+---------+----------+---------------------------------------------------------+
-//! | lcores          |     64  | its lcore| polls? which generation? (`lcore`)                      |
-//! | counters        |   page  | its lcore| packets, drops by `reason` (`counters`)                 |
-//! +-----------------+---------+----------+---------------------------------------------------------+
-//! | command rings   |   ring  | slowpath | switch, trace (`ring`, `command`)                       |
-//! | event rings     |   ring  | its lcore| switched, neighbour wanted, trace (`ring`, `command`)   |
-//! +-----------------+---------+----------+---------------------------------------------------------+
-//! | flow index      |     64  | fastpath | both directions of each flow, buckets of four entries   |
-//! | flow locks      |      8  |          | one per bucket, with the owner's epoch                  |
-//! | flow state      |     64  |          | free lists                                              |
-//! | paths           |    192  |          | how a flow is delivered and answered (`flow`)           |
-//! | path links      |      4  |          |                                                         |
-//! | option slabs    |    256  |          | gateway options longer than 48 bytes                    |
-//! | slab links      |      4  |          |                                                         |
-//! | fragments       |     64  |          | datagrams in pieces (`fragment`)                        |
-//! | fragment locks  |      8  |          |                                                         |
-//! | NAT port maps   |  8,192  |          | a bit per port, backend and address of ours (`nat_port`)|
-//! | scopes          |     32  |          | gateway endpoints by number (`scope`)                   |
-//! +-----------------+---------+----------+---------------------------------------------------------+
+//! +-----------------+---------+----------+-------------------------------------------------------+
+//! | header          |  4,096  | both     | format, sizes, offsets | committed generation, epochs |
+//! +-----------------+---------+----------+-------------------------------------------------------+
+//! | tunnels         |    512  | slowpath | the table set: everything twice, in two versions that |
+//! | settings        |  1,152  |          | are born and die with generations (`versioned`);      |
+//! | services        |    256  |          | `set` reads, `writer` writes, one store commits it   |
+//! | service names   |    128  |          |                                                       |
+//! | frontend kinds  |    128  |          |                                                       |
+//! | frontend heads  |      4  |          | a chained hash (`lookup`)                             |
+//! | frontends       |     64  |          |                                                       |
+//! | backends        |    128  |          |                                                       |
+//! | next hops       |     64  |          | changed in place (`next_hop`)                         |
+//! | path MTUs       |      4  | fastpath | learned from ICMP, one per next hop                   |
+//! | slots           |      4  | slowpath | Maglev arrays (`maglev`), immutable while referred to |
+//! +-----------------+---------+----------+-------------------------------------------------------+
+//! | lcores          |     64  | its lcore| polls? which generation? (`lcore`)                    |
+//! | counters        |   page  | its lcore| packets, drops by `reason` (`counters`)               |
+//! +-----------------+---------+----------+-------------------------------------------------------+
+//! | command rings   |   ring  | slowpath | switch, trace (`ring`, `command`)                     |
+//! | event rings     |   ring  | its lcore| switched, neighbour wanted, trace (`ring`, `command`) |
+//! +-----------------+---------+----------+-------------------------------------------------------+
+//! | flow index      |     64  | fastpath | both directions of each flow, buckets of four entries |
+//! | flow locks      |      8  |          | one per bucket, with the owner's epoch                |
+//! | flow state      |     64  |          | free lists                                            |
+//! | paths           |    192  |          | how a flow is delivered and answered (`flow`)         |
+//! | path links      |      4  |          |                                                       |
+//! | option slabs    |    256  |          | gateway options longer than 48 bytes                  |
+//! | slab links      |      4  |          |                                                       |
+//! | fragments       |     64  |          | datagrams in pieces (`fragment`)                      |
+//! | fragment locks  |      8  |          |                                                       |
+//! | NAT port maps   |  8,192  |          | a bit per port, backend and NAT address (`nat_port`)  |
+//! | scopes          |     32  |          | gateway endpoints by number (`scope`)                 |
+//! +-----------------+---------+----------+-------------------------------------------------------+
 //! ```
 //!
 //! **A change**: slowpath's [`writer::Writer`] writes into room that no reader sees, and commits by
@@ -70,3 +70,10 @@ pub mod region;
 pub mod set;
 pub mod versioned;
 pub mod writer;
+
+pub mod command;
+pub mod flow;
+pub mod fragment;
+pub mod nat_port;
+pub mod ring;
+pub mod scope;

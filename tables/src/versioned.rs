@@ -99,8 +99,8 @@ impl<W: Word> Life<W> {
     }
 }
 
-/// A reader begins: it says which generation it is about to read, and looks again. Either the writer
-/// saw it in time, or it sees the writer's newer generation. Returns the generation that it reads.
+/// A reader begins: it says which generation it is about to read, and looks again. Either the
+/// writer saw it in time, or it sees the writer's newer generation. Returns the one that it reads.
 pub(crate) fn join<W: Word>(generation: &W, acknowledged: &W, state: &W, joined: u32) -> u32 {
     let mut reads = generation.get(Ordering::Acquire);
     loop {

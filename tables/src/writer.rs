@@ -145,8 +145,8 @@ impl<'r> Writer<'r> {
         TableSet::of(self.parts, self.committed)
     }
 
-    /// The tables as they would be after a commit now. Frontends are to be listed and not looked up:
-    /// the summary of their kinds is written by the commit.
+    /// The tables as they would be after a commit now. Frontends are to be listed and not looked
+    /// up: the summary of their kinds is written by the commit.
     pub fn prepared(&self) -> TableSet<'r> {
         TableSet::of(self.parts, self.next())
     }
@@ -172,7 +172,7 @@ impl<'r> Writer<'r> {
         if committed >= NEVER - 2 {
             return Err(Refusal::Generations);
         }
-        // An lcore that isn't seen here joins later, and finds the committed generation or a later one.
+        // An lcore that isn't seen here joins later, and finds the committed generation.
         fence(Ordering::SeqCst);
         let behind = self.region.live_lcores().find(|(_, l)| l.acknowledged() < committed);
         if let Some((lcore, status)) = behind {

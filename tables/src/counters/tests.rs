@@ -1,3 +1,5 @@
+//! Counters land in words of their own, and are read back from there.
+
 use super::*;
 use crate::layout::Sizes;
 use crate::record::NONE;

@@ -109,7 +109,7 @@ pub enum RegionError {
         wanted: u32,
     },
     /// A size that no region can have.
-    #[error("{setting} is {found}; allowed are {least} to {most}{}", if *power { ", a power of two" } else { "" })]
+    #[error("{setting} is {found}; allowed are {least} to {most}{}", power_hint(*power))]
     Limit {
         /// The setting.
         setting: &'static str,
@@ -124,8 +124,8 @@ pub enum RegionError {
     },
     /// Another process has the role.
     #[error(
-        "another {role} (process {pid}) uses {}; stop it first, or give this one its own region.path",
-        path.display()
+        "another {role} (process {pid}) uses {}; stop it first, or give this one another \
+         region.path", path.display()
     )]
     Taken {
         /// Which file.
@@ -145,6 +145,10 @@ impl RegionError {
     pub(super) fn last(path: &Path, call: &'static str) -> RegionError {
         RegionError::System { path: path.to_path_buf(), call, source: io::Error::last_os_error() }
     }
+}
+
+fn power_hint(power: bool) -> &'static str {
+    if power { ", a power of two" } else { "" }
 }
 
 fn open_hint(source: &io::Error, path: &Path) -> String {

@@ -1,3 +1,5 @@
+//! Regions are made once, verified, refused by name, and claimed by one process per role.
+
 use super::*;
 use std::io::Write;
 
@@ -100,4 +102,40 @@ fn a_creation_that_was_killed_is_begun_again() {
     let region = Region::create_or_open(&file.0, &Sizes::SMALL).unwrap();
     assert_eq!(region.generation(), 0);
     Region::open(&file.0).unwrap();
+}
+
+/// Run by the test below in a process of its own, which is killed. (Miri has no files to map.)
+#[test]
+fn claims_and_waits_to_be_killed() {
+    let Some(path) = std::env::var_os("WEIR_TEST_CLAIM") else { return };
+    let region = Region::open(Path::new(&path)).unwrap();
+    let claim = region.claim(Role::Fastpath).unwrap();
+    region.lcores()[0].join(&region, claim.epoch(), 0);
+    std::thread::sleep(std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn a_role_comes_back_when_its_process_dies() {
+    let (region, file) = made("death");
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "region::tests::claims_and_waits_to_be_killed"])
+        .env("WEIR_TEST_CLAIM", &file.0)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    for _ in 0..2000 {
+        if region.live_lcores().count() == 1 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(region.live_lcores().count(), 1);
+    match region.claim(Role::Fastpath).map(drop).unwrap_err() {
+        RegionError::Taken { pid, role: Role::Fastpath, .. } => assert_eq!(pid, child.id()),
+        other => panic!("{other}"),
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(region.live_lcores().count(), 0, "its lcores are dead with it");
+    assert_eq!(region.claim(Role::Fastpath).unwrap().epoch(), 2);
 }

@@ -193,6 +193,9 @@ impl Writer<'_> {
 
     /// Makes sure that `count` entries are free.
     pub(super) fn entry_room(&mut self, count: usize) -> Result<(), Refusal> {
+        if self.known.entries.free.len() < count {
+            self.free_unlinked();
+        }
         if self.known.entries.free.len() >= count {
             return Ok(());
         }
@@ -220,6 +223,16 @@ impl Writer<'_> {
 
     /// Unlinks entries that nobody sees any more, and frees those unlinked long enough ago.
     pub(super) fn reuse_entries(&mut self) {
+        self.free_unlinked();
+        let ended = std::mem::take(&mut self.known.entries.ending);
+        for number in &ended {
+            self.unlink(*number);
+        }
+        self.keep_unlinked(ended);
+    }
+
+    /// Frees entries that were unlinked long enough ago.
+    fn free_unlinked(&mut self) {
         let now = self.turns();
         for unlinked in std::mem::take(&mut self.known.entries.limbo) {
             if unlinked.is_left(&now) {
@@ -228,11 +241,6 @@ impl Writer<'_> {
                 self.known.entries.limbo.push(unlinked);
             }
         }
-        let ended = std::mem::take(&mut self.known.entries.ending);
-        for number in &ended {
-            self.unlink(*number);
-        }
-        self.keep_unlinked(ended);
     }
 
     /// Entries that are in no chain any more wait until no walker stands on them.

@@ -10,8 +10,8 @@ use crate::record::NAME_BYTES;
 pub enum Refusal {
     /// A table is full.
     #[error(
-        "no room for one more of {what}: {used} of {room} are in use{}; raise {setting} (the region \
-         has to be made anew) or remove some", waiting(*retired)
+        "no room for one more of {what}: {used} of {room} are in use{}; raise {setting} (the \
+         region has to be made anew) or remove some", waiting(*retired)
     )]
     Full {
         /// Which table.
@@ -27,8 +27,8 @@ pub enum Refusal {
     },
     /// No run of free slots is long enough.
     #[error(
-        "no {wanted} slots in a row are free ({free} of {room} are free in all); raise region.slots, \
-         or give services a smaller table_size"
+        "no {wanted} slots in a row are free ({free} of {room} are free in all); raise \
+         region.slots, or give services a smaller table_size"
     )]
     Slots {
         /// Slots of the new table.

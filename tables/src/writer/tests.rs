@@ -1,3 +1,5 @@
+//! What the writer puts is what readers see, and what it refuses changes nothing.
+
 use super::*;
 use crate::next_hop::NextHop;
 use crate::record::{ADDRESS_MARK, Backend, Local, Mode, NONE, Service, SlotArray};
