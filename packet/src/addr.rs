@@ -29,7 +29,7 @@ impl Addr {
     /// True for an IPv4 address.
     #[inline(always)]
     pub const fn is_v4(&self) -> bool {
-        self.words[0] == 0 && self.words[1] == 0 && self.words[2] == MAPPED
+        (self.words[0] | self.words[1] | (self.words[2] ^ MAPPED)) == 0
     }
 
     /// The four wire bytes of an IPv4 address as one word; meaningless for IPv6.

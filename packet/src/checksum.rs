@@ -2,8 +2,8 @@
 //! is derived from the inner packet's own without touching the payload.
 //!
 //! All sums are over raw words, as they lie on the wire and are read with the machine's byte order.
-//! One's-complement addition does not care (RFC 1071 §2 B), so that nothing is ever swapped. A partial
-//! sum is a `u64` that is folded once, at the end.
+//! One's-complement addition does not care (RFC 1071 §2 B), so that nothing is ever swapped. A
+//! partial sum is a `u64` that is folded once, at the end.
 
 use crate::addr::Addr;
 use crate::ip::{Fragment, Ip, L4};
@@ -146,9 +146,9 @@ pub fn l4_full(w: &Window<'_>, ip: &Ip) -> Result<u16, Short> {
     Ok(if ip.proto == UDP { udp(sum) } else { sum })
 }
 
-/// The sum of a whole IP packet, taken from its own checksums instead of its payload (local checksum
-/// offload, as Linux calls it): a correct IPv4 header sums to nothing, and a correct upper part to
-/// the complement of its pseudo-header. [`Short`] when neither is to be had.
+/// The sum of a whole IP packet, taken from its own checksums instead of its payload (local
+/// checksum offload, as Linux calls it): a correct IPv4 header sums to nothing, and a correct upper
+/// part to the complement of its pseudo-header. [`Short`] when neither is to be had.
 ///
 /// If the inner checksum is wrong so is the outer one, and whoever looks first drops the packet.
 pub fn of_packet(w: &Window<'_>, ip: &Ip) -> Result<u64, Short> {

@@ -77,8 +77,8 @@ impl FlowKey {
 
     /// A 64-bit hash of the whole key under `seed`.
     ///
-    /// Two independent multiply chains (no 128-bit product, which the kernel's BPF has not). The low
-    /// half finds the flow's bucket, the high half picks the backend and the outer source port.
+    /// Two independent multiply chains (no 128-bit product, which the kernel's BPF has not). The
+    /// low half finds the flow's bucket, the high half picks the backend and the outer source port.
     #[inline(always)]
     pub fn hash(&self, seed: u64) -> u64 {
         const K1: u64 = 0x9e37_79b9_7f4a_7c15;

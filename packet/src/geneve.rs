@@ -33,7 +33,8 @@ pub struct Geneve {
     pub protocol: u16,
     /// Offset of what is inside.
     pub payload: u16,
-    /// Bytes of options, a multiple of 4, at most 252. They begin 8 bytes behind the header's start.
+    /// Bytes of options, a multiple of 4, at most 252. They begin 8 bytes behind the header's
+    /// start.
     pub opt_len: u8,
     /// O bit: a control packet.
     pub control: bool,
@@ -76,13 +77,14 @@ pub fn parse(w: &Window<'_>, at: u16) -> Result<Geneve, Malformed> {
     })
 }
 
-/// First word of each of the three options behind the class: type, reserved bits 0, length in words.
+/// First word of each of the three options behind the class: type, reserved bits 0, length in
+/// words.
 const KINDS: [u32; 3] = [0x0102, 0x0202, 0x0301];
 /// What counts of an option's first word: not the three reserved bits.
 const COUNTS: u32 = 0xffff_ff1f;
 
-/// The gateway's options among the `opt_len` bytes at `at`. A known type of another length counts as
-/// missing; of a type that comes twice the last one counts.
+/// The gateway's options among the `opt_len` bytes at `at`. A known type of another length counts
+/// as missing; of a type that comes twice the last one counts.
 #[inline(always)]
 pub fn options(
     w: &Window<'_>,
@@ -121,8 +123,8 @@ fn if_zero(x: u32) -> u32 {
     sign_mask(!x & x.wrapping_sub(1))
 }
 
-/// The walk through any options. Its body has one path (a known type's place is remembered, and read
-/// after the loop), so that BPF's verifier has one state to follow per turn.
+/// The walk through any options. Its body has one path (a known type's place is remembered, and
+/// read after the loop), so that BPF's verifier has one state to follow per turn.
 #[inline(always)]
 fn walk(
     w: &Window<'_>,

@@ -1,5 +1,5 @@
-//! GUE, generic UDP encapsulation (draft-ietf-intarea-gue): variant 1, IP directly behind UDP, which
-//! Weir writes, and variant 0 with its own header, which it also accepts.
+//! GUE, generic UDP encapsulation (draft-ietf-intarea-gue): variant 1, IP directly behind UDP,
+//! which Weir writes, and variant 0 with its own header, which it also accepts.
 
 use crate::ip::{IPV4_IN_IP, IPV6_IN_IP};
 use crate::parsed::Malformed;
@@ -17,8 +17,8 @@ pub struct Gue {
     pub payload: u16,
 }
 
-/// What lies at `at`, behind the UDP header. The two highest bits are the variant; in variant 1 they
-/// are those of an IP version, 4 or 6.
+/// What lies at `at`, behind the UDP header. The two highest bits are the variant; in variant 1
+/// they are those of an IP version, 4 or 6.
 #[inline(always)]
 pub fn parse(w: &Window<'_>, at: u16) -> Result<Gue, Malformed> {
     let first = w.byte(usize::from(at))?;

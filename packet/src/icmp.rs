@@ -1,7 +1,7 @@
 //! ICMP and ICMPv6: what an error quotes, answers to an echo, and errors of our own.
 //!
-//! An error of our own is made around the packet that it is about: its first bytes are the quote, and
-//! the new headers are written in front of them. The packet is not copied.
+//! An error of our own is made around the packet that it is about: its first bytes are the quote,
+//! and the new headers are written in front of them. The packet is not copied.
 
 use crate::addr::Addr;
 use crate::checksum::{change16, fold, pseudo, update, words};
@@ -28,8 +28,8 @@ pub fn quoted(w: &Window<'_>, error: &Ip) -> Result<Ip, Malformed> {
     }
 }
 
-/// The largest IP packet in bytes that a too-big error tells of (RFC 1191 §4, RFC 4443 §3.2); 0 when
-/// it is another error, or comes from a router older than RFC 1191.
+/// The largest IP packet in bytes that a too-big error tells of (RFC 1191 §4, RFC 4443 §3.2); 0
+/// when it is another error, or comes from a router older than RFC 1191.
 pub fn told_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {
     let l4 = usize::from(error.l4);
     let [kind, code] = w.load::<u16>(l4)?.to_ne_bytes();
@@ -84,9 +84,9 @@ impl Trouble {
     }
 }
 
-/// Whether an error may be sent about this packet (RFC 1122 §3.2.2, RFC 4443 §2.4 e): never about an
-/// ICMP error, a later fragment, or one that was not sent by and to a single host. Of ICMPv6 only
-/// echoes are answered: of its unknown types half are errors, and ND never leaves its link.
+/// Whether an error may be sent about this packet (RFC 1122 §3.2.2, RFC 4443 §2.4 e): never about
+/// an ICMP error, a later fragment, or one that was not sent by and to a single host. Of ICMPv6
+/// only echoes are answered: of its unknown types half are errors, and ND never leaves its link.
 pub fn may_answer(ip: &Ip) -> bool {
     if ip.kind == L4::IcmpError || ip.fragment == Fragment::Later {
         return false;
@@ -130,9 +130,9 @@ pub const fn quote_len(about: &Ip) -> usize {
     if len < most { len } else { most }
 }
 
-/// Writes the IP and ICMP headers of an error at `at`. The quote, the first bytes of the packet that
-/// it is `about`, lies [`error_header`] bytes behind and ends the window. The error seems to come
-/// from the packet's receiver, for whom we stand in.
+/// Writes the IP and ICMP headers of an error at `at`. The quote, the first bytes of the packet
+/// that it is `about`, lies [`error_header`] bytes behind and ends the window. The error seems to
+/// come from the packet's receiver, for whom we stand in.
 pub fn write_error(w: &mut Window<'_>, at: usize, about: &Ip, what: Trouble) -> Result<(), Short> {
     let (v6, from, to) = (about.v6, &about.dst, &about.src);
     let l4 = at + error_header(about) - 8;

@@ -245,7 +245,7 @@ pub fn harness(bytes: &mut [u8]) {
     for (at, ethertype) in [(0, ethernet::IPV4), (0, ethernet::IPV6), (14, ethernet::IPV4)] {
         let Ok(ip) = Ip::parse(&w, at, ethertype) else { continue };
         assert!(ip.at < ip.l4 && ip.l4 <= ip.end && usize::from(ip.end) <= w.len());
-        assert_eq!(ip.src.is_v4() || ip.dst.is_v4(), !ip.v6 || ip.src.is_v4() || ip.dst.is_v4());
+        assert!(ip.src.is_v4() != ip.v6 && ip.dst.is_v4() != ip.v6);
         assert_eq!(ip.kind == L4::None, ip.fragment == Fragment::Later);
         if let Ok(quoted) = crate::icmp::quoted(&w, &ip) {
             assert!(quoted.at == ip.l4 + 8 && quoted.end <= ip.end && quoted.l4 <= quoted.end);

@@ -39,6 +39,11 @@ pub(crate) fn header(w: &Window<'_>, at: u16) -> Result<(Ip, u32), Malformed> {
         dst: Addr { words: [h[6], h[7], h[8], h[9]] },
         ..Ip::default()
     };
+    // IPv4 addresses in IPv6 form never travel (RFC 4942 §2.2), and would meet the keys of IPv4
+    // flows.
+    if ip.src.is_v4() | ip.dst.is_v4() {
+        return Err(Malformed::Mapped);
+    }
     if is_extension(ip.proto) {
         walk(w, &mut ip, len)?;
     }

@@ -15,6 +15,8 @@ pub enum Malformed {
     IpHeaderLength,
     /// The IP length is below the header's or beyond the frame's.
     IpLength,
+    /// An IPv6 header with an IPv4-mapped address, `::ffff:a.b.c.d`.
+    Mapped,
     /// IPv6 extension headers run past the packet, or there are more than eight.
     Extension,
     /// A fragment that no sender makes: past 65,535 bytes, or made to overlap the TCP header

@@ -17,8 +17,8 @@ pub const RST: u8 = 4;
 /// TCP flag ACK.
 pub const ACK: u8 = 16;
 
-/// What a packet's ends become; the family stays. Ports in host order; for an ICMP echo the sender's
-/// port is the identifier of a request, the receiver's that of a reply.
+/// What a packet's ends become; the family stays. Ports in host order; for an ICMP echo the
+/// sender's port is the identifier of a request, the receiver's that of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rewrite {
     /// New source address.

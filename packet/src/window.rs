@@ -92,7 +92,8 @@ impl<'a> Window<'a> {
     fn find(&self, at: usize, n: usize) -> Result<*mut u8, Short> {
         #[cfg(target_arch = "bpf")]
         {
-            // The verifier wants the packet pointer itself compared; it bounds `at` by its own means.
+            // The verifier wants the packet pointer itself compared; it bounds `at` by its own
+            // means.
             let p = self.start.wrapping_add(at);
             if p.wrapping_add(n) > self.end { Err(Short) } else { Ok(p) }
         }

@@ -95,7 +95,7 @@ proptest! {
         bytes[2] |= 1;
         (bytes[0], bytes[1]) = (0, 0);
         let sum = by_the_letter(&bytes);
-        let word = |b: &[u8], at: usize| u32::from_ne_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        let word = |b: &[u8], at: usize| u32::from_ne_bytes(b[at..at + 4].try_into().unwrap());
         let mut changed = bytes.clone();
         changed[at * 4..at * 4 + 4].copy_from_slice(&value.to_ne_bytes());
         let quick = update32(sum.to_be(), word(&bytes, at * 4), value);

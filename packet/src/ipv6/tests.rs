@@ -64,3 +64,12 @@ fn no_next_header_is_a_protocol_like_others() {
     let ip = parse(&mut bytes).unwrap();
     assert_eq!((ip.kind, ip.l4, ip.end), (L4::Other, 40, 40));
 }
+
+#[test]
+fn an_ipv4_address_in_ipv6_form_never_meets_an_ipv4_flow() {
+    for at in [8, 24] {
+        let mut bytes = bytes(samples::UDP6);
+        bytes[at..at + 12].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+        assert_eq!(parse(&mut bytes), Err(Malformed::Mapped));
+    }
+}
