@@ -18,7 +18,10 @@ endif
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 NEXTEST := $(shell command -v cargo-nextest)
-TESTS := $(if $(NEXTEST),cargo nextest run,cargo test)
+# The lab's tests poll and want the machine for themselves: .config/nextest.toml says so to nextest,
+# cargo test is told to run one at a time. Always the whole workspace: with one package selected,
+# cargo would build what it depends on anew, with that package's features.
+TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --workspace
 
 help: ## list these commands
 	@echo "Weir: type make and one of"
@@ -33,11 +36,11 @@ demo: setup ## run the whole appliance between two emulated clouds and say what 
 
 test: setup ## run all tests: units, cases, DPDK on software ports, the lab
 	cargo build --workspace --bins --tests
-	$(TESTS) --workspace
+	$(TESTS)
 
 lab: setup ## run the lab only: namespaces, emulated gateways, real clients and backends
 	cargo build --workspace --bins --tests
-	$(TESTS) --package tests --test 'lab*'
+	$(TESTS) --test 'lab*'
 
 bench: setup ## measure against testpmd and a C loop in the same run (see perf/README.md)
 	cargo build --release --package perf --package fastpath --bins
