@@ -104,6 +104,26 @@ impl Work {
         }
     }
 
+    /// Forgets the packet that stood here before. What the stages always write before they read it
+    /// (headers, key, path) keeps its old bytes: clearing them would cost more than parsing.
+    #[inline(always)]
+    pub fn begin(&mut self, arm: u8, arrival: Arrival) {
+        self.verdict = Verdict::Undecided;
+        self.exit = Exit::None;
+        self.arm = arm;
+        self.arrival = arrival;
+        self.tunnel = u8::MAX;
+        self.traced = 0;
+        self.options_len = 0;
+        self.inner_eth = 0;
+        self.scope = 0;
+        self.scope_key = 0;
+        self.quoted = None;
+        self.hit = None;
+        self.service = tables::record::NONE;
+        self.backend = tables::record::NONE;
+    }
+
     /// Drops the packet for `reason`.
     #[inline(always)]
     pub fn drop(&mut self, reason: DropReason) {
@@ -143,7 +163,7 @@ impl<B> Burst<B> {
     #[inline(always)]
     pub fn push(&mut self, buffer: B, arm: u8, arrival: Arrival) {
         self.buffers[self.len] = Some(buffer);
-        self.work[self.len] = Work::new(arm, arrival);
+        self.work[self.len].begin(arm, arrival);
         self.len += 1;
     }
 

@@ -26,10 +26,18 @@ pub const ATTACHMENT_MARK: u64 = 0x5745_4952 << 32;
 /// Recognises tunnels and parses the packets inside.
 pub fn decap<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     burst.each(|buffer, work| {
-        if work.open() && work.arrival == Arrival::Plain {
-            if let Err(reason) = open_tunnel(&buffer.window(), work, lcore) {
-                work.drop(or_split(buffer, reason));
-            }
+        if !work.open() {
+            return;
+        }
+        let opened = match work.arrival {
+            Arrival::Plain => open_tunnel(&buffer.window(), work, lcore),
+            _ => Ok(()),
+        };
+        if matches!(work.arrival, Arrival::Plain | Arrival::Kernel) {
+            work.inner = work.outer;
+        }
+        if let Err(reason) = opened {
+            work.drop(or_split(buffer, reason));
         }
     });
 }
@@ -188,7 +196,7 @@ fn vxlan_tunnel(
     let tunnel = &snapshot.tunnels[at];
     if !tunnel.is_backend() {
         let key = tunnel.record.scope_key;
-        let scope = lcore.scopes().intern(TunnelKind::Vxlan as u8, tunnel.record.gateway, key);
+        let scope = lcore.scope(TunnelKind::Vxlan, tunnel.record.gateway, key);
         work.scope = scope.ok_or(DropReason::ScopeTableFull)?;
         work.scope_key = key;
     }
@@ -211,8 +219,7 @@ fn scope(
         true if endpoint == 0 => return Ok(SCOPE_PLAIN),
         true => attachment as u16,
     };
-    let scope = lcore.scopes().intern(TunnelKind::Geneve as u8, gateway, endpoint);
-    scope.ok_or(DropReason::ScopeTableFull)
+    lcore.scope(TunnelKind::Geneve, gateway, endpoint).ok_or(DropReason::ScopeTableFull)
 }
 
 /// Parses the inner packet at `inner`, arrived by the tunnel with index `at`.

@@ -50,14 +50,25 @@ pub fn dispatch<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, exits: &mut 
 
 /// Counts what came in, before any stage looks at it.
 pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
+    // By arm, and by whether the kernel sent it; summed up here, so that the page is written once.
+    let mut sums = [[(0, 0); 2]; 2];
     for (buffer, work) in burst.buffers[..burst.len].iter().zip(&burst.work) {
         let Some(buffer) = buffer else { continue };
-        let (packets, bytes) = match work.arrival {
-            Arrival::Kernel => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),
-            _ => (ArmCounter::RxPackets, ArmCounter::RxBytes),
-        };
-        lcore.page().arm(work.arm, packets, 1);
-        lcore.page().arm(work.arm, bytes, buffer.len() as u64);
+        let kernel = usize::from(work.arrival == Arrival::Kernel);
+        let sum = &mut sums[usize::from(work.arm & 1)][kernel];
+        sum.0 += 1;
+        sum.1 += buffer.len() as u64;
+    }
+    for (arm, [wire, kernel]) in (0..).zip(sums) {
+        let page = lcore.page();
+        if wire.0 > 0 {
+            page.arm(arm, ArmCounter::RxPackets, wire.0);
+            page.arm(arm, ArmCounter::RxBytes, wire.1);
+        }
+        if kernel.0 > 0 {
+            page.arm(arm, ArmCounter::FromKernelPackets, kernel.0);
+            page.arm(arm, ArmCounter::FromKernelBytes, kernel.1);
+        }
     }
 }
 

@@ -14,13 +14,14 @@ use crate::punt::PuntLimit;
 use crate::snapshot::Snapshot;
 use crate::trace::{Stage, Trace};
 use packet::addr::Addr;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tables::counters::LcorePage;
 use tables::flow::{Flows, Hit};
 use tables::fragment::Fragments;
 use tables::nat_port::NatPorts;
 use tables::reason::DropReason;
-use tables::record::NONE;
+use tables::record::{NONE, TunnelKind};
 use tables::region::Region;
 use tables::scope::Scopes;
 use tables::set::TableSet;
@@ -54,6 +55,8 @@ pub struct Lcore<'r> {
     punt_limit: PuntLimit,
     seed: u64,
     sweep_cursor: u32,
+    /// The gateway endpoint met last, and its scope.
+    last_scope: Cell<((u8, u16, u64), u32)>,
     region: &'r Region,
 }
 
@@ -74,6 +77,7 @@ impl<'r> Lcore<'r> {
             punt_limit: PuntLimit::default(),
             seed: region.hash_seed(),
             sweep_cursor: place.index,
+            last_scope: Cell::new(((0, 0, 0), 0)),
             region,
         })
     }
@@ -234,10 +238,18 @@ impl<'r> Lcore<'r> {
         self.nat_ports
     }
 
-    /// The gateway endpoints.
+    /// The scope of a gateway endpoint. An appliance has few of them, so that the last one asked for
+    /// is most often the next one too.
     #[inline(always)]
-    pub fn scopes(&self) -> Scopes<'r> {
-        self.scopes
+    pub fn scope(&self, kind: TunnelKind, gateway: u16, endpoint: u64) -> Option<u32> {
+        let asked = (kind as u8, gateway, endpoint);
+        let (last, scope) = self.last_scope.get();
+        if last == asked {
+            return Some(scope);
+        }
+        let scope = self.scopes.intern(kind as u8, gateway, endpoint)?;
+        self.last_scope.set((asked, scope));
+        Some(scope)
     }
 
     /// This lcore's counters.

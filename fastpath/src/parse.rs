@@ -17,6 +17,7 @@ const FIRST_SEGMENT: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 pub fn parse<B: Buffer>(burst: &mut Burst<B>, macs: &[[u8; 6]; 2]) {
     burst.each(|buffer, work| {
         if let Err(reason) = outer(&buffer.window(), work, &macs[usize::from(work.arm & 1)]) {
+            work.inner = Ip::default();
             work.drop(match work.arrival {
                 Arrival::Kernel => DropReason::ExceptionMalformed,
                 _ => or_split(buffer, reason),
@@ -46,21 +47,25 @@ fn outer(window: &Window<'_>, work: &mut Work, own: &[u8; 6]) -> Result<(), Drop
             if to[0] & 1 == 0 {
                 return Err(DropReason::Ignored);
             }
-            work.verdict = Verdict::Punt;
-            return Ok(());
+            return not_for_ip(work, Verdict::Punt);
         }
     }
     if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
-        work.verdict =
-            if work.arrival == Arrival::Kernel { Verdict::Forward } else { Verdict::Punt };
-        return Ok(());
+        let kernels = work.arrival == Arrival::Kernel;
+        return not_for_ip(work, if kernels { Verdict::Forward } else { Verdict::Punt });
     }
     let ip = Ip::parse(window, eth.l3, eth.ethertype).map_err(bad_outer)?;
     if !ip.v6 && !packet::checksum::ipv4_header_ok(window, &ip) {
         return Err(DropReason::BadIpChecksum);
     }
     work.outer = ip;
-    work.inner = ip;
+    Ok(())
+}
+
+/// Decides for a frame whose IP header nobody asks for.
+fn not_for_ip(work: &mut Work, verdict: Verdict) -> Result<(), DropReason> {
+    work.inner = Ip::default();
+    work.verdict = verdict;
     Ok(())
 }
 

@@ -73,7 +73,10 @@ fn later_fragment(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> 
 /// What no service claims.
 fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let marked = lcore.set().address_marked(work.scope_key, &work.inner.dst);
+    // Few packets depend on it, so that only those look it up.
+    let asks = matches!(work.inner.kind, L4::IcmpEcho { request: true });
+    let asks = asks || work.inner.fragment == Fragment::First;
+    let marked = asks && lcore.set().address_marked(work.scope_key, &work.inner.dst);
     if marked && matches!(work.inner.kind, L4::IcmpEcho { request: true }) {
         work.verdict = Verdict::Reply(Reply::Echo);
         return Ok(());

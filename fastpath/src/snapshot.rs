@@ -4,7 +4,7 @@
 //! generation; services, frontends and backends are read in place.
 
 use packet::addr::Addr;
-use tables::record::{NoService, Settings, TUNNEL_BACKEND, Tunnel, TunnelKind};
+use tables::record::{NoService, Settings, TUNNEL_BACKEND, TUNNEL_SOURCES, Tunnel, TunnelKind};
 use tables::set::TableSet;
 
 /// Most tunnels an appliance has (the region's own limit).
@@ -19,9 +19,19 @@ pub struct KnownTunnel {
     pub kind: TunnelKind,
     /// The record.
     pub record: Tunnel,
+    /// Its admitted sources as networks and masks, the first `source_count`.
+    sources: [(Addr, Addr); TUNNEL_SOURCES],
+    source_count: usize,
 }
 
 impl KnownTunnel {
+    fn new(id: u32, kind: TunnelKind, record: &Tunnel) -> KnownTunnel {
+        let source_count = usize::from(record.source_count).min(TUNNEL_SOURCES);
+        let all_ones = Addr { words: [u32::MAX; 4] };
+        let sources = record.sources.map(|p| (p.addr.masked(p.len), all_ones.masked(p.len)));
+        KnownTunnel { id, kind, record: *record, sources, source_count }
+    }
+
     /// True when backends send by it, not a gateway.
     #[inline(always)]
     pub fn is_backend(&self) -> bool {
@@ -31,8 +41,12 @@ impl KnownTunnel {
     /// True when the gateway's nodes may send from `source`.
     #[inline(always)]
     pub fn admits(&self, source: &Addr) -> bool {
-        let count = usize::from(self.record.source_count).min(self.record.sources.len());
-        self.record.sources[..count].iter().any(|p| source.in_prefix(&p.addr, p.len))
+        let mut admitted = false;
+        for (net, mask) in &self.sources[..self.source_count] {
+            let differs = |i: usize| (source.words[i] ^ net.words[i]) & mask.words[i];
+            admitted |= differs(0) | differs(1) | differs(2) | differs(3) == 0;
+        }
+        admitted
     }
 
     /// What becomes of a packet that is for no service.
@@ -74,7 +88,7 @@ impl Snapshot {
         self.tunnels.clear();
         for (id, record) in set.tunnels().take(TUNNELS) {
             if let Some(kind) = TunnelKind::from_u8(record.kind) {
-                self.tunnels.push(KnownTunnel { id, kind, record: *record });
+                self.tunnels.push(KnownTunnel::new(id, kind, record));
             }
         }
     }

@@ -85,7 +85,9 @@ fn known(
     };
     let answer = is_answer(work, &hit, from_initiator);
     if !answer && !keeps_backend(work, lcore, &hit, &path, from_initiator) {
-        flows.remove(hit.path);
+        if let Some(ended) = flows.remove(&hit) {
+            lcore.page().flow_ended(ended.forward.service, ended.forward.backend);
+        }
         return Ok(());
     }
     if !answer && path.mode == Mode::Nat as u8 && !from_initiator {
@@ -104,6 +106,10 @@ fn known(
     if answer {
         if work.arrival == Arrival::Backend && work.outer.src != path.backend_addr {
             return Err(DropReason::UnknownBackendTunnel);
+        }
+        // A connection is established once both sides were seen, and closed by both.
+        if let L4::Tcp { flags } = work.inner.kind {
+            flows.note_tcp(&hit, flags, from_initiator);
         }
         work.verdict = Verdict::Answer;
         return Ok(());
