@@ -15,11 +15,10 @@ const UDP: u8 = 17;
 /// A partial sum folded to 16 bits, raw.
 #[inline(always)]
 pub const fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    sum as u16
+    let (sum, carry) = (sum as u32).overflowing_add((sum >> 32) as u32);
+    let sum = sum + carry as u32;
+    // The upper half becomes high + low and gets the carry of the lower half, the same sum.
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// The partial sum of an address: four bytes for IPv4, sixteen for IPv6.
