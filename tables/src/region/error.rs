@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Role;
+use crate::layout::SECTION_ALIGN;
 
 /// Why a region can't be had.
 #[derive(Debug, thiserror::Error)]
@@ -28,8 +29,8 @@ pub enum RegionError {
     },
     /// There is not enough memory of its kind.
     #[error(
-        "{}: {needed} bytes in pages of {page} bytes can't be had: {source}; type `weir hugepages \
-         apply`, or set region.path to a file in /dev/shm", path.display()
+        "{}: {needed} bytes in pages of {page} bytes can't be had: {source}; {}",
+        path.display(), memory_hint(*page)
     )]
     Memory {
         /// Which file.
@@ -51,6 +52,12 @@ pub enum RegionError {
         path: PathBuf,
         /// Its first eight bytes.
         found: u64,
+    },
+    /// Nobody has made a region there yet, or its maker died while it did.
+    #[error("{}: the region isn't made yet; start fastpath or slowpath first", path.display())]
+    Unfinished {
+        /// Which file.
+        path: PathBuf,
     },
     /// Another Weir made it.
     #[error(
@@ -144,6 +151,15 @@ impl RegionError {
 
     pub(super) fn last(path: &Path, call: &'static str) -> RegionError {
         RegionError::System { path: path.to_path_buf(), call, source: io::Error::last_os_error() }
+    }
+}
+
+fn memory_hint(page: usize) -> &'static str {
+    if page > SECTION_ALIGN {
+        "type `weir hugepages apply`, or set region.path to a file in /dev/shm"
+    } else {
+        "type `weir hugepages plan` to see what takes how much, and lower it (region.max_flows, \
+         region.slots), or `mount -o remount,size=...` the file system"
     }
 }
 

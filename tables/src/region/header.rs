@@ -183,6 +183,9 @@ pub(super) fn verify(file: &File, path: &Path) -> Result<Layout, RegionError> {
     file.read_exact_at(&mut raw[..read], 0).map_err(|source| RegionError::open(path, source))?;
     let fixed = Fixed::from_bytes(&raw);
     let path = || path.to_path_buf();
+    if fixed.magic == 0 {
+        return Err(RegionError::Unfinished { path: path() });
+    }
     if fixed.magic != MAGIC {
         return Err(RegionError::NotARegion { path: path(), found: fixed.magic });
     }

@@ -98,7 +98,10 @@ fn other_sizes_name_the_setting() {
 fn a_creation_that_was_killed_is_begun_again() {
     let file = Removed(scratch("killed"));
     let mut half = File::create(&file.0).unwrap();
+    let refused = Region::open(&file.0).unwrap_err();
+    assert!(refused.to_string().contains("isn't made yet"), "{refused}");
     half.write_all(&[0; 4096]).unwrap();
+    assert!(matches!(Region::open(&file.0).unwrap_err(), RegionError::Unfinished { .. }));
     let region = Region::create_or_open(&file.0, &Sizes::SMALL).unwrap();
     assert_eq!(region.generation(), 0);
     Region::open(&file.0).unwrap();
