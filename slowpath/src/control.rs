@@ -9,7 +9,9 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream as Probe;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -18,6 +20,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use axum::{Json, Router};
+use futures_core::Stream;
 use serde::Deserialize;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
@@ -208,11 +211,17 @@ async fn trace(State(live): State<Arc<Live>>, Query(query): Query<FlowsQuery>) -
     if let Err(error) = live.ask_trace(TraceRequest { filter, lasts, lines }) {
         return refuse(StatusCode::CONFLICT, error);
     }
-    let lines = futures_util::stream::unfold(taken, |mut taken| async move {
-        let line = taken.recv().await?;
-        let mut text = serde_json::to_string(&line).unwrap_or_default();
-        text.push('\n');
-        Some((Ok::<_, io::Error>(text), taken))
-    });
-    Body::from_stream(lines).into_response()
+    Body::from_stream(Lines(taken)).into_response()
+}
+
+/// The lines of a trace as they come, each in JSON.
+struct Lines(mpsc::Receiver<TraceLine>);
+
+impl Stream for Lines {
+    type Item = io::Result<String>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let line = self.0.poll_recv(cx);
+        line.map(|line| line.map(|line| Ok(serde_json::to_string(&line)? + "\n")))
+    }
 }
