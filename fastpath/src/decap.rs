@@ -214,12 +214,18 @@ fn scope(
     endpoint: u64,
     attachment: u64,
 ) -> Result<u32, DropReason> {
-    let gateway = match tunnel.is_backend() {
-        false => tunnel.record.gateway,
+    let (kind, gateway) = match tunnel.is_backend() {
+        false => (TunnelKind::Geneve, tunnel.record.gateway),
         true if endpoint == 0 => return Ok(SCOPE_PLAIN),
-        true => attachment as u16,
+        true => {
+            // The flow may have come from a gateway of another kind.
+            let gateway = attachment as u16;
+            let mut tunnels = lcore.snapshot().tunnels.iter();
+            let from = tunnels.find(|t| !t.is_backend() && t.record.gateway == gateway);
+            (from.map_or(TunnelKind::Geneve, |t| t.kind), gateway)
+        }
     };
-    lcore.scope(TunnelKind::Geneve, gateway, endpoint).ok_or(DropReason::ScopeTableFull)
+    lcore.scope(kind, gateway, endpoint).ok_or(DropReason::ScopeTableFull)
 }
 
 /// Parses the inner packet at `inner`, arrived by the tunnel with index `at`.
