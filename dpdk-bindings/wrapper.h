@@ -53,6 +53,7 @@ WEIR_WIDTH(tx_offload, 8);
 /* Flags are casts and shifts, which bindgen does not evaluate as macros. */
 static const uint64_t WEIR_MBUF_KEEP_FLAGS = RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
 static const uint64_t WEIR_MBUF_RX_RSS_HASH = RTE_MBUF_F_RX_RSS_HASH;
+static const uint64_t WEIR_MBUF_RX_VLAN_STRIPPED = RTE_MBUF_F_RX_VLAN_STRIPPED;
 static const uint64_t WEIR_RX_OFFLOAD_SCATTER = RTE_ETH_RX_OFFLOAD_SCATTER;
 static const uint64_t WEIR_RX_OFFLOAD_RSS_HASH = RTE_ETH_RX_OFFLOAD_RSS_HASH;
 static const uint64_t WEIR_TX_OFFLOAD_MULTI_SEGS = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;

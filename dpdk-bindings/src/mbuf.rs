@@ -242,6 +242,27 @@ impl Mbuf {
         (self.flags() & sys::WEIR_MBUF_RX_RSS_HASH != 0).then(|| get!(self.0, WEIR_MBUF_HASH: u32))
     }
 
+    /// Puts a VLAN tag back into the frame where the driver took it out without being asked (the
+    /// kernel does, under af_packet). False when there was no room for the four bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn restore_vlan(&mut self) -> bool {
+        if self.flags() & sys::WEIR_MBUF_RX_VLAN_STRIPPED == 0 {
+            return true;
+        }
+        let tci: u16 = get!(self.0, WEIR_MBUF_VLAN_TCI: u16);
+        if self.first_len() < 12 || !self.move_head(-4) {
+            return false;
+        }
+        let bytes = self.bytes_mut();
+        bytes.copy_within(4..16, 0);
+        bytes[12..14].copy_from_slice(&0x8100u16.to_be_bytes());
+        bytes[14..16].copy_from_slice(&tci.to_be_bytes());
+        let flags = self.flags() & !sys::WEIR_MBUF_RX_VLAN_STRIPPED;
+        set!(self.0, WEIR_MBUF_OL_FLAGS: u64 = flags);
+        true
+    }
+
     /// Forgets what the receiving driver noted and asks the sending one for nothing: to be called
     /// before a received packet is sent, since flags mean other things there.
     #[inline(always)]

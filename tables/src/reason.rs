@@ -66,7 +66,6 @@ reasons! {
     TooBig "too-big" "The packet exceeds the gateway's inner_mtu or the way to the backend, and no answer was sent.",
     TooBigAnswered "too-big-answered" "As too-big, and an ICMP error was sent back.",
     NoHeadroom "no-headroom" "No room for the new outer headers in front of the packet.",
-    NoBuffer "no-buffer" "The packet buffer pool is empty: raise the number of buffers.",
     PuntLimited "punt-limited" "More packets for this machine itself than punt_limit allows.",
     PuntFull "punt-full" "The kernel did not take packets fast enough from the exception port.",
     Ignored "ignored" "A frame for nobody here: foreign destination MAC, or a plain packet that no service claims.",

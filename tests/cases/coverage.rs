@@ -18,7 +18,38 @@ pub struct Elsewhere {
 }
 
 /// All such reasons.
-pub const ELSEWHERE: &[Elsewhere] = &[];
+pub const ELSEWHERE: &[Elsewhere] = &[
+    Elsewhere {
+        reason: DropReason::NoRoute,
+        because: "the checked configuration and slowpath give every backend a next hop",
+        file: "tests/journeys/reasons.rs",
+        test: "a_backend_without_a_next_hop_has_no_route",
+    },
+    Elsewhere {
+        reason: DropReason::NatNoAddress,
+        because: "the checked configuration refuses such a service",
+        file: "tests/journeys/reasons.rs",
+        test: "nat_without_an_address_of_the_family_is_refused",
+    },
+    Elsewhere {
+        reason: DropReason::FlowContended,
+        because: "another lcore has to hold the bucket's lock for as long as the packet is tried",
+        file: "tables/src/flow/tests.rs",
+        test: "a_bucket_that_stays_locked_is_contended_until_recovery",
+    },
+    Elsewhere {
+        reason: DropReason::NoHeadroom,
+        because: "the buffer pool has to be empty",
+        file: "tests/journeys/cases_wire.rs",
+        test: "an_empty_pool_leaves_no_room_for_headers",
+    },
+    Elsewhere {
+        reason: DropReason::TxRefused,
+        because: "the NIC's ring has to be full",
+        file: "tests/journeys/cases_wire.rs",
+        test: "a_nic_that_takes_no_more_is_counted",
+    },
+];
 
 /// Reasons that some case counts.
 pub fn reasons_shown(cases: &[Case]) -> BTreeSet<DropReason> {

@@ -16,6 +16,7 @@ use tables::flow::Flows;
 use tables::fragment::Fragments;
 use tables::reason::DropReason;
 use tables::region::Region;
+use tables::writer::Writer;
 use tests::cases::world::{IN_MAC, OUT_MAC};
 use tests::cases::{Counts, Setup};
 
@@ -28,7 +29,7 @@ pub struct Loaded {
     setup: Setup,
     config: Arc<Config>,
     state: State,
-    target: Tables<'static>,
+    target: Option<Tables<'static>>,
 }
 
 impl Loaded {
@@ -41,7 +42,7 @@ impl Loaded {
         // A case's region lives as long as the test: its lcore and its writer borrow it.
         let region = Region::anonymous(&sizes).expect("memory for a small region");
         let region: &'static Region = Box::leak(Box::new(region));
-        let target = Tables::attach(region, &config).expect("a new region has no writer");
+        let target = Some(Tables::attach(region, &config).expect("a new region has no writer"));
         // As the fastpath does before its lcores join.
         Flows::new(region).recover();
         Fragments::new(region).recover();
@@ -61,29 +62,25 @@ impl Loaded {
         for change in self.state.towards(&services.services) {
             self.state.apply(change);
         }
+        let target = self.target.as_mut().expect("slowpath writes until a test does");
         for service in self.state.services() {
-            self.target.update(service).expect("the services fit");
+            target.update(service).expect("the services fit");
         }
-        self.target.prune(&self.state).expect("what is gone can go");
-        self.target.commit(&self.state).expect("the tables fit");
+        target.prune(&self.state).expect("what is gone can go");
+        target.commit(&self.state).expect("the tables fit");
         self.lcore.poll_control();
-        self.resolve();
-        self.target.reclaim(Instant::now());
+        resolve(&self.setup, target);
+        target.reclaim(Instant::now());
         self.lcore.poll_control();
     }
 
-    /// Says of each next hop what the set-up knows of it.
-    fn resolve(&mut self) {
-        let hops: Vec<_> =
-            self.target.next_hops().into_iter().map(|(arm, to, _)| (arm, to)).collect();
-        for (arm, to) in hops {
-            let known = self.setup.neighbours.iter().find(|n| {
-                n.arm == arm && n.address.parse::<IpAddr>().is_ok_and(|address| address == to)
-            });
-            let src_mac = [IN_MAC, OUT_MAC][usize::from(arm)];
-            let mac = known.map(|n| n.mac);
-            self.target.set_next_hop(&Resolved { arm, to, mac, src_mac, mtu: 9_001 });
-        }
+    /// Tables that no configuration makes: slowpath's writer goes, and `change` writes instead.
+    pub fn rewrite(&mut self, change: impl FnOnce(&mut Writer<'static>)) {
+        self.target = None;
+        let mut writer = Writer::attach(self.region).expect("the last writer is gone");
+        change(&mut writer);
+        writer.commit().expect("a change that can be committed");
+        self.lcore.poll_control();
     }
 
     /// Seconds pass, and the flow table is swept once.
@@ -113,5 +110,17 @@ impl Loaded {
             sent: arms(ArmCounter::TxPackets),
             to_kernel: arms(ArmCounter::ToKernelPackets),
         }
+    }
+}
+
+/// Says of each next hop what the set-up knows of it.
+fn resolve(setup: &Setup, target: &mut Tables<'_>) {
+    for (arm, to, _) in target.next_hops() {
+        let known = setup.neighbours.iter().find(|n| {
+            n.arm == arm && n.address.parse::<IpAddr>().is_ok_and(|address| address == to)
+        });
+        let src_mac = [IN_MAC, OUT_MAC][usize::from(arm)];
+        let mac = known.map(|n| n.mac);
+        target.set_next_hop(&Resolved { arm, to, mac, src_mac, mtu: 9_001 });
     }
 }

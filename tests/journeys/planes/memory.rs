@@ -42,7 +42,8 @@ impl Memory {
         Memory { loaded: None, kernel_room: 0 }
     }
 
-    fn loaded(&mut self) -> &mut Loaded {
+    /// The case that is being played.
+    pub fn loaded(&mut self) -> &mut Loaded {
         self.loaded.as_mut().expect("a case is loaded first")
     }
 

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Frames that the exception path holds where a case does not say.
 const KERNEL_ROOM: usize = 64;
 /// The longest frame: a 9,001-byte packet with Ethernet header and VLAN tag.
-const ROOM: u16 = 9_001 + 18 + 128;
+const ROOM: usize = 9_001 + 18 + 128;
 
 /// `ip` lines for the two cables; MACs are those of the cases.
 pub const CABLES: [&str; 10] = [
@@ -144,6 +144,36 @@ impl Wire {
         mbuf
     }
 
+    /// Takes a buffer through the pipeline as if the driver had made it so.
+    fn inject(&mut self, mbuf: Mbuf, arm: u8) -> Vec<(Exit, Vec<u8>)> {
+        let mut burst = fastpath::burst::Burst::default();
+        burst.push(mbuf, arm, Arrival::Plain);
+        let loaded = self.loaded();
+        let page = loaded.region.counters().lcore(0).expect("a page for the lcore");
+        let mut came = Came { frames: Vec::new(), page };
+        loaded.lcore.forward(&mut burst, &mut came);
+        came.frames
+    }
+
+    /// A frame arrives when no buffer of the pool is free.
+    pub fn send_without_buffers(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
+        let mbuf = self.buffer(frame);
+        let held: Vec<Mbuf> = std::iter::from_fn(|| self.pool.alloc()).collect();
+        let came = self.inject(mbuf, arm);
+        drop(held);
+        came
+    }
+
+    /// The kernel sends a frame so many times, and nobody looks for it on the cable.
+    pub fn kernel_floods(&mut self, arm: u8, frame: &[u8], count: usize) {
+        for _ in 0..count {
+            let mbuf = self.buffer(frame);
+            self.kernel.push((arm, mbuf)).expect("an empty ring");
+            let loaded = self.loaded.as_mut().expect("a case is loaded first");
+            poll::run(&mut loaded.lcore, &mut self.ends, &AtomicBool::new(true), Idle::Yield);
+        }
+    }
+
     /// Lets the poll loop run until it has taken one packet more, then gathers what came out.
     fn settle(&mut self) -> Vec<(Exit, Vec<u8>)> {
         let before = self.counts();
@@ -214,13 +244,7 @@ impl Plane for Wire {
         let (head, rest) = frame.split_at(first);
         let mut mbuf = self.buffer(rest);
         mbuf.chain_front(self.buffer(head)).expect("two segments make a chain");
-        let mut burst = fastpath::burst::Burst::default();
-        burst.push(mbuf, arm, Arrival::Plain);
-        let loaded = self.loaded.as_mut().expect("a case is loaded first");
-        let page = loaded.region.counters().lcore(0).expect("a page for the lcore");
-        let mut came = Came { frames: Vec::new(), page };
-        loaded.lcore.forward(&mut burst, &mut came);
-        came.frames
+        self.inject(mbuf, arm)
     }
 
     fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
