@@ -229,13 +229,18 @@ impl NextHops {
             let Some(arm) = self.arms.get(*number as usize) else { continue };
             let Some(link) = arm.link else { continue };
             let router = way.route.and_then(|route| self.routers.get(&(*number, route.via)));
-            if way.remembered.is_some_and(|(_, until)| now >= until) {
-                way.remembered = None;
+            let lost_route = way.route.is_none() && way.remembered.is_none();
+            if let Some(mac) = way.told.and_then(|told| told.mac).filter(|_| lost_route) {
+                way.remembered = Some((mac, now + HOLD));
             }
             let route_mtu = way.route.and_then(|route| route.mtu).unwrap_or(u32::MAX);
             let mtu = u16::try_from(route_mtu).unwrap_or(u16::MAX).min(arm.mtu);
             let learned = router.and_then(|router| router.mac);
-            let mac = learned.or(way.remembered.map(|(mac, _)| mac));
+            if learned.is_some() {
+                way.remembered = None;
+            }
+            let remembered = way.remembered.filter(|(_, until)| now < *until);
+            let mac = learned.or(remembered.map(|(mac, _)| mac));
             let answer = Resolved { arm: *number, to: *to, mac, src_mac: link.mac, mtu };
             if way.told != Some(answer) {
                 way.told = Some(answer);

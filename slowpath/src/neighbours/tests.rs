@@ -10,6 +10,7 @@ const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 struct Fake {
     link: bool,
     via: Option<IpAddr>,
+    no_route: bool,
     neighbours: Vec<Neighbour>,
     news: Vec<News>,
     probed: Vec<IpAddr>,
@@ -20,6 +21,9 @@ impl Kernel for Fake {
         Ok(self.link.then_some(Link { index: 7, mac: OURS, mtu: 1500, up: true }))
     }
     fn route(&mut self, _: u32, to: IpAddr) -> io::Result<Option<Route>> {
+        if self.no_route {
+            return Ok(None);
+        }
         Ok(Some(Route { via: self.via.unwrap_or(to), mtu: None }))
     }
     fn neighbours(&mut self, _: u32) -> io::Result<Vec<Neighbour>> {
@@ -130,4 +134,23 @@ fn a_mac_of_the_slowpath_before_is_kept_until_the_kernel_had_time_to_answer() {
     hops.remember(0, ip("10.0.0.3"), Some([9; 6]), now);
     hops.step(&mut kernel, now + LOOK_AGAIN);
     assert_eq!(hops.step(&mut kernel, now + HOLD)[0].mac, None);
+}
+
+#[test]
+fn a_route_that_is_gone_for_a_moment_loses_no_next_hop_and_one_that_stays_away_does() {
+    let now = Instant::now();
+    let mut kernel = Fake { link: true, ..Fake::default() };
+    kernel.neighbours.push(answers("10.0.0.2"));
+    let (mut hops, first) = start(&mut kernel, now, &["10.0.0.2"]);
+    assert_eq!(first[0].mac, Some(MAC));
+    let gone = now + LOOK_AT_MOST;
+    kernel.no_route = true;
+    kernel.news.push(News::Everything);
+    assert!(hops.step(&mut kernel, gone).is_empty());
+    assert!(hops.step(&mut kernel, gone + HOLD / 2).is_empty());
+    assert_eq!(hops.step(&mut kernel, gone + HOLD)[0].mac, None);
+    assert!(hops.step(&mut kernel, gone + HOLD * 2).is_empty());
+    kernel.no_route = false;
+    kernel.news.push(News::Everything);
+    assert_eq!(hops.step(&mut kernel, gone + HOLD * 3)[0].mac, Some(MAC));
 }

@@ -108,11 +108,14 @@ impl<'r> Tables<'r> {
         tables.find_owners();
         tables.find_hops();
         let set = tables.writer.committed();
+        let mut frontends: HashMap<u32, Vec<FrontendKey>> = HashMap::new();
+        for (key, id) in &tables.owners {
+            frontends.entry(*id).or_default().push(*key);
+        }
         for (id, _) in set.services() {
             let Some(name) = set.service_name(id) else { continue };
-            let frontends = set.frontends().filter(|(_, of)| *of == id).map(|(key, _)| *key);
-            let known = Known { id, frontends: frontends.collect(), service: None };
-            tables.known.insert(name, known);
+            let frontends = frontends.remove(&id).unwrap_or_default();
+            tables.known.insert(name, Known { id, frontends, service: None });
         }
         Ok(tables)
     }
