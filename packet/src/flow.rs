@@ -47,6 +47,24 @@ pub struct FlowKey {
     pub high: Addr,
 }
 
+/// Two words as one, the first in the low half.
+#[inline(always)]
+const fn pair(a: u32, b: u32) -> u64 {
+    a as u64 | (b as u64) << 32
+}
+
+#[inline(always)]
+const fn halves(addr: &Addr) -> [u64; 2] {
+    let [a, b, c, d] = addr.words;
+    [pair(a, b), pair(c, d)]
+}
+
+#[inline(always)]
+const fn whole(first: u64, second: u64) -> Addr {
+    let words = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
+    Addr { words }
+}
+
 impl FlowKey {
     /// The key of a packet from `src:sport` to `dst:dport`, and which end sent it.
     #[inline(always)]
@@ -58,12 +76,23 @@ impl FlowKey {
         dst: Addr,
         dport: u16,
     ) -> (Self, Side) {
-        let (proto, s, d) = (u32::from(proto), u32::from(sport), u32::from(dport));
-        if (src, sport) <= (dst, dport) {
-            (FlowKey { scope, proto, ports: s | d << 16, low: src, high: dst }, Side::Low)
-        } else {
-            (FlowKey { scope, proto, ports: d | s << 16, low: dst, high: src }, Side::High)
-        }
+        let (s, d) = (halves(&src), halves(&dst));
+        // Which end is the lesser one is as good as random: no branch may depend on it.
+        let (s0, d0) = (s[0].rotate_left(32), d[0].rotate_left(32));
+        let (s1, d1) = (s[1].rotate_left(32), d[1].rotate_left(32));
+        let ports_turn = (s1 == d1) & (sport > dport);
+        let turn = (s0 > d0) | ((s0 == d0) & ((s1 > d1) | ports_turn));
+        let mask = u64::from(turn).wrapping_neg();
+        let (x0, x1) = ((s[0] ^ d[0]) & mask, (s[1] ^ d[1]) & mask);
+        let ports = u32::from(sport) | u32::from(dport) << 16;
+        let key = FlowKey {
+            scope,
+            proto: u32::from(proto),
+            ports: ports.rotate_left(16 * u32::from(turn)),
+            low: whole(s[0] ^ x0, s[1] ^ x1),
+            high: whole(d[0] ^ x0, d[1] ^ x1),
+        };
+        (key, if turn { Side::High } else { Side::Low })
     }
 
     /// Address and port of one end.
@@ -83,10 +112,6 @@ impl FlowKey {
     pub fn hash(&self, seed: u64) -> u64 {
         const K1: u64 = 0x9e37_79b9_7f4a_7c15;
         const K2: u64 = 0xd6e8_feb8_6659_fd93;
-        #[inline(always)]
-        fn pair(a: u32, b: u32) -> u64 {
-            u64::from(a) | u64::from(b) << 32
-        }
         #[inline(always)]
         fn fold(h: u64, k: u64) -> u64 {
             let h = h.wrapping_mul(k);
@@ -120,6 +145,20 @@ mod tests {
         assert_eq!((there, side), (back, other.other()));
         assert_eq!(there.end(side), (addr(9), 1234));
         assert_eq!(there.end(other), (addr(2), 80));
+    }
+
+    #[test]
+    fn the_lesser_end_by_address_and_port_is_the_low_one() {
+        let mut dice = crate::tests::Dice(5);
+        for _ in 0..10_000 {
+            let mut word = || [0, 1, 2, 0x8000_0000, 0xffff_ffff][dice.roll(5)];
+            let a = Addr { words: [word(), word(), word(), word()] };
+            let b = Addr { words: [word(), a.words[1], word(), a.words[3]] };
+            let (p, q) = (dice.roll(3) as u16, dice.roll(3) as u16);
+            let (key, side) = FlowKey::new(0, 6, a, p, b, q);
+            assert_eq!(side == Side::Low, (a, p) <= (b, q));
+            assert_eq!((key.end(side), key.end(side.other())), ((a, p), (b, q)));
+        }
     }
 
     #[test]

@@ -45,7 +45,11 @@ pub(crate) fn header(w: &Window<'_>, at: u16) -> Result<(Ip, u32), Malformed> {
         return Err(Malformed::Mapped);
     }
     if is_extension(ip.proto) {
-        walk(w, &mut ip, len)?;
+        let found = walk(w, ip.proto, at + 40, u32::from(at) + len)?;
+        ip.l4 = found.l4;
+        ip.proto = found.proto;
+        ip.fragment = found.fragment;
+        ip.fragment_id = found.fragment_id;
     }
     Ok((ip, len))
 }
@@ -55,13 +59,22 @@ const fn is_extension(proto: u8) -> bool {
     matches!(proto, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION)
 }
 
-/// Goes through the extension headers; `len` is the packet's length.
-fn walk(w: &Window<'_>, ip: &mut Ip, len: u32) -> Result<(), Malformed> {
-    let end = u32::from(ip.at) + len;
-    let mut at = u32::from(ip.l4);
+/// What the extension headers say, and what is behind them.
+struct Behind {
+    l4: u16,
+    proto: u8,
+    fragment: Fragment,
+    fragment_id: u32,
+}
+
+/// Goes through the extension headers from `l4`, the first being `proto`, of a packet that ends at
+/// `end`. Takes and gives values only, so that the header above can stay in registers.
+fn walk(w: &Window<'_>, proto: u8, l4: u16, end: u32) -> Result<Behind, Malformed> {
+    let mut found = Behind { l4, proto, fragment: Fragment::Whole, fragment_id: 0 };
+    let mut at = u32::from(l4);
     for _ in 0..EXTENSIONS {
         let [next, size, high, low] = w.load::<u32>(at as usize)?.to_ne_bytes();
-        let bytes = match ip.proto {
+        let bytes = match found.proto {
             FRAGMENT => 8,
             AUTHENTICATION => (u32::from(size) + 2) * 4,
             _ => (u32::from(size) + 1) * 8,
@@ -71,22 +84,20 @@ fn walk(w: &Window<'_>, ip: &mut Ip, len: u32) -> Result<(), Malformed> {
         }
         w.holds(at as usize, bytes as usize)?;
         at += bytes;
-        let fragment = ip.proto == FRAGMENT;
-        ip.l4 = at as u16;
-        ip.proto = next;
+        let fragment = found.proto == FRAGMENT;
+        found.l4 = at as u16;
+        found.proto = next;
         if fragment {
-            ip.fragment_id = w.be32(at as usize - 4)?;
+            found.fragment_id = w.be32(at as usize - 4)?;
             let word = u16::from_be_bytes([high, low]);
             // Offset 0 without "more": a datagram in one piece (RFC 6946).
             if word & 0xfff9 != 0 {
-                ip.fragment = ipv4::fragment(word >> 3, end - at, next)?;
-            }
-            if ip.fragment == Fragment::Later {
-                return Ok(()); // What follows is payload.
+                found.fragment = ipv4::fragment(word >> 3, end - at, next)?;
             }
         }
-        if !is_extension(next) {
-            return Ok(());
+        // What follows a later fragment's header is payload.
+        if found.fragment == Fragment::Later || !is_extension(next) {
+            return Ok(found);
         }
     }
     Err(Malformed::Extension)
