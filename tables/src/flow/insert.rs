@@ -193,18 +193,25 @@ impl Flows<'_> {
         self.free_paths.push(id);
     }
 
-    /// Ends a flow now; false when it had ended already or is being changed.
-    pub fn remove(&self, path: u32) -> bool {
-        self.end(path).is_some()
+    /// Ends the flow that was found now; none when it had ended already or stays busy.
+    pub fn remove(&self, hit: &Hit) -> Option<Ended> {
+        let entry = self.index.entry(hit.entry)?;
+        self.end(hit.path, || entry.still(hit.stamp))
     }
 
     /// Ends a flow: first nobody reads its path any more, then nobody finds it, then what it had
-    /// (NAT port, slab, record) is given back.
-    pub(super) fn end(&self, id: u32) -> Option<Ended> {
+    /// (NAT port, slab, record) is given back. `meant` is asked when it can't end otherwise any
+    /// more, and says whether it is the flow that is meant.
+    pub(super) fn end(&self, id: u32, meant: impl Fn() -> bool) -> Option<Ended> {
         let path = self.paths.get(id as usize)?;
-        if !path.end() {
+        if !path.lock() {
             return None;
         }
+        if !meant() {
+            path.publish();
+            return None;
+        }
+        path.end();
         step!();
         let forward = path.forward();
         let mut scope = 0;

@@ -260,24 +260,15 @@ impl Stored {
         self.seq.store((self.seq.load(Relaxed) & !3).wrapping_add(4) | LIVE, Release);
     }
 
-    /// Takes a live record in order to change it; false when it is gone or stays busy.
+    /// Takes a live record in order to change or end it; false when it is gone or stays busy.
     pub(super) fn lock(&self) -> bool {
-        self.take(LIVE | WRITING)
-    }
-
-    /// Takes a live record in order to end it: nobody reads it from here on.
-    pub(super) fn end(&self) -> bool {
-        self.take(WRITING)
-    }
-
-    fn take(&self, bits: u32) -> bool {
         for _ in 0..TRIES {
             let seq = self.seq.load(Relaxed);
             if seq & LIVE == 0 {
                 return false;
             }
-            let taken = (seq & !3) | bits;
             let free = seq & WRITING == 0;
+            let taken = seq | WRITING;
             if free && self.seq.compare_exchange(seq, taken, Acquire, Relaxed).is_ok() {
                 fence(Release);
                 return true;
@@ -285,6 +276,11 @@ impl Stored {
             std::hint::spin_loop();
         }
         false
+    }
+
+    /// Ends a record that the caller holds: nobody reads it from here on.
+    pub(super) fn end(&self) {
+        self.seq.fetch_and(!LIVE, Release);
     }
 
     /// Frees an ended record.

@@ -92,8 +92,11 @@ impl Flows<'_> {
             *cursor = if *cursor >= share { 0 } else { *cursor };
             let id = *cursor * lcores + lcore % lcores;
             *cursor += 1;
-            if self.is_idle(id, now_s, timeouts)
-                && let Some(gone) = self.end(id)
+            let Some(path) = self.paths.get(id as usize) else { continue };
+            let idle = |forward: &Forward| self.is_idle(path, forward, now_s, timeouts);
+            // Looked at again once it is held: it may have come to life, or to another flow.
+            if path.consistent(Stored::forward).is_ok_and(|forward| idle(&forward))
+                && let Some(gone) = self.end(id, || idle(&path.forward()))
             {
                 on_end(&gone);
                 ended += 1;
@@ -102,12 +105,8 @@ impl Flows<'_> {
         ended
     }
 
-    fn is_idle(&self, id: u32, now_s: u32, timeouts: &Timeouts) -> bool {
-        let Some(path) = self.paths.get(id as usize).filter(|path| path.is_live()) else {
-            return false;
-        };
-        let Ok(forward) = path.consistent(Stored::forward) else { return false };
-        let limit_s = limit_s(path, &forward, timeouts);
+    fn is_idle(&self, path: &Stored, forward: &Forward, now_s: u32, timeouts: &Timeouts) -> bool {
+        let limit_s = limit_s(path, forward, timeouts);
         // A flow in use is mostly seen from both sides; the back entry's line is then not needed.
         if self.index.idle_s(forward.front, now_s) < limit_s {
             return false;

@@ -124,6 +124,8 @@ fn a_flow_is_found_from_both_sides_and_says_how_to_go_on() {
     assert_eq!(find(&flows, &new.front), Some(front));
     let back = find(&flows, &back_key).unwrap();
     assert!(front.is_front() && !back.is_front() && front.path == back.path);
+    assert_eq!(flows.front_stamp(&back), Some(front.stamp));
+    assert_eq!(flows.revisit(back.path, front.stamp), Some(front));
 
     let (_, from_client) = FlowKey::new(1, TCP, addr(0x6440_0000), 7, addr(FRONTEND), 80);
     let (key, from_backend) = FlowKey::new(SCOPE_PLAIN, TCP, addr(BACKEND), 8080, addr(OURS), 1024);
@@ -146,7 +148,9 @@ fn a_flow_is_found_from_both_sides_and_says_how_to_go_on() {
     assert_eq!((flows.ends(&front), flows.ends(&back)), (Ok(ends), Ok(ends)));
     assert_whole(&flows);
 
-    assert!(flows.remove(front.path) && !flows.remove(front.path));
+    let ended = flows.remove(&front).unwrap();
+    assert_eq!((ended.forward, ended.scope), (forward, 1));
+    assert_eq!(flows.remove(&front), None);
     assert_eq!(find(&flows, &new.front).or(find(&flows, &back_key)), None);
     assert_eq!(flows.forward(&front), Err(Missed::Gone));
     assert_eq!(flows.answer(&back, &mut answer), Err(Missed::Gone));
@@ -160,11 +164,12 @@ fn a_hit_never_leads_to_the_flow_that_took_the_record_over() {
     let region = small();
     let flows = table(&region);
     let old = insert_nat(&flows, 1, &[]).unwrap();
-    flows.remove(old.path);
+    flows.remove(&old);
     let new = insert_nat(&flows, 2, &[]).unwrap();
     assert_eq!(old.path, new.path);
     assert_eq!((flows.forward(&old), flows.ends(&old)), (Err(Missed::Gone), Err(Missed::Gone)));
     assert_eq!(flows.note_tcp(&old, 4, true), TcpState::Closed);
+    assert_eq!(flows.remove(&old), None);
     assert!(!flows.update_gateway(&old, &GatewayLeg::default(), &[], 0));
     assert_eq!(flows.note_tcp(&new, 2, true), TcpState::Embryonic);
     assert_eq!(flows.revisit(old.path, old.stamp).filter(|hit| hit.entry == old.entry), None);
@@ -204,7 +209,8 @@ fn a_full_table_refuses_and_keeps_what_it_has() {
     assert_eq!(flows.live(), capacity);
     assert!((0..capacity).all(|n| find(&flows, &nat_flow(n, 0, &[]).front).is_some()));
     assert_whole(&flows);
-    assert!(flows.remove(3));
+    let hit = find(&flows, &nat_flow(3, 0, &[]).front).unwrap();
+    assert!(flows.remove(&hit).is_some());
     insert_nat(&flows, capacity, &[]).unwrap();
     assert_whole(&flows);
 }
@@ -232,7 +238,7 @@ fn the_latest_options_answer_long_or_short() {
     assert_eq!(insert_nat(&flows, 90, &[9; 253]), Err(InsertError::OptionsTooLong));
     let short = insert_nat(&flows, 90, &[9; 48]).unwrap();
     assert!(!flows.update_gateway(&short, &GatewayLeg::default(), &[9; 49], 5));
-    assert!(flows.remove(hit.path));
+    assert!(flows.remove(&hit).is_some());
     assert!(flows.update_gateway(&short, &GatewayLeg::default(), &[9; 49], 5));
     assert_whole(&flows);
 }
@@ -309,7 +315,7 @@ fn each_backend_in_use_is_named() {
     let region = small();
     let flows = table(&region);
     let hits = [3, 9, 12].map(|n| insert_nat(&flows, n, &[]).unwrap());
-    flows.remove(hits[1].path);
+    flows.remove(&hits[1]);
     let mut seen = Vec::new();
     flows.each_backend(|backend| seen.push(backend));
     seen.sort_unstable();
@@ -366,7 +372,8 @@ fn an_insert_killed_at_any_step_leaves_both_entries_or_none() {
 fn a_removal_killed_at_any_step_is_whole_afterwards() {
     killed_everywhere(
         |flows| {
-            flows.remove(4);
+            let hit = find(flows, &nat_flow(4, 0, &[]).front).unwrap();
+            flows.remove(&hit);
         },
         |flows, _| {
             let new = nat_flow(4, 1028, &[]);

@@ -72,7 +72,7 @@ proptest! {
                 Work::Remove(n) => {
                     let hit = find(&flows, &nat_flow(n, 0, &[]).front);
                     prop_assert_eq!(hit.is_some(), model.remove(&n).is_some());
-                    prop_assert!(hit.is_none_or(|hit| flows.remove(hit.path)));
+                    prop_assert!(hit.is_none_or(|hit| flows.remove(&hit).is_some()));
                 }
                 Work::Update(n, len) => {
                     let options = vec![!(n as u8); len.into()];

@@ -79,7 +79,7 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
                 flows.nat.release(0, port);
                 if let Some(hit) = find(&flows, &new.front) {
                     if round.is_multiple_of(3) {
-                        flows.remove(hit.path);
+                        flows.remove(&hit);
                     } else {
                         flows.update_gateway(&hit, &leg(round), options, round);
                     }
@@ -126,7 +126,8 @@ fn a_successor_finds_a_whole_table_after_lcores_were_killed_in_full_swing() {
             kill::after(steps + lcore, || {
                 for n in (0..2000).map(|n| n * 2 + lcore) {
                     let _ = insert_nat(&flows, n % 190, &[1; 60]);
-                    flows.remove(n % 7);
+                    let key = nat_flow(n % 7, 0, &[]).front;
+                    find(&flows, &key).map(|hit| flows.remove(&hit));
                 }
             });
         };
