@@ -70,7 +70,7 @@ impl Sizes {
         services: 1024,
         frontends: 4096,
         backends: 4096,
-        next_hops: 1024,
+        next_hops: 4096,
         slots: 2 << 20,
         lcores: 4,
         ring_slots: 1024,
