@@ -19,18 +19,6 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until the slower gateway's client has `requests` answers.
-fn until(traffic: &Traffic, requests: u64) -> Outcome {
-    let begun = Instant::now();
-    while traffic.answered() < requests {
-        if begun.elapsed() > Duration::from_secs(60) {
-            return Err(format!("no {requests} answers within a minute: {traffic}").into());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
-}
-
 /// Nobody failed, nobody was moved.
 #[track_caller]
 fn all_went_on(clients: &[(&str, Seen)]) {
@@ -48,17 +36,17 @@ fn slowpath_killed_under_load_loses_nothing_and_moves_nothing() -> Outcome {
     let two = [service(&lab, &[(0, "active"), (1, "active")])];
     let mut weir = Weir::start(&lab, &Settings::default(), &two)?;
     let (before, wires) = (Totals::now(&weir)?, Wires::now(&lab)?);
-    let traffic = Traffic::start(&lab, 1_500, PAUSE)?;
-    until(&traffic, 300)?;
+    let traffic = Traffic::start(&lab, PAUSE)?;
+    traffic.until(300)?;
     weir.kill_slowpath()?;
     // What the operator changes meanwhile is found at the restart.
-    until(&traffic, 600)?;
+    traffic.until(600)?;
     weir.change_services(&[service(&lab, &[(0, "active"), (1, "active"), (2, "active")])])?;
-    until(&traffic, 800)?;
+    traffic.until(800)?;
     weir.start_slowpath()?;
     weir.wait_until_able()?;
     weir.wait_for_generation(1)?;
-    until(&traffic, 1_500)?;
+    traffic.until(1_500)?;
     let clients = traffic.finish()?;
     all_went_on(&clients);
     let third: u64 = clients.iter().filter_map(|(_, seen)| seen.by_backend.get("web-3")).sum();
@@ -80,16 +68,16 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_go_on() -> Outcome {
     let gateway = lab.aws_gateway(restless())?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let mut weir = Weir::start(&lab, &Settings::default(), &all)?;
-    let traffic = Traffic::start(&lab, 1_500, PAUSE)?;
-    until(&traffic, 500)?;
+    let traffic = Traffic::start(&lab, PAUSE)?;
+    traffic.until(500)?;
     let killed = Instant::now();
     weir.kill_fastpath()?;
     weir.start_fastpath()?;
     let before = traffic.answered();
-    until(&traffic, before + 1)?;
+    traffic.until(before + 1)?;
     println!("the gap, from SIGKILL to the next answered request: {:.0?}", killed.elapsed());
     weir.wait_until_able()?;
-    until(&traffic, 1_500)?;
+    traffic.until(1_500)?;
     let clients = traffic.finish()?;
     all_went_on(&clients);
     let report = gateway.stop()?;
@@ -110,8 +98,8 @@ fn a_drained_poll_loop_loses_nothing_that_it_received() -> Outcome {
     let gateway = lab.aws_gateway(restless())?;
     let mut weir = Weir::start(&lab, &Settings::default(), &[service(&lab, &[(0, "active")])])?;
     let before = Totals::now(&weir)?;
-    let traffic = Traffic::start(&lab, 600, PAUSE)?;
-    until(&traffic, 300)?;
+    let traffic = Traffic::start(&lab, PAUSE)?;
+    traffic.until(300)?;
     let process = weir.fastpath.take().ok_or("no fastpath")?;
     process.signal(Signal::SIGTERM)?;
     let status = process.stop(Duration::from_secs(10))?;
@@ -121,6 +109,7 @@ fn a_drained_poll_loop_loses_nothing_that_it_received() -> Outcome {
     assert_eq!(totals.sides().0, totals.sides().1, "{totals}");
     weir.start_fastpath()?;
     weir.wait_until_able()?;
+    traffic.until(600)?;
     all_went_on(&traffic.finish()?);
     let report = gateway.stop()?;
     let wrong: u64 = report.failures.values().map(|failure| failure.count).sum();

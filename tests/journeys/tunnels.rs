@@ -5,6 +5,7 @@ use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use tests::lab::capture::{Capture, complaints, tshark};
 use tests::lab::client::{Client, Load};
 use tests::lab::decap::{Answer, Decap, TunnelKind};
@@ -20,8 +21,10 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The kinds: the word in the configuration, its frontend, and what the backend then counts.
-const KINDS: [(&str, [u8; 4], TunnelKind); 4] = [
+/// The word in the configuration, its frontend, and what the backend then counts.
+type Kind = (&'static str, [u8; 4], TunnelKind);
+
+const KINDS: [Kind; 4] = [
     ("geneve", [203, 0, 113, 20], TunnelKind::Geneve),
     ("vxlan", [203, 0, 113, 21], TunnelKind::Vxlan),
     ("ipip", [203, 0, 113, 22], TunnelKind::Ip4In4),
@@ -58,26 +61,31 @@ fn serve(lab: &Lab, answer: Answer) -> Result<Vec<(Decap, Server)>, Box<dyn Erro
     lab.hosts.iter().map(|host| serve(&host.ns, &host.name)).collect()
 }
 
-/// Requests through both gateways to every kind; with `answer` from the backends.
-fn all_kinds(answer: Answer) -> Outcome {
+/// Requests through both gateways to each of these kinds, answered so by the backends.
+fn both_gateways(kinds: &[Kind], answer: Answer) -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2"])?;
     let backends = serve(&lab, answer)?;
     let gateway = lab.aws_gateway(restless())?;
-    let services: Vec<Service> = KINDS
+    let services: Vec<Service> = kinds
         .iter()
         .map(|(kind, at, _)| service(&lab, "tunnel", kind, &Ipv4Addr::from(*at).to_string(), 80))
         .collect();
     let weir = Weir::start(&lab, &Settings::default(), &services)?;
     let capture = Capture::start(&lab.lan, "to-weir", lab.folder.file("lan.pcap"))?;
-    for (kind, frontend, counted) in KINDS {
+    for (kind, frontend, counted) in kinds.iter().copied() {
         let target = SocketAddr::from((frontend, 80));
         let sources: Vec<IpAddr> = AWS_CLIENTS.iter().map(|a| IpAddr::V4(*a)).collect();
         let aws = Client::start(&lab.aws[0], Load { sources, ..Load::new(target, 150) })?;
         let azure = Client::start(&lab.azure[0], Load::new(target, 150))?;
         for (name, client) in [("aws", aws), ("azure", azure)] {
+            let why = |words: &str| {
+                format!("{kind} by {name}: {words}{:?} {}", weir.drops(), gateway.report())
+            };
+            let first = client.wait_for(1, Duration::from_secs(5));
+            first.map_err(|e| why(&e.to_string()))?;
             let seen = client.finish()?;
-            let why = || format!("{kind} by {name}: {seen}{}{:?}", weir.logs(), weir.drops());
+            let why = || why(&seen.to_string());
             assert_eq!((seen.right, seen.failed, seen.moved), (150, 0, 0), "{}", why());
             assert_eq!(seen.by_backend.len(), 2, "both serve: {}", why());
         }
@@ -90,21 +98,21 @@ fn all_kinds(answer: Answer) -> Outcome {
     assert!(report.clean() && report.answered > 0, "{report}");
     let (path, _) = capture.stop()?;
     assert_eq!(complaints(&path)?, Vec::<String>::new());
-    let geneve = tshark(&path, "geneve", &["geneve.version", "geneve.vni", "ip.dst"])?;
-    assert!(geneve.len() > 600);
-    assert!(geneve.iter().all(|row| row[0] == "0"), "{:?}", geneve.first());
+    let versions = tshark(&path, "geneve", &["geneve.version"])?;
+    assert!(versions.iter().all(|row| row[0] == "0"), "{:?}", versions.first());
     assert!(weir.stop()?);
     Ok(())
 }
 
 #[test]
 fn every_kind_of_tunnel_carries_tcp_there_and_back() -> Outcome {
-    all_kinds(Answer::Tunnel)
+    both_gateways(&KINDS, Answer::Tunnel)
 }
 
 #[test]
 fn answers_may_come_back_plain() -> Outcome {
-    all_kinds(Answer::Plain)
+    // Not by GENEVE: there the options that come back say which gateway endpoint a flow is of.
+    both_gateways(&KINDS[1..], Answer::Plain)
 }
 
 #[test]
@@ -114,17 +122,21 @@ fn an_inspection_chain_gets_every_packet_and_the_gateway_gets_it_back() -> Outco
     let inspect = |ns: &Netns| Decap::start(ns, Answer::Inspect);
     let chain: Vec<Decap> =
         lab.hosts.iter().map(|host| inspect(&host.ns)).collect::<Result<_, _>>()?;
-    let gateway = lab.aws_gateway(Setup { hops: 1, ..restless() })?;
+    // Weir routes each packet twice: to the appliance, and from it back to the gateway.
+    let gateway = lab.aws_gateway(Setup { hops: 2, symmetric: true, ..Setup::default() })?;
     let chained = service(&lab, "tunnel", "geneve", "198.51.100.0/24", 0);
     let back = service(&lab, "tunnel", "geneve", "192.0.2.0/24", 0);
     let services = [chained, Service { name: "lab/back".into(), ..back }];
     let weir = Weir::start(&lab, &Settings::default(), &services)?;
+    let why = |words: &str| format!("{words}{:?}", weir.drops());
     let target = SocketAddr::from((AWS_SERVER, 80));
-    let seen = Client::start(&lab.aws[0], Load::new(target, 300))?.finish()?;
+    let patience = Duration::from_secs(5);
+    let client = Client::start(&lab.aws[0], Load { patience, ..Load::new(target, 300) })?;
+    client.wait_for(1, patience * 2).map_err(|e| why(&format!("{e}{}", gateway.report())))?;
+    let seen = client.finish()?;
     let report = gateway.stop()?;
-    let why = format!("{seen}{report}{}{:?}", weir.logs(), weir.drops());
-    assert_eq!((seen.right, seen.failed), (300, 0), "{why}");
-    assert!(report.clean() && report.returned == report.sent, "{why}");
+    assert_eq!((seen.right, seen.failed), (300, 0), "{}", why(&seen.to_string()));
+    assert!(report.clean() && report.returned == report.sent, "{}", why(&report.to_string()));
     let taken: u64 = chain.iter().map(|decap| decap.counts().taken(TunnelKind::Geneve)).sum();
     assert_eq!(taken, report.sent, "each packet passed exactly one appliance of the chain");
     assert!(weir.stop()?);
@@ -154,7 +166,7 @@ fn direct_server_return_serves_plain_clients() -> Outcome {
             ..Load::new(SocketAddr::from((frontend, 80)), 150)
         };
         let seen = Client::start(&lab.cloud, load)?.finish()?;
-        let why = || format!("{kind}: {seen}{}{:?}", weir.logs(), weir.drops());
+        let why = || format!("{kind}: {seen}{:?}", weir.drops());
         assert_eq!((seen.right, seen.failed, seen.moved), (150, 0, 0), "{}", why());
         let taken: u64 = backends.iter().map(|(decap, _)| decap.counts().taken(counted)).sum();
         assert!(taken > 300, "{kind}: {taken}");

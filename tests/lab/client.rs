@@ -148,11 +148,9 @@ impl Client {
         Ok(self.seen())
     }
 
-    /// Makes no further request, and says what was seen.
-    pub fn stop(mut self) -> Result<Seen> {
+    /// Makes no further request than those that are under way.
+    pub fn no_more(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.join()?;
-        Ok(self.seen())
     }
 
     fn join(&mut self) -> Result<()> {
@@ -166,7 +164,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
+        self.no_more();
         // Reached with workers only while unwinding from something worse.
         let _ = self.join();
     }

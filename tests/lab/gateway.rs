@@ -5,6 +5,7 @@
 //! addresses behind the appliance live, so that a flow that the appliance only returns reaches a
 //! server. The wire is an interface with one address for each gateway node.
 
+mod back;
 pub mod ledger;
 pub mod report;
 pub mod wire_socket;
@@ -53,6 +54,9 @@ pub struct Setup {
     /// The addresses on the far side. Packets to and from them must come back as they are, packets
     /// to others must be answered. Empty: no far side, and either is right.
     pub far: Vec<Prefix>,
+    /// Both directions of a flow have one cookie, node and source port. Without, each direction has
+    /// its own, which asks more of an appliance; not to be had with `churn` or `roam`.
+    pub symmetric: bool,
     /// By how much the TTL of a packet that comes back may be smaller: 0 for an appliance that
     /// only returns, more where it routes the packet on its way.
     pub hops: u8,
@@ -76,6 +80,7 @@ impl Default for Setup {
             former_for: Duration::from_secs(1),
             patience: Duration::from_secs(3),
             far: Vec::new(),
+            symmetric: false,
             hops: 0,
             outer_checksum: false,
         }

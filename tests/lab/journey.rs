@@ -113,13 +113,13 @@ pub fn run(lab: &mut Lab, plan: Plan, look: &mut dyn FnMut(&Progress<'_>)) -> Re
     let wires = Wires::now(lab)?;
     let before = Totals::now(&weir)?;
     let now = Instant::now();
-    let traffic = Traffic::start(lab, plan.requests, plan.pause)?;
+    let traffic = Traffic::start(lab, plan.pause)?;
     let mut stage = Stage { lab, weir, gateway, traffic, begun: now, glanced: now, plan, look };
 
-    stage.until_answered(plan.requests * 3 / 10, "three backends serve")?;
+    stage.answers(plan.requests * 3 / 10, "three backends serve")?;
     let all = [(0, "active"), (1, "active"), (2, "active"), (3, "active")];
     let added = stage.change(&all)?;
-    stage.until_answered(plan.requests * 6 / 10, "web-4 was added")?;
+    stage.answers(plan.requests * 3 / 10, "web-4 was added")?;
     let all = [(0, "terminating"), (1, "active"), (2, "active"), (3, "active")];
     let ended = stage.change(&all)?;
     // A connection that was being made at the moment of the switch may still come about.
@@ -130,7 +130,7 @@ pub fn run(lab: &mut Lab, plan: Plan, look: &mut dyn FnMut(&Progress<'_>)) -> Re
         (connections.load(Ordering::Relaxed), requests.load(Ordering::Relaxed))
     };
     let (connections, requests) = counts();
-    stage.until_answered(plan.requests, "web-1 is terminating")?;
+    stage.answers(plan.requests * 4 / 10, "web-1 is terminating")?;
     let took = stage.begun.elapsed();
     let Stage { mut weir, gateway, traffic, .. } = stage;
     let clients = traffic.finish()?;
@@ -154,9 +154,9 @@ pub fn run(lab: &mut Lab, plan: Plan, look: &mut dyn FnMut(&Progress<'_>)) -> Re
 }
 
 impl Stage<'_> {
-    /// Calls the onlooker until both main clients have so many answers, right or wrong.
-    fn until_answered(&mut self, requests: u64, step: &str) -> Result<()> {
-        let begun = Instant::now();
+    /// Calls the onlooker until each main client has so many more answers, right or wrong.
+    fn answers(&mut self, more: u64, step: &str) -> Result<()> {
+        let (begun, requests) = (Instant::now(), self.traffic.answered() + more);
         loop {
             for process in [&mut self.weir.fastpath, &mut self.weir.slowpath].into_iter().flatten()
             {

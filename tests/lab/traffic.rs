@@ -2,10 +2,13 @@
 //! last, and to a server that is no service.
 
 use super::client::{Client, Load, Seen};
-use super::error::Result;
+use super::error::{LabError, Result};
 use super::topology::{AWS_CLIENTS, AWS_SERVER, AZURE_CLIENT, AZURE_SERVER, FRONTEND, Lab};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long so many answers may take.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The clients that decide when it is over.
 const MAIN: [&str; 2] = ["aws", "azure"];
@@ -16,9 +19,8 @@ const MAIN: [&str; 2] = ["aws", "azure"];
 pub struct Traffic(Vec<(&'static str, Client)>);
 
 impl Traffic {
-    /// Starts all of them: `requests` through each gateway to the service, with this pause after
-    /// each request of a worker; a quarter as many to the servers beyond.
-    pub fn start(lab: &Lab, requests: u64, pause: Duration) -> Result<Self> {
+    /// Starts all of them, with this pause after each request of a worker.
+    pub fn start(lab: &Lab, pause: Duration) -> Result<Self> {
         let web = SocketAddr::from((FRONTEND, 80));
         let sources: Vec<IpAddr> = AWS_CLIENTS.iter().map(|a| IpAddr::V4(*a)).collect();
         let ways = [
@@ -29,11 +31,9 @@ impl Traffic {
             [["aws", "aws-steady", "aws-beyond"], ["azure", "azure-steady", "azure-beyond"]];
         let mut clients = Vec::new();
         for ((ns, sources, beyond), names) in ways.into_iter().zip(names) {
-            let usual = Load { sources, pause, per_connection: 10, ..Load::new(web, requests) };
-            let steady =
-                Load { requests: u64::MAX, workers: 6, per_connection: u64::MAX, ..usual.clone() };
-            let beyond =
-                Load { target: beyond, requests: requests / 4, workers: 2, ..usual.clone() };
+            let usual = Load { sources, pause, per_connection: 10, ..Load::new(web, u64::MAX) };
+            let steady = Load { workers: 6, per_connection: u64::MAX, ..usual.clone() };
+            let beyond = Load { target: beyond, workers: 2, ..usual.clone() };
             for (name, load) in names.into_iter().zip([usual, steady, beyond]) {
                 clients.push((name, Client::start(ns, load)?));
             }
@@ -52,16 +52,24 @@ impl Traffic {
         self.0.iter().map(|(name, client)| (*name, client.seen())).collect()
     }
 
-    /// Lets the bounded clients come to their end and stops the steady ones.
+    /// Waits until each main client has at least `requests` answers, right or wrong.
+    pub fn until(&self, requests: u64) -> Result<()> {
+        let begun = Instant::now();
+        while self.answered() < requests {
+            if begun.elapsed() > PATIENCE {
+                let what = format!("{requests} answers through each gateway");
+                let (waited, seen) = (begun.elapsed(), self.to_string());
+                return Err(LabError::TooLate { what, waited, seen });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Lets each client come to the end of the request that it is at.
     pub fn finish(self) -> Result<Vec<(&'static str, Seen)>> {
-        let end = |(name, client): (&'static str, Client)| {
-            let steady = name.ends_with("steady");
-            Ok((name, if steady { client.stop()? } else { client.finish()? }))
-        };
-        // The bounded ones first: the steady ones are there for as long as the others need.
-        let (steady, bounded): (Vec<_>, Vec<_>) =
-            self.0.into_iter().partition(|(name, _)| name.ends_with("steady"));
-        bounded.into_iter().chain(steady).map(end).collect()
+        self.0.iter().for_each(|(_, client)| client.no_more());
+        self.0.into_iter().map(|(name, client)| Ok((name, client.finish()?))).collect()
     }
 }
 

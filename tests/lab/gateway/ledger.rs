@@ -1,8 +1,9 @@
 //! The gateway's memory: what it sent, and so what may come back.
 
+use super::back::{Back, first};
 use super::report::{Check, Report};
 use super::{Setup, Side};
-use crate::lab::wire::{self, GENEVE_LEN, Header, Options, Tuple};
+use crate::lab::wire::{self, Header, Options, Tuple};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv4Addr;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Packets whose return may be awaited, per direction of a flow.
 const AWAITED: usize = 1_024;
-/// Packets that came back already and are remembered, to tell a duplicate from a change.
+/// Packets that came back and are remembered, to tell a duplicate from a change.
 const REMEMBERED: usize = 64;
 /// A direction that was silent for so long is forgotten: the gateway's own idle timeout.
 const IDLE: Duration = Duration::from_secs(350);
@@ -53,16 +54,6 @@ struct Flow {
     came_back: VecDeque<u64>,
 }
 
-/// What came to a node, taken apart.
-struct Back<'f> {
-    src: Ipv4Addr,
-    dst: Ipv4Addr,
-    sport: u16,
-    dport: u16,
-    geneve: &'f [u8],
-    inner: &'f [u8],
-}
-
 /// What the gateway knows and judges by. It has no socket and no clock.
 pub struct Ledger {
     setup: Setup,
@@ -100,7 +91,8 @@ impl Ledger {
 
     /// A packet was checked, and its side did (not) take it.
     pub fn delivered(&mut self, taken: bool) {
-        *(if taken { &mut self.report.delivered } else { &mut self.report.not_delivered }) += 1;
+        self.report.delivered += u64::from(taken);
+        self.report.not_delivered += u64::from(!taken);
     }
 
     /// Takes a packet from one side: gives the outer IPv4 packet to send, and to whom.
@@ -134,14 +126,15 @@ impl Ledger {
             *next_cookie
         };
         let hash = self.hash.hash_one(tuple);
+        let twin = flows.get(&tuple.reversed()).filter(|_| setup.symmetric).map(|flow| flow.leg);
         let flow = flows.entry(tuple).or_insert_with(|| {
             report.flows += 1;
-            let leg = Leg {
+            let leg = twin.unwrap_or_else(|| Leg {
                 node: setup.nodes[hash as usize % setup.nodes.len()],
                 appliance: setup.appliances[(hash >> 16) as usize % setup.appliances.len()],
                 sport: 0xc000 | (hash >> 32) as u16,
                 cookie: fresh(),
-            };
+            });
             let far = setup.far.iter().any(|p| p.contains(tuple.src) || p.contains(tuple.dst));
             let expect = match far {
                 true => Expect::Return,
@@ -302,10 +295,8 @@ impl Ledger {
         let report = &mut self.report;
         let before = report.failures.values().map(|f| f.count).sum::<u64>();
         if (back.src, back.dst) != (leg.appliance, leg.node) {
-            report.fail(Check::OuterAddresses, || {
-                let (to, from) = (leg.node, leg.appliance);
-                format!("{tuple}: from {} to {}, not {from} to {to}", back.src, back.dst)
-            });
+            let words = || format!("{tuple}: from {} to {}, not {leg:?}", back.src, back.dst);
+            report.fail(Check::OuterAddresses, words);
         }
         if (back.sport, back.dport) != (leg.sport, self.setup.port) {
             report.fail(Check::UdpPorts, || {
@@ -313,7 +304,7 @@ impl Ledger {
                 format!("{tuple}: {} to {}, not {sport} to {dport}", back.sport, back.dport)
             });
         }
-        let (fixed, options) = (&back.geneve[..8], &back.geneve[8..]);
+        let (fixed, options) = back.geneve.split_at(8);
         if fixed != &expected[..8] {
             report.fail(Check::GeneveHeader, || {
                 format!("{tuple}: {fixed:02x?}, not {:02x?}", &expected[..8])
@@ -356,40 +347,6 @@ impl Leg {
             && (back.sport, back.dport) == (self.sport, setup.port)
             && back.geneve == options.geneve(setup.class, back.inner[0])
     }
-}
-
-impl<'f> Back<'f> {
-    fn read(packet: &'f [u8]) -> Result<Self, (Check, String)> {
-        let broken = |words: &str| {
-            (Check::OuterHeader, format!("{words}: {:02x?}", first(packet, 28 + GENEVE_LEN)))
-        };
-        let outer = Header::read(packet, false).ok_or_else(|| broken("no whole IPv4 packet"))?;
-        let (std::net::IpAddr::V4(src), std::net::IpAddr::V4(dst)) = (outer.src, outer.dst) else {
-            return Err(broken("not IPv4"));
-        };
-        if outer.fragment || wire::checksum(&[&packet[..outer.l4]]) != 0 {
-            return Err(broken("fragment, or wrong IPv4 header checksum"));
-        }
-        let udp = &packet[outer.l4..outer.end];
-        if udp.len() < 8 || wire::be16(udp, 4).map(usize::from) != Some(udp.len()) {
-            return Err(broken("UDP length is not that of the packet"));
-        }
-        if !outer.sums_are_right(packet) {
-            return Err((Check::UdpChecksum, broken("wrong UDP checksum").1));
-        }
-        let payload = &udp[8..];
-        let len = payload.first().map_or(0, |b| 8 + usize::from(b & 0x3f) * 4);
-        if len == 0 || payload.len() <= len {
-            return Err((Check::GeneveHeader, broken("GENEVE header or packet cut short").1));
-        }
-        let port = |at| u16::from_be_bytes([udp[at], udp[at + 1]]);
-        let (geneve, inner) = payload.split_at(len);
-        Ok(Self { src, dst, sport: port(0), dport: port(2), geneve, inner })
-    }
-}
-
-fn first(bytes: &[u8], len: usize) -> &[u8] {
-    &bytes[..bytes.len().min(len)]
 }
 
 /// In words: where two packets begin to differ.

@@ -1,0 +1,57 @@
+//! What came to a gateway node, taken apart down to the inner packet.
+
+use super::report::Check;
+use crate::lab::wire::{self, GENEVE_LEN, Header};
+use std::net::Ipv4Addr;
+
+/// What came to a node, taken apart.
+pub struct Back<'f> {
+    /// The outer source.
+    pub src: Ipv4Addr,
+    /// The outer destination.
+    pub dst: Ipv4Addr,
+    /// The UDP source port.
+    pub sport: u16,
+    /// The UDP destination port.
+    pub dport: u16,
+    /// The GENEVE header with its options.
+    pub geneve: &'f [u8],
+    /// The inner packet.
+    pub inner: &'f [u8],
+}
+
+impl<'f> Back<'f> {
+    /// Takes an IPv4 packet with UDP apart; says which check failed, and how.
+    pub fn read(packet: &'f [u8]) -> Result<Self, (Check, String)> {
+        let broken = |words: &str| {
+            (Check::OuterHeader, format!("{words}: {:02x?}", first(packet, 28 + GENEVE_LEN)))
+        };
+        let outer = Header::read(packet, false).ok_or_else(|| broken("no whole IPv4 packet"))?;
+        let (std::net::IpAddr::V4(src), std::net::IpAddr::V4(dst)) = (outer.src, outer.dst) else {
+            return Err(broken("not IPv4"));
+        };
+        if outer.fragment || wire::checksum(&[&packet[..outer.l4]]) != 0 {
+            return Err(broken("fragment, or wrong IPv4 header checksum"));
+        }
+        let udp = &packet[outer.l4..outer.end];
+        if udp.len() < 8 || wire::be16(udp, 4).map(usize::from) != Some(udp.len()) {
+            return Err(broken("UDP length is not that of the packet"));
+        }
+        if !outer.sums_are_right(packet) {
+            return Err((Check::UdpChecksum, broken("wrong UDP checksum").1));
+        }
+        let payload = &udp[8..];
+        let len = payload.first().map_or(0, |b| 8 + usize::from(b & 0x3f) * 4);
+        if len == 0 || payload.len() <= len {
+            return Err((Check::GeneveHeader, broken("GENEVE header or packet cut short").1));
+        }
+        let port = |at| u16::from_be_bytes([udp[at], udp[at + 1]]);
+        let (geneve, inner) = payload.split_at(len);
+        Ok(Self { src, dst, sport: port(0), dport: port(2), geneve, inner })
+    }
+}
+
+/// At most `len` bytes of `bytes`, for a message.
+pub fn first(bytes: &[u8], len: usize) -> &[u8] {
+    &bytes[..bytes.len().min(len)]
+}
