@@ -3,6 +3,7 @@
 //! The head holds the top number + 1 in its low half (0: none) and a count of changes in its high
 //! half, so that a head which went away and came back is told from one which stayed.
 
+use super::step;
 use crate::region::Shared;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -43,6 +44,7 @@ impl<'r> FreeList<'r> {
         loop {
             let top = (head as u32).checked_sub(1)?;
             let below = self.links.get(top as usize)?.load(Relaxed);
+            step!();
             match self.head.compare_exchange_weak(head, after(head, below), AcqRel, Acquire) {
                 Ok(_) => return Some(top),
                 Err(now) => head = now,
@@ -93,6 +95,7 @@ mod tests {
         list.rebuild(|number| number != 3);
         let owned: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
         let work = || {
+            crate::flow::tests::kill::with_pauses(77);
             for _ in 0..rounds {
                 if let Some(number) = list.pop() {
                     assert_eq!(owned[number as usize].fetch_add(1, AcqRel), 0);

@@ -191,6 +191,7 @@ impl<'r> Index<'r> {
                 }
                 let state = entry.state.load(Relaxed);
                 let free = state & (WRITING | LIVE) == 0;
+                step!();
                 let taken = state | WRITING;
                 if free && entry.state.compare_exchange(state, taken, AcqRel, Relaxed).is_ok() {
                     return Some(at);

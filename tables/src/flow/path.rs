@@ -9,7 +9,7 @@
 //! Options of more than 48 bytes lie in a slab.
 
 use super::entry::{LIVE, WRITING};
-use super::{MAX_OPTIONS, words};
+use super::{MAX_OPTIONS, step, words};
 use crate::record::Record;
 use crate::region::Shared;
 use packet::addr::Addr;
@@ -173,6 +173,7 @@ impl Stored {
             }
             if seq & WRITING == 0 {
                 let copied = copy(self);
+                step!();
                 fence(Acquire);
                 if self.seq.load(Relaxed) == seq {
                     return Ok(copied);

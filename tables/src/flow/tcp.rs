@@ -1,7 +1,7 @@
 //! The TCP state of a flow: as much as timeouts need, from flags alone.
 
 use super::path::PATH_ONE_WAY;
-use super::{ESTABLISHED, Flows, Hit};
+use super::{ESTABLISHED, Flows, Hit, step};
 use crate::record::NONE;
 use std::sync::atomic::Ordering::*;
 
@@ -98,6 +98,7 @@ impl Flows<'_> {
             if !entry.still(hit.stamp) {
                 return TcpState::Closed;
             }
+            step!();
             let wanted = next(word, flags, from_initiator, one_way);
             if wanted == word {
                 break;

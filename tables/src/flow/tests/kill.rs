@@ -1,22 +1,49 @@
-//! A kill in the midst of work: the work stops at a chosen step, and memory stays as it is.
+//! What may happen between two steps of the work under test: a kill, other work, a pause.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+type Other<'a> = Box<dyn FnOnce() + 'a>;
 
 thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    static OTHER: RefCell<Option<Other<'static>>> = const { RefCell::new(None) };
+    static PAUSES: Cell<u32> = const { Cell::new(0) };
 }
 
 struct Killed;
 
 /// A step of the work under test.
 pub(crate) fn pass() {
+    pause();
     let left = LEFT.get();
-    if left != u32::MAX {
-        LEFT.set(left.wrapping_sub(1));
-        if left == 0 {
+    if left == u32::MAX {
+        return;
+    }
+    LEFT.set(left.wrapping_sub(1));
+    if left == 0 {
+        match OTHER.take() {
+            Some(other) => other(),
             // Unlike a panic, says nothing; nothing under test has a destructor that tidies up.
-            resume_unwind(Box::new(Killed));
+            None => resume_unwind(Box::new(Killed)),
+        }
+    }
+}
+
+/// Lets other threads in at every fourth step or so of this thread from now on.
+pub(crate) fn with_pauses(seed: u32) {
+    PAUSES.set(seed | 1);
+}
+
+fn pause() {
+    let mut state = PAUSES.get();
+    if state != 0 {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        PAUSES.set(state);
+        if state.is_multiple_of(4) {
+            std::thread::yield_now();
         }
     }
 }
@@ -31,4 +58,18 @@ pub(crate) fn after(steps: u32, work: impl FnOnce()) -> bool {
         Err(reason) if reason.is::<Killed>() => true,
         Err(reason) => resume_unwind(reason),
     }
+}
+
+/// Runs `work`, and all of `other` at its step number `steps`; false when `work` has fewer.
+pub(crate) fn meanwhile(steps: u32, work: impl FnOnce(), other: impl FnOnce()) -> bool {
+    let boxed: Other<'_> = Box::new(other);
+    // SAFETY: it is taken out again below, before what it borrows ends; a panic of the test ends
+    // the thread that could run it.
+    #[expect(unsafe_code, reason = "a thread's own variable can't borrow")]
+    let boxed = unsafe { std::mem::transmute::<Other<'_>, Other<'static>>(boxed) };
+    OTHER.set(Some(boxed));
+    LEFT.set(steps);
+    work();
+    LEFT.set(u32::MAX);
+    OTHER.take().is_none()
 }

@@ -1,0 +1,150 @@
+//! Two pieces of work at once, step by step: one runs whole between any two steps of the other.
+
+use super::*;
+
+/// Begins with flows 0 to 9; `other` runs whole at each step of `work` in turn.
+fn at_every_step(work: impl Fn(&Flows<'_>), other: impl Fn(&Flows<'_>), then: impl Fn(&Flows<'_>)) {
+    for steps in 0.. {
+        let region = small();
+        let flows = table(&region);
+        for n in 0..10 {
+            insert_nat(&flows, n, &[]).unwrap();
+        }
+        let ran = kill::meanwhile(steps, || work(&flows), || other(&flows.as_owner(2, 7)));
+        assert_whole(&flows);
+        then(&flows);
+        if !ran {
+            assert!(steps > 0, "the work has steps");
+            return;
+        }
+    }
+}
+
+fn remove(flows: &Flows<'_>, n: u32) {
+    find(flows, &nat_flow(n, 0, &[]).front).and_then(|hit| flows.remove(&hit));
+}
+
+/// Ends flow `old` and gives its record, and mostly its slots, to flow `new`.
+fn replace(flows: &Flows<'_>, old: u32, new: u32) {
+    remove(flows, old);
+    let _ = insert_nat(flows, new, &[1; 60]);
+}
+
+#[test]
+fn other_work_in_the_midst_of_an_insert_leaves_both_whole() {
+    let insert = |flows: &Flows<'_>| {
+        let _ = insert_nat(flows, 50, &[2; 60]);
+    };
+    at_every_step(
+        insert,
+        |flows| replace(flows, 3, 51),
+        |flows| {
+            assert!(find(flows, &nat_flow(50, 0, &[]).front).is_some());
+        },
+    );
+    // The same flow, from both directions at once: one of them comes in.
+    at_every_step(insert, insert, |flows| assert_eq!(flows.live(), 11));
+}
+
+#[test]
+fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched() {
+    let key = nat_flow(4, 0, &[]).front;
+    let successor = |flows: &Flows<'_>| {
+        if let Some(hit) = find(flows, &nat_flow(60, 0, &[]).front) {
+            let snapshot = flows.snapshot(hit.path).unwrap();
+            assert_eq!(snapshot.tcp, Some(TcpState::Embryonic));
+            let mut answer = Answer::empty();
+            flows.answer(&hit, &mut answer).unwrap();
+            assert_eq!((answer.gateway.vni, answer.options()), (60, &[1; 60][..]));
+        }
+    };
+    let other = |flows: &Flows<'_>| replace(flows, 4, 60);
+    let reset = |flows: &Flows<'_>| {
+        let hit = find(flows, &key).unwrap();
+        flows.note_tcp(&hit, 4, true);
+    };
+    at_every_step(reset, other, successor);
+    let update = |flows: &Flows<'_>| {
+        let hit = find(flows, &key).unwrap();
+        flows.update_gateway(&hit, &GatewayLeg { vni: 4444, ..GatewayLeg::default() }, &[9; 60], 1);
+    };
+    at_every_step(update, other, successor);
+    at_every_step(|flows| remove(flows, 4), other, successor);
+    let sweep = |flows: &Flows<'_>| {
+        let capacity = flows.capacity();
+        flows.sweep(&mut 0, capacity, 0, 1, 130, &Timeouts::DEFAULT, |_| {});
+    };
+    at_every_step(sweep, other, successor);
+    let read = |flows: &Flows<'_>| {
+        let hit = find(flows, &key).unwrap();
+        let mut answer = Answer::empty();
+        if flows.answer(&hit, &mut answer).is_ok() {
+            assert_eq!((answer.forward.backend, answer.gateway.vni), (4, 4));
+        }
+    };
+    at_every_step(read, other, successor);
+}
+
+#[test]
+fn a_copy_that_others_wrote_into_is_made_again() {
+    let region = small();
+    let flows = table(&region);
+    let hit = insert_nat(&flows, 1, &[]).unwrap();
+    let path = &flows.paths[hit.path as usize];
+    let mut copies = 0;
+    let copied = path.consistent(|path| {
+        copies += 1;
+        let before = path.gateway();
+        if copies == 1 {
+            assert!(flows.update_gateway(&hit, &GatewayLeg::default(), &[5; 8], 9));
+        }
+        (before.option_len, path.gateway().option_len)
+    });
+    assert_eq!((copied, copies), (Ok((8, 8)), 2));
+}
+
+#[test]
+fn keys_that_all_want_one_bucket_lie_elsewhere_and_are_found() {
+    let region = Region::anonymous(&Sizes { flows: 64, ..Sizes::SMALL }).unwrap();
+    let flows = table(&region);
+    let home = |n: &u32| flows.index.place(flows.hash(&nat_flow(*n, 0, &[]).front)).home;
+    let first = home(&0);
+    let many: Vec<u32> = (0..49_999).filter(|n| home(n) == first).take(40).collect();
+    let alone = |n: u32| NewFlow { back: None, nat_map: NONE, ..nat_flow(n, 0, &[]) };
+    for n in &many {
+        flows.insert(&alone(*n), 1).unwrap();
+    }
+    assert!(flows.index.word_values().iter().any(|word| (word >> 24) & 0xff > 0), "some spill");
+    let found = |n: &&u32| find(&flows, &nat_flow(**n, 0, &[]).front).is_some();
+    assert_eq!(many.iter().filter(found).count(), many.len());
+    assert_whole(&flows);
+    many.iter().step_by(2).for_each(|n| remove(&flows, *n));
+    assert_eq!(many.iter().filter(found).count(), many.len() / 2);
+    assert_whole(&flows);
+    many.iter().for_each(|n| remove(&flows, *n));
+    assert!(flows.index.word_values().iter().all(|word| *word == 0));
+}
+
+#[test]
+fn an_entry_whose_key_was_spoiled_ends_with_its_flow_and_no_other() {
+    let region = small();
+    let flows = table(&region);
+    let hits: Vec<_> = (0..10).map(|n| insert_nat(&flows, n, &[]).unwrap()).collect();
+    let (start, _) = region.section_ptr(Section::FlowIndex);
+    // SAFETY: word 4 of the key of an entry, changed as any process could change it.
+    #[expect(unsafe_code, reason = "tests spoil memory")]
+    let word = unsafe {
+        &*start.add(hits[3].entry as usize * 64 + 40).cast::<std::sync::atomic::AtomicU64>()
+    };
+    let elsewhere = (1u64..).find(|flip| {
+        let (mut key, _) = flows.index.read(hits[3].entry).unwrap();
+        key.high.words[0] ^= *flip as u32;
+        let place = flows.index.place(flows.hash(&key));
+        !flows.index.belongs(hits[3].entry, &place)
+    });
+    word.fetch_xor(elsewhere.unwrap(), Relaxed);
+    let found = flows.recover();
+    let expected = Recovery { kept: 9, cleared_paths: 1, cleared_entries: 2, stale_locks: 0 };
+    assert_eq!(found, expected);
+    assert_whole(&flows);
+}
