@@ -116,8 +116,10 @@ fn turn(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usiz
             continue;
         }
         moved += got;
-        for mbuf in row.drain() {
+        for mut mbuf in row.drain() {
             mbuf.prefetch_frame();
+            // Without room for its tag (no headroom at all) a frame stays untagged: nobody's here.
+            let _ = mbuf.restore_vlan();
             burst.push(mbuf, arm as u8, Arrival::Plain);
         }
         forward(lcore, ends, burst);
