@@ -56,6 +56,8 @@ pub const TUNNEL_REPLY_TOO_BIG: u16 = 2;
 pub const TUNNEL_CHECKSUM: u16 = 4;
 /// [`Tunnel::flags`]: no longer configured, accepted for a grace period.
 pub const TUNNEL_RETIRED: u16 = 8;
+/// [`Tunnel::flags`]: not a gateway's: what backends of tunnel services send back comes by it.
+pub const TUNNEL_BACKEND: u16 = 16;
 
 /// How many source prefixes a gateway tunnel admits.
 pub const TUNNEL_SOURCES: usize = 8;
@@ -118,6 +120,18 @@ pub enum Mode {
     Tunnel = 2,
     /// In a tunnel, for plain flows: the backend answers by itself.
     Dsr = 3,
+}
+
+impl Mode {
+    /// The mode for its number in a record, if it is one.
+    pub const fn from_u8(n: u8) -> Option<Mode> {
+        match n {
+            1 => Some(Mode::Nat),
+            2 => Some(Mode::Tunnel),
+            3 => Some(Mode::Dsr),
+            _ => None,
+        }
+    }
 }
 
 /// [`Service::flags`]: outer UDP checksum is filled in where it could be zero.
@@ -295,6 +309,20 @@ pub struct Settings {
     pub plain_no_service: u8,
     /// Zero.
     pub pad: [u8; 3],
+}
+
+impl Settings {
+    /// No addresses, the clouds' timeouts, plain packets for nobody are dropped.
+    pub const EMPTY: Settings = Settings {
+        locals: [Local { addr: Addr::UNSPECIFIED, arm: 0, pad: [0; 3] }; LOCAL_ADDRS],
+        nat: [Local { addr: Addr::UNSPECIFIED, arm: 0, pad: [0; 3] }; NAT_ADDRS],
+        timeouts: Timeouts::DEFAULT,
+        nat_port_first: 1024,
+        nat_port_last: 32767,
+        punt_limit: 0,
+        plain_no_service: NoService::Drop as u8,
+        pad: [0; 3],
+    };
 }
 
 /// Implemented by records that may lie in shared memory: plain data, no padding, any bytes valid.
