@@ -25,7 +25,11 @@ pub enum LabError {
         package: &'static str,
     },
     /// A program of ours was not built.
-    #[error("{program} is not in {place}; type: cargo build --release -p {package}")]
+    #[error(
+        "{program} is not in {place}; type: cargo build{} --package {package}   \
+         (make demo, make lab and make test do that before they begin)",
+        if place.ends_with("release") { " --release" } else { "" }
+    )]
     NotBuilt {
         /// Its name.
         program: String,

@@ -1,9 +1,11 @@
 //! `demo`: both clouds, real traffic, a changing backend set, and in the end what was proved.
 
 use clap::Parser;
+use nix::sys::signal::{SigSet, Signal};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
+use tests::lab::folder::remove_all;
 use tests::lab::journey::{self, Outcome, Plan};
 use tests::lab::netns::need_root;
 use tests::lab::process::find;
@@ -44,6 +46,7 @@ fn run(arguments: &Arguments) -> Result<Outcome> {
     find("fastpath", "fastpath")?;
     find("slowpath", "slowpath")?;
     println!("Wiring the lab: a cloud side, the appliance, four web servers behind it.");
+    clean_up_on_signals()?;
     let mut lab = Lab::new(&["web-1", "web-2", "web-3", "web-4"])?;
     println!("Starting the gateways, fastpath (DPDK on virtual wires) and slowpath.");
     let live = std::io::stdout().is_terminal() && !arguments.plain;
@@ -54,6 +57,24 @@ fn run(arguments: &Arguments) -> Result<Outcome> {
     view.end();
     drop(lab);
     outcome
+}
+
+/// On Ctrl-C: the namespaces and daemons go with this process, the lab's files do not.
+fn clean_up_on_signals() -> Result<()> {
+    let mut signals = SigSet::empty();
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().for_each(|s| signals.add(s));
+    // Before any other thread starts, so that all of them leave the signals to the one below; a
+    // child begins with none blocked.
+    signals.thread_block().map_err(LabError::errno("blocking signals"))?;
+    let wait = move || {
+        if let Ok(signal) = signals.wait() {
+            remove_all();
+            eprintln!("\ndemo: stopped by {signal}; nothing was left behind");
+            std::process::exit(130);
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".into()).spawn(wait);
+    thread.map(drop).map_err(LabError::io("a thread for signals"))
 }
 
 /// Says what was proved, in plain words.

@@ -85,11 +85,12 @@ impl View {
         }
         let gateway = &progress.gateway;
         let wrong: u64 = gateway.failures.values().map(|failure| failure.count).sum();
+        let (sent, came, answered) = (gateway.sent, gateway.returned, gateway.answered);
         let _ = writeln!(
             text,
-            "\n  AWS gateway: {} sent, {} returned, {} answered, {wrong} wrong, \
-            {} cookie changes",
-            gateway.sent, gateway.returned, gateway.answered, gateway.cookies_changed
+            "\n  AWS gateway: {sent} packets sent, {came} returned, {answered} answered,\n  {wrong} \
+             wrong; {} cookie changes, {} node changes",
+            gateway.cookies_changed, gateway.nodes_changed
         );
         let _ = writeln!(text, "  drops: {}", drops(progress));
         text
