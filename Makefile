@@ -21,7 +21,7 @@ NEXTEST := $(shell command -v cargo-nextest)
 # The lab's tests poll and want the machine for themselves: .config/nextest.toml says so to nextest,
 # cargo test is told to run one at a time. Always the whole workspace: with one package selected,
 # cargo would build what it depends on anew, with that package's features.
-TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --workspace
+TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --workspace --no-fail-fast
 
 help: ## list these commands
 	@echo "Weir: type make and one of"

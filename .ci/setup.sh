@@ -8,8 +8,9 @@ packages=(
   gcc libc6-dev make pkg-config
   # DPDK's headers and archives; dpdk-testpmd, which is generator and peer of the benchmarks.
   libdpdk-dev dpdk-dev
-  # The lab: namespaces and veth, offloads off, the kernel kept from answering, a second decoder.
-  iproute2 ethtool nftables tshark
+  # The lab: namespaces and veth, sysctl, offloads off, the kernel kept from answering, and a
+  # second decoder.
+  iproute2 procps ethtool nftables tshark
 )
 
 # bindgen reads DPDK's headers with any libclang that comes with its own headers.
