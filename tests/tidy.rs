@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 /// Lines of code per room. `tests` and `perf` have none: what they hold is proof, not product.
 const ROOMS: &[(&str, usize)] = &[
     ("packet", 3_500),
-    ("tables", 3_500),
+    // Was 3,500: each table has two versions in place and is taken over from a writer that was
+    // killed at any store, and so are flows, ports and fragments from a fastpath.
+    ("tables", 5_700),
     ("dpdk-bindings", 1_500),
     ("fastpath", 4_500),
     ("slowpath", 20_000),

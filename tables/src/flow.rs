@@ -8,7 +8,7 @@
 //! Keys are the same in both directions, so a flow has one entry per *side* of Weir: `front` as the
 //! gateway sees it, in the gateway's scope, and `back` as the backend sees it, in the plain scope.
 //! Where both would be the same key, or answers come back in a tunnel that carries the scope, there
-//! is no back entry. Both are inserted or neither. All lcores share one table; readers take no lock.
+//! is no back entry. Both are inserted or neither. All lcores share one table; readers lock nothing.
 //!
 //! A full table refuses new flows and never throws out a live one. All of it is in the region: a
 //! new fastpath calls [`Flows::recover`] and goes on with the flows of the last one.
@@ -239,7 +239,7 @@ impl<'r> Flows<'r> {
 
     /// The flow's latest packet came with another gateway leg or other options: answers go there
     /// from now on. `hit` is the front entry's. False when the flow is gone or being changed, or no
-    /// slab is free for long options: then the digest is unchanged, and the next packet tries again.
+    /// slab is free for long options: then the digest is unchanged, and the next packet retries.
     pub fn update_gateway(&self, hit: &Hit, leg: &GatewayLeg, options: &[u8], digest: u32) -> bool {
         let Some(path) = self.paths.get(hit.path as usize) else { return false };
         let Some(entry) = self.index.entry(hit.entry) else { return false };

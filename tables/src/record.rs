@@ -190,7 +190,7 @@ pub struct FrontendKey {
     pub addr: Addr,
     /// Host order; 0 for any.
     pub port: u16,
-    /// IP protocol; 0 for any. [`ADDRESS_MARK`] for the entry that says "this address has frontends".
+    /// IP protocol; 0 for any. [`ADDRESS_MARK`] for the entry that says "here are frontends".
     pub proto: u8,
     /// 128 for one address, fewer bits for a network.
     pub prefix_len: u8,
