@@ -60,6 +60,28 @@ pub struct Case {
     pub steps: Vec<Step>,
 }
 
+impl Case {
+    /// True when a frame on a cable is an IP fragment itself, not only what is in its tunnel.
+    pub fn has_fragments_on_the_cable(&self) -> bool {
+        let outer = |frame: &Wire| match frame {
+            Wire::Built(frame) => frame.ip.fragment.is_some(),
+            Wire::Raw(_) => false,
+        };
+        self.steps.iter().any(|step| {
+            let arrives = match &step.act {
+                Act::Arrives(_, frame) | Act::ArrivesSplit(_, frame, _) => outer(frame),
+                Act::KernelSends(_, frame) => outer(frame),
+                // What leaves is not said here: it may be what is in the tunnel.
+                Act::Until { make, .. } | Act::Flood { make, .. } => {
+                    make(0).ip.body.inner().is_some_and(|inner| inner.fragment.is_some())
+                }
+                Act::Wait(_) | Act::Services(_) => false,
+            };
+            arrives || step.leaves.iter().any(|(_, frame)| outer(frame))
+        })
+    }
+}
+
 /// A claim, its tables and its steps.
 pub fn case(claim: &'static str, setup: Setup, steps: Vec<Step>) -> Case {
     Case { claim, setup, steps }
