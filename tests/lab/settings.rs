@@ -2,7 +2,7 @@
 
 use super::error::Result;
 use super::folder::Folder;
-use super::topology::{EGRESS, INGRESS, MTU};
+use super::topology::{EGRESS, EGRESS6, INGRESS, MTU};
 use std::fmt::Write;
 
 /// What differs between the labs.
@@ -18,6 +18,8 @@ pub struct Settings {
     pub too_big: &'static str,
     /// Azure: cross from one tunnel to the other.
     pub cross: bool,
+    /// IPv6 on the backends' side.
+    pub ipv6: bool,
     /// Further lines at the end of the file.
     pub more: String,
 }
@@ -30,6 +32,7 @@ impl Default for Settings {
             aws_inner_mtu: 8_500,
             too_big: "reply",
             cross: true,
+            ipv6: false,
             more: String::new(),
         }
     }
@@ -42,7 +45,11 @@ impl Settings {
     }
 
     fn text(&self, folder: &Folder) -> String {
-        let Self { lcores, max_flows, aws_inner_mtu, too_big, cross, more } = self;
+        let Self { lcores, max_flows, aws_inner_mtu, too_big, cross, ipv6, more } = self;
+        let (egress6, nat6) = match ipv6 {
+            true => (format!(", \"{EGRESS6}/64\""), format!(", \"{EGRESS6}\"")),
+            false => Default::default(),
+        };
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
         let socket = folder.file("control.sock");
         // The af_packet PMD cuts frames to 2,048 bytes unless its frame size is named. 9,216 holds
@@ -74,12 +81,12 @@ tap = "weir-in"
 
 [egress]
 device = "net_af_packet1,iface=eg0,{ring}"
-address = ["{EGRESS}/24"]
+address = ["{EGRESS}/24"{egress6}]
 mtu = {MTU}
 tap = "weir-out"
 
 [nat]
-addresses = ["{EGRESS}"]
+addresses = ["{EGRESS}"{nat6}]
 
 [[gateway]]
 name = "aws"

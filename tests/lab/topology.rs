@@ -4,9 +4,10 @@ use super::error::Result;
 use super::folder::Folder;
 use super::gateway::{Gateway, Setup};
 use super::netns::Netns;
+use super::prefix::Prefix;
 use super::server::Server;
 use super::tun::Tun;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 /// Weir's address on the gateways' side.
@@ -25,6 +26,12 @@ pub const AWS_CLIENTS: [Ipv4Addr; 4] = [
     Ipv4Addr::new(192, 0, 2, 3),
     Ipv4Addr::new(192, 0, 2, 4),
 ];
+/// A client with IPv6 inside the AWS gateway's tunnel.
+pub const AWS_CLIENT6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xc, 0, 0, 0, 0, 1);
+/// A server with IPv6 behind the AWS gateway that is no service of Weir's.
+pub const AWS_SERVER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 9);
+/// Weir's IPv6 address on the backends' side.
+pub const EGRESS6: Ipv6Addr = Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 0x10);
 /// A server behind the AWS gateway that is no service of Weir's.
 pub const AWS_SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 /// A client that comes through the Azure gateway.
@@ -48,6 +55,8 @@ pub struct Host {
     pub name: String,
     /// Its address.
     pub address: Ipv4Addr,
+    /// Its IPv6 address, once the lab has any.
+    pub address6: Ipv6Addr,
     /// Where it lives.
     pub ns: Arc<Netns>,
     /// Its HTTP server on [`HTTP`].
@@ -144,6 +153,29 @@ impl Lab {
         Ok(())
     }
 
+    /// Gives the AWS gateway's sides and the hosts IPv6 addresses as well; after `aws_gateway`. The
+    /// outer packets stay IPv4, as they are on AWS.
+    pub fn add_ipv6(&self) -> Result<()> {
+        let sides = [("near", AWS_CLIENT6), ("far", AWS_SERVER6)];
+        for (ns, (device, address)) in self.aws.iter().zip(sides) {
+            ns.sysctl(&format!("ipv6/conf/{device}/disable_ipv6"), "0")?;
+            ns.ip(&[
+                &format!("addr add {address}/128 dev {device} nodad"),
+                &format!("route add ::/0 dev {device}"),
+            ])?;
+        }
+        for host in &self.hosts {
+            // No router speaks here, and nothing is to be asked of one.
+            host.ns.sysctl("ipv6/conf/eth0/accept_ra", "0")?;
+            host.ns.sysctl("ipv6/conf/eth0/disable_ipv6", "0")?;
+            host.ns.ip(&[
+                &format!("addr add {}/64 dev eth0 nodad", host.address6),
+                &format!("route add ::/0 via {EGRESS6} dev eth0"),
+            ])?;
+        }
+        Ok(())
+    }
+
     /// Adds a machine behind Weir.
     pub fn add_host(&mut self, name: &str) -> Result<()> {
         let number = self.hosts.len() as u8;
@@ -156,8 +188,9 @@ impl Lab {
             // Answers of a backend that serves by direct return go to the clients by Weir's arm.
             &format!("route add default via {EGRESS} dev eth0"),
         ])?;
-        let server = Server::start(&ns, name, SocketAddr::from(([0, 0, 0, 0], HTTP)))?;
-        self.hosts.push(Host { name: name.to_owned(), address, ns, server });
+        let server = Server::start(&ns, name, (Ipv6Addr::UNSPECIFIED, HTTP).into())?;
+        let address6 = Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 0x11 + u16::from(number));
+        self.hosts.push(Host { name: name.to_owned(), address, address6, ns, server });
         Ok(())
     }
 
@@ -176,15 +209,17 @@ impl Lab {
             "route add default dev far",
         ])?;
         if !self.beyond.iter().any(|server| server.name() == "beyond-aws") {
-            let address = SocketAddr::from((AWS_SERVER, 80));
+            let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 80));
             self.beyond.push(Server::start(server, "beyond-aws", address)?);
         }
-        let far_net = IpAddr::from(AWS_SERVER);
         let setup = Setup {
             nodes: NODES.to_vec(),
             appliances: vec![INGRESS],
             wire: "wire".into(),
-            far: vec![super::prefix::Prefix { address: far_net, len: 24 }],
+            far: vec![
+                Prefix { address: AWS_SERVER.into(), len: 24 },
+                Prefix { address: AWS_SERVER6.into(), len: 64 },
+            ],
             ..setup
         };
         Gateway::start(&self.cloud, setup, near, Some(far))

@@ -97,7 +97,8 @@ impl Ledger {
 
     /// Takes a packet from one side: gives the outer IPv4 packet to send, and to whom.
     pub fn outgoing(&mut self, inner: &[u8], now: Instant) -> Option<(Ipv4Addr, Vec<u8>)> {
-        let Some(header) = Header::read(inner, false) else {
+        let header = Header::read(inner, false).filter(|header| !header.dst.is_multicast());
+        let Some(header) = header else {
             self.report.not_sent += 1;
             return None;
         };

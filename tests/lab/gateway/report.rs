@@ -58,7 +58,7 @@ pub struct Report {
     pub delivered: u64,
     /// Packets not sent: larger than the gateway takes (AWS drops these without a word as well).
     pub too_big: u64,
-    /// Packets not sent: not IP, or the system did not take them.
+    /// Packets not sent: not IP, multicast (a kernel's chatter), or not taken by the system.
     pub not_sent: u64,
     /// Packets checked and right, which the client's or server's side did not take.
     pub not_delivered: u64,
