@@ -8,7 +8,7 @@
 //! Keys are the same in both directions, so a flow has one entry per *side* of Weir: `front` as the
 //! gateway sees it, in the gateway's scope, and `back` as the backend sees it, in the plain scope.
 //! Where both would be the same key, or answers come back in a tunnel that carries the scope, there
-//! is no back entry. Both are inserted or neither. All lcores share one table; readers lock nothing.
+//! is no back entry. Both are inserted or neither. All lcores share one table; readers lock none.
 //!
 //! A full table refuses new flows and never throws out a live one. All of it is in the region: a
 //! new fastpath calls [`Flows::recover`] and goes on with the flows of the last one.

@@ -42,7 +42,7 @@ impl<'r> NatPorts<'r> {
 
     /// Takes a free port of `range`; `None` only when all of it is in use (or the map isn't there).
     ///
-    /// The search begins in the lcore's own part of the range, so that lcores seldom meet at a word,
+    /// The search begins in the lcore's own part of the range, so that lcores rarely meet at words,
     /// and goes on through the others' parts.
     pub fn claim(
         &self,
