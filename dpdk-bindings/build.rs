@@ -160,7 +160,7 @@ fn bind(flags: &[String], out: &Path) -> Result<(), String> {
         .allowlist_function("rte_eth_dev_(adjust_nb_rx_tx_desc|count_avail|is_valid_port)")
         .allowlist_function("rte_eth_(rx|tx)_queue_setup")
         .allowlist_function("rte_eth_(macaddr_get|stats_get|xstats_get|xstats_get_names)")
-        .allowlist_function("rte_eth_(allmulticast_enable|allmulticast_disable|tx_done_cleanup)")
+        .allowlist_function("rte_eth_allmulticast_(enable|disable)")
         .allowlist_var("rte_eth_fp_ops|WEIR_.*")
         .allowlist_var("RTE_(MAX_LCORE|MAX_ETHPORTS|PKTMBUF_HEADROOM|MEMPOOL_CACHE_MAX_SIZE)")
         .allowlist_var("RTE_ETH_NAME_MAX_LEN")

@@ -217,16 +217,6 @@ impl Port {
         Ok(mtu)
     }
 
-    /// Sets the MTU: of the NIC, or of the kernel's interface under a virtual port. Some drivers
-    /// can do that only while stopped, some (net_ring, net_memif) not at all.
-    ///
-    /// # Errors
-    /// [`PortError::Refused`].
-    pub fn set_mtu(&mut self, mtu: u16) -> Result<(), PortError> {
-        // SAFETY: a port that we own.
-        self.check("set the MTU", unsafe { sys::rte_eth_dev_set_mtu(self.id(), mtu) })
-    }
-
     /// Takes all multicast frames (neighbour discovery needs some), or stops doing so.
     ///
     /// # Errors

@@ -80,13 +80,6 @@ impl TxQueue {
             sent
         }
     }
-
-    /// Asks the driver to free what it has sent. True when the driver can tell and had nothing left
-    /// to free; false when it freed something, or cannot say.
-    pub fn is_drained(&mut self) -> bool {
-        // SAFETY: the port is open and the queue exists.
-        unsafe { sys::rte_eth_tx_done_cleanup(self.port, self.queue, 0) == 0 }
-    }
 }
 
 #[inline(always)]
