@@ -204,6 +204,7 @@ impl Flows<'_> {
     /// more, and says whether it is the flow that is meant.
     pub(super) fn end(&self, id: u32, meant: impl Fn() -> bool) -> Option<Ended> {
         let path = self.paths.get(id as usize)?;
+        step!();
         if !path.lock() {
             return None;
         }

@@ -74,7 +74,17 @@ fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched
         let capacity = flows.capacity();
         flows.sweep(&mut 0, capacity, 0, 1, 130, &Timeouts::DEFAULT, |_| {});
     };
-    at_every_step(sweep, other, successor);
+    // Every old flow is idle; the one that comes in meanwhile is not.
+    let came_in = std::cell::Cell::new(false);
+    let young = |flows: &Flows<'_>| {
+        replace(flows, 4, 60);
+        flows.touch(&find(flows, &nat_flow(60, 0, &[]).front).unwrap(), 130);
+        came_in.set(true);
+    };
+    at_every_step(sweep, young, |flows| {
+        assert_eq!(flows.live(), u32::from(came_in.take()));
+        successor(flows);
+    });
     let read = |flows: &Flows<'_>| {
         let hit = find(flows, &key).unwrap();
         let mut answer = Answer::empty();
