@@ -59,6 +59,16 @@ fn tcp_cases() -> Vec<Case> {
             ],
         ),
         case(
+            "An answer for no known flow to an address that is NAT's and our own is the kernel's.",
+            own,
+            vec![arrives(EGRESS, from_backend(11, stray)).punted()],
+        ),
+    ]
+}
+
+fn lifetimes() -> Vec<Case> {
+    vec![
+        case(
             "A terminating backend keeps its flow, and a new flow goes to the other one.",
             aws_nat(),
             vec![
@@ -84,11 +94,6 @@ fn tcp_cases() -> Vec<Case> {
                 and_back(1, response()),
                 new_flow_to_the_other(),
             ],
-        ),
-        case(
-            "An answer for no known flow to an address that is NAT's and our own is the kernel's.",
-            own,
-            vec![arrives(EGRESS, from_backend(11, stray)).punted()],
         ),
         case(
             "A flow that was idle for longer than its time is forgotten.",
@@ -226,5 +231,5 @@ fn scopes() -> Vec<Case> {
 
 /// All of them.
 pub fn cases() -> Vec<Case> {
-    [tcp_cases(), other_protocols(), six(), scopes()].into_iter().flatten().collect()
+    [tcp_cases(), lifetimes(), other_protocols(), six(), scopes()].into_iter().flatten().collect()
 }
