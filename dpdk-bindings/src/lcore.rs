@@ -107,6 +107,11 @@ unsafe extern "C" fn enter<T, F: FnOnce() -> T>(job: *mut c_void) -> c_int {
 }
 
 impl<T> Launched<T> {
+    /// The lcore that runs it.
+    pub fn lcore(&self) -> u32 {
+        self.lcore
+    }
+
     /// True when it has ended.
     pub fn is_finished(&self) -> bool {
         self.result.lock().is_ok_and(|place| place.is_some())
