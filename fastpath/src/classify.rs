@@ -1,7 +1,8 @@
 //! Stage 3, classify: which flow a packet would belong to, and what is not a flow's at all.
 //!
-//! Works out the flow key (from the quoted packet for ICMP errors, from the fragment table for later
-//! fragments), and asks the cache for the flow's bucket, so that it is there when `track` looks.
+//! Works out the flow key (from the quoted packet for ICMP errors, from the fragment table for
+//! later fragments), and asks the cache for the flow's bucket, so that it is there when `track`
+//! looks.
 
 use crate::burst::{Arrival, Burst, Work};
 use crate::lcore::Lcore;

@@ -88,8 +88,8 @@ impl<'r> Control<'r> {
         self.tell(Event::Switched { generation });
     }
 
-    /// A new second: neighbours may be asked for again, and a switch whose command was lost (a killed
-    /// slowpath, a full ring) is caught up with.
+    /// A new second: neighbours may be asked for again, and a switch whose command was lost (a
+    /// killed slowpath, a full ring) is caught up with.
     pub fn second(&mut self) {
         self.wanted.get_mut().clear();
         if self.set.generation() != self.region.generation() {

@@ -1,7 +1,7 @@
 //! Stage 2, decap: recognises the tunnel a packet came by, and finds the packet inside.
 //!
-//! Nothing is taken off yet: `return` sends the frame back as it lies, and only the last stage knows
-//! how many bytes the way out needs in front.
+//! Nothing is taken off yet: `return` sends the frame back as it lies, and only the last stage
+//! knows how many bytes the way out needs in front.
 
 use crate::burst::{Arrival, Burst, Work};
 use crate::lcore::Lcore;
@@ -205,8 +205,8 @@ fn vxlan_tunnel(
     enter(window, work, snapshot, at, inner.l3, inner.ethertype)
 }
 
-/// The scope of a GENEVE packet: its endpoint's behind its gateway. What a backend sends back by our
-/// own tunnel names both, so that it meets the flow that it belongs to.
+/// The scope of a GENEVE packet: its endpoint's behind its gateway. What a backend sends back by
+/// our own tunnel names both, so that it meets the flow that it belongs to.
 #[inline(always)]
 fn scope(
     lcore: &Lcore<'_>,

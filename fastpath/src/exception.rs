@@ -1,8 +1,8 @@
 //! The exception path: frames between the lcores and the kernel's TAP devices.
 //!
-//! The control thread owns the TAPs and makes all system calls; lcores only push and pop on rings of
-//! this process. Punted frames come from every lcore; what the kernel sends goes to the first lcore,
-//! which owns queue 0 of both arms.
+//! The control thread owns the TAPs and makes all system calls; lcores only push and pop on rings
+//! of this process. Punted frames come from every lcore; what the kernel sends goes to the first
+//! lcore, which owns queue 0 of both arms.
 
 use crate::tap::Tap;
 use dpdk_bindings::{Mbuf, Mempool};

@@ -1,7 +1,8 @@
 //! Launch: from the checked configuration to polling lcores, and back down again.
 //!
-//! The order matters. The region comes first, because it must be refused before anything is touched;
-//! then DPDK, because only it knows the ports' MACs; then the TAPs, which carry them; last the lcores.
+//! The order matters. The region comes first, because it must be refused before anything is
+//! touched; then DPDK, because only it knows the ports' MACs; then the TAPs, which carry them; last
+//! the lcores.
 
 use crate::exception::{Exception, LcoreEnd};
 use crate::lcore::{Lcore, Place};

@@ -238,8 +238,8 @@ impl<'r> Lcore<'r> {
         self.nat_ports
     }
 
-    /// The scope of a gateway endpoint. An appliance has few of them, so that the last one asked for
-    /// is most often the next one too.
+    /// The scope of a gateway endpoint. An appliance has few of them, so that the last one asked
+    /// for is most often the next one too.
     #[inline(always)]
     pub fn scope(&self, kind: TunnelKind, gateway: u16, endpoint: u64) -> Option<u32> {
         let asked = (kind as u8, gateway, endpoint);

@@ -17,8 +17,8 @@ fn mix(h: u64, word: u64) -> u64 {
 }
 
 /// A digest of all that [`gateway_leg`] and [`options`] take from the packet. Equal digests let the
-/// hot path leave the flow's path record alone; a collision (1 in 2^32 per change) would answer with
-/// the options before the last change.
+/// hot path leave the flow's path record alone; a collision (1 in 2^32 per change) would answer
+/// with the options before the last change.
 #[inline(always)]
 pub fn digest(window: &Window<'_>, work: &Work) -> u32 {
     let mac = window.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff);

@@ -1,22 +1,24 @@
 //! The fastpath: a poll loop per lcore, and the packet's journey through it.
 //!
 //! ```text
-//!   NIC --rx--> burst --> pipeline.rs: parse > decap > classify > track > select > encap --> dispatch
-//!                            |           each stage one loop over the burst, one hop away     |
-//!                            |                                                                +--tx--> NIC
-//!   slowpath --ring--> control.rs: switch, trace          exception.rs <--rings--> TAP <--> kernel
+//!  NIC --rx--> burst --> pipeline.rs: parse > decap > classify > track > select > encap
+//!                 |         each stage one loop over the burst, one hop away    |
+//!                 |                                                          dispatch --tx--> NIC
+//!  slowpath --ring--> control.rs: switch, trace                                 |
+//!                                        exception.rs <--rings--> TAP <--> kernel
 //! ```
 //!
-//! In reading order: [`pipeline`] is the list of stages. [`burst`] and [`verdict`] are what they work
-//! on, [`snapshot`] and [`lcore`] what they read by. The stages: [`parse`], [`decap`], [`classify`],
-//! [`track`] (with [`leg`]), [`select`], [`encap`] with the ways out [`nat`], [`tunnel`], [`reply`] and
-//! [`punt`]. [`dispatch`] counts and hands over. Around them: [`port`] (where frames live), [`control`]
-//! (slowpath's commands), [`pmtu`] (what routers tell of our own packets), [`exception`] and [`tap`] (the kernel), [`trace`], [`clock`], and [`launch`],
-//! which starts it all.
+//! In reading order: [`pipeline`] is the list of stages. [`burst`] and [`verdict`] are what they
+//! work on, [`snapshot`] and [`lcore`] what they read by. The stages: [`parse`], [`decap`],
+//! [`classify`], [`track`] (with [`leg`]), [`select`], [`encap`] with the ways out [`nat`],
+//! [`tunnel`], [`reply`] and [`punt`]. [`dispatch`] counts and hands over. Around them: [`port`]
+//! (where frames live), [`control`] (slowpath's commands), [`pmtu`] (what routers tell of our own
+//! packets), [`exception`] and [`tap`] (the kernel), [`trace`], [`clock`], and [`launch`], which
+//! starts it all.
 //!
-//! Invariants: an lcore never blocks, allocates, logs or makes a system call per packet; every packet
-//! is counted once on its way in and once on its way out; the fastpath knows nothing of slowpath but
-//! the region. No `unsafe` here.
+//! Invariants: an lcore never blocks, allocates, logs or makes a system call per packet; every
+//! packet is counted once on its way in and once on its way out; the fastpath knows nothing of
+//! slowpath but the region. No `unsafe` here.
 
 pub mod burst;
 pub mod classify;

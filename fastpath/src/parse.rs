@@ -9,8 +9,8 @@ use packet::parsed::Malformed;
 use packet::window::Window;
 use tables::reason::DropReason;
 
-/// Bytes that must lie in the first segment of a chained frame: Ethernet, VLAN, the longest outer IPv4
-/// header, UDP, GENEVE with all its options, the longest inner header, TCP's ports and flags.
+/// Bytes that must lie in the first segment of a chained frame: Ethernet, VLAN, the longest outer
+/// IPv4 header, UDP, GENEVE with all its options, the longest inner header, TCP's ports and flags.
 const FIRST_SEGMENT: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 
 /// Parses the outer headers of every packet of the burst. `macs` are the arms' own addresses.

@@ -1,7 +1,7 @@
 //! The packet's journey: the stages in order, and nothing else.
 //!
-//! Each stage is one plain loop over the burst and leaves a [`crate::verdict::Verdict`] where it can
-//! decide. No stage sends or frees: [`crate::lcore`] does that when the list is through.
+//! Each stage is one plain loop over the burst and leaves a [`crate::verdict::Verdict`] where it
+//! can decide. No stage sends or frees: [`crate::lcore`] does that when the list is through.
 
 use crate::burst::Burst;
 use crate::lcore::Lcore;

@@ -1,9 +1,9 @@
 //! Path MTU: an ICMP too-big about our own outer packet lowers the MTU towards that next hop.
 //!
-//! A router quotes too little of an outer packet to find the inner sender in it. So the MTU is kept as
-//! soft state (RFC 2003 §5.1), and the sender's next packet that doesn't fit is answered with an ICMP
-//! error of our own: the translation costs one packet, and works whatever the router quoted. The error
-//! itself goes on to the kernel, whose address it came to.
+//! A router quotes too little of an outer packet to find the inner sender in it. So the MTU is kept
+//! as soft state (RFC 2003 §5.1), and the sender's next packet that doesn't fit is answered with an
+//! ICMP error of our own: the translation costs one packet, and works whatever the router quoted.
+//! The error itself goes on to the kernel, whose address it came to.
 
 use crate::burst::Work;
 use crate::lcore::Lcore;
@@ -13,8 +13,8 @@ use packet::window::Window;
 use std::sync::atomic::Ordering;
 use tables::command::Event;
 
-/// Smallest MTU that is believed, per family: what every IPv4 path and every IPv6 link can (RFC 1191
-/// §3, RFC 8200 §5). A forged error can't make the appliance crawl.
+/// Smallest MTU that is believed, per family: what every IPv4 path and every IPv6 link can (RFC
+/// 1191 §3, RFC 8200 §5). A forged error can't make the appliance crawl.
 const LEAST: [u16; 2] = [576, 1280];
 
 /// Takes the MTU over that `work`, an ICMP error about our packet `quoted`, tells of.

@@ -1,8 +1,8 @@
 //! Reply: answers that Weir makes of the packet itself, sent back the way it came.
 //!
-//! An ICMP error takes the place of the packet it is about: the packet is cut down to what the error
-//! quotes, the outer headers move forward by the error's own, and the whole goes back. So even this
-//! needs no buffer, and what was in the gateway's header is answered with.
+//! An ICMP error takes the place of the packet it is about: the packet is cut down to what the
+//! error quotes, the outer headers move forward by the error's own, and the whole goes back. So
+//! even this needs no buffer, and what was in the gateway's header is answered with.
 
 use crate::burst::{Arrival, Work};
 use crate::encap::tells_too_big;

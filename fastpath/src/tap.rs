@@ -1,7 +1,8 @@
 //! The kernel's end of an arm: a persistent TAP with the port's MAC and the arm's addresses.
 //!
-//! It outlives the fastpath, so that a TCP or BGP session to the appliance survives a restart. It is
-//! made and addressed before EAL starts, by the control thread's own means; no lcore ever touches it.
+//! It outlives the fastpath, so that a TCP or BGP session to the appliance survives a restart. It
+//! is made and addressed before EAL starts, by the control thread's own means; no lcore ever
+//! touches it.
 
 use config::checked::Arm;
 use std::io;
@@ -43,8 +44,8 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Makes the TAP, or takes over the one that an earlier run left, and gives it the arm's MAC, MTU,
-    /// addresses and default routes. Idempotent: what is already so is not touched.
+    /// Makes the TAP, or takes over the one that an earlier run left, and gives it the arm's MAC,
+    /// MTU, addresses and default routes. Idempotent: what is already so is not touched.
     pub fn open(arm_name: &'static str, arm: &Arm, mac: [u8; 6]) -> Result<Tap, TapError> {
         let refused = |source| TapError::Device { arm: arm_name, name: arm.tap.clone(), source };
         let device = DeviceBuilder::new()

@@ -1,8 +1,8 @@
 //! Following sampled packets stage by stage.
 //!
-//! `weir trace` gives each lcore a filter and a number of packets. Between two stages the lcore tells
-//! slowpath what it knows of the packets that match; nothing inside the stages knows of it, and when
-//! no trace is on, it costs one comparison a stage.
+//! `weir trace` gives each lcore a filter and a number of packets. Between two stages the lcore
+//! tells slowpath what it knows of the packets that match; nothing inside the stages knows of it,
+//! and when no trace is on, it costs one comparison a stage.
 
 use crate::burst::{Burst, Work};
 use crate::verdict::{Exit, Verdict};

@@ -1,7 +1,7 @@
 //! Stage 4, track: does the packet belong to a flow that is known?
 //!
-//! A known flow keeps its backend, whatever the tables say today. What comes from the gateway's side
-//! refreshes the flow's gateway leg, so that answers carry the latest options.
+//! A known flow keeps its backend, whatever the tables say today. What comes from the gateway's
+//! side refreshes the flow's gateway leg, so that answers carry the latest options.
 
 use crate::burst::{Arrival, Burst, Work};
 use crate::lcore::Lcore;
@@ -131,7 +131,8 @@ fn is_answer(work: &Work, hit: &Hit, from_initiator: bool) -> bool {
     }
 }
 
-/// False when the flow's backend is gone, or a new connection on the old 5-tuple should choose anew.
+/// False when the flow's backend is gone, or a new connection on the old 5-tuple should choose
+/// anew.
 #[inline(always)]
 fn keeps_backend(
     work: &Work,

@@ -67,8 +67,8 @@ fn from_the_clients_side() -> Vec<Case> {
     let stray = error("198.51.100.1", "192.0.2.80", (11, 0), 0, udp(ELSEWHERE, CLIENT));
     vec![
         case(
-            "An error of the client's side about an answer reaches the backend from us, quoting what the \
-             backend sent.",
+            "An error of the client's side about an answer reaches the backend from us, quoting \
+             what the backend sent.",
             aws_nat(),
             vec![
                 open(),

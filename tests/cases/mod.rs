@@ -1,9 +1,9 @@
 //! Cases as data: a sentence, what arrives, what leaves, what is counted.
 //!
 //! A case knows no plane. [`run`] plays it on anything that is a [`Plane`]: the pipeline in memory,
-//! a fastpath process on a real DPDK port, the XDP program. Nothing is compared loosely: every frame
-//! is compared whole, every counter that a step does not name must stand still, and after each step
-//! everything that came in is accounted for.
+//! the poll loop on real DPDK ports. Nothing is compared loosely: every frame is compared whole,
+//! every counter that a step does not name must stand still, and after each step everything that
+//! came in is accounted for.
 
 mod coverage;
 mod plane;

@@ -145,7 +145,8 @@ ports = "{nat_ports}"
 /// A service file's entry.
 pub fn service(name: &str, keys: &str, frontends: &str, backends: &str) -> String {
     format!(
-        "[[service]]\nname = \"{name}\"\n{keys}\nfrontends = [{frontends}]\nbackends = [{backends}]\n"
+        "[[service]]\nname = \"{name}\"\n{keys}\nfrontends = [{frontends}]\n\
+         backends = [{backends}]\n"
     )
 }
 

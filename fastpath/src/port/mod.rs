@@ -24,7 +24,8 @@ pub trait Buffer {
     /// True when the frame continues after the first segment.
     fn is_chained(&self) -> bool;
 
-    /// Takes `n` bytes off the front. False, and nothing changes, when the first segment is shorter.
+    /// Takes `n` bytes off the front. False, and nothing changes, when the first segment is
+    /// shorter.
     #[must_use]
     fn strip(&mut self, n: usize) -> bool;
 

@@ -88,7 +88,8 @@ impl View {
         let (sent, came, answered) = (gateway.sent, gateway.returned, gateway.answered);
         let _ = writeln!(
             text,
-            "\n  AWS gateway: {sent} packets sent, {came} returned, {answered} answered,\n  {wrong} \
+            "\n  AWS gateway: {sent} packets sent, {came} returned, {answered} answered,\n  \
+             {wrong} \
              wrong; {} cookie changes, {} node changes",
             gateway.cookies_changed, gateway.nodes_changed
         );
