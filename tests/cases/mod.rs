@@ -18,8 +18,10 @@ mod icmp;
 mod kernel;
 mod limits;
 mod nat;
+mod outer;
 mod plain;
 mod refused;
+mod select;
 mod tunnel;
 
 pub use coverage::{ELSEWHERE, Elsewhere, reasons_shown, verdicts_shown};
@@ -38,6 +40,8 @@ pub fn all() -> Vec<Case> {
         nat::cases(),
         tunnel::cases(),
         plain::cases(),
+        select::cases(),
+        outer::cases(),
         icmp::cases(),
         fragments::cases(),
         refused::cases(),

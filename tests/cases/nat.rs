@@ -106,6 +106,41 @@ fn lifetimes() -> Vec<Case> {
                 arrives(EGRESS, back(response(), NAT_1)).dropped(DropReason::NoFlow),
             ],
         ),
+        case(
+            "A connection that never got an answer is forgotten after twenty seconds.",
+            aws_nat(),
+            vec![
+                there(1, syn()),
+                wait(22),
+                arrives(EGRESS, back(syn_ack(), NAT_1)).dropped(DropReason::NoFlow),
+            ],
+        ),
+        case(
+            "A connection that was broken is forgotten after ten seconds.",
+            aws_nat(),
+            vec![
+                there(1, syn()),
+                and_back(1, syn_ack()),
+                there(1, request()),
+                there(1, tcp(CLIENT, FRONTEND, flags::RST)),
+                wait(12),
+                arrives(EGRESS, back(response(), NAT_1)).dropped(DropReason::NoFlow),
+            ],
+        ),
+        case(
+            "A SYN on a broken connection opens it again, by the same port.",
+            aws_nat(),
+            vec![
+                there(1, syn()),
+                and_back(1, syn_ack()),
+                there(1, tcp(CLIENT, FRONTEND, flags::RST)),
+                there(2, syn()),
+                and_back(2, syn_ack()),
+                there(2, request()),
+                wait(60),
+                and_back(2, response()),
+            ],
+        ),
     ]
 }
 

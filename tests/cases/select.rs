@@ -1,0 +1,68 @@
+//! Which service a packet is for: exact, any port, any protocol, then the longest network; and the
+//! endpoint that it came by.
+
+use super::setups::{Setup, aws_nat, service};
+use super::world::*;
+use super::{Case, arrives, case};
+use crate::frames::{Ip, flags, tcp, udp};
+
+/// Services that overlap; the port of the backend tells which one was chosen.
+fn overlapping() -> Setup {
+    let nat = |name: &str, frontend: &str, port: u16| {
+        let backend = format!("{{address = \"10.0.2.11\", port = {port}}}");
+        service(name, "mode = \"nat\"", frontend, &backend)
+    };
+    let mut setup = aws_nat().named("overlapping frontends");
+    setup.services = [
+        nat("exact", r#"{address = "203.0.113.30", port = 80, protocol = "tcp"}"#, 1001),
+        nat("any-port", r#"{address = "203.0.113.30", protocol = "tcp"}"#, 1002),
+        nat("any-protocol", r#"{address = "203.0.113.30"}"#, 1003),
+        nat("network", r#"{address = "203.0.113.0/24"}"#, 1004),
+        nat("everything", r#"{address = "0.0.0.0/0"}"#, 1005),
+    ]
+    .concat();
+    setup
+}
+
+/// The same, and the exact frontend once more for one endpoint alone.
+fn scoped() -> Setup {
+    let mut setup = overlapping().named("a frontend of one endpoint");
+    let scope = format!("{ENDPOINT:#x}");
+    setup.services += &service(
+        "endpoint",
+        "mode = \"nat\"",
+        &format!(
+            "{{address = \"203.0.113.30\", port = 80, protocol = \"tcp\", scope = \"{scope}\"}}"
+        ),
+        r#"{address = "10.0.2.11", port = 1006}"#,
+    );
+    setup
+}
+
+/// The packet reaches the backend on this port.
+fn chosen(claim: &'static str, setup: Setup, endpoint: u64, ip: Ip, port: u16) -> Case {
+    let out = ip.clone().from(OUR_NAT).from_port(NAT_1).to("10.0.2.11").to_port(port).hop();
+    let step = arrives(INGRESS, from_node(NODE, endpoint, 1, ip));
+    case(claim, setup, vec![step.leaves(EGRESS, to_backend(11, out), "nat")])
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    let syn = |to: &str| tcp(CLIENT, to, flags::SYN);
+    let overlap = |claim, ip, port| chosen(claim, overlapping(), ENDPOINT, ip, port);
+    let of_one =
+        |claim, endpoint, port| chosen(claim, scoped(), endpoint, syn("203.0.113.30:80"), port);
+    vec![
+        overlap("The exact frontend wins over all others.", syn("203.0.113.30:80"), 1001),
+        overlap("Any port of the address and protocol comes next.", syn("203.0.113.30:81"), 1002),
+        overlap(
+            "Any protocol of the address comes after that.",
+            udp(CLIENT, "203.0.113.30:80").load(b"x"),
+            1003,
+        ),
+        overlap("Then the longest network.", syn("203.0.113.31:80"), 1004),
+        overlap("And the shortest at last.", syn("192.0.2.80:443"), 1005),
+        of_one("A frontend of one endpoint is for packets that came by it.", ENDPOINT, 1006),
+        of_one("An endpoint without frontends of its own uses everybody's.", OTHER_ENDPOINT, 1001),
+    ]
+}
