@@ -1,6 +1,6 @@
 //! Azure gateways: what comes External leaves Internal, and the reverse.
 
-use super::setups::{azure_nat, azure_return};
+use super::setups::{azure_nat, azure_return, web_by_tunnel};
 use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::{Frame, Ip, end, flags, tcp};
@@ -95,8 +95,31 @@ fn nat() -> Vec<Case> {
     )]
 }
 
+fn chain() -> Vec<Case> {
+    let mut setup = azure_return().named("azure, an inspection appliance behind");
+    setup.services = web_by_tunnel("tunnel", "geneve", "10.0.2.11");
+    let appliance = |ip: Ip| {
+        let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(801));
+        to_backend(11, outer.from_port(HASH_1))
+    };
+    let there = appliance(syn().hop());
+    let back = crossed(from_external(syn().hop().hop()), 10_800, 800);
+    vec![case(
+        "What an inspection appliance returns crosses to the internal tunnel.",
+        setup,
+        vec![
+            arrives(INGRESS, from_external(syn())).leaves(EGRESS, there.clone(), "tunnel"),
+            arrives(EGRESS, there.sent_back()).leaves(
+                INGRESS,
+                back.with(|ip| ip.may_fragment().id(u32::from(ANY_ID))),
+                "answer",
+            ),
+        ],
+    )]
+}
+
 /// All of them.
 pub fn cases() -> Vec<Case> {
     assert_eq!(end(OUR_EXTERNAL).port(), 10_801);
-    [crossing(), nat()].into_iter().flatten().collect()
+    [crossing(), nat(), chain()].into_iter().flatten().collect()
 }

@@ -106,6 +106,11 @@ fn lifetimes() -> Vec<Case> {
                 arrives(EGRESS, back(response(), NAT_1)).dropped(DropReason::NoFlow),
             ],
         ),
+    ]
+}
+
+fn tcp_states() -> Vec<Case> {
+    vec![
         case(
             "A connection that never got an answer is forgotten after twenty seconds.",
             aws_nat(),
@@ -266,5 +271,8 @@ fn scopes() -> Vec<Case> {
 
 /// All of them.
 pub fn cases() -> Vec<Case> {
-    [tcp_cases(), lifetimes(), other_protocols(), six(), scopes()].into_iter().flatten().collect()
+    [tcp_cases(), lifetimes(), tcp_states(), other_protocols(), six(), scopes()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
