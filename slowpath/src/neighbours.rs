@@ -129,6 +129,12 @@ impl NextHops {
         (self.ways.len(), self.ways.values().filter(known).count())
     }
 
+    /// What was last said of a destination in use, once its MAC is known.
+    pub fn resolved(&self, arm: u8, to: IpAddr) -> Option<Resolved> {
+        let told = self.ways.get(&(arm, to)).and_then(|way| way.told);
+        told.filter(|told| told.mac.is_some())
+    }
+
     /// Hears the news, asks what must be asked, and returns the next hops that changed.
     pub fn step(&mut self, kernel: &mut dyn Kernel, now: Instant) -> Vec<Resolved> {
         for news in kernel.news() {

@@ -1,7 +1,7 @@
 //! The control loop. Open this first: it is the order in which slowpath does everything.
 //!
 //! ```text
-//!   services file -> changes -> target: update, delete, prune -> commit -> generation n+1
+//!   services file -> next hops of new backends are met -> changes -> target: update, delete, prune -> commit -> generation n+1
 //!     -> Switch to each lcore -> acknowledged -> room of generation n is used again
 //! ```
 //! The first content that is read leads to a full sync: everything is said again and what nobody
@@ -30,6 +30,8 @@ use crate::state::{Change, State};
 use crate::targets::Target;
 use crate::targets::tables::Tables;
 use crate::trace::Tracer;
+
+mod meet;
 
 /// How often lcores are looked at and the status is published.
 const LOOK: Duration = Duration::from_millis(100);
@@ -61,6 +63,8 @@ pub struct Reconcile<'r> {
     to_say: Vec<String>,
     /// Read, and not yet said.
     waiting: Option<Services>,
+    /// Until when what waits may wait for its backends' next hops.
+    meeting: Option<Instant>,
     refused: Option<String>,
     applied: Option<Instant>,
     quiet_since: Instant,
@@ -96,6 +100,7 @@ impl<'r> Reconcile<'r> {
             synced: false,
             to_say: Vec::new(),
             waiting: None,
+            meeting: None,
             refused: None,
             applied: None,
             quiet_since: now,
@@ -117,7 +122,11 @@ impl<'r> Reconcile<'r> {
         // A lcore that still reads the generation before the last holds up the next one.
         if self.tables.ready() {
             if let Some(services) = self.waiting.take() {
-                self.take(&services, now);
+                if self.met(&services, now) {
+                    self.take(&services, now);
+                } else {
+                    self.waiting = Some(services);
+                }
             } else if self.synced && now >= self.quiet_since + QUIET {
                 self.sync_again(now);
             }
@@ -188,6 +197,7 @@ impl<'r> Reconcile<'r> {
             if prune {
                 self.tables.prune(wanted)?;
             }
+            self.introduce();
             self.tables.commit(wanted)
         })();
         match said {

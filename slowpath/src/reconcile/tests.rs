@@ -453,3 +453,33 @@ fn a_frontend_may_move_from_one_service_to_another() {
         assert_eq!((named(80).as_str(), named(81).as_str()), (owner, other));
     }
 }
+
+#[test]
+fn a_new_backend_is_served_once_its_mac_is_known_or_was_waited_for() {
+    let mut stage = Stage::new("meet");
+    let (mut reconcile, _shared) = stage.start();
+    let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
+    let mut lcore = FakeLcore::join(stage.region);
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, Some(&mut lcore));
+    let first = stage.region.generation();
+
+    // In the generation that brings it, its next hop is known from the first moment.
+    stage.backends(&["10.0.2.11", "10.0.2.12"]);
+    while stage.region.generation() == first {
+        stage.pass(20, &mut reconcile, Some(&mut lcore));
+    }
+    let set = stage.region.tables(stage.region.generation());
+    let (_, backends) = ids(stage.region);
+    let new = backends.iter().find(|(last, _)| *last == 12).unwrap();
+    let hop = set.next_hop(set.backend(new.1).unwrap().next_hop).unwrap();
+    assert!(hop.known && hop.mac == [2, 0, 0, 0, 2, 12]);
+
+    // One that does not answer holds its change up for a while, and not for ever.
+    let second = stage.region.generation();
+    stage.backends(&["10.0.2.11", "10.0.2.12", "10.0.2.99"]);
+    stage.pass(1500, &mut reconcile, Some(&mut lcore));
+    assert_eq!(stage.region.generation(), second);
+    stage.pass(2000, &mut reconcile, Some(&mut lcore));
+    assert_eq!(ids(stage.region).1.len(), 3);
+}

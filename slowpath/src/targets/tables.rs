@@ -197,6 +197,11 @@ impl<'r> Tables<'r> {
         hops.collect::<Vec<_>>().into_iter()
     }
 
+    /// Arm and address of all next hops, those that are said and not yet committed included.
+    pub fn prepared_next_hops(&self) -> Vec<(u8, IpAddr)> {
+        self.hops.values().map(|(arm, addr)| (*arm, (*addr).into())).collect()
+    }
+
     /// Arm and address of a next hop.
     pub fn next_hop(&self, id: u32) -> Option<(u8, IpAddr)> {
         self.hops.get(&id).map(|(arm, addr)| (*arm, (*addr).into()))
