@@ -172,21 +172,22 @@ mod tests {
 
     #[test]
     fn threads_share_a_range_without_sharing_a_port() {
-        let memory = maps(1);
-        let maps = NatPorts { maps: &memory };
-        let last = if cfg!(miri) { 1223 } else { 5119 };
-        let mut all: Vec<u16> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..4)
-                .map(|lcore| {
-                    scope.spawn(move || {
-                        std::iter::from_fn(|| maps.claim(0, 1024..=last, lcore, 4))
-                            .collect::<Vec<_>>()
-                    })
-                })
-                .collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-        });
-        all.sort_unstable();
-        assert_eq!(all, (1024..=last).collect::<Vec<_>>());
+        let last = if cfg!(miri) { 1223 } else { 33_023 };
+        // Each in its part of the range, then all in the same.
+        for lcores in [4, 1] {
+            let memory = maps(1);
+            let maps = NatPorts { maps: &memory };
+            let claim_all = |lcore| {
+                std::iter::from_fn(|| maps.claim(0, 1024..=last, lcore, lcores)).collect::<Vec<_>>()
+            };
+            let mut all: Vec<u16> = std::thread::scope(|scope| {
+                let claim_all = &claim_all;
+                let threads: Vec<_> =
+                    (0..4).map(|lcore| scope.spawn(move || claim_all(lcore))).collect();
+                threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+            });
+            all.sort_unstable();
+            assert_eq!(all, (1024..=last).collect::<Vec<_>>());
+        }
     }
 }
