@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -217,16 +217,7 @@ impl Weir {
 
     /// One HTTP probe of the health endpoint, on the appliance itself.
     pub fn probe(&self) -> Result<String> {
-        let address = SocketAddr::from(([127, 0, 0, 1], 8_080));
-        let what = "probing the health endpoint";
-        self.ns
-            .run(move || {
-                let patience = Duration::from_secs(2);
-                let mut stream = TcpStream::connect_timeout(&address, patience)?;
-                stream.set_read_timeout(Some(patience))?;
-                ask(&mut stream, "/")
-            })?
-            .map_err(LabError::io(what))
+        probe(&self.ns, [127, 0, 0, 1].into())
     }
 
     /// Asks the control socket for a document.
@@ -271,6 +262,18 @@ impl Weir {
     pub fn metrics(&self) -> Result<Metrics> {
         Ok(Metrics::parse(&self.get("/metrics")?))
     }
+}
+
+/// One HTTP probe of the health endpoint at `address`, as a cloud makes it; the whole answer.
+pub fn probe(ns: &Netns, address: Ipv4Addr) -> Result<String> {
+    let address = SocketAddr::from((address, 8_080));
+    let asked = ns.run(move || {
+        let patience = Duration::from_secs(2);
+        let mut stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        ask(&mut stream, "/")
+    })?;
+    asked.map_err(LabError::io(format!("probing {address} from {}", ns.name())))
 }
 
 /// One HTTP request without a library: `connection: close`, so the answer ends where it ends.

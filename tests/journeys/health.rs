@@ -1,0 +1,56 @@
+//! What a cloud's probe is told, on the wire where it probes: the truth, through the exception path.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+use tests::lab::journey::service;
+use tests::lab::settings::Settings;
+use tests::lab::topology::{INGRESS, Lab};
+use tests::lab::weir::{Weir, probe};
+
+#[test]
+fn a_probe_is_told_the_truth_before_during_and_after() -> Result<(), Box<dyn Error>> {
+    let lab = Lab::new(&["web-1"])?;
+    let services = [service(&lab, &[(0, "active")])];
+    let mut weir = Weir::prepare(&lab, &Settings::default(), &services)?;
+    weir.start_slowpath()?;
+    let soon = Duration::from_secs(5);
+    weir.wait_for("503 and a reason without a fastpath", soon, |weir| {
+        let said = weir.probe()?;
+        Ok((said.starts_with("HTTP/1.1 503") && said.contains("lcore"), said))
+    })?;
+    weir.start_fastpath()?;
+    weir.wait_until_able()?;
+    // ARP, TCP and HTTP of the probe all go gateway, wire, poll loop, TAP, kernel and back.
+    let said = probe(&lab.cloud, INGRESS)?;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let twice = weir.metrics()?.sum("weir_packets_total", &["direction=\"to_kernel\""]);
+    assert!(twice >= 5.0, "the probe came by the exception path: {twice}");
+
+    weir.kill_fastpath()?;
+    let killed = Instant::now();
+    weir.wait_for("503 after the fastpath died", soon, |weir| {
+        let said = weir.probe()?;
+        Ok((said.starts_with("HTTP/1.1 503"), said))
+    })?;
+    println!("503 came {:.0?} after the death", killed.elapsed());
+    assert!(probe(&lab.cloud, INGRESS).is_err(), "on the wire nobody answers");
+    weir.start_fastpath()?;
+    weir.wait_until_able()?;
+    let said = probe(&lab.cloud, INGRESS)?;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    assert!(weir.stop()?);
+    Ok(())
+}
+
+#[test]
+fn nobody_but_weir_answers_for_weirs_addresses() -> Result<(), Box<dyn Error>> {
+    let lab = Lab::new(&["web-1"])?;
+    let services = [service(&lab, &[(0, "active")])];
+    let mut weir = Weir::start(&lab, &Settings::default(), &services)?;
+    assert!(probe(&lab.cloud, INGRESS).is_ok());
+    // The TAPs, their addresses and the health endpoint are all still there; only the poll loop is
+    // gone. Did the kernel listen on the ports as well, it would answer now.
+    weir.kill_fastpath()?;
+    assert!(probe(&lab.cloud, INGRESS).is_err());
+    Ok(())
+}
