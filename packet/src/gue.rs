@@ -5,9 +5,6 @@ use crate::ip::{IPV4_IN_IP, IPV6_IN_IP};
 use crate::parsed::Malformed;
 use crate::window::Window;
 
-/// Control bit of variant 0: a message, not a packet.
-const CONTROL: u8 = 0x20;
-
 /// What GUE carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gue {
@@ -25,16 +22,14 @@ pub fn parse(w: &Window<'_>, at: u16) -> Result<Gue, Malformed> {
     match first >> 4 {
         4 => return Ok(Gue { v6: false, payload: at }),
         6 => return Ok(Gue { v6: true, payload: at }),
-        // Variant 0: C bit, then Hlen in words of 4 bytes, without the first word.
+        // Variant 0 without the C bit, which marks a control message; then Hlen in words of 4 bytes,
+        // without the first word.
         0 | 1 => {}
         _ => return Err(Malformed::Gue),
     }
     let proto = w.byte(usize::from(at) + 1)?;
     let len = 4 + usize::from(first & 0x1f) * 4;
     w.holds(usize::from(at), len)?;
-    if first & CONTROL != 0 {
-        return Err(Malformed::Gue);
-    }
     let payload = at + len as u16;
     match proto {
         IPV4_IN_IP => Ok(Gue { v6: false, payload }),

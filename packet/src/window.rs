@@ -217,10 +217,9 @@ impl<'a> Window<'a> {
         while done < n {
             // SAFETY: `done < n`, as above.
             let byte = unsafe { *from.wrapping_add(done) };
-            total += u64::from(u32::from_ne_bytes(match done % 4 {
-                0 => [byte, 0, 0, 0],
-                1 => [0, byte, 0, 0],
-                _ => [0, 0, byte, 0],
+            total += u64::from(u16::from_ne_bytes(match done % 2 {
+                0 => [byte, 0],
+                _ => [0, byte],
             }));
             done += 1;
         }

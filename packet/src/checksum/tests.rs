@@ -76,6 +76,14 @@ fn packets_without_a_checksum_have_no_field() {
     assert_eq!(of_packet(&w, &ip), w.sum(0, usize::from(ip.end)));
 }
 
+#[test]
+fn a_datagram_shorter_than_its_packet_is_summed_byte_by_byte() {
+    let (mut bytes, ip) = packet(samples::UDP6);
+    bytes[45] -= 1;
+    let w = Window::new(&mut bytes);
+    assert_eq!(of_packet(&w, &ip), w.sum(0, usize::from(ip.end)));
+}
+
 proptest! {
     // No file for failures: a case repeats by its printed input, and Miri allows no files.
     #![proptest_config(ProptestConfig {
@@ -126,6 +134,13 @@ proptest! {
         let sum: u64 = words.iter().map(|w| u64::from(*w)).sum();
         prop_assert_eq!(u64::from(fold(sum)) % 0xffff, sum % 0xffff);
         prop_assert!(sum == 0 || fold(sum) != 0);
+    }
+
+    #[test]
+    fn folding_carries_at_every_width(sum in any::<u64>(), low in 0u64..3) {
+        for sum in [sum, sum | 0xffff_ffff, sum | 0xffff_ffff_0000_0000, u64::MAX - low] {
+            prop_assert_eq!(u64::from(fold(sum)) % 0xffff, sum % 0xffff);
+        }
     }
 
     #[test]

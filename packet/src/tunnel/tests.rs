@@ -168,6 +168,14 @@ fn a_frame_crosses_to_the_other_tunnel_with_its_checksum() {
 }
 
 #[test]
+fn a_crossing_frame_keeps_the_reserved_byte_behind_its_vni() {
+    let (mut frame, ip) = frame(samples::AZURE_ZERO);
+    frame[49] = 0x5a;
+    cross_in_place(&mut Window::new(&mut frame), &ip, 10800, 0x0001_0203).unwrap();
+    assert_eq!(frame[46..50], [1, 2, 3, 0x5a]);
+}
+
+#[test]
 fn congestion_marks_follow_the_rfcs_table() {
     // Rows: inner not-ECT, ECT(0), ECT(1), CE; columns: outer not-ECT, ECT(0), ECT(1), CE.
     let table = [
