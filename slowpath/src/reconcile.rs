@@ -1,7 +1,8 @@
 //! The control loop. Open this first: it is the order in which slowpath does everything.
 //!
 //! ```text
-//!   services file -> next hops of new backends are met -> changes -> target: update, delete, prune -> commit -> generation n+1
+//!   services file -> next hops of new backends are met -> changes
+//!     -> target: update, delete, prune -> commit -> generation n+1
 //!     -> Switch to each lcore -> acknowledged -> room of generation n is used again
 //! ```
 //! The first content that is read leads to a full sync: everything is said again and what nobody
