@@ -16,7 +16,6 @@ use tables::flow::Flows;
 use tables::fragment::Fragments;
 use tables::reason::DropReason;
 use tables::region::Region;
-use tables::writer::Writer;
 use tests::cases::world::{IN_MAC, OUT_MAC};
 use tests::cases::{Counts, Setup};
 
@@ -29,7 +28,8 @@ pub struct Loaded {
     setup: Setup,
     config: Arc<Config>,
     state: State,
-    target: Option<Tables<'static>>,
+    /// Who writes its tables; a test may put itself in its place.
+    pub target: Option<Tables<'static>>,
 }
 
 impl Loaded {
@@ -71,15 +71,6 @@ impl Loaded {
         self.lcore.poll_control();
         resolve(&self.setup, target);
         target.reclaim(Instant::now());
-        self.lcore.poll_control();
-    }
-
-    /// Tables that no configuration makes: slowpath's writer goes, and `change` writes instead.
-    pub fn rewrite(&mut self, change: impl FnOnce(&mut Writer<'static>)) {
-        self.target = None;
-        let mut writer = Writer::attach(self.region).expect("the last writer is gone");
-        change(&mut writer);
-        writer.commit().expect("a change that can be committed");
         self.lcore.poll_control();
     }
 

@@ -100,6 +100,9 @@ pub const ARGUMENTS: [&str; 10] = [
     "error",
 ];
 
+/// A frame on the exception path, with its arm.
+type Kept = (u8, Mbuf);
+
 /// What became of a chain.
 struct Came {
     frames: Vec<(Exit, Vec<u8>)>,
@@ -130,8 +133,8 @@ pub struct Wire {
     loaded: Option<Loaded>,
     ends: Ends,
     testers: Vec<Tester>,
-    punted: Consumer<(u8, Mbuf)>,
-    kernel: Producer<(u8, Mbuf)>,
+    punted: Consumer<Kept>,
+    kernel: Producer<Kept>,
     /// False where a case limits what the kernel takes: frames then stay in the ring.
     kernel_reads: bool,
     /// Frames that stay there.
@@ -271,7 +274,7 @@ impl Wire {
 }
 
 /// An lcore's end of the exception path with room for so many punted frames, and the other ends.
-fn exception(room: usize) -> (LcoreEnd, Consumer<(u8, Mbuf)>, Producer<(u8, Mbuf)>) {
+fn exception(room: usize) -> (LcoreEnd, Consumer<Kept>, Producer<Kept>) {
     let (to_kernel, punted) = RingBuffer::new(room);
     let (kernel, from_kernel) = RingBuffer::new(KERNEL_ROOM);
     (LcoreEnd { to_kernel, from_kernel: Some(from_kernel) }, punted, kernel)
