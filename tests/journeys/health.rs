@@ -1,4 +1,4 @@
-//! What a cloud's probe is told, on the wire where it probes: the truth, through the exception path.
+//! What a cloud's probe is told, on the wire where it probes: the truth, by the exception path.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
