@@ -22,8 +22,8 @@ pub fn parse(w: &Window<'_>, at: u16) -> Result<Gue, Malformed> {
     match first >> 4 {
         4 => return Ok(Gue { v6: false, payload: at }),
         6 => return Ok(Gue { v6: true, payload: at }),
-        // Variant 0 without the C bit, which marks a control message; then Hlen in words of 4 bytes,
-        // without the first word.
+        // Variant 0 without the C bit, which marks a control message; then Hlen in words of 4
+        // bytes, without the first word.
         0 | 1 => {}
         _ => return Err(Malformed::Gue),
     }
