@@ -56,11 +56,16 @@ fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
                 }
                 quoted
             }
-            Err(_) => return,
+            // Nobody can tell whose it is: it has no key, and so no flow.
+            Err(_) => {
+                (work.key, work.hash) = (FlowKey::default(), 0);
+                return;
+            }
         },
         _ => work.inner,
     };
     if about.fragment == Fragment::Later {
+        work.hash = 0;
         return; // `track` asks the fragment table.
     }
     let (key, side) =

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use tables::flow::Flows;
 use tables::fragment::Fragments;
 use tables::region::{Region, RegionError, Role};
+use tables::scope::Scopes;
 
 /// Buffers that an lcore keeps for itself in the pool's cache.
 const CACHE: u32 = 256;
@@ -100,6 +101,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     let claim = region.claim(Role::Fastpath)?;
     let recovery = Flows::new(&region).recover();
     Fragments::new(&region).recover();
+    Scopes::new(&region).recover();
     if recovery.kept + recovery.cleared_paths > 0 {
         println!(
             "fastpath: {} flows taken over, {} incomplete ones cleared, {} stale locks released",

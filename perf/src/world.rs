@@ -133,14 +133,8 @@ fn services(writer: &mut Writer<'_>, work: Work) -> Result<(), Box<dyn Error>> {
         writer.set_slots(id, &backends, 16_381, "TCP", 0)?;
         for frontend_number in n * 10..n * 10 + 10 {
             let addr = Addr::from(std::net::IpAddr::V4(frontend(frontend_number)));
-            let key = FrontendKey {
-                scope_key: 0,
-                addr,
-                port: 80,
-                proto: 6,
-                prefix_len: 128,
-                pad: 0,
-            };
+            let key =
+                FrontendKey { scope_key: 0, addr, port: 80, proto: 6, prefix_len: 128, pad: 0 };
             writer.put_frontend(&key, id)?;
         }
     }

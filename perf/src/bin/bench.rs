@@ -29,6 +29,18 @@ struct Arguments {
 /// Where the two programs of a memif case meet.
 const SOCKET: &str = "/run/weir-perf-memif.sock";
 
+/// Weir's own cases between null ports: name, work, flows. 64 bytes inside the gateway's tunnel.
+const JOURNEYS: [(&str, &str, &str); 8] = [
+    ("weir, packets written only", "refill", "1024"),
+    ("weir, AWS return", "return", "1024"),
+    ("weir, tunnel, 1,024 flows", "tunnel", "1024"),
+    ("weir, tunnel, 65,536 flows", "tunnel", "65536"),
+    ("weir, tunnel, 1 M flows", "tunnel", "1048576"),
+    ("weir, NAT44, 1,024 flows", "nat", "1024"),
+    ("weir, NAT44, 65,536 flows", "nat", "65536"),
+    ("weir, NAT44, 1 M flows", "nat", "1048576"),
+];
+
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -87,15 +99,23 @@ fn comparisons(memory: Memory, seconds: u64) -> Result<Vec<Comparison>, Box<dyn 
         let client = memif(Core::First, "weir-perf-g", "client");
         Ok::<_, Box<dyn Error>>(peers::ours(&generate.to_string_lossy(), client, &own))
     };
+    let mut on_null = vec![
+        Case::alone("C loop, 5tswap", c_loop(null("weir-perf-c"), "5tswap", seconds)),
+        Case::alone("C loop, macswap", c_loop(null("weir-perf-c"), "macswap", seconds)),
+        Case::alone("testpmd, 5tswap", testpmd(null("weir-perf-t"), "5tswap", 2)),
+        Case::alone("testpmd, macswap", testpmd(null("weir-perf-t"), "macswap", 2)),
+    ];
+    for (name, work, flows) in JOURNEYS {
+        let own = ["--work", work, "--flows", flows, "--seconds", &seconds.to_string()];
+        let devices = ["net_null0,size=146", "net_null1,size=146"];
+        let arguments = eal(Core::Second, memory, "weir-perf-w", &devices);
+        let program = program("journey")?;
+        on_null.push(Case::alone(name, peers::ours(&program.to_string_lossy(), arguments, &own)));
+    }
     Ok(vec![
         Comparison {
-            title: "null: one lcore between two net_null ports, 64-byte frames".to_string(),
-            cases: vec![
-                Case::alone("C loop, 5tswap", c_loop(null("weir-perf-c"), "5tswap", seconds)),
-                Case::alone("C loop, macswap", c_loop(null("weir-perf-c"), "macswap", seconds)),
-                Case::alone("testpmd, 5tswap", testpmd(null("weir-perf-t"), "5tswap", 2)),
-                Case::alone("testpmd, macswap", testpmd(null("weir-perf-t"), "macswap", 2)),
-            ],
+            title: "null: one lcore between two net_null ports".to_string(),
+            cases: on_null,
         },
         Comparison {
             title: "memif: there and back, AWS frames of 1,024 flows, two cores".to_string(),
@@ -109,6 +129,16 @@ fn comparisons(memory: Memory, seconds: u64) -> Result<Vec<Comparison>, Box<dyn 
                 Case::fed(
                     "C loop, macswap",
                     c_loop(server("weir-perf-c"), "macswap", seconds),
+                    generator()?,
+                    SOCKET,
+                ),
+                Case::fed(
+                    "weir, AWS return",
+                    peers::ours(
+                        &program("journey")?.to_string_lossy(),
+                        server("weir-perf-w"),
+                        &["--work", "return", "--flows", "1024", "--seconds", &seconds.to_string()],
+                    ),
                     generator()?,
                     SOCKET,
                 ),

@@ -1,8 +1,9 @@
-//! Weir's own journey between two `net_null` ports on one lcore, packets written anew each time.
+//! Weir's own journey on one lcore: the stages between a port's receive and transmit calls.
 //!
 //!   journey <EAL arguments> -- --work return --flows 1024 --seconds 8 [--stages]
 //!
-//! net_null gives buffers without contents, so each received buffer is filled with the next flow's
+//! With one port, what arrives there is forwarded and leaves there again. Between two `net_null`
+//! ports, which give buffers without contents, each received buffer is filled with the next flow's
 //! packet before the stages see it. That filling is part of the figure; `--work refill` measures it
 //! alone. With `--stages` the time of each stage is told too.
 
@@ -66,7 +67,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         queues.extend(rx.into_iter().zip(tx));
         ports.push(port);
     }
-    let [a, b] = <[_; 2]>::try_from(queues).map_err(|_| "two net_null ports, please")?;
+    if queues.is_empty() || queues.len() > 2 {
+        return Err("one port, or two net_null ports, please".into());
+    }
     let region = Arc::new(Region::anonymous(&world::sizes(arguments.flows))?);
     world::furnish(&region, arguments.work)?;
     Flows::new(&region).recover();
@@ -74,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let (count, stop) = (Count::new(), Arc::new(AtomicBool::new(false)));
     let bench = Bench {
-        queues: [a, b],
+        queues,
         rows: [Row::new(), Row::new()],
         feed: Feed::new(arguments.flows),
         work: arguments.work,
@@ -101,7 +104,7 @@ const STAGES: [&str; 9] =
 
 /// What the polling lcore owns.
 struct Bench {
-    queues: [(RxQueue, TxQueue); 2],
+    queues: Vec<(RxQueue, TxQueue)>,
     rows: [Row<BURST>; 2],
     feed: Feed,
     work: Work,
@@ -111,7 +114,7 @@ struct Bench {
     spent: [u64; STAGES.len()],
 }
 
-/// Frames leave by the other port's row.
+/// Frames leave by their arm's row.
 struct Rows<'a>(&'a mut [Row<BURST>; 2]);
 
 impl Exits<Mbuf> for Rows<'_> {
@@ -138,8 +141,11 @@ impl Bench {
             let mut mark = self.mark();
             let got = self.queues[0].0.receive(&mut row);
             self.lap(0, &mut mark);
+            let refill = self.queues.len() == 2;
             for mut packet in row.drain() {
-                self.feed.write(packet.bytes_mut());
+                if refill {
+                    self.feed.write(packet.bytes_mut());
+                }
                 if self.work == Work::Refill {
                     Rows(&mut self.rows).port(1, packet);
                 } else {
@@ -151,7 +157,8 @@ impl Bench {
                 self.forward(&mut lcore, &mut burst, mark);
             }
             for arm in 0..2 {
-                self.queues[arm].1.send(&mut self.rows[arm]);
+                let port = arm.min(self.queues.len() - 1);
+                self.queues[port].1.send(&mut self.rows[arm]);
                 self.rows[arm].clear();
             }
             self.count.add(got as u64);
