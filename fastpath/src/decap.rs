@@ -134,10 +134,7 @@ fn geneve_tunnel(
     header: u16,
 ) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let at = match admitted(snapshot, &work.outer, |t| t.kind == TunnelKind::Geneve) {
-        Ok(at) => at,
-        Err(reason) => return Err(reason),
-    };
+    let at = admitted(snapshot, &work.outer, |t| t.kind == TunnelKind::Geneve)?;
     let class = snapshot.tunnels[at].record.option_class;
     let geneve = geneve::parse(window, header).map_err(bad_geneve)?;
     if geneve.control {

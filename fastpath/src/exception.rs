@@ -68,7 +68,7 @@ impl Exception {
 
     /// Moves what there is; waits up to `patience` for the kernel when there is nothing.
     pub fn turn(&mut self, patience: Timespec) {
-        let moved = self.to_kernel() + self.from_kernel();
+        let moved = self.hand_over() + self.take_in();
         if moved == 0 {
             let mut fds: Vec<PollFd<'_>> =
                 self.taps.iter().map(|tap| PollFd::new(tap, PollFlags::IN)).collect();
@@ -77,7 +77,8 @@ impl Exception {
         }
     }
 
-    fn to_kernel(&mut self) -> usize {
+    /// Punted frames, to the kernel.
+    fn hand_over(&mut self) -> usize {
         let mut moved = 0;
         for punted in &mut self.punted {
             for _ in 0..BATCH {
@@ -92,7 +93,8 @@ impl Exception {
         moved
     }
 
-    fn from_kernel(&mut self) -> usize {
+    /// The kernel's frames, to the first lcore.
+    fn take_in(&mut self) -> usize {
         let mut moved = 0;
         for (arm, tap) in self.taps.iter().enumerate() {
             for _ in 0..BATCH {

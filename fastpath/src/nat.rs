@@ -86,9 +86,8 @@ pub fn clamp(window: &mut Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     if flags & rewrite::SYN == 0 || work.service == NONE {
         return;
     }
-    if let Some(service) = lcore.set().service(work.service) {
-        if service.mss != 0 {
-            rewrite::clamp_mss(window, &work.inner, service.mss);
-        }
+    let most = lcore.set().service(work.service).map_or(0, |service| service.mss);
+    if most != 0 {
+        rewrite::clamp_mss(window, &work.inner, most);
     }
 }
