@@ -239,6 +239,10 @@ fn enter(
     work.tunnel = at as u8;
     work.arrival = if tunnel.is_backend() { Arrival::Backend } else { Arrival::Gateway };
     work.inner = Ip::parse(window, inner, ethertype).map_err(|_| DropReason::InnerMalformed)?;
+    // What lies behind the outer packet is Ethernet padding, and nobody sent it.
+    if work.inner.end > work.outer.end {
+        return Err(DropReason::InnerMalformed);
+    }
     Ok(())
 }
 
