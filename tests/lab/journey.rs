@@ -68,8 +68,8 @@ pub struct Outcome {
     pub change_took: [Duration; 2],
     /// From the first request to the last answer.
     pub took: Duration,
-    /// Both daemons ended with status 0 on SIGTERM.
-    pub ended_well: bool,
+    /// How the daemons ended on SIGTERM, if it was not in time and with status 0.
+    pub ended_badly: Option<String>,
 }
 
 /// The running parts.
@@ -149,7 +149,7 @@ pub fn run(lab: &mut Lab, plan: Plan, look: &mut dyn FnMut(&Progress<'_>)) -> Re
         kept_requests: kept,
         change_took: [added, ended],
         took,
-        ended_well: weir.stop()?,
+        ended_badly: weir.stop().err().map(|e| e.to_string()),
     })
 }
 

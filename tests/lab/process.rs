@@ -58,11 +58,15 @@ impl Process {
     pub fn must_live(&mut self) -> Result<()> {
         match self.ended()? {
             None => Ok(()),
-            Some(status) => Err(LabError::Ended {
-                program: self.name.clone(),
-                status: status.to_string(),
-                words: self.last_words(),
-            }),
+            Some(status) => Err(self.last(&status)),
+        }
+    }
+
+    fn last(&self, status: &ExitStatus) -> LabError {
+        LabError::Ended {
+            program: self.name.clone(),
+            status: status.to_string(),
+            words: self.last_words(),
         }
     }
 
@@ -91,10 +95,14 @@ impl Process {
         kill(pid, signal).map_err(LabError::errno(format!("{signal} to {}", self.name)))
     }
 
-    /// Asks it to end and waits; it must do so in time.
-    pub fn stop(mut self, patience: Duration) -> Result<ExitStatus> {
+    /// Asks it to end and waits; it must do so in time, and with status 0.
+    pub fn stop(mut self, patience: Duration) -> Result<()> {
         self.signal(Signal::SIGTERM)?;
-        self.wait(patience)
+        let status = self.wait(patience)?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(self.last(&status)),
+        }
     }
 
     /// Ends it without a chance to say anything.

@@ -155,13 +155,13 @@ impl Weir {
         write_services(&self.folder, services)
     }
 
-    /// Ends both with SIGTERM, the poll loop first; says whether both ended with status 0.
-    pub fn stop(mut self) -> Result<bool> {
-        let mut well = true;
+    /// Ends both with SIGTERM, the poll loop first. Fails with its last words when one does not end
+    /// with status 0.
+    pub fn stop(mut self) -> Result<()> {
         for process in [self.fastpath.take(), self.slowpath.take()].into_iter().flatten() {
-            well &= process.stop(Duration::from_secs(10))?.success();
+            process.stop(Duration::from_secs(10))?;
         }
-        Ok(well)
+        Ok(())
     }
 
     /// Waits for the health endpoint to say 200, as a cloud would; fails early when a daemon ends.

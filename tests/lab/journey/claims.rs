@@ -52,8 +52,8 @@ impl Outcome {
         self.gateway_claims(&mut claim);
         self.change_claims(&mut claim);
         self.packet_claims(&mut claim);
-        let words = "both daemons ended at once and with status 0 when asked to";
-        claim(self.ended_well, words.into());
+        let words = "both daemons ended in time and with status 0 when asked to";
+        claim(self.ended_badly.is_none(), self.ended_badly.clone().unwrap_or(words.into()));
         claims
     }
 
