@@ -20,20 +20,19 @@ fn lcores_that_insert_the_same_flow_make_one() {
         let flows = flows.as_owner(lcore, 7);
         for n in 0..count {
             let port = flows.nat.claim(0, 1024..=60_000, lcore.into(), 3).unwrap();
-            let hit = match flows.insert(&nat_flow(n, port, &[]), 1) {
-                Ok(hit) => {
-                    won[n as usize].fetch_add(1, Relaxed);
-                    hit
-                }
-                Err(error) => {
-                    assert!(flows.nat.release(0, port));
-                    let hit = find(&flows, &nat_flow(n, 0, &[]).front);
-                    // A lock that another thread sleeps on is no duplicate.
-                    if error == InsertError::Contended {
-                        continue;
+            let hit = loop {
+                match flows.insert(&nat_flow(n, port, &[]), 1) {
+                    Ok(hit) => {
+                        won[n as usize].fetch_add(1, Relaxed);
+                        break hit;
                     }
-                    assert!(matches!(error, InsertError::Exists(_)), "{error}");
-                    hit.unwrap()
+                    // On a loaded machine a thread may sleep on a lock: the next packet tries again.
+                    Err(InsertError::Contended) => std::thread::yield_now(),
+                    Err(error) => {
+                        assert!(matches!(error, InsertError::Exists(_)), "{error}");
+                        assert!(flows.nat.release(0, port));
+                        break find(&flows, &nat_flow(n, 0, &[]).front).unwrap();
+                    }
                 }
             };
             assert_eq!(flows.forward(&hit).unwrap().backend, n);
