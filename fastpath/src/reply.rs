@@ -92,6 +92,10 @@ fn send_back(window: &mut Window<'_>, work: &mut Work) -> Result<(), Short> {
         Arrival::Plain => ethernet::swap(window)?,
         _ => return_in_place(window, &work.outer)?,
     }
+    if work.inner_eth != 0 {
+        // From us to the sender: the frame inside VXLAN turns around as well. A swap changes no sum.
+        ethernet::swap_at(window, work.inner_eth)?;
+    }
     work.exit = Exit::Port(work.arm);
     Ok(())
 }

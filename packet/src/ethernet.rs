@@ -85,9 +85,16 @@ pub(crate) fn write_at(
 /// Source and destination change places.
 #[inline(always)]
 pub fn swap(w: &mut Window<'_>) -> Result<(), Short> {
-    let (to, from): ([u16; 3], [u16; 3]) = (w.load(0)?, w.load(6)?);
-    w.store(0, from)?;
-    w.store(6, to)
+    swap_at(w, 0)
+}
+
+/// As [`swap`], in the header at `at`.
+#[inline(always)]
+pub fn swap_at(w: &mut Window<'_>, at: u16) -> Result<(), Short> {
+    let at = usize::from(at);
+    let (to, from): ([u16; 3], [u16; 3]) = (w.load(at)?, w.load(at + 6)?);
+    w.store(at, from)?;
+    w.store(at + 6, to)
 }
 
 /// Whatever the bytes, an accepted header lies in the frame and is written back as it was read.

@@ -3,7 +3,7 @@
 use super::setups::{azure_nat, azure_return, web_by_tunnel};
 use super::world::*;
 use super::{Case, arrives, case};
-use crate::frames::{Frame, Ip, end, flags, tcp};
+use crate::frames::{Frame, Ip, echo, end, flags, tcp};
 
 fn elsewhere() -> Ip {
     tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"for nobody here")
@@ -118,8 +118,20 @@ fn chain() -> Vec<Case> {
     )]
 }
 
+fn replies() -> Vec<Case> {
+    let ping = echo("198.51.100.7:9", "203.0.113.10", true).load(b"ping");
+    let pong = echo("203.0.113.10:9", "198.51.100.7", false).load(b"ping");
+    let back = from_external(pong).sent_back();
+    let back = back.with(|ip| ip.vxlan(|v| std::mem::swap(&mut v.from, &mut v.to)));
+    vec![case(
+        "A ping of a frontend is answered on the tunnel that it came by, inner MACs swapped.",
+        azure_nat(),
+        vec![arrives(INGRESS, from_external(ping)).leaves(INGRESS, back, "reply")],
+    )]
+}
+
 /// All of them.
 pub fn cases() -> Vec<Case> {
     assert_eq!(end(OUR_EXTERNAL).port(), 10_801);
-    [crossing(), nat(), chain()].into_iter().flatten().collect()
+    [crossing(), nat(), chain(), replies()].into_iter().flatten().collect()
 }
