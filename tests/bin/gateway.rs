@@ -62,7 +62,7 @@ struct Arguments {
     #[arg(long)]
     checksum: bool,
     /// A packet is lost when it did not come back after so many milliseconds.
-    #[arg(long, default_value_t = 3_000)]
+    #[arg(long, default_value_t = 15_000)]
     patience: u64,
     /// Stop after so many seconds; 0: on Ctrl-C.
     #[arg(long, default_value_t = 0)]

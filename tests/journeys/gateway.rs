@@ -83,7 +83,7 @@ fn journey(churn: u32, fault: fn(&mut Vec<u8>)) -> Outcome<(Report, Seen)> {
         wire: "w0".into(),
         churn,
         roam: churn * 2,
-        patience: Duration::from_millis(500),
+        patience: Duration::from_secs(if churn > 0 { 15 } else { 2 }),
         far: vec!["198.51.100.0/24".parse()?],
         ..Setup::default()
     };

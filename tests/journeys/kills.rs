@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tests::lab::client::Seen;
-use tests::lab::gateway::Check;
+use tests::lab::gateway::{Check, Setup};
 use tests::lab::journey::{Totals, Wires, at_rest, restless, service};
 use tests::lab::settings::Settings;
 use tests::lab::topology::Lab;
@@ -64,7 +64,7 @@ fn slowpath_killed_under_load_loses_nothing_and_moves_nothing() -> Outcome {
 fn fastpath_killed_under_load_moves_no_flow_and_connections_go_on() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
-    let gateway = lab.aws_gateway(restless())?;
+    let gateway = lab.aws_gateway(Setup { patience: Duration::from_secs(5), ..restless() })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let mut weir = Weir::start(&lab, &Settings::default(), &all)?;
     let traffic = Traffic::start(&lab, PAUSE)?;
@@ -94,7 +94,7 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_go_on() -> Outcome {
 fn a_drained_poll_loop_loses_nothing_that_it_received() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["web-1"])?;
-    let gateway = lab.aws_gateway(restless())?;
+    let gateway = lab.aws_gateway(Setup { patience: Duration::from_secs(5), ..restless() })?;
     let mut weir = Weir::start(&lab, &Settings::default(), &[service(&lab, &[(0, "active")])])?;
     let before = Totals::now(&weir)?;
     let traffic = Traffic::start(&lab, PAUSE)?;

@@ -47,7 +47,8 @@ pub struct Setup {
     pub churn: u32,
     /// A flow moves to the next node after so many packets; 0: never.
     pub roam: u32,
-    /// How long an answer may carry the options that a flow had before.
+    /// How long an answer may carry the options that a flow had before: as long as packets may be
+    /// under way. On a small machine with other work they wait seconds for a core.
     pub former_for: Duration,
     /// How long a packet may take to come back.
     pub patience: Duration,
@@ -77,8 +78,8 @@ impl Default for Setup {
             largest_inner: 8_500,
             churn: 0,
             roam: 0,
-            former_for: Duration::from_secs(1),
-            patience: Duration::from_secs(3),
+            former_for: Duration::from_secs(5),
+            patience: Duration::from_secs(15),
             far: Vec::new(),
             symmetric: false,
             hops: 0,

@@ -1,7 +1,8 @@
 //! `demo`: both clouds, real traffic, a changing backend set, and in the end what was proved.
 
 use clap::Parser;
-use nix::sys::signal::{SigSet, Signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -61,15 +62,13 @@ fn run(arguments: &Arguments) -> Result<Outcome> {
 
 /// On Ctrl-C: the namespaces and daemons go with this process, the lab's files do not.
 fn clean_up_on_signals() -> Result<()> {
-    let mut signals = SigSet::empty();
-    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().for_each(|s| signals.add(s));
-    // Before any other thread starts, so that all of them leave the signals to the one below; a
-    // child begins with none blocked.
-    signals.thread_block().map_err(LabError::errno("blocking signals"))?;
+    // Caught, not blocked: a child would inherit what is blocked, and then never hear a SIGTERM.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
+    let mut signals = signals.map_err(LabError::io("catching signals"))?;
     let wait = move || {
-        if let Ok(signal) = signals.wait() {
+        if signals.forever().next().is_some() {
             remove_all();
-            eprintln!("\ndemo: stopped by {signal}; nothing was left behind");
+            eprintln!("\ndemo: stopped by a signal; nothing was left behind");
             std::process::exit(130);
         }
     };
