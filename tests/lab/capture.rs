@@ -80,10 +80,13 @@ fn next<'b>(frames: &Frames, buffer: &'b mut [u8], stop: &AtomicBool) -> Result<
 
 /// What tshark is told about the lab's ports. What TCP carries is not looked into: by its port it
 /// may pass for IRC, and be found malformed.
-const PORTS: [&str; 4] = [
+const PORTS: [&str; 5] = [
     "udp.port==10800,vxlan",
     "udp.port==10801,vxlan",
     "udp.port==6081,geneve",
+    // GUE's variant 1 is IP at once. Without a word here the source port, drawn from the flow's
+    // hash, may pass for some other protocol's.
+    "udp.port==6080,ip",
     "tcp.port==1-65535,data",
 ];
 

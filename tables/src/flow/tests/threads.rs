@@ -26,7 +26,7 @@ fn lcores_that_insert_the_same_flow_make_one() {
                         won[n as usize].fetch_add(1, Relaxed);
                         break hit;
                     }
-                    // On a loaded machine a thread may sleep on a lock: the next packet tries again.
+                    // On a loaded machine a thread may sleep on a lock: the next packet tries anew.
                     Err(InsertError::Contended) => std::thread::yield_now(),
                     Err(error) => {
                         assert!(matches!(error, InsertError::Exists(_)), "{error}");
