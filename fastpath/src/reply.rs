@@ -93,7 +93,7 @@ fn send_back(window: &mut Window<'_>, work: &mut Work) -> Result<(), Short> {
         _ => return_in_place(window, &work.outer)?,
     }
     if work.inner_eth != 0 {
-        // From us to the sender: the frame inside VXLAN turns around as well. A swap changes no sum.
+        // From us to the sender: the frame inside VXLAN turns around too. A swap changes no sum.
         ethernet::swap_at(window, work.inner_eth)?;
     }
     work.exit = Exit::Port(work.arm);
