@@ -147,7 +147,15 @@ fn begin(
         Some(Mode::Tunnel | Mode::Dsr) => {
             // A gateway's flow never uses direct return: the answer would have no way back.
             work.path.mode = Mode::Tunnel as u8;
-            insert(window, work, lcore, service, backend_side(work, service), NONE)
+            let back = (FlowKey { scope: SCOPE_PLAIN, ..work.key }, work.side);
+            match insert(window, work, lcore, service, Some(back), NONE) {
+                // Our own options tell endpoints apart where the 5-tuple can't. Plain answers, which
+                // have none, belong to the flow that came first.
+                Err(InsertError::BackTaken(_)) if service.tunnel == TunnelKind::Geneve as u8 => {
+                    insert(window, work, lcore, service, None, NONE)
+                }
+                other => other,
+            }
         }
         None => return Err(DropReason::NoBackend),
     };
@@ -164,14 +172,6 @@ fn begin(
     }
     towards_backend(work);
     Ok(())
-}
-
-/// The key under which a tunnel's return leg is found, where it differs from the front key.
-fn backend_side(work: &Work, service: &Service) -> Option<(FlowKey, Side)> {
-    if service.tunnel == TunnelKind::Geneve as u8 {
-        return None; // Our options carry the scope there and back.
-    }
-    Some((FlowKey { scope: SCOPE_PLAIN, ..work.key }, work.side))
 }
 
 /// Begins a translated flow: a port of ours towards the backend, then both entries or neither.

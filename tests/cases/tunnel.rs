@@ -41,6 +41,18 @@ fn chain() -> Vec<Case> {
             ],
         ),
         case(
+            "A plain answer of a backend behind GENEVE goes to the flow's gateway too.",
+            aws_chain(),
+            vec![
+                there(1, syn()),
+                arrives(EGRESS, from_backend(11, syn_ack())).leaves(
+                    INGRESS,
+                    to_gateway(1, syn_ack().hop()),
+                    "answer",
+                ),
+            ],
+        ),
+        case(
             "A tunnel packet from a sender that is no backend is refused.",
             aws_chain(),
             vec![
