@@ -149,7 +149,7 @@ fn begin(
             work.path.mode = Mode::Tunnel as u8;
             let back = (FlowKey { scope: SCOPE_PLAIN, ..work.key }, work.side);
             match insert(window, work, lcore, service, Some(back), NONE) {
-                // Our own options tell endpoints apart where the 5-tuple can't. Plain answers, which
+                // Our own options tell endpoints apart where 5-tuples can't. Plain answers, which
                 // have none, belong to the flow that came first.
                 Err(InsertError::BackTaken(_)) if service.tunnel == TunnelKind::Geneve as u8 => {
                     insert(window, work, lcore, service, None, NONE)
