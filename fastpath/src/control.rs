@@ -24,6 +24,7 @@ pub struct Control<'r> {
     pub trace: RefCell<Trace>,
     wanted: RefCell<Vec<u32>>,
     lost_events: Cell<u64>,
+    switches: Cell<u64>,
 }
 
 impl<'r> Control<'r> {
@@ -43,6 +44,7 @@ impl<'r> Control<'r> {
             trace: RefCell::new(Trace::default()),
             wanted: RefCell::new(Vec::with_capacity(WANTED)),
             lost_events: Cell::new(0),
+            switches: Cell::new(0),
         }
     }
 
@@ -85,6 +87,7 @@ impl<'r> Control<'r> {
         self.set = self.region.tables(generation);
         self.snapshot.refill(&self.set);
         self.status.acknowledge(generation);
+        self.switches.set(self.switches.get() + 1);
         self.tell(Event::Switched { generation });
     }
 
@@ -127,9 +130,14 @@ impl<'r> Control<'r> {
         }
     }
 
-    /// Events that found the ring full.
-    pub fn lost_events(&self) -> u64 {
-        self.lost_events.get()
+    /// Events that found the ring full since this was last asked.
+    pub fn take_lost_events(&self) -> u64 {
+        self.lost_events.take()
+    }
+
+    /// Table sets taken over since this was last asked.
+    pub fn take_switches(&self) -> u64 {
+        self.switches.take()
     }
 }
 

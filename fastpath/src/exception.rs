@@ -29,8 +29,8 @@ pub struct LcoreEnd {
 /// What the exception path lost on its own side of the rings.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Frames that the kernel refused (its queue was full).
-    pub to_kernel: u64,
+    /// Frames that the kernel refused (its queue was full), by arm.
+    pub to_kernel: [u64; 2],
     /// Frames of the kernel for which no buffer or no place in the ring was left.
     pub from_kernel: u64,
 }
@@ -87,7 +87,7 @@ impl Exception {
                 let len = crate::port::Buffer::copy_to(&mbuf, &mut self.frame);
                 let taken =
                     self.taps.get(usize::from(arm)).is_some_and(|tap| tap.send(&self.frame[..len]));
-                self.lost.to_kernel += u64::from(!taken);
+                self.lost.to_kernel[usize::from(arm & 1)] += u64::from(!taken);
             }
         }
         moved

@@ -4,7 +4,7 @@
 //! touched; then DPDK, because only it knows the ports' MACs; then the TAPs, which carry them; last
 //! the lcores.
 
-use crate::exception::{Exception, LcoreEnd};
+use crate::exception::{Exception, LcoreEnd, Lost};
 use crate::lcore::{Lcore, Place};
 use crate::poll::{self, ArmQueues, Ends};
 use crate::tap::{Tap, TapError};
@@ -20,6 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tables::counters::ArmCounter;
 use tables::flow::Flows;
 use tables::fragment::Fragments;
 use tables::region::{Region, RegionError, Role};
@@ -331,6 +332,16 @@ fn launch_lcores(
     Ok(running)
 }
 
+/// Counts what the kernel refused since it was last counted. The control thread is the only writer
+/// of this counter, on the first lcore's page.
+fn count_lost(region: &Region, lost: Lost, told: &mut Lost) {
+    let Some(page) = region.counters().lcore(0) else { return };
+    for (arm, (now, before)) in (0..).zip(lost.to_kernel.into_iter().zip(told.to_kernel)) {
+        page.arm(arm, ArmCounter::KernelLost, now - before);
+    }
+    *told = lost;
+}
+
 /// The control thread's life: frames to and from the kernel, and a look at the links.
 fn attend(
     region: &Region,
@@ -340,12 +351,14 @@ fn attend(
     stop: &AtomicBool,
 ) -> Result<(), LaunchError> {
     let mut looked: Option<Instant> = None;
+    let mut told = Lost::default();
     while !stop.load(Ordering::Relaxed) {
         exception.turn(PATIENCE);
         if looked.is_some_and(|at| at.elapsed() < LINKS) {
             continue;
         }
         looked = Some(Instant::now());
+        count_lost(region, exception.lost(), &mut told);
         for lcore in region.lcores().iter().take(running.len()) {
             for (i, arm) in arms.iter().enumerate() {
                 lcore.set_link(i, arm.port.link_up());

@@ -16,7 +16,7 @@ use crate::trace::{Stage, Trace};
 use packet::addr::Addr;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tables::counters::LcorePage;
+use tables::counters::{Counter, LcorePage};
 use tables::flow::{Flows, Hit};
 use tables::fragment::Fragments;
 use tables::nat_port::NatPorts;
@@ -85,6 +85,7 @@ impl<'r> Lcore<'r> {
     /// Takes a burst through the journey: counts it in, decides, counts it out, sends.
     #[inline(always)]
     pub fn forward<B: Buffer>(&self, burst: &mut Burst<B>, exits: &mut impl Exits<B>) {
+        self.page.count(Counter::Bursts, u64::from(burst.len > 0));
         count_arrivals(burst, self);
         pipeline::run(burst, self);
         dispatch(burst, self, exits);
@@ -100,6 +101,8 @@ impl<'r> Lcore<'r> {
             Turn::Second => {
                 self.control.second();
                 self.punt_limit.refill();
+                self.page.count(Counter::EventsLost, self.control.take_lost_events());
+                self.page.count(Counter::Switches, self.control.take_switches());
             }
         }
         self.sweep(SWEEP);
