@@ -23,7 +23,6 @@ pub struct Clock {
     started: Instant,
     base_s: u32,
     turns: u32,
-    now: Instant,
     base_ms: u64,
     elapsed_ms: u64,
     now_s: u32,
@@ -34,7 +33,7 @@ impl Clock {
     pub fn new(region: &Region) -> Clock {
         let (started, base_s) = (Instant::now(), region.now_s());
         let base_ms = region.now_ms();
-        Clock { started, base_s, turns: 0, now: started, base_ms, elapsed_ms: 0, now_s: base_s }
+        Clock { started, base_s, turns: 0, base_ms, elapsed_ms: 0, now_s: base_s }
     }
 
     /// To be called once a turn.
@@ -45,9 +44,9 @@ impl Clock {
             return Turn::Quick;
         }
         self.turns = 0;
-        self.now = Instant::now();
-        self.elapsed_ms = (self.now - self.started).as_millis() as u64;
-        let now_s = self.base_s.wrapping_add((self.now - self.started).as_secs() as u32);
+        let elapsed = self.started.elapsed();
+        self.elapsed_ms = elapsed.as_millis() as u64;
+        let now_s = self.base_s.wrapping_add(elapsed.as_secs() as u32);
         let second = now_s != self.now_s;
         self.now_s = now_s;
         if second { Turn::Second } else { Turn::Looked }

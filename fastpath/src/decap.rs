@@ -93,7 +93,7 @@ fn udp_tunnel(
     }
     let header = outer.l4 + 8;
     match snapshot.tunnels[first].kind {
-        TunnelKind::Geneve => geneve_tunnel(window, work, lcore, first, header),
+        TunnelKind::Geneve => geneve_tunnel(window, work, lcore, header),
         TunnelKind::Vxlan => vxlan_tunnel(window, work, lcore, header),
         TunnelKind::Gue => {
             let at = admitted(snapshot, &outer, |t| t.kind == TunnelKind::Gue)?;
@@ -130,7 +130,6 @@ fn geneve_tunnel(
     window: &Window<'_>,
     work: &mut Work,
     lcore: &Lcore<'_>,
-    first: usize,
     header: u16,
 ) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
@@ -150,7 +149,6 @@ fn geneve_tunnel(
     if geneve.protocol != ethernet::IPV4 && geneve.protocol != ethernet::IPV6 {
         return Err(DropReason::TunnelProtocol);
     }
-    debug_assert!(snapshot.tunnels[first].kind == TunnelKind::Geneve);
     work.options_at = header + 8;
     work.options_len = geneve.opt_len;
     work.vni = geneve.vni;
