@@ -6,26 +6,8 @@
 
 use crate::burst::{Burst, Work};
 use crate::verdict::{Exit, Verdict};
-use tables::command::{Event, TraceFilter};
-use tables::reason::DropReason;
-
-/// The stage that a packet has just left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Stage {
-    /// Outer headers found.
-    Parse = 0,
-    /// Tunnel recognised, inner packet found.
-    Decap = 1,
-    /// Flow key known.
-    Classify = 2,
-    /// Known flow or not.
-    Track = 3,
-    /// Backend chosen.
-    Select = 4,
-    /// Rewritten, ready to leave.
-    Encap = 5,
-}
+pub use tables::command::Stage;
+use tables::command::{Decision, Event, Seen, TraceFilter, Way};
 
 /// One trace on one lcore.
 #[derive(Debug, Default)]
@@ -70,43 +52,44 @@ impl Trace {
 
     /// What is known of `work` after `stage`.
     pub fn event(work: &Work, stage: Stage) -> Event {
-        let (verdict, detail) = numbers(work.verdict);
-        let exit = match work.exit {
-            Exit::None => 0,
-            Exit::Port(arm) => 1 | u64::from(arm) << 8,
-            Exit::Kernel(arm) => 2 | u64::from(arm) << 8,
+        let (decision, reason) = decided(work.verdict);
+        let (way, exit_arm) = match work.exit {
+            Exit::None => (Way::Nowhere, 0),
+            Exit::Port(arm) => (Way::Port, arm),
+            Exit::Kernel(arm) => (Way::Kernel, arm),
         };
-        let known = u64::from(work.hit.is_some());
-        Event::TraceStage {
-            packet: work.traced,
-            stage: stage as u8,
-            words: [
-                verdict | detail << 8 | exit << 16 | known << 32 | u64::from(work.arm) << 40,
-                u64::from(work.service) << 32 | u64::from(work.backend),
-                u64::from(work.scope) << 32 | u64::from(work.inner.end - work.inner.at),
-                work.hash,
-                u64::from(work.inner.sport) << 16 | u64::from(work.inner.dport),
-            ],
-        }
+        let seen = Seen {
+            decision: decision as u8,
+            reason,
+            way: way as u8,
+            exit_arm,
+            known: work.hit.is_some(),
+            arm: work.arm,
+            service: work.service,
+            backend: work.backend,
+            scope: work.scope,
+            bytes: u32::from(work.inner.end - work.inner.at),
+            hash: work.hash,
+            sport: work.inner.sport,
+            dport: work.inner.dport,
+        };
+        Event::TraceStage { packet: work.traced, stage: stage as u8, words: seen.words() }
     }
 }
 
-/// A verdict as two numbers: which, and for a drop its reason. `weir trace` has the names.
-fn numbers(verdict: Verdict) -> (u64, u64) {
-    match verdict {
-        Verdict::Undecided => (0, 0),
-        Verdict::Return => (1, 0),
-        Verdict::Nat => (2, 0),
-        Verdict::Tunnel => (3, 0),
-        Verdict::Answer => (4, 0),
-        Verdict::Punt => (5, 0),
-        Verdict::Reply(_) => (6, 0),
-        Verdict::Forward => (7, 0),
-        Verdict::Probe => (8, 0),
-        Verdict::Drop(reason) => (9, reason_number(reason)),
-    }
-}
-
-fn reason_number(reason: DropReason) -> u64 {
-    reason as u64
+/// A verdict without what belongs to it, and for a drop the reason's number.
+fn decided(verdict: Verdict) -> (Decision, u8) {
+    let decision = match verdict {
+        Verdict::Undecided => Decision::Undecided,
+        Verdict::Return => Decision::Return,
+        Verdict::Nat => Decision::Nat,
+        Verdict::Tunnel => Decision::Tunnel,
+        Verdict::Answer => Decision::Answer,
+        Verdict::Punt => Decision::Punt,
+        Verdict::Reply(_) => Decision::Reply,
+        Verdict::Forward => Decision::Forward,
+        Verdict::Probe => Decision::Probe,
+        Verdict::Drop(reason) => return (Decision::Drop, reason as u8),
+    };
+    (decision, 0)
 }

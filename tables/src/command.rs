@@ -3,9 +3,13 @@
 //! A message is words from another process: whatever does not decode exactly is refused, so that
 //! encoding what was decoded gives the same words again.
 
+mod seen;
+
 use crate::ring::Message;
 use packet::addr::Addr;
 use std::fmt;
+
+pub use seen::{Decision, Seen, Stage, Way};
 
 /// A message that is none of ours; the first word says what it began with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,9 +82,9 @@ pub enum Event {
     TraceStage {
         /// Number of the traced packet.
         packet: u32,
-        /// Number of the stage.
+        /// Number of the [`Stage`].
         stage: u8,
-        /// Verdict and details, as the stage defines them.
+        /// What was [`Seen`] of it.
         words: [u64; 5],
     },
     /// An ICMP error about one of our outer packets told a lower MTU.

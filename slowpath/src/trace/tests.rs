@@ -1,15 +1,25 @@
 //! What a traced packet looks like to a person.
 
 use super::*;
+use tables::reason::DropReason;
 
-fn words(verdict: u64, reason: u64, exit: u64) -> [u64; 5] {
-    [
-        verdict | reason << 8 | exit << 16 | 1 << 32,
-        u64::from(NONE) << 32 | u64::from(NONE),
-        3 << 32 | 60,
-        7,
-        40_001 << 16 | 80,
-    ]
+fn words(decision: Decision, reason: u8, way: Way) -> [u64; 5] {
+    let seen = Seen {
+        decision: decision as u8,
+        reason,
+        way: way as u8,
+        exit_arm: 1,
+        known: true,
+        service: NONE,
+        backend: NONE,
+        scope: 3,
+        bytes: 60,
+        hash: 7,
+        sport: 40_001,
+        dport: 80,
+        ..Seen::default()
+    };
+    seen.words()
 }
 
 fn start(count: u32) -> (Tracer, mpsc::Receiver<TraceLine>, Instant) {
@@ -25,11 +35,13 @@ fn start(count: u32) -> (Tracer, mpsc::Receiver<TraceLine>, Instant) {
 fn a_packet_is_told_stage_by_stage_and_the_trace_ends_after_it() {
     let (mut tracer, mut taken, now) = start(1);
     let known = Published::default();
-    tracer.stage(0, 1, 1, words(0, 0, 0), &known);
-    tracer.stage(0, 1, 2, words(0, 0, 0), &known);
+    let open = words(Decision::Undecided, 0, Way::Nowhere);
+    let sent = words(Decision::Nat, 0, Way::Port);
+    tracer.stage(0, 1, Stage::Decap as u8, open, &known);
+    tracer.stage(0, 1, Stage::Classify as u8, open, &known);
     assert_eq!(tracer.ended(now), None);
-    tracer.stage(0, 1, 5, words(2, 0, 0x101), &known);
-    tracer.stage(1, 1, 5, words(2, 0, 0x101), &known);
+    tracer.stage(0, 1, Stage::Encap as u8, sent, &known);
+    tracer.stage(1, 1, Stage::Encap as u8, sent, &known);
     assert!(matches!(tracer.ended(now), Some(Command::Trace(TraceFilter { count: 0, .. }))));
     let mut lines = Vec::new();
     while let Some(line) = taken.blocking_recv() {
@@ -49,7 +61,8 @@ fn a_packet_is_told_stage_by_stage_and_the_trace_ends_after_it() {
 fn a_drop_ends_the_packet_and_says_its_reason() {
     let (mut tracer, mut taken, now) = start(1);
     let reason = DropReason::NoBackend;
-    tracer.stage(0, 1, 4, words(u64::from(DROP), reason as u64, 0), &Published::default());
+    let words = words(Decision::Drop, reason as u8, Way::Nowhere);
+    tracer.stage(0, 1, Stage::Select as u8, words, &Published::default());
     assert!(tracer.ended(now).is_some());
     let line = taken.blocking_recv().unwrap();
     assert!(line.said.contains("no-backend") && line.said.contains(reason.help()));
@@ -69,8 +82,10 @@ fn a_trace_ends_with_its_time_or_its_listener() {
 #[test]
 fn words_of_a_broken_fastpath_are_told_without_panic() {
     for stage in 0..=u8::MAX {
-        let seen = Seen::read([u64::MAX; 5]);
-        seen.said(stage, &Published::default());
-        Seen::read([0x0909, 0, 0, 0, 0]).said(stage, &Published::default());
+        let (mut tracer, mut taken, _) = start(2);
+        for (packet, words) in [(1, [u64::MAX; 5]), (2, [0xff09, 0, 0, 0, 0])] {
+            tracer.stage(0, packet, stage, words, &Published::default());
+            assert!(taken.try_recv().is_ok_and(|line| !line.said.is_empty()));
+        }
     }
 }
