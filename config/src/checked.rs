@@ -352,3 +352,11 @@ pub struct Tables {
     /// Slots of a service that names no size: one of [`MAGLEV_SIZES`].
     pub maglev_size: u32,
 }
+
+impl Tables {
+    /// The key of all flow hashes: the seed's last 8 bytes, big endian.
+    pub fn hash_seed(&self) -> u64 {
+        let [_, _, _, _, key @ ..] = self.seed;
+        u64::from_be_bytes(key)
+    }
+}

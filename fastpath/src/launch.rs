@@ -179,8 +179,8 @@ fn open_region(config: &Config) -> Result<Region, LaunchError> {
         // A missing folder is found below, with a better message.
         let _ = std::fs::create_dir_all(folder);
     }
-    let sizes = hugepages::sizes(config);
-    match Region::create_or_open(path, &sizes) {
+    let (sizes, seed) = (hugepages::sizes(config), config.tables.hash_seed());
+    match Region::create_or_open(path, &sizes, seed) {
         Err(
             refused @ (RegionError::Version { .. }
             | RegionError::Checksum { .. }
@@ -190,7 +190,7 @@ fn open_region(config: &Config) -> Result<Region, LaunchError> {
             eprintln!("fastpath: starting with an empty region instead; its flows are lost");
             std::fs::remove_file(path)
                 .map_err(|source| RegionError::Open { path: path.clone(), source })?;
-            Ok(Region::create_or_open(path, &sizes)?)
+            Ok(Region::create_or_open(path, &sizes, seed)?)
         }
         other => Ok(other?),
     }

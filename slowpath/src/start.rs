@@ -69,7 +69,8 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
             source,
         })?;
     }
-    let region = Region::create_or_open(path, &hugepages::sizes(config))?;
+    let seed = config.tables.hash_seed();
+    let region = Region::create_or_open(path, &hugepages::sizes(config), seed)?;
     if !region.in_huge_pages() {
         tracing::warn!(
             "{} lies in 4 kB pages: good for a lab, slower than huge pages",

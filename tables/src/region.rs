@@ -47,9 +47,10 @@ unsafe impl Shared for AtomicU32 {}
 unsafe impl Shared for AtomicU64 {}
 
 impl Region {
-    /// Opens the region at `path`, or creates it there with these sizes. Whoever comes first
-    /// creates it; the other waits for that.
-    pub fn create_or_open(path: &Path, sizes: &Sizes) -> Result<Region, RegionError> {
+    /// Opens the region at `path`, or creates it there with these sizes and this seed of flow
+    /// hashes. Whoever comes first creates it; the other waits for that. A region that was made
+    /// with others is refused: its flows lie where the old seed put them, and nobody moves them.
+    pub fn create_or_open(path: &Path, sizes: &Sizes, seed: u64) -> Result<Region, RegionError> {
         sizes.check()?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -62,11 +63,14 @@ impl Region {
             let bytes = memory::size_file(&file, path, layout.bytes())?;
             let memory = Memory::map(&file, path, bytes)?;
             let region = Region::over(memory, layout, Some((file, path.to_path_buf())));
-            region.header().fill(&region.layout, header::random_seed());
+            region.header().fill(&region.layout, seed);
             return Ok(region);
         }
         let region = Region::open_file(file, path)?;
         header::same_sizes(path, region.sizes(), sizes)?;
+        if region.hash_seed() != seed {
+            return Err(RegionError::Seed { path: path.to_path_buf() });
+        }
         Ok(region)
     }
 
@@ -92,7 +96,7 @@ impl Region {
         Ok(Region::over(memory, layout, Some((file, path.to_path_buf()))))
     }
 
-    /// A region of this process alone, for tests and benchmarks.
+    /// A region of this process alone, for tests and benchmarks, with a seed of its own.
     pub fn anonymous(sizes: &Sizes) -> Result<Region, RegionError> {
         sizes.check()?;
         let layout = Layout::new(sizes);
@@ -169,7 +173,7 @@ impl Region {
         self.header().slow.generation.load(Ordering::SeqCst)
     }
 
-    /// The seed of all flow hashes, chosen at random at creation.
+    /// The seed of all flow hashes, as its creator was told; it never changes.
     pub fn hash_seed(&self) -> u64 {
         self.header().fixed().hash_seed
     }

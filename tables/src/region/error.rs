@@ -115,6 +115,17 @@ pub enum RegionError {
         /// In the configuration.
         wanted: u32,
     },
+    /// Its flows lie where another seed put them. (The seeds aren't shown: who knows them can aim
+    /// at a bucket of the flow table.)
+    #[error(
+        "{0}: the flows of the existing region are filed under another tables.seed than the \
+         configuration's; set tables.seed back to what it was, or stop fastpath and slowpath and \
+         type `rm {0}` (flows are lost)", path.display()
+    )]
+    Seed {
+        /// Which file.
+        path: PathBuf,
+    },
     /// A size that no region can have.
     #[error("{setting} is {found}; allowed are {least} to {most}{}", power_hint(*power))]
     Limit {

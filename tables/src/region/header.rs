@@ -207,7 +207,7 @@ pub(super) fn verify(file: &File, path: &Path) -> Result<Layout, RegionError> {
     Ok(layout)
 }
 
-/// A seed that nobody outside can know.
+/// A seed for regions that no other appliance has to agree with.
 pub(super) fn random_seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

@@ -3,6 +3,8 @@
 use super::*;
 use std::io::Write;
 
+const SEED: u64 = 7;
+
 fn scratch(name: &str) -> PathBuf {
     let path = PathBuf::from(format!("/dev/shm/weir-tables-{}-{name}", std::process::id()));
     let _ = std::fs::remove_file(&path);
@@ -18,16 +20,16 @@ impl Drop for Removed {
 
 fn made(name: &str) -> (Region, Removed) {
     let path = scratch(name);
-    let region = Region::create_or_open(&path, &Sizes::SMALL).unwrap();
+    let region = Region::create_or_open(&path, &Sizes::SMALL, SEED).unwrap();
     (region, Removed(path))
 }
 
 #[test]
 fn whoever_comes_second_finds_what_the_first_made() {
     let (first, file) = made("second");
-    let second = Region::create_or_open(&file.0, &Sizes::SMALL).unwrap();
+    let second = Region::create_or_open(&file.0, &Sizes::SMALL, SEED).unwrap();
     let third = Region::open(&file.0).unwrap();
-    assert_eq!(first.hash_seed(), second.hash_seed());
+    assert_eq!((first.hash_seed(), second.hash_seed()), (SEED, SEED));
     assert_eq!(third.sizes(), &Sizes::SMALL);
     first.set_label(Label::Appliance, "weir-1");
     assert_eq!(third.label(Label::Appliance), "weir-1");
@@ -56,7 +58,7 @@ fn a_role_is_had_once_and_comes_back_when_dropped() {
 fn a_file_that_is_no_region_is_refused_and_left_alone() {
     let file = Removed(scratch("foreign"));
     std::fs::write(&file.0, "hello, this is somebody's file").unwrap();
-    let refused = Region::create_or_open(&file.0, &Sizes::SMALL).unwrap_err();
+    let refused = Region::create_or_open(&file.0, &Sizes::SMALL, SEED).unwrap_err();
     assert!(matches!(refused, RegionError::NotARegion { .. }), "{refused}");
     assert_eq!(std::fs::read(&file.0).unwrap(), b"hello, this is somebody's file");
 }
@@ -87,11 +89,20 @@ fn version_checksum_and_size_are_each_refused_by_name() {
 fn other_sizes_name_the_setting() {
     let (_region, file) = made("sizes");
     let wanted = Sizes { backends: 64, ..Sizes::SMALL };
-    let refused = Region::create_or_open(&file.0, &wanted).unwrap_err().to_string();
+    let refused = Region::create_or_open(&file.0, &wanted, SEED).unwrap_err().to_string();
     assert!(refused.contains("set region.max_backends = 32"), "{refused}");
     let odd = Sizes { ring_slots: 3, ..Sizes::SMALL };
     let refused = Region::anonymous(&odd).unwrap_err().to_string();
     assert!(refused.contains("region.ring_slots is 3") && refused.contains("power of two"));
+}
+
+#[test]
+fn another_seed_is_refused_and_moves_no_flow() {
+    let (region, file) = made("seed");
+    let refused = Region::create_or_open(&file.0, &Sizes::SMALL, SEED + 1).unwrap_err().to_string();
+    assert!(refused.contains("tables.seed") && refused.contains("`rm /dev/shm"), "{refused}");
+    assert_eq!(region.hash_seed(), SEED);
+    assert_eq!(Region::open(&file.0).unwrap().hash_seed(), SEED);
 }
 
 #[test]
@@ -102,7 +113,7 @@ fn a_creation_that_was_killed_is_begun_again() {
     assert!(refused.to_string().contains("isn't made yet"), "{refused}");
     half.write_all(&[0; 4096]).unwrap();
     assert!(matches!(Region::open(&file.0).unwrap_err(), RegionError::Unfinished { .. }));
-    let region = Region::create_or_open(&file.0, &Sizes::SMALL).unwrap();
+    let region = Region::create_or_open(&file.0, &Sizes::SMALL, SEED).unwrap();
     assert_eq!(region.generation(), 0);
     Region::open(&file.0).unwrap();
 }

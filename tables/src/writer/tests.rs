@@ -77,6 +77,31 @@ fn nothing_is_seen_before_the_commit_and_all_of_it_after() {
 }
 
 #[test]
+fn two_appliances_of_one_seed_choose_alike_whatever_their_ids() {
+    const SEED: u64 = 0x0123_4567_89ab_cdef;
+    let choices = |order: [u8; 3], name: &str| {
+        let path = format!("/dev/shm/weir-tables-{}-alike-{name}", std::process::id());
+        let path = std::path::Path::new(&path);
+        let region = Region::create_or_open(path, &Sizes::SMALL, SEED).unwrap();
+        std::fs::remove_file(path).unwrap();
+        let mut writer = Writer::attach(&region).unwrap();
+        let web = writer.put_service("web", &policy()).unwrap();
+        let ids = order.map(|last| (writer.put_backend(&backend(last)).unwrap(), 100));
+        writer.set_slots(web, &ids, 251, "TCP", 0).unwrap();
+        writer.commit().unwrap();
+        let set = region.tables(region.generation());
+        let service = set.service(web).unwrap();
+        let choose = |port: u16| {
+            let (from, to) = (addr("198.51.100.7"), addr("203.0.113.1"));
+            let (key, _) = packet::flow::FlowKey::new(0, 6, from, port, to, 80);
+            set.backend(set.pick(service, key.hash(region.hash_seed())).unwrap()).unwrap().addr
+        };
+        (1024..5024).map(choose).collect::<Vec<_>>()
+    };
+    assert_eq!(choices([1, 2, 3], "one"), choices([3, 1, 2], "other"));
+}
+
+#[test]
 fn a_reader_of_the_old_generation_keeps_all_of_it() {
     let region = region();
     let _fastpath = region.claim(Role::Fastpath).unwrap();
