@@ -9,12 +9,12 @@ use crate::lcore::Lcore;
 use crate::pmtu;
 use crate::port::Buffer;
 use crate::verdict::{Reply, Verdict};
-use packet::flow::FlowKey;
+use packet::flow::{FlowKey, Side};
 use packet::icmp;
-use packet::ip::{Fragment, L4};
+use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
 use tables::reason::DropReason;
-use tables::record::TUNNEL_REPLY_TOO_BIG;
+use tables::record::{TUNNEL_REPLY_TOO_BIG, Tunnel};
 
 /// Finds the flow key of every open packet.
 pub fn classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
@@ -47,33 +47,47 @@ fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
         work.verdict = Verdict::Punt;
         return;
     }
-    let about = match work.inner.kind {
-        L4::IcmpError => match icmp::quoted(window, &work.inner) {
-            Ok(quoted) => {
-                work.quoted = Some(quoted);
-                if work.arrival == Arrival::Plain && quoted.src == work.inner.dst {
-                    pmtu::learn(window, work, lcore, &quoted);
-                }
-                quoted
-            }
-            // Nobody can tell whose it is: it has no key, and so no flow.
-            Err(_) => {
-                (work.key, work.hash) = (FlowKey::default(), 0);
-                return;
-            }
-        },
-        _ => work.inner,
-    };
-    if about.fragment == Fragment::Later {
-        work.hash = 0;
-        return; // `track` asks the fragment table.
+    if work.inner.kind == L4::IcmpError {
+        return error(window, work, lcore);
     }
-    let (key, side) =
-        FlowKey::new(work.scope, about.proto, about.src, about.sport, about.dst, about.dport);
+    let side = file(work.inner.fragment, key(work.scope, &work.inner), work, lcore);
+    work.side = side;
+}
+
+/// An ICMP error is of the flow that it quotes.
+#[cold]
+fn error(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
+    // Nobody can tell whose a damaged one is: it has no key, and so no flow.
+    (work.key, work.hash) = (FlowKey::default(), 0);
+    let Ok(quoted) = icmp::quoted(window, &work.inner) else { return };
+    work.quoted = Some(quoted);
+    if work.arrival == Arrival::Plain && quoted.src == work.inner.dst {
+        pmtu::learn(window, work, lcore, &quoted);
+    }
+    work.side = file(quoted.fragment, key(work.scope, &quoted), work, lcore).other();
+}
+
+#[inline(always)]
+fn key(scope: u32, ip: &Ip) -> (FlowKey, Side) {
+    FlowKey::new(scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport)
+}
+
+/// Notes the key and asks the cache for its bucket; gives the sender's side.
+#[inline(always)]
+fn file(
+    fragment: Fragment,
+    (key, side): (FlowKey, Side),
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+) -> Side {
+    if fragment == Fragment::Later {
+        work.hash = 0; // `track` asks the fragment table.
+        return side;
+    }
     work.key = key;
-    work.side = if work.quoted.is_some() { side.other() } else { side };
     work.hash = key.hash(lcore.seed());
     lcore.flows().prefetch(work.hash);
+    side
 }
 
 /// Decides on what exceeds the gateway's inner MTU. True when that was so.
@@ -84,10 +98,15 @@ fn oversized(work: &mut Work, lcore: &Lcore<'_>) -> bool {
     if len <= tunnel.inner_mtu || tunnel.inner_mtu == 0 {
         return false;
     }
+    too_big(work, tunnel);
+    true
+}
+
+#[cold]
+fn too_big(work: &mut Work, tunnel: &Tunnel) {
     if tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0 {
         work.verdict = Verdict::Reply(Reply::TooBig(tunnel.inner_mtu));
     } else {
         work.drop(DropReason::TooBig);
     }
-    true
 }

@@ -29,80 +29,87 @@ pub fn decap<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
         if !work.open() {
             return;
         }
-        let opened = match work.arrival {
-            Arrival::Plain => open_tunnel(&buffer.window(), work, lcore),
-            _ => Ok(()),
-        };
+        if work.arrival == Arrival::Plain
+            && let Err(reason) = open_tunnel(&buffer.window(), work, lcore)
+        {
+            refuse(buffer, work, reason);
+        }
         if matches!(work.arrival, Arrival::Plain | Arrival::Kernel) {
             work.inner = work.outer;
-        }
-        if let Err(reason) = opened {
-            work.drop(or_split(buffer, reason));
         }
     });
 }
 
+#[cold]
+fn refuse<B: Buffer>(buffer: &mut B, work: &mut Work, reason: DropReason) {
+    work.inner = Ip::default();
+    work.drop(or_split(buffer, reason));
+}
+
 #[inline(always)]
 fn open_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
-    let snapshot = lcore.snapshot();
     match work.outer.proto {
-        UDP => udp_tunnel(window, work, lcore, snapshot),
-        IPIP | SIX_IN => {
-            let Some(at) = snapshot
-                .tunnels
-                .iter()
-                .position(|t| t.kind == TunnelKind::Ipip && t.record.local == work.outer.dst)
-            else {
-                return Ok(());
-            };
-            refuse_fragment(&work.outer)?;
-            let ethertype = if work.outer.proto == IPIP { ethernet::IPV4 } else { ethernet::IPV6 };
-            enter(window, work, snapshot, at, work.outer.l4, ethertype)
-        }
+        UDP => udp_tunnel(window, work, lcore),
+        IPIP | SIX_IN => ip_tunnel(window, work, lcore),
         _ => Ok(()),
     }
 }
 
-/// A fragment of a tunnel packet can't be opened: its inner headers may lie in another fragment.
-fn refuse_fragment(outer: &Ip) -> Result<(), DropReason> {
-    match outer.fragment {
-        Fragment::Whole => Ok(()),
-        _ => Err(DropReason::OuterFragment),
+#[inline(never)]
+fn ip_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+    let snapshot = lcore.snapshot();
+    let ours = |t: &KnownTunnel| t.kind == TunnelKind::Ipip && t.record.local == work.outer.dst;
+    let Some(at) = snapshot.tunnels.iter().position(ours) else { return Ok(()) };
+    // A fragment can't be opened: its inner headers may lie in another one.
+    if work.outer.fragment != Fragment::Whole {
+        return Err(DropReason::OuterFragment);
     }
+    let ethertype = if work.outer.proto == IPIP { ethernet::IPV4 } else { ethernet::IPV6 };
+    let inner = work.outer.l4;
+    enter(window, work, snapshot, at, inner, ethertype)
 }
 
 #[inline(always)]
-fn udp_tunnel(
-    window: &Window<'_>,
-    work: &mut Work,
-    lcore: &Lcore<'_>,
-    snapshot: &Snapshot,
-) -> Result<(), DropReason> {
-    let outer = work.outer;
+fn udp_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+    let (snapshot, outer) = (lcore.snapshot(), &work.outer);
     if outer.fragment != Fragment::Whole {
-        let ours = snapshot.tunnels.iter().any(|t| t.record.local == outer.dst);
-        return if ours { Err(DropReason::OuterFragment) } else { Ok(()) };
+        return outer_fragment(snapshot, outer);
     }
     // The first tunnel on this port says what kind of header follows.
-    let Some(first) = snapshot.tunnels.iter().position(|t| t.record.port == outer.dport) else {
+    let Some(first) = snapshot.tunnels.iter().find(|t| t.record.port == outer.dport) else {
         return Ok(());
     };
     let udp_len = window.be16(usize::from(outer.l4) + 4).map_err(|_| DropReason::TooShort)?;
-    if usize::from(outer.l4) + usize::from(udp_len) != usize::from(outer.end) {
+    if outer.l4.wrapping_add(udp_len) != outer.end {
         return Err(DropReason::BadUdpLength);
     }
     let header = outer.l4 + 8;
-    match snapshot.tunnels[first].kind {
+    match first.kind {
         TunnelKind::Geneve => geneve_tunnel(window, work, lcore, header),
         TunnelKind::Vxlan => vxlan_tunnel(window, work, lcore, header),
-        TunnelKind::Gue => {
-            let at = admitted(snapshot, &outer, |t| t.kind == TunnelKind::Gue)?;
-            let inner = gue::parse(window, header).map_err(|_| DropReason::GueHeader)?;
-            let ethertype = if inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
-            enter(window, work, snapshot, at, inner.payload, ethertype)
-        }
+        TunnelKind::Gue => gue_tunnel(window, work, lcore, header),
         TunnelKind::Ipip => Ok(()),
     }
+}
+
+#[cold]
+fn outer_fragment(snapshot: &Snapshot, outer: &Ip) -> Result<(), DropReason> {
+    let ours = snapshot.tunnels.iter().any(|t| t.record.local == outer.dst);
+    if ours { Err(DropReason::OuterFragment) } else { Ok(()) }
+}
+
+#[inline(never)]
+fn gue_tunnel(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    header: u16,
+) -> Result<(), DropReason> {
+    let snapshot = lcore.snapshot();
+    let at = admitted(snapshot, &work.outer, |t| t.kind == TunnelKind::Gue)?;
+    let inner = gue::parse(window, header).map_err(|_| DropReason::GueHeader)?;
+    let ethertype = if inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
+    enter(window, work, snapshot, at, inner.payload, ethertype)
 }
 
 /// The tunnel for this outer packet among those `of` picks: ours by address, open to its source.
@@ -157,7 +164,7 @@ fn geneve_tunnel(
     enter(window, work, snapshot, at, geneve.payload, geneve.protocol)
 }
 
-#[inline(always)]
+#[inline(never)]
 fn vxlan_tunnel(
     window: &Window<'_>,
     work: &mut Work,
@@ -169,7 +176,7 @@ fn vxlan_tunnel(
         Malformed::Short => DropReason::TooShort,
         _ => DropReason::VxlanFlags,
     })?;
-    let outer = work.outer;
+    let outer = &work.outer;
     let known = snapshot.tunnels.iter().any(|t| {
         t.kind == TunnelKind::Vxlan && t.record.port == outer.dport && t.record.vni == vxlan.vni
     });
@@ -182,7 +189,7 @@ fn vxlan_tunnel(
         });
     }
     let at =
-        admitted(snapshot, &outer, |t| t.kind == TunnelKind::Vxlan && t.record.vni == vxlan.vni)?;
+        admitted(snapshot, outer, |t| t.kind == TunnelKind::Vxlan && t.record.vni == vxlan.vni)?;
     let inner = ethernet::Ethernet::parse_at(window, vxlan.payload)
         .map_err(|_| DropReason::InnerMalformed)?;
     if inner.ethertype != ethernet::IPV4 && inner.ethertype != ethernet::IPV6 {
@@ -236,7 +243,7 @@ fn enter(
     let tunnel = &snapshot.tunnels[at];
     work.tunnel = at as u8;
     work.arrival = if tunnel.is_backend() { Arrival::Backend } else { Arrival::Gateway };
-    work.inner = Ip::parse(window, inner, ethertype).map_err(|_| DropReason::InnerMalformed)?;
+    work.inner.read(window, inner, ethertype).map_err(|_| DropReason::InnerMalformed)?;
     // What lies behind the outer packet is Ethernet padding, and nobody sent it.
     if work.inner.end > work.outer.end {
         return Err(DropReason::InnerMalformed);

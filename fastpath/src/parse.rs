@@ -17,12 +17,17 @@ const FIRST_SEGMENT: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 pub fn parse<B: Buffer>(burst: &mut Burst<B>, macs: &[[u8; 6]; 2]) {
     burst.each(|buffer, work| {
         if let Err(reason) = outer(&buffer.window(), work, &macs[usize::from(work.arm & 1)]) {
-            work.inner = Ip::default();
-            work.drop(match work.arrival {
-                Arrival::Kernel => DropReason::ExceptionMalformed,
-                _ => or_split(buffer, reason),
-            });
+            refuse(buffer, work, reason);
         }
+    });
+}
+
+#[cold]
+fn refuse<B: Buffer>(buffer: &mut B, work: &mut Work, reason: DropReason) {
+    work.inner = Ip::default();
+    work.drop(match work.arrival {
+        Arrival::Kernel => DropReason::ExceptionMalformed,
+        _ => or_split(buffer, reason),
     });
 }
 
@@ -43,26 +48,31 @@ fn outer(window: &Window<'_>, work: &mut Work, own: &[u8; 6]) -> Result<(), Drop
     if work.arrival == Arrival::Plain {
         let to = window.load::<[u8; 6]>(0).map_err(|_| DropReason::TooShort)?;
         if to != *own {
-            // Broadcast and multicast are the kernel's: ARP, ND, DHCP, routing protocols.
-            if to[0] & 1 == 0 {
-                return Err(DropReason::Ignored);
-            }
-            return not_for_ip(work, Verdict::Punt);
+            return not_for_us(work, to[0]);
         }
     }
     if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
         let kernels = work.arrival == Arrival::Kernel;
         return not_for_ip(work, if kernels { Verdict::Forward } else { Verdict::Punt });
     }
-    let ip = Ip::parse(window, eth.l3, eth.ethertype).map_err(bad_outer)?;
-    if !ip.v6 && !packet::checksum::ipv4_header_ok(window, &ip) {
+    work.outer.read(window, eth.l3, eth.ethertype).map_err(bad_outer)?;
+    if !work.outer.v6 && !packet::checksum::ipv4_header_ok(window, &work.outer) {
         return Err(DropReason::BadIpChecksum);
     }
-    work.outer = ip;
     Ok(())
 }
 
+/// Broadcast and multicast are the kernel's: ARP, ND, DHCP, routing protocols.
+#[cold]
+fn not_for_us(work: &mut Work, first_of_mac: u8) -> Result<(), DropReason> {
+    if first_of_mac & 1 == 0 {
+        return Err(DropReason::Ignored);
+    }
+    not_for_ip(work, Verdict::Punt)
+}
+
 /// Decides for a frame whose IP header nobody asks for.
+#[cold]
 fn not_for_ip(work: &mut Work, verdict: Verdict) -> Result<(), DropReason> {
     work.inner = Ip::default();
     work.verdict = verdict;

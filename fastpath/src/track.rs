@@ -35,27 +35,23 @@ pub fn fragment_key(scope: u32, ip: &Ip) -> FragmentKey {
 
 #[inline(always)]
 fn follow(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
-    let about = work.quoted.unwrap_or(work.inner);
-    if about.fragment == Fragment::Later {
-        return follow_fragment(window, work, lcore, &about);
+    if work.inner.fragment == Fragment::Later {
+        return follow_fragment(window, work, lcore);
     }
-    let flows = lcore.flows();
-    let Some(hit) = flows.find(work.hash, &work.key) else { return Ok(()) };
+    // An error about a later fragment has no key: nobody remembers which flow's it was.
+    let Some(hit) = lcore.flows().find(work.hash, &work.key) else { return Ok(()) };
     let from_initiator = hit.from_initiator(work.side);
     known(window, work, lcore, hit, from_initiator)
 }
 
 /// A later fragment has no ports: its datagram's first fragment said which flow it is of.
+#[inline(never)]
 fn follow_fragment(
     window: &Window<'_>,
     work: &mut Work,
     lcore: &Lcore<'_>,
-    about: &Ip,
 ) -> Result<(), DropReason> {
-    if work.quoted.is_some() {
-        return Ok(()); // An error about a later fragment: nobody remembers which flow's.
-    }
-    match lcore.fragments().find(&fragment_key(work.scope, about), lcore.now_s()) {
+    match lcore.fragments().find(&fragment_key(work.scope, &work.inner), lcore.now_s()) {
         Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
             let Some(hit) = lcore.flows().revisit(path, stamp) else { return Ok(()) };
             known(window, work, lcore, hit, from_initiator)

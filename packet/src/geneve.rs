@@ -125,7 +125,8 @@ fn if_zero(x: u32) -> u32 {
 
 /// The walk through any options. Its body has one path (a known type's place is remembered, and
 /// read after the loop), so that BPF's verifier has one state to follow per turn.
-#[inline(always)]
+#[cfg_attr(target_arch = "bpf", inline(always))]
+#[cfg_attr(not(target_arch = "bpf"), inline(never))]
 fn walk(
     w: &Window<'_>,
     at: usize,

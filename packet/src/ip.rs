@@ -104,16 +104,22 @@ impl Ip {
     /// The packet at `at`, of the family that `ethertype` says.
     #[inline(always)]
     pub fn parse(w: &Window<'_>, at: u16, ethertype: u16) -> Result<Ip, Malformed> {
+        let mut ip = Ip::default();
+        ip.read(w, at, ethertype)?;
+        Ok(ip)
+    }
+
+    /// As [`Ip::parse`], written where it shall stand; after an error it says nothing of use.
+    #[inline(always)]
+    pub fn read(&mut self, w: &Window<'_>, at: u16, ethertype: u16) -> Result<(), Malformed> {
         let frame = w.frame_len() as u32;
-        let (mut ip, len) = header(w, at, ethertype)?;
-        let end = u32::from(at) + len;
+        let end = u32::from(at) + header(w, at, ethertype, self)?;
         // Less would end inside the header; `l4` was seen in the window, so it fits in 16 bits.
-        if end > frame || end < u32::from(ip.l4) {
+        if end > frame || end < u32::from(self.l4) {
             return Err(Malformed::IpLength);
         }
-        ip.end = end as u16;
-        upper(w, &mut ip, WHOLE_TCP)?;
-        Ok(ip)
+        self.end = end as u16;
+        upper(w, self, WHOLE_TCP)
     }
 
     /// The packet quoted at `at`, of the error's own family; `limit` is the end of the quote, which
@@ -126,8 +132,8 @@ impl Ip {
         limit: u16,
     ) -> Result<Ip, Malformed> {
         let ethertype = if v6 { ethernet::IPV6 } else { ethernet::IPV4 };
-        let (mut ip, len) = header(w, at, ethertype)?;
-        let end = u32::from(at) + len;
+        let mut ip = Ip::default();
+        let end = u32::from(at) + header(w, at, ethertype, &mut ip)?;
         ip.end = if end < u32::from(limit) { end as u16 } else { limit };
         if ip.l4 > ip.end {
             return Err(Malformed::Quote);
@@ -155,12 +161,13 @@ impl Ip {
     }
 }
 
-/// The header of either family, and the packet's length by its own account.
+/// Reads the header of either family, all fields but `end` and what the
+/// upper header says; the packet's length by its own account.
 #[inline(always)]
-fn header(w: &Window<'_>, at: u16, ethertype: u16) -> Result<(Ip, u32), Malformed> {
+fn header(w: &Window<'_>, at: u16, ethertype: u16, ip: &mut Ip) -> Result<u32, Malformed> {
     match ethertype {
-        ethernet::IPV4 => ipv4::header(w, at),
-        ethernet::IPV6 => ipv6::header(w, at),
+        ethernet::IPV4 => ipv4::header(w, at, ip),
+        ethernet::IPV6 => ipv6::header(w, at, ip),
         _ => Err(Malformed::NotIp),
     }
 }
@@ -168,11 +175,13 @@ fn header(w: &Window<'_>, at: u16, ethertype: u16) -> Result<(Ip, u32), Malforme
 /// Reads the upper header: ports, flags, kind. `tcp` is what must be there of a TCP header.
 #[inline(always)]
 fn upper(w: &Window<'_>, ip: &mut Ip, tcp: u16) -> Result<(), Malformed> {
-    if ip.fragment == Fragment::Later {
-        return Ok(());
-    }
     let at = usize::from(ip.l4);
     let room = ip.end - ip.l4;
+    if ip.fragment == Fragment::Later {
+        ip.kind = L4::None;
+        without_ports(ip);
+        return Ok(());
+    }
     match ip.proto {
         TCP => {
             if room < tcp {
@@ -193,9 +202,15 @@ fn upper(w: &Window<'_>, ip: &mut Ip, tcp: u16) -> Result<(), Malformed> {
         ICMPV6 if ip.v6 => icmp(w, ip, room),
         _ => {
             ip.kind = L4::Other;
+            without_ports(ip);
             Ok(())
         }
     }
+}
+
+#[inline(always)]
+fn without_ports(ip: &mut Ip) {
+    (ip.sport, ip.dport) = (0, 0);
 }
 
 #[inline(always)]
@@ -211,6 +226,7 @@ fn icmp(w: &Window<'_>, ip: &mut Ip, room: u16) -> Result<(), Malformed> {
     if room < EIGHT {
         return Err(Malformed::Transport);
     }
+    without_ports(ip);
     let at = usize::from(ip.l4);
     let head: [u16; 4] = unpack(w.load::<u64>(at)?);
     let kind = head[0].to_ne_bytes()[0];

@@ -12,41 +12,47 @@ const MF: u16 = 0x2000;
 /// Offset of a fragment, in units of 8 bytes.
 const OFFSET: u16 = 0x1fff;
 
-/// The header at `at`, without `end` and what lies above, and the packet's total length.
+/// Reads the header at `at`, without `end` and what lies above; the packet's total length.
 #[inline(always)]
-pub(crate) fn header(w: &Window<'_>, at: u16) -> Result<(Ip, u32), Malformed> {
+pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malformed> {
     let h: [u32; 5] = w.load(usize::from(at))?;
     let first = u32::from_be(h[0]);
     let second = u32::from_be(h[1]);
+    let len = first & 0xffff;
+    // Without options, as nearly always: one compare for version and length.
+    let header = if first >> 24 == 0x45 { 20 } else { with_options(w, at, first)? };
+    let [ttl, proto, _, _] = h[2].to_ne_bytes();
+    let flags = second as u16;
+    ip.at = at;
+    ip.l4 = at + header as u16;
+    ip.proto = proto;
+    ip.v6 = false;
+    ip.tos = (first >> 16) as u8;
+    ip.ttl = ttl;
+    ip.df = flags & DF != 0;
+    ip.fragment_id = second >> 16;
+    ip.src = Addr::v4(h[3]);
+    ip.dst = Addr::v4(h[4]);
+    ip.fragment = Fragment::Whole;
+    if flags & (MF | OFFSET) != 0 {
+        ip.fragment = fragment(flags & OFFSET, len - header.min(len), proto)?;
+    }
+    Ok(len)
+}
+
+/// Bytes of a header that does not begin as most do.
+#[cfg_attr(not(target_arch = "bpf"), cold)]
+#[cfg_attr(target_arch = "bpf", inline(always))]
+fn with_options(w: &Window<'_>, at: u16, first: u32) -> Result<u32, Malformed> {
     if first >> 28 != 4 {
         return Err(Malformed::IpVersion);
     }
     let header = (first >> 24 & 0xf) * 4;
-    let len = first & 0xffff;
-    if header != 20 {
-        if header < 20 || header > len {
-            return Err(Malformed::IpHeaderLength);
-        }
-        w.holds(usize::from(at), header as usize)?;
+    if header < 20 || header > first & 0xffff {
+        return Err(Malformed::IpHeaderLength);
     }
-    let [ttl, proto, _, _] = h[2].to_ne_bytes();
-    let flags = second as u16;
-    let mut ip = Ip {
-        at,
-        l4: at + header as u16,
-        proto,
-        tos: (first >> 16) as u8,
-        ttl,
-        df: flags & DF != 0,
-        fragment_id: second >> 16,
-        src: Addr::v4(h[3]),
-        dst: Addr::v4(h[4]),
-        ..Ip::default()
-    };
-    if flags & (MF | OFFSET) != 0 {
-        ip.fragment = fragment(flags & OFFSET, len - header.min(len), proto)?;
-    }
-    Ok((ip, len))
+    w.holds(usize::from(at), header as usize)?;
+    Ok(header)
 }
 
 /// Which fragment: `offset` in units of 8 bytes, `payload` bytes long.

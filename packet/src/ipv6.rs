@@ -17,9 +17,11 @@ const DESTINATION: u8 = 60;
 /// How many extension headers are walked at most.
 const EXTENSIONS: usize = 8;
 
-/// The header at `at`, without `end` and what lies above, and the packet's length.
-#[inline(always)]
-pub(crate) fn header(w: &Window<'_>, at: u16) -> Result<(Ip, u32), Malformed> {
+/// Reads the header at `at`, without `end` and what lies above; the packet's length. Out of line
+/// on a host, so that the two families don't compete for registers.
+#[cfg_attr(target_arch = "bpf", inline(always))]
+#[cfg_attr(not(target_arch = "bpf"), inline(never))]
+pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malformed> {
     let h: [u32; 10] = w.load(usize::from(at))?;
     let first = u32::from_be(h[0]);
     if first >> 28 != 6 {
@@ -27,18 +29,17 @@ pub(crate) fn header(w: &Window<'_>, at: u16) -> Result<(Ip, u32), Malformed> {
     }
     let second = u32::from_be(h[1]);
     let len = 40 + (second >> 16);
-    let mut ip = Ip {
-        at,
-        l4: at + 40,
-        proto: (second >> 8) as u8,
-        v6: true,
-        tos: (first >> 20) as u8,
-        ttl: second as u8,
-        df: true,
-        src: Addr { words: [h[2], h[3], h[4], h[5]] },
-        dst: Addr { words: [h[6], h[7], h[8], h[9]] },
-        ..Ip::default()
-    };
+    ip.at = at;
+    ip.l4 = at + 40;
+    ip.proto = (second >> 8) as u8;
+    ip.v6 = true;
+    ip.tos = (first >> 20) as u8;
+    ip.ttl = second as u8;
+    ip.df = true;
+    ip.fragment = Fragment::Whole;
+    ip.fragment_id = 0;
+    ip.src = Addr { words: [h[2], h[3], h[4], h[5]] };
+    ip.dst = Addr { words: [h[6], h[7], h[8], h[9]] };
     // IPv4 addresses in IPv6 form never travel (RFC 4942 §2.2), and would meet the keys of IPv4
     // flows.
     if ip.src.is_v4() | ip.dst.is_v4() {
@@ -51,7 +52,7 @@ pub(crate) fn header(w: &Window<'_>, at: u16) -> Result<(Ip, u32), Malformed> {
         ip.fragment = found.fragment;
         ip.fragment_id = found.fragment_id;
     }
-    Ok((ip, len))
+    Ok(len)
 }
 
 #[inline(always)]

@@ -106,8 +106,20 @@ impl<'r> Index<'r> {
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let place = self.place(hash);
-        let first = self.compare(place.home * 4 + place.slot, &Words::of(key));
-        if first.is_some() { first } else { self.find_by_tag(hash, key) }
+        let home = self.word(place.home).load(Acquire);
+        if (home >> (32 + place.slot * 8)) as u8 == place.tag {
+            let first = self.compare(place.home * 4 + place.slot, &Words::of(key));
+            if first.is_some() {
+                return first;
+            }
+        }
+        // Most that are not there are known not to be by their tags alone, from one cache line.
+        let second = self.word(place.second).load(Acquire);
+        let tagged = equal_tags(home, &place) | equal_tags(second, &place);
+        if tagged == 0 && (home / SPILLED) & 0xff == 0 {
+            return None;
+        }
+        self.find_by_tag(hash, key)
     }
 
     /// Out of line and from the start again, so that the likely way keeps its registers.
@@ -131,9 +143,7 @@ impl<'r> Index<'r> {
 
     #[inline(always)]
     fn compare_tagged(&self, bucket: u32, word: u64, at: &Place, wanted: &Words) -> Option<Hit> {
-        // Finds bytes that equal the tag; may find one too many after a match, never one too few.
-        let differs = (word >> 32) as u32 ^ at.tags();
-        let mut equal = differs.wrapping_sub(0x0101_0101) & !differs & 0x8080_8080;
+        let mut equal = equal_tags(word, at);
         while equal != 0 {
             if let Some(hit) = self.compare(bucket * 4 + equal.trailing_zeros() / 8, wanted) {
                 return Some(hit);
@@ -286,6 +296,14 @@ impl<'r> Index<'r> {
         let old = (word.load(Relaxed) >> shift) as u8;
         word.fetch_xor(u64::from(old ^ tag) << shift, Release);
     }
+}
+
+/// The slots of a bucket whose tag is that of `place`, as the highest bits of their bytes. May name
+/// one too many after a match, never one too few.
+#[inline(always)]
+fn equal_tags(word: u64, place: &Place) -> u32 {
+    let differs = (word >> 32) as u32 ^ place.tags();
+    differs.wrapping_sub(0x0101_0101) & !differs & 0x8080_8080
 }
 
 /// Asks for a cache line that will be read soon.
