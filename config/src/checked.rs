@@ -8,10 +8,12 @@ mod arms;
 pub(crate) mod check;
 pub(crate) mod door;
 mod gateways;
+mod live;
 pub(crate) mod machine;
 mod prefix;
 
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
+pub use live::{Fixed, Restart};
 pub use prefix::{Interface, Prefix, mask};
 
 use std::collections::BTreeMap;
@@ -46,7 +48,7 @@ pub struct Config {
     pub flows: Flows,
     /// What goes to this machine's kernel.
     pub punt: Punt,
-    /// Gateways in the order in which they were written; the index is the gateway number.
+    /// Gateways in the order in which they were written.
     pub gateways: Vec<Gateway>,
     /// Health endpoint.
     pub health: Health,

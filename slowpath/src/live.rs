@@ -51,6 +51,7 @@ pub struct Shared {
     published: RwLock<Arc<Published>>,
     trace: Mutex<TraceSlot>,
     draining: AtomicBool,
+    reload: AtomicBool,
 }
 
 impl Default for Shared {
@@ -62,6 +63,7 @@ impl Default for Shared {
             published: RwLock::default(),
             trace: Mutex::default(),
             draining: AtomicBool::new(false),
+            reload: AtomicBool::new(false),
         }
     }
 }
@@ -96,6 +98,16 @@ impl Shared {
     /// Whether the operator wants no new traffic.
     pub fn draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Has both files read again, changed or not.
+    pub fn reload(&self) {
+        self.reload.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was asked for since this was last asked.
+    pub fn take_reload(&self) -> bool {
+        self.reload.swap(false, Ordering::Relaxed)
     }
 
     /// Publishes what a commit changed.
@@ -180,6 +192,11 @@ impl Live {
     /// Tells probes that no new traffic is wanted, or that it is again, until slowpath ends.
     pub fn drain(&self, on: bool) {
         self.shared.draining.store(on, Ordering::Relaxed);
+    }
+
+    /// Has the control loop read both files again.
+    pub fn reload(&self) {
+        self.shared.reload();
     }
 
     /// Asks the control loop for a trace; refused while one runs.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use slowpath::sources::file::ConfigFile;
 use tracing_subscriber::EnvFilter;
 
 /// Weir's control process: compiles services into tables, watches, measures, answers.
@@ -37,7 +38,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match slowpath::start::run(config) {
+    let watched = file.map(|file| ConfigFile::new(file, &cli.set));
+    match slowpath::start::run(config, watched) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("slowpath: {error}");

@@ -1,7 +1,7 @@
 //! The control loop. Open this first: it is the order in which slowpath does everything.
 //!
 //! ```text
-//!   services file -> next hops of new backends are met -> changes
+//!   services file, configuration -> next hops of new backends are met -> changes
 //!     -> target: update, delete, prune -> commit -> generation n+1
 //!     -> Switch to each lcore -> acknowledged -> room of generation n is used again
 //! ```
@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use config::checked::Config;
-use config::services::Services;
 use tables::command::{Command, Event};
 use tables::region::Region;
 
@@ -32,7 +31,10 @@ use crate::targets::Target;
 use crate::targets::tables::Tables;
 use crate::trace::Tracer;
 
+mod configure;
 mod meet;
+
+use configure::{Configured, Waiting};
 
 /// How often lcores are looked at and the status is published.
 const LOOK: Duration = Duration::from_millis(100);
@@ -47,6 +49,7 @@ const AT_ONCE: usize = 4;
 /// All that the control loop knows.
 pub struct Reconcile<'r> {
     config: Arc<Config>,
+    configured: Configured,
     region: &'r Region,
     file: ServicesFile,
     state: State,
@@ -63,7 +66,7 @@ pub struct Reconcile<'r> {
     /// Services still to be said in the full sync that is under way.
     to_say: Vec<String>,
     /// Read, and not yet said.
-    waiting: Option<Services>,
+    waiting: Option<Waiting>,
     /// Until when what waits may wait for its backends' next hops.
     meeting: Option<Instant>,
     refused: Option<String>,
@@ -108,6 +111,7 @@ impl<'r> Reconcile<'r> {
             told: now,
             looked: None,
             config,
+            configured: Configured::default(),
             region,
             tables,
             shared,
@@ -116,17 +120,15 @@ impl<'r> Reconcile<'r> {
 
     /// Once around. Does what is due at `now` and returns.
     pub fn step(&mut self, now: Instant) {
-        if let Some(read) = self.file.poll(&self.config, now) {
-            self.read(read);
-        }
+        self.look_at_files(now);
         self.hear(now);
         // A lcore that still reads the generation before the last holds up the next one.
         if self.tables.ready() {
-            if let Some(services) = self.waiting.take() {
-                if self.met(&services, now) {
-                    self.take(&services, now);
+            if let Some(waiting) = self.waiting.take() {
+                if self.met(&waiting.services, now) {
+                    self.take(waiting, now);
                 } else {
-                    self.waiting = Some(services);
+                    self.waiting = Some(waiting);
                 }
             } else if self.synced && now >= self.quiet_since + QUIET {
                 self.sync_again(now);
@@ -141,33 +143,24 @@ impl<'r> Reconcile<'r> {
         }
     }
 
-    /// A new content of the services file: a later one replaces one that still waits.
-    fn read(&mut self, read: Result<Services, String>) {
-        match read {
-            Ok(services) => self.waiting = Some(services),
-            Err(refusal) => {
-                self.waiting = None;
-                self.refuse(refusal);
-            }
-        }
-    }
-
     fn refuse(&mut self, refusal: String) {
         let path = self.file.path().display();
         tracing::error!("{path} was refused, the set before it stays: {refusal}");
         self.refused = Some(refusal);
     }
 
-    /// Takes over a content of the services file: all of it, or nothing.
-    fn take(&mut self, services: &Services, now: Instant) {
+    /// Takes over what was read: all of it, or nothing.
+    fn take(&mut self, Waiting { config, services }: Waiting, now: Instant) {
         let changes = self.state.towards(&services.services);
         let mut wanted = self.state.clone();
         for change in &changes {
             wanted.apply(change.clone());
         }
-        if !self.synced || !changes.is_empty() {
+        let before = config.clone().map(|config| self.tables.configure(config));
+        if !self.synced || !changes.is_empty() || config.is_some() {
             if let Err(refusal) = self.say(&changes, &wanted, !self.synced) {
-                return self.refuse(refusal);
+                let with_config = before.map(|before| self.tables.configure(before)).is_some();
+                return self.refuse_waiting(with_config, refusal);
             }
             tracing::info!(
                 generation = self.region.generation(),
@@ -175,6 +168,9 @@ impl<'r> Reconcile<'r> {
                 changes = changes.len(),
                 "services taken"
             );
+        }
+        if let Some(config) = config {
+            self.configured(config, now);
         }
         self.state = wanted;
         self.to_say.clear();
@@ -318,6 +314,7 @@ impl<'r> Reconcile<'r> {
             reasons: able.reasons.clone(),
             generation,
             acknowledged: acknowledged.unwrap_or(generation),
+            config_file: self.configured.status(now),
             services_file: FileStatus {
                 path: self.file.path().display().to_string(),
                 applied_s_ago: self.applied.map(|at| now.duration_since(at).as_secs()),

@@ -24,6 +24,8 @@ pub struct Status {
     pub generation: u32,
     /// Generation that every polling lcore serves.
     pub acknowledged: u32,
+    /// The watched configuration file; its path is empty when there is none.
+    pub config_file: FileStatus,
     /// The watched services file.
     pub services_file: FileStatus,
     /// Poll loops, those that exist.
@@ -38,7 +40,7 @@ pub struct Status {
     pub backends: usize,
 }
 
-/// What became of the services file.
+/// What became of a watched file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileStatus {
     /// Where it is.

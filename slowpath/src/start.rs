@@ -15,6 +15,7 @@ use crate::live::{Live, Shared};
 use crate::metrics;
 use crate::neighbours::kernel::Netlink;
 use crate::reconcile::Reconcile;
+use crate::sources::file::ConfigFile;
 use crate::targets::tables::{Refusal, Tables};
 
 /// How long the control loop rests between two steps: a change, a lost neighbour or an event waits
@@ -81,7 +82,8 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
 }
 
 /// Runs until SIGTERM or SIGINT. The fastpath goes on with the tables as they are then.
-pub fn run(config: Config) -> Result<(), StartError> {
+/// `file` is where the configuration came from, watched from now on.
+pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -115,6 +117,9 @@ pub fn run(config: Config) -> Result<(), StartError> {
             let _alive = alive;
             let now = Instant::now();
             let mut reconcile = Reconcile::new(of_loop, region, tables, kernel, shared_loop, now);
+            if let Some(file) = file {
+                reconcile.watch_config(file);
+            }
             while !stopped.load(Ordering::Relaxed) {
                 reconcile.step(Instant::now());
                 std::thread::sleep(REST);
@@ -158,10 +163,12 @@ async fn serve(
     let signals = |source| StartError::System { what: "waiting for signals", source };
     let mut terminate = signal(SignalKind::terminate()).map_err(signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(signals)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(signals)?;
     loop {
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
+            _ = hangup.recv() => live.reload(),
             _ = &mut loop_ended => return Err(StartError::Loop),
             ended = tasks.join_next() => match ended {
                 Some(Ok(Ok(()))) => {}

@@ -25,19 +25,23 @@ pub fn status(status: &Status) -> String {
     };
     line("generation", format!("{} ({served})", status.generation));
     line("services", format!("{} with {} backends", status.services, status.backends));
-    let file = &status.services_file;
-    let state = match (&file.refused, file.applied_s_ago) {
-        (Some(_), _) => "REFUSED, the set before it stays".to_owned(),
-        (None, Some(ago)) => format!("applied {} ago", span(ago)),
-        (None, None) => "not read yet".to_owned(),
-    };
-    line("services file", format!("{} ({state})", file.path));
+    let files = [("configuration", &status.config_file), ("services file", &status.services_file)];
+    for (name, file) in files.into_iter().filter(|(_, file)| !file.path.is_empty()) {
+        let state = match (&file.refused, file.applied_s_ago) {
+            (Some(_), _) => "REFUSED, what was before it stays".to_owned(),
+            (None, Some(ago)) => format!("applied {} ago", span(ago)),
+            (None, None) => "not read yet".to_owned(),
+        };
+        line(name, format!("{} ({state})", file.path));
+    }
     let hops = &status.next_hops;
     line("next hops", format!("{} known of {} needed", hops.known, hops.wanted));
     line("flows", format!("{} of {}", count(status.flows.used), count(status.flows.max)));
     text.push_str(table.text().trim_start_matches('\n'));
-    if let Some(refused) = &file.refused {
-        text.push_str(&format!("\nthe services file was refused:\n{refused}\n"));
+    for (name, file) in files {
+        if let Some(refused) = &file.refused {
+            text.push_str(&format!("\nthe {name} was refused:\n{refused}\n"));
+        }
     }
     if let Some(trouble) = &hops.trouble {
         text.push_str(&format!("\nnext hops: {trouble}\n"));

@@ -15,6 +15,11 @@ fn a_status() -> Status {
         reasons: vec![],
         generation: 7,
         acknowledged: 7,
+        config_file: FileStatus {
+            path: "/etc/weir/weir.toml".into(),
+            applied_s_ago: Some(90),
+            refused: None,
+        },
         services_file: FileStatus {
             path: "/etc/weir/services.toml".into(),
             applied_s_ago: Some(30),
@@ -77,6 +82,7 @@ slowpath       0.1.0, up 3 min 5 s
 region         /dev/shm/weir/region
 generation     7 (served by all lcores)
 services       1 with 2 backends
+configuration  /etc/weir/weir.toml (applied 1 min 30 s ago)
 services file  /etc/weir/services.toml (applied 30 s ago)
 next hops      3 known of 3 needed
 flows          1 200 of 65 536
@@ -93,12 +99,14 @@ fn status_of_one_that_is_not_able_says_why_and_what_the_file_lacks() {
     status.able = false;
     status.reasons = vec!["lcore 0 does not poll".into()];
     status.services_file.refused = Some("services.toml: unknown key `prot`".into());
+    status.config_file.refused = Some("ingress.device takes a restart".into());
     status.acknowledged = 6;
     status.lcores.clear();
     let text = show::status(&status);
     assert!(text.starts_with("weir-1 is NOT able:\n  - lcore 0 does not poll\n"), "{text}");
     assert!(text.contains("7 (lcores serve 6)") && text.contains("REFUSED"), "{text}");
     assert!(text.contains("unknown key `prot`"), "{text}");
+    assert!(text.contains("the configuration was refused:\ningress.device takes"), "{text}");
     assert!(text.ends_with("no lcore: the fastpath is not running\n"), "{text}");
 }
 

@@ -13,6 +13,8 @@ use tables::record::BackendState;
 use tables::region::Role;
 use tables::ring::{Consumer, Producer, SharedSlots};
 
+mod configure;
+
 const CONFIG: &str = r#"
     name = "weir-t"
     [fastpath]

@@ -26,6 +26,7 @@ use crate::live::KnownService;
 use crate::neighbours::Resolved;
 use crate::state::State;
 use backends::{Key, Wish};
+use tunnels::Leaving;
 
 /// Why tables could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -46,12 +47,15 @@ pub enum Refusal {
     Region(#[from] RegionError),
     /// More tunnels than a table set holds.
     #[error(
-        "{wanted} tunnels (gateways' and backends' together) are more than the {room} that there \
-         is room for: use fewer gateways or fewer kinds of backend tunnels"
+        "{wanted} tunnels (gateways' and backends' together), and {leaving} that were taken away in \
+         the last minutes and still drain, are more than the {room} that there is room for: use \
+         fewer gateways or fewer kinds of backend tunnels, or wait for those that drain"
     )]
     Tunnels {
         /// So many are asked for.
         wanted: usize,
+        /// So many leave.
+        leaving: usize,
         /// So many there may be.
         room: usize,
     },
@@ -81,6 +85,8 @@ pub struct Tables<'r> {
     /// Next hops by id.
     hops: HashMap<u32, (u8, Addr)>,
     tunnel_names: Vec<(u32, String)>,
+    /// Tunnels that leave, and when.
+    leaving: Leaving,
     /// What to restore when the changes said since the last commit are refused.
     undo: Vec<(String, Option<Known>)>,
     swept: Option<Instant>,
@@ -102,11 +108,13 @@ impl<'r> Tables<'r> {
             draining: HashMap::new(),
             hops: HashMap::new(),
             tunnel_names: Vec::new(),
+            leaving: Leaving::new(),
             undo: Vec::new(),
             swept: None,
         };
         tables.find_owners();
         tables.find_hops();
+        tables.find_leaving();
         let set = tables.writer.committed();
         let mut frontends: HashMap<u32, Vec<FrontendKey>> = HashMap::new();
         for (key, id) in &tables.owners {
@@ -134,6 +142,12 @@ impl<'r> Tables<'r> {
     /// predecessor's room can't be used again.
     pub fn ready(&self) -> bool {
         self.writer.acknowledged(self.region.generation())
+    }
+
+    /// Takes gateways and settings from another configuration, at the next commit; returns the one
+    /// before, to be given back if that commit is refused.
+    pub fn configure(&mut self, config: Arc<Config>) -> Arc<Config> {
+        std::mem::replace(&mut self.config, config)
     }
 
     /// Publishes what was said. The generation, or none when nothing changed.
@@ -166,6 +180,7 @@ impl<'r> Tables<'r> {
         self.draining.retain(|key, _| wishes.get(key).is_none_or(BTreeMap::is_empty));
         self.find_owners();
         self.find_hops();
+        self.find_leaving();
     }
 
     /// All services with the ids of their backends, by name.

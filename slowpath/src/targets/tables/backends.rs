@@ -13,7 +13,7 @@ use super::Tables;
 use crate::path_mtus;
 
 /// How long an unwanted backend keeps flows that don't end (AWS's own deregistration delay).
-const DRAIN: Duration = Duration::from_secs(300);
+pub(super) const DRAIN: Duration = Duration::from_secs(300);
 /// How often the flow table is walked for what flows still refer to, while anything waits for it.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -97,7 +97,9 @@ impl Tables<'_> {
     /// that changes the tables. To be called again and again; walks the flow table at most once a
     /// second, and only while something waits for it.
     pub fn reclaim(&mut self, now: Instant) {
-        let idle = self.draining.is_empty() && self.writer.retired().next().is_none();
+        let idle = self.draining.is_empty()
+            && self.leaving.is_empty()
+            && self.writer.retired().next().is_none();
         let rested = self.swept.is_none_or(|at| now >= at + SWEEP);
         if idle || !rested || !self.undo.is_empty() || !self.ready() {
             return;
@@ -106,7 +108,7 @@ impl Tables<'_> {
         let referred = self.referred();
         self.writer.reclaim(|what| referred.contains(&what));
         if let Err(refusal) = self.let_drained_go(&referred, now) {
-            tracing::warn!("drained backends stay for now: {refusal}");
+            tracing::warn!("what has drained stays for now: {refusal}");
             self.discard();
         }
         self.let_hops_go();
@@ -148,6 +150,7 @@ impl Tables<'_> {
             }
             self.draining.remove(&key);
         }
+        self.let_tunnels_go(now)?;
         self.writer.commit().map(drop)
     }
 

@@ -1,0 +1,88 @@
+//! What may change while Weir runs, and what is refused with its key.
+#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
+
+use config::Config;
+
+const BASE: &str = r#"
+name = "weir-t"
+[fastpath]
+lcores = [1]
+[ingress]
+device = "net_null0"
+address = ["10.0.1.10/24"]
+mtu = 9001
+[egress]
+device = "net_null1"
+address = ["10.0.2.10/24", "10.0.2.9/24"]
+mtu = 9001
+[nat]
+addresses = ["10.0.2.10"]
+[flows]
+udp_s = 60
+[[gateway]]
+name = "aws"
+kind = "aws"
+sources = ["10.0.1.0/24"]
+"#;
+
+fn changed(from: &str, to: &str) -> Config {
+    assert!(BASE.contains(from), "{from}");
+    config::from_toml(&BASE.replace(from, to)).unwrap()
+}
+
+fn fixed(from: &str, to: &str) -> Vec<String> {
+    let base = config::from_toml(BASE).unwrap();
+    base.fixed_changes(&changed(from, to)).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn gateways_and_settings_may_change_while_weir_runs() {
+    for (from, to) in [
+        ("[\"10.0.1.0/24\"]", "[\"10.0.1.0/28\", \"10.0.1.32/28\"]"),
+        ("name = \"aws\"", "name = \"other\""),
+        ("udp_s = 60", "udp_s = 61\n[punt]\nlimit_per_s = 7\nplain_no_service = \"punt\""),
+        ("addresses = [\"10.0.2.10\"]", "addresses = [\"10.0.2.10\", \"10.0.2.9\"]"),
+        ("[nat]", "[tables]\nmaglev_size = 251\n[nat]\nports = \"2000-30000\""),
+        (
+            "[[gateway]]",
+            "[[gateway]]\nname = \"b\"\nkind = \"azure\"\nsources = [\"10.0.1.9/32\"]\n[[gateway]]",
+        ),
+    ] {
+        assert_eq!(fixed(from, to), [""; 0], "{to}");
+        assert!(!config::from_toml(BASE).unwrap().same_as(&changed(from, to)), "{to}");
+    }
+}
+
+#[test]
+fn a_comment_is_no_change() {
+    let base = config::from_toml(BASE).unwrap();
+    let moved = changed("[nat]", "# new\n\n[nat]");
+    assert!(base != moved && base.same_as(&moved));
+}
+
+#[test]
+fn what_takes_a_restart_is_named_with_place_values_and_what_to_restart() {
+    let device = fixed("net_null0", "net_null7");
+    assert_eq!(
+        device,
+        ["weir.toml:6: ingress.device = \"net_null7\" takes a restart (in force is \
+          \"net_null0\"): restart fastpath and slowpath"]
+    );
+    for (from, to, key) in [
+        ("lcores = [1]", "lcores = [1, 2]", "fastpath.lcores"),
+        ("lcores = [1]", "lcores = [1]\n[region]\nmax_flows = 128", "region.max_flows"),
+        ("\"10.0.1.10/24\"", "\"10.0.1.11/24\"", "ingress.address"),
+        ("[nat]", "[tables]\nseed = \"AAAAAAAAAAAAAAAA\"\n[nat]", "tables.seed"),
+        (
+            "addresses = [\"10.0.2.10\"]",
+            "addresses = [\"10.0.2.9\", \"10.0.2.10\"]",
+            "nat.addresses",
+        ),
+    ] {
+        let all = fixed(from, to);
+        let named = all.iter().find(|text| text.contains(&format!(": {key} = ")));
+        assert!(named.is_some_and(|t| t.ends_with("restart fastpath and slowpath")), "{all:?}");
+    }
+    let name = fixed("name = \"weir-t\"", "name = \"weir-u\"");
+    assert!(name.len() == 1 && name[0].ends_with(": restart slowpath"), "{name:?}");
+}

@@ -1,0 +1,141 @@
+//! The configuration file while it runs: what changes at once, what is refused, what drains.
+
+use super::*;
+use crate::sources::file::ConfigFile;
+use tables::record::TUNNEL_RETIRED;
+
+const SECOND: &str =
+    "\n[[gateway]]\nname = \"two\"\nkind = \"aws\"\nport = 6082\nsources = [\"10.0.1.64/28\"]\n";
+
+/// Writes the stage's configuration with something behind it, and with one text for another.
+fn write(stage: &Stage, (from, to): (&str, &str), behind: &str) -> PathBuf {
+    let path = stage.services.with_file_name("weir.toml");
+    let text = CONFIG.replace(from, to);
+    let text = format!("services = {:?}\n{text}{behind}", stage.services);
+    let beside = path.with_extension("new");
+    std::fs::write(&beside, text).unwrap();
+    std::fs::rename(&beside, &path).unwrap();
+    path
+}
+
+const SAME: (&str, &str) = ("", "");
+
+/// A running loop that watches its configuration, with one backend served.
+fn start(name: &str, behind: &str) -> (Stage, Reconcile<'static>, Arc<Shared>) {
+    let mut stage = Stage::new(name);
+    let path = write(&stage, SAME, behind);
+    stage.config = Arc::new(config::load(Some(&path), &[]).unwrap());
+    let (mut reconcile, shared) = stage.start();
+    reconcile.watch_config(ConfigFile::new(&path, &[]));
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(shared.status_now().config_file.refused, None);
+    (stage, reconcile, shared)
+}
+
+/// Id, port, number of sources, whether it leaves.
+fn tunnels(region: &Region) -> Vec<(u32, u16, u8, bool)> {
+    let set = region.tables(region.generation());
+    let told =
+        set.tunnels().map(|(id, t)| (id, t.port, t.source_count, t.flags & TUNNEL_RETIRED != 0));
+    told.collect()
+}
+
+#[test]
+fn a_gateway_and_a_timeout_change_without_a_restart() {
+    let (mut stage, mut reconcile, shared) = start("live", "");
+    let before = ids(stage.region);
+    assert_eq!(tunnels(stage.region), [(0, 6081, 1, false)]);
+    let wider = ("[\"10.0.1.0/24\"]", "[\"10.0.1.0/24\", \"10.0.9.0/24\"]");
+    write(&stage, wider, "[flows]\ntcp_established_s = 77\n[punt]\nplain_no_service = \"punt\"\n");
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(shared.status_now().config_file.refused, None);
+    assert_eq!(tunnels(stage.region), [(0, 6081, 2, false)]);
+    let set = stage.region.tables(stage.region.generation());
+    assert_eq!(set.settings().timeouts.tcp_established_s, 77);
+    assert_eq!(set.settings().plain_no_service, 2);
+    assert_eq!(ids(stage.region), before, "services are where they were");
+    // A comment more is no change.
+    let at = stage.region.generation();
+    write(
+        &stage,
+        wider,
+        "[flows]\n# AWS\ntcp_established_s = 77\n[punt]\nplain_no_service = \"punt\"\n",
+    );
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(stage.region.generation(), at);
+}
+
+#[test]
+fn what_takes_a_restart_is_refused_with_its_key_and_nothing_of_it_is_taken() {
+    let (mut stage, mut reconcile, shared) = start("fixed", "");
+    let at = stage.region.generation();
+    write(&stage, ("net_null0", "net_null8"), SECOND);
+    stage.pass(1000, &mut reconcile, None);
+    let refused = shared.status_now().config_file.refused.unwrap();
+    assert!(
+        refused.contains("weir.toml:7: ingress.device = \"net_null8\"")
+            && refused.contains("restart fastpath and slowpath"),
+        "{refused}"
+    );
+    assert_eq!(stage.region.generation(), at, "the gateway beside it is not taken either");
+    // A text that is no configuration, and one that the services do not fit.
+    write(&stage, SAME, "[flows]\nudp = 3\n");
+    stage.pass(1000, &mut reconcile, None);
+    let refused = shared.status_now().config_file.refused.unwrap();
+    assert!(refused.contains("flows.udp") && refused.contains("no such key"), "{refused}");
+    write(&stage, SAME, SECOND);
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(shared.status_now().config_file.refused, None);
+    assert_eq!(tunnels(stage.region), [(0, 6081, 1, false), (1, 6082, 1, false)]);
+}
+
+#[test]
+fn a_gateway_that_was_taken_away_drains_also_over_a_restart() {
+    let (mut stage, mut reconcile, _) = start("leave", SECOND);
+    assert_eq!(tunnels(stage.region), [(0, 6081, 1, false), (1, 6082, 1, false)]);
+    let path = write(&stage, SAME, "");
+    stage.pass(60_000, &mut reconcile, None);
+    assert_eq!(tunnels(stage.region), [(0, 6081, 1, false), (1, 6082, 1, true)]);
+    let names = reconcile.tables.tunnel_names();
+    assert_eq!(names, [(0, "aws".to_owned()), (1, "two, leaving".to_owned())]);
+    drop(reconcile);
+    stage.config = Arc::new(config::load(Some(&path), &[]).unwrap());
+    let (mut reconcile, _) = stage.start();
+    stage.pass(290_000, &mut reconcile, None);
+    assert_eq!(tunnels(stage.region).len(), 2, "its time begins anew with the new process");
+    stage.pass(20_000, &mut reconcile, None);
+    assert_eq!(tunnels(stage.region), [(0, 6081, 1, false)]);
+}
+
+#[test]
+fn services_and_configuration_that_need_each_other_come_together() {
+    let (mut stage, mut reconcile, shared) = start("pair", "");
+    // Without NAT addresses the service can't be served.
+    let without = ("addresses = [\"10.0.2.10\"]", "addresses = []");
+    write(&stage, without, "");
+    stage.pass(1000, &mut reconcile, None);
+    assert!(shared.status_now().config_file.refused.is_some());
+    // A NAT address of IPv6 lets a service have backends of IPv6.
+    let at = stage.region.generation();
+    write(&stage, SAME, "[tables]\nmaglev_size = 509\n");
+    let text = "[[service]]\nname = \"default/web\"\nmode = \"nat\"\n\
+                frontends = [{address = \"203.0.113.1\", port = 80, protocol = \"tcp\"}]\n\
+                backends = [{address = \"10.0.2.11\"}, {address = \"10.0.2.12\"}]\n";
+    stage.write(text);
+    stage.pass(1000, &mut reconcile, None);
+    let status = shared.status_now();
+    assert_eq!((status.config_file.refused, status.services_file.refused), (None, None));
+    let set = stage.region.tables(stage.region.generation());
+    assert!(stage.region.generation() > at);
+    assert_eq!(set.services().next().unwrap().1.slots[0].count, 509);
+}
+
+#[test]
+fn an_order_has_both_files_read_again() {
+    let (mut stage, mut reconcile, shared) = start("order", "");
+    write(&stage, SAME, SECOND);
+    shared.reload();
+    stage.pass(20, &mut reconcile, None);
+    assert_eq!(tunnels(stage.region).len(), 2, "at once, without waiting for the file to rest");
+}
