@@ -13,6 +13,18 @@ pub struct Comparison {
     pub title: String,
     /// The case that the others are stated as ratios of; by convention the first.
     pub cases: Vec<Case>,
+    /// The cases that tell what writing frames anew costs, where some must do that.
+    pub refill: Option<Refill>,
+}
+
+/// What writing frames anew costs: the time of a case that does nothing else, less the time of one
+/// that receives and sends without it.
+#[derive(Clone, Copy, Debug)]
+pub struct Refill {
+    /// The number of the case that writes frames and sends them.
+    pub writes: usize,
+    /// The number of the case that only receives and sends.
+    pub passes: usize,
 }
 
 /// One thing measured.
@@ -27,6 +39,8 @@ pub struct Case {
     /// The socket at which its programs meet, if they do: the first makes it, the second waits for
     /// it. One that a killed program left behind is removed before each run.
     pub socket: Option<PathBuf>,
+    /// It writes each frame anew before it forwards it.
+    pub refills: bool,
 }
 
 /// How long and how often.
@@ -75,7 +89,13 @@ pub enum RunError {
 impl Case {
     /// A case of one program.
     pub fn alone(name: &str, program: Program) -> Case {
-        Case { name: name.to_string(), programs: vec![program], counts: 0, socket: None }
+        let programs = vec![program];
+        Case { name: name.to_string(), programs, counts: 0, socket: None, refills: false }
+    }
+
+    /// The same, known to write each frame anew.
+    pub fn refilling(self) -> Case {
+        Case { refills: true, ..self }
     }
 
     /// A forwarder and a generator that meet at a socket; the packets that came back to the
@@ -86,6 +106,7 @@ impl Case {
             programs: vec![forwarder, generator],
             counts: 1,
             socket: Some(PathBuf::from(socket)),
+            refills: false,
         }
     }
 
@@ -177,17 +198,21 @@ impl Comparison {
         Ok(())
     }
 
-    /// Medians, spread, nanoseconds and ratios to the first case.
+    /// Medians, spread, nanoseconds and ratios to the first case; both once more net of refill
+    /// where that is known.
     pub fn table(&self, samples: &[Vec<Sample>], least_share: f64) -> String {
+        let net = if self.refill.is_some() { "  net ns net ratio" } else { "" };
         let mut text = format!(
-            "  {:<28} {:>8}  {:>17} {:>8} {:>7}\n",
+            "  {:<28} {:>8}  {:>17} {:>8} {:>7}{net}\n",
             "median of all rounds", "Mpps", "lowest..highest", "ns", "ratio"
         );
-        let middle = |samples: &[Sample]| median(&rates(samples, least_share));
-        let limit = samples.first().and_then(|first| middle(first));
+        let middle = |at: usize| median(&rates(samples.get(at)?, least_share));
+        let refill_ns = self.refill.and_then(|refill| {
+            Some(1000.0 / middle(refill.writes)? - 1000.0 / middle(refill.passes)?)
+        });
         for (case, samples) in self.cases.iter().zip(samples) {
             let kept = rates(samples, least_share);
-            let (Some(mpps), Some(limit)) = (median(&kept), limit) else {
+            let (Some(mpps), Some(limit)) = (median(&kept), middle(0)) else {
                 continue;
             };
             let low = kept.iter().copied().fold(f64::INFINITY, f64::min);
@@ -195,13 +220,13 @@ impl Comparison {
             let spread = format!("{low:.2}..{high:.2}");
             let poor = samples.iter().filter(|s| s.share < least_share).count();
             // Writing to a String cannot fail.
-            let _ = write!(
-                text,
-                "  {:<28} {mpps:>8.2}  {spread:>17} {:>8.1} {:>7.3}",
-                case.name,
-                1000.0 / mpps,
-                mpps / limit
-            );
+            let (name, ns) = (&case.name, 1000.0 / mpps);
+            let ratio = mpps / limit;
+            let _ = write!(text, "  {name:<28} {mpps:>8.2}  {spread:>17} {ns:>8.1} {ratio:>7.3}");
+            if let (true, Some(refill_ns)) = (case.refills, refill_ns) {
+                let net = ns - refill_ns;
+                let _ = write!(text, " {net:>7.1} {:>9.3}", 1000.0 / limit / net);
+            }
             if poor > 0 {
                 let _ = write!(text, "  {poor} of {} rounds short of a core", samples.len());
             }
@@ -219,7 +244,7 @@ fn rates(samples: &[Sample], least_share: f64) -> Vec<f64> {
 }
 
 /// The upper middle value.
-fn median(values: &[f64]) -> Option<f64> {
+pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied()

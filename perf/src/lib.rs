@@ -10,11 +10,14 @@
 //! README.md says how figures are stated and what makes a run worthless.
 
 pub mod compare;
+pub mod feed;
 pub mod frames;
 pub mod machine;
 pub mod meter;
 pub mod peers;
+pub mod poller;
 pub mod process;
+pub mod start;
 pub mod world;
 
 pub use compare::{Case, Comparison};

@@ -27,15 +27,30 @@ impl Count {
     }
 }
 
-/// Prints `Mpps <millions a second>` once a second, for so many seconds.
-pub fn tell(count: &Count, seconds: u64) {
-    let (mut last, mut then) = (count.get(), Instant::now());
+/// Prints `Mpps <millions a second>` once a second, for so many seconds, as long as all is `sound`.
+///
+/// # Errors
+/// Those of `sound`.
+pub fn tell(
+    count: &Arc<Count>,
+    seconds: u64,
+    sound: impl Fn() -> Result<(), String>,
+) -> Result<(), String> {
     for _ in 0..seconds {
-        std::thread::sleep(Duration::from_secs(1));
-        let (now, at) = (count.get(), Instant::now());
-        println!("{}", line((now - last) as f64 / (at - then).as_secs_f64() / 1e6));
-        (last, then) = (now, at);
+        let rates = rates(std::slice::from_ref(count));
+        sound()?;
+        rates.iter().for_each(|mpps| println!("{}", line(*mpps)));
     }
+    Ok(())
+}
+
+/// What is counted within the next second, in millions a second.
+pub fn rates(counts: &[Arc<Count>]) -> Vec<f64> {
+    let all = || counts.iter().map(|count| count.get()).collect::<Vec<_>>();
+    let (before, then) = (all(), Instant::now());
+    std::thread::sleep(Duration::from_secs(1));
+    let (after, took) = (all(), then.elapsed().as_secs_f64());
+    after.iter().zip(before).map(|(after, before)| (after - before) as f64 / took / 1e6).collect()
 }
 
 /// How a rate is told.

@@ -18,6 +18,8 @@ pub enum Core {
     First,
     /// The forwarder's.
     Second,
+    /// Both, for a forwarder with two polling lcores.
+    Both,
 }
 
 /// MiB of memory that each program takes.
@@ -26,10 +28,12 @@ pub const MEMORY_MIB: u64 = 256;
 /// The EAL arguments that all programs under comparison share. `prefix` tells apart what two
 /// programs that run side by side leave in `/run/dpdk`.
 pub fn eal(core: Core, memory: Memory, prefix: &str, devices: &[&str]) -> Vec<String> {
-    let mut args = vec!["-l", "0,1"];
-    if core == Core::First {
-        args.extend(["--main-lcore", "1"]);
-    }
+    let mut args = match core {
+        Core::First => vec!["-l", "0,1", "--main-lcore", "1"],
+        Core::Second => vec!["-l", "0,1"],
+        // The main lcore only sleeps and prints: it shares the first core with a polling one.
+        Core::Both => vec!["--lcores", "0@0,1@0,2@1"],
+    };
     args.extend(match memory {
         Memory::Huge => ["--in-memory", "--no-pci"],
         Memory::Small => ["--no-huge", "--no-pci"],

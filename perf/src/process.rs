@@ -50,7 +50,8 @@ pub struct Outcome {
     /// Million packets a second, once for each second; the first two, in which caches, pools and
     /// peers settle, left out.
     pub rates: Vec<f64>,
-    /// Share of a core that its busiest worker thread had, 0 to 1, from [`Running::mark`] on.
+    /// Share of a core that each of its worker threads had at least, 0 to 1, from
+    /// [`Running::mark`] on.
     pub share: f64,
     /// Its last lines, for a person to see what went wrong.
     pub last_lines: Vec<String>,
@@ -102,6 +103,8 @@ impl Running {
     /// Ends it and says what it told.
     pub fn stop(mut self) -> Outcome {
         let share = self.share();
+        // A program that fails says that its figures are worth nothing.
+        let failed = matches!(self.child.try_wait(), Ok(Some(status)) if !status.success());
         self.end();
         let lines = |thread: Option<JoinHandle<Vec<String>>>| {
             thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
@@ -109,6 +112,7 @@ impl Running {
         let output = lines(mem::take(&mut self.output));
         let errors = lines(mem::take(&mut self.errors));
         let rates = match self.reading {
+            _ if failed => Vec::new(),
             Reading::Meter => output.iter().filter_map(|l| meter::read(l)).skip(2).collect(),
             Reading::Testpmd => testpmd_rates(&output),
             Reading::Silent => Vec::new(),
@@ -127,7 +131,7 @@ impl Running {
         let used = worker_times(self.child.id())
             .into_iter()
             .map(|(thread, now)| now.saturating_sub(before.get(&thread).copied().unwrap_or(now)));
-        used.max().unwrap_or_default().as_secs_f64() / passed
+        used.min().unwrap_or_default().as_secs_f64() / passed
     }
 
     /// Asks it to end, and after a while does not ask any more.

@@ -1,17 +1,19 @@
 //! The tables and packets that Weir's own cases run on: 1,000 frontends, many flows, in any order.
 
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use packet::addr::Addr;
 use std::error::Error;
-use std::net::Ipv4Addr;
-use tables::layout::Sizes;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use tables::layout::{Layout, Sizes};
 use tables::next_hop::NextHop;
 use tables::record::{
     Backend, BackendState, FrontendKey, Local, Mode, NONE, NoService, Prefix, Service, Settings,
     Tunnel, TunnelKind,
 };
-use tables::region::Region;
+use tables::region::{Region, RegionError};
 use tables::writer::Writer;
-use tests::frames::{Frame, aws_options, tcp};
 
 /// Frontends, as a busy appliance has them.
 pub const FRONTENDS: u32 = 1000;
@@ -21,7 +23,11 @@ const BACKENDS: u8 = 16;
 
 /// Our MAC addresses, and everybody else's.
 pub const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 3]];
-const GATEWAY: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// The gateway's MAC address.
+pub const GATEWAY: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// The first backend's MAC address.
+pub const BACKEND: [u8; 6] = [2, 0, 0, 0, 1, 1];
 
 /// What the packets ask of Weir.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -32,36 +38,117 @@ pub enum Work {
     Return,
     /// GENEVE in, flow hit, GENEVE out to a backend.
     Tunnel,
-    /// GENEVE in, flow hit, NAT44 out.
+    /// GENEVE in, flow hit, NAT44 or NAT66 out.
     Nat,
+}
+
+/// The family of the packets inside the tunnel; outside is IPv4.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Family {
+    /// IPv4.
+    #[value(name = "4")]
+    V4,
+    /// IPv6.
+    #[value(name = "6")]
+    V6,
 }
 
 /// Sizes for so many flows.
 pub fn sizes(flows: u32) -> Sizes {
-    Sizes { flows: flows.max(1024), backends: 64, nat_maps: 64, lcores: 2, ..Sizes::DEFAULT }
+    Sizes { flows: flows.max(1024), backends: 64, nat_maps: 256, lcores: 2, ..Sizes::DEFAULT }
+}
+
+/// A region for so many flows, in huge pages as an appliance has it. The kernel's reason where it
+/// has none free: then it lies in ordinary ones, and every flow costs look-ups of addresses too.
+///
+/// # Errors
+/// The region's.
+pub fn region(flows: u32) -> Result<(Region, Option<String>), RegionError> {
+    /// The same order of buckets in every run.
+    const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_HUGETLB;
+    let in_huge_pages = || {
+        let file = memfd_create("weir-perf-region", flags).map_err(|e| e.to_string())?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        // The region opens the file once more; this descriptor may go.
+        Region::create_or_open(&path, &sizes(flows), SEED).map_err(|e| e.to_string())
+    };
+    match in_huge_pages() {
+        Ok(region) => Ok((region, None)),
+        Err(reason) => Ok((Region::anonymous(&sizes(flows))?, Some(reason))),
+    }
+}
+
+/// Huge pages of 2 MiB that a region for so many flows takes.
+pub fn region_pages(flows: u32) -> u64 {
+    Layout::new(&sizes(flows)).bytes().div_ceil(2 << 20) as u64
 }
 
 fn v4(a: u8, b: u8, c: u8, d: u8) -> Addr {
     Addr::v4(u32::from_ne_bytes([a, b, c, d]))
 }
 
+/// An address of ours or of a backend, the same last byte in both families.
+fn ours(family: Family, arm: u8, host: u8) -> Addr {
+    match family {
+        Family::V4 => v4(10, 0, 1 + arm, host),
+        Family::V6 => {
+            let net = 1 + u16::from(arm);
+            Addr::from(IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, net, 0, 0, 0, host.into())))
+        }
+    }
+}
+
+/// The address of a backend, 1 to 16.
+pub fn backend(family: Family, n: u8) -> IpAddr {
+    IpAddr::from(ours(family, 1, 100 + n))
+}
+
+/// The address that NAT begins with.
+pub fn nat(family: Family) -> IpAddr {
+    IpAddr::from(ours(family, 1, 11))
+}
+
+/// The first frontend's address.
+pub fn frontend_base(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(203, 0, 0, 0).into(),
+        Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0x203, 0, 0, 0, 0, 0).into(),
+    }
+}
+
+/// The first of as many addresses that are nobody's, in another network.
+pub fn stranger_base(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(198, 18, 0, 0).into(),
+        Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0x198, 0, 0, 0, 0, 0).into(),
+    }
+}
+
 /// The frontend's address with this number.
-pub fn frontend(n: u32) -> Ipv4Addr {
-    Ipv4Addr::new(203, 0, (n >> 8) as u8, n as u8)
+pub fn frontend(family: Family, n: u32) -> IpAddr {
+    match frontend_base(family) {
+        IpAddr::V4(base) => Ipv4Addr::from_bits(base.to_bits() + n).into(),
+        IpAddr::V6(base) => Ipv6Addr::from_bits(base.to_bits() + u128::from(n)).into(),
+    }
 }
 
 /// Fills the region's tables.
-pub fn furnish(region: &Region, work: Work) -> Result<(), Box<dyn Error>> {
+///
+/// # Errors
+/// The writer's refusal.
+pub fn furnish(region: &Region, work: Work, family: Family) -> Result<(), Box<dyn Error>> {
     let mut writer = Writer::attach(region)?;
     let mut settings = Settings { nat_port_last: u16::MAX, ..Settings::EMPTY };
-    settings.locals[0] = Local { addr: v4(10, 0, 1, 10), arm: 0, pad: [0; 3] };
-    settings.locals[1] = Local { addr: v4(10, 0, 2, 10), arm: 1, pad: [0; 3] };
-    settings.nat[0] = Local { addr: v4(10, 0, 2, 11), arm: 1, pad: [0; 3] };
+    let local = |family, arm, host| Local { addr: ours(family, arm, host), arm, pad: [0; 3] };
+    settings.locals[0] = local(Family::V4, 0, 10);
+    settings.locals[1] = local(family, 1, 10);
+    // Two of them: one has not ports enough for a million flows to sixteen backends.
+    settings.nat[0] = local(family, 1, 11);
+    settings.nat[1] = local(family, 1, 12);
     writer.put_settings(&settings)?;
     writer.put_tunnel(0, &gateway())?;
-    if matches!(work, Work::Tunnel | Work::Nat) {
-        services(&mut writer, work)?;
-    }
+    services(&mut writer, work, family)?;
     writer.commit()?;
     Ok(())
 }
@@ -88,10 +175,10 @@ fn gateway() -> Tunnel {
     }
 }
 
-fn services(writer: &mut Writer<'_>, work: Work) -> Result<(), Box<dyn Error>> {
+fn services(writer: &mut Writer<'_>, work: Work, family: Family) -> Result<(), Box<dyn Error>> {
     let mut backends = Vec::new();
     for n in 1..=BACKENDS {
-        let addr = v4(10, 0, 2, 100 + n);
+        let addr = ours(family, 1, 100 + n);
         let next_hop = writer.put_next_hop(&addr, 1)?;
         let mac = [2, 0, 0, 0, 1, n];
         let hop = NextHop { mac, src_mac: MACS[1], mtu: 9001, arm: 1, known: true };
@@ -132,59 +219,11 @@ fn services(writer: &mut Writer<'_>, work: Work) -> Result<(), Box<dyn Error>> {
         let id = writer.put_service(&format!("bench/{n}"), &policy)?;
         writer.set_slots(id, &backends, 16_381, "TCP", 0)?;
         for frontend_number in n * 10..n * 10 + 10 {
-            let addr = Addr::from(std::net::IpAddr::V4(frontend(frontend_number)));
+            let addr = Addr::from(frontend(family, frontend_number));
             let key =
                 FrontendKey { scope_key: 0, addr, port: 80, proto: 6, prefix_len: 128, pad: 0 };
             writer.put_frontend(&key, id)?;
         }
     }
     Ok(())
-}
-
-/// Writes the packets of many flows into buffers, in an order that no cache can guess.
-pub struct Feed {
-    template: Vec<u8>,
-    inner: usize,
-    order: Vec<u32>,
-    next: usize,
-}
-
-impl Feed {
-    /// Packets of `flows` flows, 64 bytes inside an AWS gateway's tunnel.
-    pub fn new(flows: u32) -> Feed {
-        let options = aws_options(0x0a11_ce00, 0, 0xbeef);
-        let inner = tcp("10.64.0.1:1024", "203.0.0.0:80", 16).load(&[0x57; 24]);
-        let ip = inner.in_geneve("10.0.1.20:50000", "10.0.1.10:6081", options);
-        let template = Frame::new(GATEWAY, MACS[0], ip).bytes();
-        let inner = 14 + 20 + 8 + 8 + 32;
-        let mut order: Vec<u32> = (0..flows).collect();
-        // A shuffle that is the same in every run (xorshift).
-        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-        for i in (1..order.len()).rev() {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            order.swap(i, (seed % (i as u64 + 1)) as usize);
-        }
-        Feed { template, inner, order, next: 0 }
-    }
-
-    /// Bytes of a frame.
-    pub fn frame_len(&self) -> usize {
-        self.template.len()
-    }
-
-    /// Writes the next packet into `frame`, which has [`Feed::frame_len`] bytes.
-    #[inline(always)]
-    pub fn write(&mut self, frame: &mut [u8]) {
-        let flow = self.order[self.next];
-        self.next = if self.next + 1 == self.order.len() { 0 } else { self.next + 1 };
-        frame.copy_from_slice(&self.template);
-        let client = (0x0a40_0000 + (flow >> 14)).to_be_bytes();
-        let target = frontend(flow % FRONTENDS).octets();
-        frame[self.inner + 12..self.inner + 16].copy_from_slice(&client);
-        frame[self.inner + 16..self.inner + 20].copy_from_slice(&target);
-        let port = (1024 + (flow & 0x3fff) as u16).to_be_bytes();
-        frame[self.inner + 20..self.inner + 22].copy_from_slice(&port);
-    }
 }

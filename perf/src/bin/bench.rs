@@ -2,9 +2,10 @@
 
 use clap::Parser;
 use perf::compare::Effort;
+use perf::compare::Refill;
 use perf::machine::{Pages, ping_pong};
 use perf::peers::{self, Core, Memory, c_loop, eal, testpmd};
-use perf::{Case, Comparison};
+use perf::{Case, Comparison, Program};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,17 +30,27 @@ struct Arguments {
 /// Where the two programs of a memif case meet.
 const SOCKET: &str = "/run/weir-perf-memif.sock";
 
-/// Weir's own cases between null ports: name, work, flows. 64 bytes inside the gateway's tunnel.
-const JOURNEYS: [(&str, &str, &str); 8] = [
-    ("weir, packets written only", "refill", "1024"),
-    ("weir, AWS return", "return", "1024"),
-    ("weir, tunnel, 1,024 flows", "tunnel", "1024"),
-    ("weir, tunnel, 65,536 flows", "tunnel", "65536"),
-    ("weir, tunnel, 1 M flows", "tunnel", "1048576"),
-    ("weir, NAT44, 1,024 flows", "nat", "1024"),
-    ("weir, NAT44, 65,536 flows", "nat", "65536"),
-    ("weir, NAT44, 1 M flows", "nat", "1048576"),
+/// Weir's own cases between null ports: name, work, family, flows. 64 bytes inside the tunnel.
+const JOURNEYS: [(&str, &str, &str, &str); 11] = [
+    ("weir, AWS return", "return", "4", "1024"),
+    ("weir, AWS return, IPv6", "return", "6", "1024"),
+    ("weir, tunnel, 1,024 flows", "tunnel", "4", "1024"),
+    ("weir, tunnel, 65,536 flows", "tunnel", "4", "65536"),
+    ("weir, tunnel, 1 M flows", "tunnel", "4", MILLION),
+    ("weir, tunnel, 65,536, IPv6", "tunnel", "6", "65536"),
+    ("weir, NAT44, 1,024 flows", "nat", "4", "1024"),
+    ("weir, NAT44, 65,536 flows", "nat", "4", "65536"),
+    ("weir, NAT44, 1 M flows", "nat", "4", MILLION),
+    ("weir, NAT66, 65,536 flows", "nat", "6", "65536"),
+    ("weir, NAT66, 1 M flows", "nat", "6", MILLION),
 ];
+
+/// The most flows of any case.
+const MILLION: &str = "1048576";
+
+/// `net_null` ports for so many lcores, whose frames have the length of those that arrive there.
+const ARMS: [&str; 4] =
+    ["net_null0,size=146", "net_null1,size=78", "net_null2,size=146", "net_null3,size=78"];
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -52,8 +63,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    // Two programs side by side at most, each with its memory in pages of 2 MiB.
-    let need = 2 * peers::MEMORY_MIB / 2;
+    // Two programs side by side at most, or one with its region, in pages of 2 MiB.
+    let region = perf::world::region_pages(MILLION.parse()?);
+    let need = peers::MEMORY_MIB / 2 + region.max(peers::MEMORY_MIB / 2);
     let pages = if arguments.list { None } else { Some(Pages::at_least(need)) };
     let memory = match &pages {
         Some(Err(error)) => {
@@ -84,10 +96,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// All comparisons. A case of Weir's is one line more in the list that it belongs to:
-/// `Case::alone("weir return", peers::ours(&program("..."), null("weir-perf-w"), &[..]))`.
+/// All comparisons.
 fn comparisons(memory: Memory, seconds: u64) -> Result<Vec<Comparison>, Box<dyn Error>> {
-    let null = |prefix: &str| eal(Core::Second, memory, prefix, &["net_null0", "net_null1"]);
     let memif = |core, prefix: &str, role: &str| {
         let device = format!("net_memif0,role={role},id=0,socket={SOCKET},socket-abstract=no");
         eal(core, memory, prefix, &[&device])
@@ -99,52 +109,89 @@ fn comparisons(memory: Memory, seconds: u64) -> Result<Vec<Comparison>, Box<dyn 
         let client = memif(Core::First, "weir-perf-g", "client");
         Ok::<_, Box<dyn Error>>(peers::ours(&generate.to_string_lossy(), client, &own))
     };
-    let mut on_null = vec![
+    let through_memif = vec![
+        Case::fed(
+            "testpmd, macswap",
+            testpmd(server("weir-perf-t"), "macswap", 1),
+            generator()?,
+            SOCKET,
+        ),
+        Case::fed(
+            "C loop, macswap",
+            c_loop(server("weir-perf-c"), "macswap", seconds),
+            generator()?,
+            SOCKET,
+        ),
+        Case::fed(
+            "weir, AWS return",
+            journey(server("weir-perf-w"), "return", "4", "1024", seconds, &[])?,
+            generator()?,
+            SOCKET,
+        ),
+    ];
+    Ok(vec![
+        on_null(memory, seconds)?,
+        crossing(memory, seconds)?,
+        Comparison {
+            title: "memif: there and back, AWS frames of 1,024 flows, two cores".to_string(),
+            cases: through_memif,
+            refill: None,
+        },
+    ])
+}
+
+fn on_null(memory: Memory, seconds: u64) -> Result<Comparison, Box<dyn Error>> {
+    let null = |prefix: &str| eal(Core::Second, memory, prefix, &["net_null0", "net_null1"]);
+    let ours = || eal(Core::Second, memory, "weir-perf-w", &ARMS[..2]);
+    let mut cases = vec![
         Case::alone("C loop, 5tswap", c_loop(null("weir-perf-c"), "5tswap", seconds)),
+        Case::alone("C loop, io", c_loop(null("weir-perf-c"), "io", seconds)),
+        Case::alone(
+            "weir, packets written only",
+            journey(ours(), "refill", "4", "1024", seconds, &[])?,
+        ),
         Case::alone("C loop, macswap", c_loop(null("weir-perf-c"), "macswap", seconds)),
         Case::alone("testpmd, 5tswap", testpmd(null("weir-perf-t"), "5tswap", 2)),
         Case::alone("testpmd, macswap", testpmd(null("weir-perf-t"), "macswap", 2)),
     ];
-    for (name, work, flows) in JOURNEYS {
-        let own = ["--work", work, "--flows", flows, "--seconds", &seconds.to_string()];
-        let devices = ["net_null0,size=146", "net_null1,size=146"];
-        let arguments = eal(Core::Second, memory, "weir-perf-w", &devices);
-        let program = program("journey")?;
-        on_null.push(Case::alone(name, peers::ours(&program.to_string_lossy(), arguments, &own)));
+    for (name, work, family, flows) in JOURNEYS {
+        let program = journey(ours(), work, family, flows, seconds, &[])?;
+        cases.push(Case::alone(name, program).refilling());
     }
-    Ok(vec![
-        Comparison {
-            title: "null: one lcore between two net_null ports".to_string(),
-            cases: on_null,
-        },
-        Comparison {
-            title: "memif: there and back, AWS frames of 1,024 flows, two cores".to_string(),
-            cases: vec![
-                Case::fed(
-                    "testpmd, macswap",
-                    testpmd(server("weir-perf-t"), "macswap", 1),
-                    generator()?,
-                    SOCKET,
-                ),
-                Case::fed(
-                    "C loop, macswap",
-                    c_loop(server("weir-perf-c"), "macswap", seconds),
-                    generator()?,
-                    SOCKET,
-                ),
-                Case::fed(
-                    "weir, AWS return",
-                    peers::ours(
-                        &program("journey")?.to_string_lossy(),
-                        server("weir-perf-w"),
-                        &["--work", "return", "--flows", "1024", "--seconds", &seconds.to_string()],
-                    ),
-                    generator()?,
-                    SOCKET,
-                ),
-            ],
-        },
-    ])
+    Ok(Comparison {
+        title: "null: one lcore between two net_null ports".to_string(),
+        cases,
+        refill: Some(Refill { writes: 2, passes: 1 }),
+    })
+}
+
+/// Twice the ratio of one lcore is the most that two can have.
+fn crossing(memory: Memory, seconds: u64) -> Result<Comparison, Box<dyn Error>> {
+    let mut cases = Vec::new();
+    for (name, flows) in [("65,536", "65536"), ("1 M", MILLION)] {
+        let one = eal(Core::Second, memory, "weir-perf-w", &ARMS[..2]);
+        let one = journey(one, "nat", "4", flows, seconds, &["--answers"])?;
+        cases.push(Case::alone(&format!("one lcore, {name} flows"), one));
+        let two = eal(Core::Both, memory, "weir-perf-w", &ARMS);
+        let two = journey(two, "nat", "4", flows, seconds, &["--lcores", "2"])?;
+        cases.push(Case::alone(&format!("two lcores, {name} flows"), two));
+    }
+    let title = "cross: NAT44, half of it answers, which reach the other lcore than their requests";
+    Ok(Comparison { title: title.to_string(), cases, refill: None })
+}
+
+/// Weir's journey with those EAL arguments.
+fn journey(
+    eal: Vec<String>,
+    work: &str,
+    family: &str,
+    flows: &str,
+    seconds: u64,
+    more: &[&str],
+) -> Result<Program, Box<dyn Error>> {
+    let seconds = seconds.to_string();
+    let own = ["--work", work, "--family", family, "--flows", flows, "--seconds", &seconds];
+    Ok(peers::ours(&program("journey")?.to_string_lossy(), eal, &[&own, more].concat()))
 }
 
 /// A program of this crate, which lies beside this one.

@@ -6,9 +6,10 @@
 //! back>` once a second, and a summary at the end.
 
 use clap::Parser;
-use dpdk_bindings::{Burst, Eal, Mempool, Port, PortOptions, RxQueue, TxQueue, lcore};
+use dpdk_bindings::{Burst, Eal, Mempool, lcore};
 use perf::frames::{self, Kind};
 use perf::meter::{self, Count};
+use perf::start::{self, Pair};
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -46,29 +47,11 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let all: Vec<String> = std::env::args().skip(1).collect();
-    let mut parts = all.splitn(2, |argument| argument == "--");
-    let eal_arguments = parts.next().unwrap_or_default();
-    let own = std::iter::once("generate".to_string());
-    let arguments = Arguments::parse_from(own.chain(parts.next().unwrap_or_default().to_vec()));
-
-    let eal = Eal::start(eal_arguments)?;
-    let pool = Mempool::create(&eal, "frames", 8191, 250, 2176, -1)?;
-    let name = Port::names(&eal).into_iter().next().ok_or("no port: give DPDK a --vdev")?;
-    let mut port = Port::by_name(&eal, &name)?;
-    port.configure(&PortOptions {
-        rx_queues: 1,
-        tx_queues: 1,
-        rx_ring: 512,
-        tx_ring: 512,
-        mtu: None,
-        rss: false,
-        pool: &pool,
-    })?;
-    let mut queues = port.start()?;
-    let (Some(rx), Some(tx)) = (queues.rx.pop(), queues.tx.pop()) else {
-        return Err("the port has no queues".into());
-    };
+    let (eal_arguments, arguments) = start::arguments::<Arguments>("generate");
+    let eal = Eal::start(&eal_arguments)?;
+    let pool = start::pool(&eal)?;
+    let pair = start::pairs(&eal, &pool)?.into_iter().next();
+    let pair = pair.ok_or("no port: give DPDK a --vdev")?;
     let worker = lcore::workers(&eal).into_iter().next().ok_or("no second lcore: see -l")?;
 
     let (sent, back) = (Count::new(), Count::new());
@@ -80,8 +63,9 @@ fn run() -> Result<(), Box<dyn Error>> {
         back: Arc::clone(&back),
         stop: Arc::clone(&stop),
     };
-    let job = lcore::launch(&eal, worker, move || generator.run(rx, tx))?;
-    meter::tell(if arguments.one_way { &sent } else { &back }, arguments.seconds);
+    let job = lcore::launch(&eal, worker, move || generator.run(pair))?;
+    let told = if arguments.one_way { &sent } else { &back };
+    meter::tell(told, arguments.seconds, || Ok(()))?;
     stop.store(true, Ordering::Relaxed);
     if job.wait().is_err() {
         return Err("the polling lcore panicked".into());
@@ -100,7 +84,7 @@ struct Generator {
 }
 
 impl Generator {
-    fn run(self, mut rx: RxQueue, mut tx: TxQueue) {
+    fn run(self, mut pair: Pair) {
         let mut outgoing = Burst::<BURST>::new();
         let mut incoming = Burst::<BURST>::new();
         let mut next = 0;
@@ -115,8 +99,8 @@ impl Generator {
                     next = if next + 1 == self.frames.len() { 0 } else { next + 1 };
                 }
             }
-            self.sent.add(tx.send(&mut outgoing) as u64);
-            self.back.add(rx.receive(&mut incoming) as u64);
+            self.sent.add(pair.tx.send(&mut outgoing) as u64);
+            self.back.add(pair.rx.receive(&mut incoming) as u64);
             incoming.clear();
         }
     }

@@ -1,4 +1,4 @@
-//! Weir's own journey on one lcore: the stages between a port's receive and transmit calls.
+//! Weir's own journey: the stages between ports' receive and transmit calls.
 //!
 //!   journey <EAL arguments> -- --work return --flows 1024 --seconds 8 [--stages]
 //!
@@ -6,20 +6,25 @@
 //! ports, which give buffers without contents, each received buffer is filled with the next flow's
 //! packet before the stages see it. That filling is part of the figure; `--work refill` measures it
 //! alone. With `--stages` the time of each stage is told too.
+//!
+//!   journey --lcores 0@0,1@0,2@1 <four net_null> -- --work nat --flows 65536 --lcores 2
+//!
+//! With `--answers` half of the packets are backends' answers. With two lcores the answers to one's
+//! requests arrive at the other, and it is told what each does alone and what they do together.
 
 use clap::Parser;
-use dpdk_bindings::{Burst as Row, Eal, Mbuf, Mempool, Port, PortOptions, RxQueue, TxQueue, clock};
-use dpdk_bindings::{lcore, port::Queues};
-use fastpath::burst::{Arrival, BURST, Burst};
-use fastpath::dispatch::{Exits, count_arrivals, dispatch};
-use fastpath::lcore::{Lcore, Place};
-use fastpath::{classify, decap, encap, parse, select, track};
+use dpdk_bindings::lcore::Launched;
+use dpdk_bindings::{Eal, clock, lcore};
+use perf::feed::{Answers, Order, Requests};
 use perf::meter::{self, Count};
-use perf::world::{self, Feed, Work};
+use perf::poller::{Failed, Poller, STAGES, Switches, begin_flows, place};
+use perf::start::{self, Pair};
+use perf::world::{self, Family, Work};
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use tables::flow::Flows;
+use tables::reason::DropReason;
 use tables::region::Region;
 
 /// What to measure; everything before `--` goes to DPDK.
@@ -29,9 +34,18 @@ struct Arguments {
     /// What the packets ask for.
     #[arg(long, value_enum, default_value = "return")]
     work: Work,
-    /// Different flows, in shuffled order.
-    #[arg(long, default_value_t = 1024)]
+    /// The family of the packets inside the tunnel.
+    #[arg(long, value_enum, default_value = "4")]
+    family: Family,
+    /// Different flows, in an order that no cache can guess.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(2..))]
     flows: u32,
+    /// Polling lcores. With two, each flow's directions meet on different ones.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
+    lcores: u32,
+    /// Half of the packets are backends' answers (so it is with two lcores in any case).
+    #[arg(long)]
+    answers: bool,
     /// Seconds to run.
     #[arg(long, default_value_t = 8)]
     seconds: u64,
@@ -40,166 +54,161 @@ struct Arguments {
     stages: bool,
 }
 
+type Job = Launched<Result<[u64; STAGES.len()], Failed>>;
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let all: Vec<String> = std::env::args().skip(1).collect();
-    let mut parts = all.splitn(2, |argument| argument == "--");
-    let eal_arguments = parts.next().unwrap_or_default();
-    let own = std::iter::once("journey".to_string());
-    let arguments = Arguments::parse_from(own.chain(parts.next().unwrap_or_default().to_vec()));
-
-    let eal = Eal::start(eal_arguments)?;
-    let pool = Mempool::create(&eal, "frames", 8191, 250, 2176, -1)?;
-    let mut queues = Vec::new();
-    let mut ports = Vec::new();
-    for name in Port::names(&eal) {
-        let mut port = Port::by_name(&eal, &name)?;
-        let options = PortOptions {
-            rx_queues: 1,
-            tx_queues: 1,
-            rx_ring: 512,
-            tx_ring: 512,
-            mtu: None,
-            rss: false,
-            pool: &pool,
-        };
-        port.configure(&options)?;
-        let Queues { rx, tx, .. } = port.start()?;
-        queues.extend(rx.into_iter().zip(tx));
-        ports.push(port);
+    let (eal_arguments, arguments) = start::arguments::<Arguments>("journey");
+    let eal = Eal::start(&eal_arguments)?;
+    let pool = start::pool(&eal)?;
+    let pairs = start::pairs(&eal, &pool)?;
+    let answers = arguments.answers || arguments.lcores > 1;
+    let null = pairs.len() == 2 * arguments.lcores as usize;
+    if !null && (pairs.len() != 1 || answers) {
+        return Err("one port, or two net_null ports for each lcore, please".into());
     }
-    if queues.is_empty() || queues.len() > 2 {
-        return Err("one port, or two net_null ports, please".into());
+    if answers && !matches!(arguments.work, Work::Nat | Work::Tunnel) {
+        return Err("there are answers for --work nat and --work tunnel only".into());
     }
-    let region = Arc::new(Region::anonymous(&world::sizes(arguments.flows))?);
-    world::furnish(&region, arguments.work)?;
+    let (region, small) = world::region(arguments.flows)?;
+    if let Some(reason) = small {
+        println!("WARNING: the region is not in huge pages, figures are too low: {reason}");
+    }
+    let region = Arc::new(region);
+    world::furnish(&region, arguments.work, arguments.family)?;
     Flows::new(&region).recover();
-    let worker = lcore::workers(&eal).into_iter().next().ok_or("no second lcore: see -l")?;
+    let workers = lcore::workers(&eal);
+    let worker = *workers.first().ok_or("no second lcore: see -l")?;
+    if workers.len() < arguments.lcores as usize {
+        return Err("each polling lcore is a worker: see --lcores of EAL".into());
+    }
+    let learned = if null && arguments.work != Work::Refill {
+        let (region, pool) = (Arc::clone(&region), pool.clone());
+        let (what, flows) = ((arguments.work, arguments.family), arguments.flows);
+        let place = place(0, arguments.lcores);
+        finished(lcore::launch(&eal, worker, move || {
+            begin_flows(&region, place, &pool, what, flows)
+        })?)?
+    } else {
+        Answers::new(arguments.family)
+    };
 
-    let (count, stop) = (Count::new(), Arc::new(AtomicBool::new(false)));
-    let bench = Bench {
-        queues,
-        rows: [Row::new(), Row::new()],
-        feed: Feed::new(arguments.flows),
+    let switches = Arc::new(Switches::default());
+    let counts: Vec<_> = (0..arguments.lcores).map(|_| Count::new()).collect();
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut pairs = pairs.into_iter();
+    for (index, count) in (0..).zip(&counts) {
+        let learned = answers.then_some(&learned);
+        let own = pairs.by_ref().take(2).collect();
+        let poller = poller(&arguments, index, own, learned, (count, &switches));
+        let region = Arc::clone(&region);
+        jobs.push(lcore::launch(&eal, workers[index as usize], move || poller.run(&region))?);
+    }
+    let told = tell(&arguments, &region, &counts, &switches, &jobs);
+    switches.stop.store(true, Ordering::Relaxed);
+    for job in jobs {
+        let spent = finished(job)?;
+        if arguments.stages {
+            tell_stages(&eal, &spent, counts[0].get());
+        }
+    }
+    told.map_err(Into::into)
+}
+
+fn finished<T>(job: Launched<Result<T, Failed>>) -> Result<T, Box<dyn Error>> {
+    Ok(job.wait().map_err(|_| "the polling lcore panicked")??)
+}
+
+/// An lcore of one half of the flows' requests, and the answers to the other half's, where there
+/// are answers; of all flows' requests otherwise.
+fn poller(
+    arguments: &Arguments,
+    index: u32,
+    pairs: Vec<Pair>,
+    learned: Option<&Answers>,
+    (count, switches): (&Arc<Count>, &Arc<Switches>),
+) -> Poller {
+    let half = arguments.flows / 2;
+    let asked = if learned.is_some() { index * half } else { 0 };
+    let flows = if learned.is_some() { half } else { arguments.flows };
+    let answered = (1 - index) * half;
+    Poller {
+        place: place(index, arguments.lcores),
+        pairs,
+        requests: Requests::new(arguments.work, arguments.family),
+        order: (asked, Order::new(flows)),
+        answers: learned.map(|all| all.of_flows(answered, answered + half)),
         work: arguments.work,
         stages: arguments.stages,
-        count: Arc::clone(&count),
-        stop: Arc::clone(&stop),
+        count: Arc::clone(count),
+        switches: Arc::clone(switches),
         spent: [0; STAGES.len()],
+    }
+}
+
+/// Tells the rates. With two lcores: of each alone and of both together, in turn.
+fn tell(
+    arguments: &Arguments,
+    region: &Region,
+    counts: &[Arc<Count>],
+    switches: &Switches,
+    jobs: &[Job],
+) -> Result<(), String> {
+    let sound = || {
+        let ended = jobs.iter().any(Launched::is_finished);
+        if ended { Err("an lcore ended by itself".to_string()) } else { nothing_dropped(region) }
     };
-    let job = lcore::launch(&eal, worker, move || bench.run(&region))?;
-    meter::tell(&count, arguments.seconds);
-    stop.store(true, Ordering::Relaxed);
-    let spent = job.wait().map_err(|_| "the polling lcore panicked")?;
-    if arguments.stages {
-        let per_packet = 1e9 / clock::ticks_per_second(&eal) as f64 / count.get() as f64;
-        for (stage, ticks) in STAGES.iter().zip(spent) {
-            println!("stage {stage:9} {:6.1} ns", ticks as f64 * per_packet);
+    if let [count] = counts {
+        switches.active.store(1, Ordering::Relaxed);
+        return meter::tell(count, arguments.seconds, sound);
+    }
+    let (mut alone, mut together) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for second in 0..arguments.seconds {
+        let active = [1, 3, 2, 3][second as usize % 4];
+        switches.active.store(active, Ordering::Relaxed);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let rates = meter::rates(counts);
+        sound()?;
+        if active == 3 {
+            println!("lcores together {:.3} + {:.3}", rates[0], rates[1]);
+            println!("{}", meter::line(rates[0] + rates[1]));
+            together.iter_mut().zip(&rates).for_each(|(seconds, rate)| seconds.push(*rate));
+        } else {
+            let index = active as usize - 1;
+            println!("lcore {index} alone {:.3}", rates[index]);
+            alone[index].push(rates[index]);
+        }
+    }
+    let middle = |seconds: &[Vec<f64>; 2]| {
+        [0, 1].map(|i| perf::compare::median(&seconds[i]).unwrap_or_default())
+    };
+    let (alone, together) = (middle(&alone), middle(&together));
+    println!(
+        "medians: alone {:.2} and {:.2} Mpps, together {:.2} + {:.2} = {:.2} Mpps, {:.3} of what \
+         they do alone",
+        alone[0],
+        alone[1],
+        together[0],
+        together[1],
+        together[0] + together[1],
+        (together[0] + together[1]) / (alone[0] + alone[1]),
+    );
+    Ok(())
+}
+
+/// A figure counts only when every packet went where its work says.
+fn nothing_dropped(region: &Region) -> Result<(), String> {
+    for (arm, reason) in (0..2).flat_map(|arm| DropReason::ALL.iter().map(move |r| (arm, *r))) {
+        let dropped = region.counters().sum(|page| page.dropped(arm, reason));
+        if dropped > 0 {
+            return Err(format!("{dropped} packets of arm {arm} dropped: {}", reason.name()));
         }
     }
     Ok(())
 }
 
-const STAGES: [&str; 9] =
-    ["receive", "refill", "parse", "decap", "classify", "track", "select", "encap", "dispatch"];
-
-/// What the polling lcore owns.
-struct Bench {
-    queues: Vec<(RxQueue, TxQueue)>,
-    rows: [Row<BURST>; 2],
-    feed: Feed,
-    work: Work,
-    stages: bool,
-    count: Arc<Count>,
-    stop: Arc<AtomicBool>,
-    spent: [u64; STAGES.len()],
-}
-
-/// Frames leave by their arm's row.
-struct Rows<'a>(&'a mut [Row<BURST>; 2]);
-
-impl Exits<Mbuf> for Rows<'_> {
-    #[inline(always)]
-    fn port(&mut self, arm: u8, mut buffer: Mbuf) {
-        buffer.reset_offloads();
-        // A burst has no more packets than a row has room.
-        drop(self.0[usize::from(arm & 1)].push(buffer));
-    }
-
-    fn kernel(&mut self, _: u8, _: Mbuf) -> bool {
-        false
-    }
-}
-
-impl Bench {
-    fn run(mut self, region: &Region) -> [u64; STAGES.len()] {
-        let place = Place { index: 0, count: 1, epoch: 1, macs: world::MACS };
-        let Some(mut lcore) = Lcore::join(region, place) else { return self.spent };
-        let mut burst = Burst::default();
-        let mut row = Row::<BURST>::new();
-        while !self.stop.load(Ordering::Relaxed) {
-            lcore.turn();
-            let mut mark = self.mark();
-            let got = self.queues[0].0.receive(&mut row);
-            self.lap(0, &mut mark);
-            let refill = self.queues.len() == 2;
-            for mut packet in row.drain() {
-                if refill {
-                    self.feed.write(packet.bytes_mut());
-                }
-                if self.work == Work::Refill {
-                    Rows(&mut self.rows).port(1, packet);
-                } else {
-                    burst.push(packet, 0, Arrival::Plain);
-                }
-            }
-            self.lap(1, &mut mark);
-            if self.work != Work::Refill {
-                self.forward(&mut lcore, &mut burst, mark);
-            }
-            for arm in 0..2 {
-                let port = arm.min(self.queues.len() - 1);
-                self.queues[port].1.send(&mut self.rows[arm]);
-                self.rows[arm].clear();
-            }
-            self.count.add(got as u64);
-        }
-        self.spent
-    }
-
-    #[inline(always)]
-    fn forward(&mut self, lcore: &mut Lcore<'_>, burst: &mut Burst<Mbuf>, mut mark: u64) {
-        if !self.stages {
-            return lcore.forward(burst, &mut Rows(&mut self.rows));
-        }
-        count_arrivals(burst, lcore);
-        parse::parse(burst, lcore.macs());
-        self.lap(2, &mut mark);
-        decap::decap(burst, lcore);
-        self.lap(3, &mut mark);
-        classify::classify(burst, lcore);
-        self.lap(4, &mut mark);
-        track::track(burst, lcore);
-        self.lap(5, &mut mark);
-        select::select(burst, lcore);
-        self.lap(6, &mut mark);
-        encap::encap(burst, lcore);
-        self.lap(7, &mut mark);
-        dispatch(burst, lcore, &mut Rows(&mut self.rows));
-        self.lap(8, &mut mark);
-    }
-
-    #[inline(always)]
-    fn mark(&self) -> u64 {
-        if self.stages { clock::ticks() } else { 0 }
-    }
-
-    /// Books the ticks since `mark` on a stage.
-    #[inline(always)]
-    fn lap(&mut self, stage: usize, mark: &mut u64) {
-        if self.stages {
-            let now = clock::ticks();
-            self.spent[stage] += now - *mark;
-            *mark = now;
-        }
+fn tell_stages(eal: &Eal, spent: &[u64], packets: u64) {
+    let per_packet = 1e9 / clock::ticks_per_second(eal) as f64 / packets as f64;
+    for (stage, ticks) in STAGES.iter().zip(spent) {
+        println!("stage {stage:9} {:6.1} ns", *ticks as f64 * per_packet);
     }
 }

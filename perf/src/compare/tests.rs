@@ -4,7 +4,8 @@ use super::*;
 use crate::peers::{self, Core, Memory};
 
 fn case(name: &str) -> Case {
-    Case { name: name.to_string(), programs: Vec::new(), counts: 0, socket: None }
+    let programs = Vec::new();
+    Case { name: name.to_string(), programs, counts: 0, socket: None, refills: false }
 }
 
 fn samples(values: &[(f64, f64)]) -> Vec<Sample> {
@@ -13,8 +14,8 @@ fn samples(values: &[(f64, f64)]) -> Vec<Sample> {
 
 #[test]
 fn a_table_states_ratios_to_the_first_case_and_leaves_out_rounds_without_a_core() {
-    let comparison =
-        Comparison { title: "t".to_string(), cases: vec![case("limit"), case("weir")] };
+    let cases = vec![case("limit"), case("weir")];
+    let comparison = Comparison { title: "t".to_string(), cases, refill: None };
     let rounds = [
         samples(&[(100.0, 0.99), (102.0, 0.98), (98.0, 1.0)]),
         samples(&[(40.0, 0.99), (10.0, 0.4), (50.0, 0.95)]),
@@ -24,6 +25,29 @@ fn a_table_states_ratios_to_the_first_case_and_leaves_out_rounds_without_a_core(
     assert_eq!(lines[1], ["limit", "100.00", "98.00..102.00", "10.0", "1.000"]);
     assert_eq!(lines[2][..5], ["weir", "50.00", "40.00..50.00", "20.0", "0.500"]);
     assert!(table.ends_with("1 of 3 rounds short of a core\n"), "{table}");
+}
+
+#[test]
+fn net_of_refill_is_without_what_writing_costs_above_receiving_and_sending() {
+    let refill = Some(Refill { writes: 2, passes: 1 });
+    let names = ["limit", "passes", "writes"].map(case).to_vec();
+    let cases = [names, vec![case("weir").refilling()]].concat();
+    let comparison = Comparison { title: "t".to_string(), cases, refill };
+    // 10, 5, 8 and 43 ns: 3 of the 43 are the writing's.
+    let rounds = [100.0, 200.0, 125.0, 1000.0 / 43.0].map(|mpps| samples(&[(mpps, 1.0)]));
+    let table = comparison.table(&rounds, 0.9);
+    let lines: Vec<Vec<&str>> = table.lines().map(|l| l.split_whitespace().collect()).collect();
+    assert_eq!(lines[2].len(), 5, "{table}");
+    assert_eq!(lines[4][3..], ["43.0", "0.233", "40.0", "0.250"]);
+}
+
+#[test]
+fn a_program_that_ends_by_itself_with_a_failure_has_no_rate() {
+    let script = "for n in 1 2 3 4; do echo Mpps 9.0; done; echo 7 packets dropped; exit 1";
+    let command = ["sh", "-c", script].map(String::from).to_vec();
+    let program = Program { command, reading: crate::Reading::Meter };
+    let error = Case::alone("weir", program).run(5).unwrap_err().to_string();
+    assert!(error.contains("7 packets dropped"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,305 @@
+//! The packets of many flows, written into buffers that come without contents.
+//!
+//! Writing is part of every figure taken between `net_null` ports, so it is as cheap as it can be
+//! made: a copy of a fixed length, and two moves over it for what tells flows apart. The order is
+//! computed, not remembered, so that it takes no cache from the flow table.
+
+use crate::world::{FRONTENDS, Family, GATEWAY, MACS, Work, frontend_base, stranger_base};
+use ::tests::frames::{Frame, aws_options, tcp};
+use std::net::IpAddr;
+
+/// Bytes of a frame from the gateway: 64 inside its tunnel, of either family.
+pub const REQUEST: usize = 146;
+
+/// Bytes of a backend's answer.
+pub const ANSWER: usize = 78;
+
+/// Bytes in front of a request's inner packet: Ethernet, IPv4, UDP, GENEVE, AWS's options.
+const INNER: usize = REQUEST - 64;
+
+/// Bytes in front of an answer's packet.
+const PLAIN: usize = ANSWER - 64;
+
+/// Ports that a client uses.
+const CLIENT_PORTS: u32 = 1 << 14;
+
+/// The numbers below a bound, each once in a round, in an order that no cache can guess.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    at: u32,
+    mask: u32,
+    bound: u32,
+}
+
+impl Order {
+    /// The numbers below `bound`, 1 or more.
+    pub fn new(bound: u32) -> Order {
+        Order { at: 0, mask: bound.next_power_of_two() - 1, bound }
+    }
+
+    /// The next number.
+    #[inline(always)]
+    pub fn step(&mut self) -> u32 {
+        loop {
+            // With such a factor and an odd summand all numbers up to the mask come before one
+            // comes again (Hull and Dobell).
+            self.at = self.at.wrapping_mul(1_664_525).wrapping_add(1_013_904_223) & self.mask;
+            if self.at < self.bound {
+                return self.at;
+            }
+        }
+    }
+}
+
+/// What tells one TCP packet from another: the low words of its addresses, and its ports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ends {
+    src: u32,
+    dst: u32,
+    ports: u32,
+}
+
+impl Ends {
+    /// Those of the TCP packet in `ip`, which has no options or extension headers.
+    fn of(ip: &[u8], family: Family) -> Ends {
+        let (src, dst) = places(family);
+        let word = |at: usize| ip[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        Ends { src: word(src), dst: word(dst), ports: word(dst + 4) }
+    }
+
+    /// Those of what comes back.
+    fn back(self) -> Ends {
+        Ends { src: self.dst, dst: self.src, ports: self.ports.rotate_left(16) }
+    }
+}
+
+/// Where in an IP header the last words of the addresses are; the ports follow.
+#[inline(always)]
+fn places(family: Family) -> (usize, usize) {
+    match family {
+        Family::V4 => (12, 16),
+        Family::V6 => (20, 36),
+    }
+}
+
+/// A frame of `LEN` bytes whose TCP packet begins at `IP`.
+#[derive(Clone, Debug)]
+struct Template<const LEN: usize, const IP: usize> {
+    bytes: [u8; LEN],
+    family: Family,
+    /// IPv4: TTL and protocol.
+    hops: u64,
+    /// IPv4: the header's sum without its checksum and addresses.
+    sum: u32,
+}
+
+impl<const LEN: usize, const IP: usize> Template<LEN, IP> {
+    /// Of that frame, which must be so long.
+    fn new(frame: &Frame, family: Family) -> Self {
+        let mut bytes = [0; LEN];
+        bytes.copy_from_slice(&frame.bytes());
+        let half = |at: usize| u16::from_be_bytes([bytes[IP + at], bytes[IP + at + 1]]);
+        let sum = [0, 2, 4, 6, 8].iter().map(|at| u32::from(half(*at))).sum();
+        Template { bytes, family, hops: half(8).into(), sum }
+    }
+
+    /// Writes it into `frame` with other ends, its IPv4 header checksum right, its TCP checksum the
+    /// template's (nobody on the way looks at it). False when `frame` has another length.
+    #[inline(always)]
+    fn write(&self, ends: Ends, frame: &mut [u8]) -> bool {
+        let Ok(frame) = <&mut [u8; LEN]>::try_from(frame) else { return false };
+        // In two parts, since one copy of more than 128 bytes would be a call.
+        frame[..64].copy_from_slice(&self.bytes[..64]);
+        frame[64..].copy_from_slice(&self.bytes[64..]);
+        let (src, dst) = (u64::from(ends.src), u64::from(ends.dst));
+        match self.family {
+            Family::V4 => {
+                let checksum = checksum(self.sum, &ends);
+                let first = self.hops << 48 | checksum << 32 | src;
+                store(frame, IP + 8, first.to_be_bytes());
+                store(frame, IP + 16, (dst << 32 | u64::from(ends.ports)).to_be_bytes());
+            }
+            Family::V6 => {
+                store(frame, IP + 20, ends.src.to_be_bytes());
+                store(frame, IP + 36, (dst << 32 | u64::from(ends.ports)).to_be_bytes());
+            }
+        }
+        true
+    }
+}
+
+/// The checksum of an IPv4 header (RFC 1071) whose other fields have this sum.
+#[inline(always)]
+fn checksum(others: u32, ends: &Ends) -> u64 {
+    let halves = |word: u32| (word >> 16) + (word & 0xffff);
+    let sum = others + halves(ends.src) + halves(ends.dst);
+    // Eleven halves at most: one carry after the first fold.
+    let sum = halves(halves(sum));
+    u64::from(!sum & 0xffff)
+}
+
+#[inline(always)]
+fn store<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
+    if let Some(to) = frame[at..].first_chunk_mut() {
+        *to = bytes;
+    }
+}
+
+/// What an AWS gateway sends, a frame for each flow.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    template: Template<REQUEST, INNER>,
+    first: Ends,
+}
+
+impl Requests {
+    /// Packets of TCP connections that are under way: to frontends, or to nobody's addresses where
+    /// the work is to return them.
+    pub fn new(work: Work, family: Family) -> Requests {
+        let client = match family {
+            Family::V4 => "10.64.0.0:1024",
+            Family::V6 => "[2001:db8:64::]:1024",
+        };
+        let base = if work == Work::Return { stranger_base(family) } else { frontend_base(family) };
+        let ip = tcp(client, &at(base, 80), 16).sized(64);
+        let options = aws_options(0x0a11_ce00, 0, 0xbeef);
+        let ip = ip.in_geneve("10.0.1.20:50000", "10.0.1.10:6081", options);
+        let template = Template::new(&Frame::new(GATEWAY, MACS[0], ip), family);
+        let first = Ends::of(&template.bytes[INNER..], family);
+        Requests { template, first }
+    }
+
+    #[inline(always)]
+    fn ends(&self, flow: u32) -> Ends {
+        Ends {
+            src: self.first.src + flow / CLIENT_PORTS,
+            dst: self.first.dst + flow % FRONTENDS,
+            ports: self.first.ports + ((flow % CLIENT_PORTS) << 16),
+        }
+    }
+
+    /// Writes the packet of a flow into `frame`. False when that has not [`REQUEST`] bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn write(&self, flow: u32, frame: &mut [u8]) -> bool {
+        self.template.write(self.ends(flow), frame)
+    }
+}
+
+/// What backends send, a frame for each flow, as the requests that they got ask for it.
+#[derive(Clone, Debug)]
+pub struct Answers {
+    template: Template<ANSWER, PLAIN>,
+    flows: Vec<Ends>,
+    next: usize,
+}
+
+impl Answers {
+    /// None yet.
+    pub fn new(family: Family) -> Answers {
+        let (src, dst) = (crate::world::backend(family, 1), crate::world::nat(family));
+        let ip = tcp(&at(src, 8080), &at(dst, 1024), 16).sized(64);
+        let template = Template::new(&Frame::new(crate::world::BACKEND, MACS[1], ip), family);
+        Answers { template, flows: Vec::new(), next: 0 }
+    }
+
+    /// Learns what will answer a request, from its IP packet as the backend got it.
+    pub fn learn(&mut self, got: &[u8]) {
+        self.flows.push(Ends::of(got, self.template.family).back());
+    }
+
+    /// Those of the flows from `first` to before `end` only, in an order that no cache can guess.
+    pub fn of_flows(&self, first: u32, end: u32) -> Answers {
+        let mut order = Order::new(end - first);
+        let flows = (first..end).map(|_| self.flows[(first + order.step()) as usize]);
+        // Beginning in the middle, so that they do not keep in step with the requests.
+        let next = ((end - first) / 2) as usize;
+        Answers { template: self.template.clone(), flows: flows.collect(), next }
+    }
+
+    /// Writes the next one into `frame`. False when that has not [`ANSWER`] bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn write_next(&mut self, frame: &mut [u8]) -> bool {
+        let ends = self.flows[self.next];
+        self.next = if self.next + 1 == self.flows.len() { 0 } else { self.next + 1 };
+        self.template.write(ends, frame)
+    }
+}
+
+/// An address with a port, as text.
+fn at(address: IpAddr, port: u16) -> String {
+    std::net::SocketAddr::new(address, port).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+    #[test]
+    fn an_order_names_each_number_once_before_it_names_one_again() {
+        for bound in [1, 2, 1000, 1024, 65_536, 70_000] {
+            let mut order = Order::new(bound);
+            for _ in 0..2 {
+                let round: HashSet<u32> = (0..bound).map(|_| order.step()).collect();
+                assert_eq!(round.len(), bound as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn the_packets_of_all_flows_differ_and_are_for_whom_the_work_is() {
+        for family in FAMILIES {
+            for (work, base) in
+                [(Work::Return, stranger_base(family)), (Work::Nat, frontend_base(family))]
+            {
+                let requests = Requests::new(work, family);
+                let seen: HashSet<Vec<u8>> = (0..100_000)
+                    .map(|flow| {
+                        let mut frame = vec![0; REQUEST];
+                        assert!(requests.write(flow, &mut frame));
+                        frame
+                    })
+                    .collect();
+                assert_eq!(seen.len(), 100_000);
+                let mut frame = [0; REQUEST];
+                assert!(requests.write(0, &mut frame) && !requests.write(0, &mut frame[1..]));
+                let client = if family == Family::V4 { "10.64.0.0" } else { "2001:db8:64::" };
+                let ip = tcp(&at(client.parse().unwrap(), 1024), &at(base, 80), 16).sized(64);
+                assert_eq!(frame[INNER..], ip.bytes());
+                for flow in [1, 999, 70_000] {
+                    assert!(requests.write(flow, &mut frame));
+                    let packet = packet::window::Window::new(&mut frame[INNER..]).sum(0, 20);
+                    let sum = packet::checksum::fold(packet.unwrap());
+                    assert!(family == Family::V6 || sum == 0xffff, "{flow}: {sum:x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_comes_from_where_the_request_went() {
+        for family in FAMILIES {
+            let (nat, backend) = (crate::world::nat(family), crate::world::backend(family, 1));
+            let mut answers = Answers::new(family);
+            for port in 2000..2010 {
+                answers.learn(&tcp(&at(nat, port), &at(backend, 8080), 16).bytes());
+            }
+            let (mut some, mut ports) = (answers.of_flows(2, 7), HashSet::new());
+            for _ in 0..5 {
+                let mut frame = [0; ANSWER];
+                assert!(some.write_next(&mut frame));
+                let ends = Ends::of(&frame[PLAIN..], family);
+                assert_eq!(ends.ports >> 16, 8080);
+                ports.insert(ends.ports & 0xffff);
+                let wanted = tcp(&at(backend, 8080), &at(nat, 1024), 16).sized(64).bytes();
+                let (_, dst) = places(family);
+                assert_eq!(frame[PLAIN + 8..PLAIN + dst + 4], wanted[8..dst + 4], "{family:?}");
+            }
+            assert_eq!(ports, (2002..2007).collect());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! How a program of ours starts: its arguments, its ports, one queue pair of each.
+
+use clap::Parser;
+use dpdk_bindings::{
+    Eal, Mempool, MempoolError, Port, PortError, PortOptions, RxQueue, TxQueue, port::Queues,
+};
+
+/// Buffers of the pool, and how many of them each lcore keeps for itself.
+const BUFFERS: (u32, u32) = (8191, 250);
+
+/// Bytes of a buffer, headroom included.
+const BUFFER_BYTES: usize = 2176;
+
+/// A started port with its one queue pair.
+#[derive(Debug)]
+pub struct Pair {
+    /// Where packets come from.
+    pub rx: RxQueue,
+    /// Where packets leave.
+    pub tx: TxQueue,
+    /// Keeps the port open; dropped last.
+    _port: Port,
+}
+
+/// DPDK's arguments, which come first, and the program's own, which follow `--`.
+pub fn arguments<A: Parser>(program: &str) -> (Vec<String>, A) {
+    let all: Vec<String> = std::env::args().skip(1).collect();
+    let mut parts = all.splitn(2, |argument| argument == "--");
+    let eal = parts.next().unwrap_or_default().to_vec();
+    let own = std::iter::once(program.to_string());
+    (eal, A::parse_from(own.chain(parts.next().unwrap_or_default().to_vec())))
+}
+
+/// The pool that frames lie in.
+///
+/// # Errors
+/// DPDK's, when memory is short.
+pub fn pool(eal: &Eal) -> Result<Mempool, MempoolError> {
+    Mempool::create(eal, "frames", BUFFERS.0, BUFFERS.1, BUFFER_BYTES, -1)
+}
+
+/// All ports that DPDK was given, started, in the order of their numbers.
+///
+/// # Errors
+/// The first port that DPDK refuses.
+pub fn pairs(eal: &Eal, pool: &Mempool) -> Result<Vec<Pair>, PortError> {
+    let one = |name: String| {
+        let mut port = Port::by_name(eal, &name)?;
+        port.configure(&PortOptions {
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_ring: 512,
+            tx_ring: 512,
+            mtu: None,
+            rss: false,
+            pool,
+        })?;
+        let Queues { rx, tx, .. } = port.start()?;
+        Ok((port, rx, tx))
+    };
+    let mut pairs = Vec::new();
+    for name in Port::names(eal) {
+        let (port, rx, tx) = one(name)?;
+        pairs.extend(rx.into_iter().zip(tx).next().map(|(rx, tx)| Pair { rx, tx, _port: port }));
+    }
+    Ok(pairs)
+}
