@@ -138,6 +138,14 @@ pub(crate) fn spoken(path: &str) -> String {
     out
 }
 
+/// A value for a line of text: the beginning of a long one.
+pub(crate) fn shortened(text: &str) -> String {
+    if text.chars().count() <= 60 {
+        return text.to_owned();
+    }
+    text.chars().take(57).chain("...".chars()).collect()
+}
+
 /// All layers merged.
 pub(crate) struct Merged {
     figment: Figment,
@@ -199,7 +207,7 @@ impl Merged {
         Problem {
             place: span.as_ref().map_or(layer, |(file, span)| file.line(span)),
             key: spoken(path),
-            found,
+            found: shortened(&found),
             wrong: wrong.into(),
             allowed: allowed.into(),
             shown: span.map(|(file, span)| (file.text.clone(), span)),
@@ -226,17 +234,11 @@ impl Merged {
         Some(if scalar { value.clone() } else { key.clone() })
     }
 
-    /// The value found, in TOML's notation, cut short.
+    /// The value found, in TOML's notation.
     fn found(&self, path: &str) -> String {
         match path.split('.').try_fold(&self.json, step) {
             None | Some(Json::Null | Json::Object(_)) => String::new(),
-            Some(value) => {
-                let text = value.to_string();
-                if text.chars().count() <= 60 {
-                    return text;
-                }
-                text.chars().take(57).chain("...".chars()).collect()
-            }
+            Some(value) => value.to_string(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::checked::{Config, Side, Wire};
+use crate::layers::shortened;
 
 /// The configuration as it works out, for people.
 pub fn report(config: &Config) -> String {
@@ -43,14 +44,15 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     let (region, fastpath) = (config.region.path.display(), &config.fastpath);
     writeln!(out, "region   {region} (size: weir hugepages plan)")?;
     writeln!(out, "lcores   {:?}, main {}", fastpath.lcores, fastpath.main_core)?;
-    let widths = config.origins.iter().map(|(key, o)| (key.len(), o.value.chars().count()));
+    let origins = || config.origins.iter().map(|(key, o)| (key, shortened(&o.value), &o.layer));
+    let widths = origins().map(|(key, value, _)| (key.len(), value.chars().count()));
     let (wide, long) = widths.fold((0, 0), |(w, l), (a, b)| (w.max(a), l.max(b)));
     for defaults in [false, true] {
         writeln!(out, "\n{}", if defaults { "at their defaults" } else { "as configured" })?;
-        for (key, origin) in &config.origins {
-            if (origin.layer == "default") == defaults {
-                let from = if defaults { "" } else { &origin.layer };
-                let line = format!("  {key:<wide$}  {:<long$}  {from}", origin.value);
+        for (key, value, layer) in origins() {
+            if (layer == "default") == defaults {
+                let from = if defaults { "" } else { layer };
+                let line = format!("  {key:<wide$}  {value:<long$}  {from}");
                 writeln!(out, "{}", line.trim_end())?;
             }
         }

@@ -58,8 +58,35 @@ pub struct StatusNow {
     pub generation: u32,
     /// Generation that every lcore serves.
     pub acknowledged: u32,
+    /// What became of the configuration file.
+    pub config_file: FileNow,
     /// Next hops of the backends.
     pub next_hops: NextHopsNow,
+}
+
+/// What became of a watched file.
+#[derive(Clone, Debug, Deserialize)]
+pub struct FileNow {
+    /// Why it was refused, if it was.
+    pub refused: Option<String>,
+}
+
+/// A page of `GET /flows`; the fields that the lab looks at.
+#[derive(Clone, Debug, Deserialize)]
+pub struct FlowsNow {
+    /// The flows.
+    pub flows: Vec<FlowNow>,
+}
+
+/// One live flow.
+#[derive(Clone, Debug, Deserialize)]
+pub struct FlowNow {
+    /// Who began it.
+    pub client: String,
+    /// Name of the tunnel that it came by.
+    pub gateway: String,
+    /// Seconds since its last packet.
+    pub idle_s: u32,
 }
 
 /// How many next hops backends need, and how many of them have a MAC address.
@@ -249,6 +276,12 @@ impl Weir {
     /// What `weir services` shows.
     pub fn services(&self) -> Result<Vec<ServiceNow>> {
         self.document("/services")
+    }
+
+    /// What `weir flows --client` shows.
+    pub fn flows_of(&self, client: SocketAddr) -> Result<Vec<FlowNow>> {
+        let page: FlowsNow = self.document(&format!("/flows?client={client}"))?;
+        Ok(page.flows)
     }
 
     /// What `weir drops` shows, without the zeroes.

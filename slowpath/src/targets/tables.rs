@@ -47,9 +47,9 @@ pub enum Refusal {
     Region(#[from] RegionError),
     /// More tunnels than a table set holds.
     #[error(
-        "{wanted} tunnels (gateways' and backends' together), and {leaving} that were taken away in \
-         the last minutes and still drain, are more than the {room} that there is room for: use \
-         fewer gateways or fewer kinds of backend tunnels, or wait for those that drain"
+        "{wanted} tunnels (gateways' and backends' together), and {leaving} that were taken away \
+         in the last minutes and still drain, are more than the {room} that there is room for: \
+         use fewer gateways or fewer kinds of backend tunnels, or wait for those that drain"
     )]
     Tunnels {
         /// So many are asked for.

@@ -7,7 +7,8 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrLike, bind,
     recv, send, sendto, setsockopt, socket, sockopt,
 };
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Room for what arrives while this process waits for a core: the poll loop under test never yields
@@ -58,16 +59,21 @@ impl Frames {
 pub struct Wire {
     frames: Frames,
     packets: OwnedFd,
-    /// Holds the port, so that the kernel does not answer "port unreachable" in our place. What it
-    /// collects is never read.
-    _held: UdpSocket,
+    /// Holds the port, so that the kernel does not answer "port unreachable" in our place; a second
+    /// gateway in the namespace holds it as well. What it collects is never read.
+    _held: Socket,
 }
 
 impl Wire {
     /// Opens the wire in the calling thread's namespace.
     pub fn open(interface: &str, port: u16) -> Result<Self> {
-        let held = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))
-            .map_err(LabError::io(format!("holding UDP port {port}")))?;
+        let held = || {
+            let held = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+            held.set_reuse_address(true)?;
+            held.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into())?;
+            Ok(held)
+        };
+        let held = held().map_err(LabError::io(format!("holding UDP port {port}")))?;
         let frames = Frames::open(interface, SockProtocol::EthIp)?;
         let flags = SockFlag::SOCK_CLOEXEC;
         let packets = socket(AddressFamily::Inet, SockType::Raw, flags, SockProtocol::Raw)

@@ -1,0 +1,158 @@
+//! The configuration changes while traffic flows: a gateway's sources come and go, a timeout gets
+//! shorter, and what takes a restart is refused; nobody's request fails over it.
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+use tests::lab::client::{Client, Load};
+use tests::lab::gateway::{Gateway, Setup};
+use tests::lab::journey::{Totals, Wires, at_rest, restless, service};
+use tests::lab::netns::Netns;
+use tests::lab::settings::Settings;
+use tests::lab::topology::{FRONTEND, INGRESS, Lab};
+use tests::lab::traffic::Traffic;
+use tests::lab::tun::Tun;
+use tests::lab::weir::Weir;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// A node of the gateway that nobody has configured at first, and a client behind it.
+const NODE: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 49);
+const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
+
+const SOURCES: &str = "sources = [\"10.0.1.16/28\"]";
+const BOTH: &str = "sources = [\"10.0.1.16/28\", \"10.0.1.48/28\"]";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The gateway's part behind the node that comes later.
+fn later_gateway(lab: &Lab) -> Outcome<(Netns, Gateway)> {
+    lab.cloud.ip(&[&format!("addr add {NODE}/24 dev wire")])?;
+    let client = Netns::new("aws-later")?;
+    let near = Tun::new(&client, "near", 8_500)?;
+    client.ip(&[&format!("addr add {CLIENT}/32 dev near"), "route add default dev near"])?;
+    let setup = Setup {
+        nodes: vec![NODE],
+        appliances: vec![INGRESS],
+        wire: "wire".into(),
+        endpoint: 0x0123_4567_89ab_0002,
+        roam: 0,
+        ..restless()
+    };
+    Ok((client, Gateway::start(&lab.cloud, setup, near, None)?))
+}
+
+/// Edits the configuration file in one step.
+fn edit(lab: &Lab, from: &str, to: &str) -> Outcome {
+    let text = std::fs::read_to_string(lab.folder.file("weir.toml"))?;
+    assert!(text.contains(from), "{from} in {text}");
+    lab.folder.write("weir.toml", &text.replace(from, to))?;
+    Ok(())
+}
+
+/// Edits it and waits until all lcores serve what came of it.
+fn change(lab: &Lab, weir: &mut Weir, from: &str, to: &str) -> Outcome {
+    let generation = weir.status()?.generation;
+    edit(lab, from, to)?;
+    weir.wait_for_generation(generation + 1)?;
+    let refused = weir.status()?.config_file.refused;
+    assert_eq!(refused, None);
+    Ok(())
+}
+
+/// A connection with one request answered on it, and then silence.
+fn idle_connection(ns: &Netns) -> Outcome<TcpStream> {
+    let opened = ns.run(|| {
+        let mut stream = TcpStream::connect(SocketAddr::from((FRONTEND, 80)))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET /1/10 HTTP/1.1\r\nhost: lab\r\n\r\n")?;
+        let read = stream.read(&mut [0; 12])?;
+        assert!(read > 0, "an answer");
+        Ok::<_, std::io::Error>(stream)
+    });
+    Ok(opened??)
+}
+
+/// An idle connection is forgotten by the new timeout, not by the one that it began with.
+fn shorter_timeout(lab: &Lab, weir: &mut Weir, idle: SocketAddr) -> Outcome {
+    assert_eq!(weir.flows_of(idle)?.len(), 1);
+    change(lab, weir, "[health]", "[flows]\ntcp_established_s = 4\n\n[health]")?;
+    weir.wait_for("the idle flow to end", PATIENCE, |weir| {
+        let flows = weir.flows_of(idle)?;
+        Ok((flows.is_empty(), format!("{flows:?}")))
+    })?;
+    Ok(())
+}
+
+/// A device can't change while it is polled: refused, and nothing of the same edit is taken.
+fn other_device(lab: &Lab, weir: &mut Weir) -> Outcome {
+    let generation = weir.status()?.generation;
+    let text = std::fs::read_to_string(lab.folder.file("weir.toml"))?;
+    edit(lab, "iface=in0", "iface=in9")?;
+    edit(lab, "tcp_established_s = 4", "tcp_established_s = 9")?;
+    weir.wait_for("the refusal", PATIENCE, |weir| {
+        let refused = weir.status()?.config_file.refused.unwrap_or_default();
+        let named = refused.contains("ingress.device = \"net_af_packet0,iface=in9");
+        Ok((named && refused.contains("restart fastpath and slowpath"), refused))
+    })?;
+    assert_eq!(weir.status()?.generation, generation);
+    lab.folder.write("weir.toml", &text)?;
+    weir.wait_for("the refusal to end", PATIENCE, |weir| {
+        let status = weir.status()?;
+        Ok((status.config_file.refused.is_none(), format!("{status:?}")))
+    })?;
+    Ok(())
+}
+
+#[test]
+fn gateways_and_timeouts_change_under_traffic_and_a_device_is_refused() -> Outcome {
+    let mut lab = Lab::new(&["web-1", "web-2"])?;
+    let gateway = lab.aws_gateway(restless())?;
+    let (later_client, later) = later_gateway(&lab)?;
+    let both = [service(&lab, &[(0, "active"), (1, "active")])];
+    let mut weir = Weir::start(&lab, &Settings::default(), &both)?;
+    let (before, wires) = (Totals::now(&weir)?, Wires::now(&lab)?);
+    let traffic = Traffic::start(&lab, Duration::from_millis(5))?;
+    traffic.until(200)?;
+
+    // A node that is not configured is not admitted; once it is, all of its clients are served.
+    let web = SocketAddr::from((FRONTEND, 80));
+    let once = Load { workers: 1, patience: Duration::from_millis(500), ..Load::new(web, 1) };
+    assert_eq!(Client::start(&later_client, once)?.finish()?.failed, 1);
+    assert!(weir.drops()?.iter().any(|drop| drop.reason == "tunnel-source"));
+    change(&lab, &mut weir, SOURCES, BOTH)?;
+    let seen = Client::start(&later_client, Load::new(web, 300))?.finish()?;
+    println!("behind the new node: {seen}");
+    assert_eq!((seen.right, seen.failed), (300, 0), "{seen}");
+
+    let idle = idle_connection(&later_client)?;
+    shorter_timeout(&lab, &mut weir, idle.local_addr()?)?;
+    other_device(&lab, &mut weir)?;
+
+    // A node that is taken away: who is connected through it goes on.
+    let steady = Load { workers: 4, per_connection: u64::MAX, ..Load::new(web, u64::MAX) };
+    let steady = Load { pause: Duration::from_millis(5), ..steady };
+    let steady = Client::start(&later_client, steady)?;
+    steady.wait_for(100, PATIENCE)?;
+    change(&lab, &mut weir, BOTH, SOURCES)?;
+    steady.wait_for(steady.seen().right + 300, PATIENCE)?;
+    steady.no_more();
+    let seen = steady.finish()?;
+    println!("behind the node that left: {seen}");
+    assert!(seen.failed == 0 && seen.moved == 0 && seen.connections == 4, "{seen}");
+
+    for (name, seen) in traffic.finish()? {
+        println!("{name}: {seen}");
+        assert!(seen.right > 0 && seen.failed == 0 && seen.moved == 0, "{name}: {seen}");
+    }
+    drop(idle);
+    let report = gateway.stop()?;
+    assert!(report.clean() && report.answered > 0, "{report}");
+    later.stop()?;
+    let (totals, frames) = at_rest(&lab, &mut weir, &before, &wires)?;
+    println!("{totals}");
+    assert_eq!(totals.sides().0, totals.sides().1, "{totals}");
+    assert_eq!((frames.to_weir, frames.from_weir), (totals.rx, totals.tx));
+    weir.stop()?;
+    Ok(())
+}
