@@ -70,12 +70,12 @@ enum What {
     },
     /// Follows packets of one flow, stage by stage
     Trace(TraceArgs),
-    /// Tells health probes that no new traffic is wanted (on), or that it is again (off); flows go
-    /// on, and so do packets that come all the same. It holds until slowpath ends
+    /// Tells health probes that no new traffic is wanted; flows go on, and so do packets that come
+    /// all the same. It holds over restarts of slowpath and fastpath, until --undo or a reboot
     Drain {
-        /// on or off
-        #[arg(value_parser = ["on", "off"])]
-        what: String,
+        /// Traffic is wanted again
+        #[arg(long)]
+        undo: bool,
     },
     /// The configuration file
     #[command(subcommand)]
@@ -201,7 +201,8 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
             print(with, &drops, || show::drops(&drops, *all));
         }
         What::Trace(args) => trace(with, &socket, args)?,
-        What::Drain { what } => {
+        What::Drain { undo } => {
+            let what = if *undo { "off" } else { "on" };
             let done = ask::order(&socket, &format!("/drain/{what}")).map_err(|e| e.to_string())?;
             print(with, &done, || format!("{done}\n"));
         }

@@ -104,7 +104,7 @@ impl Lcores {
             }
         }
         if draining {
-            reasons.push("draining".to_owned());
+            reasons.push("draining (weir drain --undo ends it)".to_owned());
         }
         Able { able: reasons.is_empty(), reasons }
     }

@@ -50,7 +50,6 @@ pub struct Shared {
     able: watch::Sender<Able>,
     published: RwLock<Arc<Published>>,
     trace: Mutex<TraceSlot>,
-    draining: AtomicBool,
     reload: AtomicBool,
 }
 
@@ -62,7 +61,6 @@ impl Default for Shared {
             able: watch::Sender::new(starting),
             published: RwLock::default(),
             trace: Mutex::default(),
-            draining: AtomicBool::new(false),
             reload: AtomicBool::new(false),
         }
     }
@@ -93,11 +91,6 @@ impl Shared {
     /// Whether traffic may come, as published last.
     pub fn able_now(&self) -> Able {
         self.able.borrow().clone()
-    }
-
-    /// Whether the operator wants no new traffic.
-    pub fn draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
     }
 
     /// Has both files read again, changed or not.
@@ -189,9 +182,10 @@ impl Live {
         Use { used: u64::from(flows.live()), max: u64::from(flows.capacity()) }
     }
 
-    /// Tells probes that no new traffic is wanted, or that it is again, until slowpath ends.
+    /// Tells probes that no new traffic is wanted, or that it is again. It holds over restarts.
     pub fn drain(&self, on: bool) {
-        self.shared.draining.store(on, Ordering::Relaxed);
+        tracing::info!("{}", if on { "draining" } else { "not draining any more" });
+        self.region.set_draining(on);
     }
 
     /// Has the control loop read both files again.

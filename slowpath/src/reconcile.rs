@@ -301,7 +301,7 @@ impl<'r> Reconcile<'r> {
         self.looked = Some(now);
         let lcores = self.lcores.look(self.region, now);
         let generation = self.region.generation();
-        let mut able = self.lcores.able(&lcores, generation, self.shared.draining());
+        let mut able = self.lcores.able(&lcores, generation, self.region.draining());
         if generation == 0
             && let Some(refused) = &self.refused
         {

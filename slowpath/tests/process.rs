@@ -260,12 +260,30 @@ fn metrics_please_promtool_and_every_view_draws() {
     assert!(said.contains("no live flow fits"), "{said}");
     let out = folder.weir(&["trace", "--client", "nonsense"]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("ADDRESS:PORT"));
-    let out = folder.weir(&["drain", "on"]);
+}
+
+#[test]
+fn a_drain_holds_over_a_restart_until_it_is_undone() {
+    let folder = Folder::new("drain");
+    let mut slowpath = folder.slowpath();
+    let draining = |s: &serde_json::Value| s["reasons"].to_string().contains("draining");
+    let status = folder.until(&["status"], |s| generation(s) > 0);
+    assert!(!draining(&status));
+    let out = folder.weir(&["drain"]);
     assert!(out.status.success(), "{out:?}");
-    let status = folder.until(&["status"], |s| s["reasons"].to_string().contains("draining"));
-    assert_eq!(status["able"], false);
-    assert!(folder.weir(&["drain", "off"]).status.success());
-    folder.until(&["status"], |s| !s["reasons"].to_string().contains("draining"));
+    assert_eq!(folder.until(&["status"], draining)["able"], false);
+    slowpath.0.kill().unwrap();
+    slowpath.0.wait().unwrap();
+    let mut again = folder.slowpath();
+    // Never once able in between: what it says first is that it drains.
+    let status = folder.until(&["status"], |s| generation(s) > 0);
+    assert!(draining(&status), "{status}");
+    assert!(folder.weir(&["drain", "--undo"]).status.success());
+    folder.until(&["status"], |s| !draining(s));
+    again.0.kill().unwrap();
+    again.0.wait().unwrap();
+    let _third = folder.slowpath();
+    assert!(!draining(&folder.until(&["status"], |s| generation(s) > 0)));
 }
 
 /// Prometheus' own opinion, where it is installed (Debian package `prometheus`, as `make setup`

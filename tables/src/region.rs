@@ -199,6 +199,17 @@ impl Region {
         self.slice::<AtomicU32>(Section::PathMtus).get(next_hop as usize)
     }
 
+    /// Whether the operator wants no new traffic. It lies here because it must outlive the slowpath
+    /// that was told; a reboot, which ends the region, ends it too.
+    pub fn draining(&self) -> bool {
+        self.header().slow.draining.load(Ordering::Relaxed) != 0
+    }
+
+    /// Remembers what the operator wants; slowpath writes it.
+    pub fn set_draining(&self, on: bool) {
+        self.header().slow.draining.store(u32::from(on), Ordering::Relaxed);
+    }
+
     /// A label as its writer left it, cut at the first byte that is no UTF-8.
     pub fn label(&self, label: Label) -> String {
         self.header().label(label)

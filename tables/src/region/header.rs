@@ -51,7 +51,8 @@ pub(crate) struct SlowLine {
     pub(crate) generation: AtomicU32,
     epoch: AtomicU32,
     pid: AtomicU32,
-    pad: u32,
+    /// 1 while the operator wants no new traffic, else 0.
+    pub(super) draining: AtomicU32,
     /// Checksums over the table sets of the last two generations, by their parity.
     pub(crate) sums: [AtomicU64; 2],
 }

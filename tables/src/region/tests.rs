@@ -33,6 +33,9 @@ fn whoever_comes_second_finds_what_the_first_made() {
     assert_eq!(third.sizes(), &Sizes::SMALL);
     first.set_label(Label::Appliance, "weir-1");
     assert_eq!(third.label(Label::Appliance), "weir-1");
+    assert!(!third.draining());
+    first.set_draining(true);
+    assert!(third.draining() && Region::open(&file.0).unwrap().draining());
     first.path_mtu(3).unwrap().store(1400, Ordering::Relaxed);
     assert_eq!(second.path_mtu(3).unwrap().load(Ordering::Relaxed), 1400);
 }
