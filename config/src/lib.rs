@@ -4,6 +4,7 @@
 //! for the services file. Everything past this crate sees the checked types only.
 
 pub mod checked;
+mod environment;
 mod error;
 mod file;
 mod layers;
@@ -25,9 +26,18 @@ pub use services::Services;
 /// and `sets` (`ingress.mtu=9001`).
 pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
     let file = file.map(|path| TomlFile::read(path, Which::Configuration)).transpose()?;
-    let mut config =
-        checked::check::check(&Merged::new(defaults(), file, Some(sections()), sets)?)?;
+    let schema = serde_json::Value::from(schemars::schema_for!(file::File));
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    let (wrong, strange) = environment::strangers(&schema, variables);
+    if !wrong.is_empty() {
+        return Err(ConfigError::wrong(wrong));
+    }
+    let sections = schema["properties"].as_object().into_iter().flat_map(|p| p.keys().cloned());
+    let merged = Merged::new(defaults(), file, Some(sections.collect()), sets)?;
+    let mut config = checked::check::check(&merged)?;
     config.warnings.extend(checked::machine::warnings(&config, Path::new("/")));
+    config.warnings.extend(strange);
     Ok(config)
 }
 
@@ -56,12 +66,6 @@ fn defaults() -> Dict {
     let value = figment::value::Value::serialize(file::File::default());
     // The type is ours and serializes; an empty layer would only miss the defaults.
     value.ok().and_then(figment::value::Value::into_dict).unwrap_or_default()
-}
-
-/// The keys of the highest level.
-fn sections() -> Vec<String> {
-    let schema = serde_json::Value::from(schemars::schema_for!(file::File));
-    schema["properties"].as_object().into_iter().flat_map(|p| p.keys().cloned()).collect()
 }
 
 /// The key reference, as it stands in KEYS.md.

@@ -172,7 +172,7 @@ fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 }
 
 /// Levenshtein's distance.
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
         let mut diagonal = row[0];
@@ -184,6 +184,23 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+/// All keys that are no sections and in no list, dotted.
+pub(crate) fn keys(root: &Json) -> Vec<String> {
+    let mut keys = Vec::new();
+    gather(root, root, "", &mut keys);
+    keys
+}
+
+fn gather(root: &Json, schema: &Json, path: &str, keys: &mut Vec<String>) {
+    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+        let (at, inner) = (join(path, key), resolve(root, property));
+        match inner["properties"].is_object() {
+            true => gather(root, inner, &at, keys),
+            false => keys.push(at),
+        }
+    }
 }
 
 /// The reference of a schema's keys as Markdown tables, a section per table of the file.

@@ -29,7 +29,8 @@ fn file_then_environment_then_set() {
         assert_eq!((config.ingress.mtu, config.ingress.queues), (3000, 2));
         assert_eq!(config.origins["ingress.mtu"].layer, "environment WEIR_INGRESS__MTU");
 
-        let sets = ["ingress.mtu=4000".to_owned(), "nat.addresses=[10.0.1.10, fd00::1]".to_owned()];
+        let sets =
+            ["ingress.mtu=4000".to_owned(), "nat.addresses=[10.0.1.10, 10.0.1.11]".to_owned()];
         let config = config::load(file, &sets).unwrap();
         assert_eq!((config.ingress.mtu, config.nat.addresses.len()), (4000, 2));
         assert_eq!(config.origins["ingress.mtu"].layer, "--set ingress.mtu=4000");
@@ -54,9 +55,32 @@ fn an_error_names_the_layer_that_has_the_value() {
         assert!(config::load(file, &[]).is_ok(), "a variable of others is left alone");
         jail.set_env("WEIR_NAME", "lab-2");
         assert_eq!(config::load(file, &[]).unwrap().name, "lab-2");
+        jail.set_env("WEIR_SERVICE_HOST", "10.0.0.1");
+        jail.set_env("WEIR_PORT", "tcp://10.0.0.1:80");
+        let warnings = config::load(file, &[]).unwrap().warnings.join("\n");
+        assert!(warnings.contains("WEIR_SERVICE_HOST") && warnings.contains("WEIR_PORT"));
         jail.set_env("WEIR_INGRES__MTU", "1500");
         let error = config::load(file, &[]).unwrap_err().to_string();
         assert!(error.contains("WEIR_INGRES") && error.contains("`ingress`?"), "{error}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_variable_with_one_underscore_is_told_with_the_key_that_was_meant() {
+    Jail::expect_with(|jail| {
+        jail.create_file("weir.toml", FILE)?;
+        for (typo, meant) in [
+            ("WEIR_INGRES_MTU", "WEIR_INGRESS__MTU (the key ingress.mtu"),
+            ("WEIR_FASTPATH_LCORE", "WEIR_FASTPATH__LCORES"),
+            ("WEIR_NAMES", "WEIR_NAME "),
+        ] {
+            jail.set_env(typo, "1500");
+            let error = config::load(Some("weir.toml".as_ref()), &[]).unwrap_err().to_string();
+            let place = format!("environment {typo}=1500: there is no such variable");
+            assert!(error.contains(&place) && error.contains(meant), "{error}");
+            jail.clear_env();
+        }
         Ok(())
     });
 }

@@ -158,6 +158,11 @@ fn the_rest_is_told_as_well() {
         let error = refusal(&format!("{text}\n{RIGHT}"));
         parts.iter().for_each(|p| assert!(error.contains(p), "no {p:?} in:\n{error}"));
     };
+    spoiled(
+        "addresses = \"10.0.2.10\"",
+        "addresses = [\"10.0.2.10\", \"fd00:2::1\"]",
+        &["nat.addresses[1] = \"fd00:2::1\"", "no IPv6 address", "egress.address"],
+    );
     also("[health]\nlisten = []\ntcp = []", &["health.listen = []", "listen = ["]);
     also("[health]\ntcp = \"0.0.0.0:8080\"", &["health.tcp", "health.listen"]);
     also("[metrics]\nlisten = \"0.0.0.0:8080\"", &["same address and port twice"]);

@@ -4,12 +4,14 @@
 //! touched; then DPDK, because only it knows the ports' MACs; then the TAPs, which carry them; last
 //! the lcores.
 
+mod devices;
+
 use crate::exception::{Exception, LcoreEnd, Lost};
 use crate::lcore::{Lcore, Place};
 use crate::poll::{self, ArmQueues, Ends};
 use crate::tap::{Tap, TapError};
 use config::Config;
-use config::checked::{Arm, Device};
+use config::checked::Arm;
 use dpdk_bindings::burst::Burst as Row;
 use dpdk_bindings::lcore::{Launched, LcoreError, launch};
 use dpdk_bindings::port::Queues;
@@ -43,8 +45,8 @@ const LINKS: Duration = Duration::from_millis(100);
 pub enum LaunchError {
     /// Not root.
     #[error(
-        "the fastpath needs root (it maps hugepages, opens the NIC and makes TAP devices): \
-         type `sudo fastpath ...`, or start the weir-fastpath service"
+        "root is needed (the fastpath maps hugepages, opens the NIC and makes TAP devices): \
+         type `sudo fastpath ...`"
     )]
     NotRoot,
     /// Memory is short.
@@ -54,8 +56,16 @@ pub enum LaunchError {
     #[error(transparent)]
     Region(#[from] RegionError),
     /// DPDK did not start.
-    #[error(transparent)]
-    Eal(#[from] EalError),
+    #[error("{source} (configured are {devices})")]
+    Eal {
+        /// The devices that it was given, with their keys.
+        devices: String,
+        /// What it said.
+        source: EalError,
+    },
+    /// What an arm's device stands on isn't there.
+    #[error("{0}")]
+    NoDevice(String),
     /// The buffer pool was not made.
     #[error(transparent)]
     Pool(#[from] MempoolError),
@@ -97,6 +107,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(LaunchError::Signals)?;
     }
     check_memory(config)?;
+    devices::check(config).map_err(LaunchError::NoDevice)?;
     let region = Arc::new(open_region(config)?);
     let last_ms = region.lcores().iter().map(|lcore| lcore.polled_ms()).max().unwrap_or(0);
     let claim = region.claim(Role::Fastpath)?;
@@ -110,7 +121,8 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
         );
     }
 
-    let eal = Eal::start(&eal_arguments(config))?;
+    let eal = Eal::start(&devices::eal_arguments(config))
+        .map_err(|source| LaunchError::Eal { devices: devices::told(config), source })?;
     let lcores = config.fastpath.lcores.len();
     let pool = Mempool::create(
         &eal,
@@ -186,6 +198,10 @@ fn open_region(config: &Config) -> Result<Region, LaunchError> {
             | RegionError::Checksum { .. }
             | RegionError::Size { .. }),
         ) => {
+            // Whoever still works with it would go on beside us, on the same ports.
+            if Region::holder(path).is_some() {
+                return Err(refused.into());
+            }
             eprintln!("fastpath: {refused}");
             eprintln!("fastpath: starting with an empty region instead; its flows are lost");
             std::fs::remove_file(path)
@@ -194,44 +210,6 @@ fn open_region(config: &Config) -> Result<Region, LaunchError> {
         }
         other => Ok(other?),
     }
-}
-
-fn eal_arguments(config: &Config) -> Vec<String> {
-    let fastpath = &config.fastpath;
-    let cores = std::iter::once(fastpath.main_core).chain(fastpath.lcores.iter().copied());
-    let cores: Vec<String> = cores.map(|c| c.to_string()).collect();
-    let mut arguments = vec![
-        "-l".to_owned(),
-        cores.join(","),
-        "--main-lcore".to_owned(),
-        fastpath.main_core.to_string(),
-        "-m".to_owned(),
-        fastpath.memory_mib.to_string(),
-        "--file-prefix".to_owned(),
-        format!("weir-{}", std::process::id()),
-        "--no-telemetry".to_owned(),
-        "--log-level=lib.*:notice".to_owned(),
-    ];
-    if fastpath.hugepages {
-        arguments.push("--in-memory".to_owned());
-    } else {
-        arguments.extend(["--no-huge".to_owned(), "--no-shconf".to_owned()]);
-    }
-    let mut pci = false;
-    for (_, arm) in config.arms() {
-        match &arm.device {
-            Device::Pci(address) => {
-                pci = true;
-                arguments.extend(["-a".to_owned(), address.clone()]);
-            }
-            Device::Vdev(device) => arguments.push(format!("--vdev={device}")),
-        }
-    }
-    if !pci {
-        arguments.push("--no-pci".to_owned());
-    }
-    arguments.extend(fastpath.eal.iter().cloned());
-    arguments
 }
 
 struct OpenArm {

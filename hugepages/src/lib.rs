@@ -11,4 +11,4 @@ mod table;
 
 pub use machine::{Machine, MachineError, Mount, Node};
 pub use plan::{PAGE_BYTES, Part, Plan, Term, plan, sizes};
-pub use reserve::{Applied, ApplyError, NodeVerdict, Verdict, apply, check};
+pub use reserve::{Applied, ApplyError, NodeVerdict, Verdict, apply, apply_with, check};

@@ -1,6 +1,7 @@
 //! The plan against the machine: what is missing, what to type, and reserving it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::machine::{Machine, Node, number};
 use crate::plan::{PAGE_BYTES, Plan};
@@ -15,6 +16,8 @@ pub struct Verdict {
     pub problems: Vec<String>,
     /// What works, but costs.
     pub warnings: Vec<String>,
+    /// Where a hugetlbfs is missing that the region is to lie on; `apply` mounts it.
+    pub mount: Option<PathBuf>,
     /// How to keep what is to be typed over a boot.
     pub advice: Vec<String>,
 }
@@ -99,9 +102,15 @@ fn region_place(plan: &Plan, machine: &Machine, verdict: &mut Verdict) -> Place 
         }
         None if plan.hugepages && plan.region_path.starts_with("/dev/hugepages") => {
             verdict.problems.push(format!(
-                "{directory} is no hugetlbfs: type: mkdir -p {directory} && mount -t hugetlbfs -o \
-                 pagesize=2M none {directory}"
+                "no hugetlbfs is mounted on {directory}, where the region is to lie: type: weir \
+                 hugepages apply, or: mkdir -p {directory} && mount -t hugetlbfs -o pagesize=2M \
+                 none {directory}"
             ));
+            verdict.advice.push(format!(
+                "to have it mounted at the next boot as well, type: echo 'none {directory} \
+                 hugetlbfs pagesize=2M 0 0' >> /etc/fstab"
+            ));
+            verdict.mount = plan.region_path.parent().map(PathBuf::from);
             Place::Pages
         }
         Some(None) => {
@@ -231,7 +240,9 @@ impl Verdict {
 pub struct Applied {
     /// Node, pages before, pages now.
     pub nodes: Vec<(u32, u64, u64)>,
-    /// What is still wrong and not for `apply` to change (mounts), or could cost.
+    /// Where a hugetlbfs was mounted.
+    pub mounted: Option<PathBuf>,
+    /// What is still wrong and not for `apply` to change, or could cost.
     pub verdict: Verdict,
 }
 
@@ -241,6 +252,9 @@ impl Applied {
         let mut out = String::new();
         for (id, before, now) in &self.nodes {
             out += &format!("node {id}: {before} pages of 2 MiB before, {now} now\n");
+        }
+        if let Some(mounted) = &self.mounted {
+            out += &format!("hugetlbfs mounted on {}\n", mounted.display());
         }
         out + &self.verdict.render()
     }
@@ -276,13 +290,34 @@ pub enum ApplyError {
         /// Pages of the whole machine that would do.
         boot: u64,
     },
+    /// The hugetlbfs was not mounted; the pages are reserved.
+    #[error(
+        "cannot mount a hugetlbfs on {}: {reason}; type: sudo weir hugepages apply",
+        path.display()
+    )]
+    Mount {
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        reason: std::io::Error,
+    },
     /// The machine could not be read again.
     #[error(transparent)]
     Machine(#[from] crate::machine::MachineError),
 }
 
-/// Reserves what is missing, node by node, and reads back that it is there: all or nothing.
+/// Reserves what is missing, node by node, and reads back that it is there: all or nothing. Then
+/// mounts a hugetlbfs for the region where none is. Applied twice, it does nothing more.
 pub fn apply(plan: &Plan, machine: &Machine) -> Result<Applied, ApplyError> {
+    apply_with(plan, machine, mount)
+}
+
+/// As [`apply`], with another way to mount.
+pub fn apply_with(
+    plan: &Plan,
+    machine: &Machine,
+    mount: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> Result<Applied, ApplyError> {
     let verdict = check(plan, machine);
     if !machine.supported && !verdict.nodes.is_empty() {
         return Err(ApplyError::Unsupported(verdict.problems.join("\n")));
@@ -307,9 +342,22 @@ pub fn apply(plan: &Plan, machine: &Machine) -> Result<Applied, ApplyError> {
         let (node, (wanted, got)) = (node.id, wanted);
         return Err(error.unwrap_or(ApplyError::Short { node, wanted, got, boot }));
     }
+    if let Some(path) = &verdict.mount {
+        mount(path).map_err(|reason| ApplyError::Mount { path: path.clone(), reason })?;
+    }
     let now = Machine::read(&machine.root)?;
     let nodes = done.iter().map(|(node, before)| (node.id, *before, number(&node.nr))).collect();
-    Ok(Applied { nodes, verdict: check(plan, &now) })
+    Ok(Applied { nodes, mounted: verdict.mount, verdict: check(plan, &now) })
+}
+
+fn mount(path: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(path)?;
+    let mut mount = Command::new("mount");
+    let output = mount.args(["-t", "hugetlbfs", "-o", "pagesize=2M", "none"]).arg(path).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(std::io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
 /// Asks for `target` pages, once more after the kernel has put memory together, and says how many

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hugepages::{ApplyError, Machine, PAGE_BYTES, Part, Plan, apply, check, plan};
+use hugepages::{ApplyError, Machine, PAGE_BYTES, Part, Plan, apply, apply_with, check, plan};
 
 /// A tree below the temporary directory that looks like `/proc` and `/sys`; removed on drop.
 struct Tree {
@@ -155,6 +155,28 @@ fn a_kernel_without_pages_and_a_missing_mount_are_told() {
     assert!(text.contains("fastpath.hugepages = false"), "{text}");
     assert!(text.contains("mount -t hugetlbfs -o pagesize=2M none /dev/hugepages"), "{text}");
     assert!(apply(&plan, &tree.machine()).is_err());
+}
+
+#[test]
+fn apply_mounts_where_nothing_is_mounted_and_once_only() {
+    let (plan, tree) = (planned(""), Tree::new("mount", &[("0-1", 1000, 1000)]));
+    tree.write("proc/self/mounts", "tmpfs /dev/shm tmpfs rw 0 0\n");
+    let verdict = check(&plan, &tree.machine());
+    assert!(!verdict.enough() && verdict.mount == Some("/dev/hugepages".into()));
+    let text = verdict.render();
+    assert!(text.contains("weir hugepages apply") && text.contains("/etc/fstab"), "{text}");
+    let refused = apply_with(&plan, &tree.machine(), |_| Err(std::io::Error::other("no right")));
+    assert!(refused.unwrap_err().to_string().contains("/dev/hugepages: no right"));
+    let mount = |path: &Path| {
+        let mounts = format!("none {} hugetlbfs rw,pagesize=2M 0 0\n", path.display());
+        tree.write("proc/self/mounts", &mounts);
+        Ok(())
+    };
+    let applied = apply_with(&plan, &tree.machine(), mount).unwrap();
+    assert!(applied.verdict.enough(), "{}", applied.render());
+    assert!(applied.render().contains("hugetlbfs mounted on /dev/hugepages"));
+    let again = apply_with(&plan, &tree.machine(), |_| panic!("mounted twice")).unwrap();
+    assert!(again.mounted.is_none() && again.nodes.is_empty());
 }
 
 #[test]

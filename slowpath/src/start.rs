@@ -1,6 +1,7 @@
 //! Starts the parts and waits for a signal: one thread for the control loop, tokio for listeners.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -25,6 +26,12 @@ const REST: Duration = Duration::from_millis(5);
 /// Why slowpath can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// Not root.
+    #[error(
+        "root is needed (slowpath writes the region, asks the kernel for neighbours and answers \
+         on a socket of root's): type `sudo slowpath ...`"
+    )]
+    NotRoot,
     /// The region.
     #[error("{0}")]
     Region(#[from] RegionError),
@@ -84,6 +91,9 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
 /// Runs until SIGTERM or SIGINT. The fastpath goes on with the tables as they are then.
 /// `file` is where the configuration came from, watched from now on.
 pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
+    if !is_root() {
+        return Err(StartError::NotRoot);
+    }
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -132,6 +142,11 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let joined = control_loop.join();
     let _ = std::fs::remove_file(&config.control.socket);
     served.and(joined.map_err(|_| StartError::Loop))
+}
+
+/// Whose `/proc/self` is tells the effective user; a machine without it is given the chance to try.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").map_or(true, |about| about.uid() == 0)
 }
 
 /// Serves everything until a signal comes or a listener breaks.

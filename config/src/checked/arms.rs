@@ -170,11 +170,17 @@ pub(super) fn nat(door: &mut Door, file: file::Nat, ingress: &Arm, egress: Optio
     }
     let on = |arm: &Arm, addr| arm.addresses.iter().any(|a| a.network().contains(addr));
     let mut addresses = Vec::new();
-    for (_, addr) in keyed {
+    for (key, addr) in keyed {
         let arm = match egress {
             Some(egress) if on(egress, addr) || !on(ingress, addr) => ArmName::Egress,
             _ => ArmName::Ingress,
         };
+        let port = if arm == ArmName::Egress { egress.unwrap_or(ingress) } else { ingress };
+        if port.address(addr.is_ipv6()).is_none() && !port.addresses.is_empty() {
+            let (arm, family) = (arm.as_str(), if addr.is_ipv6() { "IPv6" } else { "IPv4" });
+            let wrong = format!("the {arm} arm, which it would leave by, has no {family} address");
+            door.refuse(&key, &wrong, &format!("add one to {arm}.address, or remove this one"));
+        }
         addresses.push(NatAddress { addr, arm });
     }
     let ports = file.ports.split_once('-').and_then(|(first, last)| {

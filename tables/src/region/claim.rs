@@ -1,8 +1,9 @@
 //! One process per role: a lock on a byte of the region's file, which its owner's death releases.
 
 use std::fmt;
+use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use super::{Region, RegionError};
@@ -69,17 +70,19 @@ impl Region {
         if self.claimed[role as usize].load(Ordering::Acquire) {
             return true;
         }
-        let Some((file, _)) = &self.file else { return false };
-        let mut lock = byte_lock(role, libc::F_WRLCK);
-        // SAFETY: an open descriptor and a `flock` structure of ours.
-        #[expect(unsafe_code, reason = "a system call that std has not")]
-        let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
-        rc == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+        self.file.as_ref().is_some_and(|(file, _)| is_locked(file, role))
     }
 
     /// Process id of the role's present or last holder.
     pub fn pid(&self, role: Role) -> u32 {
         self.header().pid(role).load(Ordering::Relaxed)
+    }
+
+    /// Who works with the file at `path` now, if anybody does and it can be told: the locks are the
+    /// same in regions of all versions.
+    pub fn holder(path: &Path) -> Option<Role> {
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        [Role::Fastpath, Role::Slowpath].into_iter().find(|role| is_locked(&file, *role))
     }
 
     fn lock_byte(&self, role: Role, kind: i32) -> bool {
@@ -90,6 +93,15 @@ impl Region {
         let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
         rc == 0
     }
+}
+
+/// Whether another open file holds the role's lock.
+fn is_locked(file: &File, role: Role) -> bool {
+    let mut lock = byte_lock(role, libc::F_WRLCK);
+    // SAFETY: an open descriptor and a `flock` structure of ours.
+    #[expect(unsafe_code, reason = "a system call that std has not")]
+    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+    rc == 0 && i32::from(lock.l_type) != libc::F_UNLCK
 }
 
 fn byte_lock(role: Role, kind: i32) -> libc::flock {

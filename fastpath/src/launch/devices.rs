@@ -1,0 +1,135 @@
+//! The arms' devices: whether what they stand on is there, and how DPDK is told of them.
+
+use config::Config;
+use config::checked::Device;
+use std::path::Path;
+
+/// Drivers that take over an interface of the kernel, named by `iface=`.
+const OVER_INTERFACES: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
+
+/// Whether the arms' devices are there, as far as can be seen before DPDK starts: it would only say
+/// that a port is missing.
+pub(super) fn check(config: &Config) -> Result<(), String> {
+    let interfaces = interfaces(&std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default());
+    for (name, arm) in config.arms() {
+        let said = match &arm.device {
+            Device::Pci(address) => missing_card(address, Path::new("/sys/bus/pci/devices")),
+            Device::Vdev(device) => missing_interface(device, &interfaces),
+        };
+        if let Some(said) = said {
+            return Err(format!("{}.device = \"{}\": {said}", name.as_str(), arm.device.as_str()));
+        }
+    }
+    Ok(())
+}
+
+/// The names in `/proc/self/net/dev`, which are those of this process's namespace.
+fn interfaces(text: &str) -> Vec<String> {
+    let names = text.lines().skip(2).filter_map(|line| line.split_once(':'));
+    names.map(|(name, _)| name.trim().to_owned()).collect()
+}
+
+fn missing_interface(device: &str, there: &[String]) -> Option<String> {
+    let mut parts = device.split(',');
+    let driver = parts.next()?.trim_end_matches(|c: char| c.is_ascii_digit());
+    let wanted = parts.find_map(|part| part.strip_prefix("iface="));
+    if !OVER_INTERFACES.contains(&driver) || there.is_empty() {
+        return None;
+    }
+    let there_are = format!("there are: {} (`ip link` shows them)", there.join(", "));
+    match wanted {
+        None if driver == "net_pcap" => None,
+        None => {
+            Some(format!("the driver needs an interface, as in {device},iface=eth1; {there_are}"))
+        }
+        Some(wanted) if there.iter().any(|name| name == wanted) => None,
+        Some(wanted) => Some(format!("there is no interface {wanted} here; {there_are}")),
+    }
+}
+
+fn missing_card(address: &str, all: &Path) -> Option<String> {
+    let here = |name: &str| all.join(name).exists();
+    let found = !all.exists() || here(address) || here(&format!("0000:{address}"));
+    (!found).then(|| {
+        "no PCI device has this address; `dpdk-devbind.py --status` lists those that there are"
+            .to_owned()
+    })
+}
+
+/// The configured devices with their keys, for an error.
+pub(super) fn told(config: &Config) -> String {
+    let arms = config.arms();
+    let each =
+        arms.map(|(name, arm)| format!("{}.device = \"{}\"", name.as_str(), arm.device.as_str()));
+    each.collect::<Vec<_>>().join(" and ")
+}
+
+/// The command line of DPDK's EAL.
+pub(super) fn eal_arguments(config: &Config) -> Vec<String> {
+    let fastpath = &config.fastpath;
+    let cores = std::iter::once(fastpath.main_core).chain(fastpath.lcores.iter().copied());
+    let cores: Vec<String> = cores.map(|c| c.to_string()).collect();
+    let mut arguments = vec![
+        "-l".to_owned(),
+        cores.join(","),
+        "--main-lcore".to_owned(),
+        fastpath.main_core.to_string(),
+        "-m".to_owned(),
+        fastpath.memory_mib.to_string(),
+        "--file-prefix".to_owned(),
+        format!("weir-{}", std::process::id()),
+        "--no-telemetry".to_owned(),
+        "--log-level=lib.*:notice".to_owned(),
+    ];
+    if fastpath.hugepages {
+        arguments.push("--in-memory".to_owned());
+    } else {
+        arguments.extend(["--no-huge".to_owned(), "--no-shconf".to_owned()]);
+    }
+    let mut pci = false;
+    for (_, arm) in config.arms() {
+        match &arm.device {
+            Device::Pci(address) => {
+                pci = true;
+                arguments.extend(["-a".to_owned(), address.clone()]);
+            }
+            Device::Vdev(device) => arguments.push(format!("--vdev={device}")),
+        }
+    }
+    if !pci {
+        arguments.push("--no-pci".to_owned());
+    }
+    arguments.extend(fastpath.eal.iter().cloned());
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEV: &str = "Inter-|   Receive\n face |bytes\n    lo: 1 2\n  eth1:3 4\n";
+
+    #[test]
+    fn an_interface_that_is_not_there_is_told_with_those_that_are() {
+        let there = interfaces(DEV);
+        assert_eq!(there, ["lo", "eth1"]);
+        let said = |device: &str| missing_interface(device, &there).unwrap_or_default();
+        assert_eq!(said("net_af_packet0,iface=eth1,blocksz=4096"), "");
+        assert_eq!(said("net_tap0,iface=new0"), "", "this driver makes its interface");
+        assert_eq!(said("net_pcap0,rx_pcap=a.pcap"), "");
+        let text = said("net_af_packet0,framesz=2048,iface=eth9");
+        assert!(text.contains("no interface eth9") && text.contains("lo, eth1"), "{text}");
+        assert!(said("net_af_xdp0").contains("net_af_xdp0,iface=eth1"));
+    }
+
+    #[test]
+    fn a_card_that_is_not_there_is_told() {
+        let all = std::env::temp_dir().join(format!("weir-cards-{}", std::process::id()));
+        std::fs::create_dir_all(all.join("0000:00:06.0")).unwrap();
+        let said = ["0000:00:06.0", "00:06.0", "0000:99:00.0"].map(|at| missing_card(at, &all));
+        std::fs::remove_dir_all(&all).unwrap();
+        assert_eq!((&said[0], &said[1]), (&None, &None));
+        assert!(said[2].as_ref().is_some_and(|text| text.contains("dpdk-devbind.py")), "{said:?}");
+        assert_eq!(missing_card("00:06.0", &all), None, "a machine without PCI says nothing of it");
+    }
+}
