@@ -146,3 +146,6 @@ impl Drop for Control<'_> {
         self.status.leave();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,3 +54,26 @@ fn nobody_but_weir_answers_for_weirs_addresses() -> Result<(), Box<dyn Error>> {
     assert!(probe(&lab.cloud, INGRESS).is_err());
     Ok(())
 }
+
+#[test]
+fn what_the_kernel_refuses_of_its_own_packets_is_counted() -> Result<(), Box<dyn Error>> {
+    let lab = Lab::new(&["web-1"])?;
+    let services = [service(&lab, &[(0, "active")])];
+    let mut weir = Weir::start(&lab, &Settings::default(), &services)?;
+    assert!(probe(&lab.cloud, INGRESS).is_ok());
+    let lost = |weir: &Weir| -> Result<f64, tests::lab::LabError> {
+        Ok(weir.metrics()?.sum("weir_kernel_lost_total", &["arm=\"ingress\""]))
+    };
+    assert_eq!(lost(&weir)?, 0.0);
+    // A TAP that is down takes nothing: the probe's packets end there, behind Weir's own account.
+    lab.weir.ip(&["link set weir-in down"])?;
+    assert!(probe(&lab.cloud, INGRESS).is_err());
+    weir.wait_for("what was lost to be counted", Duration::from_secs(5), |weir| {
+        let lost = lost(weir)?;
+        Ok((lost > 0.0, format!("{lost}")))
+    })?;
+    let none = weir.metrics()?.sum("weir_kernel_lost_total", &["arm=\"egress\""]);
+    assert_eq!(none, 0.0, "by arm");
+    weir.stop()?;
+    Ok(())
+}
