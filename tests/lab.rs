@@ -23,6 +23,7 @@ pub mod prefix;
 pub mod process;
 pub mod server;
 pub mod settings;
+pub mod stepper;
 pub mod topology;
 pub mod traffic;
 pub mod tun;

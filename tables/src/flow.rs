@@ -41,7 +41,7 @@ use crate::region::Region;
 use free::{FreeList, State};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};
@@ -287,6 +287,16 @@ impl<'r> Flows<'r> {
     /// How many flows there are.
     pub fn live(&self) -> u32 {
         self.state.live.load(Relaxed)
+    }
+
+    /// How many buckets some lcore holds locked at this moment, for tests that kill it there.
+    pub fn locked(&self) -> u32 {
+        self.index.locked()
+    }
+
+    /// The words that are locked, one for each bucket, for tests that wait for it.
+    pub fn lock_words(&self) -> &'r [AtomicU64] {
+        self.index.lock_words()
     }
 
     /// How many there may be.

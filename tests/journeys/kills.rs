@@ -1,13 +1,19 @@
 //! Daemons killed under load: what must not be lost, and what must not move.
 
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::error::Error;
-use std::sync::{Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tables::flow::Flows;
+use tables::region::Region;
 use tests::lab::client::Seen;
 use tests::lab::gateway::{Check, Setup};
 use tests::lab::journey::{Totals, Wires, at_rest, restless, service};
 use tests::lab::settings::Settings;
-use tests::lab::topology::Lab;
+use tests::lab::stepper::Stepper;
+use tests::lab::topology::{FRONTEND, Lab};
 use tests::lab::traffic::Traffic;
 use tests::lab::weir::Weir;
 
@@ -86,6 +92,103 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_go_on() -> Outcome {
     let wrong: u64 = report.failures.values().map(|failure| failure.count).sum();
     assert!(lost > 0, "the gap was noticed: {report}");
     assert_eq!(wrong, lost, "{report}");
+    weir.stop()?;
+    Ok(())
+}
+
+/// Deep in an insert: the bucket is locked, and what is there of the new flow is not whole.
+const DEEP: u32 = 600;
+
+/// Begins connections that nobody goes on with, a few hundred a second, until `stop` is set.
+fn begin_connections(stop: &AtomicBool) {
+    let web = SockAddr::from(SocketAddr::from((FRONTEND, 80)));
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) {
+            // In progress, or refused by a full queue: both are as good.
+            let _ = socket.set_nonblocking(true).and_then(|()| socket.connect(&web));
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}
+
+/// Lets the lcore run until it has locked one of some buckets, and leads it a little further.
+fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
+    let words = flows.lock_words();
+    stepper.watch([1, 3, 5, 7].map(|eighth| &words[words.len() * eighth / 8]))?;
+    let (begun, mut stops) = (Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(20) {
+        if !stepper.run_until_written(Duration::from_secs(20))? {
+            break;
+        }
+        stops += 1;
+        // Other writes are those of tags, and of the word's unlocking.
+        // What was too deep, for a program optimised better, is tried less deep.
+        let (mut held, deep) = (0, DEEP / stops);
+        while held < deep && flows.locked() > 0 {
+            stepper.step()?;
+            held += 1;
+        }
+        if flows.locked() > 0 {
+            println!("{held} instructions after it locked a bucket, at stop {stops}");
+            return Ok(());
+        }
+    }
+    Err(format!("the lcore was never met inside a bucket's lock, {stops} stops").into())
+}
+
+/// The last number in front of `what` that the fastpath told at its start.
+fn told(log: &str, what: &str) -> Option<u64> {
+    let (before, _) = log.rsplit_once(what)?;
+    before.trim_end().rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn fastpath_killed_inside_a_bucket_lock_moves_no_flow_and_frees_the_lock() -> Outcome {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
+    let gateway = lab.aws_gateway(Setup { patience: Duration::from_secs(5), ..restless() })?;
+    let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
+    // Few buckets, so that one of those watched is soon met.
+    let settings = Settings {
+        max_flows: 4096,
+        more: "[flows]\ntcp_closed_s = 2\n".into(),
+        ..Settings::default()
+    };
+    let mut weir = Weir::start(&lab, &settings, &all)?;
+    let traffic = Traffic::start(&lab, PAUSE)?;
+    traffic.until(300)?;
+    let region = Region::open(&lab.folder.shared("region"))?;
+    let flows = Flows::new(&region);
+    let fastpath = weir.fastpath.take().ok_or("no fastpath")?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let until = Arc::clone(&stop);
+    let connections = lab.aws[0].thread("connections", move || begin_connections(&until))?;
+    let mut stepper = Stepper::seize(&fastpath)?;
+    let stepped = step_into_a_lock(&mut stepper, &flows);
+    stop.store(true, Ordering::Relaxed);
+    stepped?;
+    let killed = Instant::now();
+    stepper.kill(fastpath)?;
+    assert!(flows.locked() > 0, "the dead lcore holds the lock for ever");
+    let live = flows.live();
+    connections.join().map_err(|_| "the thread that begins connections panicked")??;
+    weir.start_fastpath()?;
+    let before = traffic.answered();
+    traffic.until(before + 1)?;
+    println!("the gap, from SIGKILL to the next answered request: {:.0?}", killed.elapsed());
+    weir.wait_until_able()?;
+    let log = weir.fastpath.as_ref().ok_or("no fastpath")?.log();
+    let (kept, freed) = (told(&log, "flows taken over"), told(&log, "stale locks released"));
+    let cleared = told(&log, "incomplete ones cleared");
+    println!("of {live} flows {kept:?} taken over, {cleared:?} cleared, {freed:?} locks freed");
+    assert!(kept.is_some_and(|kept| kept > 0) && freed.is_some_and(|freed| freed > 0), "{log}");
+    assert_eq!(kept, Some(live.into()), "each flow that was whole lives on");
+    traffic.until(before + 700)?;
+    all_went_on(&traffic.finish()?);
+    assert_eq!(flows.locked(), 0);
+    let report = gateway.stop()?;
+    let wrong: u64 = report.failures.values().map(|failure| failure.count).sum();
+    assert_eq!(wrong, report.failed(Check::Lost), "{report}");
     weir.stop()?;
     Ok(())
 }

@@ -182,6 +182,15 @@ impl<'r> Index<'r> {
         false
     }
 
+    /// How many buckets are locked at this moment.
+    pub(crate) fn locked(&self) -> u32 {
+        self.words.iter().map(|word| u32::from(word.load(Relaxed) & OWNER != 0)).sum()
+    }
+
+    pub(crate) fn lock_words(&self) -> &'r [AtomicU64] {
+        self.words
+    }
+
     pub(crate) fn unlock(&self, home: u32) {
         self.word(home).fetch_and(!LOCK, Release);
     }
@@ -249,11 +258,8 @@ impl<'r> Index<'r> {
     /// belong, or are not to be kept, and computes the words anew. For recovery, while no lcore
     /// runs. Returns how many entries it cleared and how many locks were held.
     pub(crate) fn rebuild(&self, mut keep: impl FnMut(u32, &FlowKey, &Hit) -> bool) -> (u32, u32) {
-        let (mut cleared, mut locks) = (0, 0);
-        for word in self.words {
-            locks += u32::from(word.load(Relaxed) & OWNER != 0);
-            word.store(0, Relaxed);
-        }
+        let (mut cleared, locks) = (0, self.locked());
+        self.words.iter().for_each(|word| word.store(0, Relaxed));
         for (i, entry) in (0..).zip(self.entries) {
             let state = entry.state.load(Relaxed);
             if state & (LIVE | WRITING) == 0 {

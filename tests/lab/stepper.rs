@@ -1,0 +1,157 @@
+//! A daemon's polling thread, stopped at the very instruction where it hurts most to be killed.
+
+use super::error::{LabError, Result};
+use super::process::Process;
+use nix::libc;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+/// Words that a CPU can watch at the same time.
+pub const WATCHED: usize = 4;
+
+/// The first polling lcore of a fastpath, traced by the thread that made this and stopped. When this
+/// is dropped, it runs on untraced.
+#[derive(Debug)]
+pub struct Stepper {
+    process: u32,
+    thread: Pid,
+    gone: bool,
+}
+
+impl Stepper {
+    /// Stops the polling lcore of a running fastpath. DPDK names its threads by its version, all
+    /// with "worker" in it.
+    pub fn seize(fastpath: &Process) -> Result<Self> {
+        let folder = format!("/proc/{}/task", fastpath.id());
+        let threads = std::fs::read_dir(&folder).map_err(LabError::io(folder.clone()))?;
+        let worker = threads.flatten().find_map(|entry| {
+            let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+            name.contains("worker").then(|| entry.file_name().to_str()?.parse().ok())?
+        });
+        let none = || LabError::Asked(format!("{folder}: no thread of a polling lcore"));
+        let thread = Pid::from_raw(worker.ok_or_else(none)?);
+        let failed = || LabError::errno("tracing an lcore");
+        ptrace::seize(thread, Options::empty()).map_err(failed())?;
+        let mut this = Self { process: fastpath.id(), thread, gone: false };
+        ptrace::interrupt(thread).map_err(failed())?;
+        this.wait()?;
+        Ok(this)
+    }
+
+    /// From now on it stops when it writes one of these words, which it must have mapped from the
+    /// same file as we have.
+    pub fn watch(&self, words: [&AtomicU64; WATCHED]) -> Result<()> {
+        /// Two bits each: watch writes, of eight bytes (Intel's manual, volume 3, 18.2.4).
+        const WRITES_OF_EIGHT_BYTES: u64 = 0b10_01;
+        let mut control = 0;
+        for (i, word) in words.into_iter().enumerate() {
+            let address = translate(std::ptr::from_ref(word).addr() as u64, self.process)?;
+            self.poke(i, address)?;
+            control |= 1 << (2 * i) | WRITES_OF_EIGHT_BYTES << (16 + 4 * i);
+        }
+        self.poke(7, control)
+    }
+
+    /// Sets a debug register.
+    fn poke(&self, register: usize, value: u64) -> Result<()> {
+        let place = offset_of!(libc::user, u_debugreg) + 8 * register;
+        let place = std::ptr::without_provenance_mut(place);
+        let done = ptrace::write_user(self.thread, place, value as i64);
+        done.map_err(LabError::errno("setting a watchpoint"))
+    }
+
+    /// Lets it run until it has just written a watched word. False, and it runs still, when it did
+    /// not do so in time.
+    pub fn run_until_written(&mut self, patience: Duration) -> Result<bool> {
+        ptrace::cont(self.thread, None).map_err(LabError::errno("continuing an lcore"))?;
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
+            let status = waitpid(self.thread, Some(flags));
+            match status.map_err(LabError::errno("waiting for an lcore"))? {
+                WaitStatus::StillAlive => std::thread::sleep(Duration::from_micros(100)),
+                status => return self.note(status).map(|()| true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Lets it execute one instruction.
+    pub fn step(&mut self) -> Result<()> {
+        ptrace::step(self.thread, None).map_err(LabError::errno("stepping an lcore"))?;
+        self.wait()
+    }
+
+    /// Kills the whole process with the thread where it is now.
+    pub fn kill(mut self, fastpath: Process) -> Result<()> {
+        fastpath.signal(Signal::SIGKILL)?;
+        // Its parent is told of its end only when its tracer was.
+        while !self.gone {
+            self.wait()?;
+        }
+        fastpath.kill().map(drop)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let status = waitpid(self.thread, Some(WaitPidFlag::__WALL));
+        self.note(status.map_err(LabError::errno("waiting for an lcore"))?)
+    }
+
+    fn note(&mut self, status: WaitStatus) -> Result<()> {
+        self.gone = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
+        Ok(())
+    }
+}
+
+impl Drop for Stepper {
+    fn drop(&mut self) {
+        // Only a stopped thread can be let go. Where these fail it is gone already, or was stopped.
+        if !self.gone {
+            let _ = ptrace::interrupt(self.thread).map(|()| self.wait());
+            let _ = self.poke(7, 0);
+            let _ = ptrace::detach(self.thread, None);
+        }
+    }
+}
+
+/// Where another process has mapped what lies at `address` of ours, of the same file.
+fn translate(address: u64, process: u32) -> Result<u64> {
+    let own = mappings(std::process::id())?;
+    let unmapped = || LabError::Asked(format!("{address:#x} is not in a file that both map"));
+    let here = own.iter().find(|m| m.start <= address && address < m.end).ok_or_else(unmapped)?;
+    let place = address - here.start + here.offset;
+    mappings(process)?
+        .iter()
+        .find(|m| m.file == here.file && m.offset <= place && place < m.offset + m.end - m.start)
+        .map(|there| place - there.offset + there.start)
+        .ok_or_else(unmapped)
+}
+
+/// A line of `/proc/PID/maps`.
+struct Mapping {
+    start: u64,
+    end: u64,
+    offset: u64,
+    /// Device and inode.
+    file: String,
+}
+
+fn mappings(process: u32) -> Result<Vec<Mapping>> {
+    let path = format!("/proc/{process}/maps");
+    let text = std::fs::read_to_string(&path).map_err(LabError::io(path))?;
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let mapping = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let (start, end) = (number(start)?, number(end)?);
+        let offset = number(fields.nth(1)?)?;
+        let file = format!("{} {}", fields.next()?, fields.next()?);
+        Some(Mapping { start, end, offset, file })
+    };
+    Ok(text.lines().filter_map(mapping).collect())
+}
