@@ -141,7 +141,9 @@ fn gateways_and_timeouts_change_under_traffic_and_a_device_is_refused() -> Outco
     println!("behind the node that left: {seen}");
     assert!(seen.failed == 0 && seen.moved == 0 && seen.connections == 4, "{seen}");
 
-    for (name, seen) in traffic.finish()? {
+    let clients = traffic.finish()?;
+    println!("{}{:?}", gateway.report(), weir.drops()?);
+    for (name, seen) in clients {
         println!("{name}: {seen}");
         assert!(seen.right > 0 && seen.failed == 0 && seen.moved == 0, "{name}: {seen}");
     }
