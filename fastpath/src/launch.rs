@@ -342,7 +342,10 @@ fn attend(
                 lcore.set_link(i, arm.port.link_up());
             }
         }
-        if let Some(ended) = running.iter().find(|lcore| lcore.is_finished()) {
+        // The signal may have come since this turn began, and an lcore been quick to obey it.
+        if let Some(ended) = running.iter().find(|lcore| lcore.is_finished())
+            && !stop.load(Ordering::Relaxed)
+        {
             return Err(LaunchError::LcoreEnded(ended.lcore()));
         }
     }
