@@ -117,7 +117,8 @@ impl ArmName {
 /// `[fastpath]`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fastpath {
-    /// CPUs that poll, ascending, at least one, at most 64, none of them `main_core`.
+    /// CPUs that poll, ascending, at least one, at most 64; `main_core` among them only if idle
+    /// lcores yield.
     pub lcores: Vec<u16>,
     /// CPU of DPDK's main lcore and of the control thread.
     pub main_core: u16,

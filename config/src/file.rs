@@ -56,7 +56,7 @@ pub struct File {
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fastpath {
-    /// CPUs that poll, each used up whole; 1 to 64 numbers, not `main_core`.
+    /// CPUs that poll, each used up whole; 1 to 64 numbers, `main_core` only if they yield.
     pub lcores: Vec<u16>,
     /// CPU of DPDK's main thread and the control thread, which need little.
     pub main_core: u16,

@@ -96,13 +96,24 @@ fn an_address_family_without_an_address_is_told() {
 }
 
 #[test]
+fn the_main_core_may_poll_too_where_idle_lcores_yield() {
+    let both = "lcores = [0, 1]\nidle = \"yield\"";
+    let config = config::from_toml(&RIGHT.replacen("lcores = [1]", both, 1));
+    assert_eq!(config.unwrap_or_else(|e| panic!("{}", e.render())).fastpath.lcores, [0, 1]);
+}
+
+#[test]
 fn numbers_out_of_range_and_wrong_types_are_told_with_what_is_allowed() {
     spoiled("mtu = 9001", "mtu = 70000", &["ingress.mtu = 70000", "allowed: 1280 to 9600"]);
     spoiled("mtu = 9001", "mtu = -1", &["ingress.mtu = -1", "1280 to 9600"]);
     spoiled("mtu = 9001", "mtu = \"9001\"", &["this is a text", "write a whole number"]);
     spoiled("lcores = [1]", "lcores = 1", &["fastpath.lcores = 1", "write a list"]);
     spoiled("lcores = [1]", "lcores = [\"a\"]", &["fastpath.lcores[0] = \"a\"", "whole number"]);
-    spoiled("lcores = [1]", "lcores = [0]", &["fastpath.lcores[0] = 0", "fastpath.main_core"]);
+    spoiled(
+        "lcores = [1]",
+        "lcores = [0]",
+        &["fastpath.lcores[0] = 0", "fastpath.main_core", "yield"],
+    );
     spoiled("lcores = [1]", "lcores = [1]\nburst = 0", &["fastpath.burst = 0", "1 to 64"]);
     spoiled("lcores = [1]", "lcores = [1]\nmemory_mib = 64", &["need", "at least"]);
     spoiled("lcores = [1]", "lcores = [1]\nbuffers = 2000", &["at least 4640"]);

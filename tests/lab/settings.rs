@@ -52,10 +52,10 @@ impl Settings {
         };
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
         let socket = folder.file("control.sock");
-        // The af_packet PMD cuts frames to 2,048 bytes unless its frame size is named. 9,216 holds
-        // a frame of 9,001 + 18 bytes and its own header, and must fit into one packet buffer; four
-        // of them fill nine pages.
-        let ring = "framesz=9216,blocksz=36864";
+        // The af_packet PMD cuts frames to 2,048 bytes unless told their size. 9,216 holds one of
+        // 9,001 + 18 bytes and its own header, and fits into a buffer; four of them fill nine pages.
+        let buffers = 4_096 + 4_096 * lcores.len();
+        let ring = format!("framesz=9216,blocksz=36864,qpairs={}", lcores.len());
         format!(
             r#"name = "lab"
 services = {services:?}
@@ -65,7 +65,7 @@ lcores = {lcores:?}
 main_core = 0
 hugepages = false
 memory_mib = 256
-buffers = 8192
+buffers = {buffers}
 buffer_bytes = 10240
 idle = "yield"
 

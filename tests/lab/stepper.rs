@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// Words that a CPU can watch at the same time.
 pub const WATCHED: usize = 4;
 
-/// The first polling lcore of a fastpath, traced by the thread that made this and stopped. When this
-/// is dropped, it runs on untraced.
+/// The first polling lcore of a fastpath, traced by the thread that made this and stopped. When it
+/// is dropped, the lcore runs on untraced.
 #[derive(Debug)]
 pub struct Stepper {
     process: u32,

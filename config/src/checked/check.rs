@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::door::Door;
 use super::{
-    Config, Control, Fastpath, Flows, Health, MAGLEV_SIZES, Metrics, NoService, Punt, Region,
+    Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, Metrics, NoService, Punt, Region,
     Tables, arms, gateways,
 };
 use crate::error::ConfigError;
@@ -66,10 +66,11 @@ fn fastpath(door: &mut Door, file: file::Fastpath) -> Fastpath {
     let keyed: Vec<(String, u16)> = keys.zip(file.lcores.iter().copied()).collect();
     door.unique(&keyed, "CPU");
     for (key, lcore) in &keyed {
-        if *lcore == file.main_core {
+        if *lcore == file.main_core && file.idle == Idle::Spin {
             let main = door.place("fastpath.main_core");
             let wrong = format!("this CPU is also {main}, which must be free to run");
-            door.refuse(key, &wrong, "poll on another CPU, or move fastpath.main_core");
+            let allowed = "poll on another CPU, move fastpath.main_core, or write idle = \"yield\"";
+            door.refuse(key, &wrong, allowed);
         }
         if *lcore > 127 {
             door.refuse(key, "DPDK numbers its CPUs to 127", "allowed: 0 to 127");

@@ -67,13 +67,17 @@ pub(super) fn told(config: &Config) -> String {
 /// The command line of DPDK's EAL.
 pub(super) fn eal_arguments(config: &Config) -> Vec<String> {
     let fastpath = &config.fastpath;
-    let cores = std::iter::once(fastpath.main_core).chain(fastpath.lcores.iter().copied());
-    let cores: Vec<String> = cores.map(|c| c.to_string()).collect();
+    // A polling lcore has its CPU's number, and so has the main one, unless it shares a poller's.
+    let polls = |number: &u16| fastpath.lcores.contains(number);
+    let mut numbers = std::iter::once(fastpath.main_core).chain(0..);
+    let main = numbers.find(|number| !polls(number)).unwrap_or(fastpath.main_core);
+    let mut cores = vec![format!("{main}@{}", fastpath.main_core)];
+    cores.extend(fastpath.lcores.iter().map(|cpu| format!("{cpu}@{cpu}")));
     let mut arguments = vec![
-        "-l".to_owned(),
+        "--lcores".to_owned(),
         cores.join(","),
         "--main-lcore".to_owned(),
-        fastpath.main_core.to_string(),
+        main.to_string(),
         "-m".to_owned(),
         fastpath.memory_mib.to_string(),
         "--file-prefix".to_owned(),
