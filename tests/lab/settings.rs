@@ -53,7 +53,7 @@ impl Settings {
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
         let socket = folder.file("control.sock");
         // The af_packet PMD cuts frames to 2,048 bytes unless told their size. 9,216 holds one of
-        // 9,001 + 18 bytes and its own header, and fits into a buffer; four of them fill nine pages.
+        // 9,001 + 18 bytes and its own header, and fits into a buffer; four fill nine pages.
         let buffers = 4_096 + 4_096 * lcores.len();
         let ring = format!("framesz=9216,blocksz=36864,qpairs={}", lcores.len());
         format!(
