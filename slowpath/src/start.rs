@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -35,6 +36,9 @@ pub enum StartError {
     /// The region.
     #[error("{0}")]
     Region(#[from] RegionError),
+    /// No hugetlbfs where the region shall lie.
+    #[error("{0}")]
+    Hugepages(String),
     /// The folder that the region shall lie in.
     #[error("region.path: can't make {folder}: {source}{}", control::root_hint(source))]
     Folder {
@@ -71,6 +75,7 @@ pub enum StartError {
 /// Opens the region of `config`, or creates it: whoever starts first does.
 pub fn open_region(config: &Config) -> Result<Region, StartError> {
     let path = &config.region.path;
+    mounted(config)?;
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(|source| StartError::Folder {
             folder: folder.display().to_string(),
@@ -86,6 +91,17 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
         );
     }
     Ok(region)
+}
+
+/// Whether the hugetlbfs that the region shall lie on is there. Without it the folder would be an
+/// ordinary one, and the region a file that is hidden as soon as the hugetlbfs is mounted over it.
+fn mounted(config: &Config) -> Result<(), StartError> {
+    let Ok(machine) = hugepages::Machine::read(Path::new("/")) else { return Ok(()) };
+    let verdict = hugepages::check(&hugepages::plan(config), &machine);
+    match verdict.mount {
+        Some(_) => Err(StartError::Hugepages(verdict.problems.join("\n"))),
+        None => Ok(()),
+    }
 }
 
 /// Runs until SIGTERM or SIGINT. The fastpath goes on with the tables as they are then.

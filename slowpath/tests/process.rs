@@ -71,6 +71,10 @@ impl Folder {
         std::fs::rename(&beside, self.path.join(name)).unwrap();
     }
 
+    fn socket(&self) -> String {
+        self.path.join("control.sock").display().to_string()
+    }
+
     fn services(&self, backends: &[&str]) {
         let backends: Vec<String> =
             backends.iter().map(|b| format!("{{address = \"{b}\", port = 80}}")).collect();
@@ -173,6 +177,37 @@ fn it_takes_changes_is_killed_and_goes_on_where_it_was() {
     let again = folder.until(&["services"], |s| s[0]["backends"].as_array().is_some());
     assert_eq!(again, after, "every id, share and counter is what it was");
     assert_eq!(generation(&folder.until(&["status"], |_| true)), at, "nothing to commit");
+}
+
+#[test]
+fn the_configuration_changes_without_a_restart_and_says_what_needs_one() {
+    let folder = Folder::new("config");
+    let mut slowpath = folder.slowpath();
+    let at = generation(&folder.until(&["status"], |s| generation(s) > 0));
+    let wider = folder.config().replace("\"10.97.1.0/24\"", "\"10.97.1.0/24\", \"10.97.9.0/24\"");
+    folder.write("weir.toml", &wider);
+    folder.until(&["status"], |s| generation(s) == at + 1);
+    // The device takes a restart, and so the timeout beside it waits for one.
+    let other =
+        wider.replace("net_null0", "net_null5").replace("[nat]", "[flows]\nudp_s = 9\n[nat]");
+    folder.write("weir.toml", &other);
+    let hangup = || {
+        let pid = slowpath.0.id().to_string();
+        Command::new("kill").args(["-HUP", &pid]).status().unwrap()
+    };
+    assert!(hangup().success());
+    let refused = |s: &serde_json::Value| s["config_file"]["refused"].as_str().map(str::to_owned);
+    let status = folder.until(&["status"], |s| refused(s).is_some());
+    let text = refused(&status).unwrap();
+    assert!(text.contains("ingress.device = \"net_null5\"") && text.contains("restart fastpath"));
+    assert_eq!(generation(&status), at + 1);
+    let shown = folder.weir(&["--socket", &folder.socket(), "status"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("the configuration was refused:") && shown.contains("net_null5"));
+    folder.write("weir.toml", &other.replace("net_null5", "net_null0"));
+    let status = folder.until(&["status"], |s| refused(s).is_none());
+    assert_eq!(generation(&status), at + 2, "the timeout is taken now");
+    assert!(slowpath.0.try_wait().unwrap().is_none(), "SIGHUP ended nobody");
 }
 
 #[test]
