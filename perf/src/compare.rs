@@ -1,6 +1,6 @@
 //! Comparisons: cases in alternation, round after round, and their ratios to a limit.
 
-use crate::process::{Outcome, Program};
+use crate::process::{Outcome, Program, Running};
 use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
@@ -137,11 +137,12 @@ impl Case {
                 marked = true;
             }
         }
+        let failed = live.iter_mut().any(Running::has_failed);
         // The forwarder first: memif of DPDK 22.11 may crash a forwarder whose peer goes away.
         let outcomes: Vec<Outcome> = live.into_iter().map(|program| program.stop()).collect();
         let share = outcomes.iter().map(|o| o.share).fold(f64::INFINITY, f64::min);
         match outcomes.get(self.counts).and_then(|o| median(&o.rates)) {
-            Some(mpps) if mpps > 0.0 => Ok(Sample { mpps, share }),
+            Some(mpps) if mpps > 0.0 && !failed => Ok(Sample { mpps, share }),
             _ => Err(self.silent(&outcomes)),
         }
     }

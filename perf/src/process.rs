@@ -100,11 +100,14 @@ impl Running {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// True when it ended by itself with a failure: its figures are worth nothing then.
+    pub fn has_failed(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(status)) if !status.success())
+    }
+
     /// Ends it and says what it told.
     pub fn stop(mut self) -> Outcome {
         let share = self.share();
-        // A program that fails says that its figures are worth nothing.
-        let failed = matches!(self.child.try_wait(), Ok(Some(status)) if !status.success());
         self.end();
         let lines = |thread: Option<JoinHandle<Vec<String>>>| {
             thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
@@ -112,7 +115,6 @@ impl Running {
         let output = lines(mem::take(&mut self.output));
         let errors = lines(mem::take(&mut self.errors));
         let rates = match self.reading {
-            _ if failed => Vec::new(),
             Reading::Meter => output.iter().filter_map(|l| meter::read(l)).skip(2).collect(),
             Reading::Testpmd => testpmd_rates(&output),
             Reading::Silent => Vec::new(),
