@@ -138,9 +138,9 @@ impl Case {
             }
         }
         let failed = live.iter_mut().any(Running::has_failed);
+        let share = live.iter().map(Running::share).fold(f64::INFINITY, f64::min);
         // The forwarder first: memif of DPDK 22.11 may crash a forwarder whose peer goes away.
         let outcomes: Vec<Outcome> = live.into_iter().map(|program| program.stop()).collect();
-        let share = outcomes.iter().map(|o| o.share).fold(f64::INFINITY, f64::min);
         match outcomes.get(self.counts).and_then(|o| median(&o.rates)) {
             Some(mpps) if mpps > 0.0 && !failed => Ok(Sample { mpps, share }),
             _ => Err(self.silent(&outcomes)),

@@ -50,9 +50,6 @@ pub struct Outcome {
     /// Million packets a second, once for each second; the first two, in which caches, pools and
     /// peers settle, left out.
     pub rates: Vec<f64>,
-    /// Share of a core that each of its worker threads had at least, 0 to 1, from
-    /// [`Running::mark`] on.
-    pub share: f64,
     /// Its last lines, for a person to see what went wrong.
     pub last_lines: Vec<String>,
 }
@@ -107,7 +104,6 @@ impl Running {
 
     /// Ends it and says what it told.
     pub fn stop(mut self) -> Outcome {
-        let share = self.share();
         self.end();
         let lines = |thread: Option<JoinHandle<Vec<String>>>| {
             thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
@@ -122,10 +118,12 @@ impl Running {
         let all = output.into_iter().chain(errors).filter(|line| !line.trim().is_empty());
         let all: Vec<String> = all.collect();
         let last_lines = all[all.len().saturating_sub(12)..].to_vec();
-        Outcome { rates, share, last_lines }
+        Outcome { rates, last_lines }
     }
 
-    fn share(&self) -> f64 {
+    /// Share of a core that each of its worker threads had at least, 0 to 1, from
+    /// [`Running::mark`] on; 0 when it has ended.
+    pub fn share(&self) -> f64 {
         let Some((then, before)) = &self.mark else {
             return 0.0;
         };
