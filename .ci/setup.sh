@@ -3,6 +3,12 @@
 # where nothing is missing, so every other command may call it first.
 set -euo pipefail
 
+if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo; then
+  echo "setup: this processor has no AVX2. Weir is built for x86-64-v3 (2013 or later); for an" >&2
+  echo "  older one change target-cpu in .cargo/config.toml to x86-64-v2" >&2
+  exit 1
+fi
+
 packages=(
   # A linker and a C compiler (the DPDK shim, the C peer of the benchmarks).
   gcc libc6-dev make pkg-config

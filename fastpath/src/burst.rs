@@ -6,6 +6,7 @@ use packet::flow::{FlowKey, Side};
 use packet::ip::Ip;
 use tables::flow::{Forward, Hit};
 use tables::reason::DropReason;
+use tables::record::NONE;
 
 /// Packets in a burst.
 pub const BURST: usize = 32;
@@ -23,45 +24,67 @@ pub enum Arrival {
     Kernel,
 }
 
-/// What is known of one packet. Offsets count from the start of the frame as it lies now.
+/// What stands in front of the inner packet, and what follows from it. One piece, so that what is
+/// known of familiar headers is copied at once ([`crate::familiar`]).
+#[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Work {
-    /// The verdict so far.
-    pub verdict: Verdict,
-    /// Where it goes.
-    pub exit: Exit,
-    /// Arm it came in by.
-    pub arm: u8,
-    /// How it reached us.
-    pub arrival: Arrival,
-    /// For tunnel arrivals, index into the lcore's tunnels.
-    pub tunnel: u8,
-    /// Number under which a trace follows it, or 0.
-    pub traced: u32,
-    /// Ethernet header.
-    pub eth: Ethernet,
+pub struct Front {
     /// Outermost IP header.
     pub outer: Ip,
-    /// The IP packet that the verdict is about: the inner one, or `outer` for plain packets.
-    pub inner: Ip,
-    /// Of the GENEVE options, offset and bytes.
-    pub options_at: u16,
-    /// Bytes of GENEVE options.
-    pub options_len: u8,
-    /// VNI as received.
-    pub vni: u32,
-    /// Inner Ethernet header (VXLAN), or 0.
-    pub inner_eth: u16,
-    /// Interned scope.
-    pub scope: u32,
     /// The gateway endpoint that the scope stands for, 0 for plain.
     pub scope_key: u64,
+    /// Interned scope.
+    pub scope: u32,
+    /// VNI as received.
+    pub vni: u32,
+    /// Ethernet header.
+    pub eth: Ethernet,
+    /// Of the GENEVE options, offset and bytes.
+    pub options_at: u16,
+    /// Inner Ethernet header (VXLAN), or 0.
+    pub inner_eth: u16,
+    /// Where the inner packet begins, for tunnel arrivals.
+    pub inner_at: u16,
+    /// Its Ethernet type.
+    pub inner_type: u16,
+    /// Bytes of GENEVE options.
+    pub options_len: u8,
+    /// For tunnel arrivals, index into the lcore's tunnels.
+    pub tunnel: u8,
+    /// How the packet reached us.
+    pub arrival: Arrival,
+}
+
+impl Front {
+    /// Nothing known yet.
+    pub const UNKNOWN: Front = Front {
+        outer: Ip::NONE,
+        scope_key: 0,
+        scope: 0,
+        vni: 0,
+        eth: Ethernet { ethertype: 0, vlan: 0, l3: 0 },
+        options_at: 0,
+        inner_eth: 0,
+        inner_at: 0,
+        inner_type: 0,
+        options_len: 0,
+        tunnel: u8::MAX,
+        arrival: Arrival::Plain,
+    };
+}
+
+/// What is known of one packet. Offsets count from the start of the frame as it lies now.
+#[repr(align(64))]
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// What stands in front of the inner packet.
+    pub front: Front,
+    /// The IP packet that the verdict is about: the inner one, or the outermost for plain packets.
+    pub inner: Ip,
     /// For an ICMP error, the packet that it quotes.
     pub quoted: Option<Ip>,
     /// Flow key, valid unless the packet has none (`hash` is 0 then).
     pub key: FlowKey,
-    /// Which end of `key` sent the packet (for an ICMP error: the end that answers the quote).
-    pub side: Side,
     /// Hash of `key`.
     pub hash: u64,
     /// The flow, when it is known.
@@ -72,56 +95,50 @@ pub struct Work {
     pub service: u32,
     /// Backend index, or [`tables::record::NONE`].
     pub backend: u32,
+    /// Number under which a trace follows it, or 0.
+    pub traced: u32,
+    /// The verdict so far.
+    pub verdict: Verdict,
+    /// Where it goes.
+    pub exit: Exit,
+    /// Arm it came in by.
+    pub arm: u8,
+    /// Which end of `key` sent the packet (for an ICMP error: the end that answers the quote).
+    pub side: Side,
 }
 
 impl Work {
-    /// Nothing known yet of a packet that came in by `arm`.
-    pub fn new(arm: u8, arrival: Arrival) -> Work {
-        Work {
-            verdict: Verdict::Undecided,
-            exit: Exit::None,
-            arm,
-            arrival,
-            tunnel: u8::MAX,
-            traced: 0,
-            eth: Ethernet::default(),
-            outer: Ip::default(),
-            inner: Ip::default(),
-            options_at: 0,
-            options_len: 0,
-            vni: 0,
-            inner_eth: 0,
-            scope: 0,
-            scope_key: 0,
-            quoted: None,
-            key: FlowKey::default(),
-            side: Side::Low,
-            hash: 0,
-            hit: None,
-            path: Forward::default(),
-            service: tables::record::NONE,
-            backend: tables::record::NONE,
-        }
-    }
+    /// Nothing known yet of any packet.
+    pub const UNKNOWN: Work = Work {
+        front: Front::UNKNOWN,
+        inner: Ip::NONE,
+        quoted: None,
+        key: FlowKey::NONE,
+        hash: 0,
+        hit: None,
+        path: Forward::NONE,
+        service: NONE,
+        backend: NONE,
+        traced: 0,
+        verdict: Verdict::Undecided,
+        exit: Exit::None,
+        arm: 0,
+        side: Side::Low,
+    };
 
     /// Forgets the packet that stood here before. What the stages always write before they read it
     /// (headers, key, path) keeps its old bytes: clearing them would cost more than parsing.
     #[inline(always)]
     pub fn begin(&mut self, arm: u8, arrival: Arrival) {
+        self.front.arrival = arrival;
+        self.quoted = None;
+        self.hit = None;
+        self.service = NONE;
+        self.backend = NONE;
+        self.traced = 0;
         self.verdict = Verdict::Undecided;
         self.exit = Exit::None;
         self.arm = arm;
-        self.arrival = arrival;
-        self.tunnel = u8::MAX;
-        self.traced = 0;
-        self.options_len = 0;
-        self.inner_eth = 0;
-        self.scope = 0;
-        self.scope_key = 0;
-        self.quoted = None;
-        self.hit = None;
-        self.service = tables::record::NONE;
-        self.backend = tables::record::NONE;
     }
 
     /// Drops the packet for `reason`.
@@ -150,11 +167,7 @@ pub struct Burst<B> {
 
 impl<B> Default for Burst<B> {
     fn default() -> Self {
-        Burst {
-            buffers: [const { None }; BURST],
-            work: [Work::new(0, Arrival::Plain); BURST],
-            len: 0,
-        }
+        Burst { buffers: [const { None }; BURST], work: [Work::UNKNOWN; BURST], len: 0 }
     }
 }
 
@@ -169,7 +182,7 @@ impl<B> Burst<B> {
 
     /// Calls `f` for each packet that is still there.
     #[inline(always)]
-    pub fn each(&mut self, mut f: impl FnMut(&mut B, &mut Work)) {
+    pub fn each<'a>(&'a mut self, mut f: impl FnMut(&'a mut B, &'a mut Work)) {
         for (buffer, work) in self.buffers[..self.len].iter_mut().zip(&mut self.work) {
             if let Some(buffer) = buffer {
                 f(buffer, work);

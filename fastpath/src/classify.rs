@@ -4,7 +4,7 @@
 //! later fragments), and asks the cache for the flow's bucket, so that it is there when `track`
 //! looks.
 
-use crate::burst::{Arrival, Burst, Work};
+use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
 use crate::pmtu;
 use crate::port::Buffer;
@@ -16,17 +16,15 @@ use packet::window::Window;
 use tables::reason::DropReason;
 use tables::record::{TUNNEL_REPLY_TOO_BIG, Tunnel};
 
-/// Finds the flow key of every open packet.
-pub fn classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
-    burst.each(|buffer, work| {
-        if work.open() {
-            let window = buffer.window();
-            match work.arrival {
-                Arrival::Kernel => from_kernel(work, lcore),
-                _ => from_wire(&window, work, lcore),
-            }
+/// Finds the flow key of an open packet.
+#[inline(always)]
+pub fn classify<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+    if work.open() {
+        match work.front.arrival {
+            Arrival::Kernel => from_kernel(work, lcore),
+            _ => from_wire(&buffer.window(), work, lcore),
         }
-    });
+    }
 }
 
 /// What the kernel sends is its own affair, except from a probe source.
@@ -38,19 +36,20 @@ fn from_kernel(work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
+/// As [`classify`], for what did not come from the kernel.
 #[inline(always)]
-fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
-    if work.arrival == Arrival::Gateway && oversized(work, lcore) {
+pub fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
+    if work.front.arrival == Arrival::Gateway && oversized(work, lcore) {
         return;
     }
-    if work.arrival == Arrival::Backend && lcore.set().probe(&work.inner.dst).is_some() {
+    if work.front.arrival == Arrival::Backend && lcore.set().probe(&work.inner.dst).is_some() {
         work.verdict = Verdict::Punt;
         return;
     }
     if work.inner.kind == L4::IcmpError {
         return error(window, work, lcore);
     }
-    let side = file(work.inner.fragment, key(work.scope, &work.inner), work, lcore);
+    let side = file(work.inner.fragment, key(work.front.scope, &work.inner), work, lcore);
     work.side = side;
 }
 
@@ -61,10 +60,10 @@ fn error(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     (work.key, work.hash) = (FlowKey::default(), 0);
     let Ok(quoted) = icmp::quoted(window, &work.inner) else { return };
     work.quoted = Some(quoted);
-    if work.arrival == Arrival::Plain && quoted.src == work.inner.dst {
+    if work.front.arrival == Arrival::Plain && quoted.src == work.inner.dst {
         pmtu::learn(window, work, lcore, &quoted);
     }
-    work.side = file(quoted.fragment, key(work.scope, &quoted), work, lcore).other();
+    work.side = file(quoted.fragment, key(work.front.scope, &quoted), work, lcore).other();
 }
 
 #[inline(always)]
@@ -85,7 +84,7 @@ fn file(
         return side;
     }
     work.key = key;
-    work.hash = key.hash(lcore.seed());
+    work.hash = lcore.flows().hash(&key);
     lcore.flows().prefetch(work.hash);
     side
 }
@@ -93,7 +92,7 @@ fn file(
 /// Decides on what exceeds the gateway's inner MTU. True when that was so.
 #[inline(always)]
 fn oversized(work: &mut Work, lcore: &Lcore<'_>) -> bool {
-    let tunnel = &lcore.snapshot().tunnels[usize::from(work.tunnel)].record;
+    let tunnel = &lcore.snapshot().tunnels[usize::from(work.front.tunnel)].record;
     let len = work.inner.end - work.inner.at;
     if len <= tunnel.inner_mtu || tunnel.inner_mtu == 0 {
         return false;

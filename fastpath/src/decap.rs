@@ -3,7 +3,7 @@
 //! Nothing is taken off yet: `return` sends the frame back as it lies, and only the last stage
 //! knows how many bytes the way out needs in front.
 
-use crate::burst::{Arrival, Burst, Work};
+use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
 use crate::parse::or_split;
 use crate::port::Buffer;
@@ -23,55 +23,75 @@ const SIX_IN: u8 = 41;
 /// The attachment by which our own GENEVE tunnels to backends name the gateway a flow came from.
 pub const ATTACHMENT_MARK: u64 = 0x5745_4952 << 32;
 
-/// Recognises tunnels and parses the packets inside.
-pub fn decap<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
-    burst.each(|buffer, work| {
-        if !work.open() {
-            return;
+/// Recognises the tunnel and parses the packet inside, or takes a plain packet as it is.
+#[inline(always)]
+pub fn decap<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+    if !work.open() {
+        return;
+    }
+    let window = &buffer.window();
+    let opened = match work.front.arrival {
+        Arrival::Plain => open_tunnel(window, work, lcore),
+        _ => Ok(()),
+    };
+    let opened = opened.and_then(|()| match work.front.arrival {
+        Arrival::Plain | Arrival::Kernel => {
+            work.inner = work.front.outer;
+            Ok(())
         }
-        if work.arrival == Arrival::Plain
-            && let Err(reason) = open_tunnel(&buffer.window(), work, lcore)
-        {
-            refuse(buffer, work, reason);
-        }
-        if matches!(work.arrival, Arrival::Plain | Arrival::Kernel) {
-            work.inner = work.outer;
-        }
+        Arrival::Gateway | Arrival::Backend => inner(window, work),
     });
+    if let Err(reason) = opened {
+        refuse(buffer, work, reason);
+    }
 }
 
+/// Parses the packet inside.
+#[inline(always)]
+pub fn inner(window: &Window<'_>, work: &mut Work) -> Result<(), DropReason> {
+    let read = work.inner.read(window, work.front.inner_at, work.front.inner_type);
+    // What lies behind the outer packet is Ethernet padding, and nobody sent it.
+    if read.is_err() || work.inner.end > work.front.outer.end {
+        return Err(DropReason::InnerMalformed);
+    }
+    Ok(())
+}
+
+/// Drops a packet that can't be opened.
 #[cold]
-fn refuse<B: Buffer>(buffer: &mut B, work: &mut Work, reason: DropReason) {
-    work.inner = Ip::default();
+pub fn refuse<B: Buffer>(buffer: &mut B, work: &mut Work, reason: DropReason) {
+    work.inner = work.front.outer;
     work.drop(or_split(buffer, reason));
 }
 
 #[inline(always)]
 fn open_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
-    match work.outer.proto {
+    match work.front.outer.proto {
         UDP => udp_tunnel(window, work, lcore),
-        IPIP | SIX_IN => ip_tunnel(window, work, lcore),
+        IPIP | SIX_IN => ip_tunnel(work, lcore),
         _ => Ok(()),
     }
 }
 
 #[inline(never)]
-fn ip_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+fn ip_tunnel(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let ours = |t: &KnownTunnel| t.kind == TunnelKind::Ipip && t.record.local == work.outer.dst;
+    let ours =
+        |t: &KnownTunnel| t.kind == TunnelKind::Ipip && t.record.local == work.front.outer.dst;
     let Some(at) = snapshot.tunnels.iter().position(ours) else { return Ok(()) };
     // A fragment can't be opened: its inner headers may lie in another one.
-    if work.outer.fragment != Fragment::Whole {
+    if work.front.outer.fragment != Fragment::Whole {
         return Err(DropReason::OuterFragment);
     }
-    let ethertype = if work.outer.proto == IPIP { ethernet::IPV4 } else { ethernet::IPV6 };
-    let inner = work.outer.l4;
-    enter(window, work, snapshot, at, inner, ethertype)
+    let ethertype = if work.front.outer.proto == IPIP { ethernet::IPV4 } else { ethernet::IPV6 };
+    let inner = work.front.outer.l4;
+    enter(work, snapshot, at, inner, ethertype);
+    Ok(())
 }
 
 #[inline(always)]
 fn udp_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
-    let (snapshot, outer) = (lcore.snapshot(), &work.outer);
+    let (snapshot, outer) = (lcore.snapshot(), &work.front.outer);
     if outer.fragment != Fragment::Whole {
         return outer_fragment(snapshot, outer);
     }
@@ -106,10 +126,11 @@ fn gue_tunnel(
     header: u16,
 ) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let at = admitted(snapshot, &work.outer, |t| t.kind == TunnelKind::Gue)?;
+    let at = admitted(snapshot, &work.front.outer, |t| t.kind == TunnelKind::Gue)?;
     let inner = gue::parse(window, header).map_err(|_| DropReason::GueHeader)?;
     let ethertype = if inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
-    enter(window, work, snapshot, at, inner.payload, ethertype)
+    enter(work, snapshot, at, inner.payload, ethertype);
+    Ok(())
 }
 
 /// The tunnel for this outer packet among those `of` picks: ours by address, open to its source.
@@ -140,7 +161,7 @@ fn geneve_tunnel(
     header: u16,
 ) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let at = admitted(snapshot, &work.outer, |t| t.kind == TunnelKind::Geneve)?;
+    let at = admitted(snapshot, &work.front.outer, |t| t.kind == TunnelKind::Geneve)?;
     let class = snapshot.tunnels[at].record.option_class;
     let geneve = geneve::parse(window, header).map_err(bad_geneve)?;
     if geneve.control {
@@ -156,12 +177,13 @@ fn geneve_tunnel(
     if geneve.protocol != ethernet::IPV4 && geneve.protocol != ethernet::IPV6 {
         return Err(DropReason::TunnelProtocol);
     }
-    work.options_at = header + 8;
-    work.options_len = geneve.opt_len;
-    work.vni = geneve.vni;
-    work.scope_key = options.endpoint;
-    work.scope = scope(lcore, &snapshot.tunnels[at], options.endpoint, options.attachment)?;
-    enter(window, work, snapshot, at, geneve.payload, geneve.protocol)
+    work.front.options_at = header + 8;
+    work.front.options_len = geneve.opt_len;
+    work.front.vni = geneve.vni;
+    work.front.scope_key = options.endpoint;
+    work.front.scope = scope(lcore, &snapshot.tunnels[at], options.endpoint, options.attachment)?;
+    enter(work, snapshot, at, geneve.payload, geneve.protocol);
+    Ok(())
 }
 
 #[inline(never)]
@@ -176,7 +198,7 @@ fn vxlan_tunnel(
         Malformed::Short => DropReason::TooShort,
         _ => DropReason::VxlanFlags,
     })?;
-    let outer = &work.outer;
+    let outer = &work.front.outer;
     let known = snapshot.tunnels.iter().any(|t| {
         t.kind == TunnelKind::Vxlan && t.record.port == outer.dport && t.record.vni == vxlan.vni
     });
@@ -199,12 +221,13 @@ fn vxlan_tunnel(
     if !tunnel.is_backend() {
         let key = tunnel.record.scope_key;
         let scope = lcore.scope(TunnelKind::Vxlan, tunnel.record.gateway, key);
-        work.scope = scope.ok_or(DropReason::ScopeTableFull)?;
-        work.scope_key = key;
+        work.front.scope = scope.ok_or(DropReason::ScopeTableFull)?;
+        work.front.scope_key = key;
     }
-    work.inner_eth = vxlan.payload;
-    work.vni = vxlan.vni;
-    enter(window, work, snapshot, at, inner.l3, inner.ethertype)
+    work.front.inner_eth = vxlan.payload;
+    work.front.vni = vxlan.vni;
+    enter(work, snapshot, at, inner.l3, inner.ethertype);
+    Ok(())
 }
 
 /// The scope of a GENEVE packet: its endpoint's behind its gateway. What a backend sends back by
@@ -230,25 +253,14 @@ fn scope(
     lcore.scope(kind, gateway, endpoint).ok_or(DropReason::ScopeTableFull)
 }
 
-/// Parses the inner packet at `inner`, arrived by the tunnel with index `at`.
+/// The packet came by the tunnel with index `at`, and what is inside begins at `inner`.
 #[inline(always)]
-fn enter(
-    window: &Window<'_>,
-    work: &mut Work,
-    snapshot: &Snapshot,
-    at: usize,
-    inner: u16,
-    ethertype: u16,
-) -> Result<(), DropReason> {
-    let tunnel = &snapshot.tunnels[at];
-    work.tunnel = at as u8;
-    work.arrival = if tunnel.is_backend() { Arrival::Backend } else { Arrival::Gateway };
-    work.inner.read(window, inner, ethertype).map_err(|_| DropReason::InnerMalformed)?;
-    // What lies behind the outer packet is Ethernet padding, and nobody sent it.
-    if work.inner.end > work.outer.end {
-        return Err(DropReason::InnerMalformed);
-    }
-    Ok(())
+fn enter(work: &mut Work, snapshot: &Snapshot, at: usize, inner: u16, ethertype: u16) {
+    let backend = snapshot.tunnels.get(at).is_some_and(KnownTunnel::is_backend);
+    work.front.tunnel = at as u8;
+    work.front.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
+    work.front.inner_at = inner;
+    work.front.inner_type = ethertype;
 }
 
 fn bad_geneve(cause: Malformed) -> DropReason {

@@ -54,7 +54,7 @@ pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
     let mut sums = [[(0, 0); 2]; 2];
     for (buffer, work) in burst.buffers[..burst.len].iter().zip(&burst.work) {
         let Some(buffer) = buffer else { continue };
-        let kernel = usize::from(work.arrival == Arrival::Kernel);
+        let kernel = usize::from(work.front.arrival == Arrival::Kernel);
         let sum = &mut sums[usize::from(work.arm & 1)][kernel];
         sum.0 += 1;
         sum.1 += buffer.len() as u64;

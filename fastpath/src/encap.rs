@@ -4,16 +4,15 @@
 //! few questions that all ways to a backend ask: which next hop, does it fit, does it live long
 //! enough.
 
-use crate::burst::{Burst, Work};
+use crate::burst::Work;
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::{Exit, Reply, Verdict};
 use crate::{nat, punt, reply, tunnel};
-use packet::ethernet;
+use packet::ethernet::{self, Macs};
 use packet::rewrite::Congestion;
 use packet::tunnel::{cross_in_place, return_in_place};
 use packet::window::Short;
-use tables::next_hop::NextHop;
 use tables::reason::DropReason;
 use tables::record::{TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG};
 
@@ -44,9 +43,10 @@ impl From<Congestion> for Refused {
     }
 }
 
-/// Carries out every verdict of the burst.
-pub fn encap<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
-    burst.each(|buffer, work| match carry_out(buffer, work, lcore) {
+/// Carries out the verdict.
+#[inline(always)]
+pub fn encap<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+    match carry_out(buffer, work, lcore) {
         Ok(()) => {}
         Err(Refused::Drop(reason)) => work.drop(reason),
         Err(Refused::Answer(what)) => {
@@ -55,7 +55,7 @@ pub fn encap<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
                 work.drop(reason);
             }
         }
-    });
+    }
 }
 
 #[inline(always)]
@@ -79,7 +79,7 @@ fn carry_out<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> R
 /// `return`: the frame goes back as it is, but for its outer addresses.
 #[inline(always)]
 fn send_back<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
-    let tunnel = &lcore.snapshot().tunnels[usize::from(work.tunnel)].record;
+    let tunnel = &lcore.snapshot().tunnels[usize::from(work.front.tunnel)].record;
     let peer = match tunnel.flags & TUNNEL_CROSS {
         0 => None,
         _ => lcore.snapshot().tunnel(tunnel.peer),
@@ -88,20 +88,54 @@ fn send_back<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> R
     match peer {
         Some(peer) => {
             let (port, vni) = (peer.record.port, peer.record.vni);
-            cross_in_place(window, &work.outer, port, vni)?;
+            cross_in_place(window, &work.front.outer, port, vni)?;
             work.exit = Exit::Port(peer.record.arm);
         }
         None => {
-            return_in_place(window, &work.outer)?;
+            return_in_place(window, &work.front.outer)?;
             work.exit = Exit::Port(work.arm);
         }
     }
     Ok(())
 }
 
-/// The next hop towards the packet's backend, and the largest IP packet that passes there.
+/// The way to a backend: in two words, for the reason that [`Macs`] gives.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    first: u64,
+    /// The rest of the MACs, the MTU, the arm.
+    second: u64,
+}
+
+impl Way {
+    #[inline(always)]
+    fn new(macs: Macs, mtu: u16, arm: u8) -> Way {
+        let second = u64::from(macs.rest) | u64::from(mtu) << 32 | u64::from(arm) << 48;
+        Way { first: macs.first, second }
+    }
+
+    /// The next hop's address, and ours.
+    #[inline(always)]
+    pub fn macs(&self) -> Macs {
+        Macs { first: self.first, rest: self.second as u32 }
+    }
+
+    /// The largest IP packet that passes, bytes.
+    #[inline(always)]
+    pub fn mtu(&self) -> u16 {
+        (self.second >> 32) as u16
+    }
+
+    /// By which arm.
+    #[inline(always)]
+    pub fn arm(&self) -> u8 {
+        (self.second >> 48) as u8
+    }
+}
+
+/// The way to the packet's backend.
 #[inline(always)]
-pub fn next_hop(work: &Work, lcore: &Lcore<'_>) -> Result<(NextHop, u16), Refused> {
+pub fn next_hop(work: &Work, lcore: &Lcore<'_>) -> Result<Way, Refused> {
     let backend = lcore.set().backend(work.backend);
     let backend = backend.ok_or(Refused::Drop(DropReason::NoBackend))?;
     let next = lcore.set().next_hop(backend.next_hop);
@@ -112,7 +146,7 @@ pub fn next_hop(work: &Work, lcore: &Lcore<'_>) -> Result<(NextHop, u16), Refuse
     }
     let link = if next.mtu == 0 { u16::MAX } else { next.mtu };
     let mtu = lcore.path_mtu(backend.next_hop, link);
-    Ok((next, mtu))
+    Ok(Way::new(Macs::new(next.mac, next.src_mac), mtu, next.arm))
 }
 
 /// Refuses a packet above `mtu` bytes, and has its sender told of it.
@@ -126,7 +160,7 @@ pub fn fits(work: &Work, mtu: u16) -> Result<(), Refused> {
 
 /// Whether the tunnel that the packet came by wants its sender told of oversized packets.
 pub fn tells_too_big(work: &Work, lcore: &Lcore<'_>) -> bool {
-    let tunnel = lcore.snapshot().tunnels.get(usize::from(work.tunnel));
+    let tunnel = lcore.snapshot().tunnels.get(usize::from(work.front.tunnel));
     tunnel.is_none_or(|t| t.is_backend() || t.record.flags & TUNNEL_REPLY_TOO_BIG != 0)
 }
 
@@ -144,8 +178,7 @@ pub fn ends_here(work: &Work) -> Result<(), Refused> {
 pub fn plain_frame<B: Buffer>(
     buffer: &mut B,
     work: &Work,
-    from: &[u8; 6],
-    to: &[u8; 6],
+    macs: &Macs,
     vlan: u16,
 ) -> Result<(), Refused> {
     let header = ETHERNET + if vlan == 0 { 0 } else { 4 };
@@ -154,7 +187,7 @@ pub fn plain_frame<B: Buffer>(
         return Err(Refused::Drop(DropReason::NoHeadroom));
     }
     let ethertype = if work.inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
-    ethernet::write(&mut buffer.window(), to, from, vlan, ethertype)?;
+    ethernet::write(&mut buffer.window(), macs, vlan, ethertype)?;
     Ok(())
 }
 

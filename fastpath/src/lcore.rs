@@ -8,13 +8,15 @@ use crate::burst::{Burst, Work};
 use crate::clock::{Clock, Turn};
 use crate::control::Control;
 use crate::dispatch::{Exits, count_arrivals, dispatch};
+use crate::familiar::Familiar;
 use crate::pipeline;
 use crate::port::Buffer;
 use crate::punt::PuntLimit;
 use crate::snapshot::Snapshot;
 use crate::trace::{Stage, Trace};
 use packet::addr::Addr;
-use std::cell::Cell;
+use packet::window::Window;
+use std::cell::{Cell, Ref, RefCell};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tables::counters::{Counter, LcorePage};
 use tables::flow::{Flows, Hit};
@@ -53,10 +55,10 @@ pub struct Lcore<'r> {
     scopes: Scopes<'r>,
     page: LcorePage<'r>,
     punt_limit: PuntLimit,
-    seed: u64,
     sweep_cursor: u32,
     /// The gateway endpoint met last, and its scope.
     last_scope: Cell<((u8, u16, u64), u32)>,
+    familiar: RefCell<Familiar>,
     region: &'r Region,
 }
 
@@ -75,9 +77,9 @@ impl<'r> Lcore<'r> {
             scopes: Scopes::new(region),
             page: region.counters().lcore(place.index)?,
             punt_limit: PuntLimit::default(),
-            seed: region.hash_seed(),
             sweep_cursor: place.index,
             last_scope: Cell::new(((0, 0, 0), 0)),
+            familiar: RefCell::default(),
             region,
         })
     }
@@ -138,16 +140,15 @@ impl<'r> Lcore<'r> {
         self.control.second();
     }
 
-    /// Tells the trace, if one runs, what is known after `stage`.
+    /// Whether a trace runs.
     #[inline(always)]
-    pub fn trace<B>(&self, burst: &mut Burst<B>, stage: Stage) {
-        if self.control.tracing() {
-            self.trace_burst(burst, stage);
-        }
+    pub fn is_tracing(&self) -> bool {
+        self.control.tracing()
     }
 
+    /// Tells the trace what is known after `stage`.
     #[cold]
-    fn trace_burst<B>(&self, burst: &mut Burst<B>, stage: Stage) {
+    pub fn trace<B>(&self, burst: &mut Burst<B>, stage: Stage) {
         if stage == Stage::Decap {
             self.control.trace.borrow_mut().choose(burst);
         }
@@ -222,8 +223,8 @@ impl<'r> Lcore<'r> {
 
     /// The flow table.
     #[inline(always)]
-    pub fn flows(&self) -> Flows<'r> {
-        self.flows
+    pub fn flows(&self) -> &Flows<'r> {
+        &self.flows
     }
 
     /// The stamp by which the fragment table finds a flow's front entry again.
@@ -255,6 +256,17 @@ impl<'r> Lcore<'r> {
         Some(scope)
     }
 
+    /// Outer headers met before.
+    #[inline(always)]
+    pub fn familiar(&self) -> Ref<'_, Familiar> {
+        self.familiar.borrow()
+    }
+
+    /// Remembers the outer headers of `work`.
+    pub fn learn(&self, window: &Window<'_>, work: &Work) {
+        self.familiar.borrow_mut().learn(window, work, self);
+    }
+
     /// This lcore's counters.
     #[inline(always)]
     pub fn page(&self) -> LcorePage<'r> {
@@ -272,14 +284,9 @@ impl<'r> Lcore<'r> {
         self.clock.now_s()
     }
 
-    /// Seed of the flow hash.
-    #[inline(always)]
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
-
     /// Our address of the family of `like` on `arm`.
-    pub fn local_on(&self, arm: u8, like: &Addr) -> Option<Addr> {
+    #[inline(always)]
+    pub fn local_on(&self, arm: u8, like: &Addr) -> Option<&Addr> {
         self.snapshot().local_on(arm, like)
     }
 }

@@ -8,42 +8,47 @@ use tables::flow::{GatewayLeg, NO_TUNNEL};
 /// Room for the longest option area of GENEVE: 63 words.
 pub const OPTIONS: usize = 252;
 
-const K: u64 = 0x9e37_79b9_7f4a_7c15;
-
-#[inline(always)]
-fn mix(h: u64, word: u64) -> u64 {
-    let h = (h ^ word).wrapping_mul(K);
-    h ^ h >> 32
-}
-
 /// A digest of all that [`gateway_leg`] and [`options`] take from the packet. Equal digests let the
 /// hot path leave the flow's path record alone; a collision (1 in 2^32 per change) would answer
 /// with the options before the last change.
+///
+/// A sum of products, each with a multiplier of its own, so that none waits for another.
 #[inline(always)]
 pub fn digest(window: &Window<'_>, work: &Work) -> u32 {
-    let mac = window.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff);
-    let mut h = mix(u64::from(work.tunnel) << 32 | u64::from(work.eth.vlan), mac);
-    if work.arrival == Arrival::Gateway {
-        let (src, dst) = (&work.outer.src.words, &work.outer.dst.words);
-        h = mix(h, u64::from(src[2] ^ src[0]) << 32 | u64::from(src[3] ^ src[1].rotate_left(7)));
-        h = mix(h, u64::from(dst[3]) << 32 | u64::from(work.vni));
-        h = mix(h, u64::from(work.outer.sport) << 16 | u64::from(work.outer.dport));
-        let mut at = usize::from(work.options_at);
-        let end = at + usize::from(work.options_len);
+    const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
+    const STEP: u64 = 0xd6e8_feb8_6659_fd92;
+    let (mut sum, mut multiplier) = (0_u64, FIRST);
+    let mut take = |word: u64| {
+        sum = sum.wrapping_add(word.wrapping_mul(multiplier));
+        multiplier = multiplier.wrapping_add(STEP);
+    };
+    let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+    let (front, outer) = (&work.front, &work.front.outer);
+    take(window.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
+    take(pair(u32::from(front.tunnel), u32::from(front.eth.vlan)));
+    if front.arrival == Arrival::Gateway {
+        let (src, dst) = (&outer.src.words, &outer.dst.words);
+        take(pair(src[0], src[3]));
+        take(pair(src[1], src[2]));
+        take(pair(front.vni, dst[3]));
+        take(pair(u32::from(outer.sport), u32::from(outer.dport)));
+        let mut at = usize::from(front.options_at);
+        let end = at + usize::from(front.options_len);
         while at + 8 <= end {
-            h = mix(h, window.load::<u64>(at).unwrap_or(0));
+            take(window.load::<u64>(at).unwrap_or(0));
             at += 8;
         }
         if at < end {
-            h = mix(h, u64::from(window.load::<u32>(at).unwrap_or(0)));
+            take(u64::from(window.load::<u32>(at).unwrap_or(0)));
         }
-        if work.inner_eth != 0 {
-            let inner = usize::from(work.inner_eth);
-            h = mix(h, window.load::<u64>(inner).unwrap_or(0));
-            h = mix(h, u64::from(window.load::<u32>(inner + 8).unwrap_or(0)));
+        if front.inner_eth != 0 {
+            let inner = usize::from(front.inner_eth);
+            take(window.load::<u64>(inner).unwrap_or(0));
+            take(u64::from(window.load::<u32>(inner + 8).unwrap_or(0)));
         }
     }
-    (h ^ h >> 29) as u32
+    let mixed = (sum ^ sum >> 32).wrapping_mul(FIRST);
+    (mixed >> 32) as u32
 }
 
 /// The gateway's side of a packet, or the client's of a plain one.
@@ -51,21 +56,21 @@ pub fn gateway_leg(window: &Window<'_>, work: &Work, snapshot: &Snapshot) -> Gat
     let mac = |at: usize| window.load::<[u8; 6]>(at).unwrap_or_default();
     let mut leg = GatewayLeg {
         gateway_mac: mac(6),
-        vlan: work.eth.vlan,
+        vlan: work.front.eth.vlan,
         arm: work.arm,
         tunnel: NO_TUNNEL,
         ..GatewayLeg::default()
     };
-    if work.arrival == Arrival::Gateway {
-        leg.node = work.outer.src;
-        leg.local = work.outer.dst;
-        leg.node_port = work.outer.sport;
-        leg.local_port = work.outer.dport;
-        leg.vni = work.vni;
-        leg.tunnel = snapshot.tunnels[usize::from(work.tunnel)].id as u8;
-        if work.inner_eth != 0 {
-            leg.inner_dst = mac(usize::from(work.inner_eth));
-            leg.inner_src = mac(usize::from(work.inner_eth) + 6);
+    if work.front.arrival == Arrival::Gateway {
+        leg.node = work.front.outer.src;
+        leg.local = work.front.outer.dst;
+        leg.node_port = work.front.outer.sport;
+        leg.local_port = work.front.outer.dport;
+        leg.vni = work.front.vni;
+        leg.tunnel = snapshot.tunnels[usize::from(work.front.tunnel)].id as u8;
+        if work.front.inner_eth != 0 {
+            leg.inner_dst = mac(usize::from(work.front.inner_eth));
+            leg.inner_src = mac(usize::from(work.front.inner_eth) + 6);
         }
     }
     leg
@@ -73,9 +78,9 @@ pub fn gateway_leg(window: &Window<'_>, work: &Work, snapshot: &Snapshot) -> Gat
 
 /// The option bytes of a GENEVE packet, copied into `room`; none for other packets.
 pub fn options<'a>(window: &Window<'_>, work: &Work, room: &'a mut [u8; OPTIONS]) -> &'a [u8] {
-    let len = usize::from(work.options_len).min(OPTIONS);
+    let len = usize::from(work.front.options_len).min(OPTIONS);
     for (i, word) in room[..len].chunks_exact_mut(4).enumerate() {
-        let bytes = window.load::<u32>(usize::from(work.options_at) + 4 * i).unwrap_or(0);
+        let bytes = window.load::<u32>(usize::from(work.front.options_at) + 4 * i).unwrap_or(0);
         word.copy_from_slice(&bytes.to_ne_bytes());
     }
     &room[..len]

@@ -19,12 +19,12 @@ pub fn to_backend<B: Buffer>(
     work: &mut Work,
     lcore: &Lcore<'_>,
 ) -> Result<(), Refused> {
-    let (next, mtu) = next_hop(work, lcore)?;
-    fits(work, mtu)?;
+    let way = next_hop(work, lcore)?;
+    fits(work, way.mtu())?;
     ends_here(work)?;
     let window = &mut buffer.window();
-    if work.arrival == Arrival::Gateway {
-        rewrite::take_congestion(window, &work.outer, &work.inner)?;
+    if work.front.arrival == Arrival::Gateway {
+        rewrite::take_congestion(window, &work.front.outer, &work.inner)?;
     }
     rewrite::decrement_ttl(window, &work.inner)?;
     let path = work.path;
@@ -38,8 +38,8 @@ pub fn to_backend<B: Buffer>(
         }
     }
     clamp(window, work, lcore);
-    plain_frame(buffer, work, &next.src_mac, &next.mac, 0)?;
-    work.exit = Exit::Port(next.arm);
+    plain_frame(buffer, work, &way.macs(), 0)?;
+    work.exit = Exit::Port(way.arm());
     Ok(())
 }
 

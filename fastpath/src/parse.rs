@@ -1,6 +1,7 @@
 //! Stage 1, parse: finds Ethernet and the outermost IP header, and refuses what is malformed.
 
-use crate::burst::{Arrival, Burst, Work};
+use crate::burst::{Arrival, Front, Work};
+use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::Verdict;
 use packet::ethernet::{self, Ethernet};
@@ -13,19 +14,20 @@ use tables::reason::DropReason;
 /// IPv4 header, UDP, GENEVE with all its options, the longest inner header, TCP's ports and flags.
 const FIRST_SEGMENT: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 
-/// Parses the outer headers of every packet of the burst. `macs` are the arms' own addresses.
-pub fn parse<B: Buffer>(burst: &mut Burst<B>, macs: &[[u8; 6]; 2]) {
-    burst.each(|buffer, work| {
-        if let Err(reason) = outer(&buffer.window(), work, &macs[usize::from(work.arm & 1)]) {
-            refuse(buffer, work, reason);
-        }
-    });
+/// Parses the outer headers of a packet.
+#[inline(always)]
+pub fn parse<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+    work.front = Front { arrival: work.front.arrival, ..Front::UNKNOWN };
+    let own = &lcore.macs()[usize::from(work.arm & 1)];
+    if let Err(reason) = outer(&buffer.window(), work, own) {
+        refuse(buffer, work, reason);
+    }
 }
 
 #[cold]
 fn refuse<B: Buffer>(buffer: &mut B, work: &mut Work, reason: DropReason) {
     work.inner = Ip::default();
-    work.drop(match work.arrival {
+    work.drop(match work.front.arrival {
         Arrival::Kernel => DropReason::ExceptionMalformed,
         _ => or_split(buffer, reason),
     });
@@ -44,19 +46,19 @@ pub fn or_split<B: Buffer>(buffer: &mut B, reason: DropReason) -> DropReason {
 #[inline(always)]
 fn outer(window: &Window<'_>, work: &mut Work, own: &[u8; 6]) -> Result<(), DropReason> {
     let eth = Ethernet::parse(window).map_err(|_| DropReason::TooShort)?;
-    work.eth = eth;
-    if work.arrival == Arrival::Plain {
+    work.front.eth = eth;
+    if work.front.arrival == Arrival::Plain {
         let to = window.load::<[u8; 6]>(0).map_err(|_| DropReason::TooShort)?;
         if to != *own {
             return not_for_us(work, to[0]);
         }
     }
     if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
-        let kernels = work.arrival == Arrival::Kernel;
+        let kernels = work.front.arrival == Arrival::Kernel;
         return not_for_ip(work, if kernels { Verdict::Forward } else { Verdict::Punt });
     }
-    work.outer.read(window, eth.l3, eth.ethertype).map_err(bad_outer)?;
-    if !work.outer.v6 && !packet::checksum::ipv4_header_ok(window, &work.outer) {
+    work.front.outer.read(window, eth.l3, eth.ethertype).map_err(bad_outer)?;
+    if !work.front.outer.v6 && !packet::checksum::ipv4_header_ok(window, &work.front.outer) {
         return Err(DropReason::BadIpChecksum);
     }
     Ok(())

@@ -5,7 +5,7 @@ use crate::encap::{Refused, plain_frame};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::Exit;
-use packet::ethernet;
+use packet::ethernet::{self, Macs};
 use std::cell::Cell;
 use tables::reason::DropReason;
 
@@ -42,15 +42,16 @@ impl PuntLimit {
 
 /// Hands the frame to the kernel: as it is, or what was in the tunnel with an Ethernet header.
 pub fn punt<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
-    let ip = work.eth.ethertype == ethernet::IPV4 || work.eth.ethertype == ethernet::IPV6;
+    let ip =
+        work.front.eth.ethertype == ethernet::IPV4 || work.front.eth.ethertype == ethernet::IPV6;
     let neighbour = !ip || work.inner.proto == ICMPV6;
     let class = if neighbour { Class::Neighbour } else { Class::Local };
     if !lcore.punt_limit().allows(class, lcore.snapshot().settings.punt_limit) {
         return Err(Refused::Drop(DropReason::PuntLimited));
     }
-    if matches!(work.arrival, Arrival::Gateway | Arrival::Backend) {
+    if matches!(work.front.arrival, Arrival::Gateway | Arrival::Backend) {
         let own = lcore.macs()[usize::from(work.arm & 1)];
-        plain_frame(buffer, work, &own, &own, 0)?;
+        plain_frame(buffer, work, &Macs::new(own, own), 0)?;
     }
     work.exit = Exit::Kernel(work.arm);
     Ok(())

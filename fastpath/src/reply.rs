@@ -35,7 +35,7 @@ pub fn reply<B: Buffer>(
         Reply::TimeExceeded => (Trouble::TimeExceeded, DropReason::TtlExceeded),
     };
     // A packet from the kernel is the kernel's own: it learns of too-big from its own routes.
-    let wanted = work.arrival != Arrival::Kernel
+    let wanted = work.front.arrival != Arrival::Kernel
         && icmp::may_answer(&work.inner)
         && (what == Reply::TimeExceeded || tells_too_big(work, lcore));
     if !wanted {
@@ -54,11 +54,11 @@ fn error(window: &mut Window<'_>, work: &Work, trouble: Trouble) -> Result<(), S
     let inner = usize::from(work.inner.at);
     window.copy_within(icmp::error_header(&work.inner), 0, inner)?;
     icmp::write_error(window, inner, &work.inner, trouble)?;
-    if work.arrival == Arrival::Plain {
+    if work.front.arrival == Arrival::Plain {
         return Ok(());
     }
     let end = window.len();
-    relength(window, &work.outer, end)
+    relength(window, &work.front.outer, end)
 }
 
 /// Makes the outer headers say that the packet ends at `end`.
@@ -88,13 +88,13 @@ fn relength(window: &mut Window<'_>, outer: &Ip, end: usize) -> Result<(), Short
 
 /// Turns the frame around, whatever it is in.
 fn send_back(window: &mut Window<'_>, work: &mut Work) -> Result<(), Short> {
-    match work.arrival {
+    match work.front.arrival {
         Arrival::Plain => ethernet::swap(window)?,
-        _ => return_in_place(window, &work.outer)?,
+        _ => return_in_place(window, &work.front.outer)?,
     }
-    if work.inner_eth != 0 {
+    if work.front.inner_eth != 0 {
         // From us to the sender: the frame inside VXLAN turns around too. A swap changes no sum.
-        ethernet::swap_at(window, work.inner_eth)?;
+        ethernet::swap_at(window, work.front.inner_eth)?;
     }
     work.exit = Exit::Port(work.arm);
     Ok(())

@@ -1,6 +1,6 @@
 //! Stage 5, select: for packets of no known flow, which service, which backend, and the new flow.
 
-use crate::burst::{Arrival, Burst, Work};
+use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
 use crate::leg;
 use crate::port::Buffer;
@@ -9,7 +9,7 @@ use crate::track::{remember, towards_backend};
 use crate::verdict::{Reply, Verdict};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
-use packet::ip::{Fragment, L4};
+use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
 use tables::counters::{Counter, ServiceCounter};
 use tables::flow::{Forward, Hit, InsertError, NewFlow, PATH_ONE_WAY};
@@ -17,20 +17,36 @@ use tables::fragment::FragmentTarget;
 use tables::reason::DropReason;
 use tables::record::{Backend, Mode, NONE, NoService, Service, TunnelKind};
 
-/// Chooses a service and a backend for every packet that is still open.
-pub fn select<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
-    burst.each(|buffer, work| {
-        if work.open() {
-            let window = buffer.window();
-            if let Err(reason) = choose(&window, work, lcore) {
-                work.drop(reason);
-            }
-        }
-    });
+/// Chooses a service and a backend for a packet that is still open.
+#[inline(always)]
+pub fn select<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+    if work.open()
+        && let Err(reason) = choose(&buffer.window(), work, lcore)
+    {
+        work.drop(reason);
+    }
 }
 
+/// Looks up the service of a packet of no known flow.
+#[inline(always)]
+pub fn look_up(work: &mut Work, lcore: &Lcore<'_>) {
+    let backends = work.front.arrival == Arrival::Backend;
+    if work.open() && !backends && work.inner.fragment != Fragment::Later && asks(&work.inner) {
+        let (set, ip) = (lcore.set(), &work.inner);
+        let service = set.frontend(work.front.scope_key, &ip.dst, ip.dport, ip.proto);
+        work.service = service.unwrap_or(NONE);
+    }
+}
+
+/// Whether it could begin a flow: an error is about one that somebody else began.
+#[inline(always)]
+fn asks(ip: &Ip) -> bool {
+    ip.kind != L4::IcmpError
+}
+
+#[inline(always)]
 fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
-    if work.arrival == Arrival::Backend {
+    if work.front.arrival == Arrival::Backend {
         return Err(match work.quoted {
             Some(_) => DropReason::IcmpUnknownFlow,
             None => DropReason::NoFlow,
@@ -39,20 +55,28 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     if work.inner.fragment == Fragment::Later {
         return later_fragment(work, lcore);
     }
+    if work.service != NONE {
+        return for_service(window, work, lcore);
+    }
+    // What most traffic for nobody is: whole packets that are no echo requests, to be returned.
+    let tunnel = &lcore.snapshot().tunnels.get(usize::from(work.front.tunnel));
+    if work.front.arrival == Arrival::Gateway
+        && work.inner.fragment == Fragment::Whole
+        && !matches!(work.inner.kind, L4::IcmpEcho { request: true })
+        && tunnel.is_some_and(|t| t.record.no_service == NoService::Return as u8)
+    {
+        work.verdict = Verdict::Return;
+        return Ok(());
+    }
+    for_nobody(work, lcore)
+}
+
+#[inline(never)]
+fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let set = lcore.set();
-    let (dst, dport, proto) = (work.inner.dst, work.inner.dport, work.inner.proto);
-    let service = match work.inner.kind {
-        L4::IcmpError => None,
-        _ => set.frontend(work.scope_key, &dst, dport, proto),
-    };
-    let Some((id, service)) = service.and_then(|id| Some((id, set.service(id)?))) else {
-        return for_nobody(work, lcore);
-    };
-    work.service = id;
-    let Some(backend) = set.pick(service, work.hash) else {
-        return Err(DropReason::NoBackend);
-    };
-    let Some(record) = set.backend(backend) else { return Err(DropReason::NoBackend) };
+    let service = set.service(work.service).ok_or(DropReason::NoBackend)?;
+    let backend = set.pick(service, work.hash).ok_or(DropReason::NoBackend)?;
+    let record = set.backend(backend).ok_or(DropReason::NoBackend)?;
     work.backend = backend;
     begin(window, work, lcore, service, record)
 }
@@ -60,8 +84,8 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
 /// A later fragment whose first one has not come by: it can only go where addresses alone decide.
 fn later_fragment(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let dst = work.inner.dst;
-    let ours = lcore.set().address_marked(work.scope_key, &dst)
-        || (work.arrival == Arrival::Plain
+    let ours = lcore.set().address_marked(work.front.scope_key, &dst)
+        || (work.front.arrival == Arrival::Plain
             && lcore.snapshot().is_nat(&dst)
             && !lcore.snapshot().is_local(&dst));
     if ours {
@@ -71,18 +95,19 @@ fn later_fragment(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> 
 }
 
 /// What no service claims.
+#[inline(never)]
 fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
     // Few packets depend on it, so that only those look it up.
     let asks = matches!(work.inner.kind, L4::IcmpEcho { request: true });
     let asks = asks || work.inner.fragment == Fragment::First;
-    let marked = asks && lcore.set().address_marked(work.scope_key, &work.inner.dst);
+    let marked = asks && lcore.set().address_marked(work.front.scope_key, &work.inner.dst);
     if marked && matches!(work.inner.kind, L4::IcmpEcho { request: true }) {
         work.verdict = Verdict::Reply(Reply::Echo);
         return Ok(());
     }
-    if work.arrival == Arrival::Gateway {
-        return match snapshot.tunnels[usize::from(work.tunnel)].no_service() {
+    if work.front.arrival == Arrival::Gateway {
+        return match snapshot.tunnels[usize::from(work.front.tunnel)].no_service() {
             NoService::Drop => Err(DropReason::NoService),
             NoService::Punt => {
                 work.verdict = Verdict::Punt;
@@ -139,7 +164,7 @@ fn begin(
     };
     let untracked = match Mode::from_u8(service.mode) {
         Some(Mode::Nat) => return begin_nat(window, work, lcore, service, backend),
-        Some(Mode::Dsr) if work.arrival == Arrival::Plain => {
+        Some(Mode::Dsr) if work.front.arrival == Arrival::Plain => {
             work.path.mode = Mode::Dsr as u8;
             work.path.flags = PATH_ONE_WAY;
             insert(window, work, lcore, service, None, NONE)

@@ -73,18 +73,30 @@ pub struct Snapshot {
     pub tunnels: Vec<KnownTunnel>,
     /// What holds for the whole appliance.
     pub settings: Settings,
+    /// Our address by arm and family (IPv4 first); unspecified where there is none.
+    own: [[Addr; 2]; 2],
 }
 
 impl Snapshot {
     /// An empty one, with room for all that a table set may hold.
     pub fn empty() -> Snapshot {
-        Snapshot { generation: 0, tunnels: Vec::with_capacity(TUNNELS), settings: Settings::EMPTY }
+        let (settings, own) = (Settings::EMPTY, [[Addr::UNSPECIFIED; 2]; 2]);
+        Snapshot { generation: 0, tunnels: Vec::with_capacity(TUNNELS), settings, own }
     }
 
     /// Takes over the tunnels and settings of `set`, without allocating.
     pub fn refill(&mut self, set: &TableSet<'_>) {
         self.generation = set.generation();
         self.settings = *set.settings();
+        self.own = [[Addr::UNSPECIFIED; 2]; 2];
+        let end = Addr::UNSPECIFIED;
+        for local in self.settings.locals.iter().take_while(|l| l.addr != end) {
+            let own = &mut self.own[usize::from(local.arm & 1)];
+            let own = &mut own[usize::from(!local.addr.is_v4())];
+            if *own == end {
+                *own = local.addr;
+            }
+        }
         self.tunnels.clear();
         for (id, record) in set.tunnels().take(TUNNELS) {
             if let Some(kind) = TunnelKind::from_u8(record.kind) {
@@ -113,9 +125,9 @@ impl Snapshot {
     }
 
     /// Our address of the family of `like` on `arm`.
-    pub fn local_on(&self, arm: u8, like: &Addr) -> Option<Addr> {
-        let end = Addr::UNSPECIFIED;
-        let mut locals = self.settings.locals.iter().take_while(|l| l.addr != end);
-        locals.find(|l| l.arm == arm && l.addr.is_v4() == like.is_v4()).map(|l| l.addr)
+    #[inline(always)]
+    pub fn local_on(&self, arm: u8, like: &Addr) -> Option<&Addr> {
+        let own = &self.own[usize::from(arm & 1)][usize::from(!like.is_v4())];
+        (*own != Addr::UNSPECIFIED).then_some(own)
     }
 }

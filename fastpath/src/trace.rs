@@ -67,7 +67,7 @@ impl Trace {
             arm: work.arm,
             service: work.service,
             backend: work.backend,
-            scope: work.scope,
+            scope: work.front.scope,
             bytes: u32::from(work.inner.end - work.inner.at),
             hash: work.hash,
             sport: work.inner.sport,

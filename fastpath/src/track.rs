@@ -3,7 +3,7 @@
 //! A known flow keeps its backend, whatever the tables say today. What comes from the gateway's
 //! side refreshes the flow's gateway leg, so that answers carry the latest options.
 
-use crate::burst::{Arrival, Burst, Work};
+use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
 use crate::leg;
 use crate::port::Buffer;
@@ -16,16 +16,27 @@ use tables::fragment::{FragmentKey, FragmentTarget};
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode, TunnelKind};
 
-/// Finds the flow of every open packet, and decides where known flows' packets go.
-pub fn track<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
-    burst.each(|buffer, work| {
-        if work.open() {
-            let window = buffer.window();
-            if let Err(reason) = follow(&window, work, lcore) {
-                work.drop(reason);
-            }
+/// Looks the packet's flow up and asks the cache for its path.
+#[inline(always)]
+pub fn find(work: &mut Work, lcore: &Lcore<'_>) {
+    // A later fragment has no ports: its datagram's first fragment said which flow it is of. An
+    // error about one has no key: nobody remembers which flow's it was.
+    if work.open() && work.inner.fragment != Fragment::Later {
+        work.hit = lcore.flows().find(work.hash, &work.key);
+        if let Some(hit) = &work.hit {
+            lcore.flows().prefetch_path(hit);
         }
-    });
+    }
+}
+
+/// Decides where a known flow's packet goes.
+#[inline(always)]
+pub fn track<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+    if work.open()
+        && let Err(reason) = follow(&buffer.window(), work, lcore)
+    {
+        work.drop(reason);
+    }
 }
 
 /// The datagram that a fragment belongs to.
@@ -38,23 +49,29 @@ fn follow(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     if work.inner.fragment == Fragment::Later {
         return follow_fragment(window, work, lcore);
     }
-    // An error about a later fragment has no key: nobody remembers which flow's it was.
-    let Some(hit) = lcore.flows().find(work.hash, &work.key) else { return Ok(()) };
+    let Some(hit) = work.hit else { return Ok(()) };
     let from_initiator = hit.from_initiator(work.side);
-    known(window, work, lcore, hit, from_initiator)
+    let known = known(window, work, lcore, &hit, from_initiator);
+    if work.open() {
+        work.hit = None; // It is not the packet's flow any more.
+    }
+    known
 }
 
-/// A later fragment has no ports: its datagram's first fragment said which flow it is of.
 #[inline(never)]
 fn follow_fragment(
     window: &Window<'_>,
     work: &mut Work,
     lcore: &Lcore<'_>,
 ) -> Result<(), DropReason> {
-    match lcore.fragments().find(&fragment_key(work.scope, &work.inner), lcore.now_s()) {
+    match lcore.fragments().find(&fragment_key(work.front.scope, &work.inner), lcore.now_s()) {
         Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
             let Some(hit) = lcore.flows().revisit(path, stamp) else { return Ok(()) };
-            known(window, work, lcore, hit, from_initiator)
+            known(window, work, lcore, &hit, from_initiator)?;
+            if !work.open() {
+                work.hit = Some(hit);
+            }
+            Ok(())
         }
         Some(FragmentTarget::Return) => {
             work.verdict = Verdict::Return;
@@ -70,48 +87,47 @@ fn known(
     window: &Window<'_>,
     work: &mut Work,
     lcore: &Lcore<'_>,
-    hit: Hit,
+    hit: &Hit,
     from_initiator: bool,
 ) -> Result<(), DropReason> {
     let flows = lcore.flows();
-    let path = match flows.forward(&hit) {
-        Ok(path) => path,
+    match flows.forward_to(hit, &mut work.path) {
+        Ok(()) => {}
         Err(Missed::Gone) => return Ok(()),
         Err(Missed::Busy) => return Err(DropReason::FlowContended),
-    };
-    let answer = is_answer(work, &hit, from_initiator);
-    if !answer && !keeps_backend(work, lcore, &hit, &path, from_initiator) {
-        if let Some(ended) = flows.remove(&hit) {
+    }
+    let answer = is_answer(work, hit, from_initiator);
+    if !answer && !keeps_backend(work, lcore, hit, from_initiator) {
+        if let Some(ended) = flows.remove(hit) {
             lcore.page().flow_ended(ended.forward.service, ended.forward.backend);
         }
         return Ok(());
     }
-    if !answer && path.mode == Mode::Nat as u8 && !from_initiator {
+    if !answer && work.path.mode == Mode::Nat as u8 && !from_initiator {
         return Ok(()); // From the service's own address towards the client: not ours to balance.
     }
-    flows.touch(&hit, lcore.now_s());
-    work.hit = Some(hit);
-    work.path = path;
-    work.service = path.service;
-    work.backend = path.backend;
+    flows.touch(hit, lcore.now_s());
+    work.service = work.path.service;
+    work.backend = work.path.backend;
     if work.inner.fragment == Fragment::First {
         let target =
-            FragmentTarget::Flow { path: hit.path, stamp: lcore.front_stamp(&hit), from_initiator };
+            FragmentTarget::Flow { path: hit.path, stamp: lcore.front_stamp(hit), from_initiator };
         remember(work, lcore, target)?;
     }
     if answer {
-        if work.arrival == Arrival::Backend && work.outer.src != path.backend_addr {
+        if work.front.arrival == Arrival::Backend && work.front.outer.src != work.path.backend_addr
+        {
             return Err(DropReason::UnknownBackendTunnel);
         }
         // A connection is established once both sides were seen, and closed by both.
         if let L4::Tcp { flags } = work.inner.kind {
-            flows.note_tcp(&hit, flags, from_initiator);
+            flows.note_tcp(hit, flags, from_initiator);
         }
         work.verdict = Verdict::Answer;
         return Ok(());
     }
     if work.quoted.is_none() {
-        refresh_leg(window, work, lcore, &hit, from_initiator);
+        refresh_leg(window, work, lcore, hit, from_initiator);
     }
     towards_backend(work);
     Ok(())
@@ -120,7 +136,7 @@ fn known(
 /// Which way: true from the backend's side to the gateway or client.
 #[inline(always)]
 fn is_answer(work: &Work, hit: &Hit, from_initiator: bool) -> bool {
-    match work.arrival {
+    match work.front.arrival {
         Arrival::Backend => true,
         Arrival::Plain => !hit.is_front() || !from_initiator,
         Arrival::Gateway | Arrival::Kernel => false,
@@ -130,15 +146,9 @@ fn is_answer(work: &Work, hit: &Hit, from_initiator: bool) -> bool {
 /// False when the flow's backend is gone, or a new connection on the old 5-tuple should choose
 /// anew.
 #[inline(always)]
-fn keeps_backend(
-    work: &Work,
-    lcore: &Lcore<'_>,
-    hit: &Hit,
-    path: &tables::flow::Forward,
-    from_initiator: bool,
-) -> bool {
-    let Some(backend) = lcore.set().backend(path.backend) else { return false };
-    if backend.incarnation != path.incarnation {
+fn keeps_backend(work: &Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool) -> bool {
+    let Some(backend) = lcore.set().backend(work.path.backend) else { return false };
+    if backend.incarnation != work.path.incarnation {
         return false;
     }
     if let L4::Tcp { flags } = work.inner.kind {
@@ -158,7 +168,7 @@ pub fn towards_backend(work: &mut Work) {
 
 /// Remembers which flow the later fragments of this datagram are of.
 pub fn remember(work: &Work, lcore: &Lcore<'_>, target: FragmentTarget) -> Result<(), DropReason> {
-    let key = fragment_key(work.scope, &work.inner);
+    let key = fragment_key(work.front.scope, &work.inner);
     lcore
         .fragments()
         .remember(&key, target, lcore.now_s())
@@ -182,8 +192,8 @@ fn refresh_leg(
         return;
     }
     // A VXLAN gateway has a tunnel for each direction; answers go by the client's.
-    let vxlan = work.arrival == Arrival::Gateway
-        && lcore.snapshot().tunnels[usize::from(work.tunnel)].kind == TunnelKind::Vxlan;
+    let vxlan = work.front.arrival == Arrival::Gateway
+        && lcore.snapshot().tunnels[usize::from(work.front.tunnel)].kind == TunnelKind::Vxlan;
     if vxlan && !from_initiator {
         return;
     }

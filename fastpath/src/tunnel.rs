@@ -7,6 +7,7 @@ use crate::lcore::Lcore;
 use crate::nat;
 use crate::port::Buffer;
 use crate::verdict::{Exit, Reply};
+use packet::ethernet::Macs;
 use packet::flow::FlowKey;
 use packet::tunnel::{Outer, outer_len, write_outer};
 use packet::{geneve, rewrite};
@@ -31,8 +32,8 @@ pub fn to_backend<B: Buffer>(
     let service = lcore.set().service(work.service);
     let service = service.ok_or(Refused::Drop(DropReason::NoBackend))?;
     ends_here(work)?;
-    let gateway = match work.arrival {
-        Arrival::Gateway => lcore.snapshot().tunnels[usize::from(work.tunnel)].record.gateway,
+    let gateway = match work.front.arrival {
+        Arrival::Gateway => lcore.snapshot().tunnels[usize::from(work.front.tunnel)].record.gateway,
         _ => 0,
     };
     send(buffer, work, lcore, service, gateway)
@@ -46,7 +47,7 @@ pub fn probe<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> R
     let service = service.ok_or(Refused::Drop(DropReason::NoBackend))?;
     let ip = &work.inner;
     let (key, _) = FlowKey::new(0, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
-    work.hash = key.hash(lcore.seed());
+    work.hash = lcore.flows().hash(&key);
     work.path.backend_addr = backend.addr;
     send(buffer, work, lcore, service, 0)
 }
@@ -60,46 +61,45 @@ fn send<B: Buffer>(
     service: &Service,
     gateway: u16,
 ) -> Result<(), Refused> {
-    let (next, mtu) = next_hop(work, lcore)?;
+    let way = next_hop(work, lcore)?;
     let to = work.path.backend_addr;
-    let ours = lcore.local_on(next.arm, &to).ok_or(Refused::Drop(DropReason::NoRoute))?;
+    let ours = lcore.local_on(way.arm(), &to).ok_or(Refused::Drop(DropReason::NoRoute))?;
     let kind = TunnelKind::from_u8(service.tunnel).ok_or(Refused::Drop(DropReason::NoBackend))?;
     let mut options = [0; geneve::OWN_OPTIONS];
     let options: &[u8] = match kind {
         TunnelKind::Geneve => {
             let attachment = ATTACHMENT_MARK | u64::from(gateway);
-            geneve::own_options(&mut options, work.scope_key, attachment, work.hash as u32);
+            geneve::own_options(&mut options, work.front.scope_key, attachment, work.hash as u32);
             &options
         }
         _ => &[],
     };
     let mut outer = Outer {
         kind: wire_kind(kind),
-        eth_src: next.src_mac,
-        eth_dst: next.mac,
+        macs: way.macs(),
         vlan: 0,
-        src: ours,
+        src: *ours,
         dst: to,
         sport: FIRST_SOURCE_PORT | (work.hash >> 48) as u16 & 0x3fff,
         dport: service.tunnel_port,
         vni: service.vni,
         options,
         inner_v6: work.inner.v6,
-        inner_eth: (kind == TunnelKind::Vxlan).then_some((next.mac, next.src_mac)),
+        inner_eth: (kind == TunnelKind::Vxlan).then_some(way.macs()),
         tos: work.inner.tos,
         ttl: OUTER_TTL,
         df: service.flags & SERVICE_DF != 0,
         checksum: service.flags & SERVICE_CHECKSUM != 0,
     };
     let overhead = (outer_len(&outer) - crate::encap::ETHERNET) as u16;
-    fits(work, mtu.saturating_sub(overhead))?;
-    if work.arrival != Arrival::Kernel {
+    fits(work, way.mtu().saturating_sub(overhead))?;
+    if work.front.arrival != Arrival::Kernel {
         take_off(buffer, work)?;
         outer.tos = work.inner.tos;
     }
     nat::clamp(&mut buffer.window(), work, lcore);
     put_on(buffer, work, &outer)?;
-    work.exit = Exit::Port(next.arm);
+    work.exit = Exit::Port(way.arm());
     Ok(())
 }
 
@@ -107,8 +107,8 @@ fn send<B: Buffer>(
 #[inline(always)]
 fn take_off<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Refused> {
     let window = &mut buffer.window();
-    if work.arrival != Arrival::Plain {
-        work.inner.tos = rewrite::take_congestion(window, &work.outer, &work.inner)?;
+    if work.front.arrival != Arrival::Plain {
+        work.inner.tos = rewrite::take_congestion(window, &work.front.outer, &work.inner)?;
     }
     rewrite::decrement_ttl(window, &work.inner)?;
     Ok(())
@@ -168,7 +168,7 @@ pub fn to_front<B: Buffer>(
     nat::clamp(&mut buffer.window(), work, lcore);
     let own = lcore.macs()[usize::from(leg.arm & 1)];
     let Some(tunnel) = front else {
-        plain_frame(buffer, work, &own, &leg.gateway_mac, leg.vlan)?;
+        plain_frame(buffer, work, &Macs::new(leg.gateway_mac, own), leg.vlan)?;
         work.exit = Exit::Port(leg.arm);
         return Ok(());
     };
@@ -196,8 +196,7 @@ fn gateway_outer<'a>(
     debug_assert!(tunnel.record.flags & TUNNEL_BACKEND == 0);
     Outer {
         kind: wire_kind(tunnel.kind),
-        eth_src: own,
-        eth_dst: leg.gateway_mac,
+        macs: Macs::new(leg.gateway_mac, own),
         vlan: leg.vlan,
         src: leg.local,
         dst: leg.node,
@@ -229,9 +228,12 @@ fn crossing<'a>(
     lcore.snapshot().tunnel(tunnel.record.peer)
 }
 
-/// Inner destination and source MAC: turned around for an answer, as they were for what crosses.
-fn inner_macs(leg: &GatewayLeg, crossed: bool) -> ([u8; 6], [u8; 6]) {
-    if crossed { (leg.inner_dst, leg.inner_src) } else { (leg.inner_src, leg.inner_dst) }
+/// Inner MACs: turned around for an answer, as they were for what crosses.
+fn inner_macs(leg: &GatewayLeg, crossed: bool) -> Macs {
+    match crossed {
+        true => Macs::new(leg.inner_dst, leg.inner_src),
+        false => Macs::new(leg.inner_src, leg.inner_dst),
+    }
 }
 
 fn wire_kind(kind: TunnelKind) -> packet::tunnel::Kind {

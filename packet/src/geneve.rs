@@ -92,24 +92,36 @@ pub fn options(
     opt_len: u8,
     class: u16,
 ) -> Result<GatewayOptions, Malformed> {
-    // As AWS sends them, these and no others, in this order: no loop.
-    if usize::from(opt_len) == OWN_OPTIONS {
-        let o: [u32; 8] = w.load(usize::from(at))?;
-        let class = u32::from(class) << 16;
-        let other = (u32::from_be(o[0]) ^ (class | KINDS[0]))
-            | (u32::from_be(o[3]) ^ (class | KINDS[1]))
-            | (u32::from_be(o[6]) ^ (class | KINDS[2]));
-        if other == 0 {
-            return Ok(GatewayOptions {
-                endpoint: number(o[1], o[2]),
-                attachment: number(o[4], o[5]),
-                cookie: u32::from_be(o[7]),
-                present: ALL_OPTIONS,
-                unknown_critical: false,
-            });
-        }
+    if let Some(o) = usual(w, at, opt_len, class) {
+        return Ok(GatewayOptions {
+            endpoint: number(o[1], o[2]),
+            attachment: number(o[4], o[5]),
+            cookie: u32::from_be(o[7]),
+            present: ALL_OPTIONS,
+            unknown_critical: false,
+        });
     }
     walk(w, usize::from(at), usize::from(opt_len), class)
+}
+
+/// The options as AWS sends them, these and no others, in this order: no loop.
+#[inline(always)]
+fn usual(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> Option<[u32; 8]> {
+    if usize::from(opt_len) != OWN_OPTIONS {
+        return None;
+    }
+    let o: [u32; 8] = w.load(usize::from(at)).ok()?;
+    let class = u32::from(class) << 16;
+    let other = (u32::from_be(o[0]) ^ (class | KINDS[0]))
+        | (u32::from_be(o[3]) ^ (class | KINDS[1]))
+        | (u32::from_be(o[6]) ^ (class | KINDS[2]));
+    if other == 0 { Some(o) } else { None }
+}
+
+/// Whether these are a gateway's three options in their usual order, with nothing between: then
+/// the last four bytes are the cookie.
+pub fn are_usual(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> bool {
+    usual(w, at, opt_len, class).is_some()
 }
 
 #[inline(always)]

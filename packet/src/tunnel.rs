@@ -2,7 +2,7 @@
 
 use crate::addr::Addr;
 use crate::checksum::{self, change16, change32, fold, pseudo, udp, update};
-use crate::ethernet::{self, IPV4, IPV6};
+use crate::ethernet::{self, IPV4, IPV6, Macs};
 use crate::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
 use crate::window::{Short, Window};
 use crate::{geneve, vxlan};
@@ -28,10 +28,8 @@ pub enum Kind {
 pub struct Outer<'a> {
     /// The tunnel's kind.
     pub kind: Kind,
-    /// Sender's MAC.
-    pub eth_src: [u8; 6],
-    /// Next hop's MAC.
-    pub eth_dst: [u8; 6],
+    /// The next hop's MAC and ours.
+    pub macs: Macs,
     /// VLAN tag control field, host order; 0 for none.
     pub vlan: u16,
     /// Outer source; its family is that of the outer header.
@@ -48,8 +46,9 @@ pub struct Outer<'a> {
     pub options: &'a [u8],
     /// The inner packet is IPv6.
     pub inner_v6: bool,
-    /// Inner Ethernet header, destination then source: always for VXLAN, possible for GENEVE.
-    pub inner_eth: Option<([u8; 6], [u8; 6])>,
+    /// Inner Ethernet header: always for VXLAN (where none is given, as the outer one), possible
+    /// for GENEVE.
+    pub inner_eth: Option<Macs>,
     /// Outer DSCP and ECN; see [`ecn_encap`].
     pub tos: u8,
     /// Outer TTL or hop limit.
@@ -107,7 +106,7 @@ pub fn write_outer(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize) -> Resul
     if payload > 65_515 {
         return Err(Short);
     }
-    ethernet::write(w, &o.eth_dst, &o.eth_src, o.vlan, if v6 { IPV6 } else { IPV4 })?;
+    ethernet::write(w, &o.macs, o.vlan, if v6 { IPV6 } else { IPV4 })?;
     let proto = match (o.kind, o.inner_v6) {
         (Kind::Ipip, false) => IPV4_IN_IP,
         (Kind::Ipip, true) => IPV6_IN_IP,
@@ -134,19 +133,20 @@ pub fn write_outer(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize) -> Resul
                 w.put(at + geneve::HEADER, options)?;
             }
             at += geneve::HEADER + len;
-            if let Some((to, from)) = &o.inner_eth {
-                ethernet::write_at(w, at, to, from, 0, o.inner_type())?;
+            if let Some(macs) = &o.inner_eth {
+                ethernet::write_at(w, at, macs, 0, o.inner_type())?;
             }
         }
         Kind::Vxlan => {
             vxlan::write(w, at, o.vni)?;
-            let (to, from) = o.inner_eth.unwrap_or_default();
-            ethernet::write_at(w, at + vxlan::HEADER, &to, &from, 0, o.inner_type())?;
+            let macs = o.inner_eth.unwrap_or(o.macs);
+            ethernet::write_at(w, at + vxlan::HEADER, &macs, 0, o.inner_type())?;
         }
         Kind::Gue | Kind::Ipip => {}
     }
     if o.checksum {
-        outer_checksum(w, o, l4, inner, payload)?;
+        // By value: a reference would keep all of `o` in memory.
+        outer_checksum(w, o.inner_type(), (o.src, o.dst), l4, inner, payload)?;
     }
     Ok(())
 }
@@ -203,7 +203,8 @@ fn write_ipv6(
 /// flow differ (IPv4 identification, TCP sequence number), since there is no counter here.
 #[inline(always)]
 fn datagram_id(w: &Window<'_>, inner: usize, inner_v6: bool) -> u16 {
-    let header: u64 = w.load(inner + 4).unwrap_or(0);
+    // No wider than it must be: a wide read would wait for the TTL, just written beside it.
+    let header = u64::from(w.load::<u16>(inner + 4).unwrap_or(0));
     let upper: u64 = w.load(inner + if inner_v6 { 40 } else { 20 }).unwrap_or(0);
     let mixed = (header ^ upper.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 48) as u16
@@ -213,14 +214,15 @@ fn datagram_id(w: &Window<'_>, inner: usize, inner_v6: bool) -> u16 {
 /// has none and goes on in another segment, the field stays 0.
 fn outer_checksum(
     w: &mut Window<'_>,
-    o: &Outer<'_>,
+    inner_type: u16,
+    (src, dst): (Addr, Addr),
     l4: usize,
     inner: usize,
     len: usize,
 ) -> Result<(), Short> {
-    let Ok(ip) = Ip::parse(w, inner as u16, o.inner_type()) else { return Ok(()) };
+    let Ok(ip) = Ip::parse(w, inner as u16, inner_type) else { return Ok(()) };
     let Ok(packet) = checksum::of_packet(w, &ip) else { return Ok(()) };
-    let ends = pseudo(&o.src, &o.dst, o.v6(), UDP, len as u32);
+    let ends = pseudo(&src, &dst, !dst.is_v4(), UDP, len as u32);
     let sum = packet + w.sum(l4, inner - l4)? + ends;
     w.store(l4 + 6, udp(!fold(sum)))
 }
@@ -299,8 +301,7 @@ pub fn harness(bytes: &mut [u8]) {
         let Ok(inner) = Ip::parse(&Window::new(bytes), 0, ethertype) else { continue };
         let outer = Outer {
             kind,
-            eth_src: [2; 6],
-            eth_dst: [4; 6],
+            macs: Macs::new([4; 6], [2; 6]),
             vlan: u16::from(inner.tos & 1),
             src: inner.src,
             dst: inner.dst,
@@ -309,7 +310,7 @@ pub fn harness(bytes: &mut [u8]) {
             vni: 0x00ab_cdef,
             options: &[0, 1, 2, 0, 0, 1, 3, 0][..usize::from(inner.tos & 4)],
             inner_v6: inner.v6,
-            inner_eth: Some(([6; 6], [8; 6])),
+            inner_eth: Some(Macs::new([6; 6], [8; 6])),
             tos: inner.tos,
             ttl: 64,
             df: inner.df,

@@ -8,14 +8,16 @@ use dpdk_bindings::{Burst as Row, Mbuf, Mempool, clock};
 use fastpath::burst::{Arrival, BURST, Burst};
 use fastpath::dispatch::{Exits, count_arrivals, dispatch};
 use fastpath::lcore::{Lcore, Place};
-use fastpath::{classify, decap, encap, parse, select, track};
+use fastpath::pipeline;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tables::region::Region;
 
 /// What is timed with `--stages`.
-pub const STAGES: [&str; 9] =
-    ["receive", "refill", "parse", "decap", "classify", "track", "select", "encap", "dispatch"];
+pub const STAGES: [&str; 8] = {
+    let [open, classify, find, settle, encap] = pipeline::LOOPS;
+    ["receive", "refill", open, classify, find, settle, encap, "dispatch"]
+};
 
 /// What went wrong on an lcore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -212,20 +214,9 @@ impl Poller {
             return lcore.forward(burst, &mut Rows(rows));
         }
         count_arrivals(burst, lcore);
-        parse::parse(burst, lcore.macs());
-        self.lap(2, &mut mark);
-        decap::decap(burst, lcore);
-        self.lap(3, &mut mark);
-        classify::classify(burst, lcore);
-        self.lap(4, &mut mark);
-        track::track(burst, lcore);
-        self.lap(5, &mut mark);
-        select::select(burst, lcore);
-        self.lap(6, &mut mark);
-        encap::encap(burst, lcore);
-        self.lap(7, &mut mark);
+        pipeline::loops(burst, lcore, |done| self.lap(2 + done, &mut mark));
         dispatch(burst, lcore, &mut Rows(rows));
-        self.lap(8, &mut mark);
+        self.lap(2 + pipeline::LOOPS.len(), &mut mark);
     }
 
     #[inline(always)]

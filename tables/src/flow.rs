@@ -190,6 +190,12 @@ impl<'r> Flows<'r> {
         self.consistent(hit, Stored::forward)
     }
 
+    /// As [`Flows::forward`], written where it shall stand; after an error it says nothing of use.
+    #[inline(always)]
+    pub fn forward_to(&self, hit: &Hit, out: &mut Forward) -> Result<(), Missed> {
+        self.consistent(hit, |path| *out = path.forward())
+    }
+
     /// Also where the flow came from. Reads lines 0 and 1.
     #[inline(always)]
     pub fn with_gateway(&self, hit: &Hit) -> Result<(Forward, GatewayLeg), Missed> {

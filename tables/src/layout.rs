@@ -6,7 +6,7 @@
 use crate::reason::MAX_REASONS;
 
 /// Number of the region's format. Any change of a record, a section or their order raises it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Sections begin at multiples of this many bytes, so that no two writers share a cache line and
 /// each section could be protected by itself.
@@ -119,6 +119,9 @@ pub enum Section {
     FrontendKinds,
     /// Chain heads, `AtomicU32`, a power of two.
     FrontendHeads,
+    /// A bit for each head, set where the chain is not empty: small enough to stay in the nearest
+    /// cache, since most look-ups find nothing.
+    FrontendBits,
     /// Chained entries.
     Frontends,
     /// `Twin<Backend>` by backend id.
@@ -162,7 +165,7 @@ pub enum Section {
 }
 
 /// All sections, in the order in which they lie.
-pub const SECTIONS: [Section; 27] = [
+pub const SECTIONS: [Section; 28] = [
     Section::Header,
     Section::Tunnels,
     Section::Settings,
@@ -170,6 +173,7 @@ pub const SECTIONS: [Section; 27] = [
     Section::ServiceNames,
     Section::FrontendKinds,
     Section::FrontendHeads,
+    Section::FrontendBits,
     Section::Frontends,
     Section::Backends,
     Section::NextHops,
@@ -227,6 +231,11 @@ pub const fn frontend_entries(frontends: u32, backends: u32) -> usize {
     frontends as usize * 4 + backends as usize * 2
 }
 
+/// Words with a bit for each head of so many entries.
+const fn frontend_words(entries: usize) -> usize {
+    entries.next_power_of_two().div_ceil(64)
+}
+
 /// One row of the layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Term {
@@ -272,6 +281,8 @@ impl Sizes {
                 "which look-ups are worth trying"),
             Section::FrontendHeads => ("frontend heads", entries.next_power_of_two(), 4,
                 "region.max_frontends", "hash of the frontends"),
+            Section::FrontendBits => ("frontend bits", frontend_words(entries), 8,
+                "region.max_frontends", "which chains of the hash are not empty"),
             Section::Frontends => ("frontends", entries, 64, "region.max_frontends",
                 "frontends, their address marks, probe sources, and replacements"),
             Section::Backends => ("backends", s.backends as usize, 128, "region.max_backends",

@@ -15,6 +15,7 @@
 //! | service names   |    128  |          |                                                       |
 //! | frontend kinds  |    128  |          |                                                       |
 //! | frontend heads  |      4  |          | a chained hash (`lookup`)                             |
+//! | frontend bits   |      8  |          | which of its chains are not empty                     |
 //! | frontends       |     64  |          |                                                       |
 //! | backends        |    128  |          |                                                       |
 //! | next hops       |     64  |          | changed in place (`next_hop`)                         |

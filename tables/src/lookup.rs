@@ -5,9 +5,10 @@
 //! long before its room is used again. A walk is bounded: a damaged chain is a miss, not a hang.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use packet::addr::Addr;
+use packet::flow::HashKey;
 
 use crate::layout::Section;
 use crate::pen::Pen;
@@ -102,6 +103,13 @@ const _: () = assert!(size_of::<FrontendKinds>() == 32);
 unsafe impl Record for FrontendKinds {}
 
 impl FrontendKinds {
+    /// Whether there are exact single addresses for all scopes, and nothing else.
+    #[inline(always)]
+    pub(crate) fn are_plain(&self) -> bool {
+        let more = u64::from(self.hosts & !KIND_EXACT) | u64::from(self.networks);
+        more | u64::from(self.scopes) == 0
+    }
+
     /// The `KIND_*` of a key.
     pub const fn of(key: &FrontendKey) -> u32 {
         match (key.port, key.proto) {
@@ -117,33 +125,70 @@ impl FrontendKinds {
 #[derive(Clone, Copy)]
 pub(crate) struct Frontends<'r> {
     pub(crate) heads: &'r [AtomicU32],
+    bits: &'r [AtomicU64],
     pub(crate) entries: &'r [Entry],
-    seed: u64,
+    by: HashKey,
 }
 
 impl<'r> Frontends<'r> {
     pub(crate) fn new(region: &'r Region) -> Frontends<'r> {
         Frontends {
             heads: region.slice(Section::FrontendHeads),
+            bits: region.slice(Section::FrontendBits),
             entries: region.slice(Section::Frontends),
-            seed: region.hash_seed(),
+            by: HashKey::new(region.hash_seed()),
         }
     }
 
-    /// The chain that a key belongs to. Heads are a power of two.
+    /// The number of the chain that a key belongs to. Heads are a power of two.
     #[inline(always)]
+    fn chain(&self, key: &FrontendKey) -> usize {
+        hash(key, &self.by) as usize & (self.heads.len() - 1)
+    }
+
+    /// The head of the chain that a key belongs to.
     pub(crate) fn head(&self, key: &FrontendKey) -> &'r AtomicU32 {
-        &self.heads[hash(key, self.seed) as usize & (self.heads.len() - 1)]
+        &self.heads[self.chain(key)]
+    }
+
+    /// Says of the chain of `key` whether it has entries. True is said before the first one is
+    /// linked, false after the last one is gone.
+    pub(crate) fn mark(&self, pen: &Pen, key: &FrontendKey, filled: bool) {
+        let chain = self.chain(key);
+        let (word, bit) = (&self.bits[chain / 64], 1 << (chain % 64));
+        let before = word.load(Ordering::Relaxed);
+        pen.long(word, if filled { before | bit } else { before & !bit });
+    }
+
+    /// Works all bits out anew, for a writer that finds its place.
+    pub(crate) fn mark_all(&self, pen: &Pen) {
+        for (heads, word) in self.heads.chunks(64).zip(self.bits) {
+            let filled = |head: &AtomicU32| u64::from(head.load(Ordering::Relaxed) != 0);
+            let bits = heads.iter().rev().fold(0, |bits, head| bits << 1 | filled(head));
+            if word.load(Ordering::Relaxed) != bits {
+                pen.long(word, bits);
+            }
+        }
     }
 
     /// The entry of `key` that generation `at` sees, by its number.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, key: &FrontendKey, at: u32) -> Option<(u32, &'r Entry)> {
-        let mut link = self.head(key).load(Ordering::Acquire);
+        // Most chains are empty. That is known without the key ever being put in memory.
+        let chain = self.chain(key);
+        let bits = self.bits[chain / 64].load(Ordering::Acquire);
+        if bits >> (chain % 64) & 1 == 0 {
+            return None;
+        }
+        self.walk(self.heads[chain].load(Ordering::Acquire), *key, at)
+    }
+
+    #[inline(never)]
+    fn walk(&self, mut link: u32, key: FrontendKey, at: u32) -> Option<(u32, &'r Entry)> {
         for _ in 0..MAX_CHAIN {
             let number = link.checked_sub(1)?;
             let entry = self.entries.get(number as usize)?;
-            if entry.life.sees(at) && entry.key() == key {
+            if entry.life.sees(at) && *entry.key() == key {
                 return Some((number, entry));
             }
             link = entry.next.load(Ordering::Acquire);
@@ -159,7 +204,7 @@ impl<'r> Frontends<'r> {
     /// The service for a packet to `addr:port` with `proto`, in one scope: single addresses before
     /// networks, longer networks before shorter ones, and in each the exact key first, then any
     /// port, then any protocol.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn service(
         &self,
         kinds: &FrontendKinds,
@@ -169,7 +214,7 @@ impl<'r> Frontends<'r> {
         proto: u8,
         at: u32,
     ) -> Option<u32> {
-        let key = FrontendKey { scope_key, addr: *addr, port, proto, prefix_len: 128, pad: 0 };
+        let key = FrontendKey::host(scope_key, addr, port, proto);
         if let Some(found) = self.kind_by_kind(kinds.hosts, key, at) {
             return Some(found);
         }
@@ -237,19 +282,11 @@ const fn mark(scope_key: u64, addr: Addr, port: u16) -> FrontendKey {
     FrontendKey { scope_key, addr, port, proto: ADDRESS_MARK, prefix_len: 128, pad: 0 }
 }
 
-/// The hash of a key; as `FlowKey::hash`, shorter.
+/// The hash of a key, as flows have it.
 #[inline(always)]
-fn hash(key: &FrontendKey, seed: u64) -> u64 {
-    const K1: u64 = 0x9e37_79b9_7f4a_7c15;
-    const K2: u64 = 0xd6e8_feb8_6659_fd93;
+fn hash(key: &FrontendKey, by: &HashKey) -> u64 {
     let w = &key.addr.words;
     let pair = |a: u32, b: u32| u64::from(a) | u64::from(b) << 32;
-    let fold = |h: u64, k: u64| {
-        let h = h.wrapping_mul(k);
-        h ^ h >> 32
-    };
     let rest = u32::from(key.port) | u32::from(key.proto) << 16 | u32::from(key.prefix_len) << 24;
-    let a = fold(fold(seed ^ pair(w[0], w[1]), K1) ^ pair(w[2], w[3]), K1);
-    let b = fold(fold(!seed ^ key.scope_key, K2) ^ u64::from(rest), K2);
-    fold(fold(a ^ b.rotate_left(29), K2), K1)
+    by.hash(&[key.scope_key, u64::from(rest), pair(w[3], w[2]), pair(w[1], w[0])])
 }

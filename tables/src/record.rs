@@ -198,6 +198,14 @@ pub struct FrontendKey {
     pub pad: u32,
 }
 
+impl FrontendKey {
+    /// The key of a single address.
+    #[inline(always)]
+    pub(crate) const fn host(scope_key: u64, addr: &Addr, port: u16, proto: u8) -> FrontendKey {
+        FrontendKey { scope_key, addr: *addr, port, proto, prefix_len: 128, pad: 0 }
+    }
+}
+
 /// The protocol number of an address mark (255 is reserved by IANA).
 pub const ADDRESS_MARK: u8 = 255;
 

@@ -99,11 +99,18 @@ impl<'r> TableSet<'r> {
     /// the scope's own frontends if it has any, else those for all; a single address before
     /// networks, longer networks first; in each the exact key, then any port, then any protocol.
     /// `scope_key` is 0 for plain packets.
-    #[inline]
+    #[inline(always)]
     pub fn frontend(&self, scope_key: u64, addr: &Addr, port: u16, proto: u8) -> Option<u32> {
-        let scope = self.scope(scope_key);
-        let (parts, at) = (&self.parts, self.generation);
-        parts.frontends.service(self.kinds, scope, addr, port, proto, at)
+        let (parts, kinds, at) = (&self.parts, self.kinds, self.generation);
+        // The protocol of our marks is nobody's.
+        if proto == ADDRESS_MARK {
+            return None;
+        }
+        // Where all frontends are single addresses with port and protocol, there is one question.
+        if kinds.are_plain() {
+            return parts.frontends.target(&FrontendKey::host(0, addr, port, proto), at);
+        }
+        parts.frontends.service(kinds, self.scope(scope_key), addr, port, proto, at)
     }
 
     /// Whether a single-address frontend on whatever port has this address.

@@ -26,9 +26,9 @@ fn one_tag_is_taken_and_a_second_is_nobodys() {
 #[test]
 fn headers_are_written_as_they_lie_on_the_cable() {
     let mut bytes = [0; 18];
-    write(&mut Window::new(&mut bytes), &TO, &FROM, 0x6007, IPV6).unwrap();
+    write(&mut Window::new(&mut bytes), &Macs::new(TO, FROM), 0x6007, IPV6).unwrap();
     assert_eq!(bytes, [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0, 0x60, 7, 0x86, 0xdd]);
-    write(&mut Window::new(&mut bytes), &TO, &FROM, 0, IPV4).unwrap();
+    write(&mut Window::new(&mut bytes), &Macs::new(TO, FROM), 0, IPV4).unwrap();
     assert_eq!(bytes[12..14], [8, 0]);
     swap(&mut Window::new(&mut bytes)).unwrap();
     assert_eq!(bytes[..12], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);

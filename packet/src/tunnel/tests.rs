@@ -20,8 +20,7 @@ fn outer(kind: Kind, v6: bool, inner: &[u8]) -> Outer<'static> {
     let (src, dst) = if v6 { ("fd00::1", "fd00::99") } else { ("10.0.2.1", "10.0.2.99") };
     Outer {
         kind,
-        eth_src: A,
-        eth_dst: B,
+        macs: Macs::new(B, A),
         vlan: 0,
         src: addr(src),
         dst: addr(dst),
@@ -67,7 +66,7 @@ fn geneve_is_written_as_scapy_writes_it() {
 fn vxlan_is_written_with_its_inner_ethernet_header() {
     let over = Outer {
         dport: 4789,
-        inner_eth: Some((D, C)),
+        inner_eth: Some(Macs::new(D, C)),
         checksum: true,
         ..outer(Kind::Vxlan, false, &bytes(samples::SYN))
     };
@@ -79,7 +78,7 @@ fn an_outer_checksum_is_summed_where_the_inner_packet_has_none() {
     let inner = bytes(samples::UDP4_ZERO);
     let over = Outer {
         dport: 4789,
-        inner_eth: Some((D, C)),
+        inner_eth: Some(Macs::new(D, C)),
         checksum: true,
         tos: 0,
         ..outer(Kind::Vxlan, true, &inner)
@@ -112,7 +111,7 @@ fn a_tag_and_inner_ethernet_in_geneve_move_what_follows() {
     let tagged = written(&tagged, &syn);
     assert_eq!(tagged[12..18], [0x81, 0, 0x60, 7, 8, 0]);
     assert_eq!(tagged[18..], plain[14..]);
-    let framed = Outer { inner_eth: Some((C, D)), ..outer(Kind::Geneve, false, &syn) };
+    let framed = Outer { inner_eth: Some(Macs::new(C, D)), ..outer(Kind::Geneve, false, &syn) };
     let framed = written(&framed, &syn);
     assert_eq!(framed[44..46], [0x65, 0x58]);
     assert_eq!(framed[50..64], [&C[..], &D[..], &[8, 0]].concat()[..]);

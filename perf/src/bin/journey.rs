@@ -209,6 +209,6 @@ fn nothing_dropped(region: &Region) -> Result<(), String> {
 fn tell_stages(eal: &Eal, spent: &[u64], packets: u64) {
     let per_packet = 1e9 / clock::ticks_per_second(eal) as f64 / packets as f64;
     for (stage, ticks) in STAGES.iter().zip(spent) {
-        println!("stage {stage:9} {:6.1} ns", *ticks as f64 * per_packet);
+        println!("stage {stage:20} {:6.1} ns", *ticks as f64 * per_packet);
     }
 }

@@ -12,7 +12,7 @@
 
 use super::entry::{Entry, Filling, Hit, LIVE, WRITING, Words};
 use super::step;
-use packet::flow::FlowKey;
+use packet::flow::{FlowKey, HashKey};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// How many buckets after its home a key may spill into.
@@ -45,7 +45,7 @@ pub(crate) struct Index<'r> {
     entries: &'r [Entry],
     words: &'r [AtomicU64],
     mask: u32,
-    seed: u64,
+    by: HashKey,
     /// Lock bits of this writer.
     owner: u64,
 }
@@ -54,7 +54,8 @@ impl<'r> Index<'r> {
     /// `entries` are four times `words`, whose number is a power of two.
     pub(crate) fn new(entries: &'r [Entry], words: &'r [AtomicU64], seed: u64) -> Index<'r> {
         debug_assert!(words.len().is_power_of_two() && entries.len() == words.len() * 4);
-        Index { entries, words, mask: words.len() as u32 - 1, seed, owner: 1 }
+        let by = HashKey::new(seed);
+        Index { entries, words, mask: words.len() as u32 - 1, by, owner: 1 }
     }
 
     pub(crate) fn as_owner(self, lcore: u8, epoch: u32) -> Index<'r> {
@@ -64,7 +65,7 @@ impl<'r> Index<'r> {
 
     #[inline(always)]
     pub(crate) fn hash(&self, key: &FlowKey) -> u64 {
-        key.hash(self.seed)
+        key.hash(&self.by)
     }
 
     #[inline(always)]

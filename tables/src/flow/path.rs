@@ -57,6 +57,24 @@ pub struct Forward {
     pub spare: u8,
 }
 
+impl Forward {
+    /// No path.
+    pub const NONE: Forward = Forward {
+        nat_addr: Addr::UNSPECIFIED,
+        backend_addr: Addr::UNSPECIFIED,
+        nat_port: 0,
+        backend_port: 0,
+        service: 0,
+        backend: 0,
+        incarnation: 0,
+        front: 0,
+        mode: 0,
+        flags: 0,
+        proto: 0,
+        spare: 0,
+    };
+}
+
 /// Line 1: where the flow came from, as its latest packet had it.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

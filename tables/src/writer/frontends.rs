@@ -176,6 +176,7 @@ impl Writer<'_> {
         let head = frontends.head(&key);
         let first = head.load(Ordering::Relaxed);
         frontends.entries[number as usize].fill(&self.pen, key, target, first, self.next());
+        frontends.mark(&self.pen, &key, true);
         self.pen.word(head, number + 1);
         self.sum ^= entry_sum(&key, target);
     }
@@ -268,7 +269,11 @@ impl Writer<'_> {
         for _ in 0..=frontends.entries.len() {
             let Some(at) = link.load(Ordering::Relaxed).checked_sub(1) else { return };
             if at == number {
-                return self.pen.word(link, gone.next.load(Ordering::Relaxed));
+                self.pen.word(link, gone.next.load(Ordering::Relaxed));
+                if frontends.head(gone.key()).load(Ordering::Relaxed) == 0 {
+                    frontends.mark(&self.pen, gone.key(), false);
+                }
+                return;
             }
             let Some(entry) = frontends.entries.get(at as usize) else { return };
             link = &entry.next;

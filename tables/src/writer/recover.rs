@@ -80,6 +80,7 @@ impl Writer<'_> {
         for entry in self.parts.frontends.entries {
             entry.life.recover(pen, committed);
         }
+        self.parts.frontends.mark_all(pen);
     }
 
     /// Sorts the entries into seen, ending, unlinked and never used ones.

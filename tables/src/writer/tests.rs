@@ -3,6 +3,7 @@
 use super::*;
 use crate::next_hop::NextHop;
 use crate::record::{ADDRESS_MARK, Backend, Local, Mode, NONE, Service, SlotArray};
+use packet::flow::HashKey;
 use std::net::IpAddr;
 
 mod killed;
@@ -94,7 +95,9 @@ fn two_appliances_of_one_seed_choose_alike_whatever_their_ids() {
         let choose = |port: u16| {
             let (from, to) = (addr("198.51.100.7"), addr("203.0.113.1"));
             let (key, _) = packet::flow::FlowKey::new(0, 6, from, port, to, 80);
-            set.backend(set.pick(service, key.hash(region.hash_seed())).unwrap()).unwrap().addr
+            set.backend(set.pick(service, key.hash(&HashKey::new(region.hash_seed()))).unwrap())
+                .unwrap()
+                .addr
         };
         (1024..5024).map(choose).collect::<Vec<_>>()
     };
