@@ -33,16 +33,18 @@ struct Seen {
     front: Front,
     /// The tables by which it was admitted.
     generation: u32,
+    /// The arm by which it came: each has a MAC address of its own, and takes no other's frames.
+    arm: u8,
 }
 
 impl Seen {
     #[inline(always)]
-    fn differs(&self, words: &Words, generation: u32) -> bool {
+    fn differs(&self, words: &Words, generation: u32, arm: u8) -> bool {
         let mut differs = 0;
         for ((word, known), mask) in words.iter().zip(&self.words).zip(&self.mask) {
             differs |= (word ^ known) & mask;
         }
-        differs != 0 || self.generation != generation
+        differs != 0 || self.generation != generation || self.arm != arm
     }
 }
 
@@ -54,7 +56,7 @@ pub struct Familiar {
 impl Default for Familiar {
     fn default() -> Familiar {
         let (words, mask) = ([0; BYTES / 8], [0; BYTES / 8]);
-        let none = Seen { words, mask, front: Front::UNKNOWN, generation: u32::MAX };
+        let none = Seen { words, mask, front: Front::UNKNOWN, generation: u32::MAX, arm: 0 };
         Familiar { seen: [none; PLACES] }
     }
 }
@@ -83,10 +85,10 @@ impl Familiar {
     ) -> bool {
         let Ok(words) = window.load::<Words>(0) else { return false };
         let mut seen = &self.seen[*last % PLACES];
-        if seen.differs(&words, generation) {
+        if seen.differs(&words, generation, work.arm) {
             *last = place(&words);
             seen = &self.seen[*last];
-            if seen.differs(&words, generation) {
+            if seen.differs(&words, generation, work.arm) {
                 return false;
             }
         }
@@ -108,7 +110,8 @@ impl Familiar {
         let Ok(words) = window.load::<Words>(0) else { return };
         let Some(mask) = mask(window, work, lcore) else { return };
         let generation = lcore.snapshot().generation;
-        self.seen[place(&words)] = Seen { words, mask, front: work.front, generation };
+        let Work { front, arm, .. } = *work;
+        self.seen[place(&words)] = Seen { words, mask, front, generation, arm };
     }
 }
 
@@ -116,14 +119,17 @@ impl Familiar {
 #[inline(always)]
 fn renew(window: &Window<'_>, known: &Ip, outer: &mut Ip) -> Result<(), Short> {
     let (at, l4) = (usize::from(known.at), usize::from(known.l4));
-    let (tos, len) = if known.v6 {
-        ((window.be16(at)? >> 4) as u8, 40 + u32::from(window.be16(at + 4)?))
+    let first = window.be32(at)?;
+    let (tos, len, id) = if known.v6 {
+        ((first >> 20) as u8, 40 + u32::from(window.be16(at + 4)?), 0)
     } else {
-        (window.byte(at + 1)?, u32::from(window.be16(at + 2)?))
+        ((first >> 16) as u8, first & 0xffff, window.be16(at + 4)?)
     };
     let end = u32::from(known.at) + len;
     let udp_len = u32::from(window.be16(l4 + 4)?);
-    if end as usize > window.frame_len() || u32::from(known.l4) + udp_len != end {
+    // A UDP header is 8 bytes long, and its length counts them.
+    let odd = udp_len < 8 || u32::from(known.l4) + udp_len != end;
+    if odd || end as usize > window.frame_len() {
         return Err(Short);
     }
     if !known.v6 && !ipv4_header_ok(window, known) {
@@ -131,6 +137,7 @@ fn renew(window: &Window<'_>, known: &Ip, outer: &mut Ip) -> Result<(), Short> {
     }
     outer.tos = tos;
     outer.end = end as u16;
+    outer.fragment_id = u32::from(id);
     outer.sport = window.be16(l4)?;
     Ok(())
 }
