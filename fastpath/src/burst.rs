@@ -27,7 +27,7 @@ pub enum Arrival {
 /// What stands in front of the inner packet, and what follows from it. One piece, so that what is
 /// known of familiar headers is copied at once ([`crate::familiar`]).
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Front {
     /// Outermost IP header.
     pub outer: Ip,

@@ -43,9 +43,9 @@ pub fn loops<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, mut after: impl
     after(4);
 }
 
-/// What the packets are.
+/// What the packets are. Public for the test that compares it with the long way.
 #[inline(never)]
-fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
+pub fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     let (familiar, generation) = (lcore.familiar(), lcore.snapshot().generation);
     let (mut strange, mut last) = (None, 0);
     burst.each(|buffer, work| {
