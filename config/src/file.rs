@@ -104,7 +104,8 @@ pub struct Region {
     /// Flows remembered at once.
     #[schemars(range(min = 64, max = 67108864))]
     pub max_flows: u32,
-    /// Flows whose gateway options are longer than 48 bytes.
+    /// Flows whose gateway options are longer than 48 bytes, and flows of inspection chains whose
+    /// two directions the gateway sends with different ports or options; 320 bytes each.
     #[schemars(range(min = 1, max = 67108864))]
     pub option_slabs: u32,
     /// Datagrams in pieces that are remembered at once.

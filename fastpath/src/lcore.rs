@@ -16,10 +16,10 @@ use crate::snapshot::Snapshot;
 use crate::trace::{Stage, Trace};
 use packet::addr::Addr;
 use packet::window::Window;
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tables::counters::{Counter, LcorePage};
-use tables::flow::{Flows, Hit};
+use tables::flow::{Answer, Flows, Hit};
 use tables::fragment::Fragments;
 use tables::nat_port::NatPorts;
 use tables::reason::DropReason;
@@ -59,6 +59,7 @@ pub struct Lcore<'r> {
     /// The gateway endpoint met last, and its scope.
     last_scope: Cell<((u8, u16, u64), u32)>,
     familiar: RefCell<Familiar>,
+    answer: RefCell<Answer>,
     region: &'r Region,
 }
 
@@ -80,6 +81,7 @@ impl<'r> Lcore<'r> {
             sweep_cursor: place.index,
             last_scope: Cell::new(((0, 0, 0), 0)),
             familiar: RefCell::default(),
+            answer: RefCell::new(Answer::empty()),
             region,
         })
     }
@@ -265,6 +267,13 @@ impl<'r> Lcore<'r> {
     /// Remembers the outer headers of `work`.
     pub fn learn(&self, window: &Window<'_>, work: &Work) {
         self.familiar.borrow_mut().learn(window, work, self);
+    }
+
+    /// Room for the answer at hand, so that none is made, and cleared, for each. What is in it is
+    /// of the one before.
+    #[inline(always)]
+    pub fn answer_room(&self) -> RefMut<'_, Answer> {
+        self.answer.borrow_mut()
     }
 
     /// This lcore's counters.

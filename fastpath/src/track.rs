@@ -1,7 +1,8 @@
 //! Stage 4, track: does the packet belong to a flow that is known?
 //!
 //! A known flow keeps its backend, whatever the tables say today. What comes from the gateway's
-//! side refreshes the flow's gateway leg, so that answers carry the latest options.
+//! side refreshes the flow's gateway leg of that direction, so that what goes back carries the
+//! latest options.
 
 use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
@@ -11,7 +12,7 @@ use crate::verdict::Verdict;
 use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
 use tables::counters::Counter;
-use tables::flow::{Hit, Missed, PATH_ONE_WAY, TcpState};
+use tables::flow::{Hit, LegUpdate, Missed, PATH_ONE_WAY, PATH_RESPONDER_LEG, TcpState};
 use tables::fragment::{FragmentKey, FragmentTarget};
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode, TunnelKind};
@@ -70,6 +71,9 @@ fn follow_fragment(
             known(window, work, lcore, &hit, from_initiator)?;
             if !work.open() {
                 work.hit = Some(hit);
+                // Addresses alone don't always say it: both may be the same.
+                let initiator = hit.initiator();
+                work.side = if from_initiator { initiator } else { initiator.other() };
             }
             Ok(())
         }
@@ -188,9 +192,27 @@ fn refresh_leg(
         return;
     }
     let digest = leg::digest(window, work);
-    if digest == hit.digest {
-        return;
+    let known = match from_initiator {
+        true => digest == hit.digest,
+        false => {
+            work.path.flags & PATH_RESPONDER_LEG != 0 && digest == work.path.responder_digest()
+        }
+    };
+    if !known {
+        change_leg(window, work, lcore, hit, from_initiator, digest);
     }
+}
+
+/// Notes a leg that differs.
+#[inline(never)]
+fn change_leg(
+    window: &Window<'_>,
+    work: &Work,
+    lcore: &Lcore<'_>,
+    hit: &Hit,
+    from_initiator: bool,
+    digest: u32,
+) {
     // A VXLAN gateway has a tunnel for each direction; answers go by the client's.
     let vxlan = work.front.arrival == Arrival::Gateway
         && lcore.snapshot().tunnels[usize::from(work.front.tunnel)].kind == TunnelKind::Vxlan;
@@ -200,7 +222,12 @@ fn refresh_leg(
     let mut options = [0; leg::OPTIONS];
     let options = leg::options(window, work, &mut options);
     let leg = leg::gateway_leg(window, work, lcore.snapshot());
-    if lcore.flows().update_gateway(hit, &leg, options, digest) {
-        lcore.page().count(Counter::GatewayLegChanges, 1);
+    match lcore.flows().update_gateway(hit, from_initiator, &leg, options, digest) {
+        LegUpdate::Changed => lcore.page().count(Counter::GatewayLegChanges, 1),
+        LegUpdate::Shared => {
+            lcore.page().count(Counter::GatewayLegChanges, 1);
+            lcore.page().count(Counter::GatewayLegsShared, 1);
+        }
+        LegUpdate::Same | LegUpdate::Missed => {}
     }
 }

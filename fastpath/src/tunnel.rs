@@ -126,8 +126,8 @@ fn put_on<B: Buffer>(buffer: &mut B, work: &Work, outer: &Outer<'_>) -> Result<(
     Ok(())
 }
 
-/// Puts what comes from a backend on its flow's gateway tunnel with the flow's latest options, or
-/// gives it to the client of a plain flow.
+/// Puts what comes from a backend on its flow's gateway tunnel with the latest options (those of
+/// its own direction, if the gateway brings both), or gives it to the client of a plain flow.
 pub fn to_front<B: Buffer>(
     buffer: &mut B,
     work: &mut Work,
@@ -135,12 +135,12 @@ pub fn to_front<B: Buffer>(
 ) -> Result<(), Refused> {
     let flows = lcore.flows();
     let hit = work.hit.ok_or(Refused::Drop(DropReason::NoFlow))?;
-    let mut answer = Answer::empty();
+    let mut answer = lcore.answer_room();
     let gone = |missed| match missed {
         Missed::Gone => Refused::Drop(DropReason::NoFlow),
         Missed::Busy => Refused::Drop(DropReason::FlowContended),
     };
-    flows.answer(&hit, &mut answer).map_err(gone)?;
+    flows.answer(&hit, hit.from_initiator(work.side), &mut answer).map_err(gone)?;
     ends_here(work)?;
     let leg = &answer.gateway;
     let front = match leg.tunnel {
@@ -178,7 +178,7 @@ pub fn to_front<B: Buffer>(
     Ok(())
 }
 
-/// The outer headers towards the flow's gateway: those of its latest packet, turned around.
+/// The outer headers towards the flow's gateway: those of the latest packet, turned around.
 #[inline(always)]
 fn gateway_outer<'a>(
     work: &Work,

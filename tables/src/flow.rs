@@ -17,6 +17,7 @@ mod entry;
 mod free;
 mod index;
 mod insert;
+mod legs;
 mod path;
 mod recover;
 mod sweep;
@@ -36,7 +37,6 @@ use step;
 
 use crate::layout::Section;
 use crate::nat_port::NatPorts;
-use crate::record::NONE;
 use crate::region::Region;
 use free::{FreeList, State};
 use packet::addr::Addr;
@@ -47,8 +47,10 @@ pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};
 pub(crate) use index::Index;
 pub use insert::{InsertError, NewFlow};
-pub use path::{Answer, Forward, GatewayLeg, Missed, NO_TUNNEL, PATH_ONE_WAY, PATH_RETURN};
-use path::{Slab, Stored, needs_slab};
+pub use legs::LegUpdate;
+pub use path::{Answer, Forward, GatewayLeg, Missed, NO_TUNNEL};
+pub use path::{PATH_ONE_WAY, PATH_RESPONDER_LEG, PATH_RETURN};
+use path::{Slab, Stored};
 pub use recover::Recovery;
 pub use sweep::{Ended, Snapshot};
 pub use tcp::TcpState;
@@ -202,16 +204,12 @@ impl<'r> Flows<'r> {
         self.consistent(hit, |path| (path.forward(), path.gateway()))
     }
 
-    /// Also the gateway's options. Reads all three lines, and a slab where the options are long.
+    /// Also the gateway's options, for what goes to the gateway: as the latest packet of the same
+    /// direction had them, if the gateway brings that direction, and else the other. Reads all
+    /// three lines, and a slab where the options are long or the responder's leg is another.
     #[inline(always)]
-    pub fn answer(&self, hit: &Hit, out: &mut Answer) -> Result<(), Missed> {
-        self.consistent(hit, |path| {
-            out.forward = path.forward();
-            out.gateway = path.gateway();
-            // A mixed record may say anything; it is thrown away after the copy.
-            out.gateway.option_len = out.gateway.option_len.min(MAX_OPTIONS as u8);
-            path.options(out.gateway.option_len, self.slabs, &mut out.options);
-        })
+    pub fn answer(&self, hit: &Hit, from_initiator: bool, out: &mut Answer) -> Result<(), Missed> {
+        self.consistent(hit, |path| path.answer(from_initiator, self.slabs, out))
     }
 
     /// Who began the flow and whom it asked for, as its gateway's side sees it: what an answer is
@@ -241,37 +239,6 @@ impl<'r> Flows<'r> {
         let entry = self.index.entry(hit.entry).ok_or(Missed::Gone)?;
         let copied = path.consistent(copy)?;
         if entry.still(hit.stamp) { Ok(copied) } else { Err(Missed::Gone) }
-    }
-
-    /// The flow's latest packet came with another gateway leg or other options: answers go there
-    /// from now on. `hit` is the front entry's. False when the flow is gone or being changed, or no
-    /// slab is free for long options: then the digest is unchanged, and the next packet retries.
-    pub fn update_gateway(&self, hit: &Hit, leg: &GatewayLeg, options: &[u8], digest: u32) -> bool {
-        let Some(path) = self.paths.get(hit.path as usize) else { return false };
-        let Some(entry) = self.index.entry(hit.entry) else { return false };
-        if !hit.is_front() || options.len() > MAX_OPTIONS || !path.lock() {
-            return false;
-        }
-        step!();
-        // While the path is held, its flow can't end, so what is true of the entry stays true.
-        let done = entry.still(hit.stamp) && self.give_slab(path, options);
-        if done {
-            step!();
-            path.set_gateway(leg, options, self.slabs);
-            step!();
-            entry.digest.store(digest, Relaxed);
-        }
-        path.publish();
-        done
-    }
-
-    /// Makes sure that a path which the caller holds has room for these options.
-    fn give_slab(&self, path: &Stored, options: &[u8]) -> bool {
-        if needs_slab(options.len()) && path.slab.load(Relaxed) == NONE {
-            let Some(slab) = self.free_slabs.pop() else { return false };
-            path.slab.store(slab, Relaxed);
-        }
-        true
     }
 
     /// The [`Hit::stamp`] of the flow's front entry, by which [`Flows::revisit`] finds it again.

@@ -6,7 +6,7 @@
 use crate::reason::MAX_REASONS;
 
 /// Number of the region's format. Any change of a record, a section or their order raises it.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Sections begin at multiples of this many bytes, so that no two writers share a cache line and
 /// each section could be protected by itself.
@@ -46,7 +46,8 @@ pub struct Sizes {
     pub ring_slots: u32,
     /// Flows, each with up to two index entries (`region.max_flows`).
     pub flows: u32,
-    /// GENEVE option areas longer than what a path holds inline (`region.option_slabs`).
+    /// GENEVE option areas longer than what a path holds inline, and gateway legs of flows that
+    /// have one for each direction (`region.option_slabs`).
     pub option_slabs: u32,
     /// Datagrams whose fragments are remembered (`region.max_fragments`).
     pub fragments: u32,
@@ -150,7 +151,7 @@ pub enum Section {
     Paths,
     /// Next free path by path id, `AtomicU32`.
     PathLinks,
-    /// Option areas of 256 bytes.
+    /// Room for a gateway leg and 256 bytes of options each.
     OptionSlabs,
     /// Next free slab by slab id, `AtomicU32`.
     SlabLinks,
@@ -311,8 +312,8 @@ impl Sizes {
                 "how each flow is delivered and answered"),
             Section::PathLinks => ("path links", s.flows as usize, 4, "region.max_flows",
                 "the free list of paths"),
-            Section::OptionSlabs => ("option slabs", s.option_slabs as usize, 256,
-                "region.option_slabs", "gateway options longer than 48 bytes"),
+            Section::OptionSlabs => ("option slabs", s.option_slabs as usize, 320,
+                "region.option_slabs", "long gateway options, and second legs of flows"),
             Section::SlabLinks => ("slab links", s.option_slabs as usize, 4, "region.option_slabs",
                 "the free list of slabs"),
             Section::Fragments => ("fragments", fragment_entries(s.fragments), 64,

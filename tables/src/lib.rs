@@ -33,7 +33,7 @@
 //! | flow state      |     64  |          | free lists                                            |
 //! | paths           |    192  |          | how a flow is delivered and answered (`flow`)         |
 //! | path links      |      4  |          |                                                       |
-//! | option slabs    |    256  |          | gateway options longer than 48 bytes                  |
+//! | option slabs    |    320  |          | gateway options over 48 bytes, second gateway legs    |
 //! | slab links      |      4  |          |                                                       |
 //! | fragments       |     64  |          | datagrams in pieces (`fragment`)                      |
 //! | fragment locks  |      8  |          |                                                       |

@@ -102,20 +102,40 @@ fn chain() -> Vec<Case> {
         let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(801));
         to_backend(11, outer.from_port(HASH_1))
     };
-    let there = appliance(syn().hop());
-    let back = crossed(from_external(syn().hop().hop()), 10_800, 800);
-    vec![case(
-        "What an inspection appliance returns crosses to the internal tunnel.",
-        setup,
-        vec![
-            arrives(INGRESS, from_external(syn())).leaves(EGRESS, there.clone(), "tunnel"),
-            arrives(EGRESS, there.sent_back()).leaves(
-                INGRESS,
-                back.with(|ip| ip.may_fragment().id(u32::from(ANY_ID))),
-                "answer",
-            ),
-        ],
-    )]
+    let there = |frame: Frame, ip: Ip| {
+        arrives(INGRESS, frame).leaves(EGRESS, appliance(ip.hop()), "tunnel")
+    };
+    let back = |ip: Ip, frame: Frame| {
+        let came = appliance(ip.hop()).sent_back();
+        arrives(EGRESS, came).leaves(INGRESS, frame, "answer")
+    };
+    let inward = |ip: Ip| {
+        let frame = crossed(from_external(ip.hop().hop()), 10_800, 800);
+        frame.with(|ip| ip.may_fragment().id(u32::from(ANY_ID)))
+    };
+    let outward = |ip: Ip| answered(from_external(ip.hop().hop()));
+    vec![
+        case(
+            "What an inspection appliance returns crosses to the internal tunnel.",
+            setup.clone(),
+            vec![there(from_external(syn()), syn()), back(syn(), inward(syn()))],
+        ),
+        case(
+            "Both directions of a flow through an inspection appliance cross, each to the other's \
+             tunnel.",
+            setup,
+            vec![
+                there(from_external(syn()), syn()),
+                there(from_internal(syn_ack()), syn_ack()),
+                back(syn(), inward(syn())),
+                there(from_external(request()), request()),
+                back(syn_ack(), outward(syn_ack())),
+                there(from_internal(response()), response()),
+                back(request(), inward(request())),
+                back(response(), outward(response())),
+            ],
+        ),
+    ]
 }
 
 fn replies() -> Vec<Case> {

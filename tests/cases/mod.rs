@@ -13,6 +13,7 @@ pub mod world;
 
 mod aws;
 mod azure;
+mod chain;
 mod fragments;
 mod icmp;
 mod kernel;
@@ -39,6 +40,7 @@ pub fn all() -> Vec<Case> {
         azure::cases(),
         nat::cases(),
         tunnel::cases(),
+        chain::cases(),
         plain::cases(),
         select::cases(),
         outer::cases(),

@@ -29,6 +29,8 @@ pub struct Setup {
     pub max_fragments: u32,
     /// `region.max_scopes`.
     pub max_scopes: u32,
+    /// `region.option_slabs`.
+    pub option_slabs: u32,
     /// `nat.ports`.
     pub nat_ports: &'static str,
     /// `nat.addresses`, as a TOML list.
@@ -71,6 +73,7 @@ impl Setup {
             max_flows: 1024,
             max_fragments: 64,
             max_scopes: 64,
+            option_slabs: 64,
             nat_ports: "1024-32767",
             nat_addresses: r#"["10.0.2.20", "fd00:2::20"]"#,
             punt: "",
@@ -103,7 +106,7 @@ impl Setup {
     /// The configuration file, with what DPDK opens for each arm.
     pub fn config(&self, ingress: &str, egress: &str) -> String {
         let Setup { gateways, nat_ports, nat_addresses, punt, flows, .. } = self;
-        let Setup { max_flows, max_fragments, max_scopes, .. } = self;
+        let Setup { max_flows, max_fragments, max_scopes, option_slabs, .. } = self;
         format!(
             r#"name = "cases"
 [fastpath]
@@ -121,6 +124,7 @@ nat_maps = 64
 max_flows = {max_flows}
 max_fragments = {max_fragments}
 max_scopes = {max_scopes}
+option_slabs = {option_slabs}
 [ingress]
 device = "{ingress}"
 address = ["10.0.1.10/24", "fd00:1::10/64"]

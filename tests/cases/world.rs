@@ -101,6 +101,10 @@ pub const HASH_2: u16 = 0xfe02;
 pub const COOKIE_HIGH: u16 = 0xfd01;
 /// Its lower half.
 pub const COOKIE_LOW: u16 = 0xfd02;
+/// The upper half of a second flow's.
+pub const COOKIE_HIGH_2: u16 = 0xfd03;
+/// Its lower half.
+pub const COOKIE_LOW_2: u16 = 0xfd04;
 
 /// The identification of an outer IPv4 header without DF: any, and another in each packet.
 pub const ANY_ID: u16 = 0xfc01;
@@ -132,6 +136,18 @@ pub const LEARNT: &[Learnt] = &[
         stands_for: COOKIE_LOW,
         range: 0..=65_535,
         what: "the cookie's lower half",
+        lasting: true,
+    },
+    Learnt {
+        stands_for: COOKIE_HIGH_2,
+        range: 0..=65_535,
+        what: "the second cookie's upper half",
+        lasting: true,
+    },
+    Learnt {
+        stands_for: COOKIE_LOW_2,
+        range: 0..=65_535,
+        what: "the second cookie's lower half",
         lasting: true,
     },
     Learnt { stands_for: ANY_ID, range: 0..=65_535, what: "the identification", lasting: false },

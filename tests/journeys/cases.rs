@@ -8,7 +8,7 @@ mod planes {
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use tables::counters::VerdictCounter;
+use tables::counters::{Counter, VerdictCounter};
 use tables::reason::DropReason;
 use tests::cases::{self, ELSEWHERE};
 
@@ -25,6 +25,22 @@ fn every_case_holds_in_memory() {
     }
     println!("{} cases in memory, {} failed", all.len(), failed.len());
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
+}
+
+#[test]
+fn directions_that_must_share_a_leg_are_counted() {
+    let shared = |option_slabs: u32| {
+        let all = cases::all();
+        let mut case = all.into_iter().find(|case| case.setup.option_slabs == 1).expect("a case");
+        case.setup.option_slabs = option_slabs;
+        let mut plane = planes::memory::Memory::new();
+        let same = cases::run(&case, &mut plane).is_ok();
+        let counters = plane.loaded().region.counters();
+        (same, counters.sum(|page| page.lcore_count(Counter::GatewayLegsShared)))
+    };
+    assert_eq!(shared(1), (true, 1));
+    // With more room the case goes another way, and nothing is shared.
+    assert_eq!(shared(2), (false, 0));
 }
 
 #[test]

@@ -115,15 +115,15 @@ fn answers_may_come_back_plain() -> Outcome {
     both_gateways(&KINDS[1..], Answer::Plain)
 }
 
-#[test]
-fn an_inspection_chain_gets_every_packet_and_the_gateway_gets_it_back() -> Outcome {
+/// Requests through a chain of two appliances, under a gateway that checks every byte.
+fn inspected(symmetric: bool) -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["look-1", "look-2"])?;
     let inspect = |ns: &Netns| Decap::start(ns, Answer::Inspect);
     let chain: Vec<Decap> =
         lab.hosts.iter().map(|host| inspect(&host.ns)).collect::<Result<_, _>>()?;
     // Weir routes each packet twice: to the appliance, and from it back to the gateway.
-    let gateway = lab.aws_gateway(Setup { hops: 2, symmetric: true, ..Setup::default() })?;
+    let gateway = lab.aws_gateway(Setup { hops: 2, symmetric, ..Setup::default() })?;
     let chained = service(&lab, "tunnel", "geneve", "198.51.100.0/24", 0);
     let back = service(&lab, "tunnel", "geneve", "192.0.2.0/24", 0);
     let services = [chained, Service { name: "lab/back".into(), ..back }];
@@ -141,6 +141,16 @@ fn an_inspection_chain_gets_every_packet_and_the_gateway_gets_it_back() -> Outco
     assert_eq!(taken, report.sent, "each packet passed exactly one appliance of the chain");
     weir.stop()?;
     Ok(())
+}
+
+#[test]
+fn an_inspection_chain_gets_every_packet_and_the_gateway_gets_it_back() -> Outcome {
+    inspected(true)
+}
+
+#[test]
+fn each_direction_of_an_inspection_chain_goes_back_by_its_own_node_port_and_cookie() -> Outcome {
+    inspected(false)
 }
 
 #[test]

@@ -136,6 +136,7 @@ impl Flows<'_> {
         step!();
         path.begin();
         path.slab.store(NONE, Relaxed);
+        path.owns.store(NONE, Relaxed);
         if !self.give_slab(path, new.options) {
             path.free();
             self.free_paths.push(id);
@@ -161,7 +162,8 @@ impl Flows<'_> {
         path.set_forward(&Forward { front: entry, ..new.forward });
         path.set_gateway(&new.gateway, new.options, self.slabs);
         path.back.store(back_entry.unwrap_or(NONE), Relaxed);
-        path.nat_map.store(new.nat_map, Relaxed);
+        let nat_map = if new.forward.is_nat() { new.nat_map } else { NONE };
+        path.owns.store(nat_map, Relaxed);
         path.idle_s.store(u32::from(new.tcp_idle_s), Relaxed);
         step!();
         path.publish();
@@ -200,7 +202,7 @@ impl Flows<'_> {
     }
 
     /// Ends a flow: first nobody reads its path any more, then nobody finds it, then what it had
-    /// (NAT port, slab, record) is given back. `meant` is asked when it can't end otherwise any
+    /// (NAT port, slabs, record) is given back. `meant` is asked when it can't end otherwise any
     /// more, and says whether it is the flow that is meant.
     pub(super) fn end(&self, id: u32, meant: impl Fn() -> bool) -> Option<Ended> {
         let path = self.paths.get(id as usize)?;
@@ -223,9 +225,11 @@ impl Flows<'_> {
                 step!();
             }
         }
-        let map = path.nat_map.load(Relaxed);
-        if map != NONE {
-            self.nat.release(map, forward.nat_port);
+        let owned = path.owns.swap(NONE, Relaxed);
+        if owned != NONE && forward.is_nat() {
+            self.nat.release(owned, forward.nat_port);
+        } else if owned != NONE {
+            self.free_slabs.push(owned);
         }
         step!();
         self.drop_record(id);

@@ -3,14 +3,14 @@
 //! ```text
 //!   0  seq, tcp   | Forward: NAT and backend addresses, service, backend, mode   line 0
 //!  64  GatewayLeg: where the flow came from                                      line 1
-//! 128  gateway options, 48 bytes | back entry, NAT map, slab, idle time          line 2
+//! 128  gateway options, 48 bytes | back entry, what it owns, slab, idle time     line 2
 //! ```
 //! A seqlock guards all three (`seq`), except for the TCP state, which is an atomic of its own.
-//! Options of more than 48 bytes lie in a slab.
+//! Options of more than 48 bytes lie in a slab, and so does the responder's leg where it differs.
 
 use super::entry::{LIVE, WRITING};
 use super::{MAX_OPTIONS, step, words};
-use crate::record::Record;
+use crate::record::{Mode, Record};
 use crate::region::Shared;
 use packet::addr::Addr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
@@ -22,6 +22,9 @@ pub const NO_TUNNEL: u8 = u8::MAX;
 pub const PATH_RETURN: u8 = 0;
 /// [`Forward::flags`]: answers are never seen here (DSR), so the initiator alone decides the state.
 pub const PATH_ONE_WAY: u8 = 1;
+/// [`Forward::flags`]: the gateway brings the responder's packets too, and what they last came with
+/// is known by [`Forward::responder_digest`].
+pub const PATH_RESPONDER_LEG: u8 = 2;
 /// How often a reader or writer tries before it gives up on a path that changes.
 const TRIES: u32 = 512;
 /// Option bytes within the record.
@@ -31,7 +34,8 @@ const INLINE: usize = 48;
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Forward {
-    /// Our source address towards the backend (NAT), else unspecified.
+    /// Our source address towards the backend (NAT), else unspecified but for the digest that
+    /// [`Forward::responder_digest`] reads.
     pub nat_addr: Addr,
     /// The backend's address.
     pub backend_addr: Addr,
@@ -73,9 +77,38 @@ impl Forward {
         proto: 0,
         spare: 0,
     };
+
+    /// What an unchanged leg of the responder's is recognised by; [`PATH_RESPONDER_LEG`] says that
+    /// there is one. It lies in this line because every packet reads it anyway.
+    #[inline(always)]
+    pub const fn responder_digest(&self) -> u32 {
+        self.nat_addr.words[0]
+    }
+
+    pub(super) const fn has_responder_leg(&self) -> bool {
+        self.flags & PATH_RESPONDER_LEG != 0
+    }
+
+    /// Only what is translated has a NAT map; what is not may have a leg of the responder's.
+    pub(super) const fn is_nat(&self) -> bool {
+        self.mode == Mode::Nat as u8
+    }
+
+    pub(super) fn with_responder(self, digest: u32) -> Forward {
+        let nat_addr = Addr { words: [digest, 0, 0, 0] };
+        Forward { nat_addr, flags: self.flags | PATH_RESPONDER_LEG, ..self }
+    }
+
+    pub(super) fn without_responder(self) -> Forward {
+        if !self.has_responder_leg() {
+            return self;
+        }
+        let flags = self.flags & !PATH_RESPONDER_LEG;
+        Forward { nat_addr: Addr::UNSPECIFIED, flags, ..self }
+    }
 }
 
-/// Line 1: where the flow came from, as its latest packet had it.
+/// Line 1: where the flow came from, as the initiator's latest packet had it.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GatewayLeg {
@@ -121,9 +154,9 @@ unsafe impl Record for GatewayLeg {}
 pub struct Answer {
     /// Line 0.
     pub forward: Forward,
-    /// Line 1.
+    /// Line 1, or the responder's leg.
     pub gateway: GatewayLeg,
-    /// The first `gateway.option_len` bytes are the gateway's options of the flow's latest packet.
+    /// The first `gateway.option_len` bytes are the gateway's options.
     pub options: [u8; 256],
 }
 
@@ -132,6 +165,13 @@ impl Answer {
     pub fn empty() -> Answer {
         let (forward, gateway) = (Forward::default(), GatewayLeg::default());
         Answer { forward, gateway, options: [0; 256] }
+    }
+
+    /// A mixed record may say anything of its length; it is thrown away after the copy.
+    #[inline(always)]
+    fn set_leg(&mut self, leg: GatewayLeg) {
+        self.gateway = leg;
+        self.gateway.option_len = leg.option_len.min(MAX_OPTIONS as u8);
     }
 
     /// The gateway's options.
@@ -159,7 +199,8 @@ pub(crate) struct Stored {
     gateway: [AtomicU64; 8],
     options: [AtomicU64; INLINE / 8],
     pub(super) back: AtomicU32,
-    pub(super) nat_map: AtomicU32,
+    /// Of a translated flow its NAT map, of another the slab with the responder's leg.
+    pub(super) owns: AtomicU32,
     pub(super) slab: AtomicU32,
     pub(super) idle_s: AtomicU32,
 }
@@ -170,15 +211,33 @@ const _: () = assert!(size_of::<Stored>() == 192);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for Stored {}
 
-/// Room for options that do not fit in the record.
+/// Room for what does not fit in the record: a leg with options, or long options alone.
 #[repr(C, align(64))]
-pub(crate) struct Slab([AtomicU64; 32]);
+pub(crate) struct Slab {
+    leg: [AtomicU64; 8],
+    options: [AtomicU64; 32],
+}
 
-const _: () = assert!(size_of::<Slab>() == 256 && size_of::<Slab>() >= MAX_OPTIONS);
+const _: () = assert!(size_of::<Slab>() == 320 && 32 * 8 >= MAX_OPTIONS);
 
 // SAFETY: atomics only.
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for Slab {}
+
+impl Slab {
+    pub(super) fn set(&self, leg: &GatewayLeg, options: &[u8]) {
+        words::store(&self.leg, &GatewayLeg { option_len: options.len() as u8, ..*leg });
+        super::step!();
+        words::store_bytes(&self.options, options);
+    }
+
+    /// Copies leg and options out; to be called within [`Stored::consistent`].
+    #[inline(never)]
+    fn read(&self, out: &mut Answer) {
+        out.set_leg(words::load(&self.leg));
+        words::load_bytes(&self.options, out.gateway.option_len.into(), &mut out.options);
+    }
+}
 
 impl Stored {
     /// Runs `copy` until nothing changed meanwhile. `copy` must only read.
@@ -219,8 +278,22 @@ impl Stored {
         if len <= INLINE {
             words::load_bytes(&self.options, len, to);
         } else if let Some(slab) = slabs.get(self.slab.load(Relaxed) as usize) {
-            words::load_bytes(&slab.0, len, to);
+            words::load_bytes(&slab.options, len, to);
         }
+    }
+
+    /// Copies all out that an answer needs; to be called within [`Stored::consistent`].
+    #[inline(always)]
+    pub(super) fn answer(&self, from_initiator: bool, slabs: &[Slab], out: &mut Answer) {
+        out.forward = self.forward();
+        if !from_initiator && out.forward.has_responder_leg() {
+            // Without a slab of its own it is the initiator's.
+            if let Some(slab) = slabs.get(self.owns.load(Relaxed) as usize) {
+                return slab.read(out);
+            }
+        }
+        out.set_leg(self.gateway());
+        self.options(out.gateway.option_len, slabs, &mut out.options);
     }
 
     /// Writes leg and options. The caller holds the record, and a slab if [`needs_slab`] says so.
@@ -229,7 +302,7 @@ impl Stored {
         if !needs_slab(options.len()) {
             words::store_bytes(&self.options, options);
         } else if let Some(slab) = slabs.get(self.slab.load(Relaxed) as usize) {
-            words::store_bytes(&slab.0, options);
+            words::store_bytes(&slab.options, options);
         }
     }
 

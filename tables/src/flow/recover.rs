@@ -4,7 +4,7 @@ use super::path::Stored;
 use super::{FRONT, Flows, Hit, MAX_OPTIONS};
 use crate::record::NONE;
 use packet::flow::FlowKey;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// How many records ahead of the one at hand are asked for: they lie anywhere.
 const AHEAD: usize = 16;
@@ -69,35 +69,46 @@ impl Flows<'_> {
             let fits = self.index.belongs(i, &place) && hit.path == id;
             (fits && (hit.flags & FRONT != 0) == front).then_some(())
         };
-        let map = path.nat_map.load(Relaxed);
+        let map = if forward.is_nat() { path.owns.load(Relaxed) } else { NONE };
         refers(forward.front, true).is_some()
             && (back == NONE || refers(back, false).is_some())
             && (map == NONE || self.nat.mark(map, forward.nat_port))
     }
 
     /// Repairs what a kill in the midst of `update_gateway` leaves: the flow lives on, and its next
-    /// packet writes leg and options again.
+    /// packet of each direction writes leg and options again.
     fn settle(&self, path: &Stored, slabs_used: &mut [bool]) {
         if path.is_held() {
             if let Some(entry) = self.index.entry(path.forward().front) {
                 entry.digest.fetch_xor(u32::MAX, Relaxed);
             }
+            self.drop_responder(path);
             path.publish();
         }
-        let slab = path.slab.load(Relaxed);
-        let has_slab = match slabs_used.get_mut(slab as usize) {
-            Some(used) if !*used => {
-                *used = true;
-                true
-            }
-            _ => false,
+        let mut has = |slab: &AtomicU32| {
+            let number = slab.load(Relaxed);
+            let free = slabs_used.get_mut(number as usize).filter(|used| !**used);
+            free.map(|used| *used = true).is_some()
         };
+        let has_slab = has(&path.slab);
         if !has_slab {
             path.slab.store(NONE, Relaxed);
+        }
+        if !path.forward().is_nat() && path.owns.load(Relaxed) != NONE && !has(&path.owns) {
+            self.drop_responder(path);
         }
         let len = usize::from(path.gateway().option_len);
         if len > MAX_OPTIONS || (super::path::needs_slab(len) && !has_slab) {
             path.drop_options();
+        }
+    }
+
+    /// The flow has one leg again.
+    fn drop_responder(&self, path: &Stored) {
+        let forward = path.forward();
+        if !forward.is_nat() {
+            path.owns.store(NONE, Relaxed);
+            path.set_forward(&forward.without_responder());
         }
     }
 }

@@ -129,7 +129,8 @@ impl Flows<'_> {
             front,
             initiator: hit.initiator(),
             back: back.map(|(key, _)| key),
-            forward,
+            // Its digest would be taken for an address.
+            forward: forward.without_responder(),
             gateway,
             tcp: (forward.proto == TCP).then(|| TcpState::of(record.tcp.load(Relaxed), one_way)),
             last_seen_s: seen.map(|hit| hit.last_seen_s).max().unwrap_or(0),

@@ -2,12 +2,13 @@
 
 mod between;
 pub(crate) mod kill;
+mod legs;
 mod model;
 mod threads;
 
 use super::*;
 use crate::layout::Sizes;
-use crate::record::{Mode, Timeouts};
+use crate::record::{Mode, NONE, Timeouts};
 use packet::flow::SCOPE_PLAIN;
 
 pub(super) const TCP: u8 = 6;
@@ -94,14 +95,28 @@ pub(super) fn assert_whole(flows: &Flows<'_>) {
     numbers.extend(&alive);
     numbers.sort_unstable();
     assert_eq!(numbers, (0..flows.capacity()).collect::<Vec<_>>(), "no record is lost");
+    let is_nat = |id: &u32| flows.paths[*id as usize].forward().is_nat();
+    let owns = |id: &u32| flows.paths[*id as usize].owns.load(Relaxed);
     let slab = |id: &u32| flows.paths[*id as usize].slab.load(Relaxed);
+    let leg = |id: &u32| if is_nat(id) { NONE } else { owns(id) };
     let mut slabs: Vec<u32> = std::iter::from_fn(|| flows.free_slabs.pop()).collect();
     slabs.iter().for_each(|id| flows.free_slabs.push(*id));
-    slabs.extend(alive.iter().map(slab).filter(|slab| *slab != NONE));
+    slabs.extend(alive.iter().map(slab).chain(alive.iter().map(leg)).filter(|slab| *slab != NONE));
     slabs.sort_unstable();
     assert_eq!(slabs, (0..flows.slabs.len() as u32).collect::<Vec<_>>(), "no slab is lost");
-    let nat = alive.iter().filter(|id| flows.paths[**id as usize].nat_map.load(Relaxed) == 0);
+    let nat = alive.iter().filter(|id| is_nat(id) && owns(id) == 0);
     assert_eq!(nat.count() as u32, flows.nat.used(0), "NAT ports are those of the flows");
+}
+
+/// Notes a leg of the initiator's; false when that was missed.
+pub(super) fn update(
+    flows: &Flows<'_>,
+    hit: &Hit,
+    leg: &GatewayLeg,
+    options: &[u8],
+    digest: u32,
+) -> bool {
+    flows.update_gateway(hit, true, leg, options, digest) == LegUpdate::Changed
 }
 
 /// Inserts a flow with a port of its own.
@@ -136,7 +151,7 @@ fn a_flow_is_found_from_both_sides_and_says_how_to_go_on() {
     let forward = Forward { front: front.entry, ..new.forward };
     assert_eq!(flows.forward(&front), Ok(forward));
     let mut answer = Answer::empty();
-    flows.answer(&back, &mut answer).unwrap();
+    flows.answer(&back, true, &mut answer).unwrap();
     assert_eq!((answer.forward, answer.options()), (forward, &options[..]));
     assert_eq!(answer.gateway, GatewayLeg { option_len: 32, ..new.gateway });
     assert_eq!(flows.with_gateway(&back), Ok((forward, answer.gateway)));
@@ -154,9 +169,9 @@ fn a_flow_is_found_from_both_sides_and_says_how_to_go_on() {
     assert_eq!(flows.remove(&front), None);
     assert_eq!(find(&flows, &new.front).or(find(&flows, &back_key)), None);
     assert_eq!(flows.forward(&front), Err(Missed::Gone));
-    assert_eq!(flows.answer(&back, &mut answer), Err(Missed::Gone));
+    assert_eq!(flows.answer(&back, true, &mut answer), Err(Missed::Gone));
     assert_eq!(flows.ends(&back), Err(Missed::Gone));
-    assert!(!flows.update_gateway(&front, &new.gateway, &[], 1));
+    assert!(!update(&flows, &front, &new.gateway, &[], 1));
     assert_whole(&flows);
 }
 
@@ -171,7 +186,7 @@ fn a_hit_never_leads_to_the_flow_that_took_the_record_over() {
     assert_eq!((flows.forward(&old), flows.ends(&old)), (Err(Missed::Gone), Err(Missed::Gone)));
     assert_eq!(flows.note_tcp(&old, 4, true), TcpState::Closed);
     assert_eq!(flows.remove(&old), None);
-    assert!(!flows.update_gateway(&old, &GatewayLeg::default(), &[], 0));
+    assert!(!update(&flows, &old, &GatewayLeg::default(), &[], 0));
     assert_eq!(flows.note_tcp(&new, 2, true), TcpState::Embryonic);
     assert_eq!(flows.revisit(old.path, old.stamp).filter(|hit| hit.entry == old.entry), None);
     assert_eq!(flows.revisit(new.path, new.stamp), Some(new));
@@ -225,8 +240,8 @@ fn the_latest_options_answer_long_or_short() {
     for (round, len) in [0, 252, 49, 48, 4, 200, 47].into_iter().enumerate() {
         let options: Vec<u8> = (0..len).map(|i| i ^ round as u8).collect();
         let leg = GatewayLeg { node: addr(round as u32), ..GatewayLeg::default() };
-        assert!(flows.update_gateway(&hit, &leg, &options, round as u32));
-        flows.answer(&hit, &mut answer).unwrap();
+        assert!(update(&flows, &hit, &leg, &options, round as u32));
+        flows.answer(&hit, true, &mut answer).unwrap();
         assert_eq!((answer.options(), answer.gateway.node), (&options[..], leg.node));
         assert_eq!(find(&flows, &nat_flow(1, 0, &[]).front).unwrap().digest, round as u32);
     }
@@ -238,9 +253,9 @@ fn the_latest_options_answer_long_or_short() {
     assert_eq!(insert_nat(&flows, 90, &[9; 49]), Err(InsertError::NoSlab));
     assert_eq!(insert_nat(&flows, 90, &[9; 253]), Err(InsertError::OptionsTooLong));
     let short = insert_nat(&flows, 90, &[9; 48]).unwrap();
-    assert!(!flows.update_gateway(&short, &GatewayLeg::default(), &[9; 49], 5));
+    assert!(!update(&flows, &short, &GatewayLeg::default(), &[9; 49], 5));
     assert!(flows.remove(&hit).is_some());
-    assert!(flows.update_gateway(&short, &GatewayLeg::default(), &[9; 49], 5));
+    assert!(update(&flows, &short, &GatewayLeg::default(), &[9; 49], 5));
     assert_whole(&flows);
 }
 
@@ -325,12 +340,22 @@ fn each_backend_in_use_is_named() {
 
 /// Flows 0 to 9 stand; `work` is killed at each of its steps in turn; a successor takes over.
 fn killed_everywhere(work: impl Fn(&Flows<'_>), then: impl Fn(&Flows<'_>, Recovery)) {
+    killed_everywhere_after(|_| {}, work, then);
+}
+
+/// The same with more flows to begin with.
+pub(super) fn killed_everywhere_after(
+    begin: impl Fn(&Flows<'_>),
+    work: impl Fn(&Flows<'_>),
+    then: impl Fn(&Flows<'_>, Recovery),
+) {
     for steps in 0.. {
         let region = small();
         let flows = table(&region);
         for n in 0..10 {
             insert_nat(&flows, n, &[n as u8; 60][..if n % 2 == 0 { 8 } else { 60 }]).unwrap();
         }
+        begin(&flows);
         let killed = kill::after(steps, || work(&flows));
         let successor = Flows::new(&region).as_owner(0, 8);
         let recovery = successor.recover();
@@ -392,21 +417,21 @@ fn an_update_killed_at_any_step_keeps_the_flow_and_is_done_again() {
         killed_everywhere(
             |flows| {
                 let hit = find(flows, &nat_flow(2, 0, &[]).front).unwrap();
-                flows.update_gateway(&hit, &leg, options, 1234);
+                update(flows, &hit, &leg, options, 1234);
             },
             |flows, recovery| {
                 assert_eq!((recovery.kept, recovery.cleared_paths), (10, 0));
                 let hit = find(flows, &nat_flow(2, 0, &[]).front).unwrap();
                 let mut answer = Answer::empty();
-                flows.answer(&hit, &mut answer).unwrap();
+                flows.answer(&hit, true, &mut answer).unwrap();
                 // Whichever digest stands there, what it stands for is there as well.
                 if hit.digest == 1234 {
                     assert_eq!((answer.gateway.vni, answer.options()), (99, options));
                 } else if hit.digest == 3 {
                     assert_eq!((answer.gateway.vni, answer.options()), (2, &[2; 8][..]));
                 }
-                assert!(flows.update_gateway(&hit, &leg, options, 1234));
-                flows.answer(&hit, &mut answer).unwrap();
+                assert!(update(flows, &hit, &leg, options, 1234));
+                flows.answer(&hit, true, &mut answer).unwrap();
                 assert_eq!((answer.gateway.vni, answer.options()), (99, options));
             },
         );

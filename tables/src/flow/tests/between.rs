@@ -3,13 +3,28 @@
 use super::*;
 
 /// Begins with flows 0 to 9; `other` runs whole at each step of `work` in turn.
-fn at_every_step(work: impl Fn(&Flows<'_>), other: impl Fn(&Flows<'_>), then: impl Fn(&Flows<'_>)) {
+pub(super) fn at_every_step(
+    work: impl Fn(&Flows<'_>),
+    other: impl Fn(&Flows<'_>),
+    then: impl Fn(&Flows<'_>),
+) {
+    after_at_every_step(|_| {}, work, other, then);
+}
+
+/// The same with more flows to begin with.
+pub(super) fn after_at_every_step(
+    begin: impl Fn(&Flows<'_>),
+    work: impl Fn(&Flows<'_>),
+    other: impl Fn(&Flows<'_>),
+    then: impl Fn(&Flows<'_>),
+) {
     for steps in 0.. {
         let region = small();
         let flows = table(&region);
         for n in 0..10 {
             insert_nat(&flows, n, &[]).unwrap();
         }
+        begin(&flows);
         let ran = kill::meanwhile(steps, || work(&flows), || other(&flows.as_owner(2, 7)));
         assert_whole(&flows);
         then(&flows);
@@ -54,7 +69,7 @@ fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched
             let snapshot = flows.snapshot(hit.path).unwrap();
             assert_eq!(snapshot.tcp, Some(TcpState::Embryonic));
             let mut answer = Answer::empty();
-            flows.answer(&hit, &mut answer).unwrap();
+            flows.answer(&hit, true, &mut answer).unwrap();
             assert_eq!((answer.gateway.vni, answer.options()), (60, &[1; 60][..]));
         }
     };
@@ -66,7 +81,7 @@ fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched
     at_every_step(reset, other, successor);
     let update = |flows: &Flows<'_>| {
         let hit = find(flows, &key).unwrap();
-        flows.update_gateway(&hit, &GatewayLeg { vni: 4444, ..GatewayLeg::default() }, &[9; 60], 1);
+        update(flows, &hit, &GatewayLeg { vni: 4444, ..GatewayLeg::default() }, &[9; 60], 1);
     };
     at_every_step(update, other, successor);
     at_every_step(|flows| remove(flows, 4), other, successor);
@@ -88,7 +103,7 @@ fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched
     let read = |flows: &Flows<'_>| {
         let hit = find(flows, &key).unwrap();
         let mut answer = Answer::empty();
-        if flows.answer(&hit, &mut answer).is_ok() {
+        if flows.answer(&hit, true, &mut answer).is_ok() {
             assert_eq!((answer.forward.backend, answer.gateway.vni), (4, 4));
         }
     };
@@ -106,7 +121,7 @@ fn a_copy_that_others_wrote_into_is_made_again() {
         copies += 1;
         let before = path.gateway();
         if copies == 1 {
-            assert!(flows.update_gateway(&hit, &GatewayLeg::default(), &[5; 8], 9));
+            assert!(update(&flows, &hit, &GatewayLeg::default(), &[5; 8], 9));
         }
         (before.option_len, path.gateway().option_len)
     });

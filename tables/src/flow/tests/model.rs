@@ -32,7 +32,7 @@ fn check(flows: &Flows<'_>, model: &HashMap<u32, (u16, Vec<u8>)>) {
         let (back, _) = nat_flow(n, *port, &[]).back.unwrap();
         for hit in [hit, find(flows, &back)] {
             let mut answer = Answer::empty();
-            flows.answer(&hit.unwrap(), &mut answer).unwrap();
+            flows.answer(&hit.unwrap(), true, &mut answer).unwrap();
             assert_eq!((answer.forward.backend, answer.options()), (n, &options[..]));
         }
     }
@@ -77,7 +77,7 @@ proptest! {
                 Work::Update(n, len) => {
                     let options = vec![!(n as u8); len.into()];
                     if let Some(hit) = find(&flows, &nat_flow(n, 0, &[]).front)
-                        && flows.update_gateway(&hit, &GatewayLeg::default(), &options, 0)
+                        && update(&flows, &hit, &GatewayLeg::default(), &options, 0)
                     {
                         model.get_mut(&n).unwrap().1 = options;
                     }

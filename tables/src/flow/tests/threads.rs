@@ -82,7 +82,7 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
                     if round.is_multiple_of(3) {
                         flows.remove(&hit);
                     } else {
-                        flows.update_gateway(&hit, &leg(round), options, round);
+                        update(&flows, &hit, &leg(round), options, round);
                     }
                 }
             }
@@ -95,7 +95,7 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
             let found = find(&flows, &nat_flow(n, 0, &[]).front);
             let Some(hit) = found else { continue };
             let mut answer = Answer::empty();
-            if flows.answer(&hit, &mut answer).is_ok() {
+            if flows.answer(&hit, true, &mut answer).is_ok() {
                 assert_of_one_piece(&answer, n);
                 seen.fetch_add(1, Relaxed);
             }

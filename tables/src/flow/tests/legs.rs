@@ -1,0 +1,311 @@
+//! A leg for each direction, where the gateway brings both.
+
+use super::between::after_at_every_step;
+use super::*;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+/// Client number `n` asks through a gateway, and its packets are tunnelled; leg, options and digest
+/// say `mark`.
+fn tunnelled(n: u32, mark: u32, options: &[u8]) -> NewFlow<'_> {
+    let nat = nat_flow(n, 0, options);
+    let forward = Forward { nat_addr: Addr::UNSPECIFIED, mode: Mode::Tunnel as u8, ..nat.forward };
+    NewFlow {
+        back: Some((FlowKey { scope: SCOPE_PLAIN, ..nat.front }, nat.front_initiator)),
+        forward,
+        gateway: leg(mark),
+        digest: mark,
+        nat_map: NONE,
+        ..nat
+    }
+}
+
+fn leg(mark: u32) -> GatewayLeg {
+    GatewayLeg { vni: mark, node: addr(mark), ..GatewayLeg::default() }
+}
+
+/// Options that say which packet they are of; every third mark's are long.
+fn options(mark: u32) -> Vec<u8> {
+    vec![mark as u8; if mark.is_multiple_of(3) { 100 } else { 32 }]
+}
+
+fn begin(flows: &Flows<'_>, n: u32, mark: u32) -> Hit {
+    flows.insert(&tunnelled(n, mark, &options(mark)), 1).unwrap()
+}
+
+fn front(flows: &Flows<'_>, n: u32) -> Hit {
+    find(flows, &tunnelled(n, 0, &[]).front).unwrap()
+}
+
+const INITIATOR: bool = true;
+const RESPONDER: bool = false;
+
+/// A packet of this direction comes from the gateway.
+fn comes(flows: &Flows<'_>, n: u32, from_initiator: bool, mark: u32) -> LegUpdate {
+    flows.update_gateway(&front(flows, n), from_initiator, &leg(mark), &options(mark), mark)
+}
+
+/// The mark of the leg by which a packet of this direction goes back.
+fn goes(flows: &Flows<'_>, n: u32, from_initiator: bool) -> u32 {
+    let (back, _) = tunnelled(n, 0, &[]).back.unwrap();
+    let marks = [front(flows, n), find(flows, &back).unwrap()].map(|hit| {
+        let mut answer = Answer::empty();
+        flows.answer(&hit, from_initiator, &mut answer).unwrap();
+        assert_of_one_packet(&answer);
+        assert_eq!(answer.forward.backend, n);
+        answer.gateway.vni
+    });
+    assert_eq!(marks[0], marks[1], "found by either side");
+    marks[0]
+}
+
+fn assert_of_one_packet(answer: &Answer) {
+    let mark = answer.gateway.vni;
+    assert_eq!((answer.gateway.node, answer.options()), (addr(mark), &options(mark)[..]));
+}
+
+#[test]
+fn each_direction_goes_back_as_it_came() {
+    let region = small();
+    let flows = table(&region);
+    begin(&flows, 50, 1);
+    // A backend's answers, of which the gateway brings none, go by the initiator's.
+    assert_eq!(goes(&flows, 50, RESPONDER), 1);
+    assert_eq!(comes(&flows, 50, RESPONDER, 2), LegUpdate::Changed);
+    // Short and long options in turn; what changes in one direction leaves the other alone.
+    for mark in 3..20 {
+        let side = mark % 5 < 2;
+        let other = goes(&flows, 50, !side);
+        assert_eq!(comes(&flows, 50, side, mark), LegUpdate::Changed);
+        assert_eq!((goes(&flows, 50, side), goes(&flows, 50, !side)), (mark, other));
+        assert_whole(&flows);
+    }
+    let hit = front(&flows, 50);
+    let forward = flows.forward(&hit).unwrap();
+    assert_eq!(forward.responder_digest(), goes(&flows, 50, RESPONDER));
+    assert_eq!(hit.digest, goes(&flows, 50, INITIATOR));
+    assert_eq!(flows.snapshot(hit.path).unwrap().forward.nat_addr, Addr::UNSPECIFIED);
+    assert!(flows.remove(&hit).is_some());
+    assert_whole(&flows);
+    begin(&flows, 51, 4);
+    assert_eq!(goes(&flows, 51, RESPONDER), 4);
+}
+
+#[test]
+fn a_leg_that_both_have_takes_no_slab_until_one_changes() {
+    for long in [1, 3] {
+        let region = small();
+        let flows = table(&region);
+        begin(&flows, 50, long);
+        assert_eq!(comes(&flows, 50, RESPONDER, long), LegUpdate::Same);
+        let path = &flows.paths[front(&flows, 50).path as usize];
+        assert_eq!(path.owns.load(Relaxed), NONE);
+        assert_eq!(flows.forward(&front(&flows, 50)).unwrap().responder_digest(), long);
+        // What is on its way to an appliance came with the old one.
+        assert_eq!(comes(&flows, 50, INITIATOR, 7), LegUpdate::Changed);
+        assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (7, long));
+        // And when the other follows, there are two that are alike.
+        assert_eq!(comes(&flows, 50, RESPONDER, 7), LegUpdate::Changed);
+        assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (7, 7));
+        assert_whole(&flows);
+    }
+}
+
+#[test]
+fn a_translated_flow_has_one_leg() {
+    let region = small();
+    let flows = table(&region);
+    let hit = insert_nat(&flows, 1, &[]).unwrap();
+    let done = flows.update_gateway(&hit, RESPONDER, &leg(9), &options(9), 9);
+    let forward = flows.forward(&hit).unwrap();
+    assert_eq!((done, forward.nat_addr), (LegUpdate::Changed, addr(OURS)));
+    assert_eq!(forward.flags & PATH_RESPONDER_LEG, 0);
+    assert_whole(&flows);
+}
+
+#[test]
+fn without_a_slab_both_go_by_the_latest_until_there_is_one() {
+    let region = small();
+    let flows = table(&region);
+    let taken: Vec<u32> = std::iter::from_fn(|| flows.free_slabs.pop()).collect();
+    begin(&flows, 50, 1);
+    for (side, mark) in [(RESPONDER, 2), (INITIATOR, 1), (RESPONDER, 4)] {
+        let done = comes(&flows, 50, side, mark);
+        // The initiator's need no slab: it is the responder's next one that asks for it again.
+        assert_eq!(done == LegUpdate::Shared, side == RESPONDER);
+        assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (mark, mark));
+    }
+    // Long options have no room at all then.
+    assert_eq!(comes(&flows, 50, RESPONDER, 3), LegUpdate::Missed);
+    assert_eq!(comes(&flows, 50, INITIATOR, 3), LegUpdate::Missed);
+    assert_eq!(goes(&flows, 50, RESPONDER), 4);
+    // Both had the same, and one changes.
+    assert_eq!(comes(&flows, 50, RESPONDER, 4), LegUpdate::Same);
+    assert_eq!(comes(&flows, 50, INITIATOR, 5), LegUpdate::Shared);
+    assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (5, 5));
+    taken.into_iter().for_each(|slab| flows.free_slabs.push(slab));
+    assert_eq!(comes(&flows, 50, RESPONDER, 4), LegUpdate::Changed);
+    assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (5, 4));
+    assert_whole(&flows);
+}
+
+#[test]
+fn idle_flows_give_the_responders_leg_back() {
+    let region = small();
+    let flows = table(&region);
+    for n in 50..50 + flows.slabs.len() as u32 {
+        begin(&flows, n, 1);
+        assert_eq!(comes(&flows, n, RESPONDER, 2), LegUpdate::Changed);
+    }
+    assert_eq!(flows.free_slabs.pop(), None);
+    let all = flows.capacity();
+    let ended = flows.sweep(&mut 0, all, 0, 1, 10_000, &Timeouts::DEFAULT, |_| {});
+    assert_eq!((ended, flows.live()), (flows.slabs.len() as u32, 0));
+    assert_whole(&flows);
+}
+
+#[test]
+fn a_successor_keeps_both_legs() {
+    let region = small();
+    let flows = table(&region);
+    begin(&flows, 50, 3);
+    begin(&flows, 51, 4);
+    comes(&flows, 50, RESPONDER, 6);
+    comes(&flows, 51, RESPONDER, 5);
+    let path = |n| &flows.paths[front(&flows, n).path as usize];
+    let both = |n| (goes(&flows, n, INITIATOR), goes(&flows, n, RESPONDER));
+    assert_eq!(flows.recover().kept, 2);
+    assert_eq!((both(50), both(51)), ((3, 6), (4, 5)));
+    // Two that claim one slab, and one that claims what isn't there.
+    path(51).owns.store(path(50).owns.load(Relaxed), Relaxed);
+    assert_eq!(flows.recover().kept, 2);
+    assert_whole(&flows);
+    let alone = [50, 51].map(|n| path(n).owns.load(Relaxed) == NONE);
+    assert!(alone[0] != alone[1]);
+    path(50).owns.store(70_000, Relaxed);
+    flows.recover();
+    assert_eq!(both(50), (3, 3));
+    assert_whole(&flows);
+}
+
+/// Whatever digest stands there, what it stands for is there as well; and each direction's next
+/// packet has its leg noted again.
+fn assert_settled(flows: &Flows<'_>, marks: [u32; 2]) {
+    let hit = front(flows, 50);
+    let forward = flows.forward(&hit).unwrap();
+    if hit.digest < 1_000 {
+        assert_eq!(goes(flows, 50, INITIATOR), hit.digest);
+    }
+    if forward.flags & PATH_RESPONDER_LEG != 0 {
+        assert_eq!(goes(flows, 50, RESPONDER), forward.responder_digest());
+    }
+    for (side, mark) in [INITIATOR, RESPONDER].into_iter().zip(marks) {
+        assert!(matches!(comes(flows, 50, side, mark), LegUpdate::Changed | LegUpdate::Same));
+    }
+    assert_eq!([goes(flows, 50, INITIATOR), goes(flows, 50, RESPONDER)], marks);
+    assert_whole(flows);
+}
+
+/// Who sent it, and its mark.
+type Packet = (bool, u32);
+
+/// Legs to begin with, and the packet after which the flow has two: a first one of the responder's,
+/// its next one, and the initiator's where both had the same.
+const TURNS: [(u32, &[Packet], Packet); 4] = [
+    (1, &[], (RESPONDER, 2)),
+    (1, &[(RESPONDER, 2)], (RESPONDER, 6)),
+    (1, &[(RESPONDER, 2)], (INITIATOR, 6)),
+    (1, &[(RESPONDER, 1)], (INITIATOR, 4)),
+];
+
+fn note(flows: &Flows<'_>, from_initiator: bool, mark: u32) {
+    comes(flows, 50, from_initiator, mark);
+}
+
+fn turn(flows: &Flows<'_>, mark: u32, before: &[Packet]) {
+    begin(flows, 50, mark);
+    before.iter().for_each(|(side, mark)| note(flows, *side, *mark));
+}
+
+#[test]
+fn a_leg_of_either_killed_at_any_step_is_noted_again() {
+    for (first, before, (side, mark)) in TURNS {
+        killed_everywhere_after(
+            |flows| turn(flows, first, before),
+            |flows| note(flows, side, mark),
+            |flows, recovery| {
+                assert_eq!((recovery.kept, recovery.cleared_paths), (11, 0));
+                assert_settled(flows, [8, 7]);
+            },
+        );
+    }
+}
+
+#[test]
+fn the_end_of_a_flow_with_two_legs_killed_at_any_step_loses_no_slab() {
+    killed_everywhere_after(
+        |flows| turn(flows, 1, &[(RESPONDER, 2)]),
+        |flows| assert!(flows.remove(&front(flows, 50)).is_some()),
+        |flows, recovery| {
+            let found = find(flows, &tunnelled(50, 0, &[]).front);
+            assert_eq!(recovery.kept, 10 + u32::from(found.is_some()));
+        },
+    );
+}
+
+#[test]
+fn both_directions_at_once_leave_both_legs() {
+    for (first, before, (side, mark)) in TURNS {
+        after_at_every_step(
+            |flows| turn(flows, first, before),
+            |flows| note(flows, side, mark),
+            // Held by the one, it is missed by the other, whose next packet comes.
+            |flows| note(flows, !side, 8),
+            |flows| {
+                let expected = if side == INITIATOR { [mark, 8] } else { [8, mark] };
+                comes(flows, 50, !side, 8);
+                let goes = [goes(flows, 50, INITIATOR), goes(flows, 50, RESPONDER)];
+                assert_eq!(goes, expected);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_reader_of_either_direction_never_sees_a_leg_of_two_packets() {
+    let region = small();
+    let flows = table(&region);
+    begin(&flows, 50, 1);
+    let (stop, seen) = (AtomicBool::new(false), AtomicU32::new(0));
+    let rounds = if cfg!(miri) { 20 } else { 20_000 };
+    let write = |side: bool| {
+        kill::with_pauses(if side { 3 } else { 5 });
+        // Marks of the one are even, of the other odd; both have long options at times.
+        for round in 1..rounds {
+            comes(&flows, 50, side, (round % 60) * 2 + u32::from(side));
+        }
+    };
+    let read = || {
+        let mut answer = Answer::empty();
+        while !stop.load(Relaxed) {
+            let hit = front(&flows, 50);
+            for side in [INITIATOR, RESPONDER] {
+                if flows.answer(&hit, side, &mut answer).is_ok() {
+                    assert_of_one_packet(&answer);
+                    let own = answer.gateway.vni % 2 == u32::from(side);
+                    assert!(own || !answer.forward.has_responder_leg());
+                    seen.fetch_add(1, Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let (write, read) = (&write, &read);
+        let writers = [INITIATOR, RESPONDER].map(|side| scope.spawn(move || write(side)));
+        drop(scope.spawn(read));
+        let ended = writers.map(|writer| writer.join());
+        stop.store(true, Relaxed);
+        ended.into_iter().for_each(|end| end.unwrap());
+    });
+    assert!(seen.load(Relaxed) > 0, "the reader read");
+    assert_whole(&flows);
+}

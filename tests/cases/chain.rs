@@ -1,0 +1,238 @@
+//! Inspection chains: both directions of a flow come from the gateway, and each goes back as it
+//! came.
+
+use super::setups::{Setup, aws_chain};
+use super::world::*;
+use super::{Case, Step, arrives, case};
+use crate::frames::{Frame, Ip, aws_options, error, option, udp};
+
+/// What a direction comes with: the gateway's node and port, and all options.
+#[derive(Clone)]
+struct Way {
+    node: &'static str,
+    options: Vec<u8>,
+}
+
+fn way(node: &'static str, attachment: u64, cookie: u32) -> Way {
+    Way { node, options: aws_options(ENDPOINT, attachment, cookie) }
+}
+
+/// With so many options that they don't fit in the flow's record.
+fn long(node: &'static str, cookie: u32) -> Way {
+    let mut way = way(node, 0, cookie);
+    way.options.extend(option(0x0103, 2, &cookie.to_be_bytes().repeat(20)));
+    way
+}
+
+impl Way {
+    fn outer(&self, inner: Ip) -> Frame {
+        let outer = inner.in_geneve(self.node, OUR_GENEVE, self.options.clone());
+        Frame::new(ROUTER, IN_MAC, outer)
+    }
+
+    /// The gateway sends it, the appliance gets it.
+    fn there(&self, ip: Ip) -> Step {
+        self.there_as(ip, appliance)
+    }
+
+    fn there_as(&self, ip: Ip, appliance: fn(Ip) -> Frame) -> Step {
+        arrives(INGRESS, self.outer(ip.clone())).leaves(EGRESS, appliance(ip.hop()), "tunnel")
+    }
+
+    /// The appliance returns it, the gateway gets it.
+    fn back(&self, ip: Ip) -> Step {
+        self.back_as(ip, appliance)
+    }
+
+    fn back_as(&self, ip: Ip, appliance: fn(Ip) -> Frame) -> Step {
+        let out = self.outer(ip.clone().hop().hop()).sent_back();
+        let out = out.with(|ip| ip.may_fragment().id(u32::from(ANY_ID)));
+        arrives(EGRESS, appliance(ip.hop()).sent_back()).leaves(INGRESS, out, "answer")
+    }
+}
+
+/// The packet as the appliance gets it.
+fn appliance(ip: Ip) -> Frame {
+    let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(ENDPOINT));
+    to_backend(11, outer.from_port(HASH_1))
+}
+
+/// The same of a second flow.
+fn appliance_2(ip: Ip) -> Frame {
+    let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", any_options());
+    to_backend(11, outer.from_port(HASH_2))
+}
+
+fn any_options() -> Vec<u8> {
+    let cookie = u32::from(COOKIE_HIGH_2) << 16 | u32::from(COOKIE_LOW_2);
+    aws_options(ENDPOINT, 0x5745_4952 << 32, cookie)
+}
+
+/// The same of a later fragment, which has no ports to hash.
+fn appliance_later(ip: Ip) -> Frame {
+    let options = aws_options(ENDPOINT, 0x5745_4952 << 32, 0);
+    to_backend(11, ip.in_geneve("10.0.2.10:49152", "10.0.2.11:6081", options))
+}
+
+const ONE: &str = NODE;
+const OTHER_PORT: &str = "10.0.1.100:60999";
+const TWO: &str = OTHER_NODE;
+
+fn each_its_own() -> Vec<Case> {
+    let (client, server) = (way(ONE, 0, 1), way(TWO, 7, 2));
+    let (client_3, client_5) = (way(ONE, 0, 3), way(OTHER_PORT, 0, 5));
+    let server_4 = way(TWO, 8, 4);
+    let both = way(ONE, 0, 9);
+    vec![
+        case(
+            "Both directions of a flow on their way through a chain, by different nodes, ports, \
+             cookies and attachments: each goes back with its own.",
+            aws_chain(),
+            vec![
+                client.there(syn()),
+                client.back(syn()),
+                server.there(syn_ack()),
+                client.there(request()),
+                server.back(syn_ack()),
+                client.back(request()),
+                server.there(response()),
+                client.there(request()),
+                client.back(request()),
+                server.back(response()),
+            ],
+        ),
+        case(
+            "A cookie that changes in one direction of a chain leaves the other direction's alone.",
+            aws_chain(),
+            vec![
+                client.there(syn()),
+                server.there(syn_ack()),
+                client_3.there(request()),
+                server.back(syn_ack()),
+                client_3.back(request()),
+                server_4.there(response()),
+                client_5.there(request()),
+                server_4.back(response()),
+                client_5.back(request()),
+                client.there(request()),
+                server_4.back(response()),
+                client.back(request()),
+            ],
+        ),
+        case(
+            "Both directions of a chain with the same options, of which one changes while a packet \
+             of the other is at the appliance.",
+            aws_chain(),
+            vec![
+                both.there(syn()),
+                both.there(syn_ack()),
+                client.there(request()),
+                both.back(syn_ack()),
+                client.back(request()),
+                client.there(response()),
+                both.there(request()),
+                client.back(response()),
+                both.back(request()),
+            ],
+        ),
+    ]
+}
+
+fn long_options() -> Vec<Case> {
+    let (client, server) = (way(ONE, 0, 1), way(TWO, 7, 2));
+    let (long_1, long_2) = (long(ONE, 1), long(TWO, 2));
+    vec![case(
+        "Long options of both directions of a chain go back, each direction's its own.",
+        aws_chain(),
+        vec![
+            long_1.there(syn()),
+            long_2.there(syn_ack()),
+            long_1.back(syn()),
+            long_2.back(syn_ack()),
+            client.there(request()),
+            long_2.back(syn_ack()),
+            server.there(response()),
+            client.back(request()),
+            server.back(response()),
+        ],
+    )]
+}
+
+fn few_slabs() -> Setup {
+    Setup { option_slabs: 1, ..aws_chain().named("chain, room for one flow with two legs") }
+}
+
+fn without_room() -> Vec<Case> {
+    let (client, server) = (way(ONE, 0, 1), way(TWO, 0, 2));
+    let second = |ip: Ip| ip.from_port(40_002);
+    let answer = |ip: Ip| ip.to_port(40_002);
+    vec![case(
+        "Where no second leg has room, what a chain returns carries the latest of either \
+         direction, and the flows that have room keep theirs.",
+        few_slabs(),
+        vec![
+            client.there(syn()),
+            server.there(syn_ack()),
+            client.there_as(second(syn()), appliance_2),
+            client.back_as(second(syn()), appliance_2),
+            server.there_as(answer(syn_ack()), appliance_2),
+            server.back_as(answer(syn_ack()), appliance_2),
+            client.there_as(second(request()), appliance_2),
+            client.back_as(answer(syn_ack()), appliance_2),
+            client.back(syn()),
+            server.back(syn_ack()),
+        ],
+    )]
+}
+
+fn errors_and_fragments() -> Vec<Case> {
+    let (client, server) = (way(ONE, 0, 1), way(TWO, 0, 2));
+    let about_request = error("192.0.2.1", "198.51.100.7", (3, 4), 1_300, request());
+    let about_response = error("198.51.100.1", "203.0.113.10", (3, 4), 1_300, response());
+    let mut by_udp = aws_chain().named("chain, udp");
+    by_udp.services =
+        by_udp.services.replace(r#"port = 80, protocol = "tcp""#, r#"port = 80, protocol = "udp""#);
+    let question = || udp(CLIENT, FRONTEND).id(4711).load(&[0x5a; 2_000]);
+    let answer = || udp(FRONTEND, CLIENT).id(4712).load(&[0xa5; 2_000]);
+    let first = |ip: Ip| ip.part(0, 1_480, true);
+    let last = |ip: Ip| ip.part(1_480, 528, false);
+    vec![
+        case(
+            "An ICMP error in a chain goes back as the packets of its direction came, and its own \
+             outer header changes nothing for them.",
+            aws_chain(),
+            vec![
+                client.there(syn()),
+                server.there(syn_ack()),
+                way(OTHER_PORT, 0, 77).there(about_request.clone()),
+                server.back(about_request),
+                way(OTHER_PORT, 0, 78).there(about_response.clone()),
+                client.back(about_response),
+                server.back(syn_ack()),
+                client.back(syn()),
+            ],
+        ),
+        case(
+            "Fragments in a chain go back as their datagram's direction came.",
+            by_udp,
+            vec![
+                client.there(first(question())),
+                server.there(first(answer())),
+                client.there_as(last(question()), appliance_later),
+                server.there_as(last(answer()), appliance_later),
+                server.back_as(last(answer()), appliance_later),
+                client.back_as(last(question()), appliance_later),
+                server.back(first(answer())),
+                client.back(first(question())),
+            ],
+        ),
+    ]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [each_its_own(), long_options(), without_room(), errors_and_fragments()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
