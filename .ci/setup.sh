@@ -67,3 +67,24 @@ if ! command -v cargo > /dev/null; then
   echo "setup: no cargo on the PATH. Install Rust 1.95 or later: https://rustup.rs" >&2
   exit 1
 fi
+
+# The XDP programs: Rust makes its core library for BPF from source, and
+# bpf-linker makes one program of it. This version opens the LLVM of the compiler itself, later ones
+# want an LLVM of their own. Into the clone, so that no other version that somebody has is replaced.
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+linker=0.10.2
+if ! [[ -d $(rustc --print sysroot)/lib/rustlib/src/rust/library/core ]]; then
+  if ! command -v rustup > /dev/null; then
+    echo "setup: the XDP programs need the sources of Rust's core library (rust-src) in" >&2
+    echo "  $(rustc --print sysroot), and there is no rustup to put them there" >&2
+    exit 1
+  fi
+  echo "setup: installing rust-src, of which the XDP programs' core library is made (seconds)"
+  rustup component add rust-src
+fi
+if [[ $(PATH=.tools/bin:$PATH bpf-linker --version 2> /dev/null) != "bpf-linker $linker" ]]; then
+  echo "setup: installing bpf-linker $linker into .tools, for the XDP programs (a minute or two)"
+  cargo install bpf-linker --version "$linker" --locked --quiet --root .tools \
+    --target-dir target/bpf-linker
+  rm -r target/bpf-linker
+fi

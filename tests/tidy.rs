@@ -61,8 +61,13 @@ const WORDS: &[(&str, &str)] = &[
     ("helper", "what it does"),
 ];
 /// Names that other people gave, and that we have to use.
-const FOREIGN: &[&str] =
-    &["MietteHandlerOpts", "GraphicalReportHandler", "NarratableReportHandler"];
+const FOREIGN: &[&str] = &[
+    "MietteHandlerOpts",
+    "GraphicalReportHandler",
+    "NarratableReportHandler",
+    "helpers",
+    "panic_handler",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lies in the workspace").to_owned()

@@ -4,7 +4,7 @@
 //! sizes are AWS's: 1 and 2 with 8 bytes, 3 with 4 bytes.
 
 use crate::parsed::Malformed;
-use crate::window::{Short, Window, mask_options, sign_mask};
+use crate::window::{Short, Window, mask_options, sign_bit};
 
 /// Bytes of the header without options.
 pub const HEADER: usize = 8;
@@ -92,16 +92,24 @@ pub fn options(
     opt_len: u8,
     class: u16,
 ) -> Result<GatewayOptions, Malformed> {
-    if let Some(o) = usual(w, at, opt_len, class) {
-        return Ok(GatewayOptions {
-            endpoint: number(o[1], o[2]),
-            attachment: number(o[4], o[5]),
-            cookie: u32::from_be(o[7]),
-            present: ALL_OPTIONS,
-            unknown_critical: false,
-        });
+    match usual_options(w, at, opt_len, class) {
+        Some(options) => Ok(options),
+        None => any_options(w, at, opt_len, class),
     }
-    walk(w, usize::from(at), usize::from(opt_len), class)
+}
+
+/// As [`options`], if they are the gateway's three, in their usual order, with nothing between.
+/// For programs that keep the walk apart.
+#[inline(always)]
+pub fn usual_options(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> Option<GatewayOptions> {
+    let o = usual(w, at, opt_len, class)?;
+    Some(GatewayOptions {
+        endpoint: number(o[1], o[2]),
+        attachment: number(o[4], o[5]),
+        cookie: u32::from_be(o[7]),
+        present: ALL_OPTIONS,
+        unknown_critical: false,
+    })
 }
 
 /// The options as AWS sends them, these and no others, in this order: no loop.
@@ -118,6 +126,17 @@ fn usual(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> Option<[u32; 8]> {
     if other == 0 { Some(o) } else { None }
 }
 
+/// As [`options`], by the walk alone.
+#[inline(always)]
+pub fn any_options(
+    w: &Window<'_>,
+    at: u16,
+    opt_len: u8,
+    class: u16,
+) -> Result<GatewayOptions, Malformed> {
+    walk(w, usize::from(at), usize::from(opt_len), class)
+}
+
 /// Whether these are a gateway's three options in their usual order, with nothing between: then
 /// the last four bytes are the cookie.
 pub fn are_usual(w: &Window<'_>, at: u16, opt_len: u8, class: u16) -> bool {
@@ -129,10 +148,10 @@ const fn number(high: u32, low: u32) -> u64 {
     (u32::from_be(high) as u64) << 32 | u32::from_be(low) as u64
 }
 
-/// All ones if `x` is 0, else 0, without a branch.
+/// 1 if `x` is 0, else 0, without a branch.
 #[inline(always)]
-fn if_zero(x: u32) -> u32 {
-    sign_mask(!x & x.wrapping_sub(1))
+fn is_zero(x: u32) -> u32 {
+    sign_bit(!x & x.wrapping_sub(1))
 }
 
 /// The walk through any options. Its body has one path (a known type's place is remembered, and
@@ -155,7 +174,7 @@ fn walk(
         let kind = (word & COUNTS) ^ class;
         let mut index = 0;
         for (i, known) in KINDS.iter().enumerate() {
-            index |= if_zero(kind ^ known) & (i as u32 + 1);
+            index |= is_zero(kind ^ known) * (i as u32 + 1);
         }
         // Byte `index` of `places`: 1 + the word where it is. Byte 0 takes the unknown ones.
         let byte = index * 8;

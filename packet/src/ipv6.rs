@@ -84,12 +84,14 @@ fn walk(w: &Window<'_>, proto: u8, l4: u16, end: u32) -> Result<Behind, Malforme
             return Err(Malformed::Extension);
         }
         w.holds(at as usize, bytes as usize)?;
-        at += bytes;
         let fragment = found.proto == FRAGMENT;
+        if fragment {
+            found.fragment_id = w.be32(at as usize + 4)?;
+        }
+        at += bytes;
         found.l4 = at as u16;
         found.proto = next;
         if fragment {
-            found.fragment_id = w.be32(at as usize - 4)?;
             let word = u16::from_be_bytes([high, low]);
             // Offset 0 without "more": a datagram in one piece (RFC 6946).
             if word & 0xfff9 != 0 {

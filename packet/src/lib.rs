@@ -22,7 +22,8 @@
 //!
 //! Invariant: this crate has never heard of a service or a backend. `unsafe` only in [`window`].
 #![no_std]
-#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch, core_intrinsics))]
+#![cfg_attr(target_arch = "bpf", expect(internal_features, reason = "to spare constants a mask"))]
 
 #[cfg(any(test, feature = "fuzz"))]
 extern crate std;

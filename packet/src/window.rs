@@ -17,6 +17,15 @@ pub struct Short;
 /// The largest frame that is looked at: offsets are `u16` everywhere.
 pub const MAX_FRAME: usize = u16::MAX as usize;
 
+/// How many bytes [`Window::sum`] adds up in the kernel, where a loop has to have an end: the
+/// longest IPv4 or TCP header. A whole payload is never summed there.
+pub const MAX_SUM: usize = 64;
+
+/// How deep in a frame the kernel's program looks. Its first buffer, which has to hold all headers,
+/// is a page.
+#[cfg(target_arch = "bpf")]
+const DEEPEST: usize = 0x3fff;
+
 mod sealed {
     pub trait Sealed {}
 }
@@ -74,6 +83,17 @@ impl<'a> Window<'a> {
         Window { start, end: start.wrapping_add(seen), frame, frame_of: PhantomData }
     }
 
+    /// A window between two addresses, as the kernel's BPF knows a frame: its verifier wants every
+    /// access compared with `end` as it was given.
+    ///
+    /// # Safety
+    /// As for [`Window::from_raw`]; `end` is behind the last byte in sight, at most [`MAX_FRAME`]
+    /// bytes from `start`, and `frame` is no less.
+    #[inline(always)]
+    pub unsafe fn between(start: *mut u8, end: *mut u8, frame: usize) -> Window<'a> {
+        Window { start, end, frame, frame_of: PhantomData }
+    }
+
     /// Bytes in sight, 0 to [`MAX_FRAME`].
     #[inline(always)]
     #[expect(clippy::len_without_is_empty, reason = "an empty frame is merely a short one")]
@@ -92,8 +112,15 @@ impl<'a> Window<'a> {
     fn find(&self, at: usize, n: usize) -> Result<*mut u8, Short> {
         #[cfg(target_arch = "bpf")]
         {
-            // The verifier wants the packet pointer itself compared; it bounds `at` by its own
-            // means.
+            // The verifier wants the packet pointer itself compared, and an offset that can't wrap
+            // it: it has to see that in the very register that is added.
+            let at = if core::intrinsics::is_val_statically_known(at) {
+                at
+            } else if at > DEEPEST {
+                return Err(Short);
+            } else {
+                mask_deepest(at)
+            };
             let p = self.start.wrapping_add(at);
             if p.wrapping_add(n) > self.end { Err(Short) } else { Ok(p) }
         }
@@ -202,7 +229,8 @@ impl<'a> Window<'a> {
     }
 
     /// The sum of `n` bytes at `at` as raw 16-bit words for [`crate::checksum`], an odd last byte
-    /// filled up with zero. Not folded.
+    /// filled up with zero. Not folded. In the kernel at most [`MAX_SUM`] bytes.
+    #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub fn sum(&self, at: usize, n: usize) -> Result<u64, Short> {
         let from = self.find(at, n)?;
@@ -225,6 +253,29 @@ impl<'a> Window<'a> {
         }
         Ok(total)
     }
+
+    /// As above. BPF's verifier wants a loop that ends by itself, and each access compared.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn sum(&self, at: usize, n: usize) -> Result<u64, Short> {
+        let (mut total, mut done) = (0u64, 0);
+        for _ in 0..MAX_SUM / 4 {
+            if done + 4 > n {
+                break;
+            }
+            total += u64::from(self.load::<u32>(at + done)?);
+            done += 4;
+        }
+        if done + 2 <= n {
+            total += u64::from(self.load::<u16>(at + done)?);
+            done += 2;
+        }
+        if done < n {
+            total += u64::from(self.byte(at + done)?);
+            done += 1;
+        }
+        if done == n { Ok(total) } else { Err(Short) }
+    }
 }
 
 /// `x & 0xfc`, in a form that the optimiser may not drop: BPF's verifier has to see the mask.
@@ -243,19 +294,30 @@ pub(crate) fn mask_options(x: usize) -> usize {
     }
 }
 
-/// All ones if the highest bit is set, else zero; kept from becoming a branch under BPF.
+/// `x & DEEPEST`, for the same reason.
+#[cfg(target_arch = "bpf")]
 #[inline(always)]
-pub(crate) fn sign_mask(x: u32) -> u32 {
+fn mask_deepest(x: usize) -> usize {
+    let mut y = x;
+    // SAFETY: one instruction on one register.
+    unsafe { core::arch::asm!("{0} &= 0x3fff", inout(reg) y, options(pure, nomem, nostack)) };
+    y
+}
+
+/// The highest bit as a number; kept from becoming a branch under BPF. A mask of all ones would be
+/// handier, but newer kernels (6.18) follow both values of such a mask as they do for a branch.
+#[inline(always)]
+pub(crate) fn sign_bit(x: u32) -> u32 {
     #[cfg(target_arch = "bpf")]
     {
-        let mut y = (u64::from(x) << 32) as i64;
+        let mut y = u64::from(x);
         // SAFETY: one instruction on one register.
-        unsafe { core::arch::asm!("{0} s>>= 63", inout(reg) y, options(pure, nomem, nostack)) };
+        unsafe { core::arch::asm!("{0} >>= 31", inout(reg) y, options(pure, nomem, nostack)) };
         y as u32
     }
     #[cfg(not(target_arch = "bpf"))]
     {
-        ((x as i32) >> 31) as u32
+        x >> 31
     }
 }
 

@@ -116,5 +116,5 @@ fn the_masks_do_what_they_say() {
     for x in [0usize, 3, 4, 252, 255, 256, 1000] {
         assert_eq!(mask_options(x), x & 252);
     }
-    assert_eq!((sign_mask(0x7fff_ffff), sign_mask(0x8000_0000)), (0, u32::MAX));
+    assert_eq!((sign_bit(0x7fff_ffff), sign_bit(0x8000_0000)), (0, 1));
 }

@@ -1,0 +1,100 @@
+//! Builds the programs of `xdp/` for the kernel, and says what to type where that can't be done.
+//!
+//! Rust's compiler makes BPF from the same sources as everything else, but its standard library
+//! brings no core for that target: `-Zbuild-std` makes one, out of rust-src, and RUSTC_BOOTSTRAP
+//! lets a stable compiler take the option. It is set for that one command only. bpf-linker opens
+//! the LLVM of the compiler that runs it; so compiler, linker and aya are one set of versions.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const TARGET: &str = "bpfel-unknown-none";
+/// BTF for typed maps; v3 has the atomics and 32-bit jumps, and any kernel from 5.12 on runs it.
+const FLAGS: [&str; 3] = ["-Cdebuginfo=2", "-Clink-arg=--btf", "-Ctarget-cpu=v3"];
+const LINKER: &str = "0.10.2";
+/// What is built: the binaries of `xdp/Cargo.toml`.
+const OBJECTS: &[&str] = &["floor"];
+
+fn main() -> ExitCode {
+    match build() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("ebpf-fallback: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build() -> Result<(), String> {
+    let home = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(variable("OUT_DIR")?);
+    for watched in ["xdp/src", "xdp/Cargo.toml", "xdp/Cargo.lock", "../packet/src"] {
+        println!("cargo:rerun-if-changed={watched}");
+    }
+    println!("cargo:rerun-if-env-changed=PATH");
+    let rustc = variable("RUSTC")?;
+    let sources = PathBuf::from(first_line(Command::new(&rustc).args(["--print", "sysroot"]))?)
+        .join("lib/rustlib/src/rust/library/core");
+    if !sources.exists() {
+        return Err(format!(
+            "no {}: the programs for the kernel need the sources of Rust's core library. Type \
+             `make setup`, or `rustup component add rust-src`",
+            sources.display()
+        ));
+    }
+    let path = with_tools(&home.join("../.tools/bin"))?;
+    let linker = first_line(Command::new("bpf-linker").arg("--version").env("PATH", &path));
+    if !linker.as_ref().is_ok_and(|version| version.ends_with(LINKER)) {
+        return Err(format!(
+            "the programs for the kernel are linked by bpf-linker {LINKER}, found: {linker:?}. \
+             Type `make setup`"
+        ));
+    }
+    // One folder for all profiles: target/bpf, above target/<profile>/build/<package>/out.
+    let folder = out.ancestors().nth(4).unwrap_or(&out).join("bpf");
+    let status = Command::new(variable("CARGO")?)
+        .args(["build", "--release", "--locked", "--bins", "--target", TARGET])
+        .args(["-Z", "build-std=core", "--target-dir"])
+        .arg(&folder)
+        .current_dir(home.join("xdp"))
+        .env("PATH", &path)
+        .env("RUSTC", &rustc)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"))
+        .env_remove("RUSTC_WRAPPER")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env_remove("CARGO_TARGET_DIR")
+        .status()
+        .map_err(|e| format!("cargo does not run: {e}"))?;
+    if !status.success() {
+        return Err("the programs for the kernel were not built; the reason stands above".into());
+    }
+    collect(&folder.join(TARGET).join("release"), &out)
+}
+
+/// Copies the objects to where `include_bytes_aligned!` finds them.
+fn collect(from: &Path, to: &Path) -> Result<(), String> {
+    OBJECTS.iter().try_for_each(|name| {
+        let (from, to) = (from.join(name), to.join(name));
+        std::fs::copy(&from, &to).map(|_| ()).map_err(|e| format!("{}: {e}", from.display()))
+    })
+}
+
+/// The search path with the clone's own tools in front.
+fn with_tools(tools: &Path) -> Result<OsString, String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let all = std::iter::once(tools.to_owned()).chain(env::split_paths(&path));
+    env::join_paths(all).map_err(|e| format!("PATH: {e}"))
+}
+
+fn variable(name: &str) -> Result<OsString, String> {
+    env::var_os(name).ok_or_else(|| format!("cargo did not set {name}"))
+}
+
+fn first_line(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}

@@ -1,0 +1,7 @@
+//! The journey as XDP programs in the kernel: what `xdp/` became, ready to be loaded.
+//!
+//! The programs are built by `build.rs` and lie in this crate as bytes, so that whoever loads them
+//! needs no file beside himself. README.md says what they are and what the kernel's verifier asks.
+
+/// Programs that do least: `nothing` drops, `parse` says in the map `FOUND` what the packet is.
+pub const FLOOR: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/floor"));

@@ -1,0 +1,162 @@
+//! The kernel accepts the programs, and its copy of `packet` finds in packets what the host's does.
+#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+
+#[path = "../xdp/src/open.rs"]
+mod open;
+
+use aya::maps::Array;
+use aya::programs::{ProgramError, TestRun, Xdp};
+use aya::{Ebpf, EbpfLoader, TestRunOptions};
+use open::{Found, OPENED, Report};
+use packet::addr::Addr;
+use packet::flow::{FlowKey, HashKey};
+use packet::ip::Ip;
+use packet::window::Window;
+use tests::cases::{self, Act, Wire};
+
+/// What the contract allows a program, on any kernel.
+const MOST_INSTRUCTIONS: u32 = 250_000;
+/// The kernel takes none shorter.
+const SHORTEST: usize = 14;
+
+fn loaded(object: &[u8], programs: &[&str]) -> Ebpf {
+    let mut ebpf = EbpfLoader::new().load(object).unwrap_or_else(|e| panic!("{e}"));
+    for name in programs {
+        let program = program(&mut ebpf, name);
+        match program.load() {
+            Err(ProgramError::LoadError { io_error, verifier_log }) => {
+                panic!("{name}: {io_error}\n{verifier_log}")
+            }
+            loaded => loaded.unwrap_or_else(|e| panic!("{name}: {e}")),
+        }
+        let info = program.info().expect("a loaded program has one");
+        let verified = info.verified_instruction_count().expect("kernels from 5.16 on tell it");
+        println!("{name}: {verified} instructions verified, {} bytes", info.size_jitted());
+        assert!(verified < MOST_INSTRUCTIONS, "{name}");
+    }
+    ebpf
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut Xdp {
+    let program = ebpf.program_mut(name).unwrap_or_else(|| panic!("no program {name}"));
+    program.try_into().expect("all are XDP programs")
+}
+
+/// What this machine's own copy of the stages finds.
+fn here(bytes: &mut [u8]) -> Report {
+    let w = Window::new(bytes);
+    let (outer, inner, key) = (Ip::NONE, Ip::NONE, FlowKey::NONE);
+    let (hash, endpoint, attachment, cookie, options) = (0, 0, 0, 0, 0);
+    let (inner_at, inner_type) = (0, 0);
+    let mut found = Found {
+        hash,
+        endpoint,
+        attachment,
+        key,
+        cookie,
+        options,
+        outer,
+        inner,
+        inner_at,
+        inner_type,
+    };
+    let mut outcome = open::outer(&w, &mut found);
+    if outcome == OPENED {
+        outcome =
+            open::usual_tunnel(&w, &mut found).unwrap_or_else(|| open::tunnel(&w, &mut found));
+    }
+    if outcome == OPENED {
+        outcome = open::inner(&w, &mut found);
+    }
+    open::classify(&mut found, &HashKey::new(0), 0);
+    Report::of(&found, outcome)
+}
+
+/// What the kernel's copy finds.
+fn there(ebpf: &mut Ebpf, bytes: &[u8]) -> Report {
+    let options = TestRunOptions { data_in: Some(bytes), ..Default::default() };
+    program(ebpf, "parse").test_run(options).unwrap_or_else(|e| panic!("{e:?}"));
+    let found = ebpf.map("FOUND").expect("the object has this map");
+    let found = Array::<_, [u64; 17]>::try_from(found).expect("an array of one report");
+    let found = found.get(&0, 0).expect("its one element");
+    let word = |n: usize| (found[n / 2] >> (n % 2 * 32)) as u32;
+    let packet = |first: usize| std::array::from_fn(|n| word(first + n));
+    let end = |first: usize| Addr { words: std::array::from_fn(|n| word(first + n)) };
+    let key =
+        FlowKey { scope: word(22), proto: word(23), ports: word(24), low: end(25), high: end(29) };
+    Report {
+        hash: found[0],
+        options: [found[1], found[2], found[3]],
+        outcome: word(8),
+        present: word(9),
+        packets: [packet(10), packet(16)],
+        key,
+        pad: 0,
+    }
+}
+
+/// Every frame that arrives in some case.
+fn frames() -> Vec<Vec<u8>> {
+    let all = cases::all();
+    let acts = all.iter().flat_map(|case| &case.steps).map(|step| &step.act);
+    let wires = acts.filter_map(|act| match act {
+        Act::Arrives(_, wire) | Act::ArrivesSplit(_, wire, _) | Act::KernelSends(_, wire) => {
+            Some(wire)
+        }
+        _ => None,
+    });
+    wires
+        .map(|wire| match wire {
+            Wire::Built(frame) => frame.bytes(),
+            Wire::Raw(bytes) => bytes.clone(),
+        })
+        .filter(|bytes| bytes.len() >= SHORTEST)
+        .collect()
+}
+
+fn assert_agreed(ebpf: &mut Ebpf, bytes: &mut [u8]) -> u32 {
+    let (here, there) = (here(bytes), there(ebpf, bytes));
+    assert_eq!(here.outcome, there.outcome, "{bytes:02x?}");
+    if here.outcome == OPENED {
+        assert_eq!(here, there, "{bytes:02x?}");
+    }
+    here.outcome
+}
+
+#[test]
+fn kernel_and_host_find_the_same_in_every_frame_of_the_cases() {
+    let mut ebpf = loaded(ebpf_fallback::FLOOR, &["nothing", "parse"]);
+    let mut frames = frames();
+    let opened =
+        frames.iter_mut().filter_map(|f| (assert_agreed(&mut ebpf, f) == OPENED).then_some(()));
+    let opened = opened.count();
+    println!("{} frames, {opened} of them with a flow key", frames.len());
+    assert!(opened > 50, "only {opened}");
+}
+
+#[test]
+fn kernel_and_host_agree_on_damaged_frames() {
+    let mut ebpf = loaded(ebpf_fallback::FLOOR, &["parse"]);
+    let frames = frames();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut roll = |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % n as u64) as usize
+    };
+    let mut outcomes = [0; 6];
+    for _ in 0..20_000 {
+        let mut bytes = frames[roll(frames.len())].clone();
+        for _ in 0..1 + roll(3) {
+            let at = roll(bytes.len().min(160));
+            bytes[at] = [0, 0xff, 1 << roll(8), roll(256) as u8][roll(4)];
+        }
+        if roll(4) == 0 {
+            bytes.truncate(SHORTEST + roll(bytes.len() - SHORTEST + 1));
+        }
+        outcomes[assert_agreed(&mut ebpf, &mut bytes) as usize] += 1;
+    }
+    println!("opened, outer, checksum, plain, tunnel, inner: {outcomes:?}");
+    assert!(outcomes.iter().all(|n| *n > 0), "one outcome never came: {outcomes:?}");
+}

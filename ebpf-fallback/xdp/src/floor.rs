@@ -1,0 +1,39 @@
+//! Floors: what any program pays, and what parsing costs. Tests ask `parse` what the kernel's copy
+//! of `packet` finds, benches subtract them.
+#![no_std]
+#![no_main]
+
+mod frame;
+mod open;
+mod stages;
+
+use aya_ebpf::bindings::xdp_action::XDP_DROP;
+use aya_ebpf::btf_maps::Array;
+use aya_ebpf::macros::{btf_map, xdp};
+use aya_ebpf::programs::XdpContext;
+use open::Report;
+use packet::flow::HashKey;
+
+/// What the last packet was.
+#[btf_map]
+static FOUND: Array<Report, 1> = Array::new();
+
+/// Drops everything.
+#[xdp(frags)]
+pub fn nothing(_: XdpContext) -> u32 {
+    XDP_DROP
+}
+
+/// Says what the packet is.
+#[xdp(frags)]
+pub fn parse(ctx: XdpContext) -> u32 {
+    let (Some(to), Some(found)) = (FOUND.get_ptr_mut(0), stages::work()) else { return XDP_DROP };
+    let outcome = match stages::run(ctx.ctx) {
+        Ok(()) => open::OPENED,
+        Err(outcome) => outcome,
+    };
+    open::classify(found, &HashKey::new(0), 0);
+    // SAFETY: the array has one element; only tests read it, and run one packet at a time.
+    unsafe { *to = Report::of(found, outcome) };
+    XDP_DROP
+}

@@ -1,0 +1,170 @@
+//! What a packet is, as far as a flow's key: parsing and opening a GENEVE gateway's packet, without
+//! tables. Compiled for the kernel and for the host, so that tests can hold the two to each other.
+
+use packet::checksum::ipv4_header_ok;
+use packet::ethernet::Ethernet;
+use packet::flow::{FlowKey, HashKey};
+use packet::geneve;
+use packet::ip::{Fragment, Ip, L4, UDP};
+use packet::parsed::Malformed;
+use packet::window::Window;
+
+/// GENEVE's port (RFC 8926 3.3).
+const PORT: u16 = 6081;
+
+/// It has a key.
+pub const OPENED: u32 = 0;
+/// The outer headers are broken.
+pub const OUTER: u32 = 1;
+/// The outer header's checksum is wrong.
+pub const CHECKSUM: u32 = 2;
+/// It came by no GENEVE tunnel.
+pub const PLAIN: u32 = 3;
+/// The GENEVE header or its options are broken.
+pub const TUNNEL: u32 = 4;
+/// The packet inside is broken.
+pub const INNER: u32 = 5;
+
+/// What is found, in words that mean the same to both.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// The flow's hash.
+    pub hash: u64,
+    /// Endpoint, attachment and cookie of the gateway's options.
+    pub options: [u64; 3],
+    /// One of [`OPENED`] and the others; what else stands here counts only when it is opened.
+    pub outcome: u32,
+    /// Which options are there, and 0x80 for an unknown critical one.
+    pub present: u32,
+    /// The outermost IP packet and the one in the tunnel.
+    pub packets: [[u32; 6]; 2],
+    /// The flow's key.
+    pub key: FlowKey,
+    /// Zero.
+    pub pad: u32,
+}
+
+impl Report {
+    /// What `found` says after `outcome`.
+    #[inline(always)]
+    pub fn of(found: &Found, outcome: u32) -> Report {
+        let options = [found.endpoint, found.attachment, u64::from(found.cookie)];
+        let packets = [words(&found.outer), words(&found.inner)];
+        let (hash, key, present) = (found.hash, found.key, found.options);
+        Report { hash, options, outcome, present, packets, key, pad: 0 }
+    }
+}
+
+/// All that a header says but the addresses, which are in the key.
+#[inline(always)]
+fn words(ip: &Ip) -> [u32; 6] {
+    let kind = match ip.kind {
+        L4::Tcp { flags } => 0x100 | u32::from(flags),
+        L4::Udp => 0x200,
+        L4::IcmpEcho { request } => 0x300 | u32::from(request),
+        L4::IcmpError => 0x400,
+        L4::Other => 0x500,
+        L4::None => 0x600,
+    };
+    let bits = u32::from(ip.v6) | u32::from(ip.df) << 1 | (ip.fragment as u32) << 2;
+    [
+        u32::from(ip.at) << 16 | u32::from(ip.l4),
+        u32::from(ip.end) << 16 | bits,
+        u32::from(ip.sport) << 16 | u32::from(ip.dport),
+        u32::from(ip.proto) << 16 | u32::from(ip.tos) << 8 | u32::from(ip.ttl),
+        kind,
+        ip.fragment_id,
+    ]
+}
+
+/// What is known of a packet. The stages write it one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// The flow's hash.
+    pub hash: u64,
+    /// Endpoint of the gateway's options.
+    pub endpoint: u64,
+    /// Attachment of the gateway's options.
+    pub attachment: u64,
+    /// Its key.
+    pub key: FlowKey,
+    /// Flow cookie of the gateway's options.
+    pub cookie: u32,
+    /// Which options are there, and 0x80 for an unknown critical one.
+    pub options: u32,
+    /// The outermost IP packet.
+    pub outer: Ip,
+    /// The IP packet in the tunnel.
+    pub inner: Ip,
+    /// Where it begins.
+    pub inner_at: u16,
+    /// Its Ethernet type.
+    pub inner_type: u16,
+}
+
+/// First stage: the outer headers.
+#[inline(always)]
+pub fn outer(w: &Window<'_>, to: &mut Found) -> u32 {
+    let Ok(eth) = Ethernet::parse(w) else { return OUTER };
+    match to.outer.read(w, eth.l3, eth.ethertype) {
+        Err(Malformed::NotIp) => PLAIN,
+        Err(_) => OUTER,
+        Ok(()) if !to.outer.v6 && !ipv4_header_ok(w, &to.outer) => CHECKSUM,
+        Ok(()) => OPENED,
+    }
+}
+
+/// Second stage: the tunnel, when it carries the three options as AWS sends them; `None` asks for
+/// [`tunnel`].
+#[inline(always)]
+pub fn usual_tunnel(w: &Window<'_>, to: &mut Found) -> Option<u32> {
+    let found = &to.outer;
+    if found.proto != UDP || found.fragment != Fragment::Whole || found.dport != PORT {
+        return Some(PLAIN);
+    }
+    let header = found.l4 + 8;
+    let Ok(geneve) = geneve::parse(w, header) else { return Some(TUNNEL) };
+    (to.inner_at, to.inner_type) = (geneve.payload, geneve.protocol);
+    let options = geneve::usual_options(w, header + 8, geneve.opt_len, geneve::CLASS_AWS)?;
+    note(to, &options);
+    Some(OPENED)
+}
+
+/// Second stage, with any options.
+#[inline(always)]
+pub fn tunnel(w: &Window<'_>, to: &mut Found) -> u32 {
+    let at = to.outer.l4 + 8 + 8;
+    let opt_len = (to.inner_at - at) as u8;
+    let Ok(options) = geneve::any_options(w, at, opt_len, geneve::CLASS_AWS) else { return TUNNEL };
+    note(to, &options);
+    OPENED
+}
+
+#[inline(always)]
+fn note(to: &mut Found, options: &geneve::GatewayOptions) {
+    to.endpoint = options.endpoint;
+    to.attachment = options.attachment;
+    to.cookie = options.cookie;
+    to.options = u32::from(options.present) | u32::from(options.unknown_critical) << 7;
+}
+
+/// Third stage: the packet inside.
+#[inline(always)]
+pub fn inner(w: &Window<'_>, to: &mut Found) -> u32 {
+    match to.inner.read(w, to.inner_at, to.inner_type) {
+        Ok(()) => OPENED,
+        Err(_) => INNER,
+    }
+}
+
+/// Last stage: the key. `other` is mixed into the inner source, to make many flows of one packet.
+#[inline(always)]
+pub fn classify(to: &mut Found, by: &HashKey, other: u32) {
+    let inner = &to.inner;
+    let mut src = inner.src;
+    src.words[3] ^= other;
+    let (key, _) = FlowKey::new(1, inner.proto, src, inner.sport, inner.dst, inner.dport);
+    to.hash = key.hash(by);
+    to.key = key;
+}
