@@ -247,4 +247,86 @@ mod tests {
         let chi: f64 = filled.iter().map(|&n| (f64::from(n) - 100.0).powi(2) / 100.0).sum();
         assert!((150.0..350.0).contains(&chi), "chi-square {chi}");
     }
+
+    /// How unevenly `keys` fill 2^16 buckets by the lowest bits of a half of the hash, in standard
+    /// deviations of chi-square from what chance would do.
+    fn unevenness(keys: impl Iterator<Item = FlowKey>, half: u32, by: &HashKey) -> f64 {
+        const BUCKETS: usize = 1 << 16;
+        let (mut filled, mut count) = (std::vec![0u32; BUCKETS], 0u32);
+        for key in keys {
+            filled[(key.hash(by) >> half) as usize % BUCKETS] += 1;
+            count += 1;
+        }
+        let mean = f64::from(count) / BUCKETS as f64;
+        let chi: f64 = filled.iter().map(|&n| (f64::from(n) - mean).powi(2) / mean).sum();
+        let free = (BUCKETS - 1) as f64;
+        (chi - free) / (2.0 * free).sqrt()
+    }
+
+    /// Clients and ports as they come in a row, `clients` of the one and so many of the others that
+    /// there are 2^19 flows.
+    fn in_a_row(clients: u32, place: u32, step: u16) -> impl Iterator<Item = FlowKey> {
+        let ports = ((1 << 19) / clients) as u16;
+        (0..clients).flat_map(move |client| {
+            let from = Addr::v4((0x0a00_0000 + (client << place)).to_be());
+            (0..ports)
+                .map(move |port| FlowKey::new(1, 6, from, port.wrapping_mul(step), addr(2), 443).0)
+        })
+    }
+
+    #[test]
+    fn clients_and_ports_in_a_row_fill_buckets_as_chance_would() {
+        if cfg!(miri) {
+            return;
+        }
+        for seed in [0, 1, 0x5745_4952_0000_0001, u64::MAX] {
+            let by = HashKey::new(seed);
+            for (clients, place, step) in [(16, 0, 1), (256, 0, 1), (4096, 0, 2), (256, 16, 32)] {
+                for half in [0, 16, 32, 48] {
+                    let off = unevenness(in_a_row(clients, place, step), half, &by);
+                    assert!(
+                        off.abs() < 6.0,
+                        "{clients} clients 2^{place} apart, every port number {step}, seed \
+                         {seed:#x}, bits from {half}: {off:.1} standard deviations"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_bit_of_a_key_turns_half_of_either_half_of_the_hash() {
+        let (trials, mut dice) = (if cfg!(miri) { 8 } else { 512 }, crate::tests::Dice(9));
+        for bit in 0..11 * 32 {
+            let (mut low, mut high) = (0, 0);
+            for _ in 0..trials {
+                let mut words: [u32; 11] = [0; 11];
+                words.iter_mut().for_each(|word| *word = dice.roll(1 << 31) as u32);
+                let by =
+                    HashKey::new((dice.roll(1 << 31) as u64) << 33 | dice.roll(1 << 31) as u64);
+                let before = of_words(&words).hash(&by);
+                words[bit / 32] ^= 1 << (bit % 32);
+                let turned = before ^ of_words(&words).hash(&by);
+                low += (turned as u32).count_ones();
+                high += (turned >> 32).count_ones();
+            }
+            // Of 32 bits 16, with a standard deviation of 2.83; of the mean of 512, 0.125.
+            let allowed = 8.0 * 2.83 / f64::from(trials).sqrt();
+            for (half, turned) in [("low", low), ("high", high)] {
+                let mean = f64::from(turned) / f64::from(trials);
+                assert!((mean - 16.0).abs() < allowed, "bit {bit} turns {mean} of the {half} half");
+            }
+        }
+    }
+
+    fn of_words(w: &[u32; 11]) -> FlowKey {
+        let [scope, proto, ports, l @ .., h0, h1, h2, h3] = *w;
+        FlowKey {
+            scope,
+            proto,
+            ports,
+            low: Addr { words: l },
+            high: Addr { words: [h0, h1, h2, h3] },
+        }
+    }
 }
