@@ -136,7 +136,6 @@ impl Flows<'_> {
         step!();
         path.begin();
         path.slab.store(NONE, Relaxed);
-        path.owns.store(NONE, Relaxed);
         if !self.give_slab(path, new.options) {
             path.free();
             self.free_paths.push(id);
