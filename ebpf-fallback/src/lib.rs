@@ -5,3 +5,7 @@
 
 /// Programs that do least: `nothing` drops, `parse` says in the map `FOUND` what the packet is.
 pub const FLOOR: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/floor"));
+
+/// Ways of keeping flows, to be measured: programs `none`, `lru`, `hash`, `array`, driven by the
+/// map `RIG`.
+pub const STATE: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/state"));
