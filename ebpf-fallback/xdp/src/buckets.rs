@@ -1,5 +1,5 @@
-//! The region's flow index (tables/src/flow/index.rs) in two arrays of the kernel: per bucket a word
-//! with lock and tags, four entries of a cache line each, a home bucket, a second one, and sixteen
+//! The region's flow index (tables/src/flow/index.rs) in two arrays of the kernel: a word for each
+//! bucket with lock and tags, four entries of a cache line each, a home bucket, a second one, and sixteen
 //! to spill into. As much of it as a measurement needs: that a bucket has spilled is marked and not
 //! counted, and nothing expires.
 //!
