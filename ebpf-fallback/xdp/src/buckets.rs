@@ -1,7 +1,8 @@
-//! The region's flow index (tables/src/flow/index.rs) in two arrays of the kernel: a word for each
-//! bucket with lock and tags, four entries of a cache line each, a home bucket, a second one, and sixteen
-//! to spill into. As much of it as a measurement needs: that a bucket has spilled is marked and not
-//! counted, and nothing expires.
+//! The region's flow index (tables/src/flow/index.rs) in two arrays of the kernel.
+//!
+//! A word for each bucket with its lock and tags, four entries of a cache line each, a home bucket,
+//! a second one, and sixteen to spill into. As much of it as a measurement needs: that a bucket has
+//! spilled is marked and not counted, and nothing expires.
 //!
 //! Rust's BPF target knows one thread only and would make plain stores of its atomics; the few that
 //! are needed are inline assembly, and all of them order everything (x86).
