@@ -74,29 +74,15 @@ impl Front {
 }
 
 /// What is known of one packet. Offsets count from the start of the frame as it lies now.
-#[repr(align(64))]
+///
+/// In the order in which it is needed: what is returned touches the first three cache lines only.
+#[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     /// What stands in front of the inner packet.
     pub front: Front,
     /// The IP packet that the verdict is about: the inner one, or the outermost for plain packets.
     pub inner: Ip,
-    /// For an ICMP error, the packet that it quotes.
-    pub quoted: Option<Ip>,
-    /// Flow key, valid unless the packet has none (`hash` is 0 then).
-    pub key: FlowKey,
-    /// Hash of `key`.
-    pub hash: u64,
-    /// The flow, when it is known.
-    pub hit: Option<Hit>,
-    /// What the flow's path says of the way to the backend; valid with `hit`.
-    pub path: Forward,
-    /// Service index, or [`tables::record::NONE`].
-    pub service: u32,
-    /// Backend index, or [`tables::record::NONE`].
-    pub backend: u32,
-    /// Number under which a trace follows it, or 0.
-    pub traced: u32,
     /// The verdict so far.
     pub verdict: Verdict,
     /// Where it goes.
@@ -105,6 +91,22 @@ pub struct Work {
     pub arm: u8,
     /// Which end of `key` sent the packet (for an ICMP error: the end that answers the quote).
     pub side: Side,
+    /// Service index, or [`tables::record::NONE`].
+    pub service: u32,
+    /// Backend index, or [`tables::record::NONE`].
+    pub backend: u32,
+    /// Number under which a trace follows it, or 0.
+    pub traced: u32,
+    /// Hash of `key`.
+    pub hash: u64,
+    /// Flow key, valid unless the packet has none (`hash` is 0 then).
+    pub key: FlowKey,
+    /// The flow, when it is known.
+    pub hit: Option<Hit>,
+    /// What the flow's path says of the way to the backend; valid with `hit`.
+    pub path: Forward,
+    /// For an ICMP error, the packet that it quotes.
+    pub quoted: Option<Ip>,
 }
 
 impl Work {
@@ -112,33 +114,39 @@ impl Work {
     pub const UNKNOWN: Work = Work {
         front: Front::UNKNOWN,
         inner: Ip::NONE,
-        quoted: None,
-        key: FlowKey::NONE,
-        hash: 0,
-        hit: None,
-        path: Forward::NONE,
-        service: NONE,
-        backend: NONE,
-        traced: 0,
         verdict: Verdict::Undecided,
         exit: Exit::None,
         arm: 0,
         side: Side::Low,
+        service: NONE,
+        backend: NONE,
+        traced: 0,
+        hash: 0,
+        key: FlowKey::NONE,
+        hit: None,
+        path: Forward::NONE,
+        quoted: None,
     };
 
     /// Forgets the packet that stood here before. What the stages always write before they read it
-    /// (headers, key, path) keeps its old bytes: clearing them would cost more than parsing.
+    /// (headers, key, path; see [`Work::begin_flow`]) keeps its old bytes: clearing them would cost
+    /// more than parsing.
     #[inline(always)]
     pub fn begin(&mut self, arm: u8, arrival: Arrival) {
         self.front.arrival = arrival;
-        self.quoted = None;
-        self.hit = None;
         self.service = NONE;
         self.backend = NONE;
         self.traced = 0;
         self.verdict = Verdict::Undecided;
         self.exit = Exit::None;
         self.arm = arm;
+    }
+
+    /// Nothing is known yet of the flow that it may be of.
+    #[inline(always)]
+    pub fn begin_flow(&mut self) {
+        self.quoted = None;
+        self.hit = None;
     }
 
     /// Drops the packet for `reason`.

@@ -4,7 +4,7 @@
 //! later fragments), and asks the cache for the flow's bucket, so that it is there when `track`
 //! looks.
 
-use crate::burst::{Arrival, Work};
+use crate::burst::{Arrival, Burst, Work};
 use crate::lcore::Lcore;
 use crate::pmtu;
 use crate::port::Buffer;
@@ -14,12 +14,13 @@ use packet::icmp;
 use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
 use tables::reason::DropReason;
-use tables::record::{TUNNEL_REPLY_TOO_BIG, Tunnel};
+use tables::record::{NoService, TUNNEL_REPLY_TOO_BIG, Tunnel};
 
 /// Finds the flow key of an open packet.
 #[inline(always)]
 pub fn classify<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     if work.open() {
+        work.begin_flow();
         match work.front.arrival {
             Arrival::Kernel => from_kernel(work, lcore),
             _ => from_wire(&buffer.window(), work, lcore),
@@ -36,9 +37,8 @@ fn from_kernel(work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// As [`classify`], for what did not come from the kernel.
 #[inline(always)]
-pub fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
+fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     if work.front.arrival == Arrival::Gateway && oversized(work, lcore) {
         return;
     }
@@ -51,6 +51,39 @@ pub fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     }
     let side = file(work.inner.fragment, key(work.front.scope, &work.inner), work, lcore);
     work.side = side;
+}
+
+/// Returns the packets of gateways whose addresses have no frontend and no flow: what the tables
+/// would say of most that a gateway sends, known without asking them. False when nothing is left
+/// open.
+#[inline(never)]
+pub fn sift<B>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
+    let Some(known) = lcore.set().acquaintances() else { return true };
+    let flows = *lcore.flow_addresses();
+    let tunnels = lcore.snapshot().tunnels.as_slice();
+    let mut left = false;
+    burst.each(|_, work| {
+        let ip = &work.inner;
+        let returned = work.open()
+            && work.front.arrival == Arrival::Gateway
+            && !known.may_have(&ip.dst)
+            && !known.may_have(&ip.src)
+            && !flows.may_have(&ip.dst)
+            && !flows.may_have(&ip.src)
+            && tunnels.get(usize::from(work.front.tunnel)).is_some_and(|t| {
+                let mtu = t.record.inner_mtu;
+                t.record.no_service == NoService::Return as u8
+                    && (ip.end - ip.at <= mtu || mtu == 0)
+            })
+            && ip.fragment == Fragment::Whole
+            && ip.kind != L4::IcmpError;
+        if returned {
+            work.hash = 0;
+            work.verdict = Verdict::Return;
+        }
+        left |= work.open();
+    });
+    left
 }
 
 /// An ICMP error is of the flow that it quotes.

@@ -13,7 +13,7 @@
 
 use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
-use packet::checksum::ipv4_header_ok;
+use packet::checksum::ipv4_ok_between;
 use packet::geneve;
 use packet::ip::{Ip, UDP};
 use packet::window::{Short, Window};
@@ -118,27 +118,37 @@ impl Familiar {
 /// Reads what the mask left out of `known`. An error means: look closer.
 #[inline(always)]
 fn renew(window: &Window<'_>, known: &Ip, outer: &mut Ip) -> Result<(), Short> {
-    let (at, l4) = (usize::from(known.at), usize::from(known.l4));
-    let first = window.be32(at)?;
-    let (tos, len, id) = if known.v6 {
-        ((first >> 20) as u8, 40 + u32::from(window.be16(at + 4)?), 0)
+    // The same code with its places as constants, for what gateways send by far most often.
+    if (known.at, known.l4, known.v6) == (14, 34, false) {
+        renew_at(window, 14, 34, false, outer)
     } else {
-        ((first >> 16) as u8, first & 0xffff, window.be16(at + 4)?)
+        renew_at(window, known.at, known.l4, known.v6, outer)
+    }
+}
+
+#[inline(always)]
+fn renew_at(window: &Window<'_>, at: u16, l4: u16, v6: bool, outer: &mut Ip) -> Result<(), Short> {
+    let (l3, udp) = (usize::from(at), usize::from(l4));
+    let first = window.be32(l3)?;
+    let (tos, len, id) = if v6 {
+        ((first >> 20) as u8, 40 + u32::from(window.be16(l3 + 4)?), 0)
+    } else {
+        ((first >> 16) as u8, first & 0xffff, window.be16(l3 + 4)?)
     };
-    let end = u32::from(known.at) + len;
-    let udp_len = u32::from(window.be16(l4 + 4)?);
+    let end = u32::from(at) + len;
+    let udp_len = u32::from(window.be16(udp + 4)?);
     // A UDP header is 8 bytes long, and its length counts them.
-    let odd = udp_len < 8 || u32::from(known.l4) + udp_len != end;
+    let odd = udp_len < 8 || u32::from(l4) + udp_len != end;
     if odd || end as usize > window.frame_len() {
         return Err(Short);
     }
-    if !known.v6 && !ipv4_header_ok(window, known) {
+    if !v6 && !ipv4_ok_between(window, at, l4) {
         return Err(Short);
     }
     outer.tos = tos;
     outer.end = end as u16;
     outer.fragment_id = u32::from(id);
-    outer.sport = window.be16(l4)?;
+    outer.sport = window.be16(udp)?;
     Ok(())
 }
 

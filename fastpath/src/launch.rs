@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tables::addresses::Addresses;
 use tables::counters::ArmCounter;
 use tables::flow::Flows;
 use tables::fragment::Fragments;
@@ -112,6 +113,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     let last_ms = region.lcores().iter().map(|lcore| lcore.polled_ms()).max().unwrap_or(0);
     let claim = region.claim(Role::Fastpath)?;
     let recovery = Flows::new(&region).recover();
+    forget_addresses(&region);
     Fragments::new(&region).recover();
     Scopes::new(&region).recover();
     if recovery.kept + recovery.cleared_paths > 0 {
@@ -185,6 +187,15 @@ fn check_memory(config: &Config) -> Result<(), LaunchError> {
 
 /// Opens the region, or makes it. One that we can't read is reported and replaced: the appliance
 /// starts empty rather than not at all.
+/// The filter of flows' addresses only ever fills up; a start is when it can be made anew.
+fn forget_addresses(region: &Region) {
+    let (addresses, flows) = (Addresses::of_flows(region), Flows::new(region));
+    if addresses.is_crowded() || flows.live() == 0 {
+        let live = (0..flows.capacity()).filter_map(|path| flows.snapshot(path));
+        addresses.renew(live.map(|flow| flow.front.end(flow.initiator.other()).0));
+    }
+}
+
 fn open_region(config: &Config) -> Result<Region, LaunchError> {
     let path = &config.region.path;
     if let Some(folder) = path.parent() {

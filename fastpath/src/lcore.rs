@@ -18,6 +18,7 @@ use packet::addr::Addr;
 use packet::window::Window;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
+use tables::addresses::Addresses;
 use tables::counters::{Counter, LcorePage};
 use tables::flow::{Answer, Flows, Hit};
 use tables::fragment::Fragments;
@@ -50,6 +51,7 @@ pub struct Lcore<'r> {
     control: Control<'r>,
     clock: Clock,
     flows: Flows<'r>,
+    flow_addresses: Addresses<'r>,
     fragments: Fragments<'r>,
     nat_ports: NatPorts<'r>,
     scopes: Scopes<'r>,
@@ -73,6 +75,7 @@ impl<'r> Lcore<'r> {
             control: Control::join(region, status, place.index, place.epoch),
             clock: Clock::new(region),
             flows: Flows::new(region).as_owner(lcore, place.epoch),
+            flow_addresses: Addresses::of_flows(region),
             fragments: Fragments::new(region).as_owner(lcore, place.epoch),
             nat_ports: NatPorts::new(region),
             scopes: Scopes::new(region),
@@ -227,6 +230,12 @@ impl<'r> Lcore<'r> {
     #[inline(always)]
     pub fn flows(&self) -> &Flows<'r> {
         &self.flows
+    }
+
+    /// Addresses that flows were begun to.
+    #[inline(always)]
+    pub fn flow_addresses(&self) -> &Addresses<'r> {
+        &self.flow_addresses
     }
 
     /// The stamp by which the fragment table finds a flow's front entry again.

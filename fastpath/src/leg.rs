@@ -2,6 +2,7 @@
 
 use crate::burst::{Arrival, Work};
 use crate::snapshot::Snapshot;
+use packet::geneve::OWN_OPTIONS;
 use packet::window::Window;
 use tables::flow::{GatewayLeg, NO_TUNNEL};
 
@@ -32,14 +33,15 @@ pub fn digest(window: &Window<'_>, work: &Work) -> u32 {
         take(pair(src[1], src[2]));
         take(pair(front.vni, dst[3]));
         take(pair(u32::from(outer.sport), u32::from(outer.dport)));
-        let mut at = usize::from(front.options_at);
-        let end = at + usize::from(front.options_len);
-        while at + 8 <= end {
-            take(window.load::<u64>(at).unwrap_or(0));
-            at += 8;
-        }
-        if at < end {
-            take(u64::from(window.load::<u32>(at).unwrap_or(0)));
+        let (at, len) = (usize::from(front.options_at), usize::from(front.options_len));
+        if len == OWN_OPTIONS {
+            for word in window.load::<[u64; 4]>(at).unwrap_or_default() {
+                take(word);
+            }
+        } else {
+            for at in (at..at + len).step_by(4) {
+                take(u64::from(window.load::<u32>(at).unwrap_or(0)));
+            }
         }
         if front.inner_eth != 0 {
             let inner = usize::from(front.inner_eth);

@@ -1,13 +1,13 @@
 //! The packet's journey: the stages in order, and nothing else.
 //!
 //! ```text
-//!  parse > decap | classify       | find           | track > select | encap
-//!                | asks the cache | asks the cache |                |
-//!                | for the flow   | for its path   |                |
+//!  parse > decap | sift         | classify       | find           | track > select | encap
+//!                | what is only | asks the cache | asks the cache |                |
+//!                | to return    | for the flow   | for its path   |                |
 //! ```
 //! Each stage looks at one packet and leaves a [`crate::verdict::Verdict`] where it can decide; no
 //! stage sends or frees, [`crate::lcore`] does that when all are through. A burst goes through
-//! five loops: short ones let the processor work on several packets at once, and what a look-up
+//! six loops: short ones let the processor work on several packets at once, and what a look-up
 //! asked of the cache is there when the next loop reads it.
 
 use crate::burst::{Arrival, Burst, Work};
@@ -26,21 +26,25 @@ pub fn run<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
 }
 
 /// The loops by the stages that they run.
-pub const LOOPS: [&str; 5] = ["parse, decap", "classify", "find", "track, select", "encap"];
+pub const LOOPS: [&str; 6] = ["parse, decap", "sift", "classify", "find", "track, select", "encap"];
 
-/// The five loops; `after` each, its number in [`LOOPS`] is called, to measure.
+/// The six loops; `after` each, its number in [`LOOPS`] is called, to measure.
 #[inline(always)]
 pub fn loops<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, mut after: impl FnMut(usize)) {
     open(burst, lcore);
     after(0);
-    classify(burst, lcore);
+    let left = classify::sift(burst, lcore);
     after(1);
-    find(burst, lcore);
-    after(2);
-    settle(burst, lcore);
-    after(3);
+    if left {
+        classify(burst, lcore);
+        after(2);
+        find(burst, lcore);
+        after(3);
+        settle(burst, lcore);
+        after(4);
+    }
     carry_out(burst, lcore);
-    after(4);
+    after(5);
 }
 
 /// What the packets are. Public for the test that compares it with the long way.
@@ -121,10 +125,14 @@ fn decide<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
 /// The same the long way and stage by stage, for a trace.
 #[cold]
 fn traced<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
-    burst.each(|buffer, work| parse::parse(buffer, work, lcore));
+    burst.each(|buffer, work| {
+        work.begin_flow();
+        parse::parse(buffer, work, lcore);
+    });
     burst.each(|buffer, work| decap::decap(buffer, work, lcore));
     lcore.trace(burst, Stage::Decap);
-    burst.each(|buffer, work| classify::classify(buffer, work, lcore));
+    classify::sift(burst, lcore);
+    classify(burst, lcore);
     lcore.trace(burst, Stage::Classify);
     find(burst, lcore);
     burst.each(|buffer, work| track::track(buffer, work, lcore));

@@ -298,6 +298,7 @@ fn insert(
         nat_map,
         tcp_idle_s: service.tcp_idle_s.min(u32::from(u16::MAX)) as u16,
     };
+    lcore.flow_addresses().add(&work.inner.dst);
     let hit = match lcore.flows().insert(&new, lcore.now_s()) {
         Ok(hit) => hit,
         Err(InsertError::Exists(_)) if nat_map == NONE => {

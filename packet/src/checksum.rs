@@ -90,15 +90,21 @@ pub const fn pseudo(src: &Addr, dst: &Addr, v6: bool, proto: u8, len: u32) -> u6
 /// Whether the checksum of an IPv4 header is right.
 #[inline(always)]
 pub fn ipv4_header_ok(w: &Window<'_>, ip: &Ip) -> bool {
-    let at = usize::from(ip.at);
+    ipv4_ok_between(w, ip.at, ip.l4)
+}
+
+/// As [`ipv4_header_ok`], of the header from `at` to `l4`.
+#[inline(always)]
+pub fn ipv4_ok_between(w: &Window<'_>, at: u16, l4: u16) -> bool {
+    let start = usize::from(at);
     // Without options, as nearly always: one load.
-    if ip.l4 == ip.at + 20 {
-        return match w.load::<[u32; 5]>(at) {
+    if l4 == at + 20 {
+        return match w.load::<[u32; 5]>(start) {
             Ok(h) => fold(words(&h)) == 0xffff,
             Err(Short) => false,
         };
     }
-    matches!(w.sum(at, usize::from(ip.l4 - ip.at)), Ok(sum) if fold(sum) == 0xffff)
+    matches!(w.sum(start, usize::from(l4 - at)), Ok(sum) if fold(sum) == 0xffff)
 }
 
 /// The sum of a header's five words.

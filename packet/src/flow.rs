@@ -127,36 +127,30 @@ impl FlowKey {
     }
 }
 
-/// A seed made ready for hashing: a multiplier for each word of a key.
+/// A seed made ready for hashing: two secret numbers of 32 bits for each word of a key.
 ///
-/// The hash is a sum of products (multilinear: who doesn't know the multipliers can't choose keys
-/// that meet), then mixed. The products are independent of each other, so that it takes few cycles
-/// from first to last, and none is of 128 bits, which the kernel's BPF has not.
+/// The hash is a sum of products, one for each word: its halves, each plus a secret, are multiplied
+/// (NH of UMAC, RFC 4418 §5.2.2: who doesn't know the secrets can't choose keys that meet, but by
+/// luck of 1 in 2^32), then mixed. The products are independent of each other, so that it takes few
+/// cycles from first to last, and none is of 128 bits, which the kernel's BPF has not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HashKey {
     seed: u64,
-    multipliers: [u64; 6],
+    secrets: [u64; 6],
 }
 
 impl HashKey {
     /// The key of a seed.
     #[inline(always)]
     pub const fn new(seed: u64) -> HashKey {
-        /// Digits of pi.
-        const PI: [u64; 6] = [
-            0x243f_6a88_85a3_08d3,
-            0x1319_8a2e_0370_7344,
-            0xa409_3822_299f_31d0,
-            0x082e_fa98_ec4e_6c89,
-            0x4528_21e6_38d0_1377,
-            0xbe54_66cf_34e9_0c6c,
-        ];
-        let (mut multipliers, mut i) = (PI, 0);
-        while i < PI.len() {
-            multipliers[i] = (seed ^ PI[i]) | 1;
+        // SplitMix64: each secret says nothing of another.
+        let (mut secrets, mut i) = ([0; 6], 0);
+        while i < secrets.len() {
+            secrets[i] =
+                mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i as u64 + 1)));
             i += 1;
         }
-        HashKey { seed, multipliers }
+        HashKey { seed, secrets }
     }
 
     /// The seed that it is of.
@@ -168,14 +162,21 @@ impl HashKey {
     #[inline(always)]
     pub fn hash<const N: usize>(&self, words: &[u64; N]) -> u64 {
         let mut h = self.seed;
-        for (word, multiplier) in words.iter().zip(&self.multipliers) {
-            h = h.wrapping_add(word.wrapping_mul(*multiplier));
+        for (word, secret) in words.iter().zip(&self.secrets) {
+            let low = (*word as u32).wrapping_add(*secret as u32);
+            let high = ((word >> 32) as u32).wrapping_add((secret >> 32) as u32);
+            h = h.wrapping_add(u64::from(low) * u64::from(high));
         }
-        // The finish of MurmurHash3.
-        h = (h ^ h >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        h = (h ^ h >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        h ^ h >> 33
+        mix(h)
     }
+}
+
+/// The finish of MurmurHash3.
+#[inline(always)]
+const fn mix(mut h: u64) -> u64 {
+    h = (h ^ h >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    h = (h ^ h >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    h ^ h >> 33
 }
 
 const _: () = assert!(size_of::<FlowKey>() == 44 && align_of::<FlowKey>() == 4);
@@ -315,6 +316,22 @@ mod tests {
             for (half, turned) in [("low", low), ("high", high)] {
                 let mean = f64::from(turned) / f64::from(trials);
                 assert!((mean - 16.0).abs() < allowed, "bit {bit} turns {mean} of the {half} half");
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_bits_turned_leave_the_hash_as_it_was() {
+        let seeds = if cfg!(miri) { 1 } else { 20 };
+        for by in (0..seeds).map(|n| HashKey::new(n * 0x0123_4567_89ab_cdef)) {
+            let before = of_words(&[1; 11]).hash(&by);
+            for one in 0..11 * 32 {
+                for other in 0..one {
+                    let mut words = [1; 11];
+                    words[one / 32] ^= 1 << (one % 32);
+                    words[other / 32] ^= 1 << (other % 32);
+                    assert_ne!(of_words(&words).hash(&by), before, "bits {other} and {one}");
+                }
             }
         }
     }

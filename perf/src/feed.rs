@@ -145,6 +145,14 @@ fn store<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
     }
 }
 
+/// The first client.
+fn client(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "10.64.0.0:1024",
+        Family::V6 => "[2001:db8:64::]:1024",
+    }
+}
+
 /// What an AWS gateway sends, a frame for each flow.
 #[derive(Clone, Debug)]
 pub struct Requests {
@@ -156,10 +164,7 @@ impl Requests {
     /// Packets of TCP connections that are under way: to frontends, or to nobody's addresses where
     /// the work is to return them.
     pub fn new(work: Work, family: Family) -> Requests {
-        let client = match family {
-            Family::V4 => "10.64.0.0:1024",
-            Family::V6 => "[2001:db8:64::]:1024",
-        };
+        let client = client(family);
         let base = if work == Work::Return { stranger_base(family) } else { frontend_base(family) };
         let ip = tcp(client, &at(base, 80), 16).sized(64);
         let options = aws_options(0x0a11_ce00, 0, 0xbeef);
@@ -195,10 +200,13 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// None yet.
-    pub fn new(family: Family) -> Answers {
-        let (src, dst) = (crate::world::backend(family, 1), crate::world::nat(family));
-        let ip = tcp(&at(src, 8080), &at(dst, 1024), 16).sized(64);
+    /// None yet. Behind NAT a backend answers us, in a tunnel's inner packet the client.
+    pub fn new(work: Work, family: Family) -> Answers {
+        let (src, dst) = match work {
+            Work::Tunnel => (at(frontend_base(family), 80), client(family).to_string()),
+            _ => (at(crate::world::backend(family, 1), 8080), at(crate::world::nat(family), 1024)),
+        };
+        let ip = tcp(&src, &dst, 16).sized(64);
         let template = Template::new(&Frame::new(crate::world::BACKEND, MACS[1], ip), family);
         Answers { template, flows: Vec::new(), next: 0 }
     }
@@ -215,6 +223,13 @@ impl Answers {
         // Beginning in the middle, so that they do not keep in step with the requests.
         let next = ((end - first) / 2) as usize;
         Answers { template: self.template.clone(), flows: flows.collect(), next }
+    }
+
+    /// Writes the answer to the flow learned as number `flow` into `frame`. False when that has not
+    /// [`ANSWER`] bytes.
+    #[must_use]
+    pub fn write(&self, flow: u32, frame: &mut [u8]) -> bool {
+        self.template.write(self.flows[flow as usize], frame)
     }
 
     /// Writes the next one into `frame`. False when that has not [`ANSWER`] bytes.
@@ -284,7 +299,7 @@ mod tests {
     fn an_answer_comes_from_where_the_request_went() {
         for family in FAMILIES {
             let (nat, backend) = (crate::world::nat(family), crate::world::backend(family, 1));
-            let mut answers = Answers::new(family);
+            let mut answers = Answers::new(Work::Nat, family);
             for port in 2000..2010 {
                 answers.learn(&tcp(&at(nat, port), &at(backend, 8080), 16).bytes());
             }

@@ -1,6 +1,6 @@
 //! One polling lcore of Weir's own cases: it fills what it receives, forwards it, and counts.
 
-use crate::feed::{Answers, Order, Requests};
+use crate::feed::{ANSWER, Answers, Order, REQUEST, Requests};
 use crate::meter::Count;
 use crate::start::Pair;
 use crate::world::{self, Family, Work};
@@ -9,14 +9,15 @@ use fastpath::burst::{Arrival, BURST, Burst};
 use fastpath::dispatch::{Exits, count_arrivals, dispatch};
 use fastpath::lcore::{Lcore, Place};
 use fastpath::pipeline;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tables::region::Region;
 
 /// What is timed with `--stages`.
-pub const STAGES: [&str; 8] = {
-    let [open, classify, find, settle, encap] = pipeline::LOOPS;
-    ["receive", "refill", open, classify, find, settle, encap, "dispatch"]
+pub const STAGES: [&str; 9] = {
+    let [open, sift, classify, find, settle, encap] = pipeline::LOOPS;
+    ["receive", "refill", open, sift, classify, find, settle, encap, "dispatch"]
 };
 
 /// What went wrong on an lcore.
@@ -98,36 +99,73 @@ pub fn begin_flows(
     flows: u32,
 ) -> Result<Answers, Failed> {
     let lcore = Lcore::join(region, place).ok_or(Failed::Lcore(place.index))?;
-    let (requests, mut answers) = (Requests::new(work, family), Answers::new(family));
-    let (mut burst, mut fresh) = (Burst::default(), Row::<BURST>::new());
-    let mut rows = [Row::new(), Row::new()];
-    let arm = if work == Work::Return { 0 } else { 1 };
+    let (requests, mut answers) = (Requests::new(work, family), Answers::new(work, family));
+    let mut way = Way { lcore, pool, burst: Burst::default(), rows: [Row::new(), Row::new()] };
+    let begun = work != Work::Return;
     for first in (0..flows).step_by(BURST) {
-        let count = BURST.min((flows - first) as usize);
-        if !pool.alloc_bulk(&mut fresh, count) {
-            return Err(Failed::Buffers);
-        }
-        for (flow, mut packet) in (first..).zip(fresh.drain()) {
-            let bytes = packet.append(crate::feed::REQUEST).ok_or(Failed::Buffers)?;
-            if !requests.write(flow, bytes) {
-                return Err(Failed::Size(crate::feed::REQUEST));
+        let last = flows.min(first + BURST as u32);
+        let request = |flow, frame: &mut [u8]| requests.write(flow, frame);
+        let out = way.send(first..last, u8::from(begun), REQUEST, request)?;
+        match work {
+            Work::Nat => out.iter().for_each(|packet| answers.learn(&packet.bytes()[14..])),
+            Work::Tunnel => {
+                let mut frame = [0; REQUEST];
+                for flow in first..last {
+                    if !requests.write(flow, &mut frame) {
+                        return Err(Failed::Size(REQUEST));
+                    }
+                    answers.learn(&frame[REQUEST - 64..]);
+                }
             }
-            if work == Work::Tunnel {
-                answers.learn(&bytes[crate::feed::REQUEST - 64..]);
-            }
-            burst.push(packet, 0, Arrival::Plain);
+            Work::Return | Work::Refill => {}
         }
-        lcore.forward(&mut burst, &mut Rows(&mut rows));
-        let out = rows[usize::from(arm)].as_slice();
-        if out.len() != count {
-            return Err(Failed::Lost(first + out.len() as u32, arm));
+        if begun {
+            // An answer and one more request: the connection is established, as most are.
+            way.send(first..last, 0, ANSWER, |flow, frame| answers.write(flow, frame))?;
+            way.send(first..last, 1, REQUEST, request)?;
         }
-        if work == Work::Nat {
-            out.iter().for_each(|packet| answers.learn(&packet.bytes()[14..]));
-        }
-        rows.iter_mut().for_each(Row::clear);
     }
     Ok(answers)
+}
+
+/// What packets are sent by while nothing is measured yet.
+struct Way<'a> {
+    lcore: Lcore<'a>,
+    pool: &'a Mempool,
+    burst: Burst<Mbuf>,
+    rows: [Row<BURST>; 2],
+}
+
+impl Way<'_> {
+    /// Sends a packet of `len` bytes for each flow, written by `write`, from the gateway's arm,
+    /// or for answers the backends'. All must leave by arm `to`; gives what left.
+    fn send(
+        &mut self,
+        flows: Range<u32>,
+        to: u8,
+        len: usize,
+        write: impl Fn(u32, &mut [u8]) -> bool,
+    ) -> Result<&[Mbuf], Failed> {
+        let (count, mut fresh) = (flows.len(), Row::<BURST>::new());
+        if !self.pool.alloc_bulk(&mut fresh, count) {
+            return Err(Failed::Buffers);
+        }
+        let from = u8::from(len == ANSWER);
+        for (flow, mut packet) in flows.clone().zip(fresh.drain()) {
+            let bytes = packet.append(len).ok_or(Failed::Buffers)?;
+            if !write(flow, bytes) {
+                return Err(Failed::Size(len));
+            }
+            self.burst.push(packet, from, Arrival::Plain);
+        }
+        self.rows.iter_mut().for_each(Row::clear);
+        self.lcore.forward(&mut self.burst, &mut Rows(&mut self.rows));
+        let out = self.rows[usize::from(to)].as_slice();
+        if out.len() != count {
+            return Err(Failed::Lost(flows.start + out.len() as u32, to));
+        }
+        Ok(out)
+    }
 }
 
 impl Poller {

@@ -3,6 +3,7 @@
 //! A layout is a pure function of [`Sizes`]: whoever knows the sizes knows each offset, and
 //! `weir hugepages plan` prints [`Layout::terms`] without creating anything.
 
+use crate::addresses::BITS;
 use crate::reason::MAX_REASONS;
 
 /// Number of the region's format. Any change of a record, a section or their order raises it.
@@ -123,6 +124,8 @@ pub enum Section {
     /// A bit for each head, set where the chain is not empty: small enough to stay in the nearest
     /// cache, since most look-ups find nothing.
     FrontendBits,
+    /// Filter of addresses with frontends, `AtomicU64`.
+    FrontendAddresses,
     /// Chained entries.
     Frontends,
     /// `Twin<Backend>` by backend id.
@@ -145,6 +148,8 @@ pub enum Section {
     FlowIndex,
     /// A lock word (`AtomicU64`) per flow bucket.
     FlowLocks,
+    /// Filter of addresses that flows were begun to, `AtomicU64`.
+    FlowAddresses,
     /// Free list of path records and what else the flow table keeps: a line per lcore and one more.
     FlowState,
     /// Path records, 192 bytes.
@@ -166,7 +171,7 @@ pub enum Section {
 }
 
 /// All sections, in the order in which they lie.
-pub const SECTIONS: [Section; 28] = [
+pub const SECTIONS: [Section; 30] = [
     Section::Header,
     Section::Tunnels,
     Section::Settings,
@@ -175,6 +180,7 @@ pub const SECTIONS: [Section; 28] = [
     Section::FrontendKinds,
     Section::FrontendHeads,
     Section::FrontendBits,
+    Section::FrontendAddresses,
     Section::Frontends,
     Section::Backends,
     Section::NextHops,
@@ -186,6 +192,7 @@ pub const SECTIONS: [Section; 28] = [
     Section::Events,
     Section::FlowIndex,
     Section::FlowLocks,
+    Section::FlowAddresses,
     Section::FlowState,
     Section::Paths,
     Section::PathLinks,
@@ -284,6 +291,8 @@ impl Sizes {
                 "region.max_frontends", "hash of the frontends"),
             Section::FrontendBits => ("frontend bits", frontend_words(entries), 8,
                 "region.max_frontends", "which chains of the hash are not empty"),
+            Section::FrontendAddresses => ("frontend filter", BITS / 64, 8, "",
+                "which addresses may have frontends"),
             Section::Frontends => ("frontends", entries, 64, "region.max_frontends",
                 "frontends, their address marks, probe sources, and replacements"),
             Section::Backends => ("backends", s.backends as usize, 128, "region.max_backends",
@@ -306,6 +315,8 @@ impl Sizes {
                 "both directions of each flow, at most four fifths full"),
             Section::FlowLocks => ("flow locks", flow_entries(s.flows) / BUCKET_ENTRIES, 8,
                 "region.max_flows", "a lock per bucket of four entries"),
+            Section::FlowAddresses => ("flow filter", BITS / 64, 8, "",
+                "which addresses may have flows"),
             Section::FlowState => ("flow state", s.lcores as usize + 1, 64, "fastpath.lcores",
                 "free lists of paths and slabs"),
             Section::Paths => ("paths", s.flows as usize, 192, "region.max_flows",

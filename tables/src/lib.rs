@@ -16,6 +16,7 @@
 //! | frontend kinds  |    128  |          |                                                       |
 //! | frontend heads  |      4  |          | a chained hash (`lookup`)                             |
 //! | frontend bits   |      8  |          | which of its chains are not empty                     |
+//! | frontend filter |      8  |          | which addresses may have frontends (`addresses`)      |
 //! | frontends       |     64  |          |                                                       |
 //! | backends        |    128  |          |                                                       |
 //! | next hops       |     64  |          | changed in place (`next_hop`)                         |
@@ -30,6 +31,7 @@
 //! +-----------------+---------+----------+-------------------------------------------------------+
 //! | flow index      |     64  | fastpath | both directions of each flow, buckets of four entries |
 //! | flow locks      |      8  |          | one per bucket, with the owner's epoch                |
+//! | flow filter     |      8  |          | which addresses may have flows (`addresses`)          |
 //! | flow state      |     64  |          | free lists                                            |
 //! | paths           |    192  |          | how a flow is delivered and answered (`flow`)         |
 //! | path links      |      4  |          |                                                       |
@@ -56,6 +58,7 @@
 //!
 //! Start reading at [`layout`], then [`versioned`], [`set`], [`writer`].
 
+pub mod addresses;
 pub mod checksum;
 pub mod counters;
 pub mod layout;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use packet::addr::Addr;
 
+use crate::addresses::Addresses;
 use crate::layout::Section;
 use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_mark, scope_mark};
 use crate::name::NameCell;
@@ -37,6 +38,7 @@ pub(crate) struct Parts<'r> {
     pub(crate) names: &'r [NameCell],
     pub(crate) kinds: &'r [Twin<FrontendKinds>],
     pub(crate) frontends: Frontends<'r>,
+    pub(crate) addresses: Addresses<'r>,
     pub(crate) backends: &'r [Twin<Backend>],
     pub(crate) next_hops: &'r [NextHopCell],
     pub(crate) slots: &'r [AtomicU32],
@@ -51,6 +53,7 @@ impl<'r> Parts<'r> {
             names: region.slice(Section::ServiceNames),
             kinds: region.slice(Section::FrontendKinds),
             frontends: Frontends::new(region),
+            addresses: Addresses::of_frontends(region),
             backends: region.slice(Section::Backends),
             next_hops: region.slice(Section::NextHops),
             slots: region.slice(Section::Slots),
@@ -118,6 +121,13 @@ impl<'r> TableSet<'r> {
     pub fn address_marked(&self, scope_key: u64, addr: &Addr) -> bool {
         let key = address_mark(self.scope(scope_key), addr);
         self.kinds.hosts != 0 && self.parts.frontends.target(&key, self.generation).is_some()
+    }
+
+    /// The addresses that may have frontends, in any scope: for others there is surely none. `None`
+    /// while any address may have one, because a network is a frontend.
+    #[inline(always)]
+    pub fn acquaintances(&self) -> Option<Addresses<'r>> {
+        (self.kinds.networks == 0).then_some(self.parts.addresses)
     }
 
     /// The scope whose frontends count for `scope_key`.

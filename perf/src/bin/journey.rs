@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             begin_flows(&region, place, &pool, what, flows)
         })?)?
     } else {
-        Answers::new(arguments.family)
+        Answers::new(arguments.work, arguments.family)
     };
 
     let switches = Arc::new(Switches::default());

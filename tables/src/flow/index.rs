@@ -108,16 +108,16 @@ impl<'r> Index<'r> {
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let place = self.place(hash);
         let home = self.word(place.home).load(Acquire);
-        if (home >> (32 + place.slot * 8)) as u8 == place.tag {
-            let first = self.compare(place.home * 4 + place.slot, &Words::of(key));
-            if first.is_some() {
-                return first;
-            }
+        let equal = equal_tags(home, &place);
+        if equal != 0 {
+            // Which of the four it is, is as good as random: no branch may depend on it.
+            let likeliest = place.home * 4 + equal.trailing_zeros() / 8;
+            let hit = self.compare(likeliest, &Words::of(key));
+            return if hit.is_some() { hit } else { self.find_by_tag(hash, key) };
         }
         // Most that are not there are known not to be by their tags alone, from one cache line.
         let second = self.word(place.second).load(Acquire);
-        let tagged = equal_tags(home, &place) | equal_tags(second, &place);
-        if tagged == 0 && (home / SPILLED) & 0xff == 0 {
+        if equal_tags(second, &place) == 0 && (home / SPILLED) & 0xff == 0 {
             return None;
         }
         self.find_by_tag(hash, key)

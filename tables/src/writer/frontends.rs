@@ -177,6 +177,9 @@ impl Writer<'_> {
         let first = head.load(Ordering::Relaxed);
         frontends.entries[number as usize].fill(&self.pen, key, target, first, self.next());
         frontends.mark(&self.pen, &key, true);
+        if key.prefix_len == 128 {
+            self.parts.addresses.write(&self.pen, &key.addr);
+        }
         self.pen.word(head, number + 1);
         self.sum ^= entry_sum(&key, target);
     }

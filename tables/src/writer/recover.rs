@@ -81,6 +81,9 @@ impl Writer<'_> {
             entry.life.recover(pen, committed);
         }
         self.parts.frontends.mark_all(pen);
+        let tables = self.committed();
+        let single = tables.entries().filter(|(key, _)| key.prefix_len == 128);
+        self.parts.addresses.renew_by(pen, single.map(|(key, _)| key.addr));
     }
 
     /// Sorts the entries into seen, ending, unlinked and never used ones.

@@ -418,3 +418,33 @@ fn a_hundred_thousand_changes_leak_no_room() {
     let writer = Writer::attach(&region).unwrap();
     assert_eq!(writer.committed().frontends().count(), 30);
 }
+
+#[test]
+fn an_address_with_a_frontend_is_no_stranger() {
+    let region = region();
+    let (web, mail, nobody) = (addr("203.0.113.1"), addr("2001:db8::25"), addr("198.51.100.7"));
+    let strangers = |one: &Addr, other: &Addr| {
+        let known = region.tables(region.generation()).acquaintances();
+        known.is_some_and(|known| !known.may_have(one) && !known.may_have(other))
+    };
+    assert!(strangers(&web, &nobody), "no frontends, no acquaintances");
+    let mut writer = Writer::attach(&region).unwrap();
+    let service = writer.put_service("default/web", &policy()).unwrap();
+    writer.put_frontend(&key("203.0.113.1", 80, 6), service).unwrap();
+    writer.put_frontend(&key("2001:db8::25", 25, 6), service).unwrap();
+    writer.commit().unwrap();
+    for known in [&web, &mail] {
+        assert!(!strangers(known, &nobody) && !strangers(&nobody, known), "{known}");
+    }
+    assert!(strangers(&nobody, &addr("198.51.100.8")));
+    // What is gone is forgotten by the next writer, and nothing else.
+    writer.remove_frontend(&key("203.0.113.1", 80, 6)).unwrap();
+    writer.commit().unwrap();
+    drop(writer);
+    let mut writer = Writer::attach(&region).unwrap();
+    assert!(strangers(&web, &nobody) && !strangers(&mail, &nobody));
+    // Of a network's addresses none has a bit.
+    writer.put_frontend(&network("198.51.100.0", 120, 0, 0), service).unwrap();
+    writer.commit().unwrap();
+    assert!(!strangers(&nobody, &addr("192.0.2.1")));
+}
