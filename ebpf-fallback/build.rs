@@ -46,10 +46,11 @@ fn build() -> Result<(), String> {
     }
     let path = with_tools(&home.join("../.tools/bin"))?;
     let linker = first_line(Command::new("bpf-linker").arg("--version").env("PATH", &path));
-    if !linker.as_ref().is_ok_and(|version| version.ends_with(LINKER)) {
+    let linker = linker.unwrap_or_else(|_| "none".into());
+    if !linker.ends_with(LINKER) {
         return Err(format!(
-            "the programs for the kernel are linked by bpf-linker {LINKER}, found: {linker:?}. \
-             Type `make setup`"
+            "the programs for the kernel are linked by bpf-linker {LINKER}, found: {linker}. Type \
+             `make setup`"
         ));
     }
     // One folder for all profiles: target/bpf, above target/<profile>/build/<package>/out.
