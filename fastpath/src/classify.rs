@@ -53,9 +53,9 @@ fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     work.side = side;
 }
 
-/// Returns the packets of gateways whose addresses have no frontend and no flow: what the tables
-/// would say of most that a gateway sends, known without asking them. False when nothing is left
-/// open.
+/// Returns the packets of gateways that are to no frontend and of no flow, by their addresses
+/// alone: what the tables would say of most that a gateway sends, known without asking them. (A
+/// flow was begun to one of its packets' two addresses.) False when nothing is left open.
 #[inline(never)]
 pub fn sift<B>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
     let Some(known) = lcore.set().acquaintances() else { return true };
@@ -67,7 +67,6 @@ pub fn sift<B>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
         let returned = work.open()
             && work.front.arrival == Arrival::Gateway
             && !known.may_have(&ip.dst)
-            && !known.may_have(&ip.src)
             && !flows.may_have(&ip.dst)
             && !flows.may_have(&ip.src)
             && tunnels.get(usize::from(work.front.tunnel)).is_some_and(|t| {

@@ -61,7 +61,9 @@ pub fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
             }
         } else {
             unfamiliar(buffer, work, lcore);
-            strange = Some((buffer, work));
+            if plain && work.front.arrival != Arrival::Plain {
+                strange = Some((buffer, work));
+            }
         }
     });
     drop(familiar);
