@@ -45,7 +45,7 @@ fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut Xdp {
 /// What this machine's own copy of the stages finds.
 fn here(bytes: &mut [u8]) -> Report {
     let w = Window::new(bytes);
-    let (outer, inner, key) = (Ip::NONE, Ip::NONE, FlowKey::NONE);
+    let (outer, inner, key) = (Ip::default(), Ip::default(), FlowKey::default());
     let (hash, endpoint, attachment, cookie, options) = (0, 0, 0, 0, 0);
     let (inner_at, inner_type) = (0, 0);
     let mut found = Found {

@@ -55,22 +55,24 @@ pub struct Front {
     pub arrival: Arrival,
 }
 
-impl Front {
+impl Default for Front {
     /// Nothing known yet.
-    pub const UNKNOWN: Front = Front {
-        outer: Ip::NONE,
-        scope_key: 0,
-        scope: 0,
-        vni: 0,
-        eth: Ethernet { ethertype: 0, vlan: 0, l3: 0 },
-        options_at: 0,
-        inner_eth: 0,
-        inner_at: 0,
-        inner_type: 0,
-        options_len: 0,
-        tunnel: u8::MAX,
-        arrival: Arrival::Plain,
-    };
+    fn default() -> Front {
+        Front {
+            outer: Ip::default(),
+            scope_key: 0,
+            scope: 0,
+            vni: 0,
+            eth: Ethernet::default(),
+            options_at: 0,
+            inner_eth: 0,
+            inner_at: 0,
+            inner_type: 0,
+            options_len: 0,
+            tunnel: u8::MAX,
+            arrival: Arrival::Plain,
+        }
+    }
 }
 
 /// What is known of one packet. Offsets count from the start of the frame as it lies now.
@@ -109,25 +111,29 @@ pub struct Work {
     pub quoted: Option<Ip>,
 }
 
-impl Work {
+impl Default for Work {
     /// Nothing known yet of any packet.
-    pub const UNKNOWN: Work = Work {
-        front: Front::UNKNOWN,
-        inner: Ip::NONE,
-        verdict: Verdict::Undecided,
-        exit: Exit::None,
-        arm: 0,
-        side: Side::Low,
-        service: NONE,
-        backend: NONE,
-        traced: 0,
-        hash: 0,
-        key: FlowKey::NONE,
-        hit: None,
-        path: Forward::NONE,
-        quoted: None,
-    };
+    fn default() -> Work {
+        Work {
+            front: Front::default(),
+            inner: Ip::default(),
+            verdict: Verdict::Undecided,
+            exit: Exit::None,
+            arm: 0,
+            side: Side::Low,
+            service: NONE,
+            backend: NONE,
+            traced: 0,
+            hash: 0,
+            key: FlowKey::default(),
+            hit: None,
+            path: Forward::default(),
+            quoted: None,
+        }
+    }
+}
 
+impl Work {
     /// Forgets the packet that stood here before. What the stages always write before they read it
     /// (headers, key, path; see [`Work::begin_flow`]) keeps its old bytes: clearing them would cost
     /// more than parsing.
@@ -175,7 +181,7 @@ pub struct Burst<B> {
 
 impl<B> Default for Burst<B> {
     fn default() -> Self {
-        Burst { buffers: [const { None }; BURST], work: [Work::UNKNOWN; BURST], len: 0 }
+        Burst { buffers: [const { None }; BURST], work: [Work::default(); BURST], len: 0 }
     }
 }
 

@@ -56,7 +56,7 @@ pub struct Familiar {
 impl Default for Familiar {
     fn default() -> Familiar {
         let (words, mask) = ([0; BYTES / 8], [0; BYTES / 8]);
-        let none = Seen { words, mask, front: Front::UNKNOWN, generation: u32::MAX, arm: 0 };
+        let none = Seen { words, mask, front: Front::default(), generation: u32::MAX, arm: 0 };
         Familiar { seen: [none; PLACES] }
     }
 }

@@ -17,7 +17,7 @@ const FIRST_SEGMENT: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 /// Parses the outer headers of a packet.
 #[inline(always)]
 pub fn parse<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
-    work.front = Front { arrival: work.front.arrival, ..Front::UNKNOWN };
+    work.front = Front { arrival: work.front.arrival, ..Front::default() };
     let own = &lcore.macs()[usize::from(work.arm & 1)];
     if let Err(reason) = outer(&buffer.window(), work, own) {
         refuse(buffer, work, reason);

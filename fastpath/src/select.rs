@@ -9,7 +9,7 @@ use crate::track::{remember, towards_backend};
 use crate::verdict::{Reply, Verdict};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
-use packet::ip::{Fragment, Ip, L4};
+use packet::ip::{Fragment, L4};
 use packet::window::Window;
 use tables::counters::{Counter, ServiceCounter};
 use tables::flow::{Forward, Hit, InsertError, NewFlow, PATH_ONE_WAY};
@@ -27,21 +27,19 @@ pub fn select<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// Looks up the service of a packet of no known flow.
+/// Looks up the service of a packet of no known flow. What a backend sends, a later fragment and an
+/// error begin none.
 #[inline(always)]
 pub fn look_up(work: &mut Work, lcore: &Lcore<'_>) {
-    let backends = work.front.arrival == Arrival::Backend;
-    if work.open() && !backends && work.inner.fragment != Fragment::Later && asks(&work.inner) {
-        let (set, ip) = (lcore.set(), &work.inner);
-        let service = set.frontend(work.front.scope_key, &ip.dst, ip.dport, ip.proto);
+    let ip = &work.inner;
+    let begins = work.open()
+        && work.front.arrival != Arrival::Backend
+        && ip.fragment != Fragment::Later
+        && ip.kind != L4::IcmpError;
+    if begins {
+        let service = lcore.set().frontend(work.front.scope_key, &ip.dst, ip.dport, ip.proto);
         work.service = service.unwrap_or(NONE);
     }
-}
-
-/// Whether it could begin a flow: an error is about one that somebody else began.
-#[inline(always)]
-fn asks(ip: &Ip) -> bool {
-    ip.kind != L4::IcmpError
 }
 
 #[inline(always)]
@@ -55,20 +53,10 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     if work.inner.fragment == Fragment::Later {
         return later_fragment(work, lcore);
     }
-    if work.service != NONE {
-        return for_service(window, work, lcore);
+    match work.service {
+        NONE => for_nobody(work, lcore),
+        _ => for_service(window, work, lcore),
     }
-    // What most traffic for nobody is: whole packets that are no echo requests, to be returned.
-    let tunnel = &lcore.snapshot().tunnels.get(usize::from(work.front.tunnel));
-    if work.front.arrival == Arrival::Gateway
-        && work.inner.fragment == Fragment::Whole
-        && !matches!(work.inner.kind, L4::IcmpEcho { request: true })
-        && tunnel.is_some_and(|t| t.record.no_service == NoService::Return as u8)
-    {
-        work.verdict = Verdict::Return;
-        return Ok(());
-    }
-    for_nobody(work, lcore)
 }
 
 #[inline(never)]

@@ -66,10 +66,6 @@ const fn whole(first: u64, second: u64) -> Addr {
 }
 
 impl FlowKey {
-    /// The key of no flow.
-    pub const NONE: FlowKey =
-        FlowKey { scope: 0, proto: 0, ports: 0, low: Addr::UNSPECIFIED, high: Addr::UNSPECIFIED };
-
     /// The key of a packet from `src:sport` to `dst:dport`, and which end sent it.
     #[inline(always)]
     pub fn new(

@@ -101,25 +101,6 @@ const WHOLE_TCP: u16 = 20;
 const EIGHT: u16 = 8;
 
 impl Ip {
-    /// No packet.
-    pub const NONE: Ip = Ip {
-        at: 0,
-        l4: 0,
-        end: 0,
-        sport: 0,
-        dport: 0,
-        proto: 0,
-        v6: false,
-        tos: 0,
-        ttl: 0,
-        fragment: Fragment::Whole,
-        kind: L4::None,
-        df: false,
-        fragment_id: 0,
-        src: Addr::UNSPECIFIED,
-        dst: Addr::UNSPECIFIED,
-    };
-
     /// The packet at `at`, of the family that `ethertype` says.
     #[inline(always)]
     pub fn parse(w: &Window<'_>, at: u16, ethertype: u16) -> Result<Ip, Malformed> {

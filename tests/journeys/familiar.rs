@@ -69,7 +69,7 @@ impl Judge {
 
     /// What the two stages find out that remember nothing.
     fn long_way(&self, trial: &Trial) -> Work {
-        let (mut frame, mut work) = (trial.frame(), Work::UNKNOWN);
+        let (mut frame, mut work) = (trial.frame(), Work::default());
         work.begin(trial.arm, trial.arrival);
         parse::parse(&mut frame, &mut work, self.lcore());
         decap::decap(&mut frame, &mut work, self.lcore());
@@ -95,7 +95,7 @@ impl Judge {
 
 /// Whether the lcore would take the short way.
 fn recognises(lcore: &Lcore<'_>, mut frame: Frame, arm: u8) -> bool {
-    let mut work = Work::UNKNOWN;
+    let mut work = Work::default();
     work.begin(arm, Arrival::Plain);
     let generation = lcore.snapshot().generation;
     lcore.familiar().recognise(&frame.window(), &mut work, generation, &mut 0)

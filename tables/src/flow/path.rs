@@ -62,22 +62,6 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// No path.
-    pub const NONE: Forward = Forward {
-        nat_addr: Addr::UNSPECIFIED,
-        backend_addr: Addr::UNSPECIFIED,
-        nat_port: 0,
-        backend_port: 0,
-        service: 0,
-        backend: 0,
-        incarnation: 0,
-        front: 0,
-        mode: 0,
-        flags: 0,
-        proto: 0,
-        spare: 0,
-    };
-
     /// What an unchanged leg of the responder's is recognised by; [`PATH_RESPONDER_LEG`] says that
     /// there is one. It lies in this line because every packet reads it anyway.
     #[inline(always)]
