@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
+use tables::addresses::Addresses;
 use tables::counters::{ArmCounter, VerdictCounter};
 use tables::flow::Flows;
 use tables::fragment::Fragments;
@@ -82,6 +83,7 @@ impl Loaded {
 
     /// All counters of the region.
     pub fn counts(&self) -> Counts {
+        self.check_addresses();
         let counters = self.region.counters();
         let arms = |counter: ArmCounter| {
             counters.sum(|page| page.arm_count(0, counter) + page.arm_count(1, counter))
@@ -100,6 +102,15 @@ impl Loaded {
             originated: arms(ArmCounter::OriginatedPackets),
             sent: arms(ArmCounter::TxPackets),
             to_kernel: arms(ArmCounter::ToKernelPackets),
+        }
+    }
+
+    /// A flow whose address no filter knew would be returned as a stranger's.
+    fn check_addresses(&self) {
+        let (known, flows) = (Addresses::of_flows(self.region), Flows::new(self.region));
+        for flow in (0..flows.capacity()).filter_map(|path| flows.snapshot(path)) {
+            let (target, _) = flow.front.end(flow.initiator.other());
+            assert!(known.may_have(&target), "no bit for the flow to {target}");
         }
     }
 }
