@@ -134,6 +134,21 @@ pub const fn quote_len(about: &Ip) -> usize {
 /// that it is `about`, lies [`error_header`] bytes behind and ends the window. The error seems to
 /// come from the packet's receiver, for whom we stand in.
 pub fn write_error(w: &mut Window<'_>, at: usize, about: &Ip, what: Trouble) -> Result<(), Short> {
+    let quote = at + error_header(about);
+    let len = w.len().checked_sub(quote).ok_or(Short)?;
+    let sum = w.sum(quote, len)?;
+    write_error_around(w, at, about, what, sum)
+}
+
+/// As [`write_error`], where the sum of the quote is known.
+#[inline(always)]
+pub fn write_error_around(
+    w: &mut Window<'_>,
+    at: usize,
+    about: &Ip,
+    what: Trouble,
+    quote: u64,
+) -> Result<(), Short> {
     let (v6, from, to) = (about.v6, &about.dst, &about.src);
     let l4 = at + error_header(about) - 8;
     let len = w.len().checked_sub(l4).ok_or(Short)?;
@@ -141,8 +156,9 @@ pub fn write_error(w: &mut Window<'_>, at: usize, about: &Ip, what: Trouble) -> 
         return Err(Short);
     }
     let (kind, code, rest) = what.parts(v6);
-    w.store(l4, [u32::from_ne_bytes([kind, code, 0, 0]), rest.to_be()])?;
-    let mut sum = w.sum(l4, len)?;
+    let head = [u32::from_ne_bytes([kind, code, 0, 0]), rest.to_be()];
+    w.store(l4, head)?;
+    let mut sum = quote + u64::from(head[0]) + u64::from(head[1]);
     if v6 {
         sum += pseudo(from, to, true, ICMPV6, len as u32);
     }

@@ -30,6 +30,7 @@ extern crate std;
 
 pub mod addr;
 pub mod checksum;
+pub mod digest;
 pub mod ethernet;
 pub mod flow;
 pub mod geneve;

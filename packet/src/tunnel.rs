@@ -10,6 +10,15 @@ use crate::{geneve, vxlan};
 /// Ethernet type of an Ethernet frame inside GENEVE.
 pub const ETHERNET_INSIDE: u16 = 0x6558;
 
+/// TTL or hop limit of the outer headers that we write.
+pub const OUTER_TTL: u8 = 64;
+
+/// The outer UDP source port for a flow's hash: from the upper quarter, as ephemeral ports look.
+#[inline(always)]
+pub const fn source_port(hash: u64) -> u16 {
+    0xc000 | (hash >> 48) as u16 & 0x3fff
+}
+
 /// What a tunnel is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {

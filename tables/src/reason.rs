@@ -72,6 +72,7 @@ reasons! {
     ExceptionMalformed "exception-malformed" "The kernel sent a frame that is no whole IP or ARP packet.",
     ScopeTableFull "scope-table-full" "More gateway endpoints than region.max_scopes.",
     TxRefused "tx-refused" "The NIC took no more packets.",
+    StageMissing "stage-missing" "The kernel's program lacks one of its stages: start ebpf-fallback again.",
 }
 
 const _: () = assert!(DropReason::ALL.len() <= MAX_REASONS);

@@ -74,6 +74,21 @@ pub struct Prefix {
     pub pad: [u8; 3],
 }
 
+impl Prefix {
+    /// Whether it holds an address. Without branches and wide numbers: the kernel's program asks it
+    /// of each packet.
+    #[inline(always)]
+    pub fn holds(&self, addr: &Addr) -> bool {
+        let mut differs = 0;
+        for i in 0..4 {
+            let bits = u32::from(self.len).saturating_sub(32 * i as u32).min(32);
+            let mask = !((u64::from(u32::MAX) >> bits) as u32);
+            differs |= (addr.words[i] ^ self.addr.words[i]) & mask.to_be();
+        }
+        differs == 0
+    }
+}
+
 /// A tunnel by which a gateway reaches us. An lcore copies the live ones at each switch.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -109,6 +124,21 @@ pub struct Tunnel {
     /// Zero.
     pub pad: [u8; 2],
 }
+
+impl Tunnel {
+    /// Whether the gateway's nodes may send from `source`.
+    #[inline(always)]
+    pub fn admits(&self, source: &Addr) -> bool {
+        let mut admitted = false;
+        for (i, prefix) in self.sources.iter().enumerate() {
+            admitted |= i < usize::from(self.source_count) && prefix.holds(source);
+        }
+        admitted
+    }
+}
+
+/// The attachment by which our own GENEVE tunnels to backends name the gateway a flow came from.
+pub const ATTACHMENT_MARK: u64 = 0x5745_4952 << 32;
 
 /// How a service's packets reach its backends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -353,3 +383,24 @@ records!(Tunnel: 208, Service: 68, FrontendKey: 32, Backend: 56, Settings: 516);
 
 /// Length of the longest object name, in bytes of UTF-8 (`[cluster/]namespace/name`).
 pub const NAME_BYTES: usize = 120;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_holds_what_its_bits_say() {
+        let addr = |octets: [u8; 16]| Addr::from_octets(octets);
+        let ours = addr([0xfd, 0x55, 0xaa, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+        for len in 0..=128 {
+            let prefix = Prefix { addr: ours.masked(len), len, pad: [0; 3] };
+            assert!(prefix.holds(&ours), "{len}");
+            for bit in 0..128_u8 {
+                let mut other = ours.octets();
+                other[usize::from(bit / 8)] ^= 0x80 >> (bit % 8);
+                let other = addr(other);
+                assert_eq!(prefix.holds(&other), other.in_prefix(&ours, len), "{len}, {bit}");
+            }
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! A frame as the kernel hands it over, and what every object needs.
 
 use aya_ebpf::bindings::xdp_md;
-use aya_ebpf::helpers::bpf_xdp_get_buff_len;
+use aya_ebpf::helpers::{bpf_xdp_adjust_head, bpf_xdp_adjust_tail, bpf_xdp_get_buff_len};
 use packet::window::{MAX_FRAME, Window};
 
 /// The window onto a frame's first buffer.
@@ -13,6 +13,34 @@ pub fn window<'a>(ctx: *mut xdp_md) -> Window<'a> {
     let frame = if frame > MAX_FRAME { MAX_FRAME } else { frame };
     // SAFETY: between the two addresses lies the frame's first buffer, this program's alone.
     unsafe { Window::between(start as usize as *mut u8, end as usize as *mut u8, frame) }
+}
+
+/// Bytes of the whole frame.
+#[inline(always)]
+pub fn length(ctx: *mut xdp_md) -> u64 {
+    // SAFETY: as above.
+    unsafe { bpf_xdp_get_buff_len(ctx) }
+}
+
+/// Whether the frame lies in more than one buffer.
+#[inline(always)]
+pub fn is_chained(ctx: *mut xdp_md) -> bool {
+    let w = window(ctx);
+    w.frame_len() > w.len()
+}
+
+/// Moves the frame's start by `bytes`, forward where positive; false where there is no room.
+#[inline(always)]
+pub fn move_start(ctx: *mut xdp_md, bytes: i32) -> bool {
+    // SAFETY: windows made before are not used after.
+    unsafe { bpf_xdp_adjust_head(ctx, bytes) == 0 }
+}
+
+/// Cuts `bytes` off the frame's end.
+#[inline(always)]
+pub fn cut_end(ctx: *mut xdp_md, bytes: i32) -> bool {
+    // SAFETY: as above.
+    unsafe { bpf_xdp_adjust_tail(ctx, -bytes) == 0 }
 }
 
 /// Never called: the verifier refuses a program that could.

@@ -1,0 +1,144 @@
+//! Classify: which flow a packet would belong to, whether it is known, and what is not a flow's.
+
+use crate::frame::window;
+use crate::next::{ENCAP, FINISH, OPEN, SELECT, TRACK, either, go, raw};
+use crate::region::{REGION, flows};
+use crate::work::{Arrival, Work, work};
+use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
+use packet::flow::FlowKey;
+use packet::icmp;
+use packet::ip::{Fragment, Ip, L4};
+use tables::addresses::Addresses;
+use tables::counters::VerdictCounter;
+use tables::reason::DropReason;
+use tables::record::{NoService, TUNNEL_REPLY_TOO_BIG};
+
+/// The stage.
+#[xdp(frags)]
+pub fn classify(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let Some(work) = work() else { return go(ctx, FINISH) };
+    let next = match work.arrival {
+        Arrival::Kernel => from_kernel(work),
+        _ => either(from_wire(ctx, work)),
+    };
+    go(ctx, next)
+}
+
+/// What the kernel sends is its own affair, except from a probe source.
+#[inline(always)]
+fn from_kernel(work: &mut Work) -> u32 {
+    match work.set().probe(&work.inner.src) {
+        Some(backend) => {
+            work.backend = backend;
+            // Tells it from a flow's: see `encap`.
+            work.verdict = VerdictCounter::Forward;
+            ENCAP
+        }
+        None => work.out(VerdictCounter::Forward, work.arm),
+    }
+}
+
+#[inline(always)]
+fn from_wire(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+    match work.arrival {
+        Arrival::Gateway => sift(work)?,
+        Arrival::Backend if work.set().probe(&work.inner.dst).is_some() => {
+            work.verdict = VerdictCounter::Punt;
+            return Err(ENCAP);
+        }
+        _ => {}
+    }
+    if work.inner.kind == L4::IcmpError {
+        // Nobody can tell whose a damaged one is: it has no key, and so no flow.
+        if part_quoted(ctx) != OPEN {
+            return Ok(SELECT);
+        }
+        file(work, true);
+    } else {
+        file(work, false);
+    }
+    if work.inner.fragment == Fragment::Later {
+        return Ok(TRACK);
+    }
+    if work.hash != 0 && part_find() == OPEN {
+        return Ok(TRACK);
+    }
+    Ok(SELECT)
+}
+
+/// Decides on what exceeds the gateway's inner MTU, and returns what is between strangers, known
+/// by two filters.
+#[inline(always)]
+fn sift(work: &mut Work) -> Result<(), u32> {
+    let set = work.set();
+    let Some(tunnel) = set.tunnel(work.tunnel) else {
+        return Err(work.drop(DropReason::NotOurAddress));
+    };
+    let ip = &work.inner;
+    if tunnel.inner_mtu != 0 && ip.end - ip.at > tunnel.inner_mtu {
+        return Err(match tunnel.flags & TUNNEL_REPLY_TOO_BIG {
+            0 => work.drop(DropReason::TooBig),
+            _ => work.too_big(tunnel.inner_mtu),
+        });
+    }
+    let may_be_a_strangers = tunnel.no_service == NoService::Return as u8
+        && ip.fragment == Fragment::Whole
+        && ip.kind != L4::IcmpError;
+    if !may_be_a_strangers {
+        return Ok(());
+    }
+    let Some(known) = set.acquaintances() else { return Ok(()) };
+    let flows = Addresses::of_flows(&REGION);
+    if known.may_have(&ip.dst) || flows.may_have(&ip.dst) || flows.may_have(&ip.src) {
+        return Ok(());
+    }
+    work.verdict = VerdictCounter::Return;
+    Err(ENCAP)
+}
+
+/// Reads the packet that an ICMP error quotes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    match icmp::quoted(&window(ctx), &work.inner) {
+        Ok(quoted) => {
+            work.quoted = quoted;
+            work.quotes = true;
+            OPEN
+        }
+        Err(_) => FINISH,
+    }
+}
+
+/// Works out the key, of the packet itself or of the one that it quotes.
+#[inline(always)]
+fn file(work: &mut Work, quoted: bool) {
+    let ip: &Ip = if quoted { &work.quoted } else { &work.inner };
+    let (key, side) = FlowKey::new(work.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
+    // An error is from the end that answers the quote.
+    work.side = if quoted { side.other() } else { side };
+    if ip.fragment == Fragment::Later {
+        return; // `track` asks the fragment table; of a quoted one nobody remembers the flow.
+    }
+    work.key = key;
+    work.hash = key.hash(&REGION.hash_key());
+}
+
+/// Looks the flow up.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_find() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    match flows().find(work.hash, &work.key) {
+        Some(hit) => {
+            work.hit = hit;
+            work.known = true;
+            OPEN
+        }
+        None => FINISH,
+    }
+}

@@ -1,0 +1,317 @@
+//! Encap: `return`, the tunnel to a backend, what goes on to the kernel; and what all ways out ask:
+//! which next hop, does it fit, does it live long enough.
+
+use crate::frame::{cut_end, is_chained, length, move_start, window};
+use crate::next::{FINISH, OPEN, either, go, raw};
+use crate::place::{may_punt, place, want};
+use crate::region::REGION;
+use crate::work::{Arrival, Reply, Work, work};
+use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
+use packet::ethernet::{self, Macs};
+use packet::flow::FlowKey;
+use packet::geneve::{self, OWN_OPTIONS};
+use packet::ip::ICMPV6;
+use packet::rewrite::{self, Congestion};
+use packet::tunnel::{Kind, OUTER_TTL, Outer, cross_in_place, outer_len, return_in_place, source_port, write_outer};
+use tables::atomic::Ordering::Relaxed;
+use tables::counters::VerdictCounter;
+use tables::reason::DropReason;
+use tables::record::{
+    ATTACHMENT_MARK, LOCAL_ADDRS, NONE, SERVICE_DF, TUNNEL_BACKEND, TUNNEL_CROSS,
+    TUNNEL_REPLY_TOO_BIG, TunnelKind,
+};
+
+/// The stage.
+#[xdp(frags)]
+pub fn encap(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let Some(work) = work() else { return go(ctx, FINISH) };
+    let next = match work.verdict {
+        VerdictCounter::Return => send_back(ctx, work),
+        VerdictCounter::Punt => punt(ctx, work),
+        VerdictCounter::Forward => probe(ctx, work),
+        _ => to_backend(ctx, work),
+    };
+    go(ctx, either(next))
+}
+
+/// `return`: the frame goes back as it is, but for its outer addresses.
+#[inline(always)]
+fn send_back(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+    let set = work.set();
+    let peer = match set.tunnel(work.tunnel) {
+        Some(t) if t.flags & TUNNEL_CROSS != 0 => set.tunnel(t.peer),
+        _ => None,
+    };
+    let w = &mut window(ctx);
+    let (sent, arm) = match peer {
+        Some(peer) => (cross_in_place(w, &work.outer, peer.port, peer.vni), peer.arm),
+        None => (return_in_place(w, &work.outer), work.arm),
+    };
+    if sent.is_err() {
+        return Err(work.drop(DropReason::TooShort));
+    }
+    Ok(work.out(VerdictCounter::Return, arm))
+}
+
+/// On to the kernel within its limit: as it is, or what was in the tunnel with an Ethernet header.
+#[inline(always)]
+fn punt(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+    let ip = work.eth.ethertype == ethernet::IPV4 || work.eth.ethertype == ethernet::IPV6;
+    // ARP, ND and what else is no IP have a limit of their own: without it no neighbour is found.
+    let local = usize::from(ip && work.inner.proto != ICMPV6);
+    let limit = work.set().settings().punt_limit;
+    if !may_punt(work, local, limit) {
+        return Err(work.drop(DropReason::PuntLimited));
+    }
+    if work.is_tunnelled() {
+        let own = place().map_or([0; 6], |place| place.port(work.arm).mac());
+        plain_frame(ctx, work, &Macs::new(own, own), 0)?;
+    }
+    Ok(work.pass())
+}
+
+/// A probe of the kernel's goes by the tunnel of its backend's service.
+#[inline(always)]
+fn probe(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+    let Some(backend) = work.set().backend(work.backend) else {
+        return Err(work.drop(DropReason::NoBackend));
+    };
+    let ip = &work.inner;
+    let (key, _) = FlowKey::new(0, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
+    work.hash = key.hash(&REGION.hash_key());
+    work.path.backend_addr = backend.addr;
+    let service = backend.probe_service;
+    send(ctx, work, service, 0)?;
+    Ok(work.out(VerdictCounter::Tunnel, work.exit_arm))
+}
+
+/// A packet goes by its service's tunnel to the flow's backend.
+#[inline(always)]
+fn to_backend(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+    ends_here(work)?;
+    let gateway = match work.arrival {
+        Arrival::Gateway => work.set().tunnel(work.tunnel).map_or(0, |t| t.gateway),
+        _ => 0,
+    };
+    let service = work.service;
+    send(ctx, work, service, gateway)?;
+    Ok(work.out(VerdictCounter::Tunnel, work.exit_arm))
+}
+
+/// Writes the outer headers towards the backend of `work`.
+#[inline(always)]
+fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result<(), u32> {
+    let Some(service) = work.set().service(service) else {
+        return Err(work.drop(DropReason::NoBackend));
+    };
+    let way = next_hop(work)?;
+    let to = work.path.backend_addr;
+    if part_local(u32::from(way.arm) << 1 | u32::from(!to.is_v4())) != OPEN {
+        return Err(work.drop(DropReason::NoRoute));
+    }
+    let Some(kind) = wire_kind(service.tunnel) else {
+        return Err(work.drop(DropReason::NoBackend));
+    };
+    let mut options = [0_u64; OWN_OPTIONS / 8];
+    // SAFETY: the same bytes.
+    let room = unsafe { &mut *(&raw mut options).cast::<[u8; OWN_OPTIONS]>() };
+    let geneve = kind == Kind::Geneve;
+    if geneve {
+        let attachment = ATTACHMENT_MARK | u64::from(gateway);
+        geneve::own_options(room, work.scope_key, attachment, work.hash as u32);
+    }
+    let mut outer = Outer {
+        kind,
+        macs: way.macs,
+        vlan: 0,
+        src: work.local,
+        dst: to,
+        sport: source_port(work.hash),
+        dport: service.tunnel_port,
+        vni: service.vni,
+        options: if geneve { room } else { &[] },
+        inner_v6: work.inner.v6,
+        inner_eth: if kind == Kind::Vxlan { Some(way.macs) } else { None },
+        tos: work.inner.tos,
+        ttl: OUTER_TTL,
+        df: service.flags & SERVICE_DF != 0,
+        checksum: false,
+    };
+    let overhead = (outer_len(&outer) - ethernet::HEADER) as u16;
+    fits(work, way.mtu.saturating_sub(overhead))?;
+    if work.arrival != Arrival::Kernel {
+        take_off(ctx, work)?;
+        outer.tos = work.inner.tos;
+    }
+    if service.mss != 0 {
+        part_clamp(ctx);
+    }
+    put_on(ctx, work, &outer)?;
+    work.exit_arm = way.arm;
+    Ok(())
+}
+
+/// The way to a backend.
+pub struct Way {
+    /// The next hop's address, and ours.
+    pub macs: Macs,
+    /// The largest IP packet that passes, bytes.
+    pub mtu: u16,
+    /// By which arm.
+    pub arm: u8,
+}
+
+/// The way to the packet's backend.
+#[inline(always)]
+pub fn next_hop(work: &mut Work) -> Result<Way, u32> {
+    let set = work.set();
+    let Some(backend) = set.backend(work.backend) else {
+        return Err(work.drop(DropReason::NoBackend));
+    };
+    let Some(next) = set.next_hop(backend.next_hop) else {
+        return Err(work.drop(DropReason::NoRoute));
+    };
+    if !next.known {
+        want(backend.next_hop);
+        return Err(work.drop(DropReason::NoNeighbour));
+    }
+    let link = if next.mtu == 0 { u16::MAX } else { next.mtu };
+    let learned = REGION.path_mtu(backend.next_hop).map_or(0, |mtu| mtu.load(Relaxed));
+    let mtu = if learned != 0 && learned < u32::from(link) { learned as u16 } else { link };
+    Ok(Way { macs: Macs::new(next.mac, next.src_mac), mtu, arm: next.arm })
+}
+
+/// Our address for what leaves by an arm, in [`Work::local`]; `place` is the arm, doubled, and 1
+/// for IPv6.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_local(place: u32) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let settings = work.set().settings();
+    for i in 0..LOCAL_ADDRS {
+        let local = &settings.locals[i];
+        let v6 = u32::from(!local.addr.is_v4());
+        if local.addr.words == [0; 4] {
+            break;
+        }
+        if u32::from(local.arm & 1) << 1 | v6 == place {
+            work.local = local.addr;
+            return OPEN;
+        }
+    }
+    FINISH
+}
+
+/// Bounds the MSS that a SYN offers, where the service asks for it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_clamp(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let most = work.set().service(work.service).map_or(0, |service| service.mss);
+    if most != 0 {
+        rewrite::clamp_mss(&mut window(ctx), &work.inner, most);
+    }
+    OPEN
+}
+
+/// Refuses a packet above `mtu` bytes, and has its sender told of it.
+#[inline(always)]
+pub fn fits(work: &mut Work, mtu: u16) -> Result<(), u32> {
+    if work.inner.end - work.inner.at <= mtu {
+        return Ok(());
+    }
+    Err(work.too_big(mtu))
+}
+
+/// Whether the tunnel that the packet came by wants its sender told of oversized packets.
+#[inline(always)]
+pub fn tells_too_big(work: &Work) -> bool {
+    if work.tunnel == NONE {
+        return true;
+    }
+    let told = |flags: u16| flags & (TUNNEL_BACKEND | TUNNEL_REPLY_TOO_BIG) != 0;
+    work.set().tunnel(work.tunnel).is_none_or(|t| told(t.flags))
+}
+
+/// Refuses a packet whose TTL ends here.
+#[inline(always)]
+pub fn ends_here(work: &mut Work) -> Result<(), u32> {
+    if work.inner.ttl > 1 {
+        return Ok(());
+    }
+    Err(work.answer_with(Reply::TimeExceeded))
+}
+
+/// What every packet undergoes that leaves a tunnel of ours and goes on: congestion, one hop less.
+#[inline(always)]
+pub fn take_off(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
+    let w = &mut window(ctx);
+    if work.arrival != Arrival::Plain {
+        work.inner.tos = match rewrite::take_congestion(w, &work.outer, &work.inner) {
+            Ok(tos) => tos,
+            Err(Congestion::Short) => return Err(work.drop(DropReason::TooShort)),
+            Err(Congestion::Lost) => return Err(work.drop(DropReason::Congestion)),
+        };
+    }
+    if rewrite::decrement_ttl(w, &work.inner).is_err() {
+        return Err(work.drop(DropReason::TooShort));
+    }
+    Ok(())
+}
+
+/// Replaces all in front of the inner packet by `outer`.
+#[inline(always)]
+pub fn put_on(ctx: *mut xdp_md, work: &mut Work, outer: &Outer<'_>) -> Result<(), u32> {
+    let len = usize::from(work.inner.end - work.inner.at);
+    reseat(ctx, work, outer_len(outer))?;
+    if write_outer(&mut window(ctx), outer, len).is_err() {
+        return Err(work.drop(DropReason::TooShort));
+    }
+    Ok(())
+}
+
+/// Makes `front` bytes of room in front of the inner packet, in place of all that is there, and
+/// cuts Ethernet padding off behind it.
+#[inline(always)]
+fn reseat(ctx: *mut xdp_md, work: &mut Work, front: usize) -> Result<(), u32> {
+    let padding = length(ctx) as i32 - i32::from(work.inner.end);
+    if padding > 0 && !is_chained(ctx) {
+        // It can't fail: the frame is in one piece, and longer than that.
+        cut_end(ctx, padding);
+    }
+    if !move_start(ctx, i32::from(work.inner.at) - front as i32) {
+        return Err(work.drop(DropReason::NoHeadroom));
+    }
+    Ok(())
+}
+
+/// Turns the frame into the inner packet alone behind an Ethernet header.
+#[inline(always)]
+pub fn plain_frame(
+    ctx: *mut xdp_md,
+    work: &mut Work,
+    macs: &Macs,
+    vlan: u16,
+) -> Result<(), u32> {
+    reseat(ctx, work, ethernet::header_len(vlan))?;
+    let ethertype = if work.inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
+    if ethernet::write(&mut window(ctx), macs, vlan, ethertype).is_err() {
+        return Err(work.drop(DropReason::NoHeadroom));
+    }
+    Ok(())
+}
+
+/// The kind on the wire for its number in a record.
+#[inline(always)]
+pub fn wire_kind(kind: u8) -> Option<Kind> {
+    Some(match TunnelKind::from_u8(kind)? {
+        TunnelKind::Geneve => Kind::Geneve,
+        TunnelKind::Vxlan => Kind::Vxlan,
+        TunnelKind::Ipip => Kind::Ipip,
+        TunnelKind::Gue => Kind::Gue,
+    })
+}
+

@@ -1,0 +1,90 @@
+//! The end of a journey: counts the packet once, and sends it.
+
+use crate::frame::length;
+use crate::place::{place, redirect};
+use crate::region::REGION;
+use crate::work::{Arrival, Exit, Reply, work};
+use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX};
+use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::helpers::bpf_get_smp_processor_id;
+use tables::counters::{ArmCounter, LcorePage, VerdictCounter};
+use tables::reason::DropReason;
+use tables::record::NONE;
+
+/// This CPU's counters.
+#[inline(always)]
+pub fn page() -> LcorePage<'static> {
+    // SAFETY: the call takes nothing and touches nothing.
+    REGION.page(unsafe { bpf_get_smp_processor_id() })
+}
+
+/// The stage that should come next is not there.
+#[inline(never)]
+pub fn astray(ctx: *mut xdp_md) -> u32 {
+    if let Some(work) = work() {
+        work.drop(DropReason::StageMissing);
+    }
+    finish(ctx)
+}
+
+/// Counts and sends what the stages decided.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
+    let (Some(work), Some(place)) = (work(), place()) else { return XDP_DROP };
+    let page = page();
+    match work.arrival {
+        Arrival::Kernel => {
+            page.arm(work.arm, ArmCounter::FromKernelPackets, 1);
+            page.arm(work.arm, ArmCounter::FromKernelBytes, work.came);
+        }
+        _ => {
+            page.arm(work.arm, ArmCounter::RxPackets, 1);
+            page.arm(work.arm, ArmCounter::RxBytes, work.came);
+        }
+    }
+    let mut action = XDP_DROP;
+    if work.exit == Exit::Port {
+        action = if place.port(work.exit_arm).ifindex == work.ifindex {
+            XDP_TX
+        } else if redirect(work.exit_arm) {
+            XDP_REDIRECT
+        } else {
+            XDP_DROP
+        };
+        if action == XDP_DROP {
+            work.drop(DropReason::TxRefused);
+        }
+    }
+    if work.exit == Exit::None {
+        page.drop(work.arm, work.reason);
+        if work.service != NONE {
+            page.service_drop(work.service);
+        }
+        return XDP_DROP;
+    }
+    let bytes = length(ctx);
+    page.verdict(work.verdict, 1);
+    if work.exit == Exit::Kernel {
+        page.arm(work.exit_arm, ArmCounter::ToKernelPackets, 1);
+        page.arm(work.exit_arm, ArmCounter::ToKernelBytes, bytes);
+        return XDP_PASS;
+    }
+    if work.verdict == VerdictCounter::Reply && work.reply != Reply::Echo {
+        // The packet itself is dropped, and the error takes its place.
+        let big = work.reply == Reply::TooBig;
+        let reason = if big { DropReason::TooBigAnswered } else { DropReason::TtlExceeded };
+        page.drop(work.arm, reason);
+        if work.service != NONE {
+            page.service_drop(work.service);
+        }
+        page.arm(work.arm, ArmCounter::OriginatedPackets, 1);
+        page.arm(work.arm, ArmCounter::OriginatedBytes, bytes);
+    }
+    page.arm(work.exit_arm, ArmCounter::TxPackets, 1);
+    page.arm(work.exit_arm, ArmCounter::TxBytes, bytes);
+    if work.service != NONE {
+        page.passage(work.service, work.backend, bytes);
+    }
+    action
+}

@@ -1,0 +1,133 @@
+//! Front: from a backend back to the flow's gateway with the latest options (those of its own
+//! direction, if the gateway brings both), or to the client of a plain flow.
+
+use crate::encap::{ends_here, part_clamp, plain_frame, put_on, take_off, tells_too_big, wire_kind};
+use crate::nat::part_to_client;
+use crate::next::{FINISH, OPEN, done, either, go, raw};
+use crate::place::place;
+use crate::region::flows;
+use crate::work::{Work, work};
+use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
+use packet::ethernet::Macs;
+use packet::geneve::MAX_OPTIONS;
+use packet::tunnel::{Kind, OUTER_TTL, Outer};
+use tables::counters::VerdictCounter;
+use tables::flow::{Missed, NO_TUNNEL};
+use tables::reason::DropReason;
+use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG};
+
+/// The stage.
+#[xdp(frags)]
+pub fn front(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let Some(work) = work() else { return go(ctx, FINISH) };
+    let next = either(to_front(ctx, work));
+    go(ctx, next)
+}
+
+#[inline(always)]
+fn to_front(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+    done(part_answer())?;
+    ends_here(work)?;
+    let tunnel = match work.answer.gateway.tunnel {
+        NO_TUNNEL => None,
+        id => match work.set().tunnel(u32::from(id)) {
+            None => return Err(work.drop(DropReason::NoFlow)),
+            some => some,
+        },
+    };
+    if let Some(tunnel) = tunnel {
+        let limit = tunnel.inner_mtu;
+        if limit != 0 && work.inner.end - work.inner.at > limit {
+            let told = tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0 && tells_too_big(work);
+            return Err(match told {
+                true => work.too_big(limit),
+                false => work.drop(DropReason::TooBig),
+            });
+        }
+    }
+    take_off(ctx, work)?;
+    if work.path.mode == Mode::Nat as u8 {
+        done(part_to_client(ctx))?;
+    }
+    part_clamp(ctx);
+    let arm = work.answer.gateway.arm;
+    let own = place().map_or([0; 6], |place| place.port(arm).mac());
+    let macs = Macs::new(work.answer.gateway.gateway_mac, own);
+    match tunnel {
+        None => {
+            let vlan = work.answer.gateway.vlan;
+            plain_frame(ctx, work, &macs, vlan)?;
+        }
+        Some(_) => done(part_to_gateway(ctx))?,
+    }
+    Ok(work.out(VerdictCounter::Answer, arm))
+}
+
+/// Copies out what the answer needs.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_answer() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let from_initiator = work.hit.from_initiator(work.side);
+    match flows().answer(&work.hit, from_initiator, &mut work.answer) {
+        Ok(()) => OPEN,
+        Err(Missed::Gone) => work.drop(DropReason::NoFlow),
+        Err(Missed::Busy) => work.drop(DropReason::FlowContended),
+    }
+}
+
+/// Writes the outer headers towards the flow's gateway: those of the latest packet, turned around.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
+    let (Some(work), Some(place)) = (work(), place()) else { return FINISH };
+    let set = work.set();
+    let leg = work.answer.gateway;
+    let Some(tunnel) = set.tunnel(u32::from(leg.tunnel)) else {
+        return work.drop(DropReason::NoFlow);
+    };
+    let Some(kind) = wire_kind(tunnel.kind) else { return work.drop(DropReason::NoFlow) };
+    // Azure wants what came External back on Internal, if it was inspected. The backend's own
+    // answers stay on the tunnel that the request came by.
+    let inspected =
+        work.path.mode != Mode::Nat as u8 && work.hit.from_initiator(work.side);
+    let crosses = inspected && tunnel.flags & TUNNEL_CROSS != 0;
+    let peer = if crosses { set.tunnel(tunnel.peer) } else { None };
+    let (dport, vni) = match peer {
+        Some(peer) => (peer.port, peer.vni),
+        None => (leg.local_port, leg.vni),
+    };
+    let inner_eth = match (kind, peer.is_some()) {
+        (Kind::Vxlan, true) => Some(Macs::new(leg.inner_dst, leg.inner_src)),
+        (Kind::Vxlan, false) => Some(Macs::new(leg.inner_src, leg.inner_dst)),
+        _ => None,
+    };
+    let len = usize::from(leg.option_len).min(MAX_OPTIONS) & 0xfc;
+    // SAFETY: the room has 256 bytes; a slice of it, which the verifier need not see bounded.
+    let options =
+        unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr(), len) };
+    let outer = Outer {
+        kind,
+        macs: Macs::new(leg.gateway_mac, place.port(leg.arm).mac()),
+        vlan: leg.vlan,
+        src: leg.local,
+        dst: leg.node,
+        sport: leg.node_port,
+        dport,
+        vni,
+        options,
+        inner_v6: work.inner.v6,
+        inner_eth,
+        tos: work.inner.tos,
+        ttl: OUTER_TTL,
+        df: false,
+        checksum: false,
+    };
+    match put_on(ctx, work, &outer) {
+        Ok(()) => OPEN,
+        Err(next) => next,
+    }
+}

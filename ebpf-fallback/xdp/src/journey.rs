@@ -1,0 +1,139 @@
+//! The journey in the kernel: the fastpath's stages in their order, each a program of its own.
+//!
+//! ```text
+//!  weir > decap > classify > track > encap | nat | front > finish
+//!                          |       > leg (the gateway's side changed) > encap | nat
+//!                          > select > start (a new flow) > encap | nat
+//!  any of them > reply (an answer of our own) > finish
+//! ```
+//! One program would be more than the verifier looks at. So each stage is entered by a tail call
+//! and finds what the one before knew in a record per CPU (`work`). What has a loop in it is a
+//! function of its own, named `part_...`, which the verifier looks at once, for any packet.
+#![no_std]
+#![no_main]
+
+mod classify;
+mod decap;
+mod encap;
+mod finish;
+mod frame;
+mod front;
+mod leg;
+mod nat;
+mod next;
+mod place;
+mod region;
+mod reply;
+mod select;
+mod start;
+mod track;
+mod work;
+
+use aya_ebpf::bindings::xdp_action::XDP_PASS;
+use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
+use frame::{is_chained, length, window};
+use next::{CLASSIFY, DECAP, ENCAP, FINISH, OPEN, done, either, go, raw};
+use packet::checksum::ipv4_header_ok;
+use packet::ethernet::{self, Ethernet};
+use packet::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
+use packet::parsed::{LONGEST_HEADERS, Malformed};
+use place::{Place, place};
+use region::REGION;
+use tables::counters::VerdictCounter;
+use tables::reason::DropReason;
+use work::{Arrival, Work, work};
+
+/// The first stage: which arm, Ethernet, the outermost IP header.
+#[xdp(frags)]
+pub fn weir(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let (Some(work), Some(place)) = (work(), place()) else { return XDP_PASS };
+    // SAFETY: the context that this program was called with.
+    let ifindex = unsafe { (*ctx).ingress_ifindex };
+    let (arm, arrival) = match ifindex {
+        at if at == place.ports[0].ifindex => (0, Arrival::Plain),
+        at if at == place.ports[1].ifindex => (1, Arrival::Plain),
+        at if at == place.kernel[0] => (0, Arrival::Kernel),
+        at if at == place.kernel[1] => (1, Arrival::Kernel),
+        // An interface that the loader said nothing of: not Weir's.
+        _ => return XDP_PASS,
+    };
+    work.begin();
+    (work.arm, work.arrival, work.ifindex) = (arm, arrival, ifindex);
+    work.came = length(ctx);
+    work.now_s = place.now_s();
+    work.generation = REGION.generation();
+    let next = either(open(ctx, work, place));
+    go(ctx, next)
+}
+
+#[inline(always)]
+fn open(ctx: *mut xdp_md, work: &mut Work, place: &Place) -> Result<u32, u32> {
+    let w = window(ctx);
+    let plain = work.arrival == Arrival::Plain;
+    let Ok(eth) = Ethernet::parse(&w) else {
+        return Err(work.drop(match plain {
+            true => or_split(ctx, DropReason::TooShort),
+            false => DropReason::ExceptionMalformed,
+        }));
+    };
+    work.eth = eth;
+    if plain {
+        let Ok(to) = w.load::<[u8; 6]>(0) else { return Err(work.drop(DropReason::TooShort)) };
+        if to != place.port(work.arm).mac() {
+            // Broadcast and multicast are the kernel's: ARP, ND, DHCP, routing protocols.
+            return Err(match to[0] & 1 {
+                0 => work.drop(DropReason::Ignored),
+                _ => for_kernel(work),
+            });
+        }
+    }
+    if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
+        return Err(match plain {
+            true => for_kernel(work),
+            false => work.out(VerdictCounter::Forward, work.arm),
+        });
+    }
+    done(part_outer(ctx))?;
+    if plain && matches!(work.outer.proto, UDP | IPV4_IN_IP | IPV6_IN_IP) {
+        return Ok(DECAP);
+    }
+    work.inner = work.outer;
+    Ok(CLASSIFY)
+}
+
+/// A frame whose IP header nobody asks for.
+#[inline(always)]
+fn for_kernel(work: &mut Work) -> u32 {
+    work.inner = Ip::default();
+    work.verdict = VerdictCounter::Punt;
+    ENCAP
+}
+
+/// Reads the outermost IP header.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_outer(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let w = window(ctx);
+    let reason = match work.outer.read(&w, work.eth.l3, work.eth.ethertype) {
+        Ok(()) if work.outer.v6 || ipv4_header_ok(&w, &work.outer) => return OPEN,
+        Ok(()) => DropReason::BadIpChecksum,
+        Err(Malformed::Short) => DropReason::TooShort,
+        Err(_) => DropReason::BadIpHeader,
+    };
+    let kernel = work.arrival == Arrival::Kernel;
+    let reason = if kernel { DropReason::ExceptionMalformed } else { or_split(ctx, reason) };
+    work.drop(reason)
+}
+
+/// `reason`, unless headers only seem cut short because they run into the frame's next buffer.
+#[inline(always)]
+pub fn or_split(ctx: *mut xdp_md, reason: DropReason) -> DropReason {
+    use DropReason::{BadIpHeader, InnerMalformed, TooShort};
+    let cut = matches!(reason, TooShort | BadIpHeader | InnerMalformed);
+    let split = cut && is_chained(ctx) && window(ctx).len() < LONGEST_HEADERS;
+    if split { DropReason::HeadersSplit } else { reason }
+}

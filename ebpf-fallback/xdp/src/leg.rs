@@ -1,0 +1,177 @@
+//! The gateway's side of a packet: what an answer needs to find its way back, and its digest. The
+//! stage of this name notes a side that changed.
+
+use crate::finish::page;
+use crate::frame::window;
+use crate::next::{ENCAP, FINISH, NAT, OPEN, go, raw};
+use crate::region::flows;
+use crate::work::{Arrival, Work, work};
+use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
+use packet::digest::Digest;
+use packet::geneve::{MAX_OPTIONS, OWN_OPTIONS};
+use packet::window::Window;
+use tables::counters::{Counter, VerdictCounter};
+use tables::flow::{GatewayLeg, LegUpdate, NO_TUNNEL};
+use tables::record::{Mode, TunnelKind};
+
+/// The stage: the gateway's side of a known flow changed.
+#[xdp(frags)]
+pub fn leg(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let Some(work) = work() else { return go(ctx, FINISH) };
+    // A VXLAN gateway has a tunnel for each direction; answers go by the client's.
+    let vxlan = work.arrival == Arrival::Gateway
+        && work.set().tunnel(work.tunnel).is_some_and(|t| t.kind == TunnelKind::Vxlan as u8);
+    if (!vxlan || work.from_initiator) && part_leg(ctx) == OPEN && part_copy_options(ctx) == OPEN {
+        part_update_leg();
+    }
+    let next = towards_backend(work);
+    go(ctx, next)
+}
+
+/// What a packet of a flow whose path is known goes on with.
+#[inline(always)]
+pub fn towards_backend(work: &mut Work) -> u32 {
+    if work.path.mode == Mode::Nat as u8 {
+        return NAT;
+    }
+    work.verdict = VerdictCounter::Tunnel;
+    ENCAP
+}
+
+/// Notes the leg.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_update_leg() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let options = options(work);
+    let done =
+        flows().update_gateway(&work.hit, work.from_initiator, &work.leg, options, work.digest);
+    match done {
+        LegUpdate::Changed => page().count(Counter::GatewayLegChanges, 1),
+        LegUpdate::Shared => {
+            page().count(Counter::GatewayLegChanges, 1);
+            page().count(Counter::GatewayLegsShared, 1);
+        }
+        LegUpdate::Same | LegUpdate::Missed => {}
+    }
+    OPEN
+}
+
+/// The options that [`part_copy_options`] copied.
+#[inline(always)]
+pub fn options(work: &Work) -> &[u8] {
+    let len = usize::from(work.options_len) & 0xfc;
+    // SAFETY: the room has 256 bytes.
+    unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr(), len) }
+}
+
+/// Fills in [`Work::leg`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_leg(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let w = window(ctx);
+    let mac = |at: usize| w.load::<[u8; 6]>(at).unwrap_or_default();
+    let leg = &mut work.leg;
+    *leg = GatewayLeg::default();
+    leg.gateway_mac = mac(6);
+    leg.vlan = work.eth.vlan;
+    leg.arm = work.arm;
+    leg.tunnel = NO_TUNNEL;
+    if work.arrival == Arrival::Gateway {
+        leg.node = work.outer.src;
+        leg.local = work.outer.dst;
+        leg.node_port = work.outer.sport;
+        leg.local_port = work.outer.dport;
+        leg.vni = work.vni;
+        leg.tunnel = work.tunnel as u8;
+        if work.inner_eth != 0 {
+            leg.inner_dst = mac(usize::from(work.inner_eth));
+            leg.inner_src = mac(usize::from(work.inner_eth) + 6);
+        }
+    }
+    OPEN
+}
+
+/// Copies the option bytes of a GENEVE packet.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_copy_options(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let (w, at, len) = (window(ctx), usize::from(work.options_at), usize::from(work.options_len));
+    let room = work.answer.options.as_mut_ptr().cast::<u32>();
+    for i in 0..MAX_OPTIONS / 4 {
+        if i * 4 >= len {
+            break;
+        }
+        let Ok(word) = w.load::<u32>(at + 4 * i) else { return FINISH };
+        // SAFETY: the room has 64 words, on a boundary of 8 bytes.
+        unsafe { *room.wrapping_add(i) = word };
+    }
+    OPEN
+}
+
+/// A digest of all that [`part_leg`] and [`part_copy_options`] take from the packet.
+#[inline(always)]
+pub fn digest(ctx: *mut xdp_md, w: &Window<'_>, work: &Work) -> u32 {
+    let mut digest = Digest::new();
+    let len = usize::from(work.options_len);
+    let usual = len == OWN_OPTIONS || len == 0;
+    if !usual {
+        return part_digest(ctx);
+    }
+    head(w, work, &mut digest);
+    if work.arrival == Arrival::Gateway && len != 0 {
+        for word in w.load::<[u64; 4]>(usize::from(work.options_at)).unwrap_or_default() {
+            digest.take(word);
+        }
+    }
+    tail(w, work, &mut digest);
+    digest.finish()
+}
+
+/// The digest of a packet with unusual options.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_digest(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return 0 };
+    let w = &window(ctx);
+    let mut digest = Digest::new();
+    head(w, work, &mut digest);
+    let (at, len) = (usize::from(work.options_at), usize::from(work.options_len));
+    for i in 0..MAX_OPTIONS / 4 {
+        if i * 4 >= len || work.arrival != Arrival::Gateway {
+            break;
+        }
+        digest.take(u64::from(w.load::<u32>(at + 4 * i).unwrap_or(0)));
+    }
+    tail(w, work, &mut digest);
+    digest.finish()
+}
+
+#[inline(always)]
+fn head(w: &Window<'_>, work: &Work, digest: &mut Digest) {
+    let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+    let outer = &work.outer;
+    digest.take(w.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
+    digest.take(pair(work.tunnel, u32::from(work.eth.vlan)));
+    if work.arrival == Arrival::Gateway {
+        let (src, dst) = (&outer.src.words, &outer.dst.words);
+        digest.take(pair(src[0], src[3]));
+        digest.take(pair(src[1], src[2]));
+        digest.take(pair(work.vni, dst[3]));
+        digest.take(pair(u32::from(outer.sport), u32::from(outer.dport)));
+    }
+}
+
+#[inline(always)]
+fn tail(w: &Window<'_>, work: &Work, digest: &mut Digest) {
+    if work.arrival == Arrival::Gateway && work.inner_eth != 0 {
+        let inner = usize::from(work.inner_eth);
+        digest.take(w.load::<u64>(inner).unwrap_or(0));
+        digest.take(u64::from(w.load::<u32>(inner + 8).unwrap_or(0)));
+    }
+}

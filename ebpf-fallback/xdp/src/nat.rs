@@ -1,0 +1,116 @@
+//! NAT: to the backend with destination and source rewritten, and its answers rewritten back.
+//!
+//! Checksums are updated incrementally, never computed anew: what was wrong stays wrong (RFC 1624).
+
+use crate::encap::{ends_here, fits, next_hop, part_clamp, plain_frame, take_off};
+use crate::frame::window;
+use crate::next::{FINISH, OPEN, done, either, go, raw};
+use crate::region::flows;
+use crate::work::{Work, work};
+use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
+use packet::ip::{Ip, L4};
+use packet::rewrite::{self, Rewrite};
+use tables::counters::VerdictCounter;
+use tables::flow::Missed;
+use tables::reason::DropReason;
+
+/// The stage.
+#[xdp(frags)]
+pub fn nat(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let Some(work) = work() else { return go(ctx, FINISH) };
+    let next = either(to_backend(ctx, work));
+    go(ctx, next)
+}
+
+/// Rewrites a packet to its flow's backend.
+#[inline(always)]
+fn to_backend(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+    let way = next_hop(work)?;
+    fits(work, way.mtu)?;
+    ends_here(work)?;
+    take_off(ctx, work)?;
+    let path = &work.path;
+    let to_backend = Rewrite { src: path.nat_addr, dst: path.backend_addr, ..Rewrite::none() };
+    if work.quotes {
+        // The client's side tells of trouble with an answer: for the backend it is an answer to us.
+        let sport = if is_echo(&work.quoted) { path.nat_port } else { path.backend_port };
+        let (src, dst, dport) = (path.backend_addr, path.nat_addr, path.nat_port);
+        work.quote = Rewrite { src, sport, dst, dport };
+        work.to = to_backend;
+        done(part_rewrite_quoted(ctx))?;
+    } else {
+        let dport = if is_echo(&work.inner) { path.nat_port } else { path.backend_port };
+        work.to = Rewrite { sport: path.nat_port, dport, ..to_backend };
+        done(part_rewrite(ctx))?;
+    }
+    part_clamp(ctx);
+    plain_frame(ctx, work, &way.macs, 0)?;
+    Ok(work.out(VerdictCounter::Nat, way.arm))
+}
+
+#[inline(always)]
+fn is_echo(ip: &Ip) -> bool {
+    matches!(ip.kind, L4::IcmpEcho { .. })
+}
+
+/// Rewrites what a backend answers to what the client expects.
+#[inline(always)]
+pub fn part_to_client(ctx: *mut xdp_md) -> u32 {
+    let next = part_ends();
+    if next != OPEN {
+        return next;
+    }
+    match work() {
+        Some(work) if work.quotes => part_rewrite_quoted(ctx),
+        _ => part_rewrite(ctx),
+    }
+}
+
+/// Reads who began the flow and whom it asked for.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_ends() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let ends = match flows().ends(&work.hit) {
+        Ok(ends) => ends,
+        Err(Missed::Gone) => return work.drop(DropReason::NoFlow),
+        Err(Missed::Busy) => return work.drop(DropReason::FlowContended),
+    };
+    let (client, service) = (ends.initiator, ends.target);
+    if !work.quotes {
+        work.to = Rewrite { src: service.0, sport: service.1, dst: client.0, dport: client.1 };
+        return OPEN;
+    }
+    // From the backend itself it must seem to come from the service; a router stays itself.
+    let from_backend = work.inner.src == work.path.backend_addr;
+    let src = if from_backend { service.0 } else { work.inner.src };
+    work.to = Rewrite { src, dst: client.0, ..Rewrite::none() };
+    work.quote = Rewrite { src: client.0, sport: client.1, dst: service.0, dport: service.1 };
+    OPEN
+}
+
+/// Gives the packet the ends of [`Work::to`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_rewrite(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    match rewrite::nat(&mut window(ctx), &work.inner, &work.to) {
+        Ok(()) => OPEN,
+        Err(_) => work.drop(DropReason::TooShort),
+    }
+}
+
+/// Gives an error the ends of [`Work::to`], and what it quotes those of [`Work::quote`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_rewrite_quoted(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let w = &mut window(ctx);
+    match rewrite::nat_quoted(w, &work.inner, &work.quoted, &work.to, &work.quote) {
+        Ok(()) => OPEN,
+        Err(_) => work.drop(DropReason::TooShort),
+    }
+}

@@ -1,0 +1,117 @@
+//! What comes after a stage: another one, or the end.
+//!
+//! Numbers and not an enum, since stages hand them through functions that the verifier looks at by
+//! themselves, and those return numbers.
+
+use crate::finish;
+use crate::work::{Exit, Reply, Work};
+use aya_ebpf::EbpfContext;
+use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::ProgramArray;
+use aya_ebpf::programs::XdpContext;
+use tables::counters::VerdictCounter;
+use tables::reason::DropReason;
+
+/// The stages by their places in [`STAGES`].
+pub const DECAP: u32 = 0;
+/// See [`crate::classify`].
+pub const CLASSIFY: u32 = 1;
+/// See [`crate::track`].
+pub const TRACK: u32 = 2;
+/// See [`crate::select`].
+pub const SELECT: u32 = 3;
+/// See [`crate::start`].
+pub const START: u32 = 4;
+/// See [`crate::encap`].
+pub const ENCAP: u32 = 5;
+/// See [`crate::front`].
+pub const FRONT: u32 = 6;
+/// See [`crate::nat`].
+pub const NAT: u32 = 7;
+/// See [`crate::leg`].
+pub const LEG: u32 = 8;
+/// See [`crate::reply`].
+pub const REPLY: u32 = 9;
+/// It is decided: count it, and out.
+pub const FINISH: u32 = 32;
+/// Nothing is decided: go on.
+pub const OPEN: u32 = 33;
+
+/// The stages after the first one.
+#[map]
+static STAGES: ProgramArray = ProgramArray::with_max_entries(16, 0);
+
+/// Goes on with `next`.
+#[inline(always)]
+pub fn go(ctx: *mut xdp_md, next: u32) -> u32 {
+    if next < FINISH {
+        // SAFETY: another program of this journey, with the context that this one was called with.
+        unsafe { STAGES.tail_call(&XdpContext::new(ctx), next) };
+        return finish::astray(ctx);
+    }
+    finish::finish(ctx)
+}
+
+/// Whether an [`OPEN`] stage goes on, and else what with.
+#[inline(always)]
+pub fn done(next: u32) -> Result<(), u32> {
+    if next == OPEN { Ok(()) } else { Err(next) }
+}
+
+/// Both ways out of a stage are numbers.
+#[inline(always)]
+pub fn either(next: Result<u32, u32>) -> u32 {
+    match next {
+        Ok(next) | Err(next) => next,
+    }
+}
+
+/// The context as its type says it.
+#[inline(always)]
+pub fn raw(ctx: &XdpContext) -> *mut xdp_md {
+    ctx.as_ptr().cast()
+}
+
+impl Work {
+    /// Dropped for `reason`.
+    #[inline(always)]
+    pub fn drop(&mut self, reason: DropReason) -> u32 {
+        self.verdict = VerdictCounter::Drop;
+        self.exit = Exit::None;
+        self.reason = reason;
+        FINISH
+    }
+
+    /// Answered by ourselves.
+    #[inline(always)]
+    pub fn answer_with(&mut self, reply: Reply) -> u32 {
+        self.reply = reply;
+        REPLY
+    }
+
+    /// Answered that packets of more than `mtu` bytes don't pass.
+    #[inline(always)]
+    pub fn too_big(&mut self, mtu: u16) -> u32 {
+        self.mtu = mtu;
+        self.answer_with(Reply::TooBig)
+    }
+
+    /// Out by the port of `arm`.
+    #[inline(always)]
+    pub fn out(&mut self, verdict: VerdictCounter, arm: u8) -> u32 {
+        self.verdict = verdict;
+        self.exit = Exit::Port;
+        self.exit_arm = arm;
+        FINISH
+    }
+
+    /// On to the kernel.
+    #[inline(always)]
+    pub fn pass(&mut self) -> u32 {
+        self.verdict = VerdictCounter::Punt;
+        self.exit = Exit::Kernel;
+        self.exit_arm = self.arm;
+        FINISH
+    }
+}

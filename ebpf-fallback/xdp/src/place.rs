@@ -1,0 +1,115 @@
+//! Where the program runs, as the loader says: interfaces, addresses, the clock, the ways out.
+
+use crate::work::Work;
+use aya_ebpf::bindings::xdp_action::XDP_REDIRECT;
+use aya_ebpf::btf_maps::{Array, PerCpuArray};
+use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
+use aya_ebpf::macros::{btf_map, map};
+use aya_ebpf::maps::xdp::DevMap;
+use tables::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// An arm's port.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Port {
+    /// Its interface.
+    pub ifindex: u32,
+    /// Its MAC address, and zeros.
+    pub mac: [u8; 8],
+}
+
+/// What the loader tells, before the program is attached and whenever it changes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The arms: ingress, egress. A one-armed appliance has the same twice.
+    pub ports: [Port; 2],
+    /// By which interfaces the kernel sends its probes of backends, for each arm; 0 for none.
+    pub kernel: [u32; 2],
+    /// Seconds of the region's clock less those of the kernel's monotonic one.
+    pub skew_s: u32,
+}
+
+#[btf_map]
+static PLACE: Array<Place, 1> = Array::new();
+/// The arms' ports again, to send out of the one that a packet did not come by.
+#[map]
+static OUT: DevMap = DevMap::with_max_entries(2, 0);
+/// A bit for each next hop whose neighbour somebody asked for; the loader takes them out.
+#[btf_map]
+static WANTED: Array<[AtomicU64; 8], 1024> = Array::new();
+/// Packets punted in a second.
+#[btf_map]
+static PUNTED: PerCpuArray<Punted, 1> = PerCpuArray::new();
+
+#[repr(C)]
+struct Punted {
+    second: u32,
+    used: [u32; 2],
+}
+
+/// Where it runs.
+#[inline(always)]
+pub fn place() -> Option<&'static Place> {
+    PLACE.get(0)
+}
+
+impl Place {
+    /// Seconds of the region's clock.
+    #[inline(always)]
+    pub fn now_s(&self) -> u32 {
+        // SAFETY: the call takes nothing and touches nothing.
+        let now = unsafe { bpf_ktime_get_coarse_ns() };
+        ((now / 1_000_000_000) as u32).wrapping_add(self.skew_s)
+    }
+
+    /// The port of an arm.
+    #[inline(always)]
+    pub fn port(&self, arm: u8) -> &Port {
+        if arm & 1 == 0 { &self.ports[0] } else { &self.ports[1] }
+    }
+}
+
+impl Port {
+    /// Its MAC address.
+    #[inline(always)]
+    pub fn mac(&self) -> [u8; 6] {
+        let m = &self.mac;
+        [m[0], m[1], m[2], m[3], m[4], m[5]]
+    }
+}
+
+/// Sends the frame out of the other arm's port; false where there is none.
+#[inline(always)]
+pub fn redirect(arm: u8) -> bool {
+    matches!(OUT.redirect(u32::from(arm & 1), 0), Ok(XDP_REDIRECT))
+}
+
+/// Notes that nobody knows the next hop's MAC address.
+#[inline(always)]
+pub fn want(next_hop: u32) {
+    let Some(line) = WANTED.get(next_hop / 512) else { return };
+    let word = &line[(next_hop / 64 % 8) as usize];
+    let bit = 1 << (next_hop % 64);
+    if word.load(Relaxed) & bit == 0 {
+        word.fetch_or(bit, Relaxed);
+    }
+}
+
+/// Whether one more packet of a class may be punted in this second; `limit` 0 is none.
+#[inline(always)]
+pub fn may_punt(work: &Work, class: usize, limit: u32) -> bool {
+    let Some(punted) = PUNTED.get_ptr_mut(0) else { return false };
+    // SAFETY: a CPU works on one packet at a time.
+    let punted = unsafe { &mut *punted };
+    if punted.second != work.now_s {
+        punted.second = work.now_s;
+        punted.used = [0; 2];
+    }
+    let used = &mut punted.used[class & 1];
+    if limit != 0 && *used >= limit {
+        return false;
+    }
+    *used += 1;
+    true
+}

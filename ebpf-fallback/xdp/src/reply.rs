@@ -1,0 +1,169 @@
+//! Reply: answers that Weir makes of the packet itself, sent back the way it came.
+//!
+//! An ICMP error takes the place of the packet that it is about, as in the fastpath: cut down to
+//! what the error quotes, the outer headers moved forward by the error's own.
+
+use crate::encap::tells_too_big;
+use crate::frame::{cut_end, length, move_start, window};
+use crate::next::{FINISH, OPEN, done, either, go, raw};
+use crate::work::{Arrival, Reply, Work, work};
+use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
+use packet::checksum;
+use packet::ethernet;
+use packet::icmp::{self, Trouble};
+use packet::ip::UDP;
+use packet::tunnel::return_in_place;
+use packet::window::{Short, Window};
+use tables::counters::VerdictCounter;
+use tables::reason::DropReason;
+
+/// Bytes that may stand in front of an inner packet: Ethernet with a tag, IPv6 or IPv4 with
+/// options, UDP, a tunnel header with options, an inner Ethernet header.
+const MOST_IN_FRONT: usize = 18 + 60 + 8 + 8 + 252 + 18;
+/// Most bytes of an error: its header and its quote.
+const MOST_OF_ERROR: usize = 1280;
+
+/// The stage.
+#[xdp(frags)]
+pub fn reply(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let Some(work) = work() else { return go(ctx, FINISH) };
+    let next = match work.reply {
+        Reply::Echo => echo(ctx, work),
+        Reply::TooBig => trouble(ctx, work, DropReason::TooBig),
+        Reply::TimeExceeded => trouble(ctx, work, DropReason::TtlExceeded),
+    };
+    go(ctx, either(next))
+}
+
+#[inline(always)]
+fn echo(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+    let w = &mut window(ctx);
+    if icmp::echo_reply(w, &work.inner).is_err() || send_back(w, work).is_err() {
+        return Err(work.drop(DropReason::TooShort));
+    }
+    Ok(work.out(VerdictCounter::Reply, work.arm))
+}
+
+/// Answers with an error, or drops for `silent`.
+#[inline(always)]
+fn trouble(ctx: *mut xdp_md, work: &mut Work, silent: DropReason) -> Result<u32, u32> {
+    // A packet from the kernel is the kernel's own: it learns of too-big from its own routes.
+    let wanted = work.arrival != Arrival::Kernel
+        && icmp::may_answer(&work.inner)
+        && (work.reply == Reply::TimeExceeded || tells_too_big(work));
+    if !wanted {
+        return Err(work.drop(silent));
+    }
+    let end = usize::from(work.inner.at) + icmp::quote_len(&work.inner);
+    let cut = length(ctx) as i32 - end as i32;
+    let grown = (cut <= 0 || cut_end(ctx, cut))
+        && move_start(ctx, -(icmp::error_header(&work.inner) as i32));
+    if !grown {
+        return Err(work.drop(silent));
+    }
+    work.reason = silent;
+    done(part_move_front(ctx))?;
+    done(part_error(ctx))?;
+    if send_back(&mut window(ctx), work).is_err() {
+        return Err(work.drop(silent));
+    }
+    Ok(work.out(VerdictCounter::Reply, work.arm))
+}
+
+/// Moves all in front of the inner packet to the frame's start.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_move_front(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let (w, by) = (&mut window(ctx), icmp::error_header(&work.inner));
+    let front = usize::from(work.inner.at);
+    for i in 0..MOST_IN_FRONT / 2 {
+        if i * 2 >= front {
+            return OPEN;
+        }
+        // Headers are of whole words of 16 bits.
+        let moved = w.load::<u16>(by + i * 2).and_then(|word| w.store(i * 2, word));
+        if moved.is_err() {
+            return FINISH;
+        }
+    }
+    OPEN
+}
+
+/// Writes the error behind the outer headers, and mends their lengths.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_error(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let w = &mut window(ctx);
+    let (at, header) = (usize::from(work.inner.at), icmp::error_header(&work.inner));
+    let trouble = match work.reply {
+        Reply::TooBig => Trouble::TooBig(work.mtu),
+        _ => Trouble::TimeExceeded,
+    };
+    let quote = sum(w, at + header);
+    let written = icmp::write_error_around(w, at, &work.inner, trouble, quote);
+    if written.is_err() || relength(w, work).is_err() {
+        return work.drop(work.reason);
+    }
+    OPEN
+}
+
+/// The sum of all from `at` to the frame's end.
+#[inline(always)]
+fn sum(w: &Window<'_>, at: usize) -> u64 {
+    let mut total = 0;
+    let mut at = at;
+    for _ in 0..MOST_OF_ERROR / 4 {
+        let Ok(word) = w.load::<u32>(at) else { break };
+        total += u64::from(word);
+        at += 4;
+    }
+    if let Ok(word) = w.load::<u16>(at) {
+        total += u64::from(word);
+        at += 2;
+    }
+    total + w.byte(at).map_or(0, u64::from)
+}
+
+/// Makes the outer headers say that the packet ends where the frame does.
+#[inline(always)]
+fn relength(w: &mut Window<'_>, work: &Work) -> Result<(), Short> {
+    if work.arrival == Arrival::Plain {
+        return Ok(());
+    }
+    let (outer, end) = (&work.outer, w.len());
+    let at = usize::from(outer.at);
+    let field = if outer.v6 { at + 4 } else { at + 2 };
+    let counted_from = if outer.v6 { at + 40 } else { at };
+    let (old, new): (u16, u16) = (w.load(field)?, ((end - counted_from) as u16).to_be());
+    w.store(field, new)?;
+    if !outer.v6 {
+        let sum: u16 = w.load(at + 10)?;
+        w.store(at + 10, checksum::update16(sum, old, new))?;
+    }
+    if outer.proto != UDP {
+        return Ok(());
+    }
+    let udp = usize::from(outer.l4);
+    w.set_be16(udp + 4, (end - udp) as u16)?;
+    // A sum over all of it is more than the verifier follows.
+    if w.load::<u16>(udp + 6)? == 0 { Ok(()) } else { Err(Short) }
+}
+
+/// Turns the frame around, whatever it is in.
+#[inline(always)]
+fn send_back(w: &mut Window<'_>, work: &Work) -> Result<(), Short> {
+    match work.arrival {
+        Arrival::Plain => ethernet::swap(w)?,
+        _ => return_in_place(w, &work.outer)?,
+    }
+    if work.inner_eth != 0 {
+        // From us to the sender: the frame inside VXLAN turns around too. A swap changes no sum.
+        ethernet::swap_at(w, work.inner_eth)?;
+    }
+    Ok(())
+}

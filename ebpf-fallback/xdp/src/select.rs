@@ -1,0 +1,176 @@
+//! Select: for packets of no known flow, which service, which backend, or whose else they are.
+
+use crate::next::{ENCAP, FINISH, OPEN, START, go, raw};
+use crate::track::part_remember;
+use crate::work::{Arrival, Reply, Work, work};
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
+use packet::addr::Addr;
+use packet::ip::{Fragment, L4};
+use tables::counters::VerdictCounter;
+use tables::reason::DropReason;
+use tables::record::{LOCAL_ADDRS, NAT_ADDRS, NONE, NoService};
+
+/// The stage.
+#[xdp(frags)]
+pub fn select(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let Some(work) = work() else { return go(ctx, FINISH) };
+    let next = choose(work);
+    go(ctx, next)
+}
+
+#[inline(always)]
+fn choose(work: &mut Work) -> u32 {
+    if work.arrival == Arrival::Backend {
+        return unknown(work);
+    }
+    if work.inner.fragment == Fragment::Later {
+        return later_fragment(work);
+    }
+    if work.inner.kind != L4::IcmpError {
+        work.service = part_frontend();
+        if work.service != NONE {
+            return part_pick();
+        }
+    }
+    for_nobody(work)
+}
+
+/// An answer, or an error about one, of no flow.
+#[inline(always)]
+fn unknown(work: &mut Work) -> u32 {
+    let quotes = work.quotes;
+    work.drop(if quotes { DropReason::IcmpUnknownFlow } else { DropReason::NoFlow })
+}
+
+/// The service of the packet, or [`NONE`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_frontend() -> u32 {
+    let Some(work) = work() else { return NONE };
+    let ip = &work.inner;
+    work.set().frontend(work.scope_key, &ip.dst, ip.dport, ip.proto).unwrap_or(NONE)
+}
+
+/// The service's backend for the packet's flow.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_pick() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let set = work.set();
+    let Some(service) = set.service(work.service) else {
+        return work.drop(DropReason::NoBackend);
+    };
+    match set.pick(service, work.hash) {
+        Some(backend) if set.backend(backend).is_some() => {
+            work.backend = backend;
+            START
+        }
+        _ => work.drop(DropReason::NoBackend),
+    }
+}
+
+/// Whether a frontend on whatever port has the packet's address; 1 for yes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_marked() -> u32 {
+    let Some(work) = work() else { return 0 };
+    u32::from(work.set().address_marked(work.scope_key, &work.inner.dst))
+}
+
+/// Whether the packet is to an address of ours: 1; to one that NAT sends from: 2; both: 3.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_own() -> u32 {
+    let Some(work) = work() else { return 0 };
+    let (settings, dst, end) = (work.set().settings(), work.inner.dst, Addr::UNSPECIFIED);
+    let mut own = 0;
+    for i in 0..LOCAL_ADDRS {
+        let addr = settings.locals[i].addr;
+        if addr == end {
+            break;
+        }
+        if addr == dst {
+            own |= LOCAL;
+        }
+    }
+    for i in 0..NAT_ADDRS {
+        let addr = settings.nat[i].addr;
+        if addr == end {
+            break;
+        }
+        if addr == dst {
+            own |= NATS;
+        }
+    }
+    own
+}
+
+const LOCAL: u32 = 1;
+const NATS: u32 = 2;
+
+/// A later fragment whose first one has not come by: it can only go where addresses alone decide.
+#[inline(always)]
+fn later_fragment(work: &mut Work) -> u32 {
+    let ours =
+        part_marked() != 0 || (work.arrival == Arrival::Plain && part_own() & (LOCAL | NATS) == NATS);
+    if ours {
+        return work.drop(DropReason::FragmentBeforeFirst);
+    }
+    for_nobody(work)
+}
+
+/// What no service claims.
+#[inline(always)]
+fn for_nobody(work: &mut Work) -> u32 {
+    // Few packets depend on it, so that only those look it up.
+    let request = matches!(work.inner.kind, L4::IcmpEcho { request: true });
+    let marked = (request || work.is_first()) && part_marked() != 0;
+    if marked && request {
+        return work.answer_with(Reply::Echo);
+    }
+    if work.arrival == Arrival::Gateway {
+        return for_gateway(work, marked);
+    }
+    let own = part_own();
+    if own & LOCAL != 0 || is_link_local(&work.inner.dst) {
+        return punt(work);
+    }
+    if own & NATS != 0 {
+        return unknown(work);
+    }
+    if work.set().settings().plain_no_service == NoService::Punt as u8 {
+        return punt(work);
+    }
+    work.drop(DropReason::Ignored)
+}
+
+#[inline(always)]
+fn for_gateway(work: &mut Work, marked: bool) -> u32 {
+    const RETURN: u8 = NoService::Return as u8;
+    const PUNT: u8 = NoService::Punt as u8;
+    match work.set().tunnel(work.tunnel).map(|t| t.no_service) {
+        Some(RETURN) => {}
+        Some(PUNT) => return punt(work),
+        _ => return work.drop(DropReason::NoService),
+    }
+    if marked && work.is_first() && part_remember() != OPEN {
+        return work.drop(DropReason::FragmentTableFull);
+    }
+    work.verdict = VerdictCounter::Return;
+    ENCAP
+}
+
+#[inline(always)]
+fn punt(work: &mut Work) -> u32 {
+    work.verdict = VerdictCounter::Punt;
+    ENCAP
+}
+
+/// fe80::/10, which ND and routing protocols use on every link.
+#[inline(always)]
+fn is_link_local(addr: &Addr) -> bool {
+    let [first, second, ..] = addr.words[0].to_ne_bytes();
+    first == 0xfe && second & 0xc0 == 0x80
+}

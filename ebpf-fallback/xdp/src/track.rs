@@ -1,0 +1,195 @@
+//! Track: a packet of a known flow keeps its backend, whatever the tables say today.
+
+use crate::finish::page;
+use crate::frame::window;
+use crate::leg::{digest, towards_backend};
+use crate::next::{ENCAP, FINISH, FRONT, LEG, OPEN, SELECT, either, go, raw};
+use crate::region::{flows, fragments};
+use crate::work::{Arrival, Work, work};
+use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
+use packet::ip::{Fragment, Ip, L4};
+use tables::counters::VerdictCounter;
+use tables::flow::{Missed, PATH_ONE_WAY, PATH_RESPONDER_LEG, TcpState};
+use tables::fragment::{FragmentKey, FragmentTarget};
+use tables::reason::DropReason;
+use tables::record::{BackendState, Mode};
+
+/// The stage.
+#[xdp(frags)]
+pub fn track(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let Some(work) = work() else { return go(ctx, FINISH) };
+    let next = if work.inner.fragment == Fragment::Later {
+        part_fragment()
+    } else {
+        work.from_initiator = work.hit.from_initiator(work.side);
+        OPEN
+    };
+    let next = if next == OPEN { either(known(ctx, work)) } else { next };
+    if next == SELECT {
+        work.known = false; // It is not the packet's flow any more.
+    }
+    go(ctx, next)
+}
+
+/// The datagram that a fragment belongs to.
+#[inline(always)]
+pub fn fragment_key(scope: u32, ip: &Ip) -> FragmentKey {
+    FragmentKey { scope, src: ip.src, dst: ip.dst, id: ip.fragment_id, proto: ip.proto }
+}
+
+/// Which flow a later fragment is of, as its datagram's first one said.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_fragment() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    match fragments(work).find(&fragment_key(work.scope, &work.inner), work.now_s) {
+        Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
+            let Some(hit) = flows().revisit(path, stamp) else { return SELECT };
+            work.hit = hit;
+            work.known = true;
+            work.from_initiator = from_initiator;
+            // Addresses alone don't always say it: both may be the same.
+            let initiator = hit.initiator();
+            work.side = if from_initiator { initiator } else { initiator.other() };
+            OPEN
+        }
+        Some(FragmentTarget::Return) => {
+            work.verdict = VerdictCounter::Return;
+            ENCAP
+        }
+        None => SELECT,
+    }
+}
+
+/// Decides for a packet of a known flow.
+#[inline(always)]
+fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+    match part_forward() {
+        OPEN => {}
+        next => return Err(next),
+    }
+    let answer = is_answer(work);
+    if !answer && part_keeps_backend() != OPEN {
+        part_end_flow();
+        return Err(SELECT);
+    }
+    if !answer && work.path.mode == Mode::Nat as u8 && !work.from_initiator {
+        return Err(SELECT); // From the service's own address towards the client: not ours.
+    }
+    flows().touch(&work.hit, work.now_s);
+    work.service = work.path.service;
+    work.backend = work.path.backend;
+    if work.is_first() && part_remember() != OPEN {
+        return Err(work.drop(DropReason::FragmentTableFull));
+    }
+    if answer {
+        if work.arrival == Arrival::Backend && work.outer.src != work.path.backend_addr {
+            return Err(work.drop(DropReason::UnknownBackendTunnel));
+        }
+        // A connection is established once both sides were seen, and closed by both.
+        if let L4::Tcp { .. } = work.inner.kind {
+            part_note_tcp();
+        }
+        return Ok(FRONT);
+    }
+    if !work.quotes && has_other_leg(ctx, work) {
+        return Ok(LEG);
+    }
+    Ok(towards_backend(work))
+}
+
+/// Copies the path out.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_forward() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    match flows().forward_to(&work.hit, &mut work.path) {
+        Ok(()) => OPEN,
+        Err(Missed::Gone) => SELECT,
+        Err(Missed::Busy) => work.drop(DropReason::FlowContended),
+    }
+}
+
+/// Which way: true from the backend's side to the gateway or client.
+#[inline(always)]
+fn is_answer(work: &Work) -> bool {
+    match work.arrival {
+        Arrival::Backend => true,
+        Arrival::Plain => !work.hit.is_front() || !work.from_initiator,
+        Arrival::Gateway | Arrival::Kernel => false,
+    }
+}
+
+/// Not [`OPEN`] when the flow's backend is gone, or a new connection on the old 5-tuple should
+/// choose anew.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_keeps_backend() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let Some(backend) = work.set().backend(work.path.backend) else { return SELECT };
+    if backend.incarnation != work.path.incarnation {
+        return SELECT;
+    }
+    let Some(flags) = work.tcp_flags() else { return OPEN };
+    let state = flows().note_tcp(&work.hit, flags, work.from_initiator);
+    if state == TcpState::Reopened && backend.state != BackendState::Active as u8 {
+        return SELECT;
+    }
+    OPEN
+}
+
+/// Notes TCP's flags for the flow.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_note_tcp() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    if let Some(flags) = work.tcp_flags() {
+        flows().note_tcp(&work.hit, flags, work.from_initiator);
+    }
+    OPEN
+}
+
+/// Ends the flow, whose backend is gone.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_end_flow() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    if let Some(ended) = flows().remove(&work.hit) {
+        page().flow_ended(ended.forward.service, ended.forward.backend);
+    }
+    OPEN
+}
+
+/// Remembers which flow the later fragments of this datagram are of.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_remember() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let hit = &work.hit;
+    let target = if work.known {
+        let front = if hit.is_front() { Some(hit.stamp) } else { flows().front_stamp(hit) };
+        let stamp = front.unwrap_or(hit.stamp);
+        FragmentTarget::Flow { path: hit.path, stamp, from_initiator: work.from_initiator }
+    } else {
+        FragmentTarget::Return
+    };
+    let key = fragment_key(work.scope, &work.inner);
+    if fragments(work).remember(&key, target, work.now_s).is_ok() { OPEN } else { FINISH }
+}
+
+/// Whether the gateway's side of the packet is another than what the flow has of this direction.
+#[inline(always)]
+fn has_other_leg(ctx: *mut xdp_md, work: &mut Work) -> bool {
+    if !work.hit.is_front() || work.path.flags & PATH_ONE_WAY != 0 {
+        return false;
+    }
+    work.digest = digest(ctx, &window(ctx), work);
+    if work.from_initiator {
+        return work.digest != work.hit.digest;
+    }
+    let known = work.path.flags & PATH_RESPONDER_LEG != 0;
+    !known || work.digest != work.path.responder_digest()
+}

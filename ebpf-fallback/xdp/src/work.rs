@@ -1,0 +1,211 @@
+//! What is known of the packet that a CPU works on: one record per CPU, which the stages hand on.
+
+use crate::region::REGION;
+use aya_ebpf::btf_maps::PerCpuArray;
+use aya_ebpf::macros::btf_map;
+use packet::ethernet::Ethernet;
+use packet::addr::Addr;
+use packet::flow::{FlowKey, Side};
+use packet::ip::{Fragment, Ip, L4};
+use packet::rewrite::Rewrite;
+use tables::counters::VerdictCounter;
+use tables::flow::{Answer, Forward, GatewayLeg, Hit};
+use tables::reason::DropReason;
+use tables::record::NONE;
+use tables::set::TableSet;
+
+/// How a packet reached us, as in the fastpath.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Arrival {
+    /// Not in a tunnel of ours.
+    Plain,
+    /// In a gateway's tunnel.
+    Gateway,
+    /// In the tunnel of a backend.
+    Backend,
+    /// From this machine's kernel, by the device for its probes.
+    Kernel,
+}
+
+/// What Weir answers by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reply {
+    /// An ICMP echo reply.
+    Echo,
+    /// It is too big for the way: [`Work::mtu`].
+    TooBig,
+    /// Its TTL ended here.
+    TimeExceeded,
+}
+
+/// Where the frame goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Nowhere: it is dropped.
+    None,
+    /// Out of the port of [`Work::exit_arm`].
+    Port,
+    /// On to this machine's kernel.
+    Kernel,
+}
+
+/// What is known of one packet. Offsets count from the start of the frame as it lies now.
+#[repr(C, align(8))]
+pub struct Work {
+    /// The outermost IP header.
+    pub outer: Ip,
+    /// The IP packet that the verdict is about.
+    pub inner: Ip,
+    /// For an ICMP error, the packet that it quotes; see [`Work::quotes`].
+    pub quoted: Ip,
+    /// The gateway endpoint that the scope stands for, 0 for plain.
+    pub scope_key: u64,
+    /// GENEVE's attachment.
+    pub attachment: u64,
+    /// Hash of `key`.
+    pub hash: u64,
+    /// Bytes of the frame as it came.
+    pub came: u64,
+    /// The flow's path: what it says of the way to the backend.
+    pub path: Forward,
+    /// The way of an answer; its options are the room for all options.
+    pub answer: Answer,
+    /// The gateway's side of this packet.
+    pub leg: GatewayLeg,
+    /// What the packet's ends become.
+    pub to: Rewrite,
+    /// What the ends of the packet that it quotes become.
+    pub quote: Rewrite,
+    /// Our address towards the backend.
+    pub local: Addr,
+    /// Flow key, valid unless `hash` is 0.
+    pub key: FlowKey,
+    /// The flow's entry towards the backend.
+    pub back: FlowKey,
+    /// The flow; see [`Work::known`].
+    pub hit: Hit,
+    /// Tables of which generation.
+    pub generation: u32,
+    /// Seconds of the region's clock.
+    pub now_s: u32,
+    /// Interned scope.
+    pub scope: u32,
+    /// VNI as received.
+    pub vni: u32,
+    /// Tunnel id, or [`NONE`].
+    pub tunnel: u32,
+    /// Service id, or [`NONE`].
+    pub service: u32,
+    /// Backend id, or [`NONE`].
+    pub backend: u32,
+    /// Digest of the gateway's side.
+    pub digest: u32,
+    /// Port map that a NAT port was claimed from.
+    pub nat_map: u32,
+    /// Port that the frame came by: its interface.
+    pub ifindex: u32,
+    /// Ethernet header.
+    pub eth: Ethernet,
+    /// Offset of the GENEVE options.
+    pub options_at: u16,
+    /// Inner Ethernet header (VXLAN), or 0.
+    pub inner_eth: u16,
+    /// Where the inner packet begins.
+    pub inner_at: u16,
+    /// Its Ethernet type.
+    pub inner_type: u16,
+    /// What [`Reply::TooBig`] tells.
+    pub mtu: u16,
+    /// Bytes of GENEVE options.
+    pub options_len: u8,
+    /// Arm by which the frame came.
+    pub arm: u8,
+    /// Arm by which it leaves.
+    pub exit_arm: u8,
+    /// How it reached us.
+    pub arrival: Arrival,
+    /// Which end of `key` sent it.
+    pub side: Side,
+    /// Which end of `back` began.
+    pub back_side: Side,
+    /// Whether there is an entry of its own towards the backend.
+    pub has_back: bool,
+    /// Whether the flow is known.
+    pub known: bool,
+    /// Whether it is an error that quotes a packet.
+    pub quotes: bool,
+    /// Whether the flow's initiator sent it.
+    pub from_initiator: bool,
+    /// What was decided.
+    pub verdict: VerdictCounter,
+    /// Where it goes.
+    pub exit: Exit,
+    /// Why it is dropped.
+    pub reason: DropReason,
+    /// What it is answered.
+    pub reply: Reply,
+}
+
+#[btf_map]
+static WORK: PerCpuArray<Work, 1> = PerCpuArray::new();
+
+/// The record of this CPU.
+#[inline(always)]
+pub fn work() -> Option<&'static mut Work> {
+    // SAFETY: a CPU works on one packet at a time, and each stage holds the record only while it
+    // runs.
+    WORK.get_ptr_mut(0).map(|work| unsafe { &mut *work })
+}
+
+impl Work {
+    /// Forgets the packet before. Headers, key and path are written before they are read.
+    #[inline(always)]
+    pub fn begin(&mut self) {
+        self.came = 0;
+        self.tunnel = NONE;
+        self.service = NONE;
+        self.backend = NONE;
+        self.scope = 0;
+        self.scope_key = 0;
+        self.vni = 0;
+        self.hash = 0;
+        self.options_len = 0;
+        self.options_at = 0;
+        self.inner_eth = 0;
+        self.known = false;
+        self.quotes = false;
+        self.verdict = VerdictCounter::Drop;
+        self.exit = Exit::None;
+        self.reason = DropReason::Ignored;
+    }
+
+    /// The tables of its generation.
+    #[inline(always)]
+    pub fn set(&self) -> TableSet<'static> {
+        REGION.tables(self.generation)
+    }
+
+    /// TCP's flags, if it is TCP.
+    #[inline(always)]
+    pub fn tcp_flags(&self) -> Option<u8> {
+        match self.inner.kind {
+            L4::Tcp { flags } => Some(flags),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the first piece of a datagram.
+    #[inline(always)]
+    pub fn is_first(&self) -> bool {
+        self.inner.fragment == Fragment::First
+    }
+
+    /// Whether it came in a tunnel.
+    #[inline(always)]
+    pub fn is_tunnelled(&self) -> bool {
+        matches!(self.arrival, Arrival::Gateway | Arrival::Backend)
+    }
+}
