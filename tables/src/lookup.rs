@@ -4,8 +4,8 @@
 //! Chains change by single stores: an entry is complete before its head refers to it, and unlinked
 //! long before its room is used again. A walk is bounded: a damaged chain is a miss, not a hang.
 
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::cell::UnsafeCell;
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use packet::addr::Addr;
 use packet::flow::HashKey;
@@ -13,7 +13,8 @@ use packet::flow::HashKey;
 use crate::layout::Section;
 use crate::pen::Pen;
 use crate::record::{ADDRESS_MARK, FrontendKey, Record};
-use crate::region::{Region, Shared};
+use crate::region::Region;
+use crate::rows::{Numbered, Rows, Shared};
 use crate::versioned::Life;
 
 /// Longest chain. The writer refuses a frontend that would make one longer; with at most one entry
@@ -124,38 +125,43 @@ impl FrontendKinds {
 /// The hash and where its parts lie.
 #[derive(Clone, Copy)]
 pub(crate) struct Frontends<'r> {
-    pub(crate) heads: &'r [AtomicU32],
-    bits: &'r [AtomicU64],
-    pub(crate) entries: &'r [Entry],
+    pub(crate) heads: Rows<'r, AtomicU32>,
+    bits: Rows<'r, AtomicU64>,
+    pub(crate) entries: Rows<'r, Entry>,
     by: HashKey,
 }
 
 impl<'r> Frontends<'r> {
+    #[inline]
     pub(crate) fn new(region: &'r Region) -> Frontends<'r> {
         Frontends {
             heads: region.slice(Section::FrontendHeads),
             bits: region.slice(Section::FrontendBits),
             entries: region.slice(Section::Frontends),
-            by: HashKey::new(region.hash_seed()),
+            by: region.hash_key(),
         }
     }
 
     /// The number of the chain that a key belongs to. Heads are a power of two.
     #[inline(always)]
-    fn chain(&self, key: &FrontendKey) -> usize {
-        hash(key, &self.by) as usize & (self.heads.len() - 1)
+    fn chain(&self, key: &FrontendKey) -> u32 {
+        hash(key, &self.by) as u32 & self.heads.count().wrapping_sub(1)
     }
+}
 
+/// What the writer does.
+#[cfg(not(target_arch = "bpf"))]
+impl<'r> Frontends<'r> {
     /// The head of the chain that a key belongs to.
     pub(crate) fn head(&self, key: &FrontendKey) -> &'r AtomicU32 {
-        &self.heads[self.chain(key)]
+        &self.heads[self.chain(key) as usize]
     }
 
     /// Says of the chain of `key` whether it has entries. True is said before the first one is
     /// linked, false after the last one is gone.
     pub(crate) fn mark(&self, pen: &Pen, key: &FrontendKey, filled: bool) {
         let chain = self.chain(key);
-        let (word, bit) = (&self.bits[chain / 64], 1 << (chain % 64));
+        let (word, bit) = (&self.bits[chain as usize / 64], 1 << (chain % 64));
         let before = word.load(Ordering::Relaxed);
         pen.long(word, if filled { before | bit } else { before & !bit });
     }
@@ -171,23 +177,27 @@ impl<'r> Frontends<'r> {
         }
     }
 
+}
+
+impl<'r> Frontends<'r> {
     /// The entry of `key` that generation `at` sees, by its number.
     #[inline(always)]
     pub(crate) fn find(&self, key: &FrontendKey, at: u32) -> Option<(u32, &'r Entry)> {
         // Most chains are empty. That is known without the key ever being put in memory.
         let chain = self.chain(key);
-        let bits = self.bits[chain / 64].load(Ordering::Acquire);
+        let bits = self.bits.row(chain / 64)?.load(Ordering::Acquire);
         if bits >> (chain % 64) & 1 == 0 {
             return None;
         }
-        self.walk(self.heads[chain].load(Ordering::Acquire), *key, at)
+        self.walk(self.heads.row(chain)?.load(Ordering::Acquire), *key, at)
     }
 
-    #[inline(never)]
+    #[cfg_attr(not(target_arch = "bpf"), inline(never))]
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     fn walk(&self, mut link: u32, key: FrontendKey, at: u32) -> Option<(u32, &'r Entry)> {
         for _ in 0..MAX_CHAIN {
             let number = link.checked_sub(1)?;
-            let entry = self.entries.get(number as usize)?;
+            let entry = self.entries.row(number)?;
             if entry.life.sees(at) && *entry.key() == key {
                 return Some((number, entry));
             }

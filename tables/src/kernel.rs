@@ -1,0 +1,186 @@
+//! The region in the kernel: a map for each section, declared by the program (`xdp/src/region.rs`).
+//!
+//! Everything is by name: the map of a section, and [`Told`], which says what can't be asked of a
+//! map. So a `Region` has nothing in it, and what is made of it costs nothing until a row is asked
+//! for.
+
+#![expect(unsafe_code, reason = "the one file that knows the kernel's maps")]
+
+use core::ffi::c_void;
+use core::marker::PhantomData;
+
+use packet::flow::HashKey;
+
+use crate::atomic::{AtomicU32, Ordering};
+use crate::layout::{GENERATION_WORD, SECTION_ALIGN, Section};
+use crate::rows::Numbered;
+pub(crate) use crate::rows::Shared;
+use crate::told::Told;
+
+/// A map as the program declares it; only its address is of use.
+#[repr(C)]
+struct Map([u8; 0]);
+
+macro_rules! maps {
+    ($($section:ident $map:ident,)*) => {
+        mod program {
+            //! What the program declares.
+            unsafe extern "C" {
+                /// What the loader said.
+                pub(super) static TOLD: super::Told;
+                $(pub(super) static $map: super::Map;)*
+            }
+        }
+
+        /// The map of a section.
+        #[inline(always)]
+        fn map(section: Section) -> *const Map {
+            match section {
+                $(Section::$section => &raw const program::$map,)*
+                // The program reads no names, rings and status lines.
+                _ => core::ptr::null(),
+            }
+        }
+    };
+}
+
+maps! {
+    Header header,
+    Tunnels tunnels,
+    Settings settings,
+    Services services,
+    FrontendKinds frontend_kinds,
+    FrontendHeads frontend_heads,
+    FrontendBits frontend_bits,
+    FrontendAddresses frontend_filter,
+    Frontends frontends,
+    Backends backends,
+    NextHops next_hops,
+    PathMtus path_mtus,
+    Slots slots,
+    Counters counters,
+    FlowIndex flow_index,
+    FlowLocks flow_locks,
+    FlowAddresses flow_filter,
+    FlowState flow_state,
+    Paths paths,
+    PathLinks path_links,
+    OptionSlabs option_slabs,
+    SlabLinks slab_links,
+    Fragments fragments,
+    FragmentLocks fragment_locks,
+    NatMaps nat_port_maps,
+    Scopes scopes,
+}
+
+/// `bpf_map_lookup_elem`; the kernel replaces the call by a few instructions.
+#[inline(always)]
+fn look_up(map: *const Map, row: u32) -> *mut c_void {
+    const LOOK_UP: usize = 1;
+    // SAFETY: the kernel's function number 1 has this type; the verifier checks both arguments.
+    unsafe {
+        let look_up: unsafe extern "C" fn(*const c_void, *const c_void) -> *mut c_void =
+            core::mem::transmute(LOOK_UP);
+        look_up(map.cast(), (&raw const row).cast())
+    }
+}
+
+/// A section's rows. Values of a map are multiples of 8 bytes: rows of 4 lie there in pairs.
+pub(crate) struct Rows<'r, T> {
+    map: *const Map,
+    section: Section,
+    of: PhantomData<&'r T>,
+}
+
+impl<T> Clone for Rows<'_, T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Rows<'_, T> {}
+
+impl<'r, T> Numbered<'r, T> for Rows<'r, T> {
+    #[inline(always)]
+    fn row(self, i: u32) -> Option<&'r T> {
+        let pairs = size_of::<T>() == 4;
+        let value = look_up(self.map, if pairs { i / 2 } else { i });
+        if value.is_null() {
+            return None;
+        }
+        let within = if pairs { i as usize & 1 } else { 0 };
+        // SAFETY: a value of the map, which has the size of `T` or of two of them; the verifier
+        // holds every access to that. `Shared` says that any bytes are a value.
+        Some(unsafe { &*value.cast::<T>().add(within) })
+    }
+
+    #[inline(always)]
+    fn count(self) -> u32 {
+        told(|told| unsafe { &raw const (*told).counts[self.section as usize] })
+    }
+}
+
+/// One number of what the loader said. Not a constant to the compiler, which sees zeros there.
+#[inline(always)]
+fn told<T: Copy>(number: impl FnOnce(*const Told) -> *const T) -> T {
+    // SAFETY: a field of a record in the program's read-only memory.
+    unsafe { number(&raw const program::TOLD).read_volatile() }
+}
+
+/// The region.
+#[derive(Clone, Copy, Debug)]
+pub struct Region;
+
+impl Region {
+    /// A section as rows of `T`.
+    #[inline(always)]
+    pub(crate) fn slice<T: Shared>(&self, section: Section) -> Rows<'static, T> {
+        const { assert!(size_of::<T>() == 4 || size_of::<T>() % 8 == 0) };
+        Rows { map: map(section), section, of: PhantomData }
+    }
+
+    /// The committed generation; 0 before the first commit. To be read once for each packet.
+    #[inline(always)]
+    pub fn generation(&self) -> u32 {
+        let header: Rows<'_, [AtomicU32; SECTION_ALIGN / 4]> = self.slice(Section::Header);
+        header.row(0).map_or(0, |words| words[GENERATION_WORD].load(Ordering::SeqCst))
+    }
+
+    /// The seed of all hashes, made ready.
+    #[inline(always)]
+    pub fn hash_key(&self) -> HashKey {
+        // SAFETY: within the record.
+        HashKey::of_words(core::array::from_fn(|i| told(|t| unsafe { &raw const (*t).by[i] })))
+    }
+
+    /// Services and backends that there is room for.
+    #[inline(always)]
+    pub(crate) fn objects(&self) -> (u32, u32) {
+        // SAFETY: within the record.
+        unsafe {
+            let services = told(|t| &raw const (*t).sizes.services);
+            (services, told(|t| &raw const (*t).sizes.backends))
+        }
+    }
+
+    /// How many scopes there may be.
+    #[inline(always)]
+    pub(crate) fn max_scopes(&self) -> u32 {
+        // SAFETY: within the record.
+        told(|t| unsafe { &raw const (*t).sizes.scopes })
+    }
+
+    /// The fastpath's epoch, for lock words.
+    #[inline(always)]
+    pub fn epoch(&self) -> u32 {
+        // SAFETY: within the record.
+        told(|t| unsafe { &raw const (*t).epoch })
+    }
+
+    /// Path MTU towards a next hop, in bytes; 0 for unknown.
+    #[inline(always)]
+    pub fn path_mtu(&self, next_hop: u32) -> Option<&'static AtomicU32> {
+        self.slice::<AtomicU32>(Section::PathMtus).row(next_hop)
+    }
+}
