@@ -103,6 +103,13 @@ const _: () = assert!(size_of::<FrontendKinds>() == 32);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Record for FrontendKinds {}
 
+/// What a chain says of a key, for the function that [`crate::region`] asks for.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub(crate) fn chained(link: u32, key: FrontendKey, at: u32) -> Option<u32> {
+    Frontends::new(&Region).walk(link, key, at).map(|(_, entry)| entry.target())
+}
+
 impl FrontendKinds {
     /// Whether there are exact single addresses for all scopes, and nothing else.
     #[inline(always)]
@@ -183,13 +190,19 @@ impl<'r> Frontends<'r> {
     /// The entry of `key` that generation `at` sees, by its number.
     #[inline(always)]
     pub(crate) fn find(&self, key: &FrontendKey, at: u32) -> Option<(u32, &'r Entry)> {
+        self.walk(self.link(key)?, *key, at)
+    }
+
+    /// Where the chain of a key begins, if it isn't empty.
+    #[inline(always)]
+    fn link(&self, key: &FrontendKey) -> Option<u32> {
         // Most chains are empty. That is known without the key ever being put in memory.
         let chain = self.chain(key);
         let bits = self.bits.row(chain / 64)?.load(Ordering::Acquire);
         if bits >> (chain % 64) & 1 == 0 {
             return None;
         }
-        self.walk(self.heads.row(chain)?.load(Ordering::Acquire), *key, at)
+        Some(self.heads.row(chain)?.load(Ordering::Acquire))
     }
 
     #[cfg_attr(not(target_arch = "bpf"), inline(never))]
@@ -208,13 +221,18 @@ impl<'r> Frontends<'r> {
 
     #[inline(always)]
     pub(crate) fn target(&self, key: &FrontendKey, at: u32) -> Option<u32> {
+        // The kernel's program walks in a function of its own, which its verifier sees once.
+        #[cfg(target_arch = "bpf")]
+        return crate::region::walk(self.link(key)?, key, at);
+        #[cfg(not(target_arch = "bpf"))]
         self.find(key, at).map(|(_, entry)| entry.target())
     }
 
     /// The service for a packet to `addr:port` with `proto`, in one scope: single addresses before
     /// networks, longer networks before shorter ones, and in each the exact key first, then any
     /// port, then any protocol.
-    #[inline(never)]
+    #[cfg_attr(not(target_arch = "bpf"), inline(never))]
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn service(
         &self,
         kinds: &FrontendKinds,
@@ -228,15 +246,24 @@ impl<'r> Frontends<'r> {
         if let Some(found) = self.kind_by_kind(kinds.hosts, key, at) {
             return Some(found);
         }
-        let mut lengths = u128::from(kinds.lengths[0]) | u128::from(kinds.lengths[1]) << 64;
+        let [mut short, mut long] = kinds.lengths;
         if addr.is_v4() {
             // `::/0` is no network of IPv4's.
-            lengths &= u128::MAX << 96;
+            (short, long) = (0, long & u64::MAX << 32);
         }
-        while lengths != 0 {
-            let len = 127 - lengths.leading_zeros();
-            lengths &= !(1 << len);
-            let key = FrontendKey { addr: addr.masked(len as u8), prefix_len: len as u8, ..key };
+        for _ in 0..128 {
+            let len = if long != 0 {
+                let bit = 63 - long.leading_zeros();
+                long &= !(1 << bit);
+                64 + bit as u8
+            } else if short != 0 {
+                let bit = 63 - short.leading_zeros();
+                short &= !(1 << bit);
+                bit as u8
+            } else {
+                break;
+            };
+            let key = FrontendKey { addr: addr.masked(len), prefix_len: len, ..key };
             if let Some(found) = self.kind_by_kind(kinds.networks, key, at) {
                 return Some(found);
             }

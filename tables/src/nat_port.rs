@@ -154,16 +154,8 @@ impl NatPorts<'_> {
 /// Which bit of a word the only one is.
 #[inline(always)]
 const fn number_of(bit: u64) -> u32 {
-    if cfg!(target_arch = "bpf") {
-        // How many bits are below it, added up side by side: no branch and no table.
-        let below = bit - 1;
-        let pairs = below - (below >> 1 & 0x5555_5555_5555_5555);
-        let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
-        let eights = (fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
-        (eights.wrapping_mul(0x0101_0101_0101_0101) >> 56) as u32
-    } else {
-        bit.trailing_zeros()
-    }
+    // Of trailing zeros the kernel's compiler would make a table.
+    63 - bit.leading_zeros()
 }
 
 #[cfg(test)]

@@ -89,6 +89,13 @@ programs! {
     }
 }
 
+/// See [`tables::region::walked`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_walk(scope_key: u64, a: u64, b: u64, rest: u64, link_at: u64) -> u64 {
+    tables::region::walked(scope_key, a, b, rest, link_at)
+}
+
 /// See [`NatPorts::take`]: the port + 1, 0 for none.
 #[unsafe(no_mangle)]
 #[inline(never)]
