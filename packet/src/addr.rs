@@ -50,22 +50,25 @@ impl Addr {
 
     /// True when the first `len` bits agree; `len` counts in the 128-bit form (IPv4 /24 is 120).
     pub const fn in_prefix(&self, prefix: &Addr, len: u8) -> bool {
-        let len = if len > 128 { 128 } else { len };
-        if len == 0 {
-            return true;
-        }
-        let (a, b) = (u128::from_be_bytes(self.octets()), u128::from_be_bytes(prefix.octets()));
-        (a ^ b) >> (128 - len as u32) == 0
+        let (a, b, mask) = (self.halves(), prefix.halves(), mask(len));
+        ((a[0] ^ b[0]) & mask[0] | (a[1] ^ b[1]) & mask[1]) == 0
     }
 
     /// The address with all bits after the first `len` (in the 128-bit form) cleared.
     pub const fn masked(&self, len: u8) -> Addr {
-        if len == 0 {
-            return Addr::UNSPECIFIED;
-        }
-        let len = if len > 128 { 128 } else { len };
-        let bits = u128::from_be_bytes(self.octets()) & (u128::MAX << (128 - len as u32));
-        Addr::from_octets(bits.to_be_bytes())
+        let ([a, b], mask) = (self.halves(), mask(len));
+        let (a, b) = (a & mask[0], b & mask[1]);
+        let words = [(a >> 32) as u32, a as u32, (b >> 32) as u32, b as u32];
+        let [a, b, c, d] = words;
+        Addr { words: [a.to_be(), b.to_be(), c.to_be(), d.to_be()] }
+    }
+
+    /// The address as two numbers. (There are none of 128 bits in the kernel.)
+    #[inline(always)]
+    const fn halves(&self) -> [u64; 2] {
+        let [a, b, c, d] = self.words;
+        let (a, b, c, d) = (u32::from_be(a), u32::from_be(b), u32::from_be(c), u32::from_be(d));
+        [(a as u64) << 32 | b as u64, (c as u64) << 32 | d as u64]
     }
 
     /// An address from sixteen bytes in network order.
@@ -79,6 +82,17 @@ impl Addr {
             ],
         }
     }
+}
+
+/// Ones in the first `len` bits of two numbers.
+#[inline(always)]
+const fn mask(len: u8) -> [u64; 2] {
+    const fn half(len: u8) -> u64 {
+        if len == 0 { 0 } else { u64::MAX << (64 - len as u32) }
+    }
+    let first = if len > 64 { 64 } else { len };
+    let second = if len > 128 { 64 } else { len - first };
+    [half(first), half(second)]
 }
 
 impl From<IpAddr> for Addr {
@@ -128,5 +142,17 @@ mod tests {
         assert!(outside.in_prefix(&net, 0));
         assert_eq!(inside.masked(120), net);
         assert_eq!(inside.masked(128), inside);
+        let long = Addr::from("2001:db8:ffff:ffff:ffff::1".parse::<IpAddr>().unwrap());
+        for len in 0..=u8::MAX {
+            let bits = u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0);
+            let wanted = u128::from_be_bytes(long.octets()) & bits;
+            assert_eq!(long.masked(len).octets(), wanted.to_be_bytes(), "{len}");
+            let turned = |bit: u8| {
+                let mut octets = long.octets();
+                octets[usize::from(bit / 8)] ^= 0x80 >> (bit % 8);
+                Addr::from_octets(octets)
+            };
+            assert!((0..128).all(|bit| turned(bit).in_prefix(&long, len) == (bit >= len)));
+        }
     }
 }

@@ -149,6 +149,18 @@ impl HashKey {
         HashKey { seed, secrets }
     }
 
+    /// The key as words, for a program that is told it.
+    pub const fn words(&self) -> [u64; 7] {
+        let [a, b, c, d, e, f] = self.secrets;
+        [self.seed, a, b, c, d, e, f]
+    }
+
+    /// The key that these words are of.
+    #[inline(always)]
+    pub const fn of_words([seed, a, b, c, d, e, f]: [u64; 7]) -> HashKey {
+        HashKey { seed, secrets: [a, b, c, d, e, f] }
+    }
+
     /// The seed that it is of.
     pub const fn seed(&self) -> u64 {
         self.seed

@@ -6,20 +6,25 @@
 //! whoever owns the filter starts anew; that costs time, never a verdict. Networks are in neither;
 //! where there are any, [`crate::set::TableSet::acquaintances`] gives no filter.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::atomic::{AtomicU64, Ordering::Relaxed};
 
 use packet::addr::Addr;
 
 use crate::layout::Section;
+#[cfg(not(target_arch = "bpf"))]
 use crate::pen::Pen;
 use crate::region::Region;
+use crate::rows::{Numbered, Rows};
 
 /// The bits of one filter: 8 KiB, which stays in the nearest caches.
 pub(crate) const BITS: usize = 1 << 16;
 
 /// One filter.
 #[derive(Clone, Copy)]
-pub struct Addresses<'r>(&'r [AtomicU64]);
+pub struct Addresses<'r>(Rows<'r, Filter>);
+
+/// All words of a filter: the one row of its section.
+type Filter = [AtomicU64; BITS / 64];
 
 impl<'r> Addresses<'r> {
     /// Those of single-address frontends, written by slowpath.
@@ -32,33 +37,46 @@ impl<'r> Addresses<'r> {
         Addresses(region.slice(Section::FlowAddresses))
     }
 
+    #[inline(always)]
+    fn words(&self) -> Option<&'r Filter> {
+        self.0.row(0)
+    }
+
     /// Whether it may be there.
     #[inline(always)]
     pub fn may_have(&self, addr: &Addr) -> bool {
         let (word, bit) = place(addr);
-        self.0[word].load(Relaxed) & bit != 0
+        self.words().is_some_and(|words| words[word].load(Relaxed) & bit != 0)
     }
 
     /// Notes an address, by any lcore, before its flow can be found.
+    #[inline]
     pub fn add(&self, addr: &Addr) {
         let (word, bit) = place(addr);
-        if self.0[word].load(Relaxed) & bit == 0 {
-            self.0[word].fetch_or(bit, Relaxed);
+        let Some(words) = self.words() else { return };
+        if words[word].load(Relaxed) & bit == 0 {
+            words[word].fetch_or(bit, Relaxed);
         }
     }
 
+}
+
+/// What its owners do.
+#[cfg(not(target_arch = "bpf"))]
+impl Addresses<'_> {
     /// Notes an address, by the writer, before its frontend can be found.
     pub(crate) fn write(&self, pen: &Pen, addr: &Addr) {
         let (word, bit) = place(addr);
-        let before = self.0[word].load(Relaxed);
+        let cell = &self.0[0][word];
+        let before = cell.load(Relaxed);
         if before & bit == 0 {
-            pen.long(&self.0[word], before | bit);
+            pen.long(cell, before | bit);
         }
     }
 
     /// Whether so many bits are set that most strangers would be taken for known.
     pub fn is_crowded(&self) -> bool {
-        self.0.iter().map(|word| word.load(Relaxed).count_ones()).sum::<u32>() > BITS as u32 / 8
+        self.0.as_flattened().iter().map(|word| word.load(Relaxed).count_ones()).sum::<u32>() > BITS as u32 / 8
     }
 
     /// Forgets all but `kept`, for an owner that starts while nobody else writes. Bits that stay
@@ -69,12 +87,12 @@ impl<'r> Addresses<'r> {
 
     /// As [`Addresses::renew`], by the writer.
     pub(crate) fn renew_by(&self, pen: &Pen, kept: impl Iterator<Item = Addr>) {
-        let mut words = vec![0; self.0.len()];
+        let mut words = vec![0; BITS / 64];
         for addr in kept {
             let (word, bit) = place(&addr);
             words[word] |= bit;
         }
-        for (word, bits) in self.0.iter().zip(words) {
+        for (word, bits) in self.0.as_flattened().iter().zip(words) {
             if word.load(Relaxed) != bits {
                 pen.long(word, bits);
             }

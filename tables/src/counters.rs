@@ -9,11 +9,15 @@
 //! words:    16      16        16       16               64               64     8 each     8 each
 //! ```
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::atomic::{AtomicU64, Ordering};
 
+#[cfg(target_arch = "bpf")]
+use crate::layout::counter_page_words;
 use crate::layout::{COUNTER_WORDS, OBJECT_WORDS, Section};
 use crate::reason::{DropReason, MAX_REASONS};
 use crate::region::Region;
+#[cfg(target_arch = "bpf")]
+use crate::rows::{Numbered, Rows};
 
 #[cfg(test)]
 mod tests;
@@ -103,6 +107,7 @@ counters! {
 
 /// All counter pages of a region.
 #[derive(Clone, Copy)]
+#[cfg(not(target_arch = "bpf"))]
 pub struct Counters<'r> {
     words: &'r [AtomicU64],
     page_words: usize,
@@ -113,11 +118,38 @@ pub struct Counters<'r> {
 /// The page of one lcore.
 #[derive(Clone, Copy)]
 pub struct LcorePage<'r> {
+    #[cfg(not(target_arch = "bpf"))]
     words: &'r [AtomicU64],
+    /// The kernel's values are lines of words, in all pages together.
+    #[cfg(target_arch = "bpf")]
+    lines: Rows<'r, [AtomicU64; LINE]>,
+    #[cfg(target_arch = "bpf")]
+    first: usize,
     services: usize,
     backends: usize,
 }
 
+/// Words of a cache line, which a value of the kernel's map is; whole pages are made of them.
+const LINE: usize = 8;
+const _: () = assert!(OBJECT_WORDS == LINE && COUNTER_WORDS % LINE == 0 && MAX_REASONS % LINE == 0);
+
+#[cfg(target_arch = "bpf")]
+impl Region {
+    /// The page of a processor. One that there is no room for counts nothing.
+    #[inline(always)]
+    pub fn page(&self, index: u32) -> LcorePage<'static> {
+        let (services, backends) = self.objects();
+        let words = counter_page_words(services, backends);
+        LcorePage {
+            lines: self.slice(Section::Counters),
+            first: index as usize * words,
+            services: services as usize,
+            backends: backends as usize,
+        }
+    }
+}
+
+#[cfg(not(target_arch = "bpf"))]
 impl Region {
     /// The counters.
     pub fn counters(&self) -> Counters<'_> {
@@ -131,6 +163,7 @@ impl Region {
     }
 }
 
+#[cfg(not(target_arch = "bpf"))]
 impl<'r> Counters<'r> {
     /// The page of lcore `index`, if there is room for such an lcore.
     pub fn lcore(&self, index: u32) -> Option<LcorePage<'r>> {
@@ -151,18 +184,31 @@ impl<'r> Counters<'r> {
     }
 }
 
-impl LcorePage<'_> {
+impl<'r> LcorePage<'r> {
+    #[inline(always)]
+    #[cfg(not(target_arch = "bpf"))]
+    fn word(&self, word: usize) -> Option<&'r AtomicU64> {
+        self.words.get(word)
+    }
+
+    #[inline(always)]
+    #[cfg(target_arch = "bpf")]
+    fn word(&self, word: usize) -> Option<&'r AtomicU64> {
+        let line = self.lines.row(((self.first + word) / LINE) as u32)?;
+        Some(&line[word % LINE])
+    }
+
     /// Adds to a word; only the page's own lcore does.
     #[inline(always)]
     fn add(&self, word: usize, n: u64) {
-        if let Some(cell) = self.words.get(word) {
+        if let Some(cell) = self.word(word) {
             cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
         }
     }
 
     #[inline(always)]
     fn get(&self, word: usize) -> u64 {
-        self.words.get(word).map_or(0, |cell| cell.load(Ordering::Relaxed))
+        self.word(word).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     /// Counts for an arm: 0 ingress, 1 egress.

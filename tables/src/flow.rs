@@ -19,7 +19,9 @@ mod index;
 mod insert;
 mod legs;
 mod path;
+#[cfg(not(target_arch = "bpf"))]
 mod recover;
+#[cfg(not(target_arch = "bpf"))]
 mod sweep;
 mod tcp;
 #[cfg(test)]
@@ -38,22 +40,26 @@ use step;
 use crate::layout::Section;
 use crate::nat_port::NatPorts;
 use crate::region::Region;
+use crate::rows::{Numbered, Rows};
 use free::{FreeList, State};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::atomic::{AtomicU32, Ordering::Relaxed};
 
 pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};
 pub(crate) use index::Index;
-pub use insert::{InsertError, NewFlow};
+pub use insert::{Ended, InsertError, NewFlow};
 pub use legs::LegUpdate;
 pub use path::{Answer, Forward, GatewayLeg, Missed, NO_TUNNEL};
 pub use path::{PATH_ONE_WAY, PATH_RESPONDER_LEG, PATH_RETURN};
 use path::{Slab, Stored};
+#[cfg(not(target_arch = "bpf"))]
 pub use recover::Recovery;
-pub use sweep::{Ended, Snapshot};
+#[cfg(not(target_arch = "bpf"))]
+pub use sweep::Snapshot;
 pub use tcp::TcpState;
+pub use words::{OptionRoom, Options};
 
 /// Most option bytes that GENEVE can carry (RFC 8926 3.4: 6 bits of 4-byte words).
 pub const MAX_OPTIONS: usize = 252;
@@ -108,32 +114,49 @@ pub struct Ends {
 #[derive(Clone, Copy)]
 pub struct Flows<'r> {
     index: Index<'r>,
-    paths: &'r [Stored],
-    slabs: &'r [Slab],
-    state: &'r State,
-    free_paths: FreeList<'r>,
-    free_slabs: FreeList<'r>,
+    paths: Rows<'r, Stored>,
+    slabs: Rows<'r, Slab>,
+    state: Rows<'r, State>,
+    path_links: Rows<'r, AtomicU32>,
+    slab_links: Rows<'r, AtomicU32>,
     nat: NatPorts<'r>,
 }
 
 impl<'r> Flows<'r> {
     /// The table of a region. Before the first insert of a process: [`Flows::recover`].
+    #[inline]
     pub fn new(region: &'r Region) -> Flows<'r> {
         let entries = region.slice(Section::FlowIndex);
         let words = region.slice(Section::FlowLocks);
-        let state: &State = &region.slice(Section::FlowState)[0];
         Flows {
-            index: Index::new(entries, words, region.hash_seed()),
+            index: Index::new(entries, words, region),
             paths: region.slice(Section::Paths),
             slabs: region.slice(Section::OptionSlabs),
-            state,
-            free_paths: FreeList::new(&state.paths, region.slice(Section::PathLinks)),
-            free_slabs: FreeList::new(&state.slabs, region.slice(Section::SlabLinks)),
+            state: region.slice(Section::FlowState),
+            path_links: region.slice(Section::PathLinks),
+            slab_links: region.slice(Section::SlabLinks),
             nat: NatPorts::new(region),
         }
     }
 
+    /// The table's own line.
+    #[inline(always)]
+    fn state(&self) -> Option<&'r State> {
+        self.state.row(0)
+    }
+
+    #[inline(always)]
+    fn free_paths(&self) -> Option<FreeList<'r>> {
+        Some(FreeList::new(&self.state()?.paths, self.path_links))
+    }
+
+    #[inline(always)]
+    fn free_slabs(&self) -> Option<FreeList<'r>> {
+        Some(FreeList::new(&self.state()?.slabs, self.slab_links))
+    }
+
     /// The same table for one writer: what its lock words say.
+    #[inline]
     pub fn as_owner(self, lcore: u8, epoch: u32) -> Flows<'r> {
         Flows { index: self.index.as_owner(lcore, epoch), ..self }
     }
@@ -153,7 +176,7 @@ impl<'r> Flows<'r> {
     /// Asks for the line that [`Flows::forward`] reads.
     #[inline(always)]
     pub fn prefetch_path(&self, hit: &Hit) {
-        if let Some(path) = self.paths.get(hit.path as usize) {
+        if let Some(path) = self.paths.row(hit.path) {
             index::prefetch(path);
         }
     }
@@ -162,7 +185,7 @@ impl<'r> Flows<'r> {
     /// [`Flows::ends`] (which the digest of a back entry names).
     #[inline(always)]
     pub fn prefetch_answer(&self, hit: &Hit) {
-        if let Some(path) = self.paths.get(hit.path as usize) {
+        if let Some(path) = self.paths.row(hit.path) {
             path.prefetch();
         }
         if let Some(front) = self.index.entry(hit.digest).filter(|_| !hit.is_front()) {
@@ -235,7 +258,7 @@ impl<'r> Flows<'r> {
     /// refers to it: a path is given to another flow only after its entries ended.
     #[inline(always)]
     fn consistent<T>(&self, hit: &Hit, copy: impl FnMut(&Stored) -> T) -> Result<T, Missed> {
-        let path = self.paths.get(hit.path as usize).ok_or(Missed::Gone)?;
+        let path = self.paths.row(hit.path).ok_or(Missed::Gone)?;
         let entry = self.index.entry(hit.entry).ok_or(Missed::Gone)?;
         let copied = path.consistent(copy)?;
         if entry.still(hit.stamp) { Ok(copied) } else { Err(Missed::Gone) }
@@ -251,7 +274,7 @@ impl<'r> Flows<'r> {
     /// The front entry of a flow that was remembered by path and [`Hit::stamp`], if it is still the
     /// same flow.
     pub fn revisit(&self, path: u32, stamp: u32) -> Option<Hit> {
-        let record = self.paths.get(path as usize)?;
+        let record = self.paths.row(path)?;
         let front = record.consistent(Stored::forward).ok()?.front;
         let (_, hit) = self.index.read(front)?;
         (hit.path == path && hit.stamp == stamp && hit.is_front()).then_some(hit)
@@ -259,21 +282,25 @@ impl<'r> Flows<'r> {
 
     /// How many flows there are.
     pub fn live(&self) -> u32 {
-        self.state.live.load(Relaxed)
+        self.state().map_or(0, |state| state.live.load(Relaxed))
     }
 
+    /// How many there may be.
+    pub fn capacity(&self) -> u32 {
+        self.paths.count()
+    }
+}
+
+/// For tests that kill an lcore in the midst.
+#[cfg(not(target_arch = "bpf"))]
+impl<'r> Flows<'r> {
     /// How many buckets some lcore holds locked at this moment, for tests that kill it there.
     pub fn locked(&self) -> u32 {
         self.index.locked()
     }
 
     /// The words that are locked, one for each bucket, for tests that wait for it.
-    pub fn lock_words(&self) -> &'r [AtomicU64] {
+    pub fn lock_words(&self) -> &'r [crate::atomic::AtomicU64] {
         self.index.lock_words()
-    }
-
-    /// How many there may be.
-    pub fn capacity(&self) -> u32 {
-        self.paths.len() as u32
     }
 }

@@ -11,8 +11,8 @@ use crate::record::{NONE, Timeouts};
 use crate::region::Region;
 use packet::addr::Addr;
 use packet::flow::FlowKey;
-use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
+use core::fmt;
+use crate::atomic::Ordering::Relaxed;
 
 /// The mark's flag: the datagram comes from the flow's initiator.
 const FROM_INITIATOR: u32 = 1;
@@ -75,7 +75,7 @@ impl fmt::Display for FragmentError {
     }
 }
 
-impl std::error::Error for FragmentError {}
+impl core::error::Error for FragmentError {}
 
 /// The fragment table of a region, shared by all lcores.
 #[derive(Clone, Copy)]
@@ -86,10 +86,11 @@ pub struct Fragments<'r> {
 
 impl<'r> Fragments<'r> {
     /// The table of a region.
+    #[inline]
     pub fn new(region: &'r Region) -> Fragments<'r> {
         let entries = region.slice(Section::Fragments);
         let words = region.slice(Section::FragmentLocks);
-        let index = Index::new(entries, words, region.hash_seed());
+        let index = Index::new(entries, words, region);
         Fragments { index, lifetime_s: Timeouts::DEFAULT.fragment_s }
     }
 
@@ -104,6 +105,7 @@ impl<'r> Fragments<'r> {
     }
 
     /// Where the datagram's first piece went, if that is known and not too long ago.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn find(&self, key: &FragmentKey, now_s: u32) -> Option<FragmentTarget> {
         let key = key.index_key();
         let hit = self.index.find(self.index.hash(&key), &key)?;
@@ -121,6 +123,7 @@ impl<'r> Fragments<'r> {
     }
 
     /// Remembers where a datagram's first piece went. Places whose time is over are used again.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn remember(
         &self,
         key: &FragmentKey,
@@ -158,6 +161,7 @@ impl<'r> Fragments<'r> {
 
     /// Frees what a killed fastpath left locked or half written. To be called at every start of a
     /// fastpath before any lcore runs. Returns how many marks it cleared.
+    #[cfg(not(target_arch = "bpf"))]
     pub fn recover(&self) -> u32 {
         self.index.rebuild(|_, _, _| true).0
     }

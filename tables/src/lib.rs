@@ -56,28 +56,51 @@
 //! makes sure that nobody else has the role, [`writer::Writer::attach`] verifies the table set and
 //! takes back what a killed writer left unfinished.
 //!
+//! **In the kernel**: all that a packet asks is compiled for BPF as well, from the same lines. Two
+//! files make the difference: [`atomic`], whose words are inline assembly there, and `rows`, where
+//! a section is a map of the kernel's in place of a slice. `kernel` stands in for [`region`].
+//!
 //! Start reading at [`layout`], then [`versioned`], [`set`], [`writer`].
+#![cfg_attr(target_arch = "bpf", no_std)]
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
+#![cfg_attr(target_arch = "bpf", allow(dead_code, reason = "the kernel's program writes no tables"))]
 
 pub mod addresses;
-pub mod checksum;
+pub mod atomic;
 pub mod counters;
 pub mod layout;
-pub mod lcore;
 pub mod lookup;
-pub mod maglev;
-mod name;
 pub mod next_hop;
 mod pen;
 pub mod reason;
 pub mod record;
-pub mod region;
+mod rows;
 pub mod set;
+pub mod told;
 pub mod versioned;
-pub mod writer;
 
-pub mod command;
 pub mod flow;
 pub mod fragment;
 pub mod nat_port;
-pub mod ring;
 pub mod scope;
+
+#[cfg(target_arch = "bpf")]
+#[path = "kernel.rs"]
+pub mod region;
+
+#[cfg(not(target_arch = "bpf"))]
+pub mod checksum;
+#[cfg(not(target_arch = "bpf"))]
+pub mod command;
+#[cfg(not(target_arch = "bpf"))]
+pub mod lcore;
+#[cfg(not(target_arch = "bpf"))]
+pub mod maglev;
+#[cfg(not(target_arch = "bpf"))]
+mod name;
+#[cfg(not(target_arch = "bpf"))]
+pub mod region;
+#[cfg(not(target_arch = "bpf"))]
+pub mod ring;
+#[cfg(not(target_arch = "bpf"))]
+pub mod writer;

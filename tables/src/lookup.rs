@@ -4,8 +4,8 @@
 //! Chains change by single stores: an entry is complete before its head refers to it, and unlinked
 //! long before its room is used again. A walk is bounded: a damaged chain is a miss, not a hang.
 
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::cell::UnsafeCell;
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use packet::addr::Addr;
 use packet::flow::HashKey;
@@ -13,7 +13,8 @@ use packet::flow::HashKey;
 use crate::layout::Section;
 use crate::pen::Pen;
 use crate::record::{ADDRESS_MARK, FrontendKey, Record};
-use crate::region::{Region, Shared};
+use crate::region::Region;
+use crate::rows::{Numbered, Rows, Shared};
 use crate::versioned::Life;
 
 /// Longest chain. The writer refuses a frontend that would make one longer; with at most one entry
@@ -102,6 +103,13 @@ const _: () = assert!(size_of::<FrontendKinds>() == 32);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Record for FrontendKinds {}
 
+/// What a chain says of a key, for the function that [`crate::region`] asks for.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub(crate) fn chained(link: u32, key: FrontendKey, at: u32) -> Option<u32> {
+    Frontends::new(&Region).walk(link, key, at).map(|(_, entry)| entry.target())
+}
+
 impl FrontendKinds {
     /// Whether there are exact single addresses for all scopes, and nothing else.
     #[inline(always)]
@@ -124,38 +132,43 @@ impl FrontendKinds {
 /// The hash and where its parts lie.
 #[derive(Clone, Copy)]
 pub(crate) struct Frontends<'r> {
-    pub(crate) heads: &'r [AtomicU32],
-    bits: &'r [AtomicU64],
-    pub(crate) entries: &'r [Entry],
+    pub(crate) heads: Rows<'r, AtomicU32>,
+    bits: Rows<'r, AtomicU64>,
+    pub(crate) entries: Rows<'r, Entry>,
     by: HashKey,
 }
 
 impl<'r> Frontends<'r> {
+    #[inline]
     pub(crate) fn new(region: &'r Region) -> Frontends<'r> {
         Frontends {
             heads: region.slice(Section::FrontendHeads),
             bits: region.slice(Section::FrontendBits),
             entries: region.slice(Section::Frontends),
-            by: HashKey::new(region.hash_seed()),
+            by: region.hash_key(),
         }
     }
 
     /// The number of the chain that a key belongs to. Heads are a power of two.
     #[inline(always)]
-    fn chain(&self, key: &FrontendKey) -> usize {
-        hash(key, &self.by) as usize & (self.heads.len() - 1)
+    fn chain(&self, key: &FrontendKey) -> u32 {
+        hash(key, &self.by) as u32 & self.heads.count().wrapping_sub(1)
     }
+}
 
+/// What the writer does.
+#[cfg(not(target_arch = "bpf"))]
+impl<'r> Frontends<'r> {
     /// The head of the chain that a key belongs to.
     pub(crate) fn head(&self, key: &FrontendKey) -> &'r AtomicU32 {
-        &self.heads[self.chain(key)]
+        &self.heads[self.chain(key) as usize]
     }
 
     /// Says of the chain of `key` whether it has entries. True is said before the first one is
     /// linked, false after the last one is gone.
     pub(crate) fn mark(&self, pen: &Pen, key: &FrontendKey, filled: bool) {
         let chain = self.chain(key);
-        let (word, bit) = (&self.bits[chain / 64], 1 << (chain % 64));
+        let (word, bit) = (&self.bits[chain as usize / 64], 1 << (chain % 64));
         let before = word.load(Ordering::Relaxed);
         pen.long(word, if filled { before | bit } else { before & !bit });
     }
@@ -171,23 +184,33 @@ impl<'r> Frontends<'r> {
         }
     }
 
+}
+
+impl<'r> Frontends<'r> {
     /// The entry of `key` that generation `at` sees, by its number.
     #[inline(always)]
     pub(crate) fn find(&self, key: &FrontendKey, at: u32) -> Option<(u32, &'r Entry)> {
+        self.walk(self.link(key)?, *key, at)
+    }
+
+    /// Where the chain of a key begins, if it isn't empty.
+    #[inline(always)]
+    fn link(&self, key: &FrontendKey) -> Option<u32> {
         // Most chains are empty. That is known without the key ever being put in memory.
         let chain = self.chain(key);
-        let bits = self.bits[chain / 64].load(Ordering::Acquire);
+        let bits = self.bits.row(chain / 64)?.load(Ordering::Acquire);
         if bits >> (chain % 64) & 1 == 0 {
             return None;
         }
-        self.walk(self.heads[chain].load(Ordering::Acquire), *key, at)
+        Some(self.heads.row(chain)?.load(Ordering::Acquire))
     }
 
-    #[inline(never)]
+    #[cfg_attr(not(target_arch = "bpf"), inline(never))]
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     fn walk(&self, mut link: u32, key: FrontendKey, at: u32) -> Option<(u32, &'r Entry)> {
         for _ in 0..MAX_CHAIN {
             let number = link.checked_sub(1)?;
-            let entry = self.entries.get(number as usize)?;
+            let entry = self.entries.row(number)?;
             if entry.life.sees(at) && *entry.key() == key {
                 return Some((number, entry));
             }
@@ -198,13 +221,18 @@ impl<'r> Frontends<'r> {
 
     #[inline(always)]
     pub(crate) fn target(&self, key: &FrontendKey, at: u32) -> Option<u32> {
+        // The kernel's program walks in a function of its own, which its verifier sees once.
+        #[cfg(target_arch = "bpf")]
+        return crate::region::walk(self.link(key)?, key, at);
+        #[cfg(not(target_arch = "bpf"))]
         self.find(key, at).map(|(_, entry)| entry.target())
     }
 
     /// The service for a packet to `addr:port` with `proto`, in one scope: single addresses before
     /// networks, longer networks before shorter ones, and in each the exact key first, then any
     /// port, then any protocol.
-    #[inline(never)]
+    #[cfg_attr(not(target_arch = "bpf"), inline(never))]
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn service(
         &self,
         kinds: &FrontendKinds,
@@ -218,15 +246,24 @@ impl<'r> Frontends<'r> {
         if let Some(found) = self.kind_by_kind(kinds.hosts, key, at) {
             return Some(found);
         }
-        let mut lengths = u128::from(kinds.lengths[0]) | u128::from(kinds.lengths[1]) << 64;
+        let [mut short, mut long] = kinds.lengths;
         if addr.is_v4() {
             // `::/0` is no network of IPv4's.
-            lengths &= u128::MAX << 96;
+            (short, long) = (0, long & u64::MAX << 32);
         }
-        while lengths != 0 {
-            let len = 127 - lengths.leading_zeros();
-            lengths &= !(1 << len);
-            let key = FrontendKey { addr: addr.masked(len as u8), prefix_len: len as u8, ..key };
+        for _ in 0..128 {
+            let len = if long != 0 {
+                let bit = 63 - long.leading_zeros();
+                long &= !(1 << bit);
+                64 + bit as u8
+            } else if short != 0 {
+                let bit = 63 - short.leading_zeros();
+                short &= !(1 << bit);
+                bit as u8
+            } else {
+                break;
+            };
+            let key = FrontendKey { addr: addr.masked(len), prefix_len: len, ..key };
             if let Some(found) = self.kind_by_kind(kinds.networks, key, at) {
                 return Some(found);
             }

@@ -6,13 +6,17 @@
 //! back comes last in line (a peer may still remember its connection).
 
 use crate::layout::{NAT_MAP_BYTES, Section};
-use crate::region::{Region, Shared};
-use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
+use crate::region::Region;
+use crate::rows::{Numbered, Rows, Shared};
+use core::ops::RangeInclusive;
+use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 
 /// Below this port none is given out.
 const FIRST: u16 = 64;
 const WORDS: usize = NAT_MAP_BYTES / 8;
+/// How often a word with free bits is tried before the next one is. Each failure means that another
+/// lcore took the bit; of so many at once the kernel's program goes on elsewhere.
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 2 } else { u32::MAX };
 
 #[repr(C, align(64))]
 struct Map([AtomicU64; WORDS]);
@@ -22,7 +26,7 @@ const _: () = assert!(size_of::<Map>() == NAT_MAP_BYTES);
 /// All port maps, used by all lcores at once.
 #[derive(Clone, Copy)]
 pub struct NatPorts<'r> {
-    maps: &'r [Map],
+    maps: Rows<'r, Map>,
 }
 
 // SAFETY: atomics only.
@@ -37,7 +41,7 @@ impl<'r> NatPorts<'r> {
 
     /// How many maps there are.
     pub fn count(&self) -> u32 {
-        self.maps.len() as u32
+        self.maps.count()
     }
 
     /// Takes a free port of `range`; `None` only when all of it is in use (or the map isn't there).
@@ -51,31 +55,84 @@ impl<'r> NatPorts<'r> {
         lcore: u32,
         lcores: u32,
     ) -> Option<u16> {
-        let words = &self.maps.get(map as usize)?.0;
+        self.claim_by(map, range, (lcore, lcores), |first, last| self.take(map, first, last))
+    }
+
+    /// As [`NatPorts::claim`], where `take` calls [`NatPorts::take`] for that map. (The kernel's
+    /// program puts the search in a function of its own.)
+    #[inline(always)]
+    pub fn claim_by(
+        &self,
+        map: u32,
+        range: RangeInclusive<u16>,
+        (lcore, lcores): (u32, u32),
+        take: impl Fn(u32, u32) -> Option<u32>,
+    ) -> Option<u16> {
+        let rotation = self.maps.row(map)?.0.first()?;
         let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
         let count = (last + 1).checked_sub(first).filter(|count| *count > 0)?;
-        let lcores = lcores.clamp(1, count);
-        let part = count / lcores;
-        let turn = words[0].load(Relaxed);
-        words[0].store(turn.wrapping_add(1), Relaxed);
-        let start = first + part * (lcore % lcores) + (turn % u64::from(part)) as u32;
-        take(words, start, last).or_else(|| take(words, first, start - 1)).map(|port| port as u16)
+        let lcores = lcores.max(1).min(count);
+        let part = count.checked_div(lcores)?;
+        let turn = rotation.load(Relaxed);
+        rotation.store(turn.wrapping_add(1), Relaxed);
+        let within = turn.checked_rem(u64::from(part))? as u32;
+        let start = first + part * lcore.checked_rem(lcores)? + within;
+        let found = match take(start, last) {
+            None => take(first, start - 1)?,
+            Some(port) => port,
+        };
+        Some(found as u16)
+    }
+
+    /// Takes the first free port of a map from `first` to `last`, both included.
+    pub fn take(&self, map: u32, first: u32, last: u32) -> Option<u32> {
+        let words = &self.maps.row(map)?.0;
+        // A `first` behind `last` is no range; it may lie in the same word.
+        if first > last {
+            return None;
+        }
+        for turn in 0..WORDS as u32 {
+            let number = first / 64 + turn;
+            if number > last / 64 {
+                break;
+            }
+            let mut usable = u64::MAX;
+            if turn == 0 {
+                usable <<= first % 64;
+            }
+            if number == last / 64 {
+                usable &= u64::MAX >> (63 - last % 64);
+            }
+            let word = &words[number as usize % WORDS];
+            for _ in 0..TRIES {
+                let free = !word.load(Relaxed) & usable;
+                if free == 0 {
+                    break;
+                }
+                let bit = free & free.wrapping_neg();
+                if word.fetch_or(bit, AcqRel) & bit == 0 {
+                    return Some(number * 64 + number_of(bit));
+                }
+            }
+        }
+        None
     }
 
     /// Gives a port back. False when it wasn't in use.
     pub fn release(&self, map: u32, port: u16) -> bool {
         let bit = 1 << (port % 64);
-        port >= FIRST
-            && self
-                .maps
-                .get(map as usize)
-                .is_some_and(|map| map.0[usize::from(port / 64)].fetch_and(!bit, AcqRel) & bit != 0)
+        let freed = |map: &Map| map.0[usize::from(port / 64)].fetch_and(!bit, AcqRel) & bit != 0;
+        port >= FIRST && self.maps.row(map).is_some_and(freed)
     }
 
+}
+
+/// What a new fastpath does, and what people ask.
+#[cfg(not(target_arch = "bpf"))]
+impl NatPorts<'_> {
     /// Marks one port as used; false when it is already, or can't be. For recovery.
     pub(crate) fn mark(&self, map: u32, port: u16) -> bool {
-        let words = self.maps.get(map as usize).map(|map| &map.0);
-        port >= FIRST && words.is_some_and(|words| take(words, port.into(), port.into()).is_some())
+        port >= FIRST && self.take(map, port.into(), port.into()).is_some()
     }
 
     /// How many ports of a map are in use.
@@ -94,28 +151,11 @@ impl<'r> NatPorts<'r> {
     }
 }
 
-/// Sets the first clear bit from `first` to `last`, both included.
-fn take(words: &[AtomicU64; WORDS], first: u32, last: u32) -> Option<u32> {
-    let mut at = first;
-    while at <= last {
-        let word = &words[(at / 64) as usize % WORDS];
-        let mut usable = u64::MAX << (at % 64);
-        if last / 64 == at / 64 {
-            usable &= u64::MAX >> (63 - last % 64);
-        }
-        loop {
-            let free = !word.load(Relaxed) & usable;
-            if free == 0 {
-                break;
-            }
-            let bit = free & free.wrapping_neg();
-            if word.fetch_or(bit, AcqRel) & bit == 0 {
-                return Some(at / 64 * 64 + bit.trailing_zeros());
-            }
-        }
-        at = (at / 64 + 1) * 64;
-    }
-    None
+/// Which bit of a word the only one is.
+#[inline(always)]
+const fn number_of(bit: u64) -> u32 {
+    // Of trailing zeros the kernel's compiler would make a table.
+    63 - bit.leading_zeros()
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@
 //! two words means something by itself, so that a packet may see the new one of the one and the old
 //! one of the other.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use packet::addr::Addr;
 
 use crate::pen::Pen;
-use crate::region::Shared;
+use crate::rows::Shared;
 
 /// How to reach a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

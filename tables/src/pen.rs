@@ -3,8 +3,8 @@
 //! In tests the pen runs out of ink after a chosen number of stores, which leaves the region as if
 //! the process had been killed there (the last record half written).
 
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::cell::UnsafeCell;
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::record::Record;
 use crate::versioned::Word;
@@ -13,20 +13,20 @@ use crate::versioned::Word;
 #[derive(Debug, Default)]
 pub(crate) struct Pen {
     #[cfg(test)]
-    ink: Option<std::cell::Cell<u64>>,
+    ink: Option<core::cell::Cell<u64>>,
 }
 
 impl Pen {
     /// A pen for `stores` stores; all after them are lost.
     #[cfg(test)]
     pub(crate) fn with_ink(stores: u64) -> Pen {
-        Pen { ink: Some(std::cell::Cell::new(stores)) }
+        Pen { ink: Some(core::cell::Cell::new(stores)) }
     }
 
     /// Stores that are left.
     #[cfg(test)]
     pub(crate) fn ink(&self) -> Option<u64> {
-        self.ink.as_ref().map(std::cell::Cell::get)
+        self.ink.as_ref().map(core::cell::Cell::get)
     }
 
     /// Whether one more store happens.
@@ -80,7 +80,7 @@ impl Pen {
         // there is one writer.
         #[expect(unsafe_code, reason = "the one place where records are written")]
         unsafe {
-            let from = std::ptr::from_ref(&record).cast::<u8>();
+            let from = core::ptr::from_ref(&record).cast::<u8>();
             cell.get().cast::<u8>().copy_from_nonoverlapping(from, bytes);
         }
     }

@@ -18,9 +18,11 @@ pub use error::RegionError;
 pub use header::Label;
 use header::{Header, MAGIC};
 use memory::Memory;
+use packet::flow::HashKey;
 
 use crate::layout::{Layout, Section, Sizes, VERSION};
 use crate::lcore::LcoreStatus;
+pub(crate) use crate::rows::Shared;
 
 /// A mapped region. Everything in it may be changed by other processes at any time, so that it is
 /// read by atomics, or by the rules of `versioned`.
@@ -31,20 +33,6 @@ pub struct Region {
     file: Option<(File, PathBuf)>,
     claimed: [AtomicBool; 2],
 }
-
-/// Types that may be referred to in the region while another process writes them.
-///
-/// # Safety
-/// `repr(C)`, any bytes are a value, and all that changes lies in atomics or `UnsafeCell`s.
-#[expect(unsafe_code, reason = "the marker of what may be referred to in shared memory")]
-pub(crate) unsafe trait Shared: Sync + 'static {}
-
-// SAFETY: an atomic integer is valid for any bytes.
-#[expect(unsafe_code, reason = "see the trait")]
-unsafe impl Shared for AtomicU32 {}
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "see the trait")]
-unsafe impl Shared for AtomicU64 {}
 
 impl Region {
     /// Opens the region at `path`, or creates it there with these sizes and this seed of flow
@@ -139,7 +127,7 @@ impl Region {
     /// A section as elements of `T`; `T` has the size that the layout gives them.
     pub(crate) fn slice<T: Shared>(&self, section: Section) -> &[T] {
         let term = self.layout.term(section);
-        debug_assert_eq!(term.bytes_each, size_of::<T>());
+        debug_assert!(size_of::<T>().is_multiple_of(term.bytes_each));
         let (start, bytes) = self.section_ptr(section);
         let count = bytes / size_of::<T>();
         // SAFETY: the section lies within the mapping, aligned to a page; `Shared` promises that
@@ -176,6 +164,16 @@ impl Region {
     /// The seed of all flow hashes, as its creator was told; it never changes.
     pub fn hash_seed(&self) -> u64 {
         self.header().fixed().hash_seed
+    }
+
+    /// The same seed, made ready.
+    pub fn hash_key(&self) -> HashKey {
+        HashKey::new(self.hash_seed())
+    }
+
+    /// How many scopes there may be.
+    pub(crate) fn max_scopes(&self) -> u32 {
+        self.sizes().scopes
     }
 
     /// How many times the role was claimed: the epoch of its present or last process.

@@ -7,8 +7,9 @@
 //! lives.
 
 use crate::layout::Section;
-use crate::region::{Region, Shared};
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use crate::region::Region;
+use crate::rows::{Numbered, Rows, Shared};
+use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 #[repr(C, align(32))]
 struct Cell {
@@ -40,7 +41,7 @@ pub struct Endpoint {
 /// The table of scopes, read and extended by all lcores at once.
 #[derive(Clone, Copy)]
 pub struct Scopes<'r> {
-    cells: &'r [Cell],
+    cells: Rows<'r, Cell>,
     limit: u64,
 }
 
@@ -51,12 +52,12 @@ unsafe impl Shared for Cell {}
 impl<'r> Scopes<'r> {
     /// The table of a region.
     pub fn new(region: &'r Region) -> Scopes<'r> {
-        Scopes::over(region.slice(Section::Scopes), region.sizes().scopes)
+        Scopes::over(region.slice(Section::Scopes), region.max_scopes())
     }
 
     /// At most `limit` of a power of two of cells.
-    fn over(cells: &'r [Cell], limit: u32) -> Scopes<'r> {
-        Scopes { cells, limit: u64::from(limit).min(cells.len() as u64) }
+    fn over(cells: Rows<'r, Cell>, limit: u32) -> Scopes<'r> {
+        Scopes { cells, limit: u64::from(limit.min(cells.count())) }
     }
 
     /// The scope of an endpoint, made if there is none yet. `None` when the table is full, and for
@@ -64,17 +65,21 @@ impl<'r> Scopes<'r> {
     pub fn intern(&self, kind: u8, gateway: u16, endpoint: u64) -> Option<u32> {
         let stored = endpoint.checked_add(1)?;
         let wanted = TAKEN | u64::from(kind) << 16 | u64::from(gateway);
-        for at in self.probe(endpoint) {
-            let cell = &self.cells[at];
+        let (first, mask) = self.probe(endpoint);
+        for turn in 0..self.turns() {
+            let at = first.wrapping_add(turn) & mask;
+            let cell = self.cells.row(at)?;
             let mut found = cell.endpoint.load(Acquire);
             if found == 0 {
-                if !self.take_one() {
+                let taken = &self.cells.row(0)?.taken;
+                if taken.fetch_add(1, Relaxed) >= self.limit {
+                    taken.fetch_sub(1, Relaxed);
                     return None;
                 }
                 match cell.endpoint.compare_exchange(0, stored, AcqRel, Acquire) {
                     Ok(_) => found = stored,
                     Err(other) => {
-                        self.cells[0].taken.fetch_sub(1, Relaxed);
+                        taken.fetch_sub(1, Relaxed);
                         found = other;
                     }
                 }
@@ -83,8 +88,8 @@ impl<'r> Scopes<'r> {
                 continue;
             }
             match cell.gateway.compare_exchange(0, wanted, AcqRel, Acquire) {
-                Ok(_) => return Some(at as u32 + 1),
-                Err(other) if other == wanted => return Some(at as u32 + 1),
+                Ok(_) => return Some(at + 1),
+                Err(other) if other == wanted => return Some(at + 1),
                 Err(_) => {}
             }
         }
@@ -96,13 +101,16 @@ impl<'r> Scopes<'r> {
     pub fn find(&self, kind: u8, gateway: u16, endpoint: u64) -> Option<u32> {
         let stored = endpoint.checked_add(1)?;
         let wanted = TAKEN | u64::from(kind) << 16 | u64::from(gateway);
-        for at in self.probe(endpoint) {
-            let found = self.cells[at].endpoint.load(Acquire);
+        let (first, mask) = self.probe(endpoint);
+        for turn in 0..self.turns() {
+            let at = first.wrapping_add(turn) & mask;
+            let cell = self.cells.row(at)?;
+            let found = cell.endpoint.load(Acquire);
             if found == 0 {
                 return None;
             }
-            if found == stored && self.cells[at].gateway.load(Acquire) == wanted {
-                return Some(at as u32 + 1);
+            if found == stored && cell.gateway.load(Acquire) == wanted {
+                return Some(at + 1);
             }
         }
         None
@@ -110,7 +118,7 @@ impl<'r> Scopes<'r> {
 
     /// What a scope stands for; `None` for plain traffic and for numbers that were never given out.
     pub fn endpoint(&self, scope: u32) -> Option<Endpoint> {
-        let cell = self.cells.get(scope.checked_sub(1)? as usize)?;
+        let cell = self.cells.row(scope.checked_sub(1)?)?;
         let endpoint = cell.endpoint.load(Acquire).checked_sub(1)?;
         let gateway = cell.gateway.load(Acquire);
         (gateway & TAKEN != 0).then_some(Endpoint {
@@ -122,7 +130,7 @@ impl<'r> Scopes<'r> {
 
     /// How many endpoints have a scope.
     pub fn taken(&self) -> u32 {
-        self.cells[0].taken.load(Relaxed) as u32
+        self.cells.row(0).map_or(0, |cell| cell.taken.load(Relaxed) as u32)
     }
 
     /// How many may have one.
@@ -130,26 +138,25 @@ impl<'r> Scopes<'r> {
         self.limit as u32
     }
 
+    /// Where this endpoint belongs, and what the cells' number is masked with.
+    #[inline(always)]
+    fn probe(&self, endpoint: u64) -> (u32, u32) {
+        let mask = self.cells.count().wrapping_sub(1);
+        ((endpoint.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32, mask)
+    }
+
+    /// How many cells are looked at: all. The kernel's program takes a table, of which never more
+    /// than half is taken, for full where it finds none of so many free.
+    #[inline(always)]
+    fn turns(&self) -> u32 {
+        if cfg!(target_arch = "bpf") { 64 } else { self.cells.count() }
+    }
+
     /// Counts the taken cells anew: a killed process may have counted one that it never took.
+    #[cfg(not(target_arch = "bpf"))]
     pub fn recover(&self) {
         let taken = self.cells.iter().filter(|cell| cell.endpoint.load(Acquire) != 0).count();
         self.cells[0].taken.store(taken as u64, Relaxed);
-    }
-
-    fn take_one(&self) -> bool {
-        let within = self.cells[0].taken.fetch_add(1, Relaxed) < self.limit;
-        if !within {
-            self.cells[0].taken.fetch_sub(1, Relaxed);
-        }
-        within
-    }
-
-    /// All cells, beginning where this endpoint belongs.
-    #[inline]
-    fn probe(&self, endpoint: u64) -> impl Iterator<Item = usize> + use<> {
-        let mask = self.cells.len() - 1;
-        let first = (endpoint.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
-        (0..=mask).map(move |i| (first + i) & mask)
     }
 }
 
@@ -198,8 +205,9 @@ mod tests {
     fn a_cell_that_a_killed_process_left_is_finished_by_the_next() {
         let memory = cells(16);
         let table = Scopes::over(&memory, 8);
-        let at = table.probe(5).next().unwrap();
-        assert!(table.take_one() && table.take_one());
+        let (first, mask) = table.probe(5);
+        let at = (first & mask) as usize;
+        table.cells[0].taken.fetch_add(2, Relaxed);
         table.cells[at].endpoint.store(6, Relaxed);
         table.recover();
         assert_eq!((table.taken(), table.find(1, 2, 5)), (1, None));

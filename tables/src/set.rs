@@ -4,17 +4,19 @@
 //! two bursts. It stays valid until the lcore acknowledges a later one: until then no commit reuses
 //! what it reads.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::atomic::{AtomicU32, Ordering};
 
 use packet::addr::Addr;
 
 use crate::addresses::Addresses;
 use crate::layout::Section;
 use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_mark, scope_mark};
+#[cfg(not(target_arch = "bpf"))]
 use crate::name::NameCell;
 use crate::next_hop::{NextHop, NextHopCell};
 use crate::record::{ADDRESS_MARK, Backend, FrontendKey, NONE, Service, Settings, Tunnel};
 use crate::region::Region;
+use crate::rows::{Numbered, Rows};
 use crate::versioned::Twin;
 
 static NO_SETTINGS: Settings = Settings::EMPTY;
@@ -25,6 +27,9 @@ static NO_KINDS: FrontendKinds =
 #[derive(Clone, Copy)]
 pub struct TableSet<'r> {
     generation: u32,
+    /// Read once, since every look-up asks for it. In the kernel each part of the program has a set
+    /// of its own, and few look frontends up.
+    #[cfg(not(target_arch = "bpf"))]
     pub(crate) kinds: &'r FrontendKinds,
     pub(crate) parts: Parts<'r>,
 }
@@ -32,24 +37,27 @@ pub struct TableSet<'r> {
 /// Where the tables lie, in whichever generation.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'r> {
-    pub(crate) tunnels: &'r [Twin<Tunnel>],
-    pub(crate) settings: &'r [Twin<Settings>],
-    pub(crate) services: &'r [Twin<Service>],
-    pub(crate) names: &'r [NameCell],
-    pub(crate) kinds: &'r [Twin<FrontendKinds>],
+    pub(crate) tunnels: Rows<'r, Twin<Tunnel>>,
+    pub(crate) settings: Rows<'r, Twin<Settings>>,
+    pub(crate) services: Rows<'r, Twin<Service>>,
+    #[cfg(not(target_arch = "bpf"))]
+    pub(crate) names: Rows<'r, NameCell>,
+    pub(crate) kinds: Rows<'r, Twin<FrontendKinds>>,
     pub(crate) frontends: Frontends<'r>,
     pub(crate) addresses: Addresses<'r>,
-    pub(crate) backends: &'r [Twin<Backend>],
-    pub(crate) next_hops: &'r [NextHopCell],
-    pub(crate) slots: &'r [AtomicU32],
+    pub(crate) backends: Rows<'r, Twin<Backend>>,
+    pub(crate) next_hops: Rows<'r, NextHopCell>,
+    pub(crate) slots: Rows<'r, AtomicU32>,
 }
 
 impl<'r> Parts<'r> {
+    #[inline]
     pub(crate) fn new(region: &'r Region) -> Parts<'r> {
         Parts {
             tunnels: region.slice(Section::Tunnels),
             settings: region.slice(Section::Settings),
             services: region.slice(Section::Services),
+            #[cfg(not(target_arch = "bpf"))]
             names: region.slice(Section::ServiceNames),
             kinds: region.slice(Section::FrontendKinds),
             frontends: Frontends::new(region),
@@ -64,15 +72,32 @@ impl<'r> Parts<'r> {
 impl Region {
     /// The tables as `generation` sees them. It must be the committed one, or the one that the
     /// calling lcore has acknowledged last.
+    #[inline]
     pub fn tables(&self, generation: u32) -> TableSet<'_> {
         TableSet::of(Parts::new(self), generation)
     }
 }
 
 impl<'r> TableSet<'r> {
+    #[inline]
     pub(crate) fn of(parts: Parts<'r>, generation: u32) -> TableSet<'r> {
-        let kinds = parts.kinds[0].get(generation).unwrap_or(&NO_KINDS);
-        TableSet { generation, kinds, parts }
+        #[cfg(not(target_arch = "bpf"))]
+        let kinds = kinds(parts.kinds, generation);
+        TableSet {
+            generation,
+            #[cfg(not(target_arch = "bpf"))]
+            kinds,
+            parts,
+        }
+    }
+
+    /// Which frontends there are at all.
+    #[inline(always)]
+    pub(crate) fn kinds(&self) -> &'r FrontendKinds {
+        #[cfg(not(target_arch = "bpf"))]
+        return self.kinds;
+        #[cfg(target_arch = "bpf")]
+        kinds(self.parts.kinds, self.generation)
     }
 
     /// Which generation it is; 0 is empty.
@@ -81,21 +106,16 @@ impl<'r> TableSet<'r> {
         self.generation
     }
 
-    /// All tunnels with their ids. An lcore copies them at each switch.
-    pub fn tunnels(&self) -> impl Iterator<Item = (u32, &'r Tunnel)> {
-        numbered(self.parts.tunnels, self.generation)
-    }
-
     /// A tunnel by its id.
     #[inline(always)]
     pub fn tunnel(&self, id: u32) -> Option<&'r Tunnel> {
-        self.parts.tunnels.get(id as usize)?.get(self.generation)
+        self.parts.tunnels.row(id)?.get(self.generation)
     }
 
     /// What holds for all; [`Settings::EMPTY`] before the first commit that says something.
     #[inline(always)]
     pub fn settings(&self) -> &'r Settings {
-        self.parts.settings[0].get(self.generation).unwrap_or(&NO_SETTINGS)
+        self.parts.settings.row(0).and_then(|twin| twin.get(self.generation)).unwrap_or(&NO_SETTINGS)
     }
 
     /// The service for a packet to `addr:port` with IP protocol `proto`, by the match order:
@@ -104,7 +124,7 @@ impl<'r> TableSet<'r> {
     /// `scope_key` is 0 for plain packets.
     #[inline(always)]
     pub fn frontend(&self, scope_key: u64, addr: &Addr, port: u16, proto: u8) -> Option<u32> {
-        let (parts, kinds, at) = (&self.parts, self.kinds, self.generation);
+        let (parts, kinds, at) = (&self.parts, self.kinds(), self.generation);
         // The protocol of our marks is nobody's.
         if proto == ADDRESS_MARK {
             return None;
@@ -120,20 +140,20 @@ impl<'r> TableSet<'r> {
     #[inline]
     pub fn address_marked(&self, scope_key: u64, addr: &Addr) -> bool {
         let key = address_mark(self.scope(scope_key), addr);
-        self.kinds.hosts != 0 && self.parts.frontends.target(&key, self.generation).is_some()
+        self.kinds().hosts != 0 && self.parts.frontends.target(&key, self.generation).is_some()
     }
 
     /// The addresses that may have frontends, in any scope: for others there is surely none. `None`
     /// while any address may have one, because a network is a frontend.
     #[inline(always)]
     pub fn acquaintances(&self) -> Option<Addresses<'r>> {
-        (self.kinds.networks == 0).then_some(self.parts.addresses)
+        (self.kinds().networks == 0).then_some(self.parts.addresses)
     }
 
     /// The scope whose frontends count for `scope_key`.
     #[inline(always)]
     fn scope(&self, scope_key: u64) -> u64 {
-        if scope_key == 0 || self.kinds.scopes == 0 {
+        if scope_key == 0 || self.kinds().scopes == 0 {
             return 0;
         }
         let own = self.parts.frontends.target(&scope_mark(scope_key), self.generation);
@@ -143,13 +163,13 @@ impl<'r> TableSet<'r> {
     /// A service by its id.
     #[inline(always)]
     pub fn service(&self, id: u32) -> Option<&'r Service> {
-        self.parts.services.get(id as usize)?.get(self.generation)
+        self.parts.services.row(id)?.get(self.generation)
     }
 
     /// A backend by its id. Whoever has its incarnation compares it: ids are used again.
     #[inline(always)]
     pub fn backend(&self, id: u32) -> Option<&'r Backend> {
-        self.parts.backends.get(id as usize)?.get(self.generation)
+        self.parts.backends.row(id)?.get(self.generation)
     }
 
     /// The backend of `service` for a flow's hash, whose high half picks the slot.
@@ -160,23 +180,33 @@ impl<'r> TableSet<'r> {
             return (service.single != NONE).then_some(service.single);
         }
         let slot = ((hash >> 32) * u64::from(array.count)) >> 32;
-        let at = array.first as usize + slot as usize;
-        Some(self.parts.slots.get(at)?.load(Ordering::Relaxed))
+        let at = array.first.checked_add(slot as u32)?;
+        Some(self.parts.slots.row(at)?.load(Ordering::Relaxed))
     }
 
     /// A next hop, as known now: it has no generation.
     #[inline(always)]
     pub fn next_hop(&self, id: u32) -> Option<NextHop> {
-        self.parts.next_hops.get(id as usize)?.load()
+        self.parts.next_hops.row(id)?.load()
     }
 
     /// The backend that packets from the probe source `addr` go to.
     #[inline]
     pub fn probe(&self, addr: &Addr) -> Option<u32> {
-        if self.kinds.probes == 0 {
+        if self.kinds().probes == 0 {
             return None;
         }
         self.parts.frontends.target(&probe_mark(addr), self.generation)
+    }
+
+}
+
+/// All of something, for lcores that copy it and for dumps.
+#[cfg(not(target_arch = "bpf"))]
+impl<'r> TableSet<'r> {
+    /// All tunnels with their ids. An lcore copies them at each switch.
+    pub fn tunnels(&self) -> impl Iterator<Item = (u32, &'r Tunnel)> {
+        numbered(self.parts.tunnels, self.generation)
     }
 
     /// All services with their ids, for dumps.
@@ -221,6 +251,13 @@ impl<'r> TableSet<'r> {
     }
 }
 
+/// Which frontends a generation has.
+#[inline(always)]
+fn kinds(kinds: Rows<'_, Twin<FrontendKinds>>, at: u32) -> &FrontendKinds {
+    kinds.row(0).and_then(|twin| twin.get(at)).unwrap_or(&NO_KINDS)
+}
+
+#[cfg(not(target_arch = "bpf"))]
 fn numbered<T: crate::record::Record>(
     twins: &[Twin<T>],
     at: u32,

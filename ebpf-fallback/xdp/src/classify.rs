@@ -2,7 +2,7 @@
 
 use crate::frame::window;
 use crate::next::{ENCAP, FINISH, OPEN, SELECT, TRACK, either, go, raw};
-use crate::region::{REGION, flows};
+use crate::here::flows;
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -13,6 +13,7 @@ use packet::ip::{Fragment, Ip, L4};
 use tables::addresses::Addresses;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
+use tables::region::Region;
 use tables::record::{NoService, TUNNEL_REPLY_TOO_BIG};
 
 /// The stage.
@@ -91,7 +92,7 @@ fn sift(work: &mut Work) -> Result<(), u32> {
         return Ok(());
     }
     let Some(known) = set.acquaintances() else { return Ok(()) };
-    let flows = Addresses::of_flows(&REGION);
+    let flows = Addresses::of_flows(&Region);
     if known.may_have(&ip.dst) || flows.may_have(&ip.dst) || flows.may_have(&ip.src) {
         return Ok(());
     }
@@ -125,7 +126,7 @@ fn file(work: &mut Work, quoted: bool) {
         return; // `track` asks the fragment table; of a quoted one nobody remembers the flow.
     }
     work.key = key;
-    work.hash = key.hash(&REGION.hash_key());
+    work.hash = key.hash(&Region.hash_key());
 }
 
 /// Looks the flow up.

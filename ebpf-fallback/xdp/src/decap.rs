@@ -3,7 +3,7 @@
 use crate::frame::window;
 use crate::next::{CLASSIFY, FINISH, OPEN, done, either, go, raw};
 use crate::or_split;
-use crate::region::{REGION, part_scope};
+use crate::here::part_scope;
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -16,6 +16,7 @@ use packet::parsed::Malformed;
 use packet::{gue, vxlan};
 use tables::layout::MAX_TUNNELS;
 use tables::reason::DropReason;
+use tables::region::Region;
 use tables::record::{NONE, TUNNEL_BACKEND, Tunnel, TunnelKind};
 
 /// Said in place of a tunnel's id: none has this address.
@@ -239,7 +240,7 @@ fn scope(work: &mut Work, tunnel: &Tunnel) -> Result<(), DropReason> {
 /// The scope of the packet's endpoint behind a gateway of this kind and number.
 #[inline(always)]
 fn intern(work: &mut Work, kind: u8, gateway: u16) -> Result<(), DropReason> {
-    match part_scope(u32::from(kind) << 16 | u32::from(gateway), work.scope_key) {
+    match part_scope(u32::from(kind) << 16 | u32::from(gateway)) {
         0 => Err(DropReason::ScopeTableFull),
         scope => {
             work.scope = scope;
@@ -259,7 +260,7 @@ fn bad_geneve(cause: Malformed) -> DropReason {
 /// The id of the first tunnel that `of` picks, or [`NOT_OURS`].
 #[inline(always)]
 fn first(work: &Work, of: impl Fn(&Tunnel) -> bool) -> u32 {
-    let (set, tunnels) = (work.set(), REGION.sizes().tunnels);
+    let (set, tunnels) = (work.set(), Region.tunnels());
     for id in 0..MAX_TUNNELS {
         if id >= tunnels {
             break;

@@ -4,7 +4,6 @@
 use crate::frame::{cut_end, is_chained, length, move_start, window};
 use crate::next::{FINISH, OPEN, either, go, raw};
 use crate::place::{may_punt, place, want};
-use crate::region::REGION;
 use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -18,6 +17,7 @@ use packet::tunnel::{Kind, OUTER_TTL, Outer, cross_in_place, outer_len, return_i
 use tables::atomic::Ordering::Relaxed;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
+use tables::region::Region;
 use tables::record::{
     ATTACHMENT_MARK, LOCAL_ADDRS, NONE, SERVICE_DF, TUNNEL_BACKEND, TUNNEL_CROSS,
     TUNNEL_REPLY_TOO_BIG, TunnelKind,
@@ -81,7 +81,7 @@ fn probe(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     };
     let ip = &work.inner;
     let (key, _) = FlowKey::new(0, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
-    work.hash = key.hash(&REGION.hash_key());
+    work.hash = key.hash(&Region.hash_key());
     work.path.backend_addr = backend.addr;
     let service = backend.probe_service;
     send(ctx, work, service, 0)?;
@@ -179,7 +179,7 @@ pub fn next_hop(work: &mut Work) -> Result<Way, u32> {
         return Err(work.drop(DropReason::NoNeighbour));
     }
     let link = if next.mtu == 0 { u16::MAX } else { next.mtu };
-    let learned = REGION.path_mtu(backend.next_hop).map_or(0, |mtu| mtu.load(Relaxed));
+    let learned = Region.path_mtu(backend.next_hop).map_or(0, |mtu| mtu.load(Relaxed));
     let mtu = if learned != 0 && learned < u32::from(link) { learned as u16 } else { link };
     Ok(Way { macs: Macs::new(next.mac, next.src_mac), mtu, arm: next.arm })
 }

@@ -1,22 +1,14 @@
 //! The end of a journey: counts the packet once, and sends it.
 
 use crate::frame::length;
+use crate::here::page;
 use crate::place::{place, redirect};
-use crate::region::REGION;
 use crate::work::{Arrival, Exit, Reply, work};
 use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX};
 use aya_ebpf::bindings::xdp_md;
-use aya_ebpf::helpers::bpf_get_smp_processor_id;
-use tables::counters::{ArmCounter, LcorePage, VerdictCounter};
+use tables::counters::{ArmCounter, VerdictCounter};
 use tables::reason::DropReason;
 use tables::record::NONE;
-
-/// This CPU's counters.
-#[inline(always)]
-pub fn page() -> LcorePage<'static> {
-    // SAFETY: the call takes nothing and touches nothing.
-    REGION.page(unsafe { bpf_get_smp_processor_id() })
-}
 
 /// The stage that should come next is not there.
 #[inline(never)]

@@ -5,7 +5,7 @@ use crate::encap::{ends_here, part_clamp, plain_frame, put_on, take_off, tells_t
 use crate::nat::part_to_client;
 use crate::next::{FINISH, OPEN, done, either, go, raw};
 use crate::place::place;
-use crate::region::flows;
+use crate::here::flows;
 use crate::work::{Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -108,7 +108,7 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     let len = usize::from(leg.option_len).min(MAX_OPTIONS) & 0xfc;
     // SAFETY: the room has 256 bytes; a slice of it, which the verifier need not see bounded.
     let options =
-        unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr(), len) };
+        unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr().cast(), len) };
     let outer = Outer {
         kind,
         macs: Macs::new(leg.gateway_mac, place.port(leg.arm).mac()),

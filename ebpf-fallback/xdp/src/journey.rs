@@ -18,6 +18,7 @@ mod encap;
 mod finish;
 mod frame;
 mod front;
+mod here;
 mod leg;
 mod nat;
 mod next;
@@ -40,7 +41,7 @@ use packet::ethernet::{self, Ethernet};
 use packet::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
 use packet::parsed::{LONGEST_HEADERS, Malformed};
 use place::{Place, place};
-use region::REGION;
+use tables::region::Region;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 use work::{Arrival, Work, work};
@@ -64,7 +65,7 @@ pub fn weir(ctx: XdpContext) -> u32 {
     (work.arm, work.arrival, work.ifindex) = (arm, arrival, ifindex);
     work.came = length(ctx);
     work.now_s = place.now_s();
-    work.generation = REGION.generation();
+    work.generation = Region.generation();
     let next = either(open(ctx, work, place));
     go(ctx, next)
 }

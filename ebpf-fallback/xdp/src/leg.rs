@@ -1,10 +1,9 @@
 //! The gateway's side of a packet: what an answer needs to find its way back, and its digest. The
 //! stage of this name notes a side that changed.
 
-use crate::finish::page;
 use crate::frame::window;
 use crate::next::{ENCAP, FINISH, NAT, OPEN, go, raw};
-use crate::region::flows;
+use crate::here::{flows, page};
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -13,7 +12,7 @@ use packet::digest::Digest;
 use packet::geneve::{MAX_OPTIONS, OWN_OPTIONS};
 use packet::window::Window;
 use tables::counters::{Counter, VerdictCounter};
-use tables::flow::{GatewayLeg, LegUpdate, NO_TUNNEL};
+use tables::flow::{GatewayLeg, LegUpdate, NO_TUNNEL, Options};
 use tables::record::{Mode, TunnelKind};
 
 /// The stage: the gateway's side of a known flow changed.
@@ -46,9 +45,8 @@ pub fn towards_backend(work: &mut Work) -> u32 {
 #[inline(never)]
 extern "C" fn part_update_leg() -> u32 {
     let Some(work) = work() else { return FINISH };
-    let options = options(work);
-    let done =
-        flows().update_gateway(&work.hit, work.from_initiator, &work.leg, options, work.digest);
+    let (from_initiator, options) = (work.from_initiator, options(work));
+    let done = flows().update_gateway(&work.hit, from_initiator, &work.leg, options, work.digest);
     match done {
         LegUpdate::Changed => page().count(Counter::GatewayLegChanges, 1),
         LegUpdate::Shared => {
@@ -62,10 +60,8 @@ extern "C" fn part_update_leg() -> u32 {
 
 /// The options that [`part_copy_options`] copied.
 #[inline(always)]
-pub fn options(work: &Work) -> &[u8] {
-    let len = usize::from(work.options_len) & 0xfc;
-    // SAFETY: the room has 256 bytes.
-    unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr(), len) }
+pub fn options(work: &Work) -> Options<'_> {
+    Options { words: &work.answer.options, len: usize::from(work.options_len) }
 }
 
 /// Fills in [`Work::leg`].
@@ -105,10 +101,15 @@ pub extern "C" fn part_copy_options(ctx: *mut xdp_md) -> u32 {
     let room = work.answer.options.as_mut_ptr().cast::<u32>();
     for i in 0..MAX_OPTIONS / 4 {
         if i * 4 >= len {
+            // The last word is filled up with zeros.
+            if i % 2 == 1 {
+                // SAFETY: the room has 64 words of four bytes.
+                unsafe { *room.wrapping_add(i) = 0 };
+            }
             break;
         }
         let Ok(word) = w.load::<u32>(at + 4 * i) else { return FINISH };
-        // SAFETY: the room has 64 words, on a boundary of 8 bytes.
+        // SAFETY: as above.
         unsafe { *room.wrapping_add(i) = word };
     }
     OPEN

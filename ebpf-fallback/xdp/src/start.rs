@@ -1,14 +1,14 @@
 //! Start: a new flow, its NAT port, both its entries or neither.
 
-use crate::finish::page;
 use crate::leg::{digest, options, part_copy_options, part_leg, towards_backend};
 use crate::frame::window;
 use crate::next::{FINISH, OPEN, done, either, go, raw};
-use crate::region::{REGION, flows, nat_ports, part_claim};
+use crate::here::{claim, flows, nat_ports, page};
 use crate::track::{part_note_tcp, part_remember};
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
-use aya_ebpf::macros::xdp;
+use aya_ebpf::btf_maps::PerCpuArray;
+use aya_ebpf::macros::{btf_map, xdp};
 use aya_ebpf::programs::XdpContext;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN};
@@ -17,7 +17,12 @@ use tables::addresses::Addresses;
 use tables::counters::{Counter, ServiceCounter};
 use tables::flow::{Forward, InsertError, NewFlow, PATH_ONE_WAY};
 use tables::reason::DropReason;
+use tables::region::Region;
 use tables::record::{Mode, NAT_ADDRS, NONE, TunnelKind};
+
+/// The flow to be: more than fits on the stack.
+#[btf_map]
+static NEW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
 
 /// What [`part_insert`] says besides [`OPEN`].
 const FULL: u32 = 1;
@@ -175,8 +180,7 @@ extern "C" fn part_nat_port(nth: u32) -> u32 {
     let Some(backend) = work.set().backend(work.backend) else { return 0 };
     let settings = work.set().settings();
     work.nat_map = backend.nat_ports.wrapping_add(nth);
-    let range = u32::from(settings.nat_port_first) << 16 | u32::from(settings.nat_port_last);
-    part_claim(work.nat_map, range)
+    claim(work.nat_map, settings.nat_port_first, settings.nat_port_last).into()
 }
 
 /// Inserts the flow of the packet.
@@ -185,19 +189,18 @@ extern "C" fn part_nat_port(nth: u32) -> u32 {
 extern "C" fn part_insert() -> u32 {
     let Some(work) = work() else { return CONTENDED };
     let Some(service) = work.set().service(work.service) else { return CONTENDED };
-    let new = NewFlow {
-        front: work.key,
-        front_initiator: work.side,
-        back: if work.has_back { Some((work.back, work.back_side)) } else { None },
-        forward: work.path,
-        gateway: work.leg,
-        options: options(work),
-        digest: work.digest,
-        nat_map: work.nat_map,
-        tcp_idle_s: service.tcp_idle_s.min(u32::from(u16::MAX)) as u16,
-    };
-    Addresses::of_flows(&REGION).add(&work.inner.dst);
-    match flows().insert(&new, work.now_s) {
+    // SAFETY: a CPU works on one packet at a time.
+    let Some(new) = NEW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) else { return CONTENDED };
+    new.front = work.key;
+    new.front_initiator = work.side;
+    new.back = if work.has_back { Some((work.back, work.back_side)) } else { None };
+    new.forward = work.path;
+    new.gateway = work.leg;
+    new.digest = work.digest;
+    new.nat_map = work.nat_map;
+    new.tcp_idle_s = service.tcp_idle_s.min(u32::from(u16::MAX)) as u16;
+    Addresses::of_flows(&Region).add(&work.inner.dst);
+    match flows().insert(new, options(work), work.now_s) {
         Ok(hit) => work.hit = hit,
         Err(InsertError::Full | InsertError::NoSlab) => return FULL,
         Err(InsertError::Contended) => return CONTENDED,

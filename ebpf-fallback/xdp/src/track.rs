@@ -1,10 +1,9 @@
 //! Track: a packet of a known flow keeps its backend, whatever the tables say today.
 
-use crate::finish::page;
 use crate::frame::window;
 use crate::leg::{digest, towards_backend};
 use crate::next::{ENCAP, FINISH, FRONT, LEG, OPEN, SELECT, either, go, raw};
-use crate::region::{flows, fragments};
+use crate::here::{flows, fragments, page};
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;

@@ -1,6 +1,6 @@
 //! What is known of the packet that a CPU works on: one record per CPU, which the stages hand on.
 
-use crate::region::REGION;
+use tables::region::Region;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;
 use packet::ethernet::Ethernet;
@@ -185,7 +185,7 @@ impl Work {
     /// The tables of its generation.
     #[inline(always)]
     pub fn set(&self) -> TableSet<'static> {
-        REGION.tables(self.generation)
+        Region.tables(self.generation)
     }
 
     /// TCP's flags, if it is TCP.

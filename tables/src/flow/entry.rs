@@ -1,10 +1,10 @@
 //! An entry of the index: a key and what it leads to, in one cache line under a seqlock.
 
 use super::step;
-use crate::region::Shared;
+use crate::rows::Shared;
 use packet::addr::Addr;
 use packet::flow::FlowKey;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 
 /// State bit: being written or cleared.
 pub(crate) const WRITING: u32 = 1;
@@ -69,7 +69,7 @@ impl Entry {
     }
 
     pub(super) fn key(&self) -> FlowKey {
-        let rest = std::array::from_fn(|w| self.rest[w].load(Relaxed));
+        let rest = core::array::from_fn(|w| self.rest[w].load(Relaxed));
         Words(self.scope.load(Relaxed), rest).key()
     }
 

@@ -4,8 +4,8 @@
 //! half, so that a head which went away and came back is told from one which stayed.
 
 use super::step;
-use crate::region::Shared;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use crate::rows::{Numbered, Rows, Shared};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// The flow table's own line.
 #[repr(C, align(64))]
@@ -25,11 +25,12 @@ unsafe impl Shared for State {}
 #[derive(Clone, Copy)]
 pub(super) struct FreeList<'r> {
     head: &'r AtomicU64,
-    links: &'r [AtomicU32],
+    links: Rows<'r, AtomicU32>,
 }
 
 impl<'r> FreeList<'r> {
-    pub(super) fn new(head: &'r AtomicU64, links: &'r [AtomicU32]) -> FreeList<'r> {
+    #[inline(always)]
+    pub(super) fn new(head: &'r AtomicU64, links: Rows<'r, AtomicU32>) -> FreeList<'r> {
         FreeList { head, links }
     }
 
@@ -41,22 +42,23 @@ impl<'r> FreeList<'r> {
     /// Takes a number; none when all are in use.
     pub(super) fn pop(&self) -> Option<u32> {
         let mut head = self.head.load(Acquire);
-        loop {
+        for _ in 0..TRIES {
             let top = (head as u32).checked_sub(1)?;
-            let below = self.links.get(top as usize)?.load(Relaxed);
+            let below = self.links.row(top)?.load(Relaxed);
             step!();
             match self.head.compare_exchange_weak(head, after(head, below), AcqRel, Acquire) {
                 Ok(_) => return Some(top),
                 Err(now) => head = now,
             }
         }
+        None
     }
 
     /// Gives a number back.
     pub(super) fn push(&self, number: u32) {
-        let Some(link) = self.links.get(number as usize) else { return };
+        let Some(link) = self.links.row(number) else { return };
         let mut head = self.head.load(Relaxed);
-        loop {
+        for _ in 0..TRIES {
             link.store(head as u32, Relaxed);
             match self.head.compare_exchange_weak(head, after(head, number + 1), AcqRel, Relaxed) {
                 Ok(_) => return,
@@ -65,6 +67,10 @@ impl<'r> FreeList<'r> {
         }
     }
 
+}
+
+#[cfg(not(target_arch = "bpf"))]
+impl FreeList<'_> {
     /// Makes exactly the numbers that `is_free` names free, the lowest on top. For recovery.
     pub(super) fn rebuild(&self, mut is_free: impl FnMut(u32) -> bool) {
         let mut below = 0;
@@ -76,6 +82,10 @@ impl<'r> FreeList<'r> {
         self.head.store(after(head, below), Release);
     }
 }
+
+/// How often the head is tried: each failure means that another lcore was faster. A number that the
+/// kernel's program can't give back at so many failures in a row is free again after a recovery.
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 128 } else { u32::MAX };
 
 fn after(head: u64, top: u32) -> u64 {
     ((head >> 32) + 1) << 32 | u64::from(top)

@@ -12,13 +12,18 @@
 
 use super::entry::{Entry, Filling, Hit, LIVE, WRITING, Words};
 use super::step;
-use packet::flow::{FlowKey, HashKey};
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use crate::region::Region;
+use crate::rows::{Numbered, Rows};
+#[cfg(not(target_arch = "bpf"))]
+use packet::flow::HashKey;
+use packet::flow::FlowKey;
+use crate::atomic::{AtomicU64, Ordering::*, spin_loop};
 
 /// How many buckets after its home a key may spill into.
 const WINDOW: u32 = 16;
-/// How often a lock is tried before the caller goes on without.
-const TRIES: u32 = 512;
+/// How often a lock is tried before the caller goes on without. The kernel's verifier looks at each
+/// turn.
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 128 } else { 512 };
 
 const OWNER: u64 = 0xff;
 const LOCK: u64 = 0xff_ffff;
@@ -42,9 +47,12 @@ impl Place {
 /// A view over entries and bucket words.
 #[derive(Clone, Copy)]
 pub(crate) struct Index<'r> {
-    entries: &'r [Entry],
-    words: &'r [AtomicU64],
+    entries: Rows<'r, Entry>,
+    words: Rows<'r, AtomicU64>,
+    // The kernel's program reads both where it needs them, since a register is dear there.
+    #[cfg(not(target_arch = "bpf"))]
     mask: u32,
+    #[cfg(not(target_arch = "bpf"))]
     by: HashKey,
     /// Lock bits of this writer.
     owner: u64,
@@ -52,12 +60,33 @@ pub(crate) struct Index<'r> {
 
 impl<'r> Index<'r> {
     /// `entries` are four times `words`, whose number is a power of two.
-    pub(crate) fn new(entries: &'r [Entry], words: &'r [AtomicU64], seed: u64) -> Index<'r> {
-        debug_assert!(words.len().is_power_of_two() && entries.len() == words.len() * 4);
-        let by = HashKey::new(seed);
-        Index { entries, words, mask: words.len() as u32 - 1, by, owner: 1 }
+    #[inline]
+    pub(crate) fn new(
+        entries: Rows<'r, Entry>,
+        words: Rows<'r, AtomicU64>,
+        #[cfg_attr(target_arch = "bpf", expect(unused))] region: &Region,
+    ) -> Index<'r> {
+        debug_assert!(words.count().is_power_of_two() && entries.count() == words.count() * 4);
+        Index {
+            entries,
+            words,
+            #[cfg(not(target_arch = "bpf"))]
+            mask: words.count() - 1,
+            #[cfg(not(target_arch = "bpf"))]
+            by: region.hash_key(),
+            owner: 1,
+        }
     }
 
+    #[inline(always)]
+    fn mask(&self) -> u32 {
+        #[cfg(not(target_arch = "bpf"))]
+        return self.mask;
+        #[cfg(target_arch = "bpf")]
+        self.words.count().wrapping_sub(1)
+    }
+
+    #[inline]
     pub(crate) fn as_owner(self, lcore: u8, epoch: u32) -> Index<'r> {
         let owner = u64::from(lcore % 254) + 1;
         Index { owner: owner | u64::from(epoch as u16) << 8, ..self }
@@ -65,17 +94,20 @@ impl<'r> Index<'r> {
 
     #[inline(always)]
     pub(crate) fn hash(&self, key: &FlowKey) -> u64 {
-        key.hash(&self.by)
+        #[cfg(not(target_arch = "bpf"))]
+        return key.hash(&self.by);
+        #[cfg(target_arch = "bpf")]
+        key.hash(&Region.hash_key())
     }
 
     #[inline(always)]
     pub(crate) fn place(&self, hash: u64) -> Place {
-        let home = hash as u32 & self.mask;
+        let home = hash as u32 & self.mask();
         // Near the home, so that both words mostly lie in one cache line.
         let apart = 1 + ((((hash >> 40) & 0xff) * 7) >> 8) as u32;
         Place {
             home,
-            second: (home ^ apart) & self.mask,
+            second: (home ^ apart) & self.mask(),
             slot: (hash >> 28) as u32 & 3,
             tag: ((hash >> 48) as u8).max(1),
         }
@@ -83,19 +115,23 @@ impl<'r> Index<'r> {
 
     #[inline(always)]
     pub(crate) fn entry(&self, i: u32) -> Option<&'r Entry> {
-        self.entries.get(i as usize)
+        self.entries.row(i)
     }
 
     #[inline(always)]
-    fn word(&self, bucket: u32) -> &'r AtomicU64 {
-        &self.words[(bucket & self.mask) as usize]
+    fn word(&self, bucket: u32) -> Option<&'r AtomicU64> {
+        self.words.row(bucket & self.mask())
     }
 
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) {
+        // The kernel's program can't ask for a line.
+        if cfg!(target_arch = "bpf") {
+            return;
+        }
         let place = self.place(hash);
-        prefetch(self.word(place.home));
-        prefetch(&self.entries[(place.home * 4 + place.slot) as usize]);
+        self.word(place.home).into_iter().for_each(prefetch);
+        self.entry(place.home * 4 + place.slot).into_iter().for_each(prefetch);
     }
 
     pub(crate) fn prefetch_entry(&self, i: u32) {
@@ -107,16 +143,16 @@ impl<'r> Index<'r> {
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let place = self.place(hash);
-        let home = self.word(place.home).load(Acquire);
+        let home = self.word(place.home)?.load(Acquire);
         let equal = equal_tags(home, &place);
         if equal != 0 {
             // Which of the four it is, is as good as random: no branch may depend on it.
-            let likeliest = place.home * 4 + equal.trailing_zeros() / 8;
+            let likeliest = place.home * 4 + lowest(equal);
             let hit = self.compare(likeliest, &Words::of(key));
             return if hit.is_some() { hit } else { self.find_by_tag(hash, key) };
         }
         // Most that are not there are known not to be by their tags alone, from one cache line.
-        let second = self.word(place.second).load(Acquire);
+        let second = self.word(place.second)?.load(Acquire);
         if equal_tags(second, &place) == 0 && (home / SPILLED) & 0xff == 0 {
             return None;
         }
@@ -124,29 +160,37 @@ impl<'r> Index<'r> {
     }
 
     /// Out of line and from the start again, so that the likely way keeps its registers.
-    #[inline(never)]
+    #[cfg_attr(not(target_arch = "bpf"), inline(never))]
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     fn find_by_tag(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let (place, wanted) = (&self.place(hash), &Words::of(key));
-        let home = self.word(place.home).load(Acquire);
+        let home = self.word(place.home)?.load(Acquire);
         if let Some(hit) = self.compare_tagged(place.home, home, place, wanted) {
             return Some(hit);
         }
-        let second = self.word(place.second).load(Acquire);
+        let second = self.word(place.second)?.load(Acquire);
         let hit = self.compare_tagged(place.second, second, place, wanted);
         if hit.is_some() || (home / SPILLED) & 0xff == 0 {
             return hit;
         }
-        (1..=WINDOW).find_map(|i| {
-            let bucket = (place.home + i) & self.mask;
-            self.compare_tagged(bucket, self.word(bucket).load(Acquire), place, wanted)
-        })
+        for i in 1..=WINDOW {
+            let bucket = (place.home + i) & self.mask();
+            let word = self.word(bucket)?.load(Acquire);
+            if let Some(hit) = self.compare_tagged(bucket, word, place, wanted) {
+                return Some(hit);
+            }
+        }
+        None
     }
 
     #[inline(always)]
     fn compare_tagged(&self, bucket: u32, word: u64, at: &Place, wanted: &Words) -> Option<Hit> {
         let mut equal = equal_tags(word, at);
-        while equal != 0 {
-            if let Some(hit) = self.compare(bucket * 4 + equal.trailing_zeros() / 8, wanted) {
+        for _ in 0..4 {
+            if equal == 0 {
+                break;
+            }
+            if let Some(hit) = self.compare(bucket * 4 + lowest(equal), wanted) {
                 return Some(hit);
             }
             equal &= equal - 1;
@@ -156,7 +200,7 @@ impl<'r> Index<'r> {
 
     #[inline(always)]
     fn compare(&self, i: u32, wanted: &Words) -> Option<Hit> {
-        self.entries[i as usize].compare(i, wanted)
+        self.entry(i)?.compare(i, wanted)
     }
 
     /// The key of an entry and what else it says, if it is live and holds still.
@@ -165,8 +209,9 @@ impl<'r> Index<'r> {
     }
 
     /// Locks a home bucket, or gives up after a bounded number of tries.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn lock(&self, home: u32) -> bool {
-        let word = self.word(home);
+        let Some(word) = self.word(home) else { return false };
         let mut seen = word.load(Relaxed);
         for _ in 0..TRIES {
             if seen & OWNER == 0 {
@@ -176,35 +221,34 @@ impl<'r> Index<'r> {
                     Err(now) => seen = now,
                 }
             } else {
-                std::hint::spin_loop();
+                spin_loop();
                 seen = word.load(Relaxed);
             }
         }
         false
     }
 
-    /// How many buckets are locked at this moment.
-    pub(crate) fn locked(&self) -> u32 {
-        self.words.iter().map(|word| u32::from(word.load(Relaxed) & OWNER != 0)).sum()
-    }
-
-    pub(crate) fn lock_words(&self) -> &'r [AtomicU64] {
-        self.words
-    }
-
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn unlock(&self, home: u32) {
-        self.word(home).fetch_and(!LOCK, Release);
+        if let Some(word) = self.word(home) {
+            word.fetch_and(!LOCK, Release);
+        }
     }
 
     /// Takes a free slot for a key whose home bucket the caller has locked. `stale` tells whether a
     /// live entry may be thrown out. The entry is [`WRITING`] and the caller's until it is filled
     /// or abandoned.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn claim(&self, place: &Place, stale: impl Fn(&Entry) -> bool) -> Option<u32> {
-        let spill = (1..=WINDOW).map(|i| (place.home + i) & self.mask);
-        for bucket in [place.home, place.second].into_iter().chain(spill) {
+        for n in 0..2 + WINDOW {
+            let bucket = match n {
+                0 => place.home,
+                1 => place.second,
+                n => (place.home + n - 1) & self.mask(),
+            };
             for i in 0..4 {
                 let at = bucket * 4 + ((place.slot + i) & 3);
-                let entry = &self.entries[at as usize];
+                let entry = self.entry(at)?;
                 let state = entry.state.load(Relaxed);
                 if state & LIVE != 0 && state & WRITING == 0 && stale(entry) {
                     self.clear(at, state);
@@ -223,36 +267,74 @@ impl<'r> Index<'r> {
 
     /// Gives a claimed slot back unused.
     pub(crate) fn abandon(&self, i: u32) {
-        let entry = &self.entries[i as usize];
-        entry.state.store(entry.state.load(Relaxed) & !WRITING, Release);
+        if let Some(entry) = self.entry(i) {
+            entry.state.store(entry.state.load(Relaxed) & !WRITING, Release);
+        }
     }
 
     /// Fills a claimed slot and makes it visible.
-    pub(crate) fn fill(&self, i: u32, place: &Place, filling: &Filling<'_>) -> Hit {
-        let entry = &self.entries[i as usize];
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub(crate) fn fill(&self, i: u32, place: &Place, filling: &Filling<'_>) -> Option<Hit> {
+        let entry = self.entry(i)?;
         let stamp = entry.write(filling);
         step!();
         self.enter(i, place);
         step!();
         entry.state.store(stamp, Release);
-        entry.hit(i, stamp)
+        Some(entry.hit(i, stamp))
     }
 
     /// Ends an entry; false when it was not (any more) in the state `stamp`.
     pub(crate) fn clear(&self, i: u32, stamp: u32) -> bool {
-        let entry = &self.entries[i as usize];
+        let Some(entry) = self.entry(i) else { return false };
         if entry.state.compare_exchange(stamp, stamp | WRITING, AcqRel, Relaxed).is_err() {
             return false;
         }
         let place = self.place(self.hash(&entry.key()));
         step!();
         self.set_tag(i, 0);
-        if self.is_spilled(i, &place) {
-            self.word(place.home).fetch_sub(SPILLED, Relaxed);
+        if self.is_spilled(i, &place)
+            && let Some(word) = self.word(place.home)
+        {
+            word.fetch_sub(SPILLED, Relaxed);
         }
         step!();
         entry.state.store(stamp & !(LIVE | WRITING), Release);
         true
+    }
+
+    /// Makes a filled slot findable: its tag, and the home bucket's count if it lies elsewhere.
+    fn enter(&self, i: u32, place: &Place) {
+        if self.is_spilled(i, place)
+            && let Some(word) = self.word(place.home)
+        {
+            word.fetch_add(SPILLED, Relaxed);
+        }
+        self.set_tag(i, place.tag);
+    }
+
+    fn is_spilled(&self, i: u32, place: &Place) -> bool {
+        i / 4 != place.home && i / 4 != place.second
+    }
+
+    /// Only who has the slot changes its tag, so the difference can be added without looking twice.
+    fn set_tag(&self, i: u32, tag: u8) {
+        let (Some(word), shift) = (self.word(i / 4), 32 + i % 4 * 8) else { return };
+        let old = (word.load(Relaxed) >> shift) as u8;
+        word.fetch_xor(u64::from(old ^ tag) << shift, Release);
+    }
+}
+
+/// What a new fastpath does, and what tests look at.
+#[cfg(not(target_arch = "bpf"))]
+impl<'r> Index<'r> {
+    /// How many buckets are locked at this moment.
+    pub(crate) fn locked(&self) -> u32 {
+        self.words.iter().map(|word| u32::from(word.load(Relaxed) & OWNER != 0)).sum()
+    }
+
+    pub(crate) fn lock_words(&self) -> &'r [AtomicU64] {
+        self.words
     }
 
     /// Frees all locks, clears all entries that are half written, lie where their key does not
@@ -281,27 +363,8 @@ impl<'r> Index<'r> {
 
     /// Whether a key at home in `place` may lie in slot `i`.
     pub(crate) fn belongs(&self, i: u32, place: &Place) -> bool {
-        let distance = (i / 4).wrapping_sub(place.home) & self.mask;
+        let distance = (i / 4).wrapping_sub(place.home) & self.mask();
         distance <= WINDOW || i / 4 == place.second
-    }
-
-    /// Makes a filled slot findable: its tag, and the home bucket's count if it lies elsewhere.
-    fn enter(&self, i: u32, place: &Place) {
-        if self.is_spilled(i, place) {
-            self.word(place.home).fetch_add(SPILLED, Relaxed);
-        }
-        self.set_tag(i, place.tag);
-    }
-
-    fn is_spilled(&self, i: u32, place: &Place) -> bool {
-        i / 4 != place.home && i / 4 != place.second
-    }
-
-    /// Only who has the slot changes its tag, so the difference can be added without looking twice.
-    fn set_tag(&self, i: u32, tag: u8) {
-        let (word, shift) = (self.word(i / 4), 32 + i % 4 * 8);
-        let old = (word.load(Relaxed) >> shift) as u8;
-        word.fetch_xor(u64::from(old ^ tag) << shift, Release);
     }
 }
 
@@ -313,6 +376,18 @@ fn equal_tags(word: u64, place: &Place) -> u32 {
     differs.wrapping_sub(0x0101_0101) & !differs & 0x8080_8080
 }
 
+/// The lowest of the slots that [`equal_tags`] names, of which there is one.
+#[inline(always)]
+const fn lowest(equal: u32) -> u32 {
+    if cfg!(target_arch = "bpf") {
+        // Without a branch, and without a table.
+        let lowest = equal & equal.wrapping_neg();
+        (lowest >> 15 & 1) + (lowest >> 23 & 1) * 2 + (lowest >> 31) * 3
+    } else {
+        equal.trailing_zeros() / 8
+    }
+}
+
 /// Asks for a cache line that will be read soon.
 #[inline(always)]
 pub(crate) fn prefetch<T>(of: &T) {
@@ -320,8 +395,8 @@ pub(crate) fn prefetch<T>(of: &T) {
     // SAFETY: a prefetch of any address changes nothing; SSE is part of x86-64.
     #[expect(unsafe_code, reason = "the intrinsic takes a raw pointer")]
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(of).cast());
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(of).cast());
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = of;

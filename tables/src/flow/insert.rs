@@ -1,16 +1,17 @@
 //! A flow begins and ends: both entries and the path, or nothing.
 
 use super::path::{Forward, GatewayLeg};
-use super::sweep::Ended;
+use super::words::{Options, Words as _};
 use super::{Entry, FRONT, Filling, Flows, Hit, INITIATOR_HIGH, MAX_OPTIONS, step};
+use crate::rows::Numbered;
 use crate::record::NONE;
 use packet::flow::{FlowKey, Side};
-use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
+use core::fmt;
+use crate::atomic::Ordering::Relaxed;
 
 /// A flow to be.
 #[derive(Clone, Copy, Debug)]
-pub struct NewFlow<'a> {
+pub struct NewFlow {
     /// Its key as the gateway's side sees it, in the gateway's scope.
     pub front: FlowKey,
     /// Which end of `front` begins.
@@ -22,14 +23,23 @@ pub struct NewFlow<'a> {
     pub forward: Forward,
     /// Where it came from.
     pub gateway: GatewayLeg,
-    /// The gateway's options, at most [`MAX_OPTIONS`] bytes.
-    pub options: &'a [u8],
     /// What the caller will recognise an unchanged leg and options by.
     pub digest: u32,
     /// Port map that `forward.nat_port` was claimed from, or [`NONE`].
     pub nat_map: u32,
     /// Idle time of the established connection in seconds; 0 for `Timeouts::tcp_established_s`.
     pub tcp_idle_s: u16,
+}
+
+/// A flow that ended, for the counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// Its path, which may be another flow's by now.
+    pub path: u32,
+    /// What became of its packets.
+    pub forward: Forward,
+    /// Its gateway's scope.
+    pub scope: u32,
 }
 
 /// Why a flow was not inserted. The NAT port that the caller claimed is still the caller's.
@@ -68,7 +78,7 @@ impl fmt::Display for InsertError {
     }
 }
 
-impl std::error::Error for InsertError {}
+impl core::error::Error for InsertError {}
 
 /// No entry of the flow table is thrown out to make room.
 fn never(_: &Entry) -> bool {
@@ -81,9 +91,16 @@ fn flags(front: bool, initiator: Side) -> u8 {
 }
 
 impl Flows<'_> {
-    /// Adds a flow and returns its front entry. Both entries are there afterwards, or neither.
-    pub fn insert(&self, new: &NewFlow<'_>, now_s: u32) -> Result<Hit, InsertError> {
-        if new.options.len() > MAX_OPTIONS {
+    /// Adds a flow that came with these options of its gateway's, at most [`MAX_OPTIONS`] bytes, and
+    /// returns its front entry. Both entries are there afterwards, or neither.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn insert(
+        &self,
+        new: &NewFlow,
+        options: Options<'_>,
+        now_s: u32,
+    ) -> Result<Hit, InsertError> {
+        if options.bytes() > MAX_OPTIONS {
             return Err(InsertError::OptionsTooLong);
         }
         let front = self.index.hash(&new.front);
@@ -96,9 +113,7 @@ impl Flows<'_> {
         if let Some((hash, ..)) = back {
             self.index.prefetch(hash);
         }
-        if let Some(path) = self.free_paths.peek().and_then(|id| self.paths.get(id as usize)) {
-            path.prefetch();
-        }
+        self.prefetch_free();
         // Always in the same order, so that two lcores never wait for each other.
         let (first, second) = (home.min(other), home.max(other));
         if !self.index.lock(first) {
@@ -109,7 +124,7 @@ impl Flows<'_> {
             return Err(InsertError::Contended);
         }
         step!();
-        let done = self.insert_locked(new, front, back, now_s);
+        let done = self.insert_locked(new, &options, front, back, now_s);
         if second != first {
             self.index.unlock(second);
         }
@@ -118,9 +133,24 @@ impl Flows<'_> {
         done
     }
 
+    /// Asks for the record that will most likely be taken.
+    #[inline(always)]
+    fn prefetch_free(&self) {
+        // The kernel's program can't ask for a line.
+        if cfg!(target_arch = "bpf") {
+            return;
+        }
+        let free = self.free_paths().and_then(|free| free.peek());
+        if let Some(path) = free.and_then(|id| self.paths.row(id)) {
+            path.prefetch();
+        }
+    }
+
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     fn insert_locked(
         &self,
-        new: &NewFlow<'_>,
+        new: &NewFlow,
+        options: &Options<'_>,
         front: u64,
         back: Option<(u64, FlowKey, Side)>,
         now_s: u32,
@@ -131,14 +161,15 @@ impl Flows<'_> {
         if let Some(hit) = back.and_then(|(hash, key, _)| self.index.find(hash, &key)) {
             return Err(InsertError::BackTaken(hit.path));
         }
-        let id = self.free_paths.pop().ok_or(InsertError::Full)?;
-        let Some(path) = self.paths.get(id as usize) else { return Err(InsertError::Full) };
+        let free = self.free_paths().ok_or(InsertError::Full)?;
+        let id = free.pop().ok_or(InsertError::Full)?;
+        let Some(path) = self.paths.row(id) else { return Err(InsertError::Full) };
         step!();
         path.begin();
         path.slab.store(NONE, Relaxed);
-        if !self.give_slab(path, new.options) {
+        if !self.give_slab(path, options) {
             path.free();
-            self.free_paths.push(id);
+            free.push(id);
             return Err(InsertError::NoSlab);
         }
         step!();
@@ -159,7 +190,7 @@ impl Flows<'_> {
         };
         let back_entry = back.and_then(|(entry, ..)| entry);
         path.set_forward(&Forward { front: entry, ..new.forward });
-        path.set_gateway(&new.gateway, new.options, self.slabs);
+        path.set_gateway(&new.gateway, options, self.slabs);
         path.back.store(back_entry.unwrap_or(NONE), Relaxed);
         let nat_map = if new.forward.is_nat() { new.nat_map } else { NONE };
         path.owns.store(nat_map, Relaxed);
@@ -177,21 +208,23 @@ impl Flows<'_> {
         step!();
         let flags = flags(true, new.front_initiator);
         let filling = Filling { key: &new.front, path: id, flags, digest: new.digest, now_s };
-        let hit = self.index.fill(entry, &front_place, &filling);
-        self.state.live.fetch_add(1, Relaxed);
+        let hit = self.index.fill(entry, &front_place, &filling).ok_or(InsertError::Full)?;
+        if let Some(state) = self.state() {
+            state.live.fetch_add(1, Relaxed);
+        }
         Ok(hit)
     }
 
     /// Gives an ended or never published record back, with its slab.
     fn drop_record(&self, id: u32) {
-        let Some(path) = self.paths.get(id as usize) else { return };
+        let Some(path) = self.paths.row(id) else { return };
         let slab = path.slab.swap(NONE, Relaxed);
         if slab != NONE {
-            self.free_slabs.push(slab);
+            self.free_slabs().into_iter().for_each(|free| free.push(slab));
         }
         path.free();
         step!();
-        self.free_paths.push(id);
+        self.free_paths().into_iter().for_each(|free| free.push(id));
     }
 
     /// Ends the flow that was found now; none when it had ended already or stays busy.
@@ -204,7 +237,7 @@ impl Flows<'_> {
     /// (NAT port, slabs, record) is given back. `meant` is asked when it can't end otherwise any
     /// more, and says whether it is the flow that is meant.
     pub(super) fn end(&self, id: u32, meant: impl Fn() -> bool) -> Option<Ended> {
-        let path = self.paths.get(id as usize)?;
+        let path = self.paths.row(id)?;
         step!();
         if !path.lock() {
             return None;
@@ -228,11 +261,11 @@ impl Flows<'_> {
         if owned != NONE && forward.is_nat() {
             self.nat.release(owned, forward.nat_port);
         } else if owned != NONE {
-            self.free_slabs.push(owned);
+            self.free_slabs().into_iter().for_each(|free| free.push(owned));
         }
         step!();
         self.drop_record(id);
-        self.state.live.fetch_sub(1, Relaxed);
+        self.state()?.live.fetch_sub(1, Relaxed);
         Some(Ended { path: id, forward, scope })
     }
 }

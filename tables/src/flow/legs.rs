@@ -13,9 +13,11 @@
 //! each further change tries again.
 
 use super::path::{GatewayLeg, Slab, Stored, needs_slab};
+use super::words::{Options, Words as _};
 use super::{Entry, Flows, Hit, MAX_OPTIONS, step};
 use crate::record::NONE;
-use std::sync::atomic::Ordering::Relaxed;
+use crate::rows::Numbered;
+use crate::atomic::Ordering::Relaxed;
 
 /// What became of a leg that was noted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +37,7 @@ pub enum LegUpdate {
 #[derive(Clone, Copy)]
 struct Latest<'a> {
     leg: &'a GatewayLeg,
-    options: &'a [u8],
+    options: Options<'a>,
     digest: u32,
 }
 
@@ -47,12 +49,12 @@ impl<'r> Flows<'r> {
         hit: &Hit,
         from_initiator: bool,
         leg: &GatewayLeg,
-        options: &[u8],
+        options: Options<'_>,
         digest: u32,
     ) -> LegUpdate {
-        let Some(path) = self.paths.get(hit.path as usize) else { return LegUpdate::Missed };
+        let Some(path) = self.paths.row(hit.path) else { return LegUpdate::Missed };
         let Some(entry) = self.index.entry(hit.entry) else { return LegUpdate::Missed };
-        if !hit.is_front() || options.len() > MAX_OPTIONS || !path.lock() {
+        if !hit.is_front() || options.bytes() > MAX_OPTIONS || !path.lock() {
             return LegUpdate::Missed;
         }
         step!();
@@ -86,7 +88,7 @@ impl<'r> Flows<'r> {
         let done = if alone && entry.digest.load(Relaxed) == latest.digest {
             LegUpdate::Same
         } else if let Some(slab) = self.responders_slab(path) {
-            slab.set(latest.leg, latest.options);
+            slab.set(latest.leg, &latest.options);
             LegUpdate::Changed
         } else {
             path.set_forward(&forward.without_responder());
@@ -107,11 +109,11 @@ impl<'r> Flows<'r> {
         latest: Latest<'_>,
         done: LegUpdate,
     ) -> LegUpdate {
-        if !self.give_slab(path, latest.options) {
+        if !self.give_slab(path, &latest.options) {
             return LegUpdate::Missed;
         }
         step!();
-        path.set_gateway(latest.leg, latest.options, self.slabs);
+        path.set_gateway(latest.leg, &latest.options, self.slabs);
         step!();
         entry.digest.store(latest.digest, Relaxed);
         done
@@ -121,9 +123,7 @@ impl<'r> Flows<'r> {
     /// change; false when no slab is free.
     fn part(&self, path: &Stored) -> bool {
         let Some(slab) = self.responders_slab(path) else { return false };
-        let (leg, mut options) = (path.gateway(), [0; 256]);
-        path.options(leg.option_len, self.slabs, &mut options);
-        slab.set(&leg, &options[..usize::from(leg.option_len)]);
+        path.copy_leg(self.slabs, slab);
         step!();
         true
     }
@@ -131,17 +131,17 @@ impl<'r> Flows<'r> {
     /// The slab with the responder's leg, a new one if need be. Only the flow's end gives it back.
     fn responders_slab(&self, path: &Stored) -> Option<&'r Slab> {
         if path.owns.load(Relaxed) == NONE {
-            let slab = self.free_slabs.pop()?;
+            let slab = self.free_slabs()?.pop()?;
             step!();
             path.owns.store(slab, Relaxed);
         }
-        self.slabs.get(path.owns.load(Relaxed) as usize)
+        self.slabs.row(path.owns.load(Relaxed))
     }
 
     /// Makes sure that a path which the caller holds has room for these options.
-    pub(super) fn give_slab(&self, path: &Stored, options: &[u8]) -> bool {
-        if needs_slab(options.len()) && path.slab.load(Relaxed) == NONE {
-            let Some(slab) = self.free_slabs.pop() else { return false };
+    pub(super) fn give_slab(&self, path: &Stored, options: &Options<'_>) -> bool {
+        if needs_slab(options.bytes()) && path.slab.load(Relaxed) == NONE {
+            let Some(slab) = self.free_slabs().and_then(|free| free.pop()) else { return false };
             path.slab.store(slab, Relaxed);
         }
         true

@@ -9,11 +9,12 @@
 //! Options of more than 48 bytes lie in a slab, and so does the responder's leg where it differs.
 
 use super::entry::{LIVE, WRITING};
-use super::{MAX_OPTIONS, step, words};
+use super::words::{self, OptionRoom, Options, Words as _};
+use super::{MAX_OPTIONS, step};
 use crate::record::{Mode, Record};
-use crate::region::Shared;
+use crate::rows::{Numbered, Rows, Shared};
 use packet::addr::Addr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence, spin_loop};
 
 /// [`GatewayLeg::tunnel`] of a flow that came in plain.
 pub const NO_TUNNEL: u8 = u8::MAX;
@@ -25,8 +26,9 @@ pub const PATH_ONE_WAY: u8 = 1;
 /// [`Forward::flags`]: the gateway brings the responder's packets too, and what they last came with
 /// is known by [`Forward::responder_digest`].
 pub const PATH_RESPONDER_LEG: u8 = 2;
-/// How often a reader or writer tries before it gives up on a path that changes.
-const TRIES: u32 = 512;
+/// How often a reader or writer tries before it gives up on a path that changes. The kernel's
+/// verifier looks at each turn.
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 64 } else { 512 };
 /// Option bytes within the record.
 const INLINE: usize = 48;
 
@@ -134,6 +136,7 @@ unsafe impl Record for Forward {}
 unsafe impl Record for GatewayLeg {}
 
 /// All of a path that an answer needs, of one piece.
+#[repr(C, align(8))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// Line 0.
@@ -141,14 +144,14 @@ pub struct Answer {
     /// Line 1, or the responder's leg.
     pub gateway: GatewayLeg,
     /// The first `gateway.option_len` bytes are the gateway's options.
-    pub options: [u8; 256],
+    pub options: OptionRoom,
 }
 
 impl Answer {
     /// An answer to be filled.
     pub fn empty() -> Answer {
         let (forward, gateway) = (Forward::default(), GatewayLeg::default());
-        Answer { forward, gateway, options: [0; 256] }
+        Answer { forward, gateway, options: [0; 32] }
     }
 
     /// A mixed record may say anything of its length; it is thrown away after the copy.
@@ -161,7 +164,13 @@ impl Answer {
     /// The gateway's options.
     #[inline]
     pub fn options(&self) -> &[u8] {
-        &self.options[..usize::from(self.gateway.option_len)]
+        // SAFETY: the words are that many bytes and more: `option_len` is at most `MAX_OPTIONS`,
+        // and a larger one is cut.
+        #[expect(unsafe_code, reason = "words as bytes")]
+        unsafe {
+            let len = usize::from(self.gateway.option_len).min(size_of::<OptionRoom>());
+            core::slice::from_raw_parts(self.options.as_ptr().cast(), len)
+        }
     }
 }
 
@@ -209,8 +218,8 @@ const _: () = assert!(size_of::<Slab>() == 320 && 32 * 8 >= MAX_OPTIONS);
 unsafe impl Shared for Slab {}
 
 impl Slab {
-    pub(super) fn set(&self, leg: &GatewayLeg, options: &[u8]) {
-        words::store(&self.leg, &GatewayLeg { option_len: options.len() as u8, ..*leg });
+    pub(super) fn set(&self, leg: &GatewayLeg, options: &Options<'_>) {
+        words::store(&self.leg, &GatewayLeg { option_len: options.bytes() as u8, ..*leg });
         super::step!();
         words::store_bytes(&self.options, options);
     }
@@ -240,7 +249,7 @@ impl Stored {
                     return Ok(copied);
                 }
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
         Err(Missed::Busy)
     }
@@ -257,22 +266,22 @@ impl Stored {
 
     /// Copies options out; to be called within [`Stored::consistent`].
     #[inline(always)]
-    pub(super) fn options(&self, len: u8, slabs: &[Slab], to: &mut [u8; 256]) {
+    pub(super) fn options(&self, len: u8, slabs: Rows<'_, Slab>, to: &mut OptionRoom) {
         let len = usize::from(len);
         if len <= INLINE {
             words::load_bytes(&self.options, len, to);
-        } else if let Some(slab) = slabs.get(self.slab.load(Relaxed) as usize) {
+        } else if let Some(slab) = slabs.row(self.slab.load(Relaxed)) {
             words::load_bytes(&slab.options, len, to);
         }
     }
 
     /// Copies all out that an answer needs; to be called within [`Stored::consistent`].
     #[inline(always)]
-    pub(super) fn answer(&self, from_initiator: bool, slabs: &[Slab], out: &mut Answer) {
+    pub(super) fn answer(&self, from_initiator: bool, slabs: Rows<'_, Slab>, out: &mut Answer) {
         out.forward = self.forward();
         if !from_initiator && out.forward.has_responder_leg() {
             // Without a slab of its own it is the initiator's.
-            if let Some(slab) = slabs.get(self.owns.load(Relaxed) as usize) {
+            if let Some(slab) = slabs.row(self.owns.load(Relaxed)) {
                 return slab.read(out);
             }
         }
@@ -280,12 +289,31 @@ impl Stored {
         self.options(out.gateway.option_len, slabs, &mut out.options);
     }
 
+    /// Copies leg and options of a record that the caller holds.
+    pub(super) fn copy_leg(&self, slabs: Rows<'_, Slab>, to: &Slab) {
+        let leg = self.gateway();
+        words::store(&to.leg, &leg);
+        super::step!();
+        let len = usize::from(leg.option_len);
+        if len <= INLINE {
+            words::copy(&self.options, &to.options, len);
+        } else if let Some(slab) = slabs.row(self.slab.load(Relaxed)) {
+            words::copy(&slab.options, &to.options, len);
+        }
+    }
+
     /// Writes leg and options. The caller holds the record, and a slab if [`needs_slab`] says so.
-    pub(super) fn set_gateway(&self, leg: &GatewayLeg, options: &[u8], slabs: &[Slab]) {
-        words::store(&self.gateway, &GatewayLeg { option_len: options.len() as u8, ..*leg });
-        if !needs_slab(options.len()) {
+    #[inline]
+    pub(super) fn set_gateway(
+        &self,
+        leg: &GatewayLeg,
+        options: &Options<'_>,
+        slabs: Rows<'_, Slab>,
+    ) {
+        words::store(&self.gateway, &GatewayLeg { option_len: options.bytes() as u8, ..*leg });
+        if !needs_slab(options.bytes()) {
             words::store_bytes(&self.options, options);
-        } else if let Some(slab) = slabs.get(self.slab.load(Relaxed) as usize) {
+        } else if let Some(slab) = slabs.row(self.slab.load(Relaxed)) {
             words::store_bytes(&slab.options, options);
         }
     }
@@ -349,7 +377,7 @@ impl Stored {
                 fence(Release);
                 return true;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
         false
     }

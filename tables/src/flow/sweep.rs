@@ -2,24 +2,13 @@
 
 use super::path::{Forward, GatewayLeg, Missed, PATH_ONE_WAY, Stored};
 use super::tcp::TcpState;
-use super::{Flows, Hit, Index};
+use super::{Ended, Flows, Hit, Index};
 use crate::record::{NONE, Timeouts};
 use packet::flow::{FlowKey, Side};
-use std::sync::atomic::Ordering::Relaxed;
+use crate::atomic::Ordering::Relaxed;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-
-/// A flow that ended, for the counters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ended {
-    /// Its path, which may be another flow's by now.
-    pub path: u32,
-    /// What became of its packets.
-    pub forward: Forward,
-    /// Its gateway's scope.
-    pub scope: u32,
-}
 
 /// A flow as people see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,8 @@
 use super::path::PATH_ONE_WAY;
 use super::{ESTABLISHED, Flows, Hit, step};
 use crate::record::NONE;
-use std::sync::atomic::Ordering::*;
+use crate::rows::Numbered;
+use crate::atomic::Ordering::*;
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;
@@ -20,6 +21,8 @@ const FIN_RESPONDER: u32 = 8;
 /// State bit: reset by either.
 const RESET: u32 = 16;
 const BITS: u32 = 0xff;
+/// How often a word that others change is tried. The kernel's program leaves the state to them then.
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 16 } else { u32::MAX };
 
 /// How far a TCP connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,13 +89,13 @@ impl Flows<'_> {
     }
 
     fn note_tcp_change(&self, hit: &Hit, flags: u8, from_initiator: bool) -> TcpState {
-        let path = self.paths.get(hit.path as usize);
+        let path = self.paths.row(hit.path);
         let entry = self.index.entry(hit.entry);
         let (Some(path), Some(entry)) = (path, entry) else { return TcpState::Closed };
         let Ok(forward) = self.forward(hit) else { return TcpState::Closed };
         let one_way = forward.flags & PATH_ONE_WAY != 0;
         let mut word = path.tcp.load(Acquire);
-        loop {
+        for _ in 0..TRIES {
             // The word counts the record's flows, so that the exchange below fails if this flow
             // ended after we looked.
             if !entry.still(hit.stamp) {
@@ -120,7 +123,7 @@ impl Flows<'_> {
 
     /// Both entries have to look at the path again.
     fn reopen(&self, hit: &Hit, front: u32) -> TcpState {
-        let back = self.paths.get(hit.path as usize).map_or(NONE, |path| path.back.load(Relaxed));
+        let back = self.paths.row(hit.path).map_or(NONE, |path| path.back.load(Relaxed));
         for entry in [front, back].into_iter().filter_map(|i| self.index.entry(i)) {
             if entry.path.load(Relaxed) == hit.path {
                 entry.clear_flag(ESTABLISHED);

@@ -1,0 +1,163 @@
+//! What tests ask the tables, and the asking itself: compiled for the kernel and for the host.
+
+use packet::addr::Addr;
+use packet::flow::{FlowKey, Side};
+use tables::flow::{Answer, Flows, Forward, GatewayLeg, InsertError, NewFlow, OptionRoom};
+use tables::fragment::{FragmentError, FragmentKey, FragmentTarget, Fragments};
+use tables::set::TableSet;
+
+/// [`Asked::outcome`]: there is none.
+pub const MISSED: u32 = u32::MAX;
+/// [`Asked::sides`]: the front key's high end begins.
+pub const FRONT_HIGH: u8 = 1;
+/// [`Asked::sides`]: there is a back key.
+pub const BACK: u8 = 2;
+/// [`Asked::sides`]: the back key's high end begins.
+pub const BACK_HIGH: u8 = 4;
+
+/// A question with its answer.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Asked {
+    /// Scope key of a frontend's question.
+    pub scope_key: u64,
+    /// A hash to pick by.
+    pub hash: u64,
+    /// The answer in one number, or [`MISSED`].
+    pub outcome: u32,
+    /// More of it.
+    pub more: [u32; 5],
+    /// Second of the region's clock.
+    pub now_s: u32,
+    /// Bytes of options.
+    pub option_len: u32,
+    /// A NAT port map.
+    pub nat_map: u32,
+    /// What a leg is recognised by.
+    pub digest: u32,
+    /// A range of ports.
+    pub first: u16,
+    /// Its last.
+    pub last: u16,
+    /// A port.
+    pub port: u16,
+    /// A protocol.
+    pub proto: u8,
+    /// [`FRONT_HIGH`], [`BACK`], [`BACK_HIGH`].
+    pub sides: u8,
+    /// A destination.
+    pub addr: Addr,
+    /// A flow's key on the gateway's side, the one that is looked for.
+    pub front: FlowKey,
+    /// A flow's key on the backend's side.
+    pub back: FlowKey,
+    /// What becomes of it.
+    pub forward: Forward,
+    /// Where it comes from.
+    pub gateway: GatewayLeg,
+    /// Its options.
+    pub options: OptionRoom,
+    /// What was found of it.
+    pub answer: Answer,
+}
+
+fn side(high: bool) -> Side {
+    if high { Side::High } else { Side::Low }
+}
+
+/// Which service answers at `addr:port`, and which backend it picks.
+#[inline(always)]
+pub fn frontend(asked: &mut Asked, set: &TableSet<'_>) {
+    (asked.outcome, asked.more[0]) = (MISSED, MISSED);
+    let Some(id) = set.frontend(asked.scope_key, &asked.addr, asked.port, asked.proto) else {
+        return;
+    };
+    asked.outcome = id;
+    let Some(service) = set.service(id) else { return };
+    let Some(backend) = set.pick(service, asked.hash) else { return };
+    asked.more[0] = backend;
+    let Some(backend) = set.backend(backend) else { return };
+    asked.answer.forward.backend_addr = backend.addr;
+    let Some(hop) = set.next_hop(backend.next_hop) else { return };
+    asked.more[1] = u32::from(hop.mtu) << 16 | u32::from(hop.known) << 8 | u32::from(hop.arm);
+}
+
+/// The flow to be.
+#[inline(always)]
+pub fn new_flow(asked: &Asked, to: &mut NewFlow) {
+    to.front = asked.front;
+    to.front_initiator = side(asked.sides & FRONT_HIGH != 0);
+    let back = (asked.back, side(asked.sides & BACK_HIGH != 0));
+    to.back = if asked.sides & BACK != 0 { Some(back) } else { None };
+    to.forward = asked.forward;
+    to.gateway = asked.gateway;
+    to.digest = asked.digest;
+    to.nat_map = asked.nat_map;
+    to.tcp_idle_s = 0;
+}
+
+/// What `front` leads to, and what is known of it.
+#[inline(always)]
+pub fn find(asked: &mut Asked, flows: &Flows<'_>) {
+    asked.outcome = MISSED;
+    let Some(hit) = flows.find(flows.hash(&asked.front), &asked.front) else { return };
+    asked.outcome = hit.path;
+    asked.more = [hit.entry, hit.stamp, hit.digest, hit.last_seen_s, hit.is_front().into()];
+    flows.touch(&hit, asked.now_s);
+}
+
+/// What an answer of the flow needs.
+#[inline(always)]
+pub fn answer(asked: &mut Asked, flows: &Flows<'_>) {
+    asked.outcome = MISSED;
+    let Some(hit) = flows.find(flows.hash(&asked.front), &asked.front) else { return };
+    let state = flows.note_tcp(&hit, asked.proto, asked.sides & FRONT_HIGH != 0);
+    if flows.answer(&hit, asked.sides & FRONT_HIGH != 0, &mut asked.answer).is_ok() {
+        asked.outcome = hit.path;
+        asked.more[0] = state as u32;
+    }
+}
+
+/// The path of a flow that was begun, or why none was.
+#[inline(always)]
+pub fn begun(done: Result<tables::flow::Hit, InsertError>) -> u32 {
+    match done {
+        Ok(hit) => hit.path,
+        Err(InsertError::Full) => MISSED - 1,
+        Err(InsertError::Contended) => MISSED - 2,
+        Err(InsertError::Exists(_)) => MISSED - 3,
+        Err(InsertError::BackTaken(_)) => MISSED - 4,
+        Err(InsertError::NoSlab) => MISSED - 5,
+        Err(InsertError::OptionsTooLong) => MISSED - 6,
+    }
+}
+
+/// Remembers a datagram, and finds it.
+#[inline(always)]
+pub fn remember(asked: &mut Asked, fragments: &Fragments<'_>) {
+    let (scope, proto) = (asked.front.scope, asked.proto);
+    let (src, dst, id) = (asked.front.low, asked.front.high, asked.front.ports);
+    let key = FragmentKey { scope, src, dst, id, proto };
+    let (path, from_initiator) = (asked.nat_map, asked.sides & FRONT_HIGH != 0);
+    let target = FragmentTarget::Flow { path, stamp: asked.digest, from_initiator };
+    asked.outcome = match fragments.remember(&key, target, asked.now_s) {
+        Ok(()) => 0,
+        Err(FragmentError::Full) => 1,
+        Err(FragmentError::Contended) => 2,
+    };
+}
+
+/// Finds a datagram.
+#[inline(always)]
+pub fn datagram(asked: &mut Asked, fragments: &Fragments<'_>) {
+    let (scope, proto) = (asked.front.scope, asked.proto);
+    let (src, dst, id) = (asked.front.low, asked.front.high, asked.front.ports);
+    let key = FragmentKey { scope, src, dst, id, proto };
+    (asked.outcome, asked.more) = match fragments.find(&key, asked.now_s) {
+        None => (MISSED, [0; 5]),
+        Some(FragmentTarget::Return) => (1, [0; 5]),
+        Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
+            (0, [path, stamp, from_initiator.into(), 0, 0])
+        }
+    };
+}

@@ -1,0 +1,74 @@
+//! The region as this CPU sees it, and the loops that `tables` leaves to a program's own functions.
+
+use crate::work::{Work, work};
+use aya_ebpf::helpers::bpf_get_smp_processor_id;
+use tables::counters::LcorePage;
+use tables::flow::Flows;
+use tables::fragment::Fragments;
+use tables::nat_port::NatPorts;
+use tables::region::Region;
+use tables::scope::Scopes;
+
+/// Number of this CPU.
+#[inline(always)]
+fn cpu() -> u32 {
+    // SAFETY: the call takes nothing and touches nothing.
+    unsafe { bpf_get_smp_processor_id() }
+}
+
+/// This CPU's counters.
+#[inline(always)]
+pub fn page() -> LcorePage<'static> {
+    Region.page(cpu())
+}
+
+/// The flow table.
+#[inline(always)]
+pub fn flows() -> Flows<'static> {
+    Flows::new(&Region).as_owner(cpu() as u8, Region.epoch())
+}
+
+/// The fragment table.
+#[inline(always)]
+pub fn fragments(work: &Work) -> Fragments<'static> {
+    let lifetime = work.set().settings().timeouts.fragment_s;
+    Fragments::new(&Region).as_owner(cpu() as u8, Region.epoch()).with_lifetime(lifetime)
+}
+
+/// The NAT port maps.
+#[inline(always)]
+pub fn nat_ports() -> NatPorts<'static> {
+    NatPorts::new(&Region)
+}
+
+/// See [`tables::region::walked`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_walk(scope_key: u64, a: u64, b: u64, rest: u64, link_at: u64) -> u64 {
+    tables::region::walked(scope_key, a, b, rest, link_at)
+}
+
+/// See [`NatPorts::take`]: the port + 1, 0 for none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_take(map: u32, first: u32, last: u32) -> u64 {
+    nat_ports().take(map, first, last).map_or(0, |port| u64::from(port) + 1)
+}
+
+/// A free port of a map from `first` to `last`, or 0.
+#[inline(always)]
+pub fn claim(map: u32, first: u16, last: u16) -> u16 {
+    let take = |first, last| (part_take(map, first, last) as u32).checked_sub(1);
+    let lcores = (cpu(), Region.lcores());
+    nat_ports().claim_by(map, first..=last, lcores, take).unwrap_or(0)
+}
+
+/// The scope of the packet's endpoint behind a gateway; `gateway` is its number, and its kind above
+/// that. 0 for none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_scope(gateway: u32) -> u32 {
+    let Some(work) = work() else { return 0 };
+    let scopes = Scopes::new(&Region);
+    scopes.intern((gateway >> 16) as u8, gateway as u16, work.scope_key).unwrap_or(0)
+}

@@ -1,0 +1,104 @@
+//! The tables' own code in the kernel, one program for each thing that it can be asked, so that
+//! tests can hold it to the same code on the host. Question and answer lie in the map `ASKED`.
+#![no_std]
+#![no_main]
+
+mod asked;
+mod frame;
+mod region;
+
+use asked::Asked;
+use aya_ebpf::bindings::xdp_action::XDP_DROP;
+use aya_ebpf::btf_maps::{Array, PerCpuArray};
+use aya_ebpf::macros::{btf_map, xdp};
+use aya_ebpf::programs::XdpContext;
+use tables::addresses::Addresses;
+use tables::flow::{Flows, NewFlow, Options};
+use tables::fragment::Fragments;
+use tables::nat_port::NatPorts;
+use tables::reason::DropReason;
+use tables::region::Region;
+use tables::scope::Scopes;
+
+#[btf_map]
+static ASKED: Array<Asked, 1, 1024> = Array::new();
+
+#[inline(always)]
+fn asked() -> Option<&'static mut Asked> {
+    // SAFETY: tests run one program at a time, and nobody else has the map.
+    ASKED.get_ptr_mut(0).map(|asked| unsafe { &mut *asked })
+}
+
+/// The flow to be; it would not fit on the stack.
+#[btf_map]
+static NEW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
+
+macro_rules! programs {
+    ($($(#[$doc:meta])* $name:ident($asked:ident) $body:block)*) => {$(
+        $(#[$doc])*
+        #[xdp(frags)]
+        pub fn $name(_: XdpContext) -> u32 {
+            if let Some($asked) = asked() {
+                $body;
+            }
+            XDP_DROP
+        }
+    )*};
+}
+
+programs! {
+    /// Looks a frontend up and picks a backend.
+    frontend(asked) { asked::frontend(asked, &Region.tables(Region.generation())) }
+    /// Finds a flow.
+    find(asked) { asked::find(asked, &Flows::new(&Region)) }
+    /// Reads what an answer needs.
+    answer(asked) { asked::answer(asked, &Flows::new(&Region)) }
+    /// Begins a flow.
+    insert(asked) {
+        // SAFETY: a CPU runs one program at a time.
+        if let Some(new) = NEW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) {
+            asked::new_flow(asked, new);
+            let options = Options { words: &asked.options, len: asked.option_len as usize };
+            let flows = Flows::new(&Region).as_owner(1, Region.epoch());
+            asked.outcome = asked::begun(flows.insert(new, options, asked.now_s));
+        }
+    }
+    /// Claims a NAT port.
+    claim(asked) {
+        let map = asked.nat_map;
+        let take = |first, last| (part_take(map, first, last) as u32).checked_sub(1);
+        let ports = NatPorts::new(&Region);
+        let port = ports.claim_by(map, asked.first..=asked.last, (0, 1), take);
+        asked.outcome = port.map_or(asked::MISSED, u32::from);
+    }
+    /// Remembers a datagram.
+    remember(asked) { asked::remember(asked, &Fragments::new(&Region).as_owner(1, Region.epoch())) }
+    /// Finds a datagram.
+    datagram(asked) { asked::datagram(asked, &Fragments::new(&Region)) }
+    /// Gives an endpoint its scope.
+    scope(asked) {
+        let scope = Scopes::new(&Region).intern(asked.proto, asked.port, asked.scope_key);
+        asked.outcome = scope.unwrap_or(asked::MISSED);
+    }
+    /// Counts.
+    count(asked) {
+        let page = Region.page(asked.nat_map);
+        page.passage(asked.more[0], asked.more[1], asked.hash);
+        page.drop(asked.proto, DropReason::NoFlow);
+        Addresses::of_flows(&Region).add(&asked.addr);
+    }
+}
+
+/// See [`tables::region::walked`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_walk(scope_key: u64, a: u64, b: u64, rest: u64, link_at: u64) -> u64 {
+    tables::region::walked(scope_key, a, b, rest, link_at)
+}
+
+/// See [`NatPorts::take`]: the port + 1, 0 for none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_take(map: u32, first: u32, last: u32) -> u64 {
+    NatPorts::new(&Region).take(map, first, last).map_or(0, |port| u64::from(port) + 1)
+}

@@ -1,0 +1,232 @@
+//! The region in the kernel: a map for each section, declared by the program (`xdp/src/region.rs`).
+//!
+//! Everything is by name: the map of a section, and [`Told`], which says what can't be asked of a
+//! map. So a `Region` has nothing in it, and what is made of it costs nothing until a row is asked
+//! for.
+
+#![expect(unsafe_code, reason = "the one file that knows the kernel's maps")]
+
+use core::ffi::c_void;
+use core::marker::PhantomData;
+
+use packet::addr::Addr;
+use packet::flow::HashKey;
+
+use crate::atomic::{AtomicU32, Ordering};
+use crate::layout::{GENERATION_WORD, SECTION_ALIGN, Section};
+use crate::rows::Numbered;
+use crate::lookup::chained;
+use crate::record::FrontendKey;
+pub(crate) use crate::rows::Shared;
+use crate::told::Told;
+
+/// A map as the program declares it; only its address is of use.
+#[repr(C)]
+struct Map([u8; 0]);
+
+macro_rules! maps {
+    ($($section:ident $map:ident,)*) => {
+        mod program {
+            //! What the program declares.
+            unsafe extern "C" {
+                /// What the loader said.
+                pub(super) static TOLD: super::Told;
+                $(pub(super) static $map: super::Map;)*
+            }
+        }
+
+        /// The map of a section.
+        #[inline(always)]
+        fn map(section: Section) -> *const Map {
+            match section {
+                $(Section::$section => &raw const program::$map,)*
+                // The program reads no names, rings and status lines.
+                _ => core::ptr::null(),
+            }
+        }
+    };
+}
+
+maps! {
+    Header header,
+    Tunnels tunnels,
+    Settings settings,
+    Services services,
+    FrontendKinds frontend_kinds,
+    FrontendHeads frontend_heads,
+    FrontendBits frontend_bits,
+    FrontendAddresses frontend_filter,
+    Frontends frontends,
+    Backends backends,
+    NextHops next_hops,
+    PathMtus path_mtus,
+    Slots slots,
+    Counters counters,
+    FlowIndex flow_index,
+    FlowLocks flow_locks,
+    FlowAddresses flow_filter,
+    FlowState flow_state,
+    Paths paths,
+    PathLinks path_links,
+    OptionSlabs option_slabs,
+    SlabLinks slab_links,
+    Fragments fragments,
+    FragmentLocks fragment_locks,
+    NatMaps nat_port_maps,
+    Scopes scopes,
+}
+
+/// `bpf_map_lookup_elem`; the kernel replaces the call by a few instructions.
+#[inline(always)]
+fn look_up(map: *const Map, row: u32) -> *mut c_void {
+    const LOOK_UP: usize = 1;
+    // SAFETY: the kernel's function number 1 has this type; the verifier checks both arguments.
+    unsafe {
+        let look_up: unsafe extern "C" fn(*const c_void, *const c_void) -> *mut c_void =
+            core::mem::transmute(LOOK_UP);
+        look_up(map.cast(), (&raw const row).cast())
+    }
+}
+
+/// A section's rows. Values of a map are multiples of 8 bytes: rows of 4 lie there in pairs.
+pub(crate) struct Rows<'r, T> {
+    map: *const Map,
+    section: Section,
+    of: PhantomData<&'r T>,
+}
+
+impl<T> Clone for Rows<'_, T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Rows<'_, T> {}
+
+impl<'r, T> Numbered<'r, T> for Rows<'r, T> {
+    #[inline(always)]
+    fn row(self, i: u32) -> Option<&'r T> {
+        let pairs = size_of::<T>() == 4;
+        let value = look_up(self.map, if pairs { i / 2 } else { i });
+        if value.is_null() {
+            return None;
+        }
+        let within = if pairs { i as usize & 1 } else { 0 };
+        // SAFETY: a value of the map, which has the size of `T` or of two of them; the verifier
+        // holds every access to that. `Shared` says that any bytes are a value.
+        Some(unsafe { &*value.cast::<T>().add(within) })
+    }
+
+    #[inline(always)]
+    fn count(self) -> u32 {
+        told(|told| unsafe { &raw const (*told).counts[self.section as usize] })
+    }
+}
+
+unsafe extern "C" {
+    /// [`walked`], as a function of the program's own.
+    safe fn part_walk(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) -> u64;
+}
+
+/// The target of `key` in the chain of frontends that begins with `link`, as `at` sees it.
+#[inline(always)]
+pub(crate) fn walk(link: u32, key: &FrontendKey, at: u32) -> Option<u32> {
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let [a, b, c, d] = key.addr.words;
+    let rest = u32::from(key.port) | u32::from(key.proto) << 16 | u32::from(key.prefix_len) << 24;
+    let (first, second) = (pair(a, b), pair(c, d));
+    match part_walk(key.scope_key, first, second, rest.into(), pair(link, at)) {
+        0 => None,
+        target => Some((target - 1) as u32),
+    }
+}
+
+/// What `part_walk` of the program does: it is a function of its own there, because the verifier
+/// looks at a global function once, whoever calls it, and takes no more than five numbers for one.
+#[inline(always)]
+pub fn walked(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) -> u64 {
+    let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
+    let addr = Addr { words: [low(first), high(first), low(second), high(second)] };
+    let (port, proto, prefix_len) = (rest as u16, (rest >> 16) as u8, (rest >> 24) as u8);
+    let key = FrontendKey { scope_key, addr, port, proto, prefix_len, pad: 0 };
+    chained(low(link_at), key, high(link_at)).map_or(0, |target| u64::from(target) + 1)
+}
+
+/// One number of what the loader said. Not a constant to the compiler, which sees zeros there.
+#[inline(always)]
+fn told<T: Copy>(number: impl FnOnce(*const Told) -> *const T) -> T {
+    // SAFETY: a field of a record in the program's read-only memory.
+    unsafe { number(&raw const program::TOLD).read_volatile() }
+}
+
+/// The region.
+#[derive(Clone, Copy, Debug)]
+pub struct Region;
+
+impl Region {
+    /// A section as rows of `T`.
+    #[inline(always)]
+    pub(crate) fn slice<T: Shared>(&self, section: Section) -> Rows<'static, T> {
+        const { assert!(size_of::<T>() == 4 || size_of::<T>() % 8 == 0) };
+        Rows { map: map(section), section, of: PhantomData }
+    }
+
+    /// The committed generation; 0 before the first commit. To be read once for each packet.
+    #[inline(always)]
+    pub fn generation(&self) -> u32 {
+        let header: Rows<'_, [AtomicU32; SECTION_ALIGN / 4]> = self.slice(Section::Header);
+        header.row(0).map_or(0, |words| words[GENERATION_WORD].load(Ordering::SeqCst))
+    }
+
+    /// The seed of all hashes, made ready.
+    #[inline(always)]
+    pub fn hash_key(&self) -> HashKey {
+        // SAFETY: within the record.
+        HashKey::of_words(core::array::from_fn(|i| told(|t| unsafe { &raw const (*t).by[i] })))
+    }
+
+    /// Services and backends that there is room for.
+    #[inline(always)]
+    pub(crate) fn objects(&self) -> (u32, u32) {
+        // SAFETY: within the record.
+        unsafe {
+            let services = told(|t| &raw const (*t).sizes.services);
+            (services, told(|t| &raw const (*t).sizes.backends))
+        }
+    }
+
+    /// How many tunnels there may be.
+    #[inline(always)]
+    pub fn tunnels(&self) -> u32 {
+        // SAFETY: within the record.
+        told(|t| unsafe { &raw const (*t).sizes.tunnels })
+    }
+
+    /// How many lcores there may be: processors, here.
+    #[inline(always)]
+    pub fn lcores(&self) -> u32 {
+        // SAFETY: within the record.
+        told(|t| unsafe { &raw const (*t).sizes.lcores })
+    }
+
+    /// How many scopes there may be.
+    #[inline(always)]
+    pub(crate) fn max_scopes(&self) -> u32 {
+        // SAFETY: within the record.
+        told(|t| unsafe { &raw const (*t).sizes.scopes })
+    }
+
+    /// The fastpath's epoch, for lock words.
+    #[inline(always)]
+    pub fn epoch(&self) -> u32 {
+        // SAFETY: within the record.
+        told(|t| unsafe { &raw const (*t).epoch })
+    }
+
+    /// Path MTU towards a next hop, in bytes; 0 for unknown.
+    #[inline(always)]
+    pub fn path_mtu(&self, next_hop: u32) -> Option<&'static AtomicU32> {
+        self.slice::<AtomicU32>(Section::PathMtus).row(next_hop)
+    }
+}

@@ -1,0 +1,51 @@
+//! A section's rows by number: a slice to processes, a map to the kernel's program.
+//!
+//! Numbers come from shared memory and from packets, so that one which is no row's is a miss. To
+//! processes [`Rows`] is the slice itself and [`Numbered::row`] its `get`.
+
+use crate::atomic::{AtomicU32, AtomicU64};
+
+/// Types that may be referred to in the region while another process writes them.
+///
+/// # Safety
+/// `repr(C)`, any bytes are a value, and all that changes lies in atomics or `UnsafeCell`s.
+#[expect(unsafe_code, reason = "the marker of what may be referred to in shared memory")]
+pub(crate) unsafe trait Shared: Sync + 'static {}
+
+// SAFETY: an atomic integer is valid for any bytes.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Shared for AtomicU32 {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl Shared for AtomicU64 {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "see the trait")]
+unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
+
+/// Rows by number.
+pub(crate) trait Numbered<'r, T> {
+    /// Row `i`, if there is such a row.
+    fn row(self, i: u32) -> Option<&'r T>;
+    /// How many there are.
+    fn count(self) -> u32;
+}
+
+/// A section's rows.
+#[cfg(not(target_arch = "bpf"))]
+pub(crate) type Rows<'r, T> = &'r [T];
+
+#[cfg(not(target_arch = "bpf"))]
+impl<'r, T> Numbered<'r, T> for &'r [T] {
+    #[inline(always)]
+    fn row(self, i: u32) -> Option<&'r T> {
+        self.get(i as usize)
+    }
+
+    #[inline(always)]
+    fn count(self) -> u32 {
+        self.len() as u32
+    }
+}
+
+#[cfg(target_arch = "bpf")]
+pub(crate) use crate::region::Rows;

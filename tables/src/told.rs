@@ -1,0 +1,51 @@
+//! `Told`: what the kernel's program is told of the region before it is loaded.
+//!
+//! It lies in the program's read-only memory, so that the verifier knows each number and a loop up
+//! to one of them has an end.
+
+use packet::flow::HashKey;
+
+use crate::layout::{SECTIONS, Sizes};
+
+/// What never changes while a program is loaded. Integers without padding.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// The seed of all hashes, made ready.
+    pub(crate) by: [u64; 7],
+    /// Elements of each section.
+    pub(crate) counts: [u32; SECTIONS.len()],
+    /// What the region was made for.
+    pub(crate) sizes: Sizes,
+    /// The fastpath's epoch, for lock words.
+    pub(crate) epoch: u32,
+    pad: u32,
+}
+
+const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 56 + 8);
+
+impl Told {
+    /// Of no region: what the object holds until it is loaded.
+    pub const NOTHING: Told = Told {
+        by: [0; 7],
+        counts: [0; SECTIONS.len()],
+        sizes: Sizes::NOTHING,
+        epoch: 0,
+        pad: 0,
+    };
+
+    /// What a program is told of a region with these sizes and this seed, in the fastpath's `epoch`.
+    pub fn new(sizes: &Sizes, seed: u64, epoch: u32) -> Told {
+        let counts = crate::layout::Layout::new(sizes).terms().map(|term| term.count as u32);
+        Told { by: HashKey::new(seed).words(), counts, sizes: *sizes, epoch, pad: 0 }
+    }
+
+    /// Its bytes, for the loader.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: repr(C) integers without padding (asserted above).
+        #[expect(unsafe_code, reason = "the record's own bytes")]
+        unsafe {
+            core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of::<Told>())
+        }
+    }
+}
