@@ -15,7 +15,7 @@ const TARGET: &str = "bpfel-unknown-none";
 const FLAGS: [&str; 3] = ["-Cdebuginfo=2", "-Clink-arg=--btf", "-Ctarget-cpu=v3"];
 const LINKER: &str = "0.10.2";
 /// What is built: the binaries of `xdp/Cargo.toml`.
-const OBJECTS: &[&str] = &["floor", "state"];
+const OBJECTS: &[&str] = &["floor", "state", "tables"];
 
 fn main() -> ExitCode {
     match build() {
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 fn build() -> Result<(), String> {
     let home = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
-    for watched in ["xdp/src", "xdp/Cargo.toml", "xdp/Cargo.lock", "../packet/src"] {
+    for watched in ["xdp/src", "xdp/Cargo.toml", "xdp/Cargo.lock", "../packet/src", "../tables/src"] {
         println!("cargo:rerun-if-changed={watched}");
     }
     println!("cargo:rerun-if-env-changed=PATH");

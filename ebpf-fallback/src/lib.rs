@@ -6,6 +6,10 @@
 /// Programs that do least: `nothing` drops, `parse` says in the map `FOUND` what the packet is.
 pub const FLOOR: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/floor"));
 
+/// The tables' own code, one program for each question, driven by the map `ASKED`; tests hold it to
+/// the same code on the host.
+pub const TABLES: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tables"));
+
 /// Ways of keeping flows, to be measured: programs `none`, `lru`, `hash`, `array`, driven by the
 /// map `RIG`.
 pub const STATE: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/state"));

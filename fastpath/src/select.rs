@@ -281,13 +281,13 @@ fn insert(
         back,
         forward: work.path,
         gateway: leg::gateway_leg(window, work, lcore.snapshot()),
-        options: leg::options(window, work, &mut room),
         digest: leg::digest(window, work),
         nat_map,
         tcp_idle_s: service.tcp_idle_s.min(u32::from(u16::MAX)) as u16,
     };
+    let options = leg::options(window, work, &mut room);
     lcore.flow_addresses().add(&work.inner.dst);
-    let hit = match lcore.flows().insert(&new, lcore.now_s()) {
+    let hit = match lcore.flows().insert(&new, options, lcore.now_s()) {
         Ok(hit) => hit,
         Err(InsertError::Exists(_)) if nat_map == NONE => {
             adopt(work, lcore).ok_or(InsertError::Contended)?;

@@ -390,12 +390,11 @@ fn a_removed_backend_keeps_its_flows_and_leaves_after_the_last() {
         back: None,
         forward,
         gateway: GatewayLeg::default(),
-        options: &[],
         digest: 0,
         nat_map: tables::record::NONE,
         tcp_idle_s: 0,
     };
-    let hit = flows.insert(&flow, 1).unwrap();
+    let hit = flows.insert(&flow, &[], 1).unwrap();
 
     stage.backends(&["10.0.2.11"]);
     stage.pass(20_000, &mut reconcile, None);

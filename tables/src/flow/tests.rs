@@ -34,7 +34,7 @@ const BACKEND: u32 = 0x0a00_0063;
 const FRONTEND: u32 = 0x0a00_00c8;
 
 /// Client number `n` asks the frontend through a gateway, and is translated to a port of ours.
-pub(super) fn nat_flow<'a>(n: u32, port: u16, options: &'a [u8]) -> NewFlow<'a> {
+pub(super) fn nat_flow(n: u32, port: u16) -> NewFlow {
     let (front, front_initiator) = FlowKey::new(
         1,
         TCP,
@@ -61,7 +61,6 @@ pub(super) fn nat_flow<'a>(n: u32, port: u16, options: &'a [u8]) -> NewFlow<'a> 
             ..Forward::default()
         },
         gateway: GatewayLeg { vni: n, node: addr(n), tunnel: 3, ..GatewayLeg::default() },
-        options,
         digest: n + 1,
         nat_map: 0,
         tcp_idle_s: 0,
@@ -90,8 +89,8 @@ pub(super) fn assert_whole(flows: &Flows<'_>) {
     let alive = (0..flows.capacity()).filter(|id| flows.paths[*id as usize].is_live());
     let alive: Vec<u32> = alive.collect();
     assert_eq!(alive.len() as u32, flows.live());
-    let mut numbers: Vec<u32> = std::iter::from_fn(|| flows.free_paths.pop()).collect();
-    numbers.iter().for_each(|id| flows.free_paths.push(*id));
+    let mut numbers: Vec<u32> = std::iter::from_fn(|| flows.free_paths().unwrap().pop()).collect();
+    numbers.iter().for_each(|id| flows.free_paths().unwrap().push(*id));
     numbers.extend(&alive);
     numbers.sort_unstable();
     assert_eq!(numbers, (0..flows.capacity()).collect::<Vec<_>>(), "no record is lost");
@@ -99,8 +98,8 @@ pub(super) fn assert_whole(flows: &Flows<'_>) {
     let owns = |id: &u32| flows.paths[*id as usize].owns.load(Relaxed);
     let slab = |id: &u32| flows.paths[*id as usize].slab.load(Relaxed);
     let leg = |id: &u32| if is_nat(id) { NONE } else { owns(id) };
-    let mut slabs: Vec<u32> = std::iter::from_fn(|| flows.free_slabs.pop()).collect();
-    slabs.iter().for_each(|id| flows.free_slabs.push(*id));
+    let mut slabs: Vec<u32> = std::iter::from_fn(|| flows.free_slabs().unwrap().pop()).collect();
+    slabs.iter().for_each(|id| flows.free_slabs().unwrap().push(*id));
     slabs.extend(alive.iter().map(slab).chain(alive.iter().map(leg)).filter(|slab| *slab != NONE));
     slabs.sort_unstable();
     assert_eq!(slabs, (0..flows.slabs.len() as u32).collect::<Vec<_>>(), "no slab is lost");
@@ -122,7 +121,7 @@ pub(super) fn update(
 /// Inserts a flow with a port of its own.
 pub(super) fn insert_nat(flows: &Flows<'_>, n: u32, options: &[u8]) -> Result<Hit, InsertError> {
     let port = flows.nat.claim(0, 1024..=60_000, 0, 1).unwrap();
-    let done = flows.insert(&nat_flow(n, port, options), 100);
+    let done = flows.insert(&nat_flow(n, port), options, 100);
     if done.is_err() {
         flows.nat.release(0, port);
     }
@@ -135,7 +134,7 @@ fn a_flow_is_found_from_both_sides_and_says_how_to_go_on() {
     let flows = table(&region);
     let options: Vec<u8> = (0..32).collect();
     let front = insert_nat(&flows, 7, &options).unwrap();
-    let new = nat_flow(7, 1024, &options);
+    let new = nat_flow(7, 1024);
     let (back_key, _) = new.back.unwrap();
     assert_eq!(find(&flows, &new.front), Some(front));
     let back = find(&flows, &back_key).unwrap();
@@ -199,13 +198,13 @@ fn a_flow_comes_in_once_and_its_back_key_is_its_own() {
     let flows = table(&region);
     let hit = insert_nat(&flows, 1, &[]).unwrap();
     assert_eq!(insert_nat(&flows, 1, &[]), Err(InsertError::Exists(hit.path)));
-    let same_back = NewFlow { nat_map: NONE, ..nat_flow(2, 1024, &[]) };
-    assert_eq!(flows.insert(&same_back, 0), Err(InsertError::BackTaken(hit.path)));
+    let same_back = NewFlow { nat_map: NONE, ..nat_flow(2, 1024) };
+    assert_eq!(flows.insert(&same_back, &[], 0), Err(InsertError::BackTaken(hit.path)));
     assert_whole(&flows);
     // A tunnel flow that came in plain has one key for both sides.
-    let plain = nat_flow(3, 0, &[]);
+    let plain = nat_flow(3, 0);
     let back = Some((plain.front, plain.front_initiator));
-    let hit = flows.insert(&NewFlow { back, nat_map: NONE, ..plain }, 0).unwrap();
+    let hit = flows.insert(&NewFlow { back, nat_map: NONE, ..plain }, &[], 0).unwrap();
     assert_eq!(find(&flows, &plain.front), Some(hit));
     assert!(!hit.from_initiator(hit.initiator().other()));
     assert_whole(&flows);
@@ -223,9 +222,9 @@ fn a_full_table_refuses_and_keeps_what_it_has() {
         assert_eq!(insert_nat(&flows, n, &[]), Err(InsertError::Full));
     }
     assert_eq!(flows.live(), capacity);
-    assert!((0..capacity).all(|n| find(&flows, &nat_flow(n, 0, &[]).front).is_some()));
+    assert!((0..capacity).all(|n| find(&flows, &nat_flow(n, 0).front).is_some()));
     assert_whole(&flows);
-    let hit = find(&flows, &nat_flow(3, 0, &[]).front).unwrap();
+    let hit = find(&flows, &nat_flow(3, 0).front).unwrap();
     assert!(flows.remove(&hit).is_some());
     insert_nat(&flows, capacity, &[]).unwrap();
     assert_whole(&flows);
@@ -243,7 +242,7 @@ fn the_latest_options_answer_long_or_short() {
         assert!(update(&flows, &hit, &leg, &options, round as u32));
         flows.answer(&hit, true, &mut answer).unwrap();
         assert_eq!((answer.options(), answer.gateway.node), (&options[..], leg.node));
-        assert_eq!(find(&flows, &nat_flow(1, 0, &[]).front).unwrap().digest, round as u32);
+        assert_eq!(find(&flows, &nat_flow(1, 0).front).unwrap().digest, round as u32);
     }
     assert_whole(&flows);
     let slabs = flows.slabs.len() as u32;
@@ -276,11 +275,11 @@ fn idle_flows_end_by_their_protocol_and_state() {
     let hit = |n| insert_nat(&flows, n, &[]).unwrap();
     let (embryonic, open, closed, own_idle) = (hit(1), hit(2), hit(3), hit(4));
     let port = flows.nat.claim(0, 2000..=2000, 0, 1).unwrap();
-    let mut udp = nat_flow(5, port, &[]);
+    let mut udp = nat_flow(5, port);
     udp.forward.proto = 17;
-    flows.insert(&udp, 100).unwrap();
-    let own = NewFlow { tcp_idle_s: 30, ..nat_flow(6, 2001, &[]) };
-    let own_idle_two = flows.insert(&NewFlow { nat_map: NONE, ..own }, 100).unwrap();
+    flows.insert(&udp, &[], 100).unwrap();
+    let own = NewFlow { tcp_idle_s: 30, ..nat_flow(6, 2001) };
+    let own_idle_two = flows.insert(&NewFlow { nat_map: NONE, ..own }, &[], 100).unwrap();
     let establish = |hit: &Hit| {
         flows.note_tcp(hit, 2, true);
         flows.note_tcp(hit, 18, false);
@@ -292,7 +291,7 @@ fn idle_flows_end_by_their_protocol_and_state() {
     assert_eq!(sweep(109), []);
     assert_eq!(sweep(110), [(3, 1)]);
     assert_eq!(sweep(120), [(1, 1)]);
-    assert_eq!(find(&flows, &nat_flow(1, 0, &[]).front), None);
+    assert_eq!(find(&flows, &nat_flow(1, 0).front), None);
     assert_eq!(flows.forward(&embryonic), Err(Missed::Gone));
     assert_eq!(sweep(130), [(6, 1)]);
     // The answer's side keeps a flow alive as well.
@@ -310,7 +309,7 @@ fn a_syn_reopens_a_closed_connection_for_both_entries() {
     let region = small();
     let flows = table(&region);
     insert_nat(&flows, 1, &[]).unwrap();
-    let new = nat_flow(1, 1024, &[]);
+    let new = nat_flow(1, 1024);
     let front = || find(&flows, &new.front).unwrap();
     let back = || find(&flows, &new.back.unwrap().0).unwrap();
     assert_eq!(flows.note_tcp(&front(), 2, true), TcpState::Embryonic);
@@ -361,7 +360,7 @@ pub(super) fn killed_everywhere_after(
         let recovery = successor.recover();
         assert_whole(&successor);
         for n in (0..10).filter(|n| *n != 4) {
-            assert!(find(&successor, &nat_flow(n, 0, &[]).front).is_some(), "flow {n} lives on");
+            assert!(find(&successor, &nat_flow(n, 0).front).is_some(), "flow {n} lives on");
         }
         then(&successor, recovery);
         assert_whole(&successor);
@@ -380,7 +379,7 @@ fn an_insert_killed_at_any_step_leaves_both_entries_or_none() {
                 let _ = insert_nat(flows, 50, options);
             },
             |flows, recovery| {
-                let new = nat_flow(50, 1034, options);
+                let new = nat_flow(50, 1034);
                 let (front, back) = (find(flows, &new.front), find(flows, &new.back.unwrap().0));
                 assert_eq!(front.is_some(), back.is_some());
                 assert_eq!(recovery.kept, 10 + u32::from(front.is_some()));
@@ -398,11 +397,11 @@ fn an_insert_killed_at_any_step_leaves_both_entries_or_none() {
 fn a_removal_killed_at_any_step_is_whole_afterwards() {
     killed_everywhere(
         |flows| {
-            let hit = find(flows, &nat_flow(4, 0, &[]).front).unwrap();
+            let hit = find(flows, &nat_flow(4, 0).front).unwrap();
             flows.remove(&hit);
         },
         |flows, _| {
-            let new = nat_flow(4, 1028, &[]);
+            let new = nat_flow(4, 1028);
             let (front, back) = (find(flows, &new.front), find(flows, &new.back.unwrap().0));
             assert_eq!(front.is_some(), back.is_some());
             assert_eq!(flows.live(), 9 + u32::from(front.is_some()));
@@ -416,12 +415,12 @@ fn an_update_killed_at_any_step_keeps_the_flow_and_is_done_again() {
     for options in [&[7; 12][..], &[7; 100][..]] {
         killed_everywhere(
             |flows| {
-                let hit = find(flows, &nat_flow(2, 0, &[]).front).unwrap();
+                let hit = find(flows, &nat_flow(2, 0).front).unwrap();
                 update(flows, &hit, &leg, options, 1234);
             },
             |flows, recovery| {
                 assert_eq!((recovery.kept, recovery.cleared_paths), (10, 0));
-                let hit = find(flows, &nat_flow(2, 0, &[]).front).unwrap();
+                let hit = find(flows, &nat_flow(2, 0).front).unwrap();
                 let mut answer = Answer::empty();
                 flows.answer(&hit, true, &mut answer).unwrap();
                 // Whichever digest stands there, what it stands for is there as well.
@@ -442,7 +441,7 @@ fn an_update_killed_at_any_step_keeps_the_flow_and_is_done_again() {
 fn a_bucket_that_stays_locked_is_contended_until_recovery() {
     let region = small();
     let flows = table(&region);
-    let key = nat_flow(1, 0, &[]).front;
+    let key = nat_flow(1, 0).front;
     assert!(flows.index.lock(flows.index.place(flows.hash(&key)).home));
     assert_eq!(insert_nat(&flows, 1, &[]), Err(InsertError::Contended));
     assert_eq!(find(&flows, &key), None);

@@ -36,7 +36,7 @@ pub(super) fn after_at_every_step(
 }
 
 fn remove(flows: &Flows<'_>, n: u32) {
-    find(flows, &nat_flow(n, 0, &[]).front).and_then(|hit| flows.remove(&hit));
+    find(flows, &nat_flow(n, 0).front).and_then(|hit| flows.remove(&hit));
 }
 
 /// Ends flow `old` and gives its record, and mostly its slots, to flow `new`.
@@ -54,7 +54,7 @@ fn other_work_in_the_midst_of_an_insert_leaves_both_whole() {
         insert,
         |flows| replace(flows, 3, 51),
         |flows| {
-            assert!(find(flows, &nat_flow(50, 0, &[]).front).is_some());
+            assert!(find(flows, &nat_flow(50, 0).front).is_some());
         },
     );
     // The same flow, from both directions at once: one of them comes in.
@@ -63,9 +63,9 @@ fn other_work_in_the_midst_of_an_insert_leaves_both_whole() {
 
 #[test]
 fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched() {
-    let key = nat_flow(4, 0, &[]).front;
+    let key = nat_flow(4, 0).front;
     let successor = |flows: &Flows<'_>| {
-        if let Some(hit) = find(flows, &nat_flow(60, 0, &[]).front) {
+        if let Some(hit) = find(flows, &nat_flow(60, 0).front) {
             let snapshot = flows.snapshot(hit.path).unwrap();
             assert_eq!(snapshot.tcp, Some(TcpState::Embryonic));
             let mut answer = Answer::empty();
@@ -93,7 +93,7 @@ fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched
     let came_in = std::cell::Cell::new(false);
     let young = |flows: &Flows<'_>| {
         replace(flows, 4, 60);
-        flows.touch(&find(flows, &nat_flow(60, 0, &[]).front).unwrap(), 130);
+        flows.touch(&find(flows, &nat_flow(60, 0).front).unwrap(), 130);
         came_in.set(true);
     };
     at_every_step(sweep, young, |flows| {
@@ -132,15 +132,15 @@ fn a_copy_that_others_wrote_into_is_made_again() {
 fn keys_that_all_want_one_bucket_lie_elsewhere_and_are_found() {
     let region = Region::anonymous(&Sizes { flows: 64, ..Sizes::SMALL }).unwrap();
     let flows = table(&region);
-    let home = |n: &u32| flows.index.place(flows.hash(&nat_flow(*n, 0, &[]).front)).home;
+    let home = |n: &u32| flows.index.place(flows.hash(&nat_flow(*n, 0).front)).home;
     let first = home(&0);
     let many: Vec<u32> = (0..49_999).filter(|n| home(n) == first).take(40).collect();
-    let alone = |n: u32| NewFlow { back: None, nat_map: NONE, ..nat_flow(n, 0, &[]) };
+    let alone = |n: u32| NewFlow { back: None, nat_map: NONE, ..nat_flow(n, 0) };
     for n in &many {
-        flows.insert(&alone(*n), 1).unwrap();
+        flows.insert(&alone(*n), &[], 1).unwrap();
     }
     assert!(flows.index.word_values().iter().any(|word| (word >> 24) & 0xff > 0), "some spill");
-    let found = |n: &&u32| find(&flows, &nat_flow(**n, 0, &[]).front).is_some();
+    let found = |n: &&u32| find(&flows, &nat_flow(**n, 0).front).is_some();
     assert_eq!(many.iter().filter(found).count(), many.len());
     assert_whole(&flows);
     many.iter().step_by(2).for_each(|n| remove(&flows, *n));

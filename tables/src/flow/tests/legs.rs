@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 /// Client number `n` asks through a gateway, and its packets are tunnelled; leg, options and digest
 /// say `mark`.
-fn tunnelled(n: u32, mark: u32, options: &[u8]) -> NewFlow<'_> {
-    let nat = nat_flow(n, 0, options);
+fn tunnelled(n: u32, mark: u32) -> NewFlow {
+    let nat = nat_flow(n, 0);
     let forward = Forward { nat_addr: Addr::UNSPECIFIED, mode: Mode::Tunnel as u8, ..nat.forward };
     NewFlow {
         back: Some((FlowKey { scope: SCOPE_PLAIN, ..nat.front }, nat.front_initiator)),
@@ -29,11 +29,11 @@ fn options(mark: u32) -> Vec<u8> {
 }
 
 fn begin(flows: &Flows<'_>, n: u32, mark: u32) -> Hit {
-    flows.insert(&tunnelled(n, mark, &options(mark)), 1).unwrap()
+    flows.insert(&tunnelled(n, mark), &options(mark), 1).unwrap()
 }
 
 fn front(flows: &Flows<'_>, n: u32) -> Hit {
-    find(flows, &tunnelled(n, 0, &[]).front).unwrap()
+    find(flows, &tunnelled(n, 0).front).unwrap()
 }
 
 const INITIATOR: bool = true;
@@ -46,7 +46,7 @@ fn comes(flows: &Flows<'_>, n: u32, from_initiator: bool, mark: u32) -> LegUpdat
 
 /// The mark of the leg by which a packet of this direction goes back.
 fn goes(flows: &Flows<'_>, n: u32, from_initiator: bool) -> u32 {
-    let (back, _) = tunnelled(n, 0, &[]).back.unwrap();
+    let (back, _) = tunnelled(n, 0).back.unwrap();
     let marks = [front(flows, n), find(flows, &back).unwrap()].map(|hit| {
         let mut answer = Answer::empty();
         flows.answer(&hit, from_initiator, &mut answer).unwrap();
@@ -126,7 +126,7 @@ fn a_translated_flow_has_one_leg() {
 fn without_a_slab_both_go_by_the_latest_until_there_is_one() {
     let region = small();
     let flows = table(&region);
-    let taken: Vec<u32> = std::iter::from_fn(|| flows.free_slabs.pop()).collect();
+    let taken: Vec<u32> = std::iter::from_fn(|| flows.free_slabs().unwrap().pop()).collect();
     begin(&flows, 50, 1);
     for (side, mark) in [(RESPONDER, 2), (INITIATOR, 1), (RESPONDER, 4)] {
         let done = comes(&flows, 50, side, mark);
@@ -142,7 +142,7 @@ fn without_a_slab_both_go_by_the_latest_until_there_is_one() {
     assert_eq!(comes(&flows, 50, RESPONDER, 4), LegUpdate::Same);
     assert_eq!(comes(&flows, 50, INITIATOR, 5), LegUpdate::Shared);
     assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (5, 5));
-    taken.into_iter().for_each(|slab| flows.free_slabs.push(slab));
+    taken.into_iter().for_each(|slab| flows.free_slabs().unwrap().push(slab));
     assert_eq!(comes(&flows, 50, RESPONDER, 4), LegUpdate::Changed);
     assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (5, 4));
     assert_whole(&flows);
@@ -156,7 +156,7 @@ fn idle_flows_give_the_responders_leg_back() {
         begin(&flows, n, 1);
         assert_eq!(comes(&flows, n, RESPONDER, 2), LegUpdate::Changed);
     }
-    assert_eq!(flows.free_slabs.pop(), None);
+    assert_eq!(flows.free_slabs().unwrap().pop(), None);
     let all = flows.capacity();
     let ended = flows.sweep(&mut 0, all, 0, 1, 10_000, &Timeouts::DEFAULT, |_| {});
     assert_eq!((ended, flows.live()), (flows.slabs.len() as u32, 0));
@@ -246,7 +246,7 @@ fn the_end_of_a_flow_with_two_legs_killed_at_any_step_loses_no_slab() {
         |flows| turn(flows, 1, &[(RESPONDER, 2)]),
         |flows| assert!(flows.remove(&front(flows, 50)).is_some()),
         |flows, recovery| {
-            let found = find(flows, &tunnelled(50, 0, &[]).front);
+            let found = find(flows, &tunnelled(50, 0).front);
             assert_eq!(recovery.kept, 10 + u32::from(found.is_some()));
         },
     );

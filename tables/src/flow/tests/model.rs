@@ -24,12 +24,12 @@ fn work() -> impl Strategy<Value = Work> {
 fn check(flows: &Flows<'_>, model: &HashMap<u32, (u16, Vec<u8>)>) {
     assert_eq!(flows.live() as usize, model.len());
     for n in 0..400 {
-        let hit = find(flows, &nat_flow(n, 0, &[]).front);
+        let hit = find(flows, &nat_flow(n, 0).front);
         let Some((port, options)) = model.get(&n) else {
             assert_eq!(hit, None);
             continue;
         };
-        let (back, _) = nat_flow(n, *port, &[]).back.unwrap();
+        let (back, _) = nat_flow(n, *port).back.unwrap();
         for hit in [hit, find(flows, &back)] {
             let mut answer = Answer::empty();
             flows.answer(&hit.unwrap(), true, &mut answer).unwrap();
@@ -70,13 +70,13 @@ proptest! {
                     }
                 }
                 Work::Remove(n) => {
-                    let hit = find(&flows, &nat_flow(n, 0, &[]).front);
+                    let hit = find(&flows, &nat_flow(n, 0).front);
                     prop_assert_eq!(hit.is_some(), model.remove(&n).is_some());
                     prop_assert!(hit.is_none_or(|hit| flows.remove(&hit).is_some()));
                 }
                 Work::Update(n, len) => {
                     let options = vec![!(n as u8); len.into()];
-                    if let Some(hit) = find(&flows, &nat_flow(n, 0, &[]).front)
+                    if let Some(hit) = find(&flows, &nat_flow(n, 0).front)
                         && update(&flows, &hit, &GatewayLeg::default(), &options, 0)
                     {
                         model.get_mut(&n).unwrap().1 = options;

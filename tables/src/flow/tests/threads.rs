@@ -21,7 +21,7 @@ fn lcores_that_insert_the_same_flow_make_one() {
         for n in 0..count {
             let port = flows.nat.claim(0, 1024..=60_000, lcore.into(), 3).unwrap();
             let hit = loop {
-                match flows.insert(&nat_flow(n, port, &[]), 1) {
+                match flows.insert(&nat_flow(n, port), &[], 1) {
                     Ok(hit) => {
                         won[n as usize].fetch_add(1, Relaxed);
                         break hit;
@@ -31,7 +31,7 @@ fn lcores_that_insert_the_same_flow_make_one() {
                     Err(error) => {
                         assert!(matches!(error, InsertError::Exists(_)), "{error}");
                         assert!(flows.nat.release(0, port));
-                        break find(&flows, &nat_flow(n, 0, &[]).front).unwrap();
+                        break find(&flows, &nat_flow(n, 0).front).unwrap();
                     }
                 }
             };
@@ -75,8 +75,8 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
             let port = flows.nat.claim(0, 1024..=60_000, lcore, 2).unwrap();
             let options = [round as u8; 120];
             let options = &options[..[8, 120][round as usize % 2]];
-            let new = NewFlow { gateway: leg(round), options, ..nat_flow(n, port, &[]) };
-            if flows.insert(&new, 1).is_err() {
+            let new = NewFlow { gateway: leg(round), ..nat_flow(n, port) };
+            if flows.insert(&new, options, 1).is_err() {
                 flows.nat.release(0, port);
                 if let Some(hit) = find(&flows, &new.front) {
                     if round.is_multiple_of(3) {
@@ -92,7 +92,7 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
         let mut n = 0;
         while !stop.load(Relaxed) {
             n = (n + 1) % keys;
-            let found = find(&flows, &nat_flow(n, 0, &[]).front);
+            let found = find(&flows, &nat_flow(n, 0).front);
             let Some(hit) = found else { continue };
             let mut answer = Answer::empty();
             if flows.answer(&hit, true, &mut answer).is_ok() {
@@ -127,7 +127,7 @@ fn a_successor_finds_a_whole_table_after_lcores_were_killed_in_full_swing() {
             kill::after(steps + lcore, || {
                 for n in (0..2000).map(|n| n * 2 + lcore) {
                     let _ = insert_nat(&flows, n % 190, &[1; 60]);
-                    let key = nat_flow(n % 7, 0, &[]).front;
+                    let key = nat_flow(n % 7, 0).front;
                     find(&flows, &key).map(|hit| flows.remove(&hit));
                 }
             });

@@ -1,0 +1,181 @@
+//! A region copied into the maps of a program, and back.
+
+use aya::maps::Map;
+use aya::programs::{ProgramError, TestRun, Xdp};
+use aya::{Ebpf, EbpfLoader, TestRunOptions};
+use std::os::fd::{AsFd, AsRawFd};
+use tables::layout::{Section, Term};
+use tables::region::Region;
+use tables::told::Told;
+
+/// What the contract allows a program, on any kernel.
+const MOST_INSTRUCTIONS: u32 = 250_000;
+
+/// What the kernel's program reads and writes of a region.
+const USED: [Section; 26] = [
+    Section::Header,
+    Section::Tunnels,
+    Section::Settings,
+    Section::Services,
+    Section::FrontendKinds,
+    Section::FrontendHeads,
+    Section::FrontendBits,
+    Section::FrontendAddresses,
+    Section::Frontends,
+    Section::Backends,
+    Section::NextHops,
+    Section::PathMtus,
+    Section::Slots,
+    Section::Counters,
+    Section::FlowIndex,
+    Section::FlowLocks,
+    Section::FlowAddresses,
+    Section::FlowState,
+    Section::Paths,
+    Section::PathLinks,
+    Section::OptionSlabs,
+    Section::SlabLinks,
+    Section::Fragments,
+    Section::FragmentLocks,
+    Section::NatMaps,
+    Section::Scopes,
+];
+
+/// A map's memory in this process.
+struct Mapped {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Mapped {
+    fn of(ebpf: &Ebpf, name: &str, bytes: usize) -> Mapped {
+        let Some(Map::Array(map)) = ebpf.map(name) else { panic!("no array {name}") };
+        let bytes = bytes.next_multiple_of(4096);
+        let protect = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = map.fd().as_fd().as_raw_fd();
+        // SAFETY: a new mapping of an open map, address chosen by the kernel.
+        #[expect(unsafe_code, reason = "a system call that std has not")]
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, protect, libc::MAP_SHARED, fd, 0)
+        };
+        assert!(at != libc::MAP_FAILED, "{name}: {}", std::io::Error::last_os_error());
+        Mapped { start: at.cast(), bytes }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us with exactly these bytes.
+        #[expect(unsafe_code, reason = "gives back what was mapped")]
+        unsafe {
+            libc::munmap(self.start.cast(), self.bytes);
+        }
+    }
+}
+
+/// The tables in the kernel, and the questions for them.
+pub struct Kernel<A> {
+    ebpf: Ebpf,
+    sections: Vec<(Section, Mapped)>,
+    asked: Mapped,
+    of: std::marker::PhantomData<A>,
+}
+
+fn name_of(term: &Term) -> String {
+    term.name.to_lowercase().replace(' ', "_")
+}
+
+fn value_bytes(term: &Term) -> usize {
+    match term.section {
+        Section::Counters => 64,
+        Section::FrontendAddresses | Section::FlowAddresses => 8192,
+        _ => term.bytes_each.max(8),
+    }
+}
+
+impl<A: Copy> Kernel<A> {
+    /// A copy of a region in maps of its own, and its programs.
+    pub fn new(region: &Region, programs: &[&str]) -> Kernel<A> {
+        let told = Told::new(region.sizes(), region.hash_seed(), 1);
+        let terms: Vec<&Term> = USED.iter().map(|s| region.layout().term(*s)).collect();
+        let names: Vec<String> = terms.iter().map(|term| name_of(term)).collect();
+        let mut loader = EbpfLoader::new();
+        loader.override_global("TOLD", told.bytes(), true);
+        for (name, term) in names.iter().zip(&terms) {
+            let entries = (term.count * term.bytes_each).div_ceil(value_bytes(term)).max(1);
+            loader.map_max_entries(name, entries as u32);
+        }
+        let mut ebpf = loader.load(ebpf_fallback::TABLES).unwrap_or_else(|e| panic!("{e:?}"));
+        for name in programs {
+            let program = program(&mut ebpf, name);
+            match program.load() {
+                Err(ProgramError::LoadError { io_error, verifier_log }) => {
+                    panic!("{name}: {io_error}\n{verifier_log}")
+                }
+                loaded => loaded.unwrap_or_else(|e| panic!("{name}: {e}")),
+            }
+            let info = program.info().expect("a loaded program has one");
+            let verified = info.verified_instruction_count().expect("kernels from 5.16 on tell it");
+            println!("{name}: {verified} instructions verified, {} bytes", info.size_jitted());
+            assert!(verified < MOST_INSTRUCTIONS, "{name}");
+        }
+        let sections = names.iter().zip(&terms).filter(|(_, term)| term.count > 0);
+        let sections = sections.map(|(name, term)| {
+            (term.section, Mapped::of(&ebpf, name, term.count * term.bytes_each))
+        });
+        let sections = sections.collect();
+        let asked = Mapped::of(&ebpf, "ASKED", size_of::<A>());
+        let kernel = Kernel { ebpf, sections, asked, of: std::marker::PhantomData };
+        kernel.copy_from(region);
+        kernel
+    }
+
+    /// Makes the maps say what the region says.
+    pub fn copy_from(&self, region: &Region) {
+        for (section, mapped) in &self.sections {
+            let (start, bytes) = region.section_ptr(*section);
+            // SAFETY: both have these bytes, and nobody writes to either meanwhile.
+            #[expect(unsafe_code, reason = "a section's bytes")]
+            unsafe {
+                mapped.start.copy_from_nonoverlapping(start, bytes);
+            }
+        }
+    }
+
+    /// The sections in which the maps differ from the region, and the first byte that does.
+    pub fn differs(&self, region: &Region) -> Vec<(Section, usize)> {
+        let first = |(section, mapped): &(Section, Mapped)| {
+            let (start, bytes) = region.section_ptr(*section);
+            // SAFETY: as above.
+            #[expect(unsafe_code, reason = "a section's bytes")]
+            let (here, there) = unsafe {
+                let there = std::slice::from_raw_parts(mapped.start, bytes);
+                (std::slice::from_raw_parts(start, bytes), there)
+            };
+            Some((*section, here.iter().zip(there).position(|(a, b)| a != b)?))
+        };
+        self.sections.iter().filter_map(first).collect()
+    }
+
+    /// Asks a program, and what it answers.
+    pub fn ask(&mut self, name: &str, asked: &A) -> A {
+        let at = self.asked.start.cast::<A>();
+        // SAFETY: the map's value is an `A`, laid out alike for both, and no program runs now.
+        #[expect(unsafe_code, reason = "a record in mapped memory")]
+        unsafe {
+            at.write(*asked);
+        }
+        let options = TestRunOptions { data_in: Some(&[0; 64]), ..Default::default() };
+        program(&mut self.ebpf, name).test_run(options).unwrap_or_else(|e| panic!("{e:?}"));
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "a record in mapped memory")]
+        unsafe {
+            at.read()
+        }
+    }
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut Xdp {
+    let program = ebpf.program_mut(name).unwrap_or_else(|| panic!("no program {name}"));
+    program.try_into().expect("all are XDP programs")
+}

@@ -1,0 +1,365 @@
+//! The tables' code gives the same answers in the kernel as on the host, and leaves the same bytes
+//! behind.
+#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+
+#[path = "../xdp/src/asked.rs"]
+mod asked;
+mod maps;
+
+use asked::{Asked, BACK, BACK_HIGH, FRONT_HIGH, MISSED};
+use maps::Kernel;
+use packet::addr::Addr;
+use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
+use tables::addresses::Addresses;
+use tables::flow::{Answer, Flows, Forward, GatewayLeg, NewFlow, Recovery};
+use tables::fragment::Fragments;
+use tables::layout::{Section, Sizes};
+use tables::nat_port::NatPorts;
+use tables::next_hop::NextHop;
+use tables::reason::DropReason;
+use tables::record::{Backend, BackendState, FrontendKey, Mode, NONE, Service};
+use tables::region::Region;
+use tables::scope::Scopes;
+use tables::writer::Writer;
+
+/// A sequence of numbers that is the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn word(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn roll(&mut self, n: u64) -> u64 {
+        (self.word() >> 11) % n
+    }
+}
+
+fn nothing() -> Asked {
+    Asked {
+        scope_key: 0,
+        hash: 0,
+        outcome: 0,
+        more: [0; 5],
+        now_s: 100,
+        option_len: 0,
+        nat_map: 0,
+        digest: 0,
+        first: 0,
+        last: 0,
+        port: 0,
+        proto: 0,
+        sides: 0,
+        addr: Addr::UNSPECIFIED,
+        front: FlowKey::default(),
+        back: FlowKey::default(),
+        forward: Forward::default(),
+        gateway: GatewayLeg::default(),
+        options: [0; 32],
+        answer: Answer::empty(),
+    }
+}
+
+fn v4(n: u32) -> Addr {
+    Addr::v4(n.to_be())
+}
+
+fn region() -> Region {
+    let region = Region::anonymous(&Sizes::SMALL).expect("small sizes are in range");
+    assert_eq!(Flows::new(&region).recover(), Recovery::default());
+    region
+}
+
+/// Eight services, each with backends or one or none.
+fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
+    let mut backends = Vec::new();
+    for n in 0..12 {
+        let addr = v4(0x0a00_0200 + n);
+        let next_hop = writer.put_next_hop(&addr, 1).expect("there is room");
+        let hop = NextHop { mtu: 1500 + n as u16, known: n % 2 == 0, ..NextHop::unknown(1) };
+        writer.set_next_hop(next_hop, &hop).expect("it is there");
+        let backend = Backend {
+            addr,
+            probe: Addr::UNSPECIFIED,
+            incarnation: 0,
+            next_hop,
+            nat_ports: NONE,
+            probe_service: NONE,
+            port: 8080,
+            state: BackendState::Active as u8,
+            arm: 1,
+            pad: 0,
+        };
+        backends.push((writer.put_backend(&backend).expect("there is room"), 100));
+    }
+    let policy = Service {
+        slots: Default::default(),
+        single: NONE,
+        vni: 0,
+        tcp_idle_s: 0,
+        tunnel_port: 6081,
+        flags: 0,
+        mss: 0,
+        mode: Mode::Tunnel as u8,
+        tunnel: 1,
+    };
+    let mut service = |n: usize| {
+        let id = writer.put_service(&format!("web/{n}"), &policy).expect("there is room");
+        let count = [0, 1, 2, 5, 12, 3, 7, 1][n];
+        writer.set_slots(id, &backends[..count], 251, "TCP", 0).expect("there is room");
+        id
+    };
+    (0..8).map(&mut service).collect()
+}
+
+fn frontend_key(dice: &mut Dice, kinds: u64) -> FrontendKey {
+    let addr = match dice.roll(2) {
+        0 => v4(0xcb00_7100 + dice.roll(6) as u32),
+        _ => Addr { words: [0x2001, 7, dice.roll(2) as u32, dice.roll(4) as u32] },
+    };
+    let (port, proto) = ([80, 443, 53][dice.roll(3) as usize], [6, 17][dice.roll(2) as usize]);
+    let exact = FrontendKey { scope_key: 0, addr, port, proto, prefix_len: 128, pad: 0 };
+    if kinds == 0 {
+        return exact;
+    }
+    let len = [128, 128, 127, 120, 112, 64, 40, 0][dice.roll(8) as usize];
+    let len = if addr.is_v4() { len.max(96) } else { len };
+    FrontendKey {
+        scope_key: [0, 0, 5, 9][dice.roll(4) as usize],
+        addr: addr.masked(len),
+        port: [port, port, 0][dice.roll(3) as usize],
+        proto: [proto, proto, 0][dice.roll(3) as usize],
+        prefix_len: len,
+        pad: 0,
+    }
+}
+
+#[test]
+fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
+    for kinds in 0..2 {
+        let region = region();
+        let mut writer = Writer::attach(&region).expect("the region is new");
+        let services = furnish(&mut writer);
+        let mut dice = Dice(7 + kinds);
+        for n in 0..48 {
+            let key = frontend_key(&mut dice, kinds);
+            writer.put_frontend(&key, services[n % 8]).expect("there is room");
+        }
+        let generation = writer.commit().expect("it is whole");
+        // What is prepared after it is not seen by it.
+        for n in 0..6 {
+            let key = FrontendKey { port: 8000 + n, ..frontend_key(&mut dice, kinds) };
+            let _ = writer.put_frontend(&key, services[0]);
+        }
+        let mut kernel = Kernel::new(&region, &["frontend"]);
+        let set = region.tables(generation);
+        let (mut found, mut picked) = (0, 0);
+        for _ in 0..1000 {
+            let key = frontend_key(&mut dice, 0);
+            let mut here = nothing();
+            here.scope_key = [0, 5, 9, 11][dice.roll(4) as usize];
+            (here.addr, here.port, here.proto) = (key.addr, key.port, key.proto);
+            if dice.roll(4) == 0 {
+                here.port = 8000 + dice.roll(6) as u16;
+            }
+            here.hash = dice.word();
+            let there = kernel.ask("frontend", &here);
+            asked::frontend(&mut here, &set);
+            assert_eq!(here, there);
+            found += u32::from(here.outcome != MISSED);
+            picked += u32::from(here.more[0] != MISSED);
+        }
+        assert!(found > 300 && picked > 200 && found > picked, "{found} found, {picked} picked");
+    }
+}
+
+/// Flow number `n`: with NAT a back entry, without none; options of any length.
+fn flow(dice: &mut Dice, n: u32) -> Asked {
+    let mut asked = nothing();
+    let (front, side) = FlowKey::new(1, 6, v4(0xc633_0000 + n), n as u16, v4(0xcb00_7105), 80);
+    let (back, other) = FlowKey::new(SCOPE_PLAIN, 6, v4(0x0a00_0001), n as u16, v4(9), 8080);
+    (asked.front, asked.back) = (front, back);
+    asked.sides = if side == Side::High { FRONT_HIGH } else { 0 };
+    asked.sides |= if other == Side::High { BACK_HIGH } else { 0 };
+    let nat = dice.roll(2) == 0;
+    asked.sides |= if nat { BACK } else { 0 };
+    asked.forward.mode = if nat { Mode::Nat as u8 } else { Mode::Tunnel as u8 };
+    (asked.forward.backend, asked.forward.proto) = (n, 6);
+    (asked.gateway.vni, asked.gateway.node) = (n, v4(n));
+    (asked.digest, asked.nat_map) = (dice.word() as u32, if nat { 3 } else { NONE });
+    asked.option_len = [0, 8, 32, 48, 56, 252][dice.roll(6) as usize];
+    let words = asked.option_len.div_ceil(8) as usize;
+    asked.options[..words].fill_with(|| dice.word());
+    if asked.option_len == 252 {
+        asked.options[31] &= u64::from(u32::MAX);
+    }
+    asked
+}
+
+fn bytes(asked: &Asked) -> Vec<u8> {
+    let all = asked.options.iter().flat_map(|word| word.to_ne_bytes());
+    all.take(asked.option_len as usize).collect()
+}
+
+fn insert(flows: &Flows<'_>, asked: &Asked) -> u32 {
+    let mut new = NewFlow {
+        front: asked.front,
+        front_initiator: Side::Low,
+        back: None,
+        forward: asked.forward,
+        gateway: asked.gateway,
+        digest: 0,
+        nat_map: 0,
+        tcp_idle_s: 0,
+    };
+    asked::new_flow(asked, &mut new);
+    asked::begun(flows.insert(&new, &bytes(asked), asked.now_s))
+}
+
+#[test]
+fn flows_that_the_kernel_begins_are_those_that_the_host_begins() {
+    let region = region();
+    let mut kernel = Kernel::new(&region, &["insert", "find", "answer"]);
+    let flows = Flows::new(&region).as_owner(1, 1);
+    let mut dice = Dice(11);
+    let all: Vec<Asked> = (0..300).map(|n| flow(&mut dice, n)).collect();
+    let mut refused = 0;
+    for asked in &all {
+        let there = kernel.ask("insert", asked);
+        assert_eq!(insert(&flows, asked), there.outcome);
+        refused += u32::from(there.outcome > MISSED - 10);
+    }
+    assert_eq!(kernel.differs(&region), []);
+    println!("{} flows, {refused} refused", flows.live());
+    assert!(flows.live() > 200 && refused > 0);
+    let (mut known, mut states) = (0, [0; 5]);
+    for asked in all.iter().chain(&all) {
+        for key in [asked.front, asked.back] {
+            let mut here = Asked { front: key, now_s: 101 + dice.roll(2) as u32, ..*asked };
+            let there = kernel.ask("find", &here);
+            asked::find(&mut here, &flows);
+            assert_eq!(here, there);
+            known += u32::from(here.outcome != MISSED);
+            let flags = [2, 16, 16, 16, 17, 20][dice.roll(6) as usize];
+            let sides = dice.roll(2) as u8;
+            here = Asked { proto: flags, sides, answer: Answer::empty(), ..here };
+            let there = kernel.ask("answer", &here);
+            asked::answer(&mut here, &flows);
+            assert_eq!(here, there);
+            if here.outcome != MISSED {
+                states[here.more[0] as usize] += 1;
+            }
+        }
+    }
+    println!("{known} found, states {states:?}");
+    assert!(known > 600 && states.iter().all(|n| *n > 0));
+    assert_eq!(kernel.differs(&region), []);
+}
+
+#[test]
+fn a_flow_is_begun_once_and_a_full_index_refuses_it_whole() {
+    let region = region();
+    let mut kernel = Kernel::new(&region, &["insert", "find"]);
+    let flows = Flows::new(&region).as_owner(1, 1);
+    let mut dice = Dice(13);
+    let one = flow(&mut dice, 1);
+    assert!(kernel.ask("insert", &one).outcome < MISSED - 10);
+    assert_eq!(kernel.ask("insert", &one).outcome, MISSED - 3, "it exists");
+    assert!(insert(&flows, &one) < MISSED - 10);
+    // Its back key is taken by a flow whose front it is.
+    let other = Asked { front: v6_front(), back: one.front, sides: BACK, option_len: 0, ..one };
+    assert_eq!(kernel.ask("insert", &other).outcome, MISSED - 4);
+    assert_eq!(insert(&flows, &other), MISSED - 4);
+    assert_eq!(kernel.differs(&region), []);
+}
+
+fn v6_front() -> FlowKey {
+    let (a, b) = (Addr { words: [1, 2, 3, 4] }, Addr { words: [5, 6, 7, 8] });
+    FlowKey::new(2, 17, a, 1, b, 2).0
+}
+
+#[test]
+fn nat_ports_are_claimed_in_the_same_order_until_none_is_left() {
+    let region = region();
+    let mut kernel = Kernel::new(&region, &["claim"]);
+    let ports = NatPorts::new(&region);
+    for (map, first, last) in [(0, 1000, 1300), (1, 65_500, 65_535), (2, 0, 70), (63, 2000, 2000)] {
+        loop {
+            let asked = Asked { nat_map: map, first, last, ..nothing() };
+            let there = kernel.ask("claim", &asked);
+            let here = ports.claim(map, first..=last, 0, 1).map_or(MISSED, u32::from);
+            assert_eq!(here, there.outcome);
+            if here == MISSED {
+                break;
+            }
+        }
+        assert_eq!(ports.used(map), u32::from(last - first.max(64)) + 1);
+    }
+    let asked = Asked { nat_map: 64, first: 1, last: u16::MAX, ..nothing() };
+    assert_eq!(kernel.ask("claim", &asked).outcome, MISSED, "there is no such map");
+    assert_eq!(kernel.differs(&region), []);
+}
+
+#[test]
+fn datagrams_are_remembered_alike() {
+    let region = region();
+    let mut kernel = Kernel::new(&region, &["remember", "datagram"]);
+    let table = Fragments::new(&region).as_owner(1, 1);
+    let (mut dice, mut outcomes, mut known) = (Dice(17), [0; 3], 0);
+    for n in 0..400 {
+        let mut here = nothing();
+        here.front = FlowKey { scope: 1, ports: dice.roll(150) as u32, ..v6_front() };
+        here.proto = 17;
+        (here.nat_map, here.digest) = (n, dice.word() as u32);
+        (here.sides, here.now_s) = (dice.roll(2) as u8, 100 + n / 20);
+        let there = kernel.ask("remember", &here);
+        asked::remember(&mut here, &table);
+        assert_eq!(here, there);
+        outcomes[here.outcome as usize] += 1;
+        here.front.ports = dice.roll(150) as u32;
+        let there = kernel.ask("datagram", &here);
+        asked::datagram(&mut here, &table);
+        assert_eq!(here, there);
+        known += u32::from(here.outcome == 0);
+    }
+    println!("remembered, full, contended: {outcomes:?}; {known} found");
+    assert!(outcomes[0] > 100 && outcomes[1] > 20 && known > 50);
+    assert_eq!(kernel.differs(&region), []);
+}
+
+#[test]
+fn endpoints_get_the_same_scopes_and_counters_count_the_same() {
+    let region = region();
+    let mut kernel = Kernel::new(&region, &["scope", "count"]);
+    let (scopes, mut dice) = (Scopes::new(&region), Dice(19));
+    let mut refused = 0;
+    for _ in 0..200 {
+        let mut here = nothing();
+        here.scope_key = [u64::MAX, dice.roll(20), dice.word()][dice.roll(3) as usize];
+        (here.proto, here.port) = (1 + dice.roll(2) as u8, dice.roll(2) as u16);
+        let there = kernel.ask("scope", &here);
+        let scope = scopes.intern(here.proto, here.port, here.scope_key);
+        assert_eq!(scope.unwrap_or(MISSED), there.outcome);
+        refused += u32::from(scope.is_none());
+    }
+    assert!(refused > 20 && scopes.taken() == Sizes::SMALL.scopes);
+    for _ in 0..300 {
+        let (lcore, arm) = (dice.roll(3) as u32, dice.roll(2) as u8);
+        let (service, backend) = (dice.roll(20) as u32, dice.roll(40) as u32);
+        let mut here = Asked { nat_map: lcore, proto: arm, hash: dice.roll(1500), ..nothing() };
+        (here.more[0], here.more[1], here.addr) = (service, backend, v4(dice.word() as u32));
+        kernel.ask("count", &here);
+        if let Some(page) = region.counters().lcore(lcore) {
+            page.passage(service, backend, here.hash);
+            page.drop(arm, DropReason::NoFlow);
+        }
+        Addresses::of_flows(&region).add(&here.addr);
+    }
+    assert!(region.counters().sum(|page| page.dropped(0, DropReason::NoFlow)) > 50);
+    assert_eq!(kernel.differs(&region), []);
+    let (_, bytes) = region.section_ptr(Section::Counters);
+    assert_eq!(bytes % 64, 0, "pages are whole lines");
+}
