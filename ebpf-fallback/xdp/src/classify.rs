@@ -1,7 +1,7 @@
 //! Classify: which flow a packet would belong to, whether it is known, and what is not a flow's.
 
 use crate::frame::window;
-use crate::next::{ENCAP, FINISH, OPEN, SELECT, TRACK, either, go, raw};
+use crate::next::{ENCAP, FINISH, FRAGMENT, OPEN, SELECT, TRACK, either, go, raw};
 use crate::here::flows;
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
@@ -57,12 +57,12 @@ fn from_wire(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         if part_quoted(ctx) != OPEN {
             return Ok(SELECT);
         }
-        file(work, true);
+        part_file(1);
     } else {
-        file(work, false);
+        part_file(0);
     }
     if work.inner.fragment == Fragment::Later {
-        return Ok(TRACK);
+        return Ok(FRAGMENT);
     }
     if work.hash != 0 && part_find() == OPEN {
         return Ok(TRACK);
@@ -115,18 +115,21 @@ extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
     }
 }
 
-/// Works out the key, of the packet itself or of the one that it quotes.
-#[inline(always)]
-fn file(work: &mut Work, quoted: bool) {
-    let ip: &Ip = if quoted { &work.quoted } else { &work.inner };
+/// Works out the key, of the packet itself or (1) of the one that it quotes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_file(quoted: u32) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let ip: &Ip = if quoted != 0 { &work.quoted } else { &work.inner };
     let (key, side) = FlowKey::new(work.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
     // An error is from the end that answers the quote.
-    work.side = if quoted { side.other() } else { side };
+    work.side = if quoted != 0 { side.other() } else { side };
     if ip.fragment == Fragment::Later {
-        return; // `track` asks the fragment table; of a quoted one nobody remembers the flow.
+        return FINISH; // `fragment` asks its table; of a quoted one nobody knows the flow.
     }
     work.key = key;
     work.hash = key.hash(&Region.hash_key());
+    OPEN
 }
 
 /// Looks the flow up.

@@ -331,7 +331,28 @@ extern "C" fn part_admit(kind: u32) -> u32 {
             && t.local == work.outer.dst
             && (kind != u32::from(VXLAN) || t.vni == work.vni)
     };
-    let open = |t: &Tunnel| t.flags & TUNNEL_BACKEND != 0 || t.admits(&work.outer.src);
-    let id = first(work, |t| ours(t) && open(t));
-    if id == NOT_OURS && first(work, ours) != NOT_OURS { NOT_FOR_SOURCE } else { id }
+    let (set, tunnels) = (work.set(), Region.tunnels());
+    let mut reason = NOT_OURS;
+    for id in 0..MAX_TUNNELS {
+        if id >= tunnels {
+            break;
+        }
+        if set.tunnel(id).is_some_and(ours) {
+            if part_open(id) != 0 {
+                return id;
+            }
+            reason = NOT_FOR_SOURCE;
+        }
+    }
+    reason
+}
+
+/// Whether a tunnel is open to the packet's source: 1, or 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_open(id: u32) -> u32 {
+    let Some(work) = work() else { return 0 };
+    let source = &work.outer.src;
+    let open = |t: &Tunnel| t.flags & TUNNEL_BACKEND != 0 || t.admits(source);
+    u32::from(work.set().tunnel(id).is_some_and(open))
 }

@@ -1,7 +1,7 @@
 //! Front: from a backend back to the flow's gateway with the latest options (those of its own
 //! direction, if the gateway brings both), or to the client of a plain flow.
 
-use crate::encap::{ends_here, part_clamp, plain_frame, put_on, take_off, tells_too_big, wire_kind};
+use crate::encap::{ends_here, part_clamp, plain_frame, put_on, take_off, tells_too_big};
 use crate::nat::part_to_client;
 use crate::next::{FINISH, OPEN, done, either, go, raw};
 use crate::place::place;
@@ -16,7 +16,7 @@ use packet::tunnel::{Kind, OUTER_TTL, Outer};
 use tables::counters::VerdictCounter;
 use tables::flow::{Missed, NO_TUNNEL};
 use tables::reason::DropReason;
-use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG};
+use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, TunnelKind};
 
 /// The stage.
 #[xdp(frags)]
@@ -89,7 +89,8 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     let Some(tunnel) = set.tunnel(u32::from(leg.tunnel)) else {
         return work.drop(DropReason::NoFlow);
     };
-    let Some(kind) = wire_kind(tunnel.kind) else { return work.drop(DropReason::NoFlow) };
+    // Gateways have no other tunnels.
+    let kind = if tunnel.kind == TunnelKind::Vxlan as u8 { Kind::Vxlan } else { Kind::Geneve };
     // Azure wants what came External back on Internal, if it was inspected. The backend's own
     // answers stay on the tunnel that the request came by.
     let inspected =

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!  weir > decap > classify > track > encap | nat | front > finish
+//!                          > fragment > track (a later piece of a datagram)
 //!                          |       > leg (the gateway's side changed) > encap | nat
 //!                          > select > start (a new flow) > encap | nat
+//!  track, select, start > remember (a first piece) > on
 //!  any of them > reply (an answer of our own) > finish
 //! ```
 //! One program would be more than the verifier looks at. So each stage is entered by a tail call
@@ -16,6 +18,7 @@ mod classify;
 mod decap;
 mod encap;
 mod finish;
+mod fragment;
 mod frame;
 mod front;
 mod here;

@@ -33,6 +33,10 @@ pub const NAT: u32 = 7;
 pub const LEG: u32 = 8;
 /// See [`crate::reply`].
 pub const REPLY: u32 = 9;
+/// See [`crate::fragment::fragment`].
+pub const FRAGMENT: u32 = 10;
+/// See [`crate::fragment::remember`].
+pub const REMEMBER: u32 = 11;
 /// It is decided: count it, and out.
 pub const FINISH: u32 = 32;
 /// Nothing is decided: go on.

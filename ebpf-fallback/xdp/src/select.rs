@@ -1,7 +1,6 @@
 //! Select: for packets of no known flow, which service, which backend, or whose else they are.
 
-use crate::next::{ENCAP, FINISH, OPEN, START, go, raw};
-use crate::track::part_remember;
+use crate::next::{ENCAP, FINISH, REMEMBER, START, go, raw};
 use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -155,10 +154,11 @@ fn for_gateway(work: &mut Work, marked: bool) -> u32 {
         Some(PUNT) => return punt(work),
         _ => return work.drop(DropReason::NoService),
     }
-    if marked && work.is_first() && part_remember() != OPEN {
-        return work.drop(DropReason::FragmentTableFull);
-    }
     work.verdict = VerdictCounter::Return;
+    if marked && work.is_first() {
+        work.remember_and(ENCAP);
+        return REMEMBER;
+    }
     ENCAP
 }
 

@@ -2,14 +2,15 @@
 
 use crate::leg::{digest, options, part_copy_options, part_leg, towards_backend};
 use crate::frame::window;
-use crate::next::{FINISH, OPEN, done, either, go, raw};
+use crate::next::{FINISH, OPEN, REMEMBER, done, either, go, raw};
 use crate::here::{claim, flows, nat_ports, page};
-use crate::track::{part_note_tcp, part_remember};
+use crate::track::part_note_tcp;
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::{btf_map, xdp};
 use aya_ebpf::programs::XdpContext;
+use core::hint::black_box;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN};
 use packet::ip::L4;
@@ -37,6 +38,10 @@ pub fn start(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(work) = work() else { return go(ctx, FINISH) };
     let next = either(begin(ctx, work));
+    if next != FINISH && work.begun && work.is_first() {
+        (work.then, work.must_remember) = (next, false);
+        return go(ctx, REMEMBER);
+    }
     go(ctx, next)
 }
 
@@ -57,7 +62,7 @@ fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         ..Forward::default()
     };
     work.from_initiator = true;
-    work.has_back = false;
+    (work.has_back, work.begun) = (false, false);
     work.nat_map = NONE;
     done(part_leg(ctx))?;
     done(part_copy_options(ctx))?;
@@ -119,7 +124,8 @@ fn begin_nat(work: &mut Work) -> Result<u32, u32> {
             _ => {}
         }
         reason = DropReason::NatPortsExhausted;
-        let port = part_nat_port(nth);
+        // The compiler knows what the function can return, and the verifier doesn't.
+        let port = black_box(part_nat_port(nth));
         nth += 1;
         if port == 0 {
             continue;
@@ -161,7 +167,9 @@ const END: u32 = 2;
 extern "C" fn part_nat_address(i: u32) -> u32 {
     let Some(work) = work() else { return END };
     let Some(backend) = work.set().backend(work.backend) else { return END };
-    let Some(ours) = work.set().settings().nat.get(i as usize) else { return END };
+    // As above: what callers pass is known to the compiler alone.
+    let i = black_box(i as usize);
+    let Some(ours) = work.set().settings().nat.get(i) else { return END };
     if ours.addr == Addr::UNSPECIFIED || backend.nat_ports == NONE {
         return END;
     }
@@ -208,7 +216,7 @@ extern "C" fn part_insert() -> u32 {
         Err(InsertError::BackTaken(_)) => return BACK_TAKEN,
         Err(InsertError::OptionsTooLong) => return TOO_LONG,
     }
-    work.known = true;
+    (work.known, work.begun) = (true, true);
     part_begun()
 }
 
@@ -220,9 +228,6 @@ extern "C" fn part_begun() -> u32 {
     part_note_tcp();
     page().service(work.service, ServiceCounter::NewFlows, 1);
     page().backend(work.backend, ServiceCounter::NewFlows, 1);
-    if work.is_first() && part_remember() != OPEN {
-        page().count(Counter::FragmentsUntracked, 1);
-    }
     OPEN
 }
 

@@ -2,16 +2,14 @@
 
 use crate::frame::window;
 use crate::leg::{digest, towards_backend};
-use crate::next::{ENCAP, FINISH, FRONT, LEG, OPEN, SELECT, either, go, raw};
-use crate::here::{flows, fragments, page};
+use crate::next::{FINISH, FRONT, LEG, OPEN, REMEMBER, SELECT, TRACK, either, go, raw};
+use crate::here::{flows, page};
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
-use packet::ip::{Fragment, Ip, L4};
-use tables::counters::VerdictCounter;
+use packet::ip::{Fragment, L4};
 use tables::flow::{Missed, PATH_ONE_WAY, PATH_RESPONDER_LEG, TcpState};
-use tables::fragment::{FragmentKey, FragmentTarget};
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode};
 
@@ -20,47 +18,14 @@ use tables::record::{BackendState, Mode};
 pub fn track(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(work) = work() else { return go(ctx, FINISH) };
-    let next = if work.inner.fragment == Fragment::Later {
-        part_fragment()
-    } else {
+    if work.inner.fragment != Fragment::Later {
         work.from_initiator = work.hit.from_initiator(work.side);
-        OPEN
-    };
-    let next = if next == OPEN { either(known(ctx, work)) } else { next };
+    }
+    let next = either(known(ctx, work));
     if next == SELECT {
         work.known = false; // It is not the packet's flow any more.
     }
     go(ctx, next)
-}
-
-/// The datagram that a fragment belongs to.
-#[inline(always)]
-pub fn fragment_key(scope: u32, ip: &Ip) -> FragmentKey {
-    FragmentKey { scope, src: ip.src, dst: ip.dst, id: ip.fragment_id, proto: ip.proto }
-}
-
-/// Which flow a later fragment is of, as its datagram's first one said.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn part_fragment() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    match fragments(work).find(&fragment_key(work.scope, &work.inner), work.now_s) {
-        Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
-            let Some(hit) = flows().revisit(path, stamp) else { return SELECT };
-            work.hit = hit;
-            work.known = true;
-            work.from_initiator = from_initiator;
-            // Addresses alone don't always say it: both may be the same.
-            let initiator = hit.initiator();
-            work.side = if from_initiator { initiator } else { initiator.other() };
-            OPEN
-        }
-        Some(FragmentTarget::Return) => {
-            work.verdict = VerdictCounter::Return;
-            ENCAP
-        }
-        None => SELECT,
-    }
 }
 
 /// Decides for a packet of a known flow.
@@ -81,8 +46,9 @@ fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     flows().touch(&work.hit, work.now_s);
     work.service = work.path.service;
     work.backend = work.path.backend;
-    if work.is_first() && part_remember() != OPEN {
-        return Err(work.drop(DropReason::FragmentTableFull));
+    if work.is_first() && !work.remembered {
+        work.remember_and(TRACK);
+        return Err(REMEMBER);
     }
     if answer {
         if work.arrival == Arrival::Backend && work.outer.src != work.path.backend_addr {
@@ -160,23 +126,6 @@ extern "C" fn part_end_flow() -> u32 {
         page().flow_ended(ended.forward.service, ended.forward.backend);
     }
     OPEN
-}
-
-/// Remembers which flow the later fragments of this datagram are of.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn part_remember() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let hit = &work.hit;
-    let target = if work.known {
-        let front = if hit.is_front() { Some(hit.stamp) } else { flows().front_stamp(hit) };
-        let stamp = front.unwrap_or(hit.stamp);
-        FragmentTarget::Flow { path: hit.path, stamp, from_initiator: work.from_initiator }
-    } else {
-        FragmentTarget::Return
-    };
-    let key = fragment_key(work.scope, &work.inner);
-    if fragments(work).remember(&key, target, work.now_s).is_ok() { OPEN } else { FINISH }
 }
 
 /// Whether the gateway's side of the packet is another than what the flow has of this direction.

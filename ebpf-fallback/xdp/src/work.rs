@@ -81,6 +81,8 @@ pub struct Work {
     pub quote: Rewrite,
     /// Our address towards the backend.
     pub local: Addr,
+    /// The stage after that which remembers a datagram.
+    pub then: u32,
     /// Flow key, valid unless `hash` is 0.
     pub key: FlowKey,
     /// The flow's entry towards the backend.
@@ -133,10 +135,16 @@ pub struct Work {
     pub back_side: Side,
     /// Whether there is an entry of its own towards the backend.
     pub has_back: bool,
+    /// Whether the packet began its flow.
+    pub begun: bool,
     /// Whether the flow is known.
     pub known: bool,
     /// Whether it is an error that quotes a packet.
     pub quotes: bool,
+    /// Whether its datagram is remembered.
+    pub remembered: bool,
+    /// Whether it is dropped if that can't be.
+    pub must_remember: bool,
     /// Whether the flow's initiator sent it.
     pub from_initiator: bool,
     /// What was decided.
@@ -177,6 +185,7 @@ impl Work {
         self.inner_eth = 0;
         self.known = false;
         self.quotes = false;
+        self.remembered = false;
         self.verdict = VerdictCounter::Drop;
         self.exit = Exit::None;
         self.reason = DropReason::Ignored;

@@ -102,6 +102,7 @@ impl<'r> Flows<'r> {
     }
 
     /// Writes the path's own leg.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     fn overwrite(
         &self,
         path: &Stored,
@@ -121,6 +122,7 @@ impl<'r> Flows<'r> {
 
     /// The leg of both directions becomes the responder's as well, so that the initiator's may
     /// change; false when no slab is free.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     fn part(&self, path: &Stored) -> bool {
         let Some(slab) = self.responders_slab(path) else { return false };
         path.copy_leg(self.slabs, slab);
@@ -129,6 +131,7 @@ impl<'r> Flows<'r> {
     }
 
     /// The slab with the responder's leg, a new one if need be. Only the flow's end gives it back.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     fn responders_slab(&self, path: &Stored) -> Option<&'r Slab> {
         if path.owns.load(Relaxed) == NONE {
             let slab = self.free_slabs()?.pop()?;
@@ -139,6 +142,7 @@ impl<'r> Flows<'r> {
     }
 
     /// Makes sure that a path which the caller holds has room for these options.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(super) fn give_slab(&self, path: &Stored, options: &Options<'_>) -> bool {
         if needs_slab(options.bytes()) && path.slab.load(Relaxed) == NONE {
             let Some(slab) = self.free_slabs().and_then(|free| free.pop()) else { return false };

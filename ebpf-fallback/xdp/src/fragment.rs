@@ -1,0 +1,87 @@
+//! Fragments: which flow a later piece of a datagram is of, and remembering that of its first one.
+//!
+//! Two stages, since few packets come in pieces and both are long.
+
+use crate::here::{flows, fragments, page};
+use crate::next::{ENCAP, FINISH, SELECT, TRACK, go, raw};
+use crate::work::{Work, work};
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
+use packet::ip::Ip;
+use tables::counters::{Counter, VerdictCounter};
+use tables::fragment::{FragmentKey, FragmentTarget};
+use tables::reason::DropReason;
+
+/// The stage of a later piece.
+#[xdp(frags)]
+pub fn fragment(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    go(ctx, work().map_or(FINISH, find))
+}
+
+/// The stage of a first piece.
+#[xdp(frags)]
+pub fn remember(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    go(ctx, work().map_or(FINISH, note))
+}
+
+impl Work {
+    /// The stage after [`remember`], without which the packet is dropped.
+    #[inline(always)]
+    pub fn remember_and(&mut self, then: u32) {
+        (self.then, self.must_remember) = (then, true);
+    }
+}
+
+/// The datagram that a fragment belongs to.
+#[inline(always)]
+fn key(work: &Work) -> FragmentKey {
+    let ip: &Ip = &work.inner;
+    let (src, dst, id, proto) = (ip.src, ip.dst, ip.fragment_id, ip.proto);
+    FragmentKey { scope: work.scope, src, dst, id, proto }
+}
+
+/// Which flow a later fragment is of, as its datagram's first one said.
+#[inline(always)]
+fn find(work: &mut Work) -> u32 {
+    match fragments(work).find(&key(work), work.now_s) {
+        Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
+            let Some(hit) = flows().revisit(path, stamp) else { return SELECT };
+            work.hit = hit;
+            work.known = true;
+            work.from_initiator = from_initiator;
+            // Addresses alone don't always say it: both may be the same.
+            let initiator = hit.initiator();
+            work.side = if from_initiator { initiator } else { initiator.other() };
+            TRACK
+        }
+        Some(FragmentTarget::Return) => {
+            work.verdict = VerdictCounter::Return;
+            ENCAP
+        }
+        None => SELECT,
+    }
+}
+
+/// Remembers which flow the later fragments of this datagram are of.
+#[inline(always)]
+fn note(work: &mut Work) -> u32 {
+    let hit = &work.hit;
+    let target = if work.known {
+        let front = if hit.is_front() { Some(hit.stamp) } else { flows().front_stamp(hit) };
+        let stamp = front.unwrap_or(hit.stamp);
+        FragmentTarget::Flow { path: hit.path, stamp, from_initiator: work.from_initiator }
+    } else {
+        FragmentTarget::Return
+    };
+    let done = fragments(work).remember(&key(work), target, work.now_s).is_ok();
+    work.remembered = true;
+    if !done && work.must_remember {
+        return work.drop(DropReason::FragmentTableFull);
+    }
+    if !done {
+        page().count(Counter::FragmentsUntracked, 1);
+    }
+    work.then
+}
