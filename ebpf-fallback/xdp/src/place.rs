@@ -1,5 +1,6 @@
 //! Where the program runs, as the loader says: interfaces, addresses, the clock, the ways out.
 
+use crate::ports::{Place, Port};
 use crate::work::Work;
 use aya_ebpf::bindings::xdp_action::XDP_REDIRECT;
 use aya_ebpf::btf_maps::{Array, PerCpuArray};
@@ -7,28 +8,6 @@ use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
 use aya_ebpf::macros::{btf_map, map};
 use aya_ebpf::maps::xdp::DevMap;
 use tables::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// An arm's port.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Port {
-    /// Its interface.
-    pub ifindex: u32,
-    /// Its MAC address, and zeros.
-    pub mac: [u8; 8],
-}
-
-/// What the loader tells, before the program is attached and whenever it changes.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Place {
-    /// The arms: ingress, egress. A one-armed appliance has the same twice.
-    pub ports: [Port; 2],
-    /// By which interfaces the kernel sends its probes of backends, for each arm; 0 for none.
-    pub kernel: [u32; 2],
-    /// Seconds of the region's clock less those of the kernel's monotonic one.
-    pub skew_s: u32,
-}
 
 #[btf_map]
 static PLACE: Array<Place, 1> = Array::new();
