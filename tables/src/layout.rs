@@ -3,11 +3,13 @@
 //! A layout is a pure function of [`Sizes`]: whoever knows the sizes knows each offset, and
 //! `weir hugepages plan` prints [`Layout::terms`] without creating anything.
 
+mod maps;
+
 use crate::addresses::BITS;
 use crate::reason::MAX_REASONS;
 
 /// Number of the region's format. Any change of a record, a section or their order raises it.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Sections begin at multiples of this many bytes, so that no two writers share a cache line and
 /// each section could be protected by itself.
@@ -436,6 +438,20 @@ mod tests {
             if let Ok(bytes) = row[2].replace(',', "").parse::<usize>() {
                 assert_eq!(bytes, term.bytes_each, "{}", term.name);
             }
+        }
+    }
+
+    #[test]
+    fn each_section_fits_a_map_of_its_own_without_gaps() {
+        let mut names = std::collections::BTreeSet::new();
+        for term in Layout::new(&Sizes::DEFAULT).terms() {
+            let value = term.section.map_value_bytes(term.bytes_each, term.count);
+            assert!(term.section.map_name().len() <= 15 && names.insert(term.section.map_name()));
+            assert_eq!(value % 8, 0, "{}", term.name);
+            let whole = value.max(term.bytes_each);
+            assert!(whole % value == 0 && whole % term.bytes_each == 0, "{}", term.name);
+            // The last value ends within the section's last page.
+            assert!((term.count * term.bytes_each).next_multiple_of(value) <= term.bytes);
         }
     }
 

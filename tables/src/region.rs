@@ -1,24 +1,32 @@
-//! The shared file: created once, mapped by everybody, claimed by one process per role.
+//! The shared memory, a file or kernel maps: created once, mapped by everybody, claimed by one
+//! process per role.
 
+mod bpf;
 mod claim;
 mod error;
 mod header;
+mod maps;
 mod memory;
+mod place;
+mod take_over;
 
 #[cfg(test)]
 mod tests;
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+pub(crate) use bpf::Grace;
 pub use claim::{Claim, Role};
 pub use error::RegionError;
 pub use header::Label;
-use header::{Header, MAGIC};
+use header::{FIXED_BYTES, Header, MAGIC};
 use memory::Memory;
 use packet::flow::HashKey;
+use place::LOCKS;
+pub use place::Place;
+pub use take_over::TakeOver;
 
 use crate::layout::{Layout, Section, Sizes, VERSION};
 use crate::lcore::LcoreStatus;
@@ -30,58 +38,69 @@ pub(crate) use crate::rows::Shared;
 pub struct Region {
     memory: Memory,
     layout: Layout,
-    file: Option<(File, PathBuf)>,
+    /// Where it lies, and the file that has its locks: its own, where it lies in one.
+    place: Option<(File, Place)>,
     claimed: [AtomicBool; 2],
 }
 
 impl Region {
-    /// Opens the region at `path`, or creates it there with these sizes and this seed of flow
+    /// Opens the region at `place`, or creates it there with these sizes and this seed of flow
     /// hashes. Whoever comes first creates it; the other waits for that. A region that was made
     /// with others is refused: its flows lie where the old seed put them, and nobody moves them.
-    pub fn create_or_open(path: &Path, sizes: &Sizes, seed: u64) -> Result<Region, RegionError> {
+    pub fn create_or_open(
+        place: impl Into<Place>,
+        sizes: &Sizes,
+        seed: u64,
+    ) -> Result<Region, RegionError> {
+        Region::create_or_take_over(place, None, sizes, seed).map(|(region, _)| region)
+    }
+
+    /// As [`Region::create_or_open`]; a new region takes over what the one at `other` holds, which
+    /// is where the other plane would have its region, and is removed then.
+    pub fn create_or_take_over(
+        place: impl Into<Place>,
+        other: Option<&Place>,
+        sizes: &Sizes,
+        seed: u64,
+    ) -> Result<(Region, TakeOver), RegionError> {
+        let place = place.into();
         sizes.check()?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(path).map_err(|source| RegionError::open(path, source))?;
-        let _creating = memory::lock_file(&file, path)?;
+        let file = place.lock_file(true)?;
+        let _creating = memory::lock_file(&file, place.path())?;
+        let head = place.head(&file)?;
+        if !header::is_unfinished(&head) {
+            let region = Region::map(file, &place, &head)?;
+            header::same_sizes(place.path(), region.sizes(), sizes)?;
+            if region.hash_seed() != seed {
+                return Err(RegionError::Seed { path: place.path().to_path_buf() });
+            }
+            return Ok((region, TakeOver::Nothing));
+        }
         let layout = Layout::new(sizes);
-        let found = memory::file_bytes(&file, path)?;
-        let fresh = found == 0 || header::is_unfinished(&file);
-        if fresh {
-            let bytes = memory::size_file(&file, path, layout.bytes())?;
-            let memory = Memory::map(&file, path, bytes)?;
-            let region = Region::over(memory, layout, Some((file, path.to_path_buf())));
-            region.header().fill(&region.layout, seed);
-            return Ok(region);
+        let memory = place.make(&file, &layout)?;
+        let region = Region::over(memory, layout, Some((file, place)));
+        region.header().begin(&region.layout, seed);
+        let taken = other.map_or(Ok(TakeOver::Nothing), |other| region.fill_from(other))?;
+        region.header().finish();
+        if let (TakeOver::Taken { .. }, Some(other)) = (&taken, other) {
+            other.remove()?;
         }
-        let region = Region::open_file(file, path)?;
-        header::same_sizes(path, region.sizes(), sizes)?;
-        if region.hash_seed() != seed {
-            return Err(RegionError::Seed { path: path.to_path_buf() });
-        }
-        Ok(region)
+        Ok((region, taken))
     }
 
     /// Opens an existing region with whatever sizes it has.
-    pub fn open(path: &Path) -> Result<Region, RegionError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .map_err(|source| RegionError::open(path, source))?;
-        let _creating = memory::lock_file(&file, path)?;
-        Region::open_file(file, path)
+    pub fn open(place: impl Into<Place>) -> Result<Region, RegionError> {
+        let place = place.into();
+        let file = place.lock_file(false)?;
+        let _creating = memory::lock_file(&file, place.path())?;
+        let head = place.head(&file)?;
+        Region::map(file, &place, &head)
     }
 
-    fn open_file(file: File, path: &Path) -> Result<Region, RegionError> {
-        let layout = header::verify(&file, path)?;
-        let bytes = memory::file_bytes(&file, path)?;
-        if bytes < layout.bytes() {
-            let wanted = layout.bytes();
-            return Err(RegionError::Size { path: path.to_path_buf(), found: bytes, wanted });
-        }
-        let memory = Memory::map(&file, path, bytes)?;
-        Ok(Region::over(memory, layout, Some((file, path.to_path_buf()))))
+    fn map(file: File, place: &Place, head: &[u8; FIXED_BYTES]) -> Result<Region, RegionError> {
+        let layout = header::verify(head, place.path())?;
+        let memory = place.map(&file, &layout)?;
+        Ok(Region::over(memory, layout, Some((file, place.clone()))))
     }
 
     /// A region of this process alone, for tests and benchmarks, with a seed of its own.
@@ -89,17 +108,26 @@ impl Region {
         sizes.check()?;
         let layout = Layout::new(sizes);
         let region = Region::over(Memory::heap(layout.bytes()), layout, None);
-        region.header().fill(&region.layout, header::random_seed());
+        region.header().begin(&region.layout, header::random_seed());
+        region.header().finish();
         Ok(region)
     }
 
-    fn over(memory: Memory, layout: Layout, file: Option<(File, PathBuf)>) -> Region {
-        Region { memory, layout, file, claimed: [const { AtomicBool::new(false) }; 2] }
+    fn over(memory: Memory, layout: Layout, place: Option<(File, Place)>) -> Region {
+        Region { memory, layout, place, claimed: [const { AtomicBool::new(false) }; 2] }
     }
 
     /// Where it is; nothing for an anonymous one.
     pub fn path(&self) -> Option<&Path> {
-        self.file.as_ref().map(|(_, path)| path.as_path())
+        self.place.as_ref().map(|(_, place)| place.path())
+    }
+
+    /// What to wait by until XDP programs have let go of a generation; nothing where no program can
+    /// read the region, but lcores that acknowledge.
+    pub(crate) fn grace(&self) -> Result<Option<Grace>, RegionError> {
+        let Some((_, Place::Maps(path))) = &self.place else { return Ok(None) };
+        let made = Grace::new().map(Some);
+        made.map_err(|source| RegionError::Kernel { path: path.clone(), source })
     }
 
     /// True when it lies in huge pages.

@@ -4,7 +4,8 @@
 //! ```text
 //! put_*, remove_*, set_*   write rooms that no reader sees, stamped with the next generation
 //! commit                   checksum, then the generation word: readers may switch
-//! acknowledged             every live lcore has switched: rooms of the old generation are free
+//! acknowledged             every live lcore has switched, or every XDP program that began before has
+//!                          ended: rooms of the old generation are free
 //! ```
 //!
 //! Every operation is checked before its first store: it happens, or it is refused and nothing
@@ -35,7 +36,7 @@ use crate::lookup::FrontendKinds;
 use crate::maglev::Seed;
 use crate::pen::Pen;
 use crate::record::{FrontendKey, Record, Settings, Tunnel};
-use crate::region::{Claim, Region, RegionError, Role};
+use crate::region::{Claim, Grace, Region, RegionError, Role};
 use crate::set::{Parts, TableSet};
 use crate::versioned::{NEVER, Twin};
 use frontends::KindCounts;
@@ -93,6 +94,8 @@ impl Known {
 /// Writes table sets. Holds the role of slowpath for as long as it lives.
 pub struct Writer<'r> {
     claim: Claim<'r>,
+    /// Where XDP programs read, which don't acknowledge: what to wait by until they have ended.
+    grace: Option<Grace>,
     region: &'r Region,
     parts: Parts<'r>,
     pen: Pen,
@@ -117,6 +120,7 @@ impl<'r> Writer<'r> {
         let claim = region.claim(Role::Slowpath)?;
         let mut writer = Writer {
             claim,
+            grace: region.grace()?,
             region,
             parts: Parts::new(region),
             pen,
@@ -156,9 +160,13 @@ impl<'r> Writer<'r> {
         self.committed + 1
     }
 
-    /// Whether every live lcore has switched to `generation` or a later one.
+    /// Whether every live lcore has switched to `generation` or a later one. Where XDP programs
+    /// read, it waits the few milliseconds until all have.
     pub fn acknowledged(&self, generation: u32) -> bool {
         fence(Ordering::SeqCst);
+        if let Some(grace) = &self.grace {
+            return grace.since(generation).is_ok();
+        }
         self.region.live_lcores().all(|(_, lcore)| lcore.acknowledged() >= generation)
     }
 
@@ -174,16 +182,26 @@ impl<'r> Writer<'r> {
         }
         // An lcore that isn't seen here joins later, and finds the committed generation.
         fence(Ordering::SeqCst);
+        if let Some(grace) = &self.grace {
+            grace.since(committed).map_err(|e| Refusal::Kernel(e.to_string()))?;
+            self.open();
+            return Ok(());
+        }
         let behind = self.region.live_lcores().find(|(_, l)| l.acknowledged() < committed);
         if let Some((lcore, status)) = behind {
             let at = status.acknowledged();
             return Err(Refusal::Unacknowledged { lcore, at, committed });
         }
+        self.open();
+        Ok(())
+    }
+
+    /// Nobody reads the generation before the committed one.
+    fn open(&mut self) {
         self.reuse_entries();
         self.known.arena.reuse();
         self.reuse_next_hops();
         self.open = true;
-        Ok(())
     }
 
     /// Publishes what was prepared, and returns the committed generation: the same as before when

@@ -1,9 +1,10 @@
-//! One process per role: a lock on a byte of the region's file, which its owner's death releases.
+//! One process per role: a lock on a byte of a file, the region's own where it lies in one, which
+//! its owner's death releases.
 
 use std::fmt;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::{Region, RegionError};
@@ -70,7 +71,7 @@ impl Region {
         if self.claimed[role as usize].load(Ordering::Acquire) {
             return true;
         }
-        self.file.as_ref().is_some_and(|(file, _)| is_locked(file, role))
+        self.place.as_ref().is_some_and(|(file, _)| is_locked(file, role))
     }
 
     /// Process id of the role's present or last holder.
@@ -78,15 +79,8 @@ impl Region {
         self.header().pid(role).load(Ordering::Relaxed)
     }
 
-    /// Who works with the file at `path` now, if anybody does and it can be told: the locks are the
-    /// same in regions of all versions.
-    pub fn holder(path: &Path) -> Option<Role> {
-        let file = File::options().read(true).write(true).open(path).ok()?;
-        [Role::Fastpath, Role::Slowpath].into_iter().find(|role| is_locked(&file, *role))
-    }
-
     fn lock_byte(&self, role: Role, kind: i32) -> bool {
-        let Some((file, _)) = &self.file else { return true };
+        let Some((file, _)) = &self.place else { return true };
         let lock = byte_lock(role, kind);
         // SAFETY: an open descriptor and a `flock` structure of ours.
         #[expect(unsafe_code, reason = "a system call that std has not")]
@@ -96,7 +90,7 @@ impl Region {
 }
 
 /// Whether another open file holds the role's lock.
-fn is_locked(file: &File, role: Role) -> bool {
+pub(super) fn is_locked(file: &File, role: Role) -> bool {
     let mut lock = byte_lock(role, libc::F_WRLCK);
     // SAFETY: an open descriptor and a `flock` structure of ours.
     #[expect(unsafe_code, reason = "a system call that std has not")]

@@ -42,10 +42,10 @@ pub enum RegionError {
         /// What the system said.
         source: io::Error,
     },
-    /// The file is something else.
+    /// It is something else.
     #[error(
-        "{}: not a region of Weir (it begins with {found:#018x}); set region.path to another file",
-        path.display()
+        "{}: not a region of Weir (it begins with {found:#018x}); set {} to another {}",
+        path.display(), key(path), if path.is_dir() { "folder" } else { "file" }
     )]
     NotARegion {
         /// Which file.
@@ -62,7 +62,8 @@ pub enum RegionError {
     /// Another Weir made it.
     #[error(
         "{0}: the region has format {found}, this program knows format {known}; stop fastpath and \
-         slowpath of the other version, then type `rm {0}` (flows are lost)", path.display()
+         slowpath of the other version, then type `{1}` (flows are lost)",
+        path.display(), removal(path)
     )]
     Version {
         /// Which file.
@@ -75,7 +76,8 @@ pub enum RegionError {
     /// The header is damaged.
     #[error(
         "{0}: the checksum over the region's {part} is {found:#018x}, it should be {wanted:#018x}; \
-         stop fastpath and slowpath, then type `rm {0}` (flows are lost)", path.display()
+         stop fastpath and slowpath, then type `{1}` (flows are lost)",
+        path.display(), removal(path)
     )]
     Checksum {
         /// Which file.
@@ -90,7 +92,7 @@ pub enum RegionError {
     /// The file was cut.
     #[error(
         "{0}: the region is {found} bytes long, its header says {wanted}; stop fastpath and \
-         slowpath, then type `rm {0}` (flows are lost)", path.display()
+         slowpath, then type `{1}` (flows are lost)", path.display(), removal(path)
     )]
     Size {
         /// Which file.
@@ -103,7 +105,8 @@ pub enum RegionError {
     /// It exists with other sizes than the configuration asks for.
     #[error(
         "{0}: {setting} is {wanted}, the existing region was made for {found}; set {setting} = \
-         {found}, or stop fastpath and slowpath and type `rm {0}` (flows are lost)", path.display()
+         {found}, or stop fastpath and slowpath and type `{1}` (flows are lost)",
+        path.display(), removal(path)
     )]
     Sizes {
         /// Which file.
@@ -120,7 +123,7 @@ pub enum RegionError {
     #[error(
         "{0}: the flows of the existing region are filed under another tables.seed than the \
          configuration's; set tables.seed back to what it was, or stop fastpath and slowpath and \
-         type `rm {0}` (flows are lost)", path.display()
+         type `{1}` (flows are lost)", path.display(), removal(path)
     )]
     Seed {
         /// Which file.
@@ -142,8 +145,8 @@ pub enum RegionError {
     },
     /// Another process has the role.
     #[error(
-        "another {role} (process {pid}) uses {}; stop it first, or give this one another \
-         region.path", path.display()
+        "another {role} (process {pid}) uses {}; stop it first, or give this one another {}",
+        path.display(), key(path)
     )]
     Taken {
         /// Which file.
@@ -152,6 +155,43 @@ pub enum RegionError {
         role: Role,
         /// Process id of the other.
         pid: u32,
+    },
+    /// A map can't be had.
+    #[error("{}: {source}{}", path.display(), kernel_hint(source))]
+    Kernel {
+        /// Which map or folder.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The folder of the maps isn't where maps can be pinned.
+    #[error(
+        "region.maps = \"{}\" is in no BPF file system; type `mount -t bpf bpf /sys/fs/bpf` and \
+         choose a folder in there", path.display()
+    )]
+    NoBpffs {
+        /// Which folder.
+        path: PathBuf,
+    },
+    /// Somebody works with the region that is to be taken over.
+    #[error(
+        "a {role} of the other plane still works with {}: stop it first, its flows are taken over \
+         then", path.display()
+    )]
+    OtherPlane {
+        /// Where the other plane's region is.
+        path: PathBuf,
+        /// Who.
+        role: Role,
+    },
+    /// XDP programs work with the region that is to be taken over.
+    #[error(
+        "XDP programs still work with the maps in {}: type `ebpf-fallback --detach` first, their \
+         flows are taken over then", path.display()
+    )]
+    Attached {
+        /// Where the maps are.
+        path: PathBuf,
     },
 }
 
@@ -162,6 +202,27 @@ impl RegionError {
 
     pub(super) fn last(path: &Path, call: &'static str) -> RegionError {
         RegionError::System { path: path.to_path_buf(), call, source: io::Error::last_os_error() }
+    }
+}
+
+/// The setting that says where a region lies.
+fn key(path: &Path) -> &'static str {
+    if path.is_dir() { "region.maps" } else { "region.path" }
+}
+
+/// What removes a region.
+fn removal(path: &Path) -> String {
+    format!("rm {}{}", if path.is_dir() { "-r " } else { "" }, path.display())
+}
+
+fn kernel_hint(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EPERM) => {
+            "; kernel maps take CAP_BPF, and before Linux 5.11 room in `ulimit -l`: run it as root"
+        }
+        Some(libc::ENOENT) => "; the region was removed in part: type `rm -r` for its folder",
+        Some(libc::EINVAL | libc::ENOSYS) => "; plane = \"xdp\" takes Linux 5.18 or later",
+        _ => "",
     }
 }
 

@@ -7,9 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use super::memory::Memory;
 use super::{RegionError, Role};
 use crate::checksum::checksum;
-use crate::layout::{Layout, MAX_LCORES, MAX_TUNNELS, SECTIONS, Sizes, VERSION};
+use crate::layout::{GENERATION_WORD, Layout, MAX_LCORES, MAX_TUNNELS, SECTIONS, Sizes, VERSION};
 
 /// "WEIRTABL", the first eight bytes.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"WEIRTABL");
@@ -74,7 +75,11 @@ pub(crate) struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() == 4096);
-const FIXED_BYTES: usize = size_of::<Fixed>();
+const _: () = assert!(
+    std::mem::offset_of!(Header, slow) + std::mem::offset_of!(SlowLine, generation)
+        == GENERATION_WORD * 4
+);
+pub(super) const FIXED_BYTES: usize = size_of::<Fixed>();
 const _: () = assert!(FIXED_BYTES == 8 + 8 + 8 + 56 + 16 * SECTIONS.len() + 8);
 
 impl Fixed {
@@ -116,19 +121,23 @@ impl Fixed {
 }
 
 impl Header {
-    /// Writes a new header; nobody else has the region yet. The magic number comes last, so that a
-    /// creation that was killed is seen as unfinished.
-    pub(super) fn fill(&self, layout: &Layout, hash_seed: u64) {
-        let fixed = Fixed::new(layout, hash_seed);
-        let unfinished = Fixed { magic: 0, ..fixed };
-        let at = self.fixed.get();
+    /// Writes a new header without its magic number; nobody else has the region yet. A creation
+    /// that is killed from now on is seen as unfinished.
+    pub(super) fn begin(&self, layout: &Layout, hash_seed: u64) {
+        let unfinished = Fixed { magic: 0, ..Fixed::new(layout, hash_seed) };
         // SAFETY: within the header, under the creation lock: no other reader or writer.
         #[expect(unsafe_code, reason = "the header is written once, at creation")]
         unsafe {
-            at.write(unfinished);
-            let magic = AtomicU64::from_ptr(at.cast::<u64>());
-            magic.store(MAGIC, Ordering::Release);
+            self.fixed.get().write(unfinished);
         }
+    }
+
+    /// The region is whole: others may have it.
+    pub(super) fn finish(&self) {
+        // SAFETY: the first word of the header, which nothing but this changes.
+        #[expect(unsafe_code, reason = "the header's last store")]
+        let magic = unsafe { AtomicU64::from_ptr(self.fixed.get().cast::<u64>()) };
+        magic.store(MAGIC, Ordering::Release);
     }
 
     pub(super) fn fixed(&self) -> &Fixed {
@@ -170,19 +179,32 @@ impl Header {
     }
 }
 
-/// True when a creator died before it finished: the file has its size and no magic number.
-pub(super) fn is_unfinished(file: &File) -> bool {
-    let mut first = [0xff; 8];
-    file.read_exact_at(&mut first, 0).is_ok() && first == [0; 8]
+/// The first bytes of a file; zeros behind its end.
+pub(super) fn head_of_file(file: &File, path: &Path) -> Result<[u8; FIXED_BYTES], RegionError> {
+    let mut raw = [0; FIXED_BYTES];
+    let read = raw.len().min(super::memory::file_bytes(file, path)?);
+    file.read_exact_at(&mut raw[..read], 0).map_err(|source| RegionError::open(path, source))?;
+    Ok(raw)
+}
+
+/// The first bytes of mapped memory, of at least a page.
+pub(super) fn head_of(memory: &Memory) -> [u8; FIXED_BYTES] {
+    // SAFETY: the header's room lies within the mapping, and any bytes are bytes; its maker has the
+    // creation lock while it writes them, and so have we.
+    #[expect(unsafe_code, reason = "the header before it is known to be one")]
+    unsafe {
+        memory.start().cast::<[u8; FIXED_BYTES]>().read()
+    }
+}
+
+/// True when there is nothing, or when a creator died before it finished: no magic number.
+pub(super) fn is_unfinished(raw: &[u8; FIXED_BYTES]) -> bool {
+    raw[..8] == [0; 8]
 }
 
 /// Checks magic, version, checksum and offsets, and gives the layout.
-pub(super) fn verify(file: &File, path: &Path) -> Result<Layout, RegionError> {
-    let bytes = super::memory::file_bytes(file, path)?;
-    let mut raw = [0; FIXED_BYTES];
-    let read = raw.len().min(bytes);
-    file.read_exact_at(&mut raw[..read], 0).map_err(|source| RegionError::open(path, source))?;
-    let fixed = Fixed::from_bytes(&raw);
+pub(super) fn verify(raw: &[u8; FIXED_BYTES], path: &Path) -> Result<Layout, RegionError> {
+    let fixed = Fixed::from_bytes(raw);
     let path = || path.to_path_buf();
     if fixed.magic == 0 {
         return Err(RegionError::Unfinished { path: path() });

@@ -1,9 +1,9 @@
-//! The bytes of a region: a mapped file, or plain memory of this process.
+//! The bytes of a region: a mapped file, mapped kernel maps, or plain memory of this process.
 
 use std::alloc::{Layout as Room, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -50,6 +50,36 @@ impl Memory {
             }
             _ => Err(no_memory(path, bytes, page)),
         }
+    }
+
+    /// A range of addresses with nothing behind it, to be covered piece by piece.
+    pub(super) fn reserve(bytes: usize) -> io::Result<Memory> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping of no file, address chosen by the kernel.
+        #[expect(unsafe_code, reason = "a system call that std has not")]
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+        match NonNull::new(at.cast::<u8>()) {
+            Some(start) if at != libc::MAP_FAILED => {
+                Ok(Memory { start, bytes, page: SECTION_ALIGN, mapped: true })
+            }
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Puts the values of an array map there. Offset and length are whole pages.
+    pub(super) fn cover(&mut self, offset: usize, bytes: usize, map: &OwnedFd) -> io::Result<()> {
+        let within = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        if !within || !self.mapped {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let at = self.start().wrapping_add(offset).cast();
+        let (protect, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: replaces a part of our own reservation, checked above, that nobody has used yet
+        // (`&mut self`), by a mapping that stays for as long as we do.
+        #[expect(unsafe_code, reason = "a system call that std has not")]
+        let mapped = unsafe { libc::mmap(at, bytes, protect, flags, map.as_raw_fd(), 0) };
+        if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     pub(super) fn heap(bytes: usize) -> Memory {

@@ -1,7 +1,13 @@
 //! Regions are made once, verified, refused by name, and claimed by one process per role.
 
 use super::*;
+use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::PathBuf;
+
+// Miri has no kernel maps.
+#[cfg(not(miri))]
+mod maps;
 
 const SEED: u64 = 7;
 
@@ -44,10 +50,10 @@ fn whoever_comes_second_finds_what_the_first_made() {
 fn a_role_is_had_once_and_comes_back_when_dropped() {
     let (first, file) = made("role");
     let second = Region::open(&file.0).unwrap();
-    assert_eq!(Region::holder(&file.0), None);
+    assert_eq!(Place::from(&file.0).holder(), None);
     let claim = first.claim(Role::Fastpath).unwrap();
     assert_eq!(claim.epoch(), 1);
-    assert_eq!(Region::holder(&file.0), Some(Role::Fastpath));
+    assert_eq!(Place::from(&file.0).holder(), Some(Role::Fastpath));
     for region in [&first, &second] {
         let refused = region.claim(Role::Fastpath).unwrap_err().to_string();
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");

@@ -198,6 +198,12 @@ impl Writer<'_> {
     /// Makes sure that `count` entries are free.
     pub(super) fn entry_room(&mut self, count: usize) -> Result<(), Refusal> {
         if self.known.entries.free.len() < count {
+            // Where XDP programs walk the chains, one more wait frees what they may stand on.
+            if let Some(grace) =
+                self.grace.as_ref().filter(|_| !self.known.entries.limbo.is_empty())
+            {
+                grace.wait().map_err(|e| Refusal::Kernel(e.to_string()))?;
+            }
             self.free_unlinked();
         }
         if self.known.entries.free.len() >= count {
@@ -259,8 +265,12 @@ impl Writer<'_> {
         }
     }
 
-    /// Each live lcore with the turn that it is in.
+    /// Each live lcore with the turn that it is in. XDP programs are one that is always live: a
+    /// wait for them is as good as two turns.
     fn turns(&self) -> Vec<(usize, u64)> {
+        if let Some(grace) = &self.grace {
+            return vec![(0, 2 * grace.periods())];
+        }
         self.region.live_lcores().map(|(i, lcore)| (i, lcore.tick())).collect()
     }
 

@@ -54,6 +54,9 @@ pub enum Refusal {
         /// What is committed.
         committed: u32,
     },
+    /// The kernel doesn't say when XDP programs have let go of the generation before.
+    #[error("the kernel can't be waited for (BPF_MAP_UPDATE_ELEM: {0}); try again")]
+    Kernel(String),
     /// All generation numbers are used up.
     #[error("4 thousand million generations are used up; the region has to be made anew")]
     Generations,

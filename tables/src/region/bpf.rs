@@ -1,0 +1,188 @@
+//! The few BPF system calls that a region of kernel maps takes.
+
+use std::cell::Cell;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const MAP_CREATE: libc::c_int = 0;
+const MAP_UPDATE_ELEM: libc::c_int = 2;
+const OBJ_PIN: libc::c_int = 6;
+const OBJ_GET: libc::c_int = 7;
+const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+
+const ARRAY: u32 = 2;
+const ARRAY_OF_MAPS: u32 = 12;
+/// The map's values can be mapped by user space.
+const MMAPABLE: u32 = 1 << 10;
+
+/// `BPF_MAP_CREATE`, as far as it is used.
+#[repr(C)]
+#[derive(Default)]
+struct Create {
+    kind: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+    inner: u32,
+    numa_node: u32,
+    name: [u8; 16],
+}
+
+/// `BPF_OBJ_PIN` and `BPF_OBJ_GET`.
+#[repr(C)]
+struct Object {
+    path: u64,
+    fd: u32,
+    flags: u32,
+}
+
+/// `BPF_OBJ_GET_INFO_BY_FD`.
+#[repr(C)]
+struct Ask {
+    fd: u32,
+    bytes: u32,
+    answer: u64,
+}
+
+/// `BPF_MAP_UPDATE_ELEM`.
+#[repr(C)]
+struct Update {
+    fd: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// What the kernel says of a map.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Shape {
+    kind: u32,
+    id: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+}
+
+impl Shape {
+    /// An array of so many values of so many bytes that can be mapped.
+    pub(super) fn array(value_bytes: u32, entries: u32) -> Shape {
+        Shape { kind: ARRAY, id: 0, key_bytes: 4, value_bytes, entries, flags: MMAPABLE }
+    }
+
+    /// Whether it is the same, whichever map it is.
+    pub(super) fn fits(&self, wanted: &Shape) -> bool {
+        Shape { id: 0, ..*self } == *wanted
+    }
+
+    /// Bytes of all its values.
+    pub(super) fn bytes(&self) -> usize {
+        self.value_bytes as usize * self.entries as usize
+    }
+}
+
+fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
+    let attributes = std::ptr::from_mut(attributes);
+    // SAFETY: the kernel reads and writes so many bytes of the attributes as we say there are; the
+    // addresses in them are of values that our callers keep until this returns.
+    #[expect(unsafe_code, reason = "a system call that std and libc have not")]
+    let rc = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
+}
+
+/// The descriptor that a call returned, closed when dropped.
+fn owned(fd: libc::c_long) -> OwnedFd {
+    // SAFETY: the kernel has just made this descriptor for us.
+    #[expect(unsafe_code, reason = "a descriptor out of a raw system call")]
+    unsafe {
+        OwnedFd::from_raw_fd(fd as i32)
+    }
+}
+
+fn create(kind: u32, (value_bytes, entries): (u32, u32), flags: u32, inner: u32) -> Create {
+    Create { kind, key_bytes: 4, value_bytes, entries, flags, inner, ..Create::default() }
+}
+
+/// Makes an array map of this shape, all zero. The name (at most 15 bytes) is for `bpftool`.
+pub(super) fn make(name: &str, shape: &Shape) -> io::Result<OwnedFd> {
+    let mut wanted = create(shape.kind, (shape.value_bytes, shape.entries), shape.flags, 0);
+    wanted.name[..name.len()].copy_from_slice(name.as_bytes());
+    call(MAP_CREATE, &mut wanted).map(owned)
+}
+
+fn object(command: libc::c_int, path: &Path, fd: u32) -> io::Result<libc::c_long> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    call(command, &mut Object { path: path.as_ptr() as u64, fd, flags: 0 })
+}
+
+/// Gives the map a name in a BPF file system, where it outlives us.
+pub(super) fn pin(map: &OwnedFd, path: &Path) -> io::Result<()> {
+    object(OBJ_PIN, path, map.as_raw_fd() as u32).map(drop)
+}
+
+/// The map of that name.
+pub(super) fn get(path: &Path) -> io::Result<OwnedFd> {
+    object(OBJ_GET, path, 0).map(owned)
+}
+
+/// What kind of map it is.
+pub(super) fn shape(map: &OwnedFd) -> io::Result<Shape> {
+    let mut shape = Shape::default();
+    let answer = std::ptr::from_mut(&mut shape) as u64;
+    let bytes = size_of::<Shape>() as u32;
+    call(OBJ_GET_INFO_BY_FD, &mut Ask { fd: map.as_raw_fd() as u32, bytes, answer })?;
+    Ok(shape)
+}
+
+/// Waits until all programs that ran have ended, which is as good as every lcore's word: a program
+/// reads the generation once, and runs for one packet.
+///
+/// Putting a map into a map of maps does that: the kernel returns only after an RCU period, so that
+/// whoever replaces a map knows the old one unused. (`membarrier` does it as well, but not on
+/// kernels with nohz_full or one CPU.)
+pub(crate) struct Grace {
+    outer: OwnedFd,
+    inner: OwnedFd,
+    /// Nobody reads what was before this generation.
+    generation: Cell<u32>,
+    periods: Cell<u64>,
+}
+
+impl Grace {
+    pub(super) fn new() -> io::Result<Grace> {
+        let inner = call(MAP_CREATE, &mut create(ARRAY, (4, 1), 0, 0)).map(owned)?;
+        let template = inner.as_raw_fd() as u32;
+        let outer = call(MAP_CREATE, &mut create(ARRAY_OF_MAPS, (4, 1), 0, template)).map(owned)?;
+        Ok(Grace { outer, inner, generation: Cell::new(0), periods: Cell::new(0) })
+    }
+
+    /// Returns when nobody reads a generation before `committed` any more; waits for that once.
+    pub(crate) fn since(&self, committed: u32) -> io::Result<()> {
+        if self.generation.get() < committed {
+            self.wait()?;
+            self.generation.set(committed);
+        }
+        Ok(())
+    }
+
+    /// Waits for one period.
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        let (key, value) = (0u32, self.inner.as_raw_fd() as u32);
+        let (fd, pad, flags) = (self.outer.as_raw_fd() as u32, 0, 0);
+        let [key, value] = [&key, &value].map(|word| std::ptr::from_ref(word) as u64);
+        call(MAP_UPDATE_ELEM, &mut Update { fd, pad, key, value, flags })?;
+        self.periods.set(self.periods.get() + 1);
+        Ok(())
+    }
+
+    /// How many periods were waited for.
+    pub(crate) fn periods(&self) -> u64 {
+        self.periods.get()
+    }
+}

@@ -1,0 +1,153 @@
+//! A region in kernel maps: an array map per section, pinned in a folder of a BPF file system, so
+//! that an XDP program has the same bytes that we have.
+//!
+//! The maps are mapped side by side into one range of addresses, each at its section's offset. An
+//! array's values lie one behind the other without gaps, in whole pages, and so do a section's
+//! elements: everything that works on a region in a file works on this one.
+
+use std::ffi::CString;
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use super::bpf::{self, Shape};
+use super::header::{self, FIXED_BYTES};
+use super::memory::{self, Memory};
+use super::{LOCKS, RegionError};
+use crate::layout::{Layout, SECTION_ALIGN, SECTIONS, Section, Term};
+
+/// Where the system has its BPF file system.
+const SYSTEM: &str = "/sys/fs/bpf";
+
+/// The map of a section.
+fn shape(term: &Term) -> Shape {
+    let value = term.section.map_value_bytes(term.bytes_each, term.count);
+    // A map has at least one value; a section may have no elements.
+    Shape::array(value as u32, (term.count * term.bytes_each).div_ceil(value).max(1) as u32)
+}
+
+/// The first bytes of the region there; zeros where nobody has begun to make one.
+pub(super) fn head(folder: &Path) -> Result<[u8; FIXED_BYTES], RegionError> {
+    let path = folder.join(Section::Header.map_name());
+    let map = match bpf::get(&path) {
+        Ok(map) => map,
+        Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok([0; FIXED_BYTES]),
+        Err(source) => return Err(refused(&path, source)),
+    };
+    let mut page = Memory::reserve(SECTION_ALIGN).map_err(|e| RegionError::open(&path, e))?;
+    page.cover(0, SECTION_ALIGN, &map).map_err(|e| RegionError::open(&path, e))?;
+    Ok(header::head_of(&page))
+}
+
+/// Makes all maps anew. What is pinned under their names goes: it was never finished.
+pub(super) fn create(folder: &Path, layout: &Layout) -> Result<Memory, RegionError> {
+    prepare(folder)?;
+    unpin(folder)?;
+    let make = |term: &Term| {
+        let path = folder.join(term.section.map_name());
+        let map =
+            bpf::make(term.section.map_name(), &shape(term)).map_err(|source| {
+                match source.raw_os_error() {
+                    Some(libc::ENOMEM) => {
+                        let (path, needed) = (folder.to_path_buf(), layout.bytes());
+                        RegionError::Memory { path, needed, page: SECTION_ALIGN, source }
+                    }
+                    _ => refused(&path, source),
+                }
+            })?;
+        bpf::pin(&map, &path).map_err(|source| refused(&path, source))?;
+        Ok(map)
+    };
+    cover(folder, layout, make)
+}
+
+/// Maps all maps that another process made.
+pub(super) fn open(folder: &Path, layout: &Layout) -> Result<Memory, RegionError> {
+    cover(folder, layout, |term| {
+        let path = folder.join(term.section.map_name());
+        let map = bpf::get(&path).map_err(|source| refused(&path, source))?;
+        let found = bpf::shape(&map).map_err(|source| refused(&path, source))?;
+        let wanted = shape(term);
+        if !found.fits(&wanted) {
+            let (found, wanted) = (found.bytes(), wanted.bytes());
+            return Err(RegionError::Size { path, found, wanted });
+        }
+        Ok(map)
+    })
+}
+
+fn cover(
+    folder: &Path,
+    layout: &Layout,
+    map_of: impl Fn(&Term) -> Result<OwnedFd, RegionError>,
+) -> Result<Memory, RegionError> {
+    let mapped = |source| RegionError::open(folder, source);
+    let mut memory = Memory::reserve(layout.bytes()).map_err(mapped)?;
+    for term in layout.terms() {
+        let map = map_of(term)?;
+        if term.bytes > 0 {
+            memory.cover(term.offset, term.bytes, &map).map_err(mapped)?;
+        }
+    }
+    Ok(memory)
+}
+
+/// Takes the names of all maps away: they end with the last process and program that has them.
+pub(super) fn unpin(folder: &Path) -> Result<(), RegionError> {
+    for section in SECTIONS {
+        let path = folder.join(section.map_name());
+        match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(refused(&path, source));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Makes the folder. Where the system's BPF file system isn't mounted yet, it is now: most
+/// distributions do that at boot, and programs that need it do it for themselves.
+fn prepare(folder: &Path) -> Result<(), RegionError> {
+    if !on_bpffs(folder) {
+        let _one_at_a_time = {
+            let path = Path::new(LOCKS).join("mount.lock");
+            let file = File::options().write(true).create(true).truncate(false).open(&path);
+            memory::lock_file(&file.map_err(|source| RegionError::open(&path, source))?, &path)?
+        };
+        if !on_bpffs(folder) && (!folder.starts_with(SYSTEM) || !mount(SYSTEM)) {
+            return Err(RegionError::NoBpffs { path: folder.to_path_buf() });
+        }
+    }
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|source| refused(folder, source))
+}
+
+/// Whether the folder lies, or would lie, in a BPF file system.
+fn on_bpffs(folder: &Path) -> bool {
+    let there = folder.ancestors().find(|path| path.exists());
+    let there = there.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
+    let Some(path) = there else { return false };
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: a string that ends with zero, and room for the answer, zeroed before.
+    #[expect(unsafe_code, reason = "a system call that std has not")]
+    let (rc, found) =
+        unsafe { (libc::statfs(path.as_ptr(), found.as_mut_ptr()), found.assume_init()) };
+    rc == 0 && found.f_type as u64 & 0xffff_ffff == libc::BPF_FS_MAGIC as u64 & 0xffff_ffff
+}
+
+fn mount(at: &str) -> bool {
+    let Ok(at) = CString::new(at) else { return false };
+    let (kind, options) = (c"bpf".as_ptr(), c"mode=0700".as_ptr().cast());
+    // SAFETY: strings that end with zero.
+    #[expect(unsafe_code, reason = "a system call that std has not")]
+    let rc = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, options) };
+    rc == 0
+}
+
+fn refused(path: &Path, source: io::Error) -> RegionError {
+    RegionError::Kernel { path: path.to_path_buf(), source }
+}

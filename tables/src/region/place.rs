@@ -1,0 +1,152 @@
+//! Where a region lies: in a file, or in kernel maps that are pinned in a folder.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::header::{self, FIXED_BYTES};
+use super::memory::{self, Memory};
+use super::{RegionError, Role, claim, maps};
+use crate::layout::Layout;
+
+/// Where locks of regions lie whose own place has none.
+pub(super) const LOCKS: &str = "/run/weir";
+
+/// The folder in a region of maps where whoever attaches programs keeps their links.
+const LINKS: &str = "links";
+
+/// Where a region lies. The path itself says `File`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// A file on hugetlbfs or a tmpfs.
+    File(PathBuf),
+    /// Kernel maps, pinned in this folder of a BPF file system.
+    Maps(PathBuf),
+}
+
+impl From<&Path> for Place {
+    fn from(path: &Path) -> Place {
+        Place::File(path.to_path_buf())
+    }
+}
+
+impl From<&PathBuf> for Place {
+    fn from(path: &PathBuf) -> Place {
+        Place::File(path.clone())
+    }
+}
+
+impl From<&Place> for Place {
+    fn from(place: &Place) -> Place {
+        place.clone()
+    }
+}
+
+impl Place {
+    /// The file, or the folder.
+    pub fn path(&self) -> &Path {
+        let (Place::File(path) | Place::Maps(path)) = self;
+        path
+    }
+
+    /// Whether there is something.
+    pub fn exists(&self) -> bool {
+        self.path().exists()
+    }
+
+    /// Who works with the region there now, if anybody does and it can be told: the locks are the
+    /// same in regions of all versions.
+    pub fn holder(&self) -> Option<Role> {
+        let file = File::options().read(true).write(true).open(self.lock_path()).ok()?;
+        [Role::Fastpath, Role::Slowpath].into_iter().find(|role| claim::is_locked(&file, *role))
+    }
+
+    /// Removes the region. Who has it open keeps what he has.
+    pub fn remove(&self) -> Result<(), RegionError> {
+        match self {
+            Place::File(path) => {
+                std::fs::remove_file(path).map_err(|source| RegionError::open(path, source))
+            }
+            Place::Maps(folder) => {
+                maps::unpin(folder)?;
+                // It stays while something of others is in it.
+                let _ = std::fs::remove_dir(folder);
+                Ok(())
+            }
+        }
+    }
+
+    /// Where programs that are attached with the region's maps have their links pinned.
+    pub fn links(&self) -> Option<PathBuf> {
+        match self {
+            Place::File(_) => None,
+            Place::Maps(folder) => Some(folder.join(LINKS)),
+        }
+    }
+
+    /// Whether programs are attached that may write flows with no process alive.
+    pub(super) fn has_links(&self) -> bool {
+        let pinned = self.links().and_then(|links| std::fs::read_dir(links).ok());
+        pinned.is_some_and(|mut pinned| pinned.next().is_some())
+    }
+
+    /// The file whose locks say who creates the region, and who works with it. Files of a BPF file
+    /// system can't be locked.
+    fn lock_path(&self) -> PathBuf {
+        match self {
+            Place::File(path) => path.clone(),
+            Place::Maps(folder) => {
+                let name = folder.to_string_lossy().trim_matches('/').replace('/', ":");
+                Path::new(LOCKS).join(name + ".lock")
+            }
+        }
+    }
+
+    /// Opens that file; `create` makes it.
+    pub(super) fn lock_file(&self, create: bool) -> Result<File, RegionError> {
+        let path = self.lock_path();
+        let open = |source| RegionError::open(&path, source);
+        if let (Place::Maps(folder), false) = (self, create)
+            && !folder.exists()
+        {
+            return Err(RegionError::open(folder, io::ErrorKind::NotFound.into()));
+        }
+        let create = create || matches!(self, Place::Maps(_));
+        if matches!(self, Place::Maps(_)) {
+            std::fs::create_dir_all(LOCKS).map_err(open)?;
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(create).truncate(false).mode(0o600);
+        options.open(&path).map_err(open)
+    }
+
+    /// The region's first bytes; zeros where it isn't begun. `file` is the one of the locks.
+    pub(super) fn head(&self, file: &File) -> Result<[u8; FIXED_BYTES], RegionError> {
+        match self {
+            Place::File(path) => header::head_of_file(file, path),
+            Place::Maps(folder) => maps::head(folder),
+        }
+    }
+
+    /// Memory for a new region.
+    pub(super) fn make(&self, file: &File, layout: &Layout) -> Result<Memory, RegionError> {
+        match self {
+            Place::File(path) => {
+                let bytes = memory::size_file(file, path, layout.bytes())?;
+                Memory::map(file, path, bytes)
+            }
+            Place::Maps(folder) => maps::create(folder, layout),
+        }
+    }
+
+    /// The memory of a region that is there.
+    pub(super) fn map(&self, file: &File, layout: &Layout) -> Result<Memory, RegionError> {
+        let Place::File(path) = self else { return maps::open(self.path(), layout) };
+        let (bytes, wanted) = (memory::file_bytes(file, path)?, layout.bytes());
+        if bytes < wanted {
+            return Err(RegionError::Size { path: path.clone(), found: bytes, wanted });
+        }
+        Memory::map(file, path, bytes)
+    }
+}

@@ -1,0 +1,152 @@
+//! A change of plane: what the other plane's region holds goes over into the new one.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use super::{Label, Place, Region, RegionError, Role, header};
+use crate::flow::Flows;
+use crate::fragment::Fragments;
+use crate::layout::{Section, Sizes};
+use crate::scope::Scopes;
+
+/// What goes over as it is. The header has fields of its own below, counters too. What is missing
+/// here belongs to the lcores that were (status, rings, locks), or is found again from the rest.
+const SECTIONS: [Section; 20] = [
+    Section::Tunnels,
+    Section::Settings,
+    Section::Services,
+    Section::ServiceNames,
+    Section::FrontendKinds,
+    Section::FrontendHeads,
+    Section::FrontendBits,
+    Section::FrontendAddresses,
+    Section::Frontends,
+    Section::Backends,
+    Section::NextHops,
+    Section::PathMtus,
+    Section::Slots,
+    Section::FlowIndex,
+    Section::FlowAddresses,
+    Section::Paths,
+    Section::OptionSlabs,
+    Section::Fragments,
+    Section::NatMaps,
+    Section::Scopes,
+];
+
+/// What became of the other plane's region.
+#[derive(Debug)]
+pub enum TakeOver {
+    /// There was none.
+    Nothing,
+    /// It went over, and is removed.
+    Taken {
+        /// Where it was.
+        from: PathBuf,
+        /// Flows that live on.
+        flows: u32,
+        /// The generation of its tables.
+        generation: u32,
+    },
+    /// It was left where it is.
+    Left {
+        /// Why.
+        why: RegionError,
+    },
+}
+
+impl TakeOver {
+    /// For the log; nothing where there is nothing to say.
+    pub fn told(&self) -> Option<String> {
+        match self {
+            TakeOver::Nothing => None,
+            TakeOver::Taken { from, flows, generation } => Some(format!(
+                "taken over from the other plane's region {}: {flows} flows, the tables of \
+                 generation {generation}, all counters",
+                from.display()
+            )),
+            TakeOver::Left { why } => {
+                Some(format!("nothing is taken over from the other plane's region: {why}"))
+            }
+        }
+    }
+}
+
+impl Region {
+    /// Fills this region, which nobody else has yet, with what the one at `other` holds. One that
+    /// can't be read, or was made for others, is left; one that somebody works with is an error.
+    pub(super) fn fill_from(&self, other: &Place) -> Result<TakeOver, RegionError> {
+        if !other.exists() {
+            return Ok(TakeOver::Nothing);
+        }
+        if let Some(role) = other.holder() {
+            let path = other.path().to_path_buf();
+            return Err(RegionError::OtherPlane { path, role });
+        }
+        if other.has_links() {
+            return Err(RegionError::Attached { path: other.path().to_path_buf() });
+        }
+        let old = match Region::open(other) {
+            Ok(old) => old,
+            Err(RegionError::Unfinished { .. }) => return Ok(TakeOver::Nothing),
+            Err(why) => return Ok(TakeOver::Left { why }),
+        };
+        // How many lcores there are is each plane's own.
+        let wanted = Sizes { lcores: old.sizes().lcores, ..*self.sizes() };
+        if let Err(why) = header::same_sizes(other.path(), old.sizes(), &wanted) {
+            return Ok(TakeOver::Left { why });
+        }
+        if old.hash_seed() != self.hash_seed() {
+            let why = RegionError::Seed { path: other.path().to_path_buf() };
+            return Ok(TakeOver::Left { why });
+        }
+        // Whoever starts now would go on with what is about to go.
+        let _nobody = (old.claim(Role::Fastpath)?, old.claim(Role::Slowpath)?);
+        for section in SECTIONS {
+            self.copy_section(&old, section);
+        }
+        self.add_counters(&old);
+        self.copy_header(&old);
+        let flows = Flows::new(self).recover().kept;
+        Fragments::new(self).recover();
+        Scopes::new(self).recover();
+        let from = other.path().to_path_buf();
+        Ok(TakeOver::Taken { from, flows, generation: self.generation() })
+    }
+
+    fn copy_section(&self, old: &Region, section: Section) {
+        for (to, from) in self.words(section).iter().zip(old.words(section)) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        // Of elements of 4 bytes one may be left.
+        let (to, bytes) = self.section_ptr(section);
+        let (from, left) = (old.section_ptr(section).0, bytes % 8);
+        let at = bytes - left;
+        // SAFETY: both sections have `bytes` bytes, since the sizes are the same, in two mappings;
+        // nobody else has the new one, and no role of the old one is held by another.
+        #[expect(unsafe_code, reason = "bytes that are no whole word")]
+        unsafe {
+            std::ptr::copy_nonoverlapping(from.wrapping_add(at), to.wrapping_add(at), left);
+        }
+    }
+
+    /// Counters never fall: pages of lcores that there are no more are added to others.
+    fn add_counters(&self, old: &Region) {
+        let page = self.layout().term(Section::Counters).bytes_each / 8;
+        let new = self.words(Section::Counters);
+        for (i, word) in old.words(Section::Counters).iter().enumerate() {
+            let to = &new[i % new.len() / page * page + i % page];
+            to.fetch_add(word.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    fn copy_header(&self, old: &Region) {
+        let (to, from) = (&self.header().slow, &old.header().slow);
+        for (to, from) in to.sums.iter().zip(&from.sums) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.set_draining(old.draining());
+        self.set_label(Label::Appliance, &old.label(Label::Appliance));
+        to.generation.store(old.generation(), Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,320 @@
+//! A region in kernel maps is what a region in a file is, and either takes over from the other.
+//! Root is needed, and a kernel with BPF.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+use packet::addr::Addr;
+use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
+
+use super::super::*;
+use super::{SEED, made, scratch};
+use crate::counters::{ArmCounter, Counter};
+use crate::flow::{Flows, Forward, GatewayLeg, NewFlow};
+use crate::layout::SECTIONS;
+use crate::record::{Backend, FrontendKey, Mode, NONE, Service, SlotArray};
+use crate::writer::Writer;
+
+/// A folder of this test's own, which goes with all that is in it.
+struct Folder(Place);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = format!("/sys/fs/bpf/weir-test-{}-{name}", std::process::id());
+        Folder(Place::Maps(path.into()))
+    }
+
+    fn made(name: &str) -> (Region, Folder) {
+        let folder = Folder::new(name);
+        (Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap(), folder)
+    }
+
+    fn lock(&self) -> String {
+        let name = self.0.path().strip_prefix("/").unwrap().to_str().unwrap().replace('/', ":");
+        format!("{LOCKS}/{name}.lock")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = self.0.remove();
+        let _ = std::fs::remove_file(self.lock());
+    }
+}
+
+fn addr(text: &str) -> Addr {
+    Addr::from(text.parse::<IpAddr>().unwrap())
+}
+
+fn key(last: u8) -> FrontendKey {
+    let addr = addr(&format!("203.0.113.{last}"));
+    FrontendKey { scope_key: 0, addr, port: 80, proto: 6, prefix_len: 128, pad: 0 }
+}
+
+/// A service with a frontend and a backend, committed.
+fn serve(writer: &mut Writer<'_>, name: &str, last: u8) -> u32 {
+    let policy = Service {
+        slots: [SlotArray { first: 0, count: 0, retire_s: 0 }; 4],
+        single: NONE,
+        vni: 0,
+        tcp_idle_s: 0,
+        tunnel_port: 0,
+        flags: 0,
+        mss: 0,
+        mode: Mode::Nat as u8,
+        tunnel: 0,
+    };
+    let id = writer.put_service(name, &policy).unwrap();
+    let backend = |last| Backend {
+        addr: addr(&format!("10.0.2.{last}")),
+        probe: Addr::UNSPECIFIED,
+        incarnation: 0,
+        next_hop: NONE,
+        nat_ports: NONE,
+        probe_service: NONE,
+        port: 80,
+        state: 0,
+        arm: 1,
+        pad: 0,
+    };
+    let backends = [1, 2].map(|n| (writer.put_backend(&backend(2 * last + n)).unwrap(), 100));
+    writer.put_frontend(&key(last), id).unwrap();
+    writer.set_slots(id, &backends, 251, "TCP", 0).unwrap();
+    writer.commit().unwrap();
+    id
+}
+
+fn flow_key(n: u32) -> (FlowKey, Side) {
+    FlowKey::new(SCOPE_PLAIN, 6, Addr::v4(n.to_be()), 1024, addr("203.0.113.1"), 80)
+}
+
+/// A flow, and something counted on both lcores.
+fn travel(region: &Region, n: u32) {
+    let flows = Flows::new(region);
+    flows.recover();
+    let (front, front_initiator) = flow_key(n);
+    let new = NewFlow {
+        front,
+        front_initiator,
+        back: None,
+        forward: Forward { service: 0, backend: n, incarnation: 1, proto: 6, ..Forward::default() },
+        gateway: GatewayLeg { vni: n, ..GatewayLeg::default() },
+        digest: n,
+        nat_map: NONE,
+        tcp_idle_s: 0,
+    };
+    flows.as_owner(1, 1).insert(&new, &[7; 60], region.now_s()).unwrap();
+    for page in region.counters().pages() {
+        page.arm(1, ArmCounter::TxPackets, u64::from(n));
+        page.count(Counter::Switches, 1);
+    }
+}
+
+fn backend_of(region: &Region, n: u32) -> Option<u32> {
+    let (flows, key) = (Flows::new(region), flow_key(n).0);
+    let hit = flows.find(flows.hash(&key), &key)?;
+    flows.forward(&hit).ok().map(|forward| forward.backend)
+}
+
+fn sent(region: &Region) -> u64 {
+    region.counters().sum(|page| page.arm_count(1, ArmCounter::TxPackets))
+}
+
+/// Everything in all sections.
+fn dump(region: &Region) -> Vec<u64> {
+    let words = SECTIONS.iter().flat_map(|section| region.words(*section));
+    words.map(|word| word.load(Ordering::Relaxed)).collect()
+}
+
+#[test]
+fn a_region_of_maps_is_found_again_byte_for_byte() {
+    let (first, folder) = Folder::made("again");
+    let web = serve(&mut Writer::attach(&first).unwrap(), "web", 1);
+    travel(&first, 9);
+    let second = Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap();
+    assert_eq!((second.path(), second.hash_seed()), (Some(folder.0.path()), SEED));
+    assert_eq!(dump(&first), dump(&second));
+    drop(first);
+    assert_eq!(backend_of(&second, 9), Some(9), "maps need no process");
+    drop(second);
+    let third = Region::open(&folder.0).unwrap();
+    assert_eq!(third.tables(1).frontend(0, &key(1).addr, 80, 6), Some(web));
+    assert_eq!((third.sizes(), sent(&third)), (&Sizes::SMALL, 18));
+    // A map of one section is that section.
+    third.path_mtu(3).unwrap().store(1400, Ordering::Relaxed);
+    let term = third.layout().term(Section::PathMtus);
+    let mut page = Memory::reserve(4096).unwrap();
+    let map = bpf::get(&folder.0.path().join("PATH_MTUS")).unwrap();
+    page.cover(0, 4096, &map).unwrap();
+    let mtus = page.start().cast::<AtomicU32>();
+    // SAFETY: the page has so many words, which live until `page` is dropped.
+    #[expect(unsafe_code, reason = "the map without its region")]
+    let mtus = unsafe { std::slice::from_raw_parts(mtus, term.count) };
+    assert_eq!(mtus[3].load(Ordering::Relaxed), 1400);
+}
+
+#[test]
+fn roles_exclude_each_other_over_maps() {
+    let (first, folder) = Folder::made("roles");
+    let second = Region::open(&folder.0).unwrap();
+    assert_eq!(folder.0.holder(), None);
+    let claim = first.claim(Role::Fastpath).unwrap();
+    assert_eq!((claim.epoch(), folder.0.holder()), (1, Some(Role::Fastpath)));
+    let refused = second.claim(Role::Fastpath).unwrap_err().to_string();
+    assert!(refused.contains("another region.maps"), "{refused}");
+    second.claim(Role::Slowpath).unwrap();
+    drop(claim);
+    assert_eq!(second.claim(Role::Fastpath).unwrap().epoch(), 2);
+}
+
+#[test]
+fn half_made_maps_are_made_again() {
+    let (region, folder) = Folder::made("half");
+    serve(&mut Writer::attach(&region).unwrap(), "web", 1);
+    region.header().begin(region.layout(), SEED);
+    assert!(matches!(Region::open(&folder.0).unwrap_err(), RegionError::Unfinished { .. }));
+    let again = Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap();
+    assert_eq!((again.generation(), region.generation()), (0, 1), "other maps");
+    std::fs::remove_file(folder.0.path().join("header")).unwrap();
+    assert!(matches!(Region::open(&folder.0).unwrap_err(), RegionError::Unfinished { .. }));
+    Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap();
+    std::fs::remove_file(folder.0.path().join("paths")).unwrap();
+    let refused = Region::open(&folder.0).unwrap_err().to_string();
+    assert!(refused.contains("/PATHS: ") && refused.contains("removed in part"), "{refused}");
+    folder.0.remove().unwrap();
+    assert!(!folder.0.exists());
+    let refused = Region::open(&folder.0).unwrap_err();
+    assert!(matches!(refused, RegionError::Open { .. }), "{refused}");
+}
+
+#[test]
+fn other_sizes_seeds_and_versions_are_refused_with_what_to_type() {
+    let (region, folder) = Folder::made("other");
+    let wanted = Sizes { backends: 64, ..Sizes::SMALL };
+    let refused = Region::create_or_open(&folder.0, &wanted, SEED).unwrap_err().to_string();
+    assert!(refused.contains("set region.max_backends = 32"), "{refused}");
+    assert!(refused.contains(&format!("`rm -r {}`", folder.0.path().display())), "{refused}");
+    let seed = Region::create_or_open(&folder.0, &Sizes::SMALL, SEED + 1).unwrap_err();
+    assert!(matches!(seed, RegionError::Seed { .. }), "{seed}");
+    region.words(Section::Header)[1].fetch_add(1, Ordering::Relaxed);
+    let version = Region::open(&folder.0).unwrap_err();
+    assert!(matches!(version, RegionError::Version { .. }), "{version}");
+    // A map of other sizes under a section's name.
+    region.words(Section::Header)[1].fetch_sub(1, Ordering::Relaxed);
+    let paths = folder.0.path().join("paths");
+    std::fs::remove_file(&paths).unwrap();
+    bpf::pin(&bpf::make("paths", &bpf::Shape::array(192, 7)).unwrap(), &paths).unwrap();
+    let size = Region::open(&folder.0).unwrap_err();
+    assert!(matches!(size, RegionError::Size { found: 1344, .. }), "{size}");
+}
+
+#[test]
+fn a_folder_in_no_bpf_file_system_is_refused_with_what_to_type() {
+    let place = Place::Maps(scratch("maps"));
+    let refused = Region::create_or_open(&place, &Sizes::SMALL, SEED).unwrap_err().to_string();
+    assert!(refused.contains("region.maps") && refused.contains("mount -t bpf"), "{refused}");
+    assert!(!place.exists());
+    let _ = std::fs::remove_file(Folder(place).lock());
+}
+
+#[test]
+fn commits_wait_for_programs_and_not_for_lcores() {
+    let (region, folder) = Folder::made("commits");
+    let reader = Region::open(&folder.0).unwrap();
+    let claim = region.claim(Role::Fastpath).unwrap();
+    // An lcore that never acknowledges holds up nobody here.
+    region.lcores()[0].join(&region, claim.epoch(), 0);
+    let mut writer = Writer::attach(&region).unwrap();
+    // More changes than there is room for, if none of it were used again.
+    for turn in 0..40u8 {
+        let (name, last) = (format!("s{}", turn % 2), 1 + turn % 2);
+        let id = serve(&mut writer, &name, last);
+        let tables = reader.tables(reader.generation());
+        assert_eq!(tables.frontend(0, &key(last).addr, 80, 6), Some(id));
+        writer.remove_frontend(&key(last)).unwrap();
+        writer.remove_service(id).unwrap();
+        let generation = writer.commit().unwrap();
+        // No flow refers to them; that no program does was waited for.
+        assert_eq!(writer.reclaim(|_| false), 1);
+        let tables = reader.tables(generation);
+        assert_eq!(tables.frontend(0, &key(last).addr, 80, 6), None);
+    }
+    assert_eq!(region.lcores()[0].acknowledged(), 0);
+}
+
+#[test]
+fn a_generation_is_waited_for_once() {
+    let (region, _folder) = Folder::made("grace");
+    let grace = region.grace().unwrap().unwrap();
+    let mut periods = Vec::new();
+    for generation in [0, 3, 3, 2, 4] {
+        grace.since(generation).unwrap();
+        periods.push(grace.periods());
+    }
+    assert_eq!(periods, [0, 1, 1, 1, 2]);
+    let anonymous = Region::anonymous(&Sizes::SMALL).unwrap();
+    assert!(anonymous.grace().unwrap().is_none());
+}
+
+/// Tables, flows and counters of `old` are found in a region of `new`, once.
+fn goes_over(old: &Place, new: &Place) {
+    let region = Region::create_or_open(old, &Sizes::SMALL, SEED).unwrap();
+    let web = serve(&mut Writer::attach(&region).unwrap(), "web", 1);
+    travel(&region, 9);
+    region.set_draining(true);
+    region.lcores()[1].join(&region, 1, 1);
+    let sizes = Sizes { lcores: 1, ..Sizes::SMALL };
+    let claim = region.claim(Role::Slowpath).unwrap();
+    let held = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap_err().to_string();
+    assert!(held.contains("a slowpath of the other plane"), "{held}");
+    drop(claim);
+    drop(region);
+    let (taken, told) = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap();
+    assert!(matches!(told, TakeOver::Taken { flows: 1, generation: 1, .. }), "{told:?}");
+    assert!(told.told().unwrap().contains("1 flows"), "{told:?}");
+    assert!(!old.exists(), "it can't be taken over again");
+    assert_eq!((backend_of(&taken, 9), backend_of(&taken, 8)), (Some(9), None));
+    assert_eq!((sent(&taken), taken.draining()), (18, true));
+    assert_eq!((taken.epoch(Role::Fastpath), taken.lcores()[0].polled_ms()), (0, 0));
+    let mut writer = Writer::attach(&taken).expect("its checksums are right");
+    assert_eq!(writer.committed().frontend(0, &key(1).addr, 80, 6), Some(web));
+    serve(&mut writer, "more", 2);
+    travel(&taken, 11);
+    assert_eq!((backend_of(&taken, 9), backend_of(&taken, 11)), (Some(9), Some(11)));
+    drop(writer);
+    let (_, told) = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap();
+    assert!(matches!(told, TakeOver::Nothing));
+}
+
+#[test]
+fn a_change_of_plane_takes_flows_tables_and_counters_over_either_way() {
+    let (region, file) = made("plane");
+    drop(region);
+    let (folder, file) = (Folder::new("plane"), (Place::from(&file.0), file));
+    goes_over(&file.0, &folder.0);
+    folder.0.remove().unwrap();
+    goes_over(&folder.0, &file.0);
+}
+
+#[test]
+fn what_can_not_be_taken_over_is_left_and_told() {
+    let (region, file) = made("left");
+    drop(region);
+    let (file, folder) = ((Place::from(&file.0), file), Folder::new("left"));
+    let sizes = Sizes { flows: 512, ..Sizes::SMALL };
+    let (_, told) = Region::create_or_take_over(&folder.0, Some(&file.0), &sizes, SEED).unwrap();
+    assert!(matches!(told, TakeOver::Left { why: RegionError::Sizes { .. } }), "{told:?}");
+    assert!(told.told().unwrap().contains("region.max_flows") && file.0.exists());
+    // Programs that are still attached have flows of their own to write.
+    let links = folder.0.links().unwrap();
+    std::fs::create_dir(&links).unwrap();
+    let map = bpf::make("LINK", &bpf::Shape::array(8, 1)).unwrap();
+    bpf::pin(&map, &links.join("ingress")).unwrap();
+    let other = Place::from(&scratch("attached"));
+    let refused =
+        Region::create_or_take_over(&other, Some(&folder.0), &sizes, SEED).unwrap_err().to_string();
+    assert!(refused.contains("ebpf-fallback --detach"), "{refused}");
+    std::fs::remove_file(links.join("ingress")).unwrap();
+    std::fs::remove_dir(&links).unwrap();
+    other.remove().unwrap();
+}
