@@ -144,7 +144,7 @@ fn a_region_of_maps_is_found_again_byte_for_byte() {
     third.path_mtu(3).unwrap().store(1400, Ordering::Relaxed);
     let term = third.layout().term(Section::PathMtus);
     let mut page = Memory::reserve(4096).unwrap();
-    let map = bpf::get(&folder.0.path().join("PATH_MTUS")).unwrap();
+    let map = bpf::get(&folder.0.path().join("path_mtus")).unwrap();
     page.cover(0, 4096, &map).unwrap();
     let mtus = page.start().cast::<AtomicU32>();
     // SAFETY: the page has so many words, which live until `page` is dropped.
