@@ -148,12 +148,12 @@ impl<'r> Fragments<'r> {
         }
         let over = |entry: &Entry| self.is_over(entry.last_seen_s.load(Relaxed), now_s);
         let done = match self.index.claim(&place, over) {
-            Some(i) => {
+            NONE => Err(FragmentError::Full),
+            i => {
                 let filling = Filling { key: &key, path, flags, digest, now_s };
                 self.index.fill(i, &place, &filling);
                 Ok(())
             }
-            None => Err(FragmentError::Full),
         };
         self.index.unlock(place.home);
         done

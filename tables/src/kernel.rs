@@ -9,14 +9,11 @@
 use core::ffi::c_void;
 use core::marker::PhantomData;
 
-use packet::addr::Addr;
 use packet::flow::HashKey;
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::layout::{GENERATION_WORD, SECTION_ALIGN, Section};
 use crate::rows::Numbered;
-use crate::lookup::chained;
-use crate::record::FrontendKey;
 pub(crate) use crate::rows::Shared;
 use crate::told::Told;
 
@@ -122,35 +119,6 @@ impl<'r, T> Numbered<'r, T> for Rows<'r, T> {
     fn count(self) -> u32 {
         told(|told| unsafe { &raw const (*told).counts[self.section as usize] })
     }
-}
-
-unsafe extern "C" {
-    /// [`walked`], as a function of the program's own.
-    safe fn part_walk(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) -> u64;
-}
-
-/// The target of `key` in the chain of frontends that begins with `link`, as `at` sees it.
-#[inline(always)]
-pub(crate) fn walk(link: u32, key: &FrontendKey, at: u32) -> Option<u32> {
-    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-    let [a, b, c, d] = key.addr.words;
-    let rest = u32::from(key.port) | u32::from(key.proto) << 16 | u32::from(key.prefix_len) << 24;
-    let (first, second) = (pair(a, b), pair(c, d));
-    match part_walk(key.scope_key, first, second, rest.into(), pair(link, at)) {
-        0 => None,
-        target => Some((target - 1) as u32),
-    }
-}
-
-/// What `part_walk` of the program does: it is a function of its own there, because the verifier
-/// looks at a global function once, whoever calls it, and takes no more than five numbers for one.
-#[inline(always)]
-pub fn walked(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) -> u64 {
-    let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
-    let addr = Addr { words: [low(first), high(first), low(second), high(second)] };
-    let (port, proto, prefix_len) = (rest as u16, (rest >> 16) as u8, (rest >> 24) as u8);
-    let key = FrontendKey { scope_key, addr, port, proto, prefix_len, pad: 0 };
-    chained(low(link_at), key, high(link_at)).map_or(0, |target| u64::from(target) + 1)
 }
 
 /// One number of what the loader said. Not a constant to the compiler, which sees zeros there.

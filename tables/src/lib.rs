@@ -85,6 +85,8 @@ pub mod nat_port;
 pub mod scope;
 
 #[cfg(target_arch = "bpf")]
+pub mod parts;
+#[cfg(target_arch = "bpf")]
 #[path = "kernel.rs"]
 pub mod region;
 

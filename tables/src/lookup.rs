@@ -103,13 +103,12 @@ const _: () = assert!(size_of::<FrontendKinds>() == 32);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Record for FrontendKinds {}
 
-/// What a chain says of a key, for the function that [`crate::region`] asks for.
+/// What a chain says of a key.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub(crate) fn chained(link: u32, key: FrontendKey, at: u32) -> Option<u32> {
     Frontends::new(&Region).walk(link, key, at).map(|(_, entry)| entry.target())
 }
-
 impl FrontendKinds {
     /// Whether there are exact single addresses for all scopes, and nothing else.
     #[inline(always)]
@@ -223,7 +222,7 @@ impl<'r> Frontends<'r> {
     pub(crate) fn target(&self, key: &FrontendKey, at: u32) -> Option<u32> {
         // The kernel's program walks in a function of its own, which its verifier sees once.
         #[cfg(target_arch = "bpf")]
-        return crate::region::walk(self.link(key)?, key, at);
+        return crate::parts::walk(self.link(key)?, key, at);
         #[cfg(not(target_arch = "bpf"))]
         self.find(key, at).map(|(_, entry)| entry.target())
     }
@@ -273,6 +272,15 @@ impl<'r> Frontends<'r> {
 
     #[inline(always)]
     fn kind_by_kind(&self, kinds: u32, key: FrontendKey, at: u32) -> Option<u32> {
+        // A function of its own in the kernel, too.
+        #[cfg(target_arch = "bpf")]
+        return crate::parts::try_kinds(kinds, &key, at);
+        #[cfg(not(target_arch = "bpf"))]
+        self.try_kinds(kinds, key, at)
+    }
+
+    #[inline(always)]
+    pub(crate) fn try_kinds(&self, kinds: u32, key: FrontendKey, at: u32) -> Option<u32> {
         let tries = [
             (KIND_EXACT, key.port, key.proto),
             (KIND_ANY_PORT, 0, key.proto),

@@ -48,6 +48,7 @@ impl<'r> NatPorts<'r> {
     ///
     /// The search begins in the lcore's own part of the range, so that lcores rarely meet at words,
     /// and goes on through the others' parts.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn claim(
         &self,
         map: u32,
@@ -55,19 +56,11 @@ impl<'r> NatPorts<'r> {
         lcore: u32,
         lcores: u32,
     ) -> Option<u16> {
-        self.claim_by(map, range, (lcore, lcores), |first, last| self.take(map, first, last))
-    }
-
-    /// As [`NatPorts::claim`], where `take` calls [`NatPorts::take`] for that map. (The kernel's
-    /// program puts the search in a function of its own.)
-    #[inline(always)]
-    pub fn claim_by(
-        &self,
-        map: u32,
-        range: RangeInclusive<u16>,
-        (lcore, lcores): (u32, u32),
-        take: impl Fn(u32, u32) -> Option<u32>,
-    ) -> Option<u16> {
+        // The kernel's program searches in a function of its own, which its verifier sees once.
+        #[cfg(target_arch = "bpf")]
+        let take = |first, last| crate::parts::take(map, first, last);
+        #[cfg(not(target_arch = "bpf"))]
+        let take = |first, last| self.take(map, first, last);
         let rotation = self.maps.row(map)?.0.first()?;
         let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
         let count = (last + 1).checked_sub(first).filter(|count| *count > 0)?;
@@ -85,7 +78,8 @@ impl<'r> NatPorts<'r> {
     }
 
     /// Takes the first free port of a map from `first` to `last`, both included.
-    pub fn take(&self, map: u32, first: u32, last: u32) -> Option<u32> {
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub(crate) fn take(&self, map: u32, first: u32, last: u32) -> Option<u32> {
         let words = &self.maps.row(map)?.0;
         // A `first` behind `last` is no range; it may lie in the same word.
         if first > last {

@@ -5,6 +5,7 @@
 
 mod asked;
 mod frame;
+mod parts;
 mod region;
 
 use asked::Asked;
@@ -65,10 +66,8 @@ programs! {
     }
     /// Claims a NAT port.
     claim(asked) {
-        let map = asked.nat_map;
-        let take = |first, last| (part_take(map, first, last) as u32).checked_sub(1);
-        let ports = NatPorts::new(&Region);
-        let port = ports.claim_by(map, asked.first..=asked.last, (0, 1), take);
+        let range = asked.first..=asked.last;
+        let port = NatPorts::new(&Region).claim(asked.nat_map, range, 0, 1);
         asked.outcome = port.map_or(asked::MISSED, u32::from);
     }
     /// Remembers a datagram.
@@ -87,18 +86,4 @@ programs! {
         page.drop(asked.proto, DropReason::NoFlow);
         Addresses::of_flows(&Region).add(&asked.addr);
     }
-}
-
-/// See [`tables::region::walked`].
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn part_walk(scope_key: u64, a: u64, b: u64, rest: u64, link_at: u64) -> u64 {
-    tables::region::walked(scope_key, a, b, rest, link_at)
-}
-
-/// See [`NatPorts::take`]: the port + 1, 0 for none.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn part_take(map: u32, first: u32, last: u32) -> u64 {
-    NatPorts::new(&Region).take(map, first, last).map_or(0, |port| u64::from(port) + 1)
 }

@@ -12,6 +12,7 @@
 
 use super::entry::{Entry, Filling, Hit, LIVE, WRITING, Words};
 use super::step;
+use crate::record::NONE;
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
 #[cfg(not(target_arch = "bpf"))]
@@ -237,9 +238,9 @@ impl<'r> Index<'r> {
 
     /// Takes a free slot for a key whose home bucket the caller has locked. `stale` tells whether a
     /// live entry may be thrown out. The entry is [`WRITING`] and the caller's until it is filled
-    /// or abandoned.
+    /// or abandoned. [`NONE`] where all are taken.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub(crate) fn claim(&self, place: &Place, stale: impl Fn(&Entry) -> bool) -> Option<u32> {
+    pub(crate) fn claim(&self, place: &Place, stale: impl Fn(&Entry) -> bool) -> u32 {
         for n in 0..2 + WINDOW {
             let bucket = match n {
                 0 => place.home,
@@ -248,7 +249,7 @@ impl<'r> Index<'r> {
             };
             for i in 0..4 {
                 let at = bucket * 4 + ((place.slot + i) & 3);
-                let entry = self.entry(at)?;
+                let Some(entry) = self.entry(at) else { return NONE };
                 let state = entry.state.load(Relaxed);
                 if state & LIVE != 0 && state & WRITING == 0 && stale(entry) {
                     self.clear(at, state);
@@ -258,11 +259,11 @@ impl<'r> Index<'r> {
                 step!();
                 let taken = state | WRITING;
                 if free && entry.state.compare_exchange(state, taken, AcqRel, Relaxed).is_ok() {
-                    return Some(at);
+                    return at;
                 }
             }
         }
-        None
+        NONE
     }
 
     /// Gives a claimed slot back unused.

@@ -80,6 +80,25 @@ impl fmt::Display for InsertError {
 
 impl core::error::Error for InsertError {}
 
+impl NewFlow {
+    /// The key of the backend's side, or the front once more where that is the same.
+    #[inline(always)]
+    fn back_key(&self) -> &FlowKey {
+        match &self.back {
+            Some((key, _)) => key,
+            None => &self.front,
+        }
+    }
+}
+
+/// Where a flow's entries belong.
+struct Sides {
+    front: u64,
+    back: u64,
+    /// Whether the back is another than the front.
+    has_back: bool,
+}
+
 /// No entry of the flow table is thrown out to make room.
 fn never(_: &Entry) -> bool {
     false
@@ -103,16 +122,16 @@ impl Flows<'_> {
         if options.bytes() > MAX_OPTIONS {
             return Err(InsertError::OptionsTooLong);
         }
-        let front = self.index.hash(&new.front);
-        let back = new.back.filter(|(key, _)| *key != new.front);
-        let back = back.map(|(key, side)| (self.index.hash(&key), key, side));
-        let home = self.index.place(front).home;
-        let other = back.map_or(home, |(hash, ..)| self.index.place(hash).home);
+        let sides = Sides {
+            front: self.index.hash(&new.front),
+            back: self.index.hash(new.back_key()),
+            has_back: *new.back_key() != new.front,
+        };
+        let home = self.index.place(sides.front).home;
+        let other = self.index.place(sides.back).home;
         // All of it will be written, so all of it may as well be fetched at once.
-        self.index.prefetch(front);
-        if let Some((hash, ..)) = back {
-            self.index.prefetch(hash);
-        }
+        self.index.prefetch(sides.front);
+        self.index.prefetch(sides.back);
         self.prefetch_free();
         // Always in the same order, so that two lcores never wait for each other.
         let (first, second) = (home.min(other), home.max(other));
@@ -124,13 +143,29 @@ impl Flows<'_> {
             return Err(InsertError::Contended);
         }
         step!();
-        let done = self.insert_locked(new, &options, front, back, now_s);
+        let done = self.insert_locked(new, &options, &sides, now_s);
         if second != first {
             self.index.unlock(second);
         }
         step!();
         self.index.unlock(first);
         done
+    }
+
+    /// Takes a slot for the key of a hash; [`NONE`] where all are taken.
+    #[inline(always)]
+    fn claim(&self, hash: u64) -> u32 {
+        // The kernel's program searches in a function of its own, which its verifier sees once.
+        #[cfg(target_arch = "bpf")]
+        return crate::parts::claim(hash);
+        #[cfg(not(target_arch = "bpf"))]
+        self.claim_slot(hash)
+    }
+
+    /// As [`Flows::claim`].
+    #[inline(always)]
+    pub(crate) fn claim_slot(&self, hash: u64) -> u32 {
+        self.index.claim(&self.index.place(hash), never)
     }
 
     /// Asks for the record that will most likely be taken.
@@ -151,14 +186,15 @@ impl Flows<'_> {
         &self,
         new: &NewFlow,
         options: &Options<'_>,
-        front: u64,
-        back: Option<(u64, FlowKey, Side)>,
+        sides: &Sides,
         now_s: u32,
     ) -> Result<Hit, InsertError> {
-        if let Some(hit) = self.index.find(front, &new.front) {
+        if let Some(hit) = self.index.find(sides.front, &new.front) {
             return Err(InsertError::Exists(hit.path));
         }
-        if let Some(hit) = back.and_then(|(hash, key, _)| self.index.find(hash, &key)) {
+        if sides.has_back
+            && let Some(hit) = self.index.find(sides.back, new.back_key())
+        {
             return Err(InsertError::BackTaken(hit.path));
         }
         let free = self.free_paths().ok_or(InsertError::Full)?;
@@ -173,42 +209,39 @@ impl Flows<'_> {
             return Err(InsertError::NoSlab);
         }
         step!();
-        let front_place = self.index.place(front);
-        let entry = self.index.claim(&front_place, never);
+        let entry = self.claim(sides.front);
         step!();
-        let back = back.map(|(hash, key, side)| {
-            let place = self.index.place(hash);
-            (self.index.claim(&place, never), place, key, side)
-        });
+        let back = if sides.has_back { self.claim(sides.back) } else { NONE };
         step!();
-        let (Some(entry), false) = (entry, matches!(back, Some((None, ..)))) else {
-            for claimed in [entry, back.and_then(|(entry, ..)| entry)].into_iter().flatten() {
-                self.index.abandon(claimed);
-            }
+        if entry == NONE || (sides.has_back && back == NONE) {
+            // [`NONE`] is no entry's number.
+            self.index.abandon(entry);
+            self.index.abandon(back);
             self.drop_record(id);
             return Err(InsertError::Full);
-        };
-        let back_entry = back.and_then(|(entry, ..)| entry);
+        }
         path.set_forward(&Forward { front: entry, ..new.forward });
         path.set_gateway(&new.gateway, options, self.slabs);
-        path.back.store(back_entry.unwrap_or(NONE), Relaxed);
+        path.back.store(back, Relaxed);
         let nat_map = if new.forward.is_nat() { new.nat_map } else { NONE };
         path.owns.store(nat_map, Relaxed);
         path.idle_s.store(u32::from(new.tcp_idle_s), Relaxed);
         step!();
         path.publish();
         step!();
-        if let Some((Some(i), place, key, side)) = back {
+        if sides.has_back {
             // What a back entry has no use for names the front entry, so that an answer can ask
             // for that line early.
-            let flags = flags(false, side);
-            let filling = Filling { key: &key, path: id, flags, digest: entry, now_s };
-            self.index.fill(i, &place, &filling);
+            let side = new.back.map_or(Side::Low, |(_, side)| side);
+            let (key, flags) = (new.back_key(), flags(false, side));
+            let filling = Filling { key, path: id, flags, digest: entry, now_s };
+            self.index.fill(back, &self.index.place(sides.back), &filling);
         }
         step!();
         let flags = flags(true, new.front_initiator);
         let filling = Filling { key: &new.front, path: id, flags, digest: new.digest, now_s };
-        let hit = self.index.fill(entry, &front_place, &filling).ok_or(InsertError::Full)?;
+        let place = self.index.place(sides.front);
+        let hit = self.index.fill(entry, &place, &filling).ok_or(InsertError::Full)?;
         if let Some(state) = self.state() {
             state.live.fetch_add(1, Relaxed);
         }
