@@ -41,26 +41,10 @@ pub fn nat_ports() -> NatPorts<'static> {
     NatPorts::new(&Region)
 }
 
-/// See [`tables::region::walked`].
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn part_walk(scope_key: u64, a: u64, b: u64, rest: u64, link_at: u64) -> u64 {
-    tables::region::walked(scope_key, a, b, rest, link_at)
-}
-
-/// See [`NatPorts::take`]: the port + 1, 0 for none.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn part_take(map: u32, first: u32, last: u32) -> u64 {
-    nat_ports().take(map, first, last).map_or(0, |port| u64::from(port) + 1)
-}
-
 /// A free port of a map from `first` to `last`, or 0.
 #[inline(always)]
 pub fn claim(map: u32, first: u16, last: u16) -> u16 {
-    let take = |first, last| (part_take(map, first, last) as u32).checked_sub(1);
-    let lcores = (cpu(), Region.lcores());
-    nat_ports().claim_by(map, first..=last, lcores, take).unwrap_or(0)
+    nat_ports().claim(map, first..=last, cpu(), Region.lcores()).unwrap_or(0)
 }
 
 /// The scope of the packet's endpoint behind a gateway; `gateway` is its number, and its kind above

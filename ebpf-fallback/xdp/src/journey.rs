@@ -25,6 +25,7 @@ mod here;
 mod leg;
 mod nat;
 mod next;
+mod parts;
 mod place;
 mod ports;
 mod region;

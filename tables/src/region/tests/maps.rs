@@ -180,7 +180,7 @@ fn half_made_maps_are_made_again() {
     Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap();
     std::fs::remove_file(folder.0.path().join("paths")).unwrap();
     let refused = Region::open(&folder.0).unwrap_err().to_string();
-    assert!(refused.contains("/PATHS: ") && refused.contains("removed in part"), "{refused}");
+    assert!(refused.contains("/paths: ") && refused.contains("removed in part"), "{refused}");
     folder.0.remove().unwrap();
     assert!(!folder.0.exists());
     let refused = Region::open(&folder.0).unwrap_err();
