@@ -113,6 +113,20 @@ impl Region {
         Ok(region)
     }
 
+    /// Makes it what it was when it was new, for whoever plays case after case on a program that has
+    /// its maps. Nobody else may work with it.
+    pub fn renew(&self) {
+        let seed = self.hash_seed();
+        // SAFETY: all of the region's own bytes; nobody else looks at them, and `begin` writes what
+        // has to be there.
+        #[expect(unsafe_code, reason = "all bytes at once")]
+        unsafe {
+            self.memory.start().write_bytes(0, self.layout.bytes());
+        }
+        self.header().begin(&self.layout, seed);
+        self.header().finish();
+    }
+
     fn over(memory: Memory, layout: Layout, place: Option<(File, Place)>) -> Region {
         Region { memory, layout, place, claimed: [const { AtomicBool::new(false) }; 2] }
     }

@@ -36,13 +36,15 @@ pub struct Loaded {
 impl Loaded {
     /// A new region with the tables of `setup`.
     pub fn new(setup: &Setup) -> Loaded {
-        let text = setup.config("net_null0", "net_null1");
-        let config = config::from_toml(&text).unwrap_or_else(|e| panic!("{}", e.render()));
-        let config = Arc::new(config);
-        let sizes = hugepages::plan::sizes(&config);
+        let sizes = hugepages::plan::sizes(&checked(setup));
         // A case's region lives as long as the test: its lcore and its writer borrow it.
         let region = Region::anonymous(&sizes).expect("memory for a small region");
-        let region: &'static Region = Box::leak(Box::new(region));
+        Loaded::over(setup, Box::leak(Box::new(region)))
+    }
+
+    /// The tables of `setup` in a region that is as new.
+    pub fn over(setup: &Setup, region: &'static Region) -> Loaded {
+        let config = Arc::new(checked(setup));
         let target = Some(Tables::attach(region, &config).expect("a new region has no writer"));
         // As the fastpath does before its lcores join.
         Flows::new(region).recover();
@@ -113,6 +115,12 @@ impl Loaded {
             assert!(known.may_have(&target), "no bit for the flow to {target}");
         }
     }
+}
+
+/// The configuration of a set-up.
+pub fn checked(setup: &Setup) -> Config {
+    let text = setup.config("net_null0", "net_null1");
+    config::from_toml(&text).unwrap_or_else(|e| panic!("{}", e.render()))
 }
 
 /// Says of each next hop what the set-up knows of it.

@@ -1,0 +1,175 @@
+//! The journey loaded: its stages in the kernel, on the maps of a region, told where they run.
+
+use crate::JOURNEY;
+use crate::ports::{Place, Port};
+use aya::maps::xdp::{DevMap, XdpMapError};
+use aya::maps::{Array, Map, MapError, ProgramArray};
+use aya::programs::{ProgramError, Xdp};
+use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
+use std::path::Path;
+use tables::layout::SECTIONS;
+use tables::region::Region;
+use tables::told::Told;
+
+/// The stages behind [`ENTRY`], in the order of their numbers (`xdp/src/next.rs`).
+pub const STAGES: [&str; 12] = [
+    "decap", "classify", "track", "select", "start", "encap", "front", "nat", "leg", "reply",
+    "fragment", "remember",
+];
+/// The first stage, which is attached.
+pub const ENTRY: &str = "weir";
+
+/// Next hops that a value of the map `WANTED` has bits for.
+const WANTED_BITS: u32 = 512;
+
+// SAFETY: repr(C) integers without padding (asserted beside them).
+#[expect(unsafe_code, reason = "the marker of what may lie in a map")]
+unsafe impl Pod for Place {}
+
+/// Why the program can't be loaded, or told something.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The object.
+    #[error("the XDP program's object: {0}")]
+    Object(#[from] EbpfError),
+    /// A stage that the kernel refused.
+    #[error("the kernel refuses stage {stage} of the XDP program: {source}")]
+    Stage {
+        /// Which.
+        stage: &'static str,
+        /// What it said.
+        source: ProgramError,
+    },
+    /// A map.
+    #[error("map {name} of the XDP program: {source}")]
+    Map {
+        /// Which.
+        name: &'static str,
+        /// What is wrong.
+        source: MapError,
+    },
+    /// A port that nothing can be sent out of.
+    #[error("interface {ifindex} can't be sent out of: {source}")]
+    Port {
+        /// Its interface.
+        ifindex: u32,
+        /// What is wrong.
+        source: XdpMapError,
+    },
+    /// It is not in the object.
+    #[error("the XDP program's object has no {0}: it was built of other sources")]
+    Missing(&'static str),
+}
+
+/// The stages, loaded.
+pub struct Program {
+    ebpf: Ebpf,
+    /// The stages stay for as long as this map does, which they refer to themselves.
+    _stages: ProgramArray<aya::maps::MapData>,
+    next_hops: u32,
+}
+
+impl Program {
+    /// Loads all stages on the maps of `region`, which are pinned in `folder`.
+    pub fn load(region: &Region, folder: &Path, epoch: u32) -> Result<Program, LoadError> {
+        let told = Told::new(region.sizes(), region.hash_seed(), epoch);
+        let next_hops = region.sizes().next_hops;
+        let mut loader = EbpfLoader::new();
+        loader.override_global("TOLD", told.bytes(), true);
+        loader.map_max_entries("WANTED", next_hops.div_ceil(WANTED_BITS));
+        for section in SECTIONS {
+            loader.map_pin_path(section.map_name(), folder.join(section.map_name()));
+        }
+        let mut ebpf = loader.load(JOURNEY)?;
+        let stages = ebpf.take_map("STAGES").ok_or(LoadError::Missing("map STAGES"))?;
+        let named = |source| LoadError::Map { name: "STAGES", source };
+        let mut stages = ProgramArray::try_from(stages).map_err(named)?;
+        for (number, stage) in (0..).zip(STAGES) {
+            let program = loaded(&mut ebpf, stage)?;
+            let fd = program.fd().map_err(|source| LoadError::Stage { stage, source })?;
+            stages.set(number, fd, 0).map_err(named)?;
+        }
+        loaded(&mut ebpf, ENTRY)?;
+        Ok(Program { ebpf, _stages: stages, next_hops })
+    }
+
+    /// The stage that is attached.
+    pub fn entry(&mut self) -> Result<&mut Xdp, LoadError> {
+        stage(&mut self.ebpf, ENTRY)
+    }
+
+    /// All stages with the instructions that the kernel verified of each.
+    pub fn verified(&mut self) -> Result<Vec<(&'static str, u32)>, LoadError> {
+        let all = STAGES.into_iter().chain([ENTRY]);
+        all.map(|name| {
+            let info = stage(&mut self.ebpf, name)?.info();
+            let info = info.map_err(|source| LoadError::Stage { stage: name, source })?;
+            Ok((name, info.verified_instruction_count().unwrap_or(0)))
+        })
+        .collect()
+    }
+
+    /// Tells the program where it runs.
+    pub fn settle(&mut self, place: &Place) -> Result<(), LoadError> {
+        let named = |source| LoadError::Map { name: "OUT", source };
+        let mut out = DevMap::try_from(self.map("OUT")?).map_err(named)?;
+        for (arm, Port { ifindex, .. }) in (0..).zip(place.ports) {
+            let set = out.set(arm, ifindex, None, 0);
+            set.map_err(|source| LoadError::Port { ifindex, source })?;
+        }
+        let named = |source| LoadError::Map { name: "PLACE", source };
+        let mut told = Array::<_, Place>::try_from(self.map("PLACE")?).map_err(named)?;
+        told.set(0, *place, 0).map_err(named)?;
+        Ok(())
+    }
+
+    /// Next hops whose neighbours packets asked for since the last call.
+    pub fn wanted(&mut self) -> Result<Vec<u32>, LoadError> {
+        let named = |source| LoadError::Map { name: "WANTED", source };
+        let lines = self.next_hops.div_ceil(WANTED_BITS);
+        let mut map = Array::<_, [u64; 8]>::try_from(self.map("WANTED")?).map_err(named)?;
+        let mut wanted = Vec::new();
+        for line in 0..lines {
+            let words = map.get(&line, 0).map_err(named)?;
+            if words == [0; 8] {
+                continue;
+            }
+            // A bit that is set in between is lost until the next packet asks.
+            map.set(line, [0; 8], 0).map_err(named)?;
+            let bits = words.iter().zip(0..).flat_map(|(word, n)| {
+                (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| n * 64 + bit)
+            });
+            wanted.extend(bits.map(|bit| line * WANTED_BITS + bit));
+        }
+        Ok(wanted)
+    }
+
+    /// Takes a stage out, for the test of what then happens.
+    pub fn unset(&mut self, stage: usize) -> Result<(), LoadError> {
+        let named = |source| LoadError::Map { name: "STAGES", source };
+        self._stages.clear_index(&(stage as u32)).map_err(named)
+    }
+
+    fn map(&mut self, name: &'static str) -> Result<&mut Map, LoadError> {
+        self.ebpf.map_mut(name).ok_or(LoadError::Missing(name))
+    }
+}
+
+fn stage<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, LoadError> {
+    let program = ebpf.program_mut(name).ok_or(LoadError::Missing(name))?;
+    program.try_into().map_err(|source| LoadError::Stage { stage: name, source })
+}
+
+fn loaded<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, LoadError> {
+    let program = stage(ebpf, name)?;
+    program.load().map_err(|source| LoadError::Stage { stage: name, source })?;
+    Ok(program)
+}
+
+impl Port {
+    /// A port with its MAC address.
+    pub fn new(ifindex: u32, mac: [u8; 6]) -> Port {
+        let [a, b, c, d, e, f] = mac;
+        Port { ifindex, mac: [a, b, c, d, e, f, 0, 0] }
+    }
+}

@@ -1,0 +1,185 @@
+//! The plane `xdp`: the kernel's own program, asked packet by packet (BPF_PROG_TEST_RUN).
+//!
+//! Programs are loaded once for each size of the tables, which takes the verifier longer than a
+//! case; a case begins with the region of its size as new.
+
+use super::loaded::{Loaded, checked};
+use aya::TestRunOptions;
+use aya::programs::TestRun;
+use ebpf_fallback::ports::{Place, Port};
+use ebpf_fallback::program::Program;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use tables::layout::Sizes;
+use tables::region::{Region, Place as Where};
+use tests::cases::world::{IN_MAC, OUT_MAC};
+use tests::cases::{Counts, Exit, Plane, Setup};
+
+/// The interfaces of the test's namespace: arms, then what the kernel sends probes by.
+pub const DEVICES: [&str; 4] = ["in0", "eg0", "probes0", "probes1"];
+/// Room for whatever comes out.
+const ROOM: usize = 16_384;
+/// A seed of the region's, as good as any.
+const SEED: u64 = 0x5745_4952;
+
+const ABORTED: u32 = 0;
+const DROP: u32 = 1;
+const PASS: u32 = 2;
+const TX: u32 = 3;
+const REDIRECT: u32 = 4;
+
+/// A program with the region that it works on.
+struct Rig {
+    region: &'static Region,
+    program: Program,
+    folder: PathBuf,
+}
+
+/// The kernel's program.
+pub struct Xdp {
+    rigs: HashMap<Vec<(&'static str, u32)>, Rig>,
+    place: Place,
+    now: Option<Vec<(&'static str, u32)>>,
+    loaded: Option<Loaded>,
+}
+
+impl Drop for Xdp {
+    fn drop(&mut self) {
+        self.loaded = None;
+        for rig in self.rigs.values() {
+            // The folder goes with the kernel's maps; a test that failed may leave it.
+            let _ = Where::Maps(rig.folder.clone()).remove();
+        }
+    }
+}
+
+impl Xdp {
+    /// To be made in the namespace with [`DEVICES`], on the thread that sends.
+    pub fn new() -> Xdp {
+        on_first_processor();
+        let [ingress, egress, probes0, probes1] = DEVICES.map(index);
+        let ports = [Port::new(ingress, IN_MAC), Port::new(egress, OUT_MAC)];
+        let place = Place { ports, kernel: [probes0, probes1], skew_s: 0 };
+        Xdp { rigs: HashMap::new(), place, now: None, loaded: None }
+    }
+
+    fn loaded(&mut self) -> &mut Loaded {
+        self.loaded.as_mut().expect("a case is loaded first")
+    }
+
+    fn program(&mut self) -> &mut Program {
+        let now = self.now.as_ref().expect("a case is loaded first");
+        &mut self.rigs.get_mut(now).expect("it was made when the case was loaded").program
+    }
+
+    /// One packet, whose first buffer holds `first` bytes.
+    fn take(&mut self, device: u32, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
+        let ports = self.place.ports;
+        let kernel = self.place.kernel;
+        let arm = u8::from(device == ports[1].ifindex || device == kernel[1]);
+        let mut context = Vec::new();
+        for word in [0, first as u32, 0, device, 0, 0] {
+            context.extend(word.to_ne_bytes());
+        }
+        let mut out = vec![0; ROOM];
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            ctx_in: Some(&context),
+            ..Default::default()
+        };
+        let program = self.program().entry().expect("a first stage");
+        let done = program.test_run(options).unwrap_or_else(|e| panic!("{e:?}"));
+        out.truncate(done.data_size_out as usize);
+        match done.return_value {
+            DROP => Vec::new(),
+            PASS => vec![(Exit::Kernel(arm), out)],
+            TX if device == ports[usize::from(arm)].ifindex => vec![(Exit::Port(arm), out)],
+            REDIRECT if device == ports[usize::from(arm)].ifindex => {
+                vec![(Exit::Port(1 - arm), out)]
+            }
+            // The kernel's packets go out by the arm whose device they came by, or by the other
+            // one: the program says only that it was sent on.
+            REDIRECT => vec![(self.other_exit(arm, &out), out)],
+            ABORTED => panic!("the program was aborted"),
+            other => panic!("the program answers {other}"),
+        }
+    }
+
+    /// By which arm a redirected packet of the kernel's left: that whose address it is from.
+    fn other_exit(&self, arm: u8, frame: &[u8]) -> Exit {
+        let from: Vec<u8> = frame[6..12].to_vec();
+        match self.place.ports.iter().position(|port| port.mac[..6] == from[..]) {
+            Some(port) => Exit::Port(port as u8),
+            None => Exit::Port(arm),
+        }
+    }
+}
+
+impl Plane for Xdp {
+    fn name(&self) -> &str {
+        "xdp"
+    }
+
+    fn load(&mut self, setup: &Setup) {
+        self.loaded = None;
+        let sizes = hugepages::plan::sizes(&checked(setup));
+        let key = sizes.settings().to_vec();
+        let number = self.rigs.len();
+        let place = self.place;
+        let rig = self.rigs.entry(key.clone()).or_insert_with(|| rig(&sizes, number));
+        rig.region.renew();
+        self.place = Place { skew_s: 0, ..place };
+        rig.program.settle(&self.place).unwrap_or_else(|e| panic!("{e}"));
+        self.loaded = Some(Loaded::over(setup, rig.region));
+        self.now = Some(key);
+    }
+
+    fn change(&mut self, services: &str) {
+        self.loaded().change(services);
+    }
+
+    fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
+        self.take(self.place.ports[usize::from(arm)].ifindex, frame, frame.len())
+    }
+
+    fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
+        self.take(self.place.ports[usize::from(arm)].ifindex, frame, first)
+    }
+
+    fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
+        self.take(self.place.kernel[usize::from(arm)], frame, frame.len())
+    }
+
+    fn advance_s(&mut self, seconds: u32) {
+        self.place.skew_s += seconds;
+        let place = self.place;
+        self.program().settle(&place).unwrap_or_else(|e| panic!("{e}"));
+        self.loaded().advance_s(seconds);
+    }
+
+    fn counts(&self) -> Counts {
+        self.loaded.as_ref().map(Loaded::counts).unwrap_or_default()
+    }
+}
+
+/// Tables of these sizes in kernel maps, and the program on them.
+fn rig(sizes: &Sizes, number: usize) -> Rig {
+    let folder = PathBuf::from(format!("/sys/fs/bpf/weir-cases-{}-{number}", std::process::id()));
+    let place = Where::Maps(folder.clone());
+    let region = Region::create_or_open(&place, sizes, SEED).unwrap_or_else(|e| panic!("{e}"));
+    let region: &'static Region = Box::leak(Box::new(region));
+    let program = Program::load(region, &folder, 1).unwrap_or_else(|e| panic!("{e}"));
+    Rig { region, program, folder }
+}
+
+fn index(device: &str) -> u32 {
+    nix::net::if_::if_nametoindex(device).unwrap_or_else(|e| panic!("{device}: {e}"))
+}
+
+/// The region of a case has a page of counters for one processor.
+fn on_first_processor() {
+    let mut first = nix::sched::CpuSet::new();
+    first.set(0).expect("there is a first processor");
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &first).expect("it may be asked");
+}
