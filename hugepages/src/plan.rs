@@ -6,18 +6,19 @@ use config::Config;
 use config::checked::{BUFFER_OVERHEAD, DESCRIPTOR_BYTES, Plane};
 use tables::layout::{Layout, MAX_LCORES, MAX_TUNNELS, Sizes};
 
+use crate::machine::possible_cpus;
 use crate::table::{Table, bytes_text};
 
 /// Bytes of the pages that are planned with.
 pub const PAGE_BYTES: u64 = 2 << 20;
 
 /// The region's sizes under a configuration: the one place that maps the one to the other. With XDP
-/// every CPU that this machine may have is an lcore.
+/// every CPU that this machine may have is an lcore, and the loader of the programs is the last one.
 pub fn sizes(config: &Config) -> Sizes {
     let region = &config.region;
     let lcores = match config.plane {
         Plane::Dpdk => config.fastpath.lcores.len() as u32,
-        Plane::Xdp => crate::machine::possible_cpus(Path::new("/")).unwrap_or(1).min(MAX_LCORES),
+        Plane::Xdp => (possible_cpus(Path::new("/")).unwrap_or(1) + 1).min(MAX_LCORES),
     };
     Sizes {
         tunnels: MAX_TUNNELS,

@@ -64,8 +64,8 @@ pub struct Sizes {
 
 /// Tunnels fit in one 64-bit mask.
 pub const MAX_TUNNELS: u32 = 64;
-/// Lcores fit in one 64-bit mask.
-pub const MAX_LCORES: u32 = 64;
+/// An lcore's number fits in a byte of a lock word.
+pub const MAX_LCORES: u32 = 254;
 
 impl Sizes {
     /// What the configuration's defaults ask for.
