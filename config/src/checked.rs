@@ -10,10 +10,12 @@ pub(crate) mod door;
 mod gateways;
 mod live;
 pub(crate) mod machine;
+mod plane;
 mod prefix;
 
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
+pub use plane::{Attach, Plane};
 pub use prefix::{Interface, Prefix, mask};
 
 use std::collections::BTreeMap;
@@ -32,6 +34,8 @@ pub struct Config {
     pub zone: String,
     /// Free labels of the appliance.
     pub labels: BTreeMap<String, String>,
+    /// What moves packets.
+    pub plane: Plane,
     /// The services file, watched by slowpath.
     pub services: PathBuf,
     /// The packet-moving process.
@@ -136,6 +140,8 @@ pub struct Fastpath {
     pub burst: u16,
     /// Further EAL arguments, as typed.
     pub eal: Vec<String>,
+    /// Where XDP programs run.
+    pub attach: Attach,
 }
 
 /// Bytes that a buffer takes beside its room: the mempool's header (64), the mbuf (128), and what
@@ -170,6 +176,8 @@ pub enum Idle {
 pub struct Region {
     /// The mapped file, on hugetlbfs or a tmpfs.
     pub path: PathBuf,
+    /// The folder of the kernel maps that plane xdp has instead.
+    pub maps: PathBuf,
     /// Services.
     pub max_services: u32,
     /// Frontends.
@@ -194,20 +202,31 @@ pub struct Region {
     pub ring_slots: u32,
 }
 
-/// What DPDK opens for an arm.
+/// The NIC of an arm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Device {
     /// A PCI address `0000:00:06.0`, bound to vfio-pci (or a bifurcated driver); `-a`.
     Pci(String),
     /// A DPDK virtual device with its arguments, `net_af_packet0,iface=veth0`; `--vdev`.
     Vdev(String),
+    /// An interface of the kernel's, for plane xdp alone.
+    Interface(String),
 }
 
 impl Device {
     /// As it was written, which is what EAL takes.
     pub fn as_str(&self) -> &str {
-        let (Device::Pci(text) | Device::Vdev(text)) = self;
+        let (Device::Pci(text) | Device::Vdev(text) | Device::Interface(text)) = self;
         text
+    }
+
+    /// The kernel's interface that it stands on, where that is written.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Device::Pci(_) => None,
+            Device::Vdev(text) => text.split(',').find_map(|part| part.strip_prefix("iface=")),
+            Device::Interface(name) => Some(name),
+        }
     }
 
     /// The name by which DPDK knows the port: the PCI address, or what precedes the first comma.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 mod defaults;
 
-use crate::checked::{GatewayKind, Idle, NoService, TooBig};
+use crate::checked::{Attach, GatewayKind, Idle, NoService, Plane, TooBig};
 
 /// The appliance itself.
 #[derive(Deserialize, Serialize, JsonSchema)]
@@ -23,6 +23,9 @@ pub struct File {
     pub zone: String,
     /// Free labels, `key = "value"`.
     pub labels: BTreeMap<String, String>,
+    /// What moves packets: `dpdk`, the program fastpath with NICs of its own, or `xdp`, programs in
+    /// the kernel that ebpf-fallback attaches to NICs. Tables, flows and counters go over.
+    pub plane: Plane,
     /// The services file (its keys are below); watched, changes apply without a restart.
     pub services: String,
     /// The packet-moving process.
@@ -78,6 +81,9 @@ pub struct Fastpath {
     pub burst: u16,
     /// Further arguments for DPDK's EAL, one string each.
     pub eal: Vec<String>,
+    /// plane xdp: `native` in the NIC's driver, `generic` in the kernel's stack (any NIC, any MTU,
+    /// 2 to 3 times slower), `auto` the one where the NIC can and the other where not.
+    pub attach: Attach,
 }
 
 /// The shared memory.
@@ -86,6 +92,8 @@ pub struct Fastpath {
 pub struct Region {
     /// The file. Empty: `/dev/hugepages/weir-region`, or `/dev/shm/weir/region` without hugepages.
     pub path: String,
+    /// plane xdp: the folder in a BPF file system where the memory lies instead, as kernel maps.
+    pub maps: String,
     /// Services.
     #[schemars(range(min = 1, max = 1048576))]
     pub max_services: u32,
@@ -126,7 +134,8 @@ pub struct Region {
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Arm {
-    /// PCI address (`0000:00:06.0`) or DPDK virtual device (`net_af_packet0,iface=veth0`).
+    /// PCI address (`0000:00:06.0`) or DPDK virtual device (`net_af_packet0,iface=veth0`). Plane
+    /// xdp takes the kernel's interface at that address or after `iface=`, or a name (`eth1`).
     pub device: String,
     /// Addresses with prefix length (`10.0.1.10/24`), one or a list, at most 16 over both arms.
     #[serde(deserialize_with = "one_or_many")]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::checked::{Config, Side, Wire};
+use crate::checked::{Config, Plane, Side, Wire};
 use crate::layers::shortened;
 
 /// The configuration as it works out, for people.
@@ -17,16 +17,12 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     writeln!(out, "appliance {}", config.name)?;
     for (name, arm) in config.arms() {
         let addresses: Vec<String> = arm.addresses.iter().map(ToString::to_string).collect();
-        writeln!(
-            out,
-            "{:<8} {}, {}, mtu {}, {} queues, tap {}",
-            name.as_str(),
-            arm.device.as_str(),
-            addresses.join(" "),
-            arm.mtu,
-            arm.queues,
-            arm.tap
-        )?;
+        let (name, device, addresses) = (name.as_str(), arm.device.as_str(), addresses.join(" "));
+        write!(out, "{name:<8} {device}, {addresses}, mtu {}", arm.mtu)?;
+        match config.plane {
+            Plane::Dpdk => writeln!(out, ", {} queues, tap {}", arm.queues, arm.tap)?,
+            Plane::Xdp => writeln!(out)?,
+        }
     }
     for gateway in &config.gateways {
         for tunnel in &gateway.tunnels {
@@ -41,9 +37,16 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
             writeln!(out, "gateway  {name}: {wire}, to {local} port {port}, from {from}")?;
         }
     }
-    let (region, fastpath) = (config.region.path.display(), &config.fastpath);
+    let (region, fastpath) = (&config.region, &config.fastpath);
+    let (plane, region) = match config.plane {
+        Plane::Dpdk => ("dpdk", region.path.display()),
+        Plane::Xdp => ("xdp", region.maps.display()),
+    };
+    writeln!(out, "plane    {plane}")?;
     writeln!(out, "region   {region} (size: weir hugepages plan)")?;
-    writeln!(out, "lcores   {:?}, main {}", fastpath.lcores, fastpath.main_core)?;
+    if config.plane == Plane::Dpdk {
+        writeln!(out, "lcores   {:?}, main {}", fastpath.lcores, fastpath.main_core)?;
+    }
     let origins = || config.origins.iter().map(|(key, o)| (key, shortened(&o.value), &o.layer));
     let widths = origins().map(|(key, value, _)| (key.len(), value.chars().count()));
     let (wide, long) = widths.fold((0, 0), |(w, l), (a, b)| (w.max(a), l.max(b)));

@@ -70,6 +70,8 @@ fn what_takes_a_restart_is_named_with_place_values_and_what_to_restart() {
     );
     for (from, to, key) in [
         ("lcores = [1]", "lcores = [1, 2]", "fastpath.lcores"),
+        ("lcores = [1]", "lcores = [1]\nattach = \"generic\"", "fastpath.attach"),
+        ("lcores = [1]", "lcores = [1]\n[region]\nmaps = \"/sys/fs/bpf/b\"", "region.maps"),
         ("lcores = [1]", "lcores = [1]\n[region]\nmax_flows = 128", "region.max_flows"),
         ("\"10.0.1.10/24\"", "\"10.0.1.11/24\"", "ingress.address"),
         ("[nat]", "[tables]\nseed = \"AAAAAAAAAAAAAAAA\"\n[nat]", "tables.seed"),

@@ -2,6 +2,7 @@
 
 #![expect(clippy::panic, reason = "what tests share is test code as well")]
 
+use config::checked::Plane;
 use config::{Config, ConfigError};
 
 /// A right configuration, which each refusal spoils in one point.
@@ -119,6 +120,28 @@ fn numbers_out_of_range_and_wrong_types_are_told_with_what_is_allowed() {
     spoiled("lcores = [1]", "lcores = [1]\nbuffers = 2000", &["at least 4640"]);
     spoiled("mtu = 9001", "mtu = 9001\nqueues = 2", &["only 1 lcores"]);
     spoiled("mtu = 9001", "mtu = 9001\nrx_descriptors = 1000", &["for example 1024"]);
+}
+
+#[test]
+fn plane_xdp_takes_interfaces_in_each_spelling_and_nothing_else() {
+    let xdp = |device: &str| {
+        let right = RIGHT.replacen("\"net_null1\"", "\"net_af_packet1,iface=eth2\"", 1);
+        let device = right.replacen("net_null0", device, 1);
+        format!("plane = \"xdp\"\n{device}").replacen("lcores = [1]", "memory_mib = 16", 1)
+    };
+    for device in ["eth1", "net_pcap0,iface=eth1"] {
+        let config = config::from_toml(&xdp(device)).unwrap_or_else(|e| panic!("{}", e.render()));
+        assert_eq!(config.plane, Plane::Xdp);
+        assert_eq!(config.kernel_interface(&config.ingress), "eth1");
+    }
+    assert_eq!(right().kernel_interface(&right().ingress), "weir-in");
+    let same = refusal(&xdp("eth2"));
+    assert!(same.contains("same device twice"), "{same}");
+    for device in ["net_null0", "eth 1", "an-interface-of-30-characters--", ""] {
+        let refused = refusal(&xdp(device));
+        assert!(refused.contains("ingress.device"), "{refused}");
+    }
+    assert!(refusal(&RIGHT.replacen("[fast", "plane = \"ebpf\"\n[fast", 1)).contains("\"xdp\""));
 }
 
 #[test]

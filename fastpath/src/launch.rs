@@ -11,11 +11,12 @@ use crate::lcore::{Lcore, Place};
 use crate::poll::{self, ArmQueues, Ends};
 use crate::tap::{Tap, TapError};
 use config::Config;
-use config::checked::Arm;
+use config::checked::{Arm, Plane};
 use dpdk_bindings::burst::Burst as Row;
 use dpdk_bindings::lcore::{Launched, LcoreError, launch};
 use dpdk_bindings::port::Queues;
 use dpdk_bindings::{Eal, EalError, Mempool, MempoolError, Port, PortError, PortOptions};
+use hugepages::{OpenError, Unreadable};
 use rustix::event::Timespec;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
@@ -53,7 +54,13 @@ pub enum LaunchError {
     /// Memory is short.
     #[error("{0}")]
     Hugepages(String),
+    /// Another plane is configured.
+    #[error("plane = \"xdp\": start ebpf-fallback instead, or set plane = \"dpdk\"")]
+    OtherPlane,
     /// The region can't be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The region is in use.
     #[error(transparent)]
     Region(#[from] RegionError),
     /// DPDK did not start.
@@ -97,9 +104,7 @@ pub enum LaunchError {
 /// Runs the fastpath until SIGTERM or SIGINT.
 pub fn run(config: &Config) -> Result<(), LaunchError> {
     let begun = Instant::now();
-    if !rustix::process::geteuid().is_root() {
-        return Err(LaunchError::NotRoot);
-    }
+    may_start(config)?;
     for warning in &config.warnings {
         eprintln!("fastpath: warning: {warning}");
     }
@@ -165,6 +170,16 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     outcome
 }
 
+fn may_start(config: &Config) -> Result<(), LaunchError> {
+    if config.plane != Plane::Dpdk {
+        return Err(LaunchError::OtherPlane);
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(LaunchError::NotRoot);
+    }
+    Ok(())
+}
+
 /// Says how long no lcore polled, when an earlier fastpath of this boot left its time.
 fn gap(last_ms: u64, region: &Region) -> String {
     match last_ms {
@@ -185,8 +200,6 @@ fn check_memory(config: &Config) -> Result<(), LaunchError> {
     Err(LaunchError::Hugepages(verdict.problems.join("\n")))
 }
 
-/// Opens the region, or makes it. One that we can't read is reported and replaced: the appliance
-/// starts empty rather than not at all.
 /// The filter of flows' addresses only ever fills up; a start is when it can be made anew.
 fn forget_addresses(region: &Region) {
     let (addresses, flows) = (Addresses::of_flows(region), Flows::new(region));
@@ -196,31 +209,14 @@ fn forget_addresses(region: &Region) {
     }
 }
 
+/// Opens the region, or makes it. One that we can't read is reported and replaced: the appliance
+/// starts empty rather than not at all.
 fn open_region(config: &Config) -> Result<Region, LaunchError> {
-    let path = &config.region.path;
-    if let Some(folder) = path.parent() {
-        // A missing folder is found below, with a better message.
-        let _ = std::fs::create_dir_all(folder);
+    let opened = hugepages::open_region(config, Unreadable::Replace)?;
+    for note in &opened.notes {
+        eprintln!("fastpath: {note}");
     }
-    let (sizes, seed) = (hugepages::sizes(config), config.tables.hash_seed());
-    match Region::create_or_open(path, &sizes, seed) {
-        Err(
-            refused @ (RegionError::Version { .. }
-            | RegionError::Checksum { .. }
-            | RegionError::Size { .. }),
-        ) => {
-            // Whoever still works with it would go on beside us, on the same ports.
-            if Region::holder(path).is_some() {
-                return Err(refused.into());
-            }
-            eprintln!("fastpath: {refused}");
-            eprintln!("fastpath: starting with an empty region instead; its flows are lost");
-            std::fs::remove_file(path)
-                .map_err(|source| RegionError::Open { path: path.clone(), source })?;
-            Ok(Region::create_or_open(path, &sizes, seed)?)
-        }
-        other => Ok(other?),
-    }
+    Ok(opened.region)
 }
 
 struct OpenArm {

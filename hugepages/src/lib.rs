@@ -1,14 +1,17 @@
-//! Memory made ready before the fastpath starts: what the configuration needs, what this machine
-//! has, and reserving the rest.
+//! Memory made ready before packets move: what the configuration needs, what this machine has,
+//! reserving the rest, and opening the region in it.
 //!
 //! The arithmetic is in `plan.rs` and touches nothing; `machine.rs` reads `/proc` and `/sys`, whose
 //! root is an argument, and `reserve.rs` compares and writes.
 
 mod machine;
+mod maps;
+pub mod open;
 pub mod plan;
 mod reserve;
 mod table;
 
 pub use machine::{Machine, MachineError, Mount, Node};
+pub use open::{OpenError, Opened, Unreadable, open_region};
 pub use plan::{PAGE_BYTES, Part, Plan, Term, plan, sizes};
 pub use reserve::{Applied, ApplyError, NodeVerdict, Verdict, apply, apply_with, check};

@@ -18,6 +18,8 @@ pub struct Machine {
     pub supported: bool,
     /// Mounted hugetlbfs and tmpfs file systems.
     pub mounts: Vec<Mount>,
+    /// Where BPF file systems are mounted.
+    pub bpf: Vec<PathBuf>,
     /// `MemAvailable`, bytes.
     pub available: u64,
 }
@@ -81,6 +83,7 @@ impl Machine {
             let path = root.join("proc/meminfo");
             return Err(MachineError::NoNumber { path, found: found.to_owned() });
         };
+        let mounted = text(&root.join("proc/self/mounts"))?;
         let whole = root.join("sys/kernel/mm").join(PAGES);
         let mut nodes = nodes(root);
         if nodes.is_empty() {
@@ -91,7 +94,8 @@ impl Machine {
         Ok(Machine {
             supported: whole.join("nr_hugepages").exists(),
             nodes,
-            mounts: mounts(&text(&root.join("proc/self/mounts"))?),
+            mounts: mounts(&mounted),
+            bpf: bpf(&mounted),
             available: kilobytes.saturating_mul(1024),
             root: root.to_owned(),
         })
@@ -108,6 +112,12 @@ impl Machine {
         let below = region.strip_prefix("/").unwrap_or(region);
         std::fs::metadata(self.root.join(below)).map_or(0, |file| file.len() / PAGE_BYTES)
     }
+}
+
+/// How many CPUs this machine can have at most: their numbers are smaller.
+pub(crate) fn possible_cpus(root: &Path) -> Option<u32> {
+    let list = std::fs::read_to_string(root.join("sys/devices/system/cpu/possible")).ok()?;
+    cpu_list(&list).into_iter().max().map(|last| u32::from(last) + 1)
 }
 
 fn text(path: &Path) -> Result<String, MachineError> {
@@ -173,6 +183,12 @@ fn mounts(text: &str) -> Vec<Mount> {
         mounts.push(Mount { path: path.replace("\\040", " ").into(), page_bytes });
     }
     mounts
+}
+
+fn bpf(text: &str) -> Vec<PathBuf> {
+    let fields = text.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
+    let bpf = fields.filter(|fields| fields.get(2) == Some(&"bpf"));
+    bpf.map(|fields| fields[1].replace("\\040", " ").into()).collect()
 }
 
 /// `pagesize=2M` or `pagesize=1024M` among mount options; the kernel's default is 2 MiB on x86.

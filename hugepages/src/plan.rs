@@ -1,17 +1,25 @@
 //! What a checked configuration needs, term by term.
 
-use config::Config;
-use config::checked::{BUFFER_OVERHEAD, DESCRIPTOR_BYTES};
-use tables::layout::{Layout, MAX_TUNNELS, Sizes};
+use std::path::Path;
 
+use config::Config;
+use config::checked::{BUFFER_OVERHEAD, DESCRIPTOR_BYTES, Plane};
+use tables::layout::{Layout, MAX_LCORES, MAX_TUNNELS, Sizes};
+
+use crate::machine::possible_cpus;
 use crate::table::{Table, bytes_text};
 
 /// Bytes of the pages that are planned with.
 pub const PAGE_BYTES: u64 = 2 << 20;
 
-/// The region's sizes under a configuration: the one place that maps the one to the other.
+/// The region's sizes under a configuration: the one place that maps the one to the other. With XDP
+/// every CPU that this machine may have is an lcore, and the loader of the programs is the last one.
 pub fn sizes(config: &Config) -> Sizes {
     let region = &config.region;
+    let lcores = match config.plane {
+        Plane::Dpdk => config.fastpath.lcores.len() as u32,
+        Plane::Xdp => (possible_cpus(Path::new("/")).unwrap_or(1) + 1).min(MAX_LCORES),
+    };
     Sizes {
         tunnels: MAX_TUNNELS,
         services: region.max_services,
@@ -19,7 +27,7 @@ pub fn sizes(config: &Config) -> Sizes {
         backends: region.max_backends,
         next_hops: region.max_next_hops,
         slots: region.slots,
-        lcores: config.fastpath.lcores.len() as u32,
+        lcores,
         ring_slots: region.ring_slots,
         flows: region.max_flows,
         option_slabs: region.option_slabs,
@@ -61,11 +69,13 @@ pub struct Term {
 /// What the configuration needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
+    /// What moves packets. XDP's region lies in kernel maps, and it has no other memory.
+    pub plane: Plane,
     /// Every term; their bytes sum up to the two parts.
     pub terms: Vec<Term>,
-    /// The region's file.
+    /// The region's file, or the folder of its maps.
     pub region_path: std::path::PathBuf,
-    /// Bytes of the region, in whole pages.
+    /// Bytes of the region, in whole pages where it lies in a file.
     pub region_bytes: u64,
     /// Bytes that EAL takes, in whole pages.
     pub dpdk_bytes: u64,
@@ -79,6 +89,17 @@ pub struct Plan {
 pub fn plan(config: &Config) -> Plan {
     let layout = Layout::new(&sizes(config));
     let mut terms: Vec<Term> = layout.terms().iter().map(from_layout).collect();
+    if config.plane == Plane::Xdp {
+        return Plan {
+            plane: config.plane,
+            terms,
+            region_path: config.region.maps.clone(),
+            region_bytes: layout.bytes() as u64,
+            dpdk_bytes: 0,
+            hugepages: false,
+            lcores: Vec::new(),
+        };
+    }
     let region_bytes = (layout.bytes() as u64).next_multiple_of(PAGE_BYTES);
     let dpdk = dpdk(config);
     let dpdk_bytes = (u64::from(config.fastpath.memory_mib) << 20).next_multiple_of(PAGE_BYTES);
@@ -101,6 +122,7 @@ pub fn plan(config: &Config) -> Plan {
         "the rest of what EAL takes at start",
     ));
     Plan {
+        plane: config.plane,
         terms,
         region_path: config.region.path.clone(),
         region_bytes,
@@ -172,10 +194,14 @@ impl Plan {
         let mut out = String::new();
         let head = ["", "count", "bytes each", "bytes", "setting", "for"];
         let mut table = Table::new(&head, &[1, 2, 3]);
-        for (part, title, bytes) in
-            [(Part::Region, "region", self.region_bytes), (Part::Dpdk, "DPDK", self.dpdk_bytes)]
-        {
-            let pages = format!("{} pages", bytes / PAGE_BYTES);
+        let parts =
+            [(Part::Region, "region", self.region_bytes), (Part::Dpdk, "DPDK", self.dpdk_bytes)];
+        let in_maps = self.plane == Plane::Xdp;
+        for (part, title, bytes) in parts.into_iter().take(if in_maps { 1 } else { 2 }) {
+            let pages = match in_maps {
+                true => "a kernel map each".to_owned(),
+                false => format!("{} pages", bytes / PAGE_BYTES),
+            };
             table.row([title, "", "", &bytes_text(bytes), "", &pages]);
             for term in self.terms.iter().filter(|t| t.part == part && t.bytes > 0) {
                 table.row([
@@ -187,6 +213,15 @@ impl Plan {
                     term.why,
                 ]);
             }
+        }
+        if in_maps {
+            let folder = self.region_path.display();
+            return out
+                + &table.render()
+                + &format!(
+                    "\nplane = \"xdp\": no hugepages are needed. The region is the kernel maps in \
+                     {folder}.\n"
+                );
         }
         let all = format!("{} pages of 2 MiB", self.pages());
         table.row(["all", "", "", &bytes_text(self.bytes()), "", &all]);

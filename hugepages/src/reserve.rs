@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use config::checked::Plane;
+
 use crate::machine::{Machine, Node, number};
+use crate::maps;
 use crate::plan::{PAGE_BYTES, Plan};
 use crate::table::{Table, bytes_text};
 
@@ -45,6 +48,10 @@ impl NodeVerdict {
 /// Compares.
 pub fn check(plan: &Plan, machine: &Machine) -> Verdict {
     let mut verdict = Verdict::default();
+    if plan.plane == Plane::Xdp {
+        verdict.problems = maps::problems(plan, machine);
+        return verdict;
+    }
     let place = region_place(plan, machine, &mut verdict);
     let mut ordinary = 0;
     let mut pages = 0;
@@ -229,7 +236,7 @@ impl Verdict {
             out += &format!("{advice}\n");
         }
         if self.enough() {
-            out += "all that the fastpath needs is there\n";
+            out += "all that is needed is there\n";
         }
         out
     }

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use config::checked::Plane;
 use hugepages::{ApplyError, Machine, PAGE_BYTES, Part, Plan, apply, apply_with, check, plan};
 
 /// A tree below the temporary directory that looks like `/proc` and `/sys`; removed on drop.
@@ -52,7 +53,7 @@ impl Tree {
 }
 
 fn planned(more: &str) -> Plan {
-    let arm = "[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"\n";
+    let arm = "[ingress]\ndevice = \"net_pcap0,iface=eth1\"\naddress = \"10.0.1.10/24\"\n";
     let config = config::from_toml(&format!("{more}\n{arm}"));
     plan(&config.unwrap_or_else(|e| panic!("{}", e.render())))
 }
@@ -212,6 +213,29 @@ fn a_machine_that_cannot_be_read_says_what_to_type() {
 }
 
 #[test]
+fn plane_xdp_needs_no_hugepages_but_memory_and_a_bpf_file_system() {
+    let tree = Tree::new("xdp", &[("0-3", 0, 0)]);
+    let plan = planned("plane = \"xdp\"");
+    assert_eq!((plan.dpdk_bytes, plan.terms.iter().map(|t| t.bytes).sum()), (0, plan.region_bytes));
+    let text = plan.render();
+    assert!(
+        text.contains("no hugepages are needed") && text.contains("region.max_flows"),
+        "{text}"
+    );
+    assert!(text.contains("/sys/fs/bpf/weir") && !text.contains("2 MiB"), "{text}");
+    let verdict = check(&plan, &tree.machine());
+    assert!(verdict.enough() && verdict.nodes.is_empty(), "{verdict:?}");
+    let elsewhere = planned("plane = \"xdp\"\n[region]\nmaps = \"/bpf/weir\"");
+    let verdict = check(&elsewhere, &tree.machine());
+    assert!(verdict.problems[0].contains("region.maps = \"/bpf/weir\""), "{verdict:?}");
+    tree.write("proc/self/mounts", "none /bpf bpf rw 0 0\n");
+    assert!(check(&elsewhere, &tree.machine()).enough());
+    tree.write("proc/meminfo", "MemAvailable: 4000 kB\n");
+    let verdict = check(&elsewhere, &tree.machine());
+    assert!(verdict.problems[0].contains("region.max_flows"), "{verdict:?}");
+}
+
+#[test]
 fn this_kernel_reserves_two_pages_and_gets_its_number_back() {
     let machine = Machine::read(Path::new("/")).unwrap();
     let node = &machine.nodes[0];
@@ -221,6 +245,7 @@ fn this_kernel_reserves_two_pages_and_gets_its_number_back() {
         return;
     }
     let wanted = Plan {
+        plane: Plane::Dpdk,
         terms: Vec::new(),
         region_path: "/dev/shm/weir/region".into(),
         region_bytes: 0,

@@ -169,7 +169,8 @@ impl Live {
         status.name.clone_from(&self.config.name);
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.uptime_s = self.started.elapsed().as_secs();
-        status.region = self.config.region.path.display().to_string();
+        let place = self.region.path().map(|path| path.display().to_string());
+        status.region = place.unwrap_or_default();
         status.services = set.services().count();
         status.backends = set.backends().count();
         status.flows = self.flows_in_use();

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use config::checked::Config;
+use config::checked::{Config, Plane};
 use tables::command::{Command, Event};
 use tables::region::Region;
 
@@ -87,8 +87,13 @@ impl<'r> Reconcile<'r> {
         now: Instant,
     ) -> Reconcile<'r> {
         let taps: Vec<(String, u16)> =
-            config.arms().map(|(_, arm)| (arm.tap.clone(), arm.mtu)).collect();
+            config.arms().map(|(_, arm)| (config.kernel_interface(arm), arm.mtu)).collect();
         let mut hops = NextHops::new(&taps, now);
+        // With XDP one process stands for all CPUs, so that all are there, or none.
+        let lcores = match config.plane {
+            Plane::Dpdk => config.fastpath.lcores.len(),
+            Plane::Xdp => 1,
+        };
         for (arm, addr, mac) in tables.next_hops() {
             hops.remember(arm, addr, mac, now);
         }
@@ -96,7 +101,7 @@ impl<'r> Reconcile<'r> {
             file: ServicesFile::new(&config.services),
             state: State::default(),
             rings: Rings::attach(region),
-            lcores: Lcores::new(config.fastpath.lcores.len(), taps.len()),
+            lcores: Lcores::new(lcores, taps.len()),
             hops,
             path_mtus: PathMtus::find(region, now),
             kernel,

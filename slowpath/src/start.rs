@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use config::checked::Config;
-use tables::region::{Region, RegionError};
+use config::checked::{Config, Plane};
+use hugepages::{OpenError, Opened, Unreadable};
+use tables::region::Region;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::control::{self, ControlError};
@@ -35,18 +35,7 @@ pub enum StartError {
     NotRoot,
     /// The region.
     #[error("{0}")]
-    Region(#[from] RegionError),
-    /// No hugetlbfs where the region shall lie.
-    #[error("{0}")]
-    Hugepages(String),
-    /// The folder that the region shall lie in.
-    #[error("region.path: can't make {folder}: {source}{}", control::root_hint(source))]
-    Folder {
-        /// The folder.
-        folder: String,
-        /// What the kernel said.
-        source: std::io::Error,
-    },
+    Region(#[from] OpenError),
     /// The tables' first commit.
     #[error("{0}")]
     Tables(#[from] Refusal),
@@ -74,34 +63,17 @@ pub enum StartError {
 
 /// Opens the region of `config`, or creates it: whoever starts first does.
 pub fn open_region(config: &Config) -> Result<Region, StartError> {
-    let path = &config.region.path;
-    mounted(config)?;
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|source| StartError::Folder {
-            folder: folder.display().to_string(),
-            source,
-        })?;
+    let Opened { region, notes } = hugepages::open_region(config, Unreadable::Refuse)?;
+    for note in notes {
+        tracing::info!("{note}");
     }
-    let seed = config.tables.hash_seed();
-    let region = Region::create_or_open(path, &hugepages::sizes(config), seed)?;
-    if !region.in_huge_pages() {
+    if config.plane == Plane::Dpdk && !region.in_huge_pages() {
         tracing::warn!(
             "{} lies in 4 kB pages: good for a lab, slower than huge pages",
-            path.display()
+            config.region.path.display()
         );
     }
     Ok(region)
-}
-
-/// Whether the hugetlbfs that the region shall lie on is there. Without it the folder would be an
-/// ordinary one, and the region a file that is hidden as soon as the hugetlbfs is mounted over it.
-fn mounted(config: &Config) -> Result<(), StartError> {
-    let Ok(machine) = hugepages::Machine::read(Path::new("/")) else { return Ok(()) };
-    let verdict = hugepages::check(&hugepages::plan(config), &machine);
-    match verdict.mount {
-        Some(_) => Err(StartError::Hugepages(verdict.problems.join("\n"))),
-        None => Ok(()),
-    }
 }
 
 /// Runs until SIGTERM or SIGINT. The fastpath goes on with the tables as they are then.

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use tables::region::{Place, Region};
+
 struct Folder {
     path: PathBuf,
     ports: [u16; 3],
@@ -28,6 +30,8 @@ impl Folder {
 
     fn config(&self) -> String {
         let (folder, [http, tcp, metrics]) = (self.path.display(), self.ports);
+        let maps = self.maps();
+        let maps = maps.path().display();
         format!(
             r#"
             name = "weir-p"
@@ -37,6 +41,7 @@ impl Folder {
             lcores = [1]
             [region]
             path = "{folder}/region/file"
+            maps = "{maps}"
             max_flows = 1024
             [ingress]
             device = "net_null0"
@@ -63,6 +68,11 @@ impl Folder {
             socket = "{folder}/control.sock"
             "#
         )
+    }
+
+    fn maps(&self) -> Place {
+        let name = self.path.file_name().unwrap();
+        Place::Maps(Path::new("/sys/fs/bpf").join(name))
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -130,6 +140,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.path);
+        let _ = self.maps().remove();
     }
 }
 
@@ -261,6 +272,31 @@ fn a_region_of_another_version_is_refused_with_what_to_type() {
     assert_eq!(slowpath.0.wait().unwrap().code(), Some(1));
     let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
     assert!(said.contains("not a region of Weir") && said.contains("region.path"), "{said}");
+}
+
+#[test]
+fn plane_xdp_has_its_tables_in_kernel_maps_and_each_plane_takes_over_from_the_other() {
+    let folder = Folder::new("xdp");
+    let dpdk = folder.config();
+    let xdp = format!("plane = \"xdp\"\n{}", dpdk.replace("net_null", "wsp-none"));
+    let (mut before, mut ids) = (folder.path.join("region/file"), Vec::new());
+    for (config, place) in
+        [(&xdp, folder.maps()), (&dpdk, (&before.clone()).into()), (&xdp, folder.maps())]
+    {
+        folder.write("weir.toml", config);
+        let slowpath = folder.slowpath();
+        let status = folder.until(&["status"], |s| generation(s) > 0);
+        assert_eq!(status["region"], place.path().display().to_string());
+        assert!(!before.exists(), "{}", before.display());
+        let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
+        assert_eq!(log.contains("taken over from the other plane's region"), !ids.is_empty());
+        let second = folder.slowpath().0.wait().unwrap();
+        assert!(!second.success(), "one writer, in maps as in a file");
+        ids.push(Region::open(&place).unwrap().tables(1).services().next().map(|(id, _)| id));
+        drop(slowpath);
+        before = place.path().to_owned();
+    }
+    assert!(ids[0].is_some() && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
 }
 
 #[test]

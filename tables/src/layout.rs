@@ -67,8 +67,8 @@ pub struct Sizes {
 
 /// Tunnels fit in one 64-bit mask.
 pub const MAX_TUNNELS: u32 = 64;
-/// Lcores fit in one 64-bit mask.
-pub const MAX_LCORES: u32 = 64;
+/// An lcore's number fits in a byte of a lock word.
+pub const MAX_LCORES: u32 = 254;
 
 impl Sizes {
     /// Room for nothing.
@@ -445,7 +445,7 @@ mod tests {
     fn each_section_fits_a_map_of_its_own_without_gaps() {
         let mut names = std::collections::BTreeSet::new();
         for term in Layout::new(&Sizes::DEFAULT).terms() {
-            let value = term.section.map_value_bytes(term.bytes_each, term.count);
+            let value = term.section.map_value_bytes(term.bytes_each);
             assert!(term.section.map_name().len() <= 15 && names.insert(term.section.map_name()));
             assert_eq!(value % 8, 0, "{}", term.name);
             let whole = value.max(term.bytes_each);

@@ -1,8 +1,8 @@
 //! What Weir's processes share: one region of memory, laid out here and nowhere else.
 //!
-//! fastpath and slowpath (and the loader of the XDP program) map the same file. Each section has
-//! one writer; whoever reads takes nothing for granted that the other wrote. Nothing in here knows
-//! of a NIC, and no packet path in here blocks, allocates or makes a system call.
+//! fastpath and slowpath (and the loader of the XDP program) map the same file, or maps. Each
+//! section has one writer; whoever reads takes nothing for granted that the other wrote. Nothing in
+//! here knows of a NIC, and no packet path in here blocks, allocates or makes a system call.
 //!
 //! ```text
 //!  section           element   writer     what

@@ -4,8 +4,8 @@
 //! ```text
 //! put_*, remove_*, set_*   write rooms that no reader sees, stamped with the next generation
 //! commit                   checksum, then the generation word: readers may switch
-//! acknowledged             every live lcore has switched, or every XDP program that began before has
-//!                          ended: rooms of the old generation are free
+//! acknowledged             every live lcore has switched, or every XDP program that began before
+//!                          has ended: rooms of the old generation are free
 //! ```
 //!
 //! Every operation is checked before its first store: it happens, or it is refused and nothing

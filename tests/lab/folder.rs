@@ -44,6 +44,13 @@ impl Folder {
         self.shared.join(name)
     }
 
+    /// Where the region's maps lie under plane xdp: this lab's own, or another's would be taken
+    /// over.
+    pub fn maps(&self) -> PathBuf {
+        let name = self.shared.to_string_lossy().replace('/', "-");
+        format!("/sys/fs/bpf/weir{name}").into()
+    }
+
     /// Writes a file in one step: readers see the old content or the new one.
     pub fn write(&self, name: &str, content: &str) -> Result<PathBuf> {
         let (path, fresh) = (self.file(name), self.file(&format!("{name}.new")));

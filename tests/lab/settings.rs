@@ -51,7 +51,9 @@ impl Settings {
             false => Default::default(),
         };
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
+        let maps = folder.maps();
         let socket = folder.file("control.sock");
+        // Longer than 70 lines: a file as an operator writes it.
         // The af_packet PMD cuts frames to 2,048 bytes unless told their size. 9,216 holds one of
         // 9,001 + 18 bytes and its own header, and fits into a buffer; four fill nine pages.
         let buffers = 4_096 + 4_096 * lcores.len();
@@ -71,6 +73,7 @@ idle = "yield"
 
 [region]
 path = {region:?}
+maps = {maps:?}
 max_flows = {max_flows}
 
 [ingress]

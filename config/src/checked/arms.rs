@@ -1,7 +1,7 @@
 //! The arms and NAT: devices, addresses, what must differ between the two.
 
 use super::door::Door;
-use super::{Arm, ArmName, Device, Interface, Nat, NatAddress};
+use super::{Arm, ArmName, Device, Interface, Nat, NatAddress, Plane};
 use crate::file;
 
 /// Addresses over both arms and NAT addresses: what the tables have room for.
@@ -9,15 +9,19 @@ const MAX_ADDRESSES: usize = 16;
 const MAX_NAT_ADDRESSES: usize = 8;
 
 /// One arm by itself.
-pub(super) fn arm(door: &mut Door, name: &str, file: file::Arm, lcores: u16) -> Arm {
+pub(super) fn arm(
+    door: &mut Door,
+    name: &str,
+    file: file::Arm,
+    (plane, lcores): (Plane, u16),
+) -> Arm {
     let key = |field: &str| format!("{name}.{field}");
     let tap = match (file.tap.as_str(), name) {
         ("", "ingress") => "weir-in",
         ("", _) => "weir-out",
         (tap, _) => tap,
     };
-    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
-    if tap.len() > 15 || tap.contains(odd) || tap == "." || tap == ".." {
+    if !is_interface(tap) {
         let allowed = "write 1 to 15 characters without `/`, `:` and spaces";
         door.refuse(&key("tap"), "Linux takes no such interface name", allowed);
     }
@@ -36,7 +40,7 @@ pub(super) fn arm(door: &mut Door, name: &str, file: file::Arm, lcores: u16) -> 
     }
     let addresses = addresses(door, name, &file.address);
     Arm {
-        device: device(door, &key("device"), &file.device),
+        device: device(door, plane, &key("device"), &file.device),
         gateways: routers(door, name, &file.gateway, &addresses),
         addresses,
         mtu: file.mtu,
@@ -47,12 +51,33 @@ pub(super) fn arm(door: &mut Door, name: &str, file: file::Arm, lcores: u16) -> 
     }
 }
 
-fn device(door: &mut Door, key: &str, text: &str) -> Device {
+/// Whether Linux takes it for an interface's name.
+fn is_interface(name: &str) -> bool {
+    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
+    (1..=15).contains(&name.len()) && !name.contains(odd) && name != "." && name != ".."
+}
+
+fn device(door: &mut Door, plane: Plane, key: &str, text: &str) -> Device {
     let name = text.split(',').next().unwrap_or_default();
     if is_pci(name) {
         return Device::Pci(text.to_owned());
     }
-    if !name.starts_with("net_") || text.contains(char::is_whitespace) {
+    let vdev = name.starts_with("net_") && !text.contains(char::is_whitespace);
+    if plane == Plane::Xdp {
+        let device = match vdev {
+            true => Device::Vdev(text.to_owned()),
+            false => Device::Interface(text.to_owned()),
+        };
+        if !device.interface().is_some_and(is_interface) {
+            let wrong = if text.is_empty() { "this key is missing" } else { "no interface" };
+            let allowed = "write the name of an interface (\"eth1\"; list them with ip link), or \
+                           what plane dpdk takes on one: a PCI address or \
+                           \"net_af_packet0,iface=eth1\"";
+            door.refuse(key, wrong, allowed);
+        }
+        return device;
+    }
+    if !vdev {
         let wrong = if text.is_empty() { "this key is missing" } else { "no device for DPDK" };
         let allowed = "write a PCI address (\"0000:00:06.0\"; list them with dpdk-devbind.py -s) \
                        or a virtual device (\"net_af_packet0,iface=eth1\")";
@@ -123,14 +148,19 @@ fn routers(
 }
 
 /// What both arms must not share.
-pub(super) fn together(door: &mut Door, ingress: &Arm, egress: Option<&Arm>) {
+pub(super) fn together(door: &mut Door, plane: Plane, ingress: &Arm, egress: Option<&Arm>) {
     let arms = [Some(("ingress", ingress)), egress.map(|arm| ("egress", arm))];
     let (mut devices, mut taps, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
     for (name, arm) in arms.into_iter().flatten() {
-        devices.push((format!("{name}.device"), arm.device.port_name().to_owned()));
-        taps.push((format!("{name}.tap"), arm.tap.clone()));
+        let beneath = arm.device.interface();
+        let port = beneath.filter(|_| plane == Plane::Xdp).unwrap_or(arm.device.port_name());
+        devices.push((format!("{name}.device"), port.to_owned()));
         addresses.extend(arm.addresses.iter().map(|a| (format!("{name}.address"), a.addr)));
-        let beneath = arm.device.as_str().split(',').find_map(|part| part.strip_prefix("iface="));
+        if plane == Plane::Xdp {
+            // The NIC itself is the kernel's interface.
+            continue;
+        }
+        taps.push((format!("{name}.tap"), arm.tap.clone()));
         if beneath == Some(arm.tap.as_str()) {
             let wrong = "the device itself is the interface of that name";
             door.refuse(&format!("{name}.tap"), wrong, "write another, the TAP is created");

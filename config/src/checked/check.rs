@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::door::Door;
 use super::{
-    Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, Metrics, NoService, Punt, Region,
-    Tables, arms, gateways,
+    Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, Metrics, NoService, Plane, Punt,
+    Region, Tables, arms, gateways,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -26,12 +26,15 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let fastpath = fastpath(&mut door, file.fastpath);
     let region = region(&mut door, file.region, fastpath.hugepages);
     let lcores = fastpath.lcores.len() as u16;
-    let ingress = arms::arm(&mut door, "ingress", file.ingress, lcores);
-    let egress = file.egress.map(|arm| arms::arm(&mut door, "egress", arm, lcores));
-    arms::together(&mut door, &ingress, egress.as_ref());
+    let plane = file.plane;
+    let ingress = arms::arm(&mut door, "ingress", file.ingress, (plane, lcores));
+    let egress = file.egress.map(|arm| arms::arm(&mut door, "egress", arm, (plane, lcores)));
+    arms::together(&mut door, plane, &ingress, egress.as_ref());
     let nat = arms::nat(&mut door, file.nat, &ingress, egress.as_ref());
     let gateways = gateways::gateways(&mut door, file.gateway, &ingress, egress.as_ref());
-    memory(&mut door, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
+    if plane == Plane::Dpdk {
+        memory(&mut door, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
+    }
     let (health, metrics) = listeners(&mut door, file.health, file.metrics);
     let punt = punt(&mut door, file.punt);
     door.path("control.socket", &file.control.socket, 107);
@@ -43,6 +46,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         name: file.name,
         zone: file.zone,
         labels: file.labels,
+        plane,
         services: file.services.into(),
         fastpath,
         region,
@@ -94,6 +98,7 @@ fn fastpath(door: &mut Door, file: file::Fastpath) -> Fastpath {
         idle: file.idle,
         burst: file.burst,
         eal: file.eal,
+        attach: file.attach,
     }
 }
 
@@ -104,12 +109,15 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
         (path, _) => path,
     };
     door.path("region.path", path, 4095);
+    // Names of maps and links come behind it.
+    door.path("region.maps", &file.maps, 4000);
     if !file.ring_slots.is_power_of_two() {
         let near = file.ring_slots.next_power_of_two();
         door.refuse("region.ring_slots", "no power of two", &format!("for example {near}"));
     }
     Region {
         path: PathBuf::from(path),
+        maps: PathBuf::from(file.maps),
         max_services: file.max_services,
         max_frontends: file.max_frontends,
         max_backends: file.max_backends,

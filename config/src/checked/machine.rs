@@ -3,11 +3,24 @@
 
 use std::path::Path;
 
-use super::Config;
+use super::{Config, Plane};
 
 /// The warnings; `root` is `/` or a made-up tree.
 pub(crate) fn warnings(config: &Config, root: &Path) -> Vec<String> {
     ephemeral_ports(config, root).into_iter().chain(offline(config, root)).collect()
+}
+
+/// The kernel's interface of a PCI device, as long as the kernel drives it.
+pub(super) fn interface(address: &str, root: &Path) -> Option<String> {
+    let address = address.split(',').next()?;
+    let whole = if address.matches(':').count() == 1 { "0000:" } else { "" }.to_owned() + address;
+    let folder = root.join("sys/bus/pci/devices").join(whole.to_lowercase());
+    // virtio keeps its interfaces one folder deeper.
+    let below = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|e| e.path());
+    std::iter::once(folder).chain(below).find_map(|folder| {
+        let first = std::fs::read_dir(folder.join("net")).ok()?.next()?.ok()?;
+        first.file_name().into_string().ok()
+    })
 }
 
 /// NAT and the kernel may pick the same port for the same backend when they share an address.
@@ -34,6 +47,9 @@ fn ephemeral_ports(config: &Config, root: &Path) -> Option<String> {
 
 /// CPUs that poll but are not there. The file reads like `0-3,6`.
 fn offline(config: &Config, root: &Path) -> Option<String> {
+    if config.plane == Plane::Xdp {
+        return None;
+    }
     let text = std::fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok()?;
     let text = text.trim();
     let online = |cpu: u16| {
@@ -58,6 +74,20 @@ fn offline(config: &Config, root: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interface_of_a_pci_device_is_found_as_long_as_the_kernel_drives_it() {
+        let root = std::env::temp_dir().join(format!("weir-pci-{}", std::process::id()));
+        let devices = root.join("sys/bus/pci/devices");
+        std::fs::create_dir_all(devices.join("0000:00:06.0/net/ens6")).unwrap();
+        std::fs::create_dir_all(devices.join("0000:00:07.0/virtio1/net/eth1")).unwrap();
+        std::fs::create_dir_all(devices.join("0000:00:08.0/power")).unwrap();
+        let found = ["00:06.0", "0000:00:06.0,arg=1", "0000:00:07.0", "0000:00:08.0"]
+            .map(|address| interface(address, &root));
+        let names = found.each_ref().map(|name| name.as_deref());
+        assert_eq!(names, [Some("ens6"), Some("ens6"), Some("eth1"), None]);
+        std::fs::remove_dir_all(root).unwrap();
+    }
 
     #[test]
     fn shared_ports_and_missing_cpus_are_warned_of() {

@@ -1,8 +1,8 @@
 //! What holds for keys that nobody wrote: the lowest layer.
 
 use super::{
-    Arm, Control, Fastpath, File, Flows, Health, Idle, Metrics, Nat, NoService, Punt, Region,
-    Tables,
+    Arm, Attach, Control, Fastpath, File, Flows, Health, Idle, Metrics, Nat, NoService, Plane,
+    Punt, Region, Tables,
 };
 
 impl Default for File {
@@ -11,6 +11,7 @@ impl Default for File {
             name: "weir".into(),
             zone: String::new(),
             labels: Default::default(),
+            plane: Plane::Dpdk,
             services: "/etc/weir/services.toml".into(),
             fastpath: Fastpath::default(),
             region: Region::default(),
@@ -40,6 +41,7 @@ impl Default for Fastpath {
             idle: Idle::Spin,
             burst: 32,
             eal: Vec::new(),
+            attach: Attach::Auto,
         }
     }
 }
@@ -48,6 +50,7 @@ impl Default for Region {
     fn default() -> Region {
         Region {
             path: String::new(),
+            maps: "/sys/fs/bpf/weir".into(),
             max_services: 1024,
             max_frontends: 4096,
             max_backends: 4096,

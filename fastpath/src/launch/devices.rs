@@ -15,6 +15,8 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         let said = match &arm.device {
             Device::Pci(address) => missing_card(address, Path::new("/sys/bus/pci/devices")),
             Device::Vdev(device) => missing_interface(device, &interfaces),
+            // The configuration takes it for plane xdp only.
+            Device::Interface(_) => None,
         };
         if let Some(said) = said {
             return Err(format!("{}.device = \"{}\": {said}", name.as_str(), arm.device.as_str()));
@@ -98,6 +100,7 @@ pub(super) fn eal_arguments(config: &Config) -> Vec<String> {
                 arguments.extend(["-a".to_owned(), address.clone()]);
             }
             Device::Vdev(device) => arguments.push(format!("--vdev={device}")),
+            Device::Interface(_) => {}
         }
     }
     if !pci {

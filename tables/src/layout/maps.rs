@@ -1,6 +1,7 @@
 //! How sections lie in kernel maps: a map's name, and what one look-up in it gives.
 
 use super::Section;
+use crate::addresses::BITS;
 
 impl Section {
     /// Name of the section's map where the region lies in kernel maps: at most 15 bytes.
@@ -23,8 +24,8 @@ impl Section {
             Section::Slots => "slots",
             Section::Lcores => "lcores",
             Section::Counters => "counters",
-            Section::Commands => "commands",
-            Section::Events => "events",
+            Section::Commands => "command_rings",
+            Section::Events => "event_rings",
             Section::FlowIndex => "flow_index",
             Section::FlowLocks => "flow_locks",
             Section::FlowAddresses => "flow_filter",
@@ -40,13 +41,12 @@ impl Section {
         }
     }
 
-    /// Bytes of a value of that map, where elements have `each` bytes and are `count`. Values lie
-    /// one behind the other like the elements, so that this only decides what one look-up in the
-    /// kernel gives.
-    pub const fn map_value_bytes(self, each: usize, count: usize) -> usize {
+    /// Bytes of a value of that map, where elements have `each` bytes. Values lie one behind the
+    /// other like the elements, so that this only decides what one look-up in the kernel gives.
+    pub const fn map_value_bytes(self, each: usize) -> usize {
         match self {
-            // Small and looked into at any place: one value.
-            Section::FrontendAddresses | Section::FlowAddresses => each * count,
+            // Small and of one size: a value is the whole, so that the look-up is of no number.
+            Section::FrontendAddresses | Section::FlowAddresses => BITS / 8,
             // A line of eight words: pages and rings can be larger than a value may be.
             Section::Counters | Section::Commands | Section::Events => 64,
             // The kernel rounds values up to 8 bytes: two elements of 4.

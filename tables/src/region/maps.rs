@@ -24,7 +24,7 @@ const SYSTEM: &str = "/sys/fs/bpf";
 
 /// The map of a section.
 fn shape(term: &Term) -> Shape {
-    let value = term.section.map_value_bytes(term.bytes_each, term.count);
+    let value = term.section.map_value_bytes(term.bytes_each);
     // A map has at least one value; a section may have no elements.
     Shape::array(value as u32, (term.count * term.bytes_each).div_ceil(value).max(1) as u32)
 }

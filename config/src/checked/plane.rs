@@ -1,0 +1,46 @@
+//! The planes, DPDK and XDP, and what differs between them for everybody.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Arm, Config, Device};
+
+/// What moves packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Plane {
+    /// fastpath, which polls NICs by DPDK.
+    Dpdk,
+    /// XDP programs in the kernel, attached by ebpf-fallback.
+    Xdp,
+}
+
+/// Where XDP programs run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Attach {
+    /// In the driver where it can, else in the stack.
+    Auto,
+    /// In the NIC's driver.
+    Native,
+    /// In the kernel's stack.
+    Generic,
+}
+
+impl Config {
+    /// The kernel's interface by which it has routes and neighbours of an arm: the TAP, or with XDP
+    /// the NIC itself.
+    pub fn kernel_interface(&self, arm: &Arm) -> String {
+        let nic = || match &arm.device {
+            Device::Pci(address) => super::machine::interface(address, Path::new("/")),
+            other => other.interface().map(str::to_owned),
+        };
+        match self.plane {
+            Plane::Dpdk => arm.tap.clone(),
+            // What is no interface is told by whoever opens it.
+            Plane::Xdp => nic().unwrap_or_else(|| arm.device.as_str().to_owned()),
+        }
+    }
+}

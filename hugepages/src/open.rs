@@ -1,0 +1,105 @@
+//! Opens the region of the configured plane, or makes it: the one place where a process does.
+
+use std::path::Path;
+
+use config::Config;
+use config::checked::Plane;
+use tables::region::{Place, Region, RegionError};
+
+use crate::machine::Machine;
+use crate::plan::{plan, sizes};
+use crate::reserve::check;
+
+/// A region, and what there is to say about how it was come by.
+#[derive(Debug)]
+pub struct Opened {
+    /// The region.
+    pub region: Region,
+    /// Sentences for the log.
+    pub notes: Vec<String>,
+}
+
+/// Why the region of a configuration can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The region itself.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// No hugetlbfs where it shall lie.
+    #[error("{0}")]
+    Hugepages(String),
+    /// The folder that it shall lie in.
+    #[error("region.path: can't make {folder}: {source}; run it as root")]
+    Folder {
+        /// The folder.
+        folder: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+/// What becomes of a region that can't be read: another version's, or a damaged one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unreadable {
+    /// An error.
+    Refuse,
+    /// An empty one takes its place: for who moves packets, and had better move them.
+    Replace,
+}
+
+/// Where each plane has its region: the configured one first.
+pub fn places(config: &Config) -> (Place, Place) {
+    let file = Place::File(config.region.path.clone());
+    let maps = Place::Maps(config.region.maps.clone());
+    match config.plane {
+        Plane::Dpdk => (file, maps),
+        Plane::Xdp => (maps, file),
+    }
+}
+
+/// Opens the region of `config`, or creates it: whoever starts first does. A new one takes tables,
+/// flows and counters over from the other plane's.
+pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, OpenError> {
+    let (place, other) = places(config);
+    if let Place::File(path) = &place {
+        mounted(config)?;
+        if let Some(folder) = path.parent() {
+            let folder_error =
+                |source| OpenError::Folder { folder: folder.display().to_string(), source };
+            std::fs::create_dir_all(folder).map_err(folder_error)?;
+        }
+    }
+    let mut notes = Vec::new();
+    let (sizes, seed) = (sizes(config), config.tables.hash_seed());
+    let open = || Region::create_or_take_over(&place, Some(&other), &sizes, seed);
+    let (region, taken) = match open() {
+        Err(
+            refused @ (RegionError::Version { .. }
+            | RegionError::Checksum { .. }
+            | RegionError::Size { .. }),
+        ) if unreadable == Unreadable::Replace => {
+            // Whoever still works with it would go on beside us, on the same ports.
+            if place.holder().is_some() {
+                return Err(refused.into());
+            }
+            notes.push(refused.to_string());
+            notes.push("starting with an empty region instead; its flows are lost".to_owned());
+            place.remove()?;
+            open()?
+        }
+        other => other?,
+    };
+    notes.extend(taken.told());
+    Ok(Opened { region, notes })
+}
+
+/// Whether the hugetlbfs that the region shall lie on is there. Without it the folder would be an
+/// ordinary one, and the region a file that is hidden as soon as the hugetlbfs is mounted over it.
+fn mounted(config: &Config) -> Result<(), OpenError> {
+    let Ok(machine) = Machine::read(Path::new("/")) else { return Ok(()) };
+    let verdict = check(&plan(config), &machine);
+    match verdict.mount {
+        Some(_) => Err(OpenError::Hugepages(verdict.problems.join("\n"))),
+        None => Ok(()),
+    }
+}
