@@ -85,7 +85,7 @@ impl FreeList<'_> {
 
 /// How often the head is tried: each failure means that another lcore was faster. A number that the
 /// kernel's program can't give back at so many failures in a row is free again after a recovery.
-const TRIES: u32 = if cfg!(target_arch = "bpf") { 128 } else { u32::MAX };
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 32 } else { u32::MAX };
 
 fn after(head: u64, top: u32) -> u64 {
     ((head >> 32) + 1) << 32 | u64::from(top)

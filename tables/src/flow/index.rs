@@ -24,7 +24,7 @@ use crate::atomic::{AtomicU64, Ordering::*, spin_loop};
 const WINDOW: u32 = 16;
 /// How often a lock is tried before the caller goes on without. The kernel's verifier looks at each
 /// turn.
-const TRIES: u32 = if cfg!(target_arch = "bpf") { 128 } else { 512 };
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 64 } else { 512 };
 
 const OWNER: u64 = 0xff;
 const LOCK: u64 = 0xff_ffff;
@@ -45,11 +45,20 @@ impl Place {
     }
 }
 
+/// Whose index it is.
+#[derive(Clone, Copy)]
+pub(crate) enum Which {
+    Flows,
+    Fragments,
+}
+
 /// A view over entries and bucket words.
 #[derive(Clone, Copy)]
 pub(crate) struct Index<'r> {
     entries: Rows<'r, Entry>,
     words: Rows<'r, AtomicU64>,
+    #[cfg(target_arch = "bpf")]
+    which: Which,
     // The kernel's program reads both where it needs them, since a register is dear there.
     #[cfg(not(target_arch = "bpf"))]
     mask: u32,
@@ -63,12 +72,15 @@ impl<'r> Index<'r> {
     /// `entries` are four times `words`, whose number is a power of two.
     #[inline]
     pub(crate) fn new(
+        #[cfg_attr(not(target_arch = "bpf"), expect(unused))] which: Which,
         entries: Rows<'r, Entry>,
         words: Rows<'r, AtomicU64>,
         #[cfg_attr(target_arch = "bpf", expect(unused))] region: &Region,
     ) -> Index<'r> {
         debug_assert!(words.count().is_power_of_two() && entries.count() == words.count() * 4);
         Index {
+            #[cfg(target_arch = "bpf")]
+            which,
             entries,
             words,
             #[cfg(not(target_arch = "bpf"))]
@@ -143,6 +155,20 @@ impl<'r> Index<'r> {
 
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
+        // The kernel's program searches in a function of its own, which its verifier sees once.
+        #[cfg(target_arch = "bpf")]
+        {
+            let (i, stamp) = crate::parts::find(self.which, hash, key);
+            let entry = self.entry(i)?;
+            let hit = entry.hit(i, stamp);
+            entry.still(stamp).then_some(hit)
+        }
+        #[cfg(not(target_arch = "bpf"))]
+        self.look_for(hash, key)
+    }
+
+    #[inline(always)]
+    pub(crate) fn look_for(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let place = self.place(hash);
         let home = self.word(place.home)?.load(Acquire);
         let equal = equal_tags(home, &place);
@@ -210,13 +236,21 @@ impl<'r> Index<'r> {
     }
 
     /// Locks a home bucket, or gives up after a bounded number of tries.
-    #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn lock(&self, home: u32) -> bool {
+        #[cfg(target_arch = "bpf")]
+        if let Which::Flows = self.which {
+            return crate::parts::lock(home, self.owner);
+        }
+        self.lock_as(home, self.owner)
+    }
+
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub(crate) fn lock_as(&self, home: u32, owner: u64) -> bool {
         let Some(word) = self.word(home) else { return false };
         let mut seen = word.load(Relaxed);
         for _ in 0..TRIES {
             if seen & OWNER == 0 {
-                let locked = (seen & !LOCK) | self.owner;
+                let locked = (seen & !LOCK) | owner;
                 match word.compare_exchange_weak(seen, locked, Acquire, Relaxed) {
                     Ok(_) => return true,
                     Err(now) => seen = now,
