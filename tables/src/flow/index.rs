@@ -307,16 +307,16 @@ impl<'r> Index<'r> {
         }
     }
 
-    /// Fills a claimed slot and makes it visible.
+    /// Fills a claimed slot and makes it visible; its state then.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub(crate) fn fill(&self, i: u32, place: &Place, filling: &Filling<'_>) -> Option<Hit> {
-        let entry = self.entry(i)?;
+    pub(crate) fn fill(&self, i: u32, place: &Place, filling: &Filling<'_>) -> u32 {
+        let Some(entry) = self.entry(i) else { return 0 };
         let stamp = entry.write(filling);
         step!();
         self.enter(i, place);
         step!();
         entry.state.store(stamp, Release);
-        Some(entry.hit(i, stamp))
+        stamp
     }
 
     /// Ends an entry; false when it was not (any more) in the state `stamp`.

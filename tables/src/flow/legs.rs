@@ -131,7 +131,10 @@ impl<'r> Flows<'r> {
     /// The slab with the responder's leg, a new one if need be. Only the flow's end gives it back.
     fn responders_slab(&self, path: &Stored) -> Option<&'r Slab> {
         if path.owns.load(Relaxed) == NONE {
-            let slab = self.free_slabs()?.pop()?;
+            let slab = self.free_slabs()?.pop();
+            if slab == NONE {
+                return None;
+            }
             step!();
             path.owns.store(slab, Relaxed);
         }
@@ -141,7 +144,10 @@ impl<'r> Flows<'r> {
     /// Makes sure that a path which the caller holds has room for these options.
     pub(super) fn give_slab(&self, path: &Stored, options: &Options<'_>) -> bool {
         if needs_slab(options.bytes()) && path.slab.load(Relaxed) == NONE {
-            let Some(slab) = self.free_slabs().and_then(|free| free.pop()) else { return false };
+            let slab = self.free_slabs().map_or(NONE, |free| free.pop());
+            if slab == NONE {
+                return false;
+            }
             path.slab.store(slab, Relaxed);
         }
         true
