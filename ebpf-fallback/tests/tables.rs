@@ -260,6 +260,47 @@ fn flows_that_the_kernel_begins_are_those_that_the_host_begins() {
 }
 
 #[test]
+fn gateways_legs_change_alike_and_flows_end_alike() {
+    let region = region();
+    let mut kernel = Kernel::new(&region, &["insert", "leg", "ends", "remove", "answer"]);
+    let flows = Flows::new(&region).as_owner(1, 1);
+    let mut dice = Dice(23);
+    let all: Vec<Asked> = (0..40).map(|n| flow(&mut dice, n)).collect();
+    for asked in &all {
+        assert_eq!(insert(&flows, asked), kernel.ask("insert", asked).outcome);
+    }
+    let (mut legs, mut gone) = ([0; 4], 0);
+    for turn in 0..1500 {
+        let n = dice.roll(40) as u32;
+        let mut here = Asked { front: all[n as usize].front, ..flow(&mut dice, n) };
+        here.sides = dice.roll(2) as u8;
+        let there = kernel.ask("leg", &here).outcome;
+        let update = asked::leg(&here, &bytes(&here), &flows);
+        assert_eq!(update, there);
+        if update != MISSED {
+            legs[update as usize] += 1;
+        }
+        let key = [all[n as usize].front, all[n as usize].back][dice.roll(2) as usize];
+        here = Asked { front: key, proto: 16, answer: Answer::empty(), more: [0; 5], ..here };
+        let there = kernel.ask("ends", &here);
+        asked::ends(&mut here, &flows);
+        assert_eq!(here, there);
+        let there = kernel.ask("answer", &here);
+        asked::answer(&mut here, &flows);
+        assert_eq!(here, there);
+        if turn % 100 == 99 {
+            let there = kernel.ask("remove", &here).outcome;
+            let removed = asked::remove(&here, &flows);
+            assert_eq!(removed, there);
+            gone += u32::from(removed < MISSED - 1);
+        }
+        assert_eq!(kernel.differs(&region), []);
+    }
+    println!("changed, same, shared, missed: {legs:?}; {gone} ended");
+    assert!(legs[0] > 100 && legs[2] > 0 && legs[3] > 0 && gone > 3);
+}
+
+#[test]
 fn a_flow_is_begun_once_and_a_full_index_refuses_it_whole() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["insert", "find"]);

@@ -270,23 +270,20 @@ impl<'r> Frontends<'r> {
             // `::/0` is no network of IPv4's.
             (short, long) = (0, long & u64::MAX << 32);
         }
-        for _ in 0..128 {
-            let len = if long != 0 {
-                let bit = 63 - long.leading_zeros();
-                long &= !(1 << bit);
-                64 + bit as u8
-            } else if short != 0 {
-                let bit = 63 - short.leading_zeros();
-                short &= !(1 << bit);
-                bit as u8
-            } else {
-                break;
-            };
-            // In the kernel, the part that tries masks it: the verifier sees that once.
-            let network = if cfg!(target_arch = "bpf") { *addr } else { addr.masked(len) };
-            let key = FrontendKey { addr: network, prefix_len: len, ..key };
-            if let Some(found) = self.kind_by_kind(kinds.networks, key, at) {
-                return Some(found);
+        for (first, mut lengths) in [(64, long), (0, short)] {
+            for _ in 0..64 {
+                if lengths == 0 {
+                    break;
+                }
+                let bit = 63 - lengths.leading_zeros();
+                lengths &= !(1 << bit);
+                let len = first + bit as u8;
+                // In the kernel, the part that tries masks it: the verifier sees that once.
+                let network = if cfg!(target_arch = "bpf") { *addr } else { addr.masked(len) };
+                let key = FrontendKey { addr: network, prefix_len: len, ..key };
+                if let Some(found) = self.kind_by_kind(kinds.networks, key, at) {
+                    return Some(found);
+                }
             }
         }
         None

@@ -54,6 +54,15 @@ programs! {
     find(asked) { asked::find(asked, &Flows::new(&Region)) }
     /// Reads what an answer needs.
     answer(asked) { asked::answer(asked, &Flows::new(&Region)) }
+    /// Notes a gateway's leg.
+    leg(asked) {
+        let options = Options { words: &asked.options, len: asked.option_len as usize };
+        asked.outcome = asked::leg(asked, options, &Flows::new(&Region));
+    }
+    /// Who began a flow, and whether it is known by its path.
+    ends(asked) { asked::ends(asked, &Flows::new(&Region)) }
+    /// Ends a flow.
+    remove(asked) { asked.outcome = asked::remove(asked, &Flows::new(&Region)) }
     /// Begins a flow.
     insert(asked) {
         // SAFETY: a CPU runs one program at a time.
