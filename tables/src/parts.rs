@@ -19,7 +19,7 @@
 use packet::addr::Addr;
 use packet::flow::FlowKey;
 
-use crate::flow::{Flows, Hit, Which};
+use crate::flow::{Flows, Which};
 use crate::fragment::Fragments;
 use crate::nat_port::NatPorts;
 use crate::lookup::{Frontends, chained};
@@ -124,14 +124,14 @@ pub(crate) fn find(which: Which, hash: u64, key: &FlowKey) -> (u32, u32) {
 #[inline(always)]
 pub fn found(hash: u64, key: *const FlowKey) -> u64 {
     let Some(key) = given(key) else { return u64::MAX };
-    stamped(Flows::new(&Region).index().look_for(hash, key))
+    stamped(Flows::new(&Region).index().seek(hash, key))
 }
 
 /// What `part_piece` does.
 #[inline(always)]
 pub fn piece(hash: u64, key: *const FlowKey) -> u64 {
     let Some(key) = given(key) else { return u64::MAX };
-    stamped(Fragments::new(&Region).index().look_for(hash, key))
+    stamped(Fragments::new(&Region).index().seek(hash, key))
 }
 
 /// What the verifier wants to see of an address that it is given.
@@ -145,8 +145,8 @@ fn given<'a>(key: *const FlowKey) -> Option<&'a FlowKey> {
 }
 
 #[inline(always)]
-fn stamped(hit: Option<Hit>) -> u64 {
-    hit.map_or(u64::MAX, |hit| pair(hit.entry, hit.stamp))
+fn stamped((entry, stamp): (u32, u32)) -> u64 {
+    pair(entry, stamp)
 }
 
 /// Locks a bucket of the flow index.

@@ -153,28 +153,53 @@ impl<'r> Index<'r> {
         }
     }
 
+    /// The entry of a key, by a search that the kernel's verifier sees once: see `parts`.
+    #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
-        // The kernel's program searches in a function of its own, which its verifier sees once.
-        #[cfg(target_arch = "bpf")]
-        {
-            let (i, stamp) = crate::parts::find(self.which, hash, key);
-            let entry = self.entry(i)?;
-            let hit = entry.hit(i, stamp);
-            entry.still(stamp).then_some(hit)
-        }
-        #[cfg(not(target_arch = "bpf"))]
-        self.look_for(hash, key)
+        let (i, stamp) = crate::parts::find(self.which, hash, key);
+        let entry = self.entry(i)?;
+        let hit = entry.hit(i, stamp);
+        entry.still(stamp).then_some(hit)
     }
 
+    /// Number and state of the entry that seems to have a key; else [`NONE`].
+    #[cfg(target_arch = "bpf")]
     #[inline(always)]
-    pub(crate) fn look_for(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
+    pub(crate) fn seek(&self, hash: u64, key: &FlowKey) -> (u32, u32) {
+        let (place, wanted) = (&self.place(hash), &Words::of(key));
+        let Some(home) = self.word(place.home) else { return (NONE, 0) };
+        let buckets = if home.load(Acquire) / SPILLED & 0xff == 0 { 2 } else { 2 + WINDOW };
+        for n in 0..2 + WINDOW {
+            if n >= buckets {
+                break;
+            }
+            let bucket = self.bucket(place, n);
+            let Some(word) = self.word(bucket) else { break };
+            let equal = equal_tags(word.load(Acquire), place);
+            for slot in 0..4 {
+                if equal >> (slot * 8 + 7) & 1 == 0 {
+                    continue;
+                }
+                let i = bucket * 4 + slot;
+                let stamp = self.entry(i).map_or(0, |entry| entry.stamp_of(wanted));
+                if stamp != 0 {
+                    return (i, stamp);
+                }
+            }
+        }
+        (NONE, 0)
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let place = self.place(hash);
         let home = self.word(place.home)?.load(Acquire);
         let equal = equal_tags(home, &place);
         if equal != 0 {
             // Which of the four it is, is as good as random: no branch may depend on it.
-            let likeliest = place.home * 4 + lowest(equal);
+            let likeliest = place.home * 4 + equal.trailing_zeros() / 8;
             let hit = self.compare(likeliest, &Words::of(key));
             return if hit.is_some() { hit } else { self.find_by_tag(hash, key) };
         }
@@ -187,8 +212,8 @@ impl<'r> Index<'r> {
     }
 
     /// Out of line and from the start again, so that the likely way keeps its registers.
-    #[cfg_attr(not(target_arch = "bpf"), inline(never))]
-    #[cfg_attr(target_arch = "bpf", inline(always))]
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(never)]
     fn find_by_tag(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let (place, wanted) = (&self.place(hash), &Words::of(key));
         let home = self.word(place.home)?.load(Acquire);
@@ -210,14 +235,22 @@ impl<'r> Index<'r> {
         None
     }
 
+    /// Bucket `n` of those that a key may lie in: its home, the second, the window.
+    #[inline(always)]
+    fn bucket(&self, place: &Place, n: u32) -> u32 {
+        match n {
+            0 => place.home,
+            1 => place.second,
+            n => (place.home + n - 1) & self.mask(),
+        }
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     fn compare_tagged(&self, bucket: u32, word: u64, at: &Place, wanted: &Words) -> Option<Hit> {
         let mut equal = equal_tags(word, at);
-        for _ in 0..4 {
-            if equal == 0 {
-                break;
-            }
-            if let Some(hit) = self.compare(bucket * 4 + lowest(equal), wanted) {
+        while equal != 0 {
+            if let Some(hit) = self.compare(bucket * 4 + equal.trailing_zeros() / 8, wanted) {
                 return Some(hit);
             }
             equal &= equal - 1;
@@ -225,6 +258,7 @@ impl<'r> Index<'r> {
         None
     }
 
+    #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     fn compare(&self, i: u32, wanted: &Words) -> Option<Hit> {
         self.entry(i)?.compare(i, wanted)
@@ -276,11 +310,7 @@ impl<'r> Index<'r> {
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn claim(&self, place: &Place, stale: impl Fn(&Entry) -> bool) -> u32 {
         for n in 0..2 + WINDOW {
-            let bucket = match n {
-                0 => place.home,
-                1 => place.second,
-                n => (place.home + n - 1) & self.mask(),
-            };
+            let bucket = self.bucket(place, n);
             for i in 0..4 {
                 let at = bucket * 4 + ((place.slot + i) & 3);
                 let Some(entry) = self.entry(at) else { return NONE };
@@ -409,18 +439,6 @@ impl<'r> Index<'r> {
 fn equal_tags(word: u64, place: &Place) -> u32 {
     let differs = (word >> 32) as u32 ^ place.tags();
     differs.wrapping_sub(0x0101_0101) & !differs & 0x8080_8080
-}
-
-/// The lowest of the slots that [`equal_tags`] names, of which there is one.
-#[inline(always)]
-const fn lowest(equal: u32) -> u32 {
-    if cfg!(target_arch = "bpf") {
-        // Without a branch, and without a table.
-        let lowest = equal & equal.wrapping_neg();
-        (lowest >> 15 & 1) + (lowest >> 23 & 1) * 2 + (lowest >> 31) * 3
-    } else {
-        equal.trailing_zeros() / 8
-    }
 }
 
 /// Asks for a cache line that will be read soon.
