@@ -154,7 +154,7 @@ fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
             let key = FrontendKey { port: 8000 + n, ..frontend_key(&mut dice, kinds) };
             let _ = writer.put_frontend(&key, services[0]);
         }
-        let mut kernel = Kernel::new(&region, &["frontend"]);
+        let mut kernel = Kernel::new(&region, &["t_walk","t_kinds","t_service","frontend"]);
         let set = region.tables(generation);
         let (mut found, mut picked) = (0, 0);
         for _ in 0..1000 {
@@ -222,7 +222,7 @@ fn insert(flows: &Flows<'_>, asked: &Asked) -> u32 {
 #[test]
 fn flows_that_the_kernel_begins_are_those_that_the_host_begins() {
     let region = region();
-    let mut kernel = Kernel::new(&region, &["insert", "find", "answer"]);
+    let mut kernel = Kernel::new(&region, &["t_find","t_lock","t_claim","find","answer","insert"]);
     let flows = Flows::new(&region).as_owner(1, 1);
     let mut dice = Dice(11);
     let all: Vec<Asked> = (0..300).map(|n| flow(&mut dice, n)).collect();
@@ -257,6 +257,47 @@ fn flows_that_the_kernel_begins_are_those_that_the_host_begins() {
     println!("{known} found, states {states:?}");
     assert!(known > 600 && states.iter().all(|n| *n > 0));
     assert_eq!(kernel.differs(&region), []);
+}
+
+#[test]
+fn gateways_legs_change_alike_and_flows_end_alike() {
+    let region = region();
+    let mut kernel = Kernel::new(&region, &["insert", "leg", "ends", "remove", "answer"]);
+    let flows = Flows::new(&region).as_owner(1, 1);
+    let mut dice = Dice(23);
+    let all: Vec<Asked> = (0..40).map(|n| flow(&mut dice, n)).collect();
+    for asked in &all {
+        assert_eq!(insert(&flows, asked), kernel.ask("insert", asked).outcome);
+    }
+    let (mut legs, mut gone) = ([0; 4], 0);
+    for turn in 0..1500 {
+        let n = dice.roll(40) as u32;
+        let mut here = Asked { front: all[n as usize].front, ..flow(&mut dice, n) };
+        here.sides = dice.roll(2) as u8;
+        let there = kernel.ask("leg", &here).outcome;
+        let update = asked::leg(&here, &bytes(&here), &flows);
+        assert_eq!(update, there);
+        if update != MISSED {
+            legs[update as usize] += 1;
+        }
+        let key = [all[n as usize].front, all[n as usize].back][dice.roll(2) as usize];
+        here = Asked { front: key, proto: 16, answer: Answer::empty(), more: [0; 5], ..here };
+        let there = kernel.ask("ends", &here);
+        asked::ends(&mut here, &flows);
+        assert_eq!(here, there);
+        let there = kernel.ask("answer", &here);
+        asked::answer(&mut here, &flows);
+        assert_eq!(here, there);
+        if turn % 100 == 99 {
+            let there = kernel.ask("remove", &here).outcome;
+            let removed = asked::remove(&here, &flows);
+            assert_eq!(removed, there);
+            gone += u32::from(removed < MISSED - 1);
+        }
+        assert_eq!(kernel.differs(&region), []);
+    }
+    println!("changed, same, shared, missed: {legs:?}; {gone} ended");
+    assert!(legs[0] > 100 && legs[2] > 0 && legs[3] > 0 && gone > 3);
 }
 
 #[test]

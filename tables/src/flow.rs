@@ -48,7 +48,7 @@ use crate::atomic::{AtomicU32, Ordering::Relaxed};
 
 pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};
-pub(crate) use index::Index;
+pub(crate) use index::{Index, Which};
 pub use insert::{Ended, InsertError, NewFlow};
 pub use legs::LegUpdate;
 pub use path::{Answer, Forward, GatewayLeg, Missed, NO_TUNNEL};
@@ -129,7 +129,7 @@ impl<'r> Flows<'r> {
         let entries = region.slice(Section::FlowIndex);
         let words = region.slice(Section::FlowLocks);
         Flows {
-            index: Index::new(entries, words, region),
+            index: Index::new(Which::Flows, entries, words, region),
             paths: region.slice(Section::Paths),
             slabs: region.slice(Section::OptionSlabs),
             state: region.slice(Section::FlowState),
@@ -159,6 +159,11 @@ impl<'r> Flows<'r> {
     #[inline]
     pub fn as_owner(self, lcore: u8, epoch: u32) -> Flows<'r> {
         Flows { index: self.index.as_owner(lcore, epoch), ..self }
+    }
+
+    #[cfg(target_arch = "bpf")]
+    pub(crate) fn index(&self) -> &Index<'r> {
+        &self.index
     }
 
     /// The hash that `prefetch` and `find` want.

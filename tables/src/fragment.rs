@@ -5,7 +5,7 @@
 //! name the flow and the stamp of its front entry, so that a mark never leads to a flow that took
 //! over the record since.
 
-use crate::flow::{Entry, Filling, Index};
+use crate::flow::{Entry, Filling, Index, Which};
 use crate::layout::Section;
 use crate::record::{NONE, Timeouts};
 use crate::region::Region;
@@ -90,8 +90,13 @@ impl<'r> Fragments<'r> {
     pub fn new(region: &'r Region) -> Fragments<'r> {
         let entries = region.slice(Section::Fragments);
         let words = region.slice(Section::FragmentLocks);
-        let index = Index::new(entries, words, region);
+        let index = Index::new(Which::Fragments, entries, words, region);
         Fragments { index, lifetime_s: Timeouts::DEFAULT.fragment_s }
+    }
+
+    #[cfg(target_arch = "bpf")]
+    pub(crate) fn index(&self) -> &Index<'r> {
+        &self.index
     }
 
     /// The same table for one writer: what its lock words say.

@@ -110,6 +110,26 @@ pub(crate) fn chained(link: u32, key: FrontendKey, at: u32) -> Option<u32> {
     Frontends::new(&Region).walk(link, key, at).map(|(_, entry)| entry.target())
 }
 impl FrontendKinds {
+    /// A copy that the compiler keeps as one.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub(crate) fn copied(&self) -> FrontendKinds {
+        // SAFETY: a reference may be read.
+        #[expect(unsafe_code, reason = "volatile, so that nothing is read again")]
+        unsafe {
+            FrontendKinds {
+                lengths: [
+                    (&raw const self.lengths[0]).read_volatile(),
+                    (&raw const self.lengths[1]).read_volatile(),
+                ],
+                hosts: (&raw const self.hosts).read_volatile(),
+                networks: (&raw const self.networks).read_volatile(),
+                scopes: (&raw const self.scopes).read_volatile(),
+                probes: (&raw const self.probes).read_volatile(),
+            }
+        }
+    }
+
     /// Whether there are exact single addresses for all scopes, and nothing else.
     #[inline(always)]
     pub(crate) fn are_plain(&self) -> bool {
@@ -250,21 +270,20 @@ impl<'r> Frontends<'r> {
             // `::/0` is no network of IPv4's.
             (short, long) = (0, long & u64::MAX << 32);
         }
-        for _ in 0..128 {
-            let len = if long != 0 {
-                let bit = 63 - long.leading_zeros();
-                long &= !(1 << bit);
-                64 + bit as u8
-            } else if short != 0 {
-                let bit = 63 - short.leading_zeros();
-                short &= !(1 << bit);
-                bit as u8
-            } else {
-                break;
-            };
-            let key = FrontendKey { addr: addr.masked(len), prefix_len: len, ..key };
-            if let Some(found) = self.kind_by_kind(kinds.networks, key, at) {
-                return Some(found);
+        for (first, mut lengths) in [(64, long), (0, short)] {
+            for _ in 0..64 {
+                if lengths == 0 {
+                    break;
+                }
+                let bit = 63 - lengths.leading_zeros();
+                lengths &= !(1 << bit);
+                let len = first + bit as u8;
+                // In the kernel, the part that tries masks it: the verifier sees that once.
+                let network = if cfg!(target_arch = "bpf") { *addr } else { addr.masked(len) };
+                let key = FrontendKey { addr: network, prefix_len: len, ..key };
+                if let Some(found) = self.kind_by_kind(kinds.networks, key, at) {
+                    return Some(found);
+                }
             }
         }
         None

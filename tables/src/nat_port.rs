@@ -14,9 +14,10 @@ use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 /// Below this port none is given out.
 const FIRST: u16 = 64;
 const WORDS: usize = NAT_MAP_BYTES / 8;
-/// How often a word with free bits is tried before the next one is. Each failure means that another
-/// lcore took the bit; of so many at once the kernel's program goes on elsewhere.
-const TRIES: u32 = if cfg!(target_arch = "bpf") { 2 } else { u32::MAX };
+/// How often a word with free bits is tried: each failure means that another lcore took the bit. The
+/// kernel's program goes on to the next word then, so that of two who want the last port at once one
+/// may be refused while a third gives one back.
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 1 } else { u32::MAX };
 
 #[repr(C, align(64))]
 struct Map([AtomicU64; WORDS]);

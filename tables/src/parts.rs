@@ -5,15 +5,22 @@
 //!
 //! ```text
 //! part_walk    walked      a chain of frontends
+//! part_service served      a frontend's address in all networks
 //! part_kinds   tried       a frontend's address with and without port and protocol
+//! part_find    found       a key of the flow index
+//! part_piece   piece       a key of the fragments' index
+//! part_lock    locked      a bucket's lock
 //! part_claim   claimed     a free slot of the flow index
 //! part_take    taken       a free port of a NAT port map
 //! ```
-//! Such a function takes five numbers at most and returns one; it must use all that it takes.
+//! Such a function takes five numbers at most (or records by address, which may be null to the
+//! verifier) and returns one; it must use all that it takes.
 
 use packet::addr::Addr;
+use packet::flow::FlowKey;
 
-use crate::flow::Flows;
+use crate::flow::{Flows, Which};
+use crate::fragment::Fragments;
 use crate::nat_port::NatPorts;
 use crate::lookup::{Frontends, chained};
 use crate::record::FrontendKey;
@@ -23,6 +30,10 @@ use crate::region::Region;
 unsafe extern "C" {
     safe fn part_walk(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) -> u64;
     safe fn part_kinds(scope_key: u64, first: u64, second: u64, rest: u64, kinds_at: u64) -> u64;
+    safe fn part_service(scope_key: u64, first: u64, second: u64, rest: u64, at: u64) -> u64;
+    safe fn part_find(hash: u64, key: *const FlowKey) -> u64;
+    safe fn part_piece(hash: u64, key: *const FlowKey) -> u64;
+    safe fn part_lock(home: u64, owner: u64) -> u64;
     safe fn part_claim(hash: u64) -> u64;
     safe fn part_take(map: u64, first: u64, last: u64) -> u64;
 }
@@ -48,15 +59,15 @@ fn key(scope_key: u64, first: u64, second: u64, rest: u64) -> FrontendKey {
 }
 
 #[inline(always)]
-fn found(target: u64) -> Option<u32> {
-    if target == 0 { None } else { Some((target - 1) as u32) }
+fn less_one(number: u64) -> Option<u32> {
+    if number == 0 { None } else { Some((number - 1) as u32) }
 }
 
 /// The target of `key` in the chain that begins with `link`, as `at` sees it.
 #[inline(always)]
 pub(crate) fn walk(link: u32, key: &FrontendKey, at: u32) -> Option<u32> {
     let [a, b, c, d] = key.addr.words;
-    found(part_walk(key.scope_key, pair(a, b), pair(c, d), rest(key), pair(link, at)))
+    less_one(part_walk(key.scope_key, pair(a, b), pair(c, d), rest(key), pair(link, at)))
 }
 
 /// What `part_walk` does.
@@ -66,19 +77,88 @@ pub fn walked(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) 
     chained(link_at as u32, key, (link_at >> 32) as u32).map_or(0, |target| u64::from(target) + 1)
 }
 
+/// The service for an address, whatever it is a frontend by.
+#[inline(always)]
+pub(crate) fn service(scope: u64, addr: &Addr, port: u16, proto: u8, at: u32) -> Option<u32> {
+    let [a, b, c, d] = addr.words;
+    let rest = u64::from(port) | u64::from(proto) << 16;
+    less_one(part_service(scope, pair(a, b), pair(c, d), rest, at.into()))
+}
+
+/// What `part_service` does.
+#[inline(always)]
+pub fn served(scope_key: u64, first: u64, second: u64, rest: u64, at: u64) -> u64 {
+    let key = key(scope_key, first, second, rest);
+    let set = Region.tables(at as u32);
+    let found = set.service_of(scope_key, &key.addr, key.port, key.proto);
+    found.map_or(0, |target| u64::from(target) + 1)
+}
+
 /// The target of `key`, in each of `kinds`, as `at` sees it.
 #[inline(always)]
 pub(crate) fn try_kinds(kinds: u32, key: &FrontendKey, at: u32) -> Option<u32> {
     let [a, b, c, d] = key.addr.words;
-    found(part_kinds(key.scope_key, pair(a, b), pair(c, d), rest(key), pair(kinds, at)))
+    less_one(part_kinds(key.scope_key, pair(a, b), pair(c, d), rest(key), pair(kinds, at)))
 }
 
-/// What `part_kinds` does.
+/// What `part_kinds` does. The address is masked here, so that the caller need not.
 #[inline(always)]
 pub fn tried(scope_key: u64, first: u64, second: u64, rest: u64, kinds_at: u64) -> u64 {
     let (key, kinds, at) = (key(scope_key, first, second, rest), kinds_at, kinds_at >> 32);
+    let key = FrontendKey { addr: key.addr.masked(key.prefix_len), ..key };
     let found = Frontends::new(&Region).try_kinds(kinds as u32, key, at as u32);
     found.map_or(0, |target| u64::from(target) + 1)
+}
+
+/// Number and state of the entry of a key; [`NONE`] as its number for none.
+#[inline(always)]
+pub(crate) fn find(which: Which, hash: u64, key: &FlowKey) -> (u32, u32) {
+    let found = match which {
+        Which::Flows => part_find(hash, key),
+        Which::Fragments => part_piece(hash, key),
+    };
+    (found as u32, (found >> 32) as u32)
+}
+
+/// What `part_find` does.
+#[inline(always)]
+pub fn found(hash: u64, key: *const FlowKey) -> u64 {
+    let Some(key) = given(key) else { return u64::MAX };
+    stamped(Flows::new(&Region).index().seek(hash, key))
+}
+
+/// What `part_piece` does.
+#[inline(always)]
+pub fn piece(hash: u64, key: *const FlowKey) -> u64 {
+    let Some(key) = given(key) else { return u64::MAX };
+    stamped(Fragments::new(&Region).index().seek(hash, key))
+}
+
+/// What the verifier wants to see of an address that it is given.
+#[inline(always)]
+fn given<'a>(key: *const FlowKey) -> Option<&'a FlowKey> {
+    // SAFETY: only `find` calls the two functions, with a reference.
+    #[expect(unsafe_code, reason = "a record by address")]
+    unsafe {
+        key.as_ref()
+    }
+}
+
+#[inline(always)]
+fn stamped((entry, stamp): (u32, u32)) -> u64 {
+    pair(entry, stamp)
+}
+
+/// Locks a bucket of the flow index.
+#[inline(always)]
+pub(crate) fn lock(home: u32, owner: u64) -> bool {
+    part_lock(home.into(), owner) != 0
+}
+
+/// What `part_lock` does.
+#[inline(always)]
+pub fn locked(home: u64, owner: u64) -> u64 {
+    Flows::new(&Region).index().lock_as(home as u32, owner).into()
 }
 
 /// A slot of the flow index.
@@ -96,7 +176,7 @@ pub fn claimed(hash: u64) -> u64 {
 /// A free port of a map from `first` to `last`.
 #[inline(always)]
 pub(crate) fn take(map: u32, first: u32, last: u32) -> Option<u32> {
-    found(part_take(map.into(), first.into(), last.into()))
+    less_one(part_take(map.into(), first.into(), last.into()))
 }
 
 /// What `part_take` does.

@@ -93,11 +93,16 @@ impl<'r> TableSet<'r> {
 
     /// Which frontends there are at all.
     #[inline(always)]
+    #[cfg(not(target_arch = "bpf"))]
     pub(crate) fn kinds(&self) -> &'r FrontendKinds {
-        #[cfg(not(target_arch = "bpf"))]
-        return self.kinds;
-        #[cfg(target_arch = "bpf")]
-        kinds(self.parts.kinds, self.generation)
+        self.kinds
+    }
+
+    /// Which frontends there are at all. A copy, so that the verifier forgets where they lay.
+    #[inline(always)]
+    #[cfg(target_arch = "bpf")]
+    pub(crate) fn kinds(&self) -> FrontendKinds {
+        kinds(self.parts.kinds, self.generation).copied()
     }
 
     /// Which generation it is; 0 is empty.
@@ -133,7 +138,19 @@ impl<'r> TableSet<'r> {
         if kinds.are_plain() {
             return parts.frontends.target(&FrontendKey::host(0, addr, port, proto), at);
         }
+        // A function of its own in the kernel, which the verifier sees once.
+        #[cfg(target_arch = "bpf")]
+        return crate::parts::service(self.scope(scope_key), addr, port, proto, at);
+        #[cfg(not(target_arch = "bpf"))]
         parts.frontends.service(kinds, self.scope(scope_key), addr, port, proto, at)
+    }
+
+    /// As [`TableSet::frontend`], where there is more than single addresses; of this scope.
+    #[inline(always)]
+    #[cfg(target_arch = "bpf")]
+    pub(crate) fn service_of(&self, scope: u64, addr: &Addr, port: u16, proto: u8) -> Option<u32> {
+        let (kinds, at) = (self.kinds(), self.generation);
+        self.parts.frontends.service(&kinds, scope, addr, port, proto, at)
     }
 
     /// Whether a single-address frontend on whatever port has this address.

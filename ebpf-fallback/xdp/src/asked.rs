@@ -2,7 +2,7 @@
 
 use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
-use tables::flow::{Answer, Flows, Forward, GatewayLeg, InsertError, NewFlow, OptionRoom};
+use tables::flow::{Answer, Flows, Forward, GatewayLeg, InsertError, NewFlow, OptionRoom, Options};
 use tables::fragment::{FragmentError, FragmentKey, FragmentTarget, Fragments};
 use tables::set::TableSet;
 
@@ -116,6 +116,36 @@ pub fn answer(asked: &mut Asked, flows: &Flows<'_>) {
         asked.outcome = hit.path;
         asked.more[0] = state as u32;
     }
+}
+
+/// Notes a leg that a packet came with.
+#[inline(always)]
+pub fn leg(asked: &Asked, options: Options<'_>, flows: &Flows<'_>) -> u32 {
+    let Some(hit) = flows.find(flows.hash(&asked.front), &asked.front) else { return MISSED };
+    let from_initiator = asked.sides & FRONT_HIGH != 0;
+    flows.update_gateway(&hit, from_initiator, &asked.gateway, options, asked.digest) as u32
+}
+
+/// Who began the flow of `front`; the same flow by its path.
+#[inline(always)]
+pub fn ends(asked: &mut Asked, flows: &Flows<'_>) {
+    asked.outcome = MISSED;
+    let Some(hit) = flows.find(flows.hash(&asked.front), &asked.front) else { return };
+    if let Ok(ends) = flows.ends(&hit) {
+        asked.outcome = ends.scope << 8 | u32::from(ends.proto);
+        (asked.answer.gateway.node, asked.answer.gateway.node_port) = ends.initiator;
+        (asked.answer.gateway.local, asked.answer.gateway.local_port) = ends.target;
+    }
+    let Some(stamp) = flows.front_stamp(&hit) else { return };
+    let Some(front) = flows.revisit(hit.path, stamp) else { return };
+    asked.more = [front.entry, front.stamp, front.path, front.digest, stamp];
+}
+
+/// Ends the flow of `front`.
+#[inline(always)]
+pub fn remove(asked: &Asked, flows: &Flows<'_>) -> u32 {
+    let Some(hit) = flows.find(flows.hash(&asked.front), &asked.front) else { return MISSED };
+    flows.remove(&hit).map_or(MISSED - 1, |ended| ended.scope)
 }
 
 /// The path of a flow that was begun, or why none was.

@@ -1,5 +1,6 @@
 //! Searches as functions of their own: see `tables::parts`.
 
+use packet::flow::FlowKey;
 use tables::parts;
 
 /// See [`parts::walked`].
@@ -9,11 +10,39 @@ pub extern "C" fn part_walk(scope_key: u64, a: u64, b: u64, rest: u64, link_at: 
     parts::walked(scope_key, a, b, rest, link_at)
 }
 
+/// See [`parts::served`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_service(scope_key: u64, a: u64, b: u64, rest: u64, at: u64) -> u64 {
+    parts::served(scope_key, a, b, rest, at)
+}
+
 /// See [`parts::tried`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_kinds(scope_key: u64, a: u64, b: u64, rest: u64, kinds_at: u64) -> u64 {
     parts::tried(scope_key, a, b, rest, kinds_at)
+}
+
+/// See [`parts::found`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_find(hash: u64, key: *const FlowKey) -> u64 {
+    parts::found(hash, key)
+}
+
+/// See [`parts::piece`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_piece(hash: u64, key: *const FlowKey) -> u64 {
+    parts::piece(hash, key)
+}
+
+/// See [`parts::locked`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_lock(home: u64, owner: u64) -> u64 {
+    parts::locked(home, owner)
 }
 
 /// See [`parts::claimed`].

@@ -54,6 +54,15 @@ programs! {
     find(asked) { asked::find(asked, &Flows::new(&Region)) }
     /// Reads what an answer needs.
     answer(asked) { asked::answer(asked, &Flows::new(&Region)) }
+    /// Notes a gateway's leg.
+    leg(asked) {
+        let options = Options { words: &asked.options, len: asked.option_len as usize };
+        asked.outcome = asked::leg(asked, options, &Flows::new(&Region));
+    }
+    /// Who began a flow, and whether it is known by its path.
+    ends(asked) { asked::ends(asked, &Flows::new(&Region)) }
+    /// Ends a flow.
+    remove(asked) { asked.outcome = asked::remove(asked, &Flows::new(&Region)) }
     /// Begins a flow.
     insert(asked) {
         // SAFETY: a CPU runs one program at a time.
@@ -79,6 +88,18 @@ programs! {
         let scope = Scopes::new(&Region).intern(asked.proto, asked.port, asked.scope_key);
         asked.outcome = scope.unwrap_or(asked::MISSED);
     }
+    /// T.
+    t_walk(asked) { asked.hash = parts::part_walk(asked.scope_key, asked.hash, asked.more[1].into(), asked.more[2].into(), asked.more[3].into()); }
+    /// T.
+    t_kinds(asked) { asked.hash = parts::part_kinds(asked.scope_key, asked.hash, asked.more[1].into(), asked.more[2].into(), asked.more[3].into()); }
+    /// T.
+    t_service(asked) { asked.hash = parts::part_service(asked.scope_key, asked.hash, asked.more[1].into(), asked.more[2].into(), asked.more[3].into()); }
+    /// T.
+    t_find(asked) { asked.hash = parts::part_find(asked.hash, &asked.front); }
+    /// T.
+    t_lock(asked) { asked.hash = parts::part_lock(asked.hash, asked.scope_key); }
+    /// T.
+    t_claim(asked) { asked.hash = parts::part_claim(asked.hash); }
     /// Counts.
     count(asked) {
         let page = Region.page(asked.nat_map);

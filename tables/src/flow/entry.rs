@@ -33,15 +33,23 @@ const _: () = assert!(size_of::<Entry>() == 64);
 unsafe impl Shared for Entry {}
 
 impl Entry {
-    /// A copy of what it says, if it is live, holds still and has the key `wanted`.
+    /// Its state, if it is live and seems to have the key `wanted`; else 0. Whoever reads on asks
+    /// [`Entry::still`] in the end.
     #[inline(always)]
-    pub(super) fn compare(&self, i: u32, wanted: &Words) -> Option<Hit> {
+    pub(super) fn stamp_of(&self, wanted: &Words) -> u32 {
         let stamp = self.state.load(Acquire);
         let mut differs = u64::from(self.scope.load(Relaxed) ^ wanted.0);
         for (word, wanted) in self.rest.iter().zip(&wanted.1) {
             differs |= word.load(Relaxed) ^ wanted;
         }
-        if differs != 0 || stamp & (LIVE | WRITING) != LIVE {
+        if differs != 0 || stamp & (LIVE | WRITING) != LIVE { 0 } else { stamp }
+    }
+
+    /// A copy of what it says, if it is live, holds still and has the key `wanted`.
+    #[inline(always)]
+    pub(super) fn compare(&self, i: u32, wanted: &Words) -> Option<Hit> {
+        let stamp = self.stamp_of(wanted);
+        if stamp == 0 {
             return None;
         }
         let hit = self.hit(i, stamp);

@@ -4,6 +4,7 @@
 //! half, so that a head which went away and came back is told from one which stayed.
 
 use super::step;
+use crate::record::NONE;
 use crate::rows::{Numbered, Rows, Shared};
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -39,19 +40,21 @@ impl<'r> FreeList<'r> {
         (self.head.load(Relaxed) as u32).checked_sub(1)
     }
 
-    /// Takes a number; none when all are in use.
-    pub(super) fn pop(&self) -> Option<u32> {
+    /// Takes a number; [`NONE`] when all are in use.
+    pub(super) fn pop(&self) -> u32 {
         let mut head = self.head.load(Acquire);
         for _ in 0..TRIES {
-            let top = (head as u32).checked_sub(1)?;
-            let below = self.links.row(top)?.load(Relaxed);
+            // Of nothing, it is the number that no row has.
+            let top = (head as u32).wrapping_sub(1);
+            let Some(link) = self.links.row(top) else { return NONE };
+            let below = link.load(Relaxed);
             step!();
             match self.head.compare_exchange_weak(head, after(head, below), AcqRel, Acquire) {
-                Ok(_) => return Some(top),
+                Ok(_) => return top,
                 Err(now) => head = now,
             }
         }
-        None
+        NONE
     }
 
     /// Gives a number back.
@@ -71,6 +74,12 @@ impl<'r> FreeList<'r> {
 
 #[cfg(not(target_arch = "bpf"))]
 impl FreeList<'_> {
+    /// Takes all numbers, for tests.
+    #[cfg(test)]
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> {
+        std::iter::from_fn(|| Some(self.pop()).filter(|number| *number != NONE))
+    }
+
     /// Makes exactly the numbers that `is_free` names free, the lowest on top. For recovery.
     pub(super) fn rebuild(&self, mut is_free: impl FnMut(u32) -> bool) {
         let mut below = 0;
@@ -85,7 +94,7 @@ impl FreeList<'_> {
 
 /// How often the head is tried: each failure means that another lcore was faster. A number that the
 /// kernel's program can't give back at so many failures in a row is free again after a recovery.
-const TRIES: u32 = if cfg!(target_arch = "bpf") { 128 } else { u32::MAX };
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 32 } else { u32::MAX };
 
 fn after(head: u64, top: u32) -> u64 {
     ((head >> 32) + 1) << 32 | u64::from(top)
@@ -101,13 +110,14 @@ mod tests {
         let (head, links) = (AtomicU64::new(0), (0..count).map(|_| AtomicU32::new(0)));
         let links: Vec<_> = links.collect();
         let list = FreeList::new(&head, &links);
-        assert_eq!(list.pop(), None);
+        assert_eq!(list.pop(), NONE);
         list.rebuild(|number| number != 3);
         let owned: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
         let work = || {
             crate::flow::tests::kill::with_pauses(77);
             for _ in 0..rounds {
-                if let Some(number) = list.pop() {
+                let number = list.pop();
+                if number != NONE {
                     assert_eq!(owned[number as usize].fetch_add(1, AcqRel), 0);
                     owned[number as usize].fetch_sub(1, AcqRel);
                     list.push(number);
@@ -115,7 +125,7 @@ mod tests {
             }
         };
         std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(work))));
-        let mut all: Vec<_> = std::iter::from_fn(|| list.pop()).collect();
+        let mut all: Vec<_> = list.all().collect();
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2, 4, 5, 6, 7]);
     }

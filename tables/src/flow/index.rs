@@ -24,7 +24,7 @@ use crate::atomic::{AtomicU64, Ordering::*, spin_loop};
 const WINDOW: u32 = 16;
 /// How often a lock is tried before the caller goes on without. The kernel's verifier looks at each
 /// turn.
-const TRIES: u32 = if cfg!(target_arch = "bpf") { 128 } else { 512 };
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 64 } else { 512 };
 
 const OWNER: u64 = 0xff;
 const LOCK: u64 = 0xff_ffff;
@@ -45,11 +45,20 @@ impl Place {
     }
 }
 
+/// Whose index it is.
+#[derive(Clone, Copy)]
+pub(crate) enum Which {
+    Flows,
+    Fragments,
+}
+
 /// A view over entries and bucket words.
 #[derive(Clone, Copy)]
 pub(crate) struct Index<'r> {
     entries: Rows<'r, Entry>,
     words: Rows<'r, AtomicU64>,
+    #[cfg(target_arch = "bpf")]
+    which: Which,
     // The kernel's program reads both where it needs them, since a register is dear there.
     #[cfg(not(target_arch = "bpf"))]
     mask: u32,
@@ -63,12 +72,15 @@ impl<'r> Index<'r> {
     /// `entries` are four times `words`, whose number is a power of two.
     #[inline]
     pub(crate) fn new(
+        #[cfg_attr(not(target_arch = "bpf"), expect(unused))] which: Which,
         entries: Rows<'r, Entry>,
         words: Rows<'r, AtomicU64>,
         #[cfg_attr(target_arch = "bpf", expect(unused))] region: &Region,
     ) -> Index<'r> {
         debug_assert!(words.count().is_power_of_two() && entries.count() == words.count() * 4);
         Index {
+            #[cfg(target_arch = "bpf")]
+            which,
             entries,
             words,
             #[cfg(not(target_arch = "bpf"))]
@@ -141,6 +153,45 @@ impl<'r> Index<'r> {
         }
     }
 
+    /// The entry of a key, by a search that the kernel's verifier sees once: see `parts`.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
+        let (i, stamp) = crate::parts::find(self.which, hash, key);
+        let entry = self.entry(i)?;
+        let hit = entry.hit(i, stamp);
+        entry.still(stamp).then_some(hit)
+    }
+
+    /// Number and state of the entry that seems to have a key; else [`NONE`].
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub(crate) fn seek(&self, hash: u64, key: &FlowKey) -> (u32, u32) {
+        let (place, wanted) = (&self.place(hash), &Words::of(key));
+        let Some(home) = self.word(place.home) else { return (NONE, 0) };
+        let buckets = if home.load(Acquire) / SPILLED & 0xff == 0 { 2 } else { 2 + WINDOW };
+        for n in 0..2 + WINDOW {
+            if n >= buckets {
+                break;
+            }
+            let bucket = self.bucket(place, n);
+            let Some(word) = self.word(bucket) else { break };
+            let equal = equal_tags(word.load(Acquire), place);
+            for slot in 0..4 {
+                if equal >> (slot * 8 + 7) & 1 == 0 {
+                    continue;
+                }
+                let i = bucket * 4 + slot;
+                let stamp = self.entry(i).map_or(0, |entry| entry.stamp_of(wanted));
+                if stamp != 0 {
+                    return (i, stamp);
+                }
+            }
+        }
+        (NONE, 0)
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let place = self.place(hash);
@@ -148,7 +199,7 @@ impl<'r> Index<'r> {
         let equal = equal_tags(home, &place);
         if equal != 0 {
             // Which of the four it is, is as good as random: no branch may depend on it.
-            let likeliest = place.home * 4 + lowest(equal);
+            let likeliest = place.home * 4 + equal.trailing_zeros() / 8;
             let hit = self.compare(likeliest, &Words::of(key));
             return if hit.is_some() { hit } else { self.find_by_tag(hash, key) };
         }
@@ -161,8 +212,8 @@ impl<'r> Index<'r> {
     }
 
     /// Out of line and from the start again, so that the likely way keeps its registers.
-    #[cfg_attr(not(target_arch = "bpf"), inline(never))]
-    #[cfg_attr(target_arch = "bpf", inline(always))]
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(never)]
     fn find_by_tag(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let (place, wanted) = (&self.place(hash), &Words::of(key));
         let home = self.word(place.home)?.load(Acquire);
@@ -184,14 +235,22 @@ impl<'r> Index<'r> {
         None
     }
 
+    /// Bucket `n` of those that a key may lie in: its home, the second, the window.
+    #[inline(always)]
+    fn bucket(&self, place: &Place, n: u32) -> u32 {
+        match n {
+            0 => place.home,
+            1 => place.second,
+            n => (place.home + n - 1) & self.mask(),
+        }
+    }
+
+    #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     fn compare_tagged(&self, bucket: u32, word: u64, at: &Place, wanted: &Words) -> Option<Hit> {
         let mut equal = equal_tags(word, at);
-        for _ in 0..4 {
-            if equal == 0 {
-                break;
-            }
-            if let Some(hit) = self.compare(bucket * 4 + lowest(equal), wanted) {
+        while equal != 0 {
+            if let Some(hit) = self.compare(bucket * 4 + equal.trailing_zeros() / 8, wanted) {
                 return Some(hit);
             }
             equal &= equal - 1;
@@ -199,6 +258,7 @@ impl<'r> Index<'r> {
         None
     }
 
+    #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     fn compare(&self, i: u32, wanted: &Words) -> Option<Hit> {
         self.entry(i)?.compare(i, wanted)
@@ -210,13 +270,21 @@ impl<'r> Index<'r> {
     }
 
     /// Locks a home bucket, or gives up after a bounded number of tries.
-    #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn lock(&self, home: u32) -> bool {
+        #[cfg(target_arch = "bpf")]
+        if let Which::Flows = self.which {
+            return crate::parts::lock(home, self.owner);
+        }
+        self.lock_as(home, self.owner)
+    }
+
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub(crate) fn lock_as(&self, home: u32, owner: u64) -> bool {
         let Some(word) = self.word(home) else { return false };
         let mut seen = word.load(Relaxed);
         for _ in 0..TRIES {
             if seen & OWNER == 0 {
-                let locked = (seen & !LOCK) | self.owner;
+                let locked = (seen & !LOCK) | owner;
                 match word.compare_exchange_weak(seen, locked, Acquire, Relaxed) {
                     Ok(_) => return true,
                     Err(now) => seen = now,
@@ -242,11 +310,7 @@ impl<'r> Index<'r> {
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn claim(&self, place: &Place, stale: impl Fn(&Entry) -> bool) -> u32 {
         for n in 0..2 + WINDOW {
-            let bucket = match n {
-                0 => place.home,
-                1 => place.second,
-                n => (place.home + n - 1) & self.mask(),
-            };
+            let bucket = self.bucket(place, n);
             for i in 0..4 {
                 let at = bucket * 4 + ((place.slot + i) & 3);
                 let Some(entry) = self.entry(at) else { return NONE };
@@ -273,16 +337,16 @@ impl<'r> Index<'r> {
         }
     }
 
-    /// Fills a claimed slot and makes it visible.
+    /// Fills a claimed slot and makes it visible; its state then.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub(crate) fn fill(&self, i: u32, place: &Place, filling: &Filling<'_>) -> Option<Hit> {
-        let entry = self.entry(i)?;
+    pub(crate) fn fill(&self, i: u32, place: &Place, filling: &Filling<'_>) -> u32 {
+        let Some(entry) = self.entry(i) else { return 0 };
         let stamp = entry.write(filling);
         step!();
         self.enter(i, place);
         step!();
         entry.state.store(stamp, Release);
-        Some(entry.hit(i, stamp))
+        stamp
     }
 
     /// Ends an entry; false when it was not (any more) in the state `stamp`.
@@ -375,18 +439,6 @@ impl<'r> Index<'r> {
 fn equal_tags(word: u64, place: &Place) -> u32 {
     let differs = (word >> 32) as u32 ^ place.tags();
     differs.wrapping_sub(0x0101_0101) & !differs & 0x8080_8080
-}
-
-/// The lowest of the slots that [`equal_tags`] names, of which there is one.
-#[inline(always)]
-const fn lowest(equal: u32) -> u32 {
-    if cfg!(target_arch = "bpf") {
-        // Without a branch, and without a table.
-        let lowest = equal & equal.wrapping_neg();
-        (lowest >> 15 & 1) + (lowest >> 23 & 1) * 2 + (lowest >> 31) * 3
-    } else {
-        equal.trailing_zeros() / 8
-    }
 }
 
 /// Asks for a cache line that will be read soon.

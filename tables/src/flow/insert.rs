@@ -99,6 +99,21 @@ struct Sides {
     has_back: bool,
 }
 
+/// What became of a flow, in plain words: the kernel's verifier takes no value that is set on some
+/// ways only, as what an error has in place of a hit.
+struct Begun {
+    outcome: u32,
+    /// The entry, or the path that stands in the way.
+    number: u32,
+    stamp: u32,
+}
+
+const BEGUN: u32 = 0;
+const EXISTS: u32 = 1;
+const BACK_TAKEN: u32 = 2;
+const NO_SLAB: u32 = 3;
+const FULL: u32 = 4;
+
 /// No entry of the flow table is thrown out to make room.
 fn never(_: &Entry) -> bool {
     false
@@ -143,13 +158,22 @@ impl Flows<'_> {
             return Err(InsertError::Contended);
         }
         step!();
-        let done = self.insert_locked(new, &options, &sides, now_s);
+        let begun = self.insert_locked(new, &options, &sides, now_s);
         if second != first {
             self.index.unlock(second);
         }
         step!();
         self.index.unlock(first);
-        done
+        match begun.outcome {
+            BEGUN => {
+                let entry = self.index.entry(begun.number).ok_or(InsertError::Full)?;
+                Ok(entry.hit(begun.number, begun.stamp))
+            }
+            EXISTS => Err(InsertError::Exists(begun.number)),
+            BACK_TAKEN => Err(InsertError::BackTaken(begun.number)),
+            NO_SLAB => Err(InsertError::NoSlab),
+            _ => Err(InsertError::Full),
+        }
     }
 
     /// Takes a slot for the key of a hash; [`NONE`] where all are taken.
@@ -188,25 +212,26 @@ impl Flows<'_> {
         options: &Options<'_>,
         sides: &Sides,
         now_s: u32,
-    ) -> Result<Hit, InsertError> {
+    ) -> Begun {
+        let no = |outcome, number| Begun { outcome, number, stamp: 0 };
         if let Some(hit) = self.index.find(sides.front, &new.front) {
-            return Err(InsertError::Exists(hit.path));
+            return no(EXISTS, hit.path);
         }
         if sides.has_back
             && let Some(hit) = self.index.find(sides.back, new.back_key())
         {
-            return Err(InsertError::BackTaken(hit.path));
+            return no(BACK_TAKEN, hit.path);
         }
-        let free = self.free_paths().ok_or(InsertError::Full)?;
-        let id = free.pop().ok_or(InsertError::Full)?;
-        let Some(path) = self.paths.row(id) else { return Err(InsertError::Full) };
+        let Some(free) = self.free_paths() else { return no(FULL, 0) };
+        let id = free.pop();
+        let Some(path) = self.paths.row(id) else { return no(FULL, 0) };
         step!();
         path.begin();
         path.slab.store(NONE, Relaxed);
         if !self.give_slab(path, options) {
             path.free();
             free.push(id);
-            return Err(InsertError::NoSlab);
+            return no(NO_SLAB, 0);
         }
         step!();
         let entry = self.claim(sides.front);
@@ -218,7 +243,7 @@ impl Flows<'_> {
             self.index.abandon(entry);
             self.index.abandon(back);
             self.drop_record(id);
-            return Err(InsertError::Full);
+            return no(FULL, 0);
         }
         path.set_forward(&Forward { front: entry, ..new.forward });
         path.set_gateway(&new.gateway, options, self.slabs);
@@ -241,11 +266,11 @@ impl Flows<'_> {
         let flags = flags(true, new.front_initiator);
         let filling = Filling { key: &new.front, path: id, flags, digest: new.digest, now_s };
         let place = self.index.place(sides.front);
-        let hit = self.index.fill(entry, &place, &filling).ok_or(InsertError::Full)?;
+        let stamp = self.index.fill(entry, &place, &filling);
         if let Some(state) = self.state() {
             state.live.fetch_add(1, Relaxed);
         }
-        Ok(hit)
+        Begun { outcome: BEGUN, number: entry, stamp }
     }
 
     /// Gives an ended or never published record back, with its slab.

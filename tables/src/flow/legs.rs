@@ -61,7 +61,7 @@ impl<'r> Flows<'r> {
         let latest = Latest { leg, options, digest };
         // While the path is held, its flow can't end, so what is true of the entry stays true.
         let done = match entry.still(hit.stamp) {
-            true if from_initiator || path.forward().is_nat() => {
+            true if from_initiator || path.is_nat() => {
                 self.update_initiator(path, entry, latest)
             }
             true => self.update_responder(path, entry, latest),
@@ -72,18 +72,16 @@ impl<'r> Flows<'r> {
     }
 
     fn update_initiator(&self, path: &Stored, entry: &Entry, latest: Latest<'_>) -> LegUpdate {
-        let forward = path.forward();
-        let of_both = forward.has_responder_leg() && path.owns.load(Relaxed) == NONE;
+        let of_both = path.has_responder_leg() && path.owns.load(Relaxed) == NONE;
         if !of_both || self.part(path) {
             return self.overwrite(path, entry, latest, LegUpdate::Changed);
         }
-        path.set_forward(&forward.without_responder());
+        path.unset_responder();
         step!();
         self.overwrite(path, entry, latest, LegUpdate::Shared)
     }
 
     fn update_responder(&self, path: &Stored, entry: &Entry, latest: Latest<'_>) -> LegUpdate {
-        let forward = path.forward();
         let alone = path.owns.load(Relaxed) == NONE;
         let done = if alone && entry.digest.load(Relaxed) == latest.digest {
             LegUpdate::Same
@@ -91,12 +89,12 @@ impl<'r> Flows<'r> {
             slab.set(latest.leg, &latest.options);
             LegUpdate::Changed
         } else {
-            path.set_forward(&forward.without_responder());
+            path.unset_responder();
             step!();
             return self.overwrite(path, entry, latest, LegUpdate::Shared);
         };
         step!();
-        path.set_forward(&forward.with_responder(latest.digest));
+        path.set_responder(latest.digest);
         step!();
         done
     }
@@ -134,7 +132,10 @@ impl<'r> Flows<'r> {
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn responders_slab(&self, path: &Stored) -> Option<&'r Slab> {
         if path.owns.load(Relaxed) == NONE {
-            let slab = self.free_slabs()?.pop()?;
+            let slab = self.free_slabs()?.pop();
+            if slab == NONE {
+                return None;
+            }
             step!();
             path.owns.store(slab, Relaxed);
         }
@@ -145,7 +146,10 @@ impl<'r> Flows<'r> {
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(super) fn give_slab(&self, path: &Stored, options: &Options<'_>) -> bool {
         if needs_slab(options.bytes()) && path.slab.load(Relaxed) == NONE {
-            let Some(slab) = self.free_slabs().and_then(|free| free.pop()) else { return false };
+            let slab = self.free_slabs().map_or(NONE, |free| free.pop());
+            if slab == NONE {
+                return false;
+            }
             path.slab.store(slab, Relaxed);
         }
         true

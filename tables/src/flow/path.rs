@@ -28,7 +28,7 @@ pub const PATH_ONE_WAY: u8 = 1;
 pub const PATH_RESPONDER_LEG: u8 = 2;
 /// How often a reader or writer tries before it gives up on a path that changes. The kernel's
 /// verifier looks at each turn.
-const TRIES: u64 = if cfg!(target_arch = "bpf") { 8 } else { 512 };
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 16 } else { 512 };
 /// Option bytes within the record.
 const INLINE: usize = 48;
 
@@ -78,11 +78,6 @@ impl Forward {
     /// Only what is translated has a NAT map; what is not may have a leg of the responder's.
     pub(super) const fn is_nat(&self) -> bool {
         self.mode == Mode::Nat as u8
-    }
-
-    pub(super) fn with_responder(self, digest: u32) -> Forward {
-        let nat_addr = Addr { words: [digest, 0, 0, 0] };
-        Forward { nat_addr, flags: self.flags | PATH_RESPONDER_LEG, ..self }
     }
 
     pub(super) fn without_responder(self) -> Forward {
@@ -219,7 +214,7 @@ unsafe impl Shared for Slab {}
 
 impl Slab {
     pub(super) fn set(&self, leg: &GatewayLeg, options: &Options<'_>) {
-        words::store(&self.leg, &GatewayLeg { option_len: options.bytes() as u8, ..*leg });
+        store_leg(&self.leg, leg, options.bytes());
         super::step!();
         words::store_bytes(&self.options, options);
     }
@@ -310,7 +305,7 @@ impl Stored {
         options: &Options<'_>,
         slabs: Rows<'_, Slab>,
     ) {
-        words::store(&self.gateway, &GatewayLeg { option_len: options.bytes() as u8, ..*leg });
+        store_leg(&self.gateway, leg, options.bytes());
         if !needs_slab(options.bytes()) {
             words::store_bytes(&self.options, options);
         } else if let Some(slab) = slabs.row(self.slab.load(Relaxed)) {
@@ -320,6 +315,47 @@ impl Stored {
 
     pub(super) fn set_forward(&self, forward: &Forward) {
         words::store(&self.forward, forward);
+    }
+
+    /// The last word of line 0's record, in bytes.
+    #[inline(always)]
+    fn tail(&self) -> [u8; 8] {
+        self.forward[6].load(Relaxed).to_ne_bytes()
+    }
+
+    /// [`Forward::is_nat`], of one word.
+    pub(super) fn is_nat(&self) -> bool {
+        self.tail()[MODE] == Mode::Nat as u8
+    }
+
+    /// [`Forward::has_responder_leg`], of one word.
+    pub(super) fn has_responder_leg(&self) -> bool {
+        self.tail()[FLAGS] & PATH_RESPONDER_LEG != 0
+    }
+
+    /// There is a leg of the responder's, recognised by `digest`.
+    pub(super) fn set_responder(&self, digest: u32) {
+        let mut tail = self.tail();
+        tail[FLAGS] |= PATH_RESPONDER_LEG;
+        self.set_digest(digest);
+        self.forward[6].store(u64::from_ne_bytes(tail), Relaxed);
+    }
+
+    /// There is none, as [`Forward::without_responder`].
+    pub(super) fn unset_responder(&self) {
+        let mut tail = self.tail();
+        if tail[FLAGS] & PATH_RESPONDER_LEG != 0 {
+            tail[FLAGS] &= !PATH_RESPONDER_LEG;
+            self.set_digest(0);
+            self.forward[6].store(u64::from_ne_bytes(tail), Relaxed);
+        }
+    }
+
+    /// See [`Forward::responder_digest`]: it has the room of an address.
+    fn set_digest(&self, digest: u32) {
+        let [a, b, c, d] = digest.to_ne_bytes();
+        self.forward[0].store(u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]), Relaxed);
+        self.forward[1].store(0, Relaxed);
     }
 
     /// Drops options that a torn record claims to have and has not.
@@ -391,6 +427,21 @@ impl Stored {
     pub(super) fn free(&self) {
         self.seq.store((self.seq.load(Relaxed) & !3).wrapping_add(4), Release);
     }
+}
+
+/// Places in [`Stored::tail`].
+const MODE: usize = core::mem::offset_of!(Forward, mode) - 48;
+const FLAGS: usize = core::mem::offset_of!(Forward, flags) - 48;
+/// Place in a leg's last word.
+const OPTION_LEN: usize = core::mem::offset_of!(GatewayLeg, option_len) - 56;
+
+/// Writes a leg with options of this length. (The kernel's program has no room for a copy of it.)
+#[inline(always)]
+fn store_leg(to: &[AtomicU64; 8], leg: &GatewayLeg, len: usize) {
+    words::store(to, leg);
+    let mut last = to[7].load(Relaxed).to_ne_bytes();
+    last[OPTION_LEN] = len as u8;
+    to[7].store(u64::from_ne_bytes(last), Relaxed);
 }
 
 /// Whether options of this length do not fit in the record.

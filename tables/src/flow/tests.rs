@@ -89,7 +89,7 @@ pub(super) fn assert_whole(flows: &Flows<'_>) {
     let alive = (0..flows.capacity()).filter(|id| flows.paths[*id as usize].is_live());
     let alive: Vec<u32> = alive.collect();
     assert_eq!(alive.len() as u32, flows.live());
-    let mut numbers: Vec<u32> = std::iter::from_fn(|| flows.free_paths().unwrap().pop()).collect();
+    let mut numbers: Vec<u32> = flows.free_paths().unwrap().all().collect();
     numbers.iter().for_each(|id| flows.free_paths().unwrap().push(*id));
     numbers.extend(&alive);
     numbers.sort_unstable();
@@ -98,7 +98,7 @@ pub(super) fn assert_whole(flows: &Flows<'_>) {
     let owns = |id: &u32| flows.paths[*id as usize].owns.load(Relaxed);
     let slab = |id: &u32| flows.paths[*id as usize].slab.load(Relaxed);
     let leg = |id: &u32| if is_nat(id) { NONE } else { owns(id) };
-    let mut slabs: Vec<u32> = std::iter::from_fn(|| flows.free_slabs().unwrap().pop()).collect();
+    let mut slabs: Vec<u32> = flows.free_slabs().unwrap().all().collect();
     slabs.iter().for_each(|id| flows.free_slabs().unwrap().push(*id));
     slabs.extend(alive.iter().map(slab).chain(alive.iter().map(leg)).filter(|slab| *slab != NONE));
     slabs.sort_unstable();

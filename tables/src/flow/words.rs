@@ -23,11 +23,13 @@ pub(crate) fn load<T: Record, const N: usize>(from: &[AtomicU64; N]) -> T {
 #[inline(always)]
 pub(crate) fn store<T: Record, const N: usize>(to: &[AtomicU64; N], record: &T) {
     const { assert!(size_of::<T>() == N * 8) };
-    // SAFETY: a Record has no padding, so all its bytes are initialised; the sizes agree (above).
-    #[expect(unsafe_code, reason = "a record becomes words")]
-    let words: [u64; N] = unsafe { core::mem::transmute_copy(record) };
-    for (word, value) in to.iter().zip(words) {
-        word.store(value, Relaxed);
+    let from = core::ptr::from_ref(record).cast::<u64>();
+    for i in 0..N {
+        // SAFETY: a Record has no padding, so all its bytes are initialised; the sizes agree
+        // (above).
+        #[expect(unsafe_code, reason = "a record becomes words")]
+        let word = unsafe { from.add(i).read_unaligned() };
+        to[i].store(word, Relaxed);
     }
 }
 
