@@ -203,7 +203,7 @@ fn gateway_outer<'a>(
         sport: leg.node_port,
         dport,
         vni,
-        options: &answer.options[..usize::from(leg.option_len).min(answer.options.len())],
+        options: answer.options(),
         inner_v6: work.inner.v6,
         inner_eth: (tunnel.kind == TunnelKind::Vxlan).then(|| inner_macs(leg, crossed.is_some())),
         tos: work.inner.tos,

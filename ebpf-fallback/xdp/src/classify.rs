@@ -64,7 +64,7 @@ fn from_wire(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     if work.inner.fragment == Fragment::Later {
         return Ok(FRAGMENT);
     }
-    if work.hash != 0 && part_find() == OPEN {
+    if work.hash != 0 && part_known() == OPEN {
         return Ok(TRACK);
     }
     Ok(SELECT)
@@ -135,7 +135,7 @@ extern "C" fn part_file(quoted: u32) -> u32 {
 /// Looks the flow up.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_find() -> u32 {
+extern "C" fn part_known() -> u32 {
     let Some(work) = work() else { return FINISH };
     match flows().find(work.hash, &work.key) {
         Some(hit) => {

@@ -4,8 +4,8 @@
 //!  weir > decap > classify > track > encap | nat | front > finish
 //!                          > fragment > track (a later piece of a datagram)
 //!                          |       > leg (the gateway's side changed) > encap | nat
-//!                          > select > start (a new flow) > encap | nat
-//!  track, select, start > remember (a first piece) > on
+//!                          > select > start > insert (a new flow) > encap | nat
+//!  track, select, insert > remember (a first piece) > on
 //!  any of them > reply (an answer of our own) > finish
 //! ```
 //! One program would be more than the verifier looks at. So each stage is entered by a tail call
@@ -22,6 +22,7 @@ mod fragment;
 mod frame;
 mod front;
 mod here;
+mod insert;
 mod leg;
 mod nat;
 mod next;

@@ -37,6 +37,8 @@ pub const REPLY: u32 = 9;
 pub const FRAGMENT: u32 = 10;
 /// See [`crate::fragment::remember`].
 pub const REMEMBER: u32 = 11;
+/// See [`crate::insert`].
+pub const INSERT: u32 = 12;
 /// It is decided: count it, and out.
 pub const FINISH: u32 = 32;
 /// Nothing is decided: go on.

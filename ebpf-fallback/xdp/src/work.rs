@@ -81,6 +81,10 @@ pub struct Work {
     pub quote: Rewrite,
     /// Our address towards the backend.
     pub local: Addr,
+    /// Number of the next address that NAT may send from.
+    pub nat_at: u32,
+    /// How many of the backend's family came before it.
+    pub nat_nth: u32,
     /// The stage after that which remembers a datagram.
     pub then: u32,
     /// Flow key, valid unless `hash` is 0.
@@ -135,8 +139,8 @@ pub struct Work {
     pub back_side: Side,
     /// Whether there is an entry of its own towards the backend.
     pub has_back: bool,
-    /// Whether the packet began its flow.
-    pub begun: bool,
+    /// Whether `start` was here before.
+    pub begins: bool,
     /// Whether the flow is known.
     pub known: bool,
     /// Whether it is an error that quotes a packet.
@@ -186,6 +190,7 @@ impl Work {
         self.known = false;
         self.quotes = false;
         self.remembered = false;
+        self.begins = false;
         self.verdict = VerdictCounter::Drop;
         self.exit = Exit::None;
         self.reason = DropReason::Ignored;

@@ -28,7 +28,7 @@ pub const PATH_ONE_WAY: u8 = 1;
 pub const PATH_RESPONDER_LEG: u8 = 2;
 /// How often a reader or writer tries before it gives up on a path that changes. The kernel's
 /// verifier looks at each turn.
-const TRIES: u32 = if cfg!(target_arch = "bpf") { 16 } else { 512 };
+const TRIES: u64 = if cfg!(target_arch = "bpf") { 8 } else { 512 };
 /// Option bytes within the record.
 const INLINE: usize = 48;
 

@@ -1,0 +1,156 @@
+//! Insert: the new flow comes into the table, both its entries or neither.
+
+use crate::here::{flows, nat_ports, page};
+use crate::leg::{options, towards_backend};
+use crate::next::{FINISH, INSERT, OPEN, REMEMBER, START, go, raw};
+use crate::track::part_note_tcp;
+use crate::work::{Work, work};
+use aya_ebpf::btf_maps::PerCpuArray;
+use aya_ebpf::macros::{btf_map, xdp};
+use aya_ebpf::programs::XdpContext;
+use core::hint::black_box;
+use tables::addresses::Addresses;
+use tables::counters::{Counter, ServiceCounter};
+use tables::flow::{InsertError, NewFlow};
+use tables::reason::DropReason;
+use tables::record::{Mode, TunnelKind};
+use tables::region::Region;
+
+/// The flow to be: more than fits on the stack.
+#[btf_map]
+static NEW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
+
+/// What [`part_insert`] says besides [`OPEN`].
+const FULL: u32 = 1;
+const CONTENDED: u32 = 2;
+const EXISTS: u32 = 3;
+const BACK_TAKEN: u32 = 4;
+const TOO_LONG: u32 = 5;
+
+/// The stage.
+#[xdp(frags)]
+pub fn insert(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let Some(work) = work() else { return go(ctx, FINISH) };
+    let done = if part_new() == OPEN { part_insert() } else { CONTENDED };
+    let next = if work.path.mode == Mode::Nat as u8 {
+        translated(work, done)
+    } else {
+        tunnelled(work, done)
+    };
+    if done == OPEN && work.is_first() {
+        // Without that its later pieces are lost, and this one goes on.
+        (work.then, work.must_remember) = (next, false);
+        return go(ctx, REMEMBER);
+    }
+    go(ctx, next)
+}
+
+/// Of a flow by tunnel selection alone finds the backend again; only answers need the entry.
+#[inline(always)]
+fn tunnelled(work: &mut Work, done: u32) -> u32 {
+    let geneve = || work.set().service(work.service).is_some_and(|s| s.tunnel == GENEVE);
+    if done == BACK_TAKEN && work.has_back && geneve() {
+        // Our own options tell endpoints apart where 5-tuples can't. Plain answers, which have
+        // none, belong to the flow that came first.
+        work.has_back = false;
+        return INSERT;
+    }
+    let adopted = done == EXISTS && part_adopt() == OPEN;
+    if !adopted {
+        match done {
+            OPEN => {}
+            FULL | CONTENDED | EXISTS => page().count(Counter::FlowsUntracked, 1),
+            BACK_TAKEN => return work.drop(DropReason::FlowAmbiguous),
+            _ => return work.drop(DropReason::FlowContended),
+        }
+    }
+    towards_backend(work)
+}
+
+const GENEVE: u8 = TunnelKind::Geneve as u8;
+
+/// A translated flow needs its entries, and gives its port back without.
+#[inline(always)]
+fn translated(work: &mut Work, done: u32) -> u32 {
+    if done == OPEN {
+        return towards_backend(work);
+    }
+    // The verifier has to see that it is a port.
+    nat_ports().release(work.nat_map, black_box(work.path.nat_port));
+    work.reason = match done {
+        FULL => DropReason::FlowTableFull,
+        BACK_TAKEN => DropReason::NatPortsExhausted,
+        _ => DropReason::FlowContended,
+    };
+    if done != EXISTS {
+        return START;
+    }
+    if part_adopt() == OPEN { towards_backend(work) } else { work.drop(DropReason::FlowContended) }
+}
+
+/// Fills in [`NEW`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_new() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let Some(service) = work.set().service(work.service) else { return FINISH };
+    // SAFETY: a CPU works on one packet at a time.
+    let Some(new) = NEW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) else { return FINISH };
+    new.front = work.key;
+    new.front_initiator = work.side;
+    new.back = if work.has_back { Some((work.back, work.back_side)) } else { None };
+    new.forward = work.path;
+    new.gateway = work.leg;
+    new.digest = work.digest;
+    new.nat_map = work.nat_map;
+    new.tcp_idle_s = service.tcp_idle_s.min(u32::from(u16::MAX)) as u16;
+    Addresses::of_flows(&Region).add(&work.inner.dst);
+    OPEN
+}
+
+/// Inserts [`NEW`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_insert() -> u32 {
+    // SAFETY: as above.
+    let new = NEW.get_ptr_mut(0).map(|new| unsafe { &*new });
+    let (Some(work), Some(new)) = (work(), new) else { return CONTENDED };
+    match flows().insert(new, options(work), work.now_s) {
+        Ok(hit) => work.hit = hit,
+        Err(InsertError::Full | InsertError::NoSlab) => return FULL,
+        Err(InsertError::Contended) => return CONTENDED,
+        Err(InsertError::Exists(_)) => return EXISTS,
+        Err(InsertError::BackTaken(_)) => return BACK_TAKEN,
+        Err(InsertError::OptionsTooLong) => return TOO_LONG,
+    }
+    work.known = true;
+    part_begun()
+}
+
+/// Counts the new flow, and notes what its first packet says.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_begun() -> u32 {
+    let Some(work) = work() else { return CONTENDED };
+    part_note_tcp();
+    page().service(work.service, ServiceCounter::NewFlows, 1);
+    page().backend(work.backend, ServiceCounter::NewFlows, 1);
+    OPEN
+}
+
+/// Another CPU began this very flow a moment ago: its entry is the one that counts.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_adopt() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let Some(hit) = flows().find(work.hash, &work.key) else { return FINISH };
+    if flows().forward_to(&hit, &mut work.path).is_err() {
+        return FINISH;
+    }
+    work.service = work.path.service;
+    work.backend = work.path.backend;
+    work.hit = hit;
+    work.known = true;
+    OPEN
+}
