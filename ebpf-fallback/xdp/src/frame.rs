@@ -1,4 +1,4 @@
-//! A frame as the kernel hands it over, and what every object needs.
+//! A frame as the kernel hands it over.
 
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::helpers::bpf_xdp_get_buff_len;
@@ -14,14 +14,3 @@ pub fn window<'a>(ctx: *mut xdp_md) -> Window<'a> {
     // SAFETY: between the two addresses lies the frame's first buffer, this program's alone.
     unsafe { Window::between(start as usize as *mut u8, end as usize as *mut u8, frame) }
 }
-
-/// Never called: the verifier refuses a program that could.
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    loop {}
-}
-
-/// Helpers are licensed one by one; none that this program calls asks for the GPL.
-#[unsafe(link_section = "license")]
-#[unsafe(no_mangle)]
-static LICENSE: [u8; 11] = *b"Apache-2.0\0";

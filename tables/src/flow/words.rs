@@ -3,8 +3,8 @@
 //! Every word is an atomic, so a race yields a mixed record, which the seqlock around it rejects,
 //! and never undefined behaviour. On x86-64 and AArch64 the copies are ordinary moves.
 
-use crate::record::Record;
 use crate::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::record::Record;
 
 /// The record as its words hold it now, possibly mixed from two.
 #[inline(always)]
