@@ -30,7 +30,8 @@ fn main() -> ExitCode {
 fn build() -> Result<(), String> {
     let home = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
-    for watched in ["xdp/src", "xdp/Cargo.toml", "xdp/Cargo.lock", "../packet/src", "../tables/src"] {
+    for watched in ["xdp/src", "xdp/Cargo.toml", "xdp/Cargo.lock", "../packet/src", "../tables/src"]
+    {
         println!("cargo:rerun-if-changed={watched}");
     }
     println!("cargo:rerun-if-env-changed=PATH");

@@ -20,9 +20,6 @@ const UDP: u8 = 17;
 const IPIP: u8 = 4;
 const SIX_IN: u8 = 41;
 
-/// The attachment by which our own GENEVE tunnels to backends name the gateway a flow came from.
-pub const ATTACHMENT_MARK: u64 = 0x5745_4952 << 32;
-
 /// Recognises the tunnel and parses the packet inside, or takes a plain packet as it is.
 #[inline(always)]
 pub fn decap<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {

@@ -7,12 +7,9 @@ use crate::verdict::Verdict;
 use packet::ethernet::{self, Ethernet};
 use packet::ip::Ip;
 use packet::parsed::Malformed;
+use packet::tunnel::LONGEST_HEADERS;
 use packet::window::Window;
 use tables::reason::DropReason;
-
-/// Bytes that must lie in the first segment of a chained frame: Ethernet, VLAN, the longest outer
-/// IPv4 header, UDP, GENEVE with all its options, the longest inner header, TCP's ports and flags.
-const FIRST_SEGMENT: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 
 /// Parses the outer headers of a packet.
 #[inline(always)]
@@ -37,7 +34,7 @@ fn refuse<B: Buffer>(buffer: &mut B, work: &mut Work, reason: DropReason) {
 pub fn or_split<B: Buffer>(buffer: &mut B, reason: DropReason) -> DropReason {
     use DropReason::{BadIpHeader, InnerMalformed, TooShort};
     let cut = matches!(reason, TooShort | BadIpHeader | InnerMalformed);
-    if cut && buffer.is_chained() && buffer.window().len() < FIRST_SEGMENT {
+    if cut && buffer.is_chained() && buffer.window().len() < LONGEST_HEADERS {
         return DropReason::HeadersSplit;
     }
     reason

@@ -1,7 +1,6 @@
 //! Tunnels: to a backend, and from a backend back to the flow's gateway or plain client.
 
 use crate::burst::{Arrival, Work};
-use crate::decap::ATTACHMENT_MARK;
 use crate::encap::{Refused, ends_here, fits, next_hop, plain_frame, tells_too_big, trim};
 use crate::lcore::Lcore;
 use crate::nat;
@@ -9,19 +8,13 @@ use crate::port::Buffer;
 use crate::verdict::{Exit, Reply};
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
-use packet::tunnel::{Outer, outer_len, write_outer};
+use packet::tunnel::{OUTER_TTL, Outer, outer_len, source_port, write_outer};
 use packet::{geneve, rewrite};
 use tables::flow::{Answer, GatewayLeg, Missed, NO_TUNNEL};
 use tables::reason::DropReason;
 use tables::record::{
     Mode, SERVICE_CHECKSUM, SERVICE_DF, Service, TUNNEL_BACKEND, TUNNEL_CHECKSUM, TunnelKind,
 };
-
-/// TTL of the outer headers that we write (contract §6).
-const OUTER_TTL: u8 = 64;
-
-/// Outer UDP source ports are drawn from the upper quarter, as ephemeral ports look.
-const FIRST_SOURCE_PORT: u16 = 0xc000;
 
 /// Puts a packet on its service's tunnel to the flow's backend.
 pub fn to_backend<B: Buffer>(
@@ -68,7 +61,7 @@ fn send<B: Buffer>(
     let mut options = [0; geneve::OWN_OPTIONS];
     let options: &[u8] = match kind {
         TunnelKind::Geneve => {
-            let attachment = ATTACHMENT_MARK | u64::from(gateway);
+            let attachment = geneve::ATTACHMENT_MARK | u64::from(gateway);
             geneve::own_options(&mut options, work.front.scope_key, attachment, work.hash as u32);
             &options
         }
@@ -80,7 +73,7 @@ fn send<B: Buffer>(
         vlan: 0,
         src: *ours,
         dst: to,
-        sport: FIRST_SOURCE_PORT | (work.hash >> 48) as u16 & 0x3fff,
+        sport: source_port(work.hash),
         dport: service.tunnel_port,
         vni: service.vni,
         options,

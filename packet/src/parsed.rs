@@ -2,11 +2,6 @@
 
 use crate::window::Short;
 
-/// Bytes that the longest headers have which are looked at: Ethernet, VLAN, IPv4 with all its
-/// options, UDP, GENEVE with all its options, an inner IPv4 header, TCP's ports and flags. A first
-/// segment with fewer may have cut headers off.
-pub const LONGEST_HEADERS: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
-
 /// What is wrong with a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {

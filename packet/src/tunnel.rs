@@ -10,10 +10,15 @@ use crate::{geneve, vxlan};
 /// Ethernet type of an Ethernet frame inside GENEVE.
 pub const ETHERNET_INSIDE: u16 = 0x6558;
 
-/// TTL or hop limit of the outer headers that we write.
+/// TTL of the outer headers that we write.
 pub const OUTER_TTL: u8 = 64;
 
-/// The outer UDP source port for a flow's hash: from the upper quarter, as ephemeral ports look.
+/// Bytes of the longest headers that are looked at: Ethernet, VLAN, the longest outer IPv4 header,
+/// UDP, GENEVE with all its options, the longest inner header, TCP's ports and flags. They must lie
+/// in the first segment of a chained frame.
+pub const LONGEST_HEADERS: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
+
+/// The outer UDP source port of a flow, by its hash: in the upper quarter, as ephemeral ports look.
 #[inline(always)]
 pub const fn source_port(hash: u64) -> u16 {
     0xc000 | (hash >> 48) as u16 & 0x3fff

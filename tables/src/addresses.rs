@@ -21,10 +21,7 @@ pub(crate) const BITS: usize = 1 << 16;
 
 /// One filter.
 #[derive(Clone, Copy)]
-pub struct Addresses<'r>(Rows<'r, Filter>);
-
-/// All words of a filter: the one row of its section.
-type Filter = [AtomicU64; BITS / 64];
+pub struct Addresses<'r>(Rows<'r, AtomicU64>);
 
 impl<'r> Addresses<'r> {
     /// Those of single-address frontends, written by slowpath.
@@ -37,28 +34,22 @@ impl<'r> Addresses<'r> {
         Addresses(region.slice(Section::FlowAddresses))
     }
 
-    #[inline(always)]
-    fn words(&self) -> Option<&'r Filter> {
-        self.0.row(0)
-    }
-
     /// Whether it may be there.
     #[inline(always)]
     pub fn may_have(&self, addr: &Addr) -> bool {
         let (word, bit) = place(addr);
-        self.words().is_some_and(|words| words[word].load(Relaxed) & bit != 0)
+        self.0.row(word).is_some_and(|word| word.load(Relaxed) & bit != 0)
     }
 
     /// Notes an address, by any lcore, before its flow can be found.
     #[inline]
     pub fn add(&self, addr: &Addr) {
         let (word, bit) = place(addr);
-        let Some(words) = self.words() else { return };
-        if words[word].load(Relaxed) & bit == 0 {
-            words[word].fetch_or(bit, Relaxed);
+        let Some(word) = self.0.row(word) else { return };
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, Relaxed);
         }
     }
-
 }
 
 /// What its owners do.
@@ -67,7 +58,7 @@ impl Addresses<'_> {
     /// Notes an address, by the writer, before its frontend can be found.
     pub(crate) fn write(&self, pen: &Pen, addr: &Addr) {
         let (word, bit) = place(addr);
-        let cell = &self.0[0][word];
+        let cell = &self.0[word as usize];
         let before = cell.load(Relaxed);
         if before & bit == 0 {
             pen.long(cell, before | bit);
@@ -76,7 +67,7 @@ impl Addresses<'_> {
 
     /// Whether so many bits are set that most strangers would be taken for known.
     pub fn is_crowded(&self) -> bool {
-        self.0.as_flattened().iter().map(|word| word.load(Relaxed).count_ones()).sum::<u32>() > BITS as u32 / 8
+        self.0.iter().map(|word| word.load(Relaxed).count_ones()).sum::<u32>() > BITS as u32 / 8
     }
 
     /// Forgets all but `kept`, for an owner that starts while nobody else writes. Bits that stay
@@ -90,9 +81,9 @@ impl Addresses<'_> {
         let mut words = vec![0; BITS / 64];
         for addr in kept {
             let (word, bit) = place(&addr);
-            words[word] |= bit;
+            words[word as usize] |= bit;
         }
-        for (word, bits) in self.0.as_flattened().iter().zip(words) {
+        for (word, bits) in self.0.iter().zip(words) {
             if word.load(Relaxed) != bits {
                 pen.long(word, bits);
             }
@@ -102,11 +93,12 @@ impl Addresses<'_> {
 
 /// Word and bit of an address.
 #[inline(always)]
-fn place(addr: &Addr) -> (usize, u64) {
+fn place(addr: &Addr) -> (u32, u64) {
     let [a, b, c, d] = addr.words;
     let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     let mixed = (pair(d, c) ^ pair(b, a).rotate_left(23)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let bit = ((mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 48) as usize % BITS;
+    let bit =
+        ((mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 48) as u32 % BITS as u32;
     (bit / 64, 1 << (bit % 64))
 }
 

@@ -131,7 +131,7 @@ pub struct LcorePage<'r> {
 
 /// Words of a cache line, which a value of the kernel's map is; whole pages are made of them.
 const LINE: usize = 8;
-const _: () = assert!(OBJECT_WORDS == LINE && COUNTER_WORDS % LINE == 0 && MAX_REASONS % LINE == 0);
+const _: () = assert!(OBJECT_WORDS == LINE && COUNTER_WORDS.is_multiple_of(LINE));
 
 #[cfg(target_arch = "bpf")]
 impl Region {

@@ -37,6 +37,7 @@ macro_rules! step {
 }
 use step;
 
+use crate::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::layout::Section;
 use crate::nat_port::NatPorts;
 use crate::region::Region;
@@ -44,7 +45,6 @@ use crate::rows::{Numbered, Rows};
 use free::{FreeList, State};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
-use crate::atomic::{AtomicU32, Ordering::Relaxed};
 
 pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};

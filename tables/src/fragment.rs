@@ -5,14 +5,14 @@
 //! name the flow and the stamp of its front entry, so that a mark never leads to a flow that took
 //! over the record since.
 
+use crate::atomic::Ordering::Relaxed;
 use crate::flow::{Entry, Filling, Index, Which};
 use crate::layout::Section;
 use crate::record::{NONE, Timeouts};
 use crate::region::Region;
+use core::fmt;
 use packet::addr::Addr;
 use packet::flow::FlowKey;
-use core::fmt;
-use crate::atomic::Ordering::Relaxed;
 
 /// The mark's flag: the datagram comes from the flow's initiator.
 const FROM_INITIATOR: u32 = 1;

@@ -45,32 +45,32 @@ macro_rules! maps {
 }
 
 maps! {
-    Header header,
-    Tunnels tunnels,
-    Settings settings,
-    Services services,
-    FrontendKinds frontend_kinds,
-    FrontendHeads frontend_heads,
-    FrontendBits frontend_bits,
-    FrontendAddresses frontend_filter,
-    Frontends frontends,
-    Backends backends,
-    NextHops next_hops,
-    PathMtus path_mtus,
-    Slots slots,
-    Counters counters,
-    FlowIndex flow_index,
-    FlowLocks flow_locks,
-    FlowAddresses flow_filter,
-    FlowState flow_state,
-    Paths paths,
-    PathLinks path_links,
-    OptionSlabs option_slabs,
-    SlabLinks slab_links,
-    Fragments fragments,
-    FragmentLocks fragment_locks,
-    NatMaps nat_port_maps,
-    Scopes scopes,
+    Header HEADER,
+    Tunnels TUNNELS,
+    Settings SETTINGS,
+    Services SERVICES,
+    FrontendKinds FRONTEND_KINDS,
+    FrontendHeads FRONTEND_HEADS,
+    FrontendBits FRONTEND_BITS,
+    FrontendAddresses FRONTEND_FILTER,
+    Frontends FRONTENDS,
+    Backends BACKENDS,
+    NextHops NEXT_HOPS,
+    PathMtus PATH_MTUS,
+    Slots SLOTS,
+    Counters COUNTERS,
+    FlowIndex FLOW_INDEX,
+    FlowLocks FLOW_LOCKS,
+    FlowAddresses FLOW_FILTER,
+    FlowState FLOW_STATE,
+    Paths PATHS,
+    PathLinks PATH_LINKS,
+    OptionSlabs OPTION_SLABS,
+    SlabLinks SLAB_LINKS,
+    Fragments FRAGMENTS,
+    FragmentLocks FRAGMENT_LOCKS,
+    NatMaps NAT_MAPS,
+    Scopes SCOPES,
 }
 
 /// `bpf_map_lookup_elem`; the kernel replaces the call by a few instructions.
@@ -85,7 +85,7 @@ fn look_up(map: *const Map, row: u32) -> *mut c_void {
     }
 }
 
-/// A section's rows. Values of a map are multiples of 8 bytes: rows of 4 lie there in pairs.
+/// A section's rows. A value of a map may hold some of them: [`Shared::IN_VALUE`].
 pub(crate) struct Rows<'r, T> {
     map: *const Map,
     section: Section,
@@ -101,18 +101,25 @@ impl<T> Clone for Rows<'_, T> {
 
 impl<T> Copy for Rows<'_, T> {}
 
-impl<'r, T> Numbered<'r, T> for Rows<'r, T> {
+impl<'r, T: Shared> Numbered<'r, T> for Rows<'r, T> {
     #[inline(always)]
     fn row(self, i: u32) -> Option<&'r T> {
-        let pairs = size_of::<T>() == 4;
-        let value = look_up(self.map, if pairs { i / 2 } else { i });
+        const { assert!(T::IN_VALUE.is_power_of_two()) };
+        let value = look_up(self.map, i / T::IN_VALUE);
         if value.is_null() {
             return None;
         }
-        let within = if pairs { i as usize & 1 } else { 0 };
-        // SAFETY: a value of the map, which has the size of `T` or of two of them; the verifier
-        // holds every access to that. `Shared` says that any bytes are a value.
-        Some(unsafe { &*value.cast::<T>().add(within) })
+        // The verifier takes no arithmetic on an address that may be null, and the compiler would
+        // do it before the question: to it this is another address.
+        let there: *mut c_void;
+        // SAFETY: a move from register to register.
+        unsafe {
+            core::arch::asm!("{t} = {v}", t = out(reg) there, v = in(reg) value, options(nostack));
+        }
+        let within = i & (T::IN_VALUE - 1);
+        // SAFETY: a value of the map, which holds so many of `T`; the verifier holds every access
+        // to that. `Shared` says that any bytes are a value.
+        Some(unsafe { &*there.cast::<T>().add(within as usize) })
     }
 
     #[inline(always)]
@@ -136,7 +143,7 @@ impl Region {
     /// A section as rows of `T`.
     #[inline(always)]
     pub(crate) fn slice<T: Shared>(&self, section: Section) -> Rows<'static, T> {
-        const { assert!(size_of::<T>() == 4 || size_of::<T>() % 8 == 0) };
+        const { assert!(size_of::<T>() * T::IN_VALUE as usize % 8 == 0) };
         Rows { map: map(section), section, of: PhantomData }
     }
 

@@ -4,8 +4,8 @@
 //! Chains change by single stores: an entry is complete before its head refers to it, and unlinked
 //! long before its room is used again. A walk is bounded: a damaged chain is a miss, not a hang.
 
-use core::cell::UnsafeCell;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::cell::UnsafeCell;
 
 use packet::addr::Addr;
 use packet::flow::HashKey;
@@ -202,7 +202,6 @@ impl<'r> Frontends<'r> {
             }
         }
     }
-
 }
 
 impl<'r> Frontends<'r> {

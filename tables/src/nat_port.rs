@@ -5,11 +5,11 @@
 //! given out; the word that they would fill holds the rotation, so that a port that was just given
 //! back comes last in line (a peer may still remember its connection).
 
+use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use crate::layout::{NAT_MAP_BYTES, Section};
 use crate::region::Region;
 use crate::rows::{Numbered, Rows, Shared};
 use core::ops::RangeInclusive;
-use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 
 /// Below this port none is given out.
 const FIRST: u16 = 64;
@@ -119,7 +119,6 @@ impl<'r> NatPorts<'r> {
         let freed = |map: &Map| map.0[usize::from(port / 64)].fetch_and(!bit, AcqRel) & bit != 0;
         port >= FIRST && self.maps.row(map).is_some_and(freed)
     }
-
 }
 
 /// What a new fastpath does, and what people ask.

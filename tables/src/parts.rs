@@ -21,8 +21,8 @@ use packet::flow::FlowKey;
 
 use crate::flow::{Flows, Which};
 use crate::fragment::Fragments;
-use crate::nat_port::NatPorts;
 use crate::lookup::{Frontends, chained};
+use crate::nat_port::NatPorts;
 use crate::record::FrontendKey;
 use crate::region::Region;
 

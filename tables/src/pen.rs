@@ -3,8 +3,8 @@
 //! In tests the pen runs out of ink after a chosen number of stores, which leaves the region as if
 //! the process had been killed there (the last record half written).
 
-use core::cell::UnsafeCell;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::cell::UnsafeCell;
 
 use crate::record::Record;
 use crate::versioned::Word;

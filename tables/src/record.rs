@@ -137,9 +137,6 @@ impl Tunnel {
     }
 }
 
-/// The attachment by which our own GENEVE tunnels to backends name the gateway a flow came from.
-pub const ATTACHMENT_MARK: u64 = 0x5745_4952 << 32;
-
 /// How a service's packets reach its backends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]

@@ -169,7 +169,7 @@ impl Region {
     /// A section as elements of `T`; `T` has the size that the layout gives them.
     pub(crate) fn slice<T: Shared>(&self, section: Section) -> &[T] {
         let term = self.layout.term(section);
-        debug_assert!(size_of::<T>().is_multiple_of(term.bytes_each));
+        debug_assert_eq!(term.bytes_each, size_of::<T>());
         let (start, bytes) = self.section_ptr(section);
         let count = bytes / size_of::<T>();
         // SAFETY: the section lies within the mapping, aligned to a page; `Shared` promises that

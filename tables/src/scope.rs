@@ -6,10 +6,10 @@
 //! the same endpoint. Nothing is ever removed, so a scope means the same for as long as the region
 //! lives.
 
+use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use crate::layout::Section;
 use crate::region::Region;
 use crate::rows::{Numbered, Rows, Shared};
-use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 #[repr(C, align(32))]
 struct Cell {

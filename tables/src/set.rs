@@ -120,7 +120,11 @@ impl<'r> TableSet<'r> {
     /// What holds for all; [`Settings::EMPTY`] before the first commit that says something.
     #[inline(always)]
     pub fn settings(&self) -> &'r Settings {
-        self.parts.settings.row(0).and_then(|twin| twin.get(self.generation)).unwrap_or(&NO_SETTINGS)
+        self.parts
+            .settings
+            .row(0)
+            .and_then(|twin| twin.get(self.generation))
+            .unwrap_or(&NO_SETTINGS)
     }
 
     /// The service for a packet to `addr:port` with IP protocol `proto`, by the match order:
@@ -215,7 +219,6 @@ impl<'r> TableSet<'r> {
         }
         self.parts.frontends.target(&probe_mark(addr), self.generation)
     }
-
 }
 
 /// All of something, for lcores that copy it and for dumps.

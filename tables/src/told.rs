@@ -26,13 +26,8 @@ const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 56 + 8);
 
 impl Told {
     /// Of no region: what the object holds until it is loaded.
-    pub const NOTHING: Told = Told {
-        by: [0; 7],
-        counts: [0; SECTIONS.len()],
-        sizes: Sizes::NOTHING,
-        epoch: 0,
-        pad: 0,
-    };
+    pub const NOTHING: Told =
+        Told { by: [0; 7], counts: [0; SECTIONS.len()], sizes: Sizes::NOTHING, epoch: 0, pad: 0 };
 
     /// What a program is told of a region with these sizes and this seed, in the fastpath's `epoch`.
     pub fn new(sizes: &Sizes, seed: u64, epoch: u32) -> Told {
@@ -47,5 +42,29 @@ impl Told {
         unsafe {
             core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of::<Told>())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{GENERATION_WORD, Section};
+    use crate::region::Region;
+
+    #[test]
+    fn the_generation_is_where_the_kernel_reads_it() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let generation = &raw const region.header().slow.generation;
+        let words = region.section_ptr(Section::Header).0.cast::<u32>();
+        assert_eq!(words.wrapping_add(GENERATION_WORD).cast_const(), generation.cast());
+    }
+
+    #[test]
+    fn a_program_is_told_the_seed_and_how_much_there_is() {
+        let told = Told::new(&Sizes::SMALL, 7, 3);
+        assert_eq!(HashKey::of_words(told.by), HashKey::new(7));
+        assert_eq!(told.counts[Section::FlowIndex as usize], 1024);
+        assert_eq!((told.sizes, told.epoch), (Sizes::SMALL, 3));
+        assert_eq!(told.bytes().len(), size_of::<Told>());
     }
 }

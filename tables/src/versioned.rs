@@ -13,8 +13,8 @@
 //! A writer that dies in the middle leaves `born 8` and `dead 8` behind while 7 is committed; no
 //! reader sees them, and the next writer takes them back.
 
-use core::cell::UnsafeCell;
 use crate::atomic::{AtomicU32, Ordering, fence};
+use core::cell::UnsafeCell;
 
 use crate::pen::Pen;
 use crate::record::Record;

@@ -55,9 +55,8 @@ impl Mapped {
         let fd = map.fd().as_fd().as_raw_fd();
         // SAFETY: a new mapping of an open map, address chosen by the kernel.
         #[expect(unsafe_code, reason = "a system call that std has not")]
-        let at = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, protect, libc::MAP_SHARED, fd, 0)
-        };
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, protect, libc::MAP_SHARED, fd, 0) };
         assert!(at != libc::MAP_FAILED, "{name}: {}", std::io::Error::last_os_error());
         Mapped { start: at.cast(), bytes }
     }
@@ -82,13 +81,13 @@ pub struct Kernel<A> {
 }
 
 fn name_of(term: &Term) -> String {
-    term.name.to_lowercase().replace(' ', "_")
+    term.name.to_uppercase().replace(' ', "_").replace("PORT_MAPS", "MAPS")
 }
 
 fn value_bytes(term: &Term) -> usize {
     match term.section {
         Section::Counters => 64,
-        Section::FrontendAddresses | Section::FlowAddresses => 8192,
+        Section::FlowIndex | Section::Fragments => 4 * 64,
         _ => term.bytes_each.max(8),
     }
 }

@@ -10,7 +10,7 @@ use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use packet::ethernet::{self, Macs};
 use packet::flow::FlowKey;
-use packet::geneve::{self, OWN_OPTIONS};
+use packet::geneve::{self, ATTACHMENT_MARK, OWN_OPTIONS};
 use packet::ip::ICMPV6;
 use packet::rewrite::{self, Congestion};
 use packet::tunnel::{Kind, OUTER_TTL, Outer, cross_in_place, outer_len, return_in_place, source_port, write_outer};
@@ -19,7 +19,7 @@ use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 use tables::region::Region;
 use tables::record::{
-    ATTACHMENT_MARK, LOCAL_ADDRS, NONE, SERVICE_DF, TUNNEL_BACKEND, TUNNEL_CROSS,
+    LOCAL_ADDRS, NONE, SERVICE_DF, TUNNEL_BACKEND, TUNNEL_CROSS,
     TUNNEL_REPLY_TOO_BIG, TunnelKind,
 };
 

@@ -4,6 +4,7 @@
 #![no_main]
 
 mod frame;
+mod object;
 mod open;
 mod stages;
 

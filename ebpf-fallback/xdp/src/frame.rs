@@ -1,4 +1,4 @@
-//! A frame as the kernel hands it over, and what every object needs.
+//! A frame as the kernel hands it over.
 
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::helpers::{bpf_xdp_adjust_head, bpf_xdp_adjust_tail, bpf_xdp_get_buff_len};
@@ -42,14 +42,3 @@ pub fn cut_end(ctx: *mut xdp_md, bytes: i32) -> bool {
     // SAFETY: as above.
     unsafe { bpf_xdp_adjust_tail(ctx, -bytes) == 0 }
 }
-
-/// Never called: the verifier refuses a program that could.
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    loop {}
-}
-
-/// Helpers are licensed one by one; none that this program calls asks for the GPL.
-#[unsafe(link_section = "license")]
-#[unsafe(no_mangle)]
-static LICENSE: [u8; 11] = *b"Apache-2.0\0";

@@ -1,9 +1,7 @@
 //! The region's maps, as `tables` asks for them: one array for each section, by its name.
 //!
-//! Whoever loads the program gives them their sizes, or the maps of a region that is there. Values
-//! of eight bytes and more are rows; rows of four bytes lie in pairs. What a row is, is written in
-//! `tables::layout`; how many there are is told in [`TOLD`].
-#![allow(non_upper_case_globals, reason = "maps have the names of sections")]
+//! Whoever loads the program gives it the maps of a region, or their sizes. Bytes of a value are
+//! `Section::map_value_bytes`; how many rows there are is told in [`TOLD`].
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
@@ -24,30 +22,30 @@ macro_rules! sections {
 }
 
 sections! {
-    header 4096
-    tunnels 512
-    settings 1152
-    services 256
-    frontend_kinds 128
-    frontend_heads 8
-    frontend_bits 8
-    frontend_filter 8192
-    frontends 64
-    backends 128
-    next_hops 64
-    path_mtus 8
-    slots 8
-    counters 64
-    flow_index 64
-    flow_locks 8
-    flow_filter 8192
-    flow_state 64
-    paths 192
-    path_links 8
-    option_slabs 320
-    slab_links 8
-    fragments 64
-    fragment_locks 8
-    nat_port_maps 8192
-    scopes 32
+    HEADER 4096
+    TUNNELS 512
+    SETTINGS 1152
+    SERVICES 256
+    FRONTEND_KINDS 128
+    FRONTEND_HEADS 8
+    FRONTEND_BITS 8
+    FRONTEND_FILTER 8
+    FRONTENDS 64
+    BACKENDS 128
+    NEXT_HOPS 64
+    PATH_MTUS 8
+    SLOTS 8
+    COUNTERS 64
+    FLOW_INDEX 256
+    FLOW_LOCKS 8
+    FLOW_FILTER 8
+    FLOW_STATE 64
+    PATHS 192
+    PATH_LINKS 8
+    OPTION_SLABS 320
+    SLAB_LINKS 8
+    FRAGMENTS 256
+    FRAGMENT_LOCKS 8
+    NAT_MAPS 8192
+    SCOPES 32
 }

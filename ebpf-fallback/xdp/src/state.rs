@@ -7,6 +7,7 @@
 
 mod buckets;
 mod frame;
+mod object;
 mod open;
 mod stages;
 

@@ -4,7 +4,7 @@
 #![no_main]
 
 mod asked;
-mod frame;
+mod object;
 mod parts;
 mod region;
 
@@ -88,18 +88,6 @@ programs! {
         let scope = Scopes::new(&Region).intern(asked.proto, asked.port, asked.scope_key);
         asked.outcome = scope.unwrap_or(asked::MISSED);
     }
-    /// T.
-    t_walk(asked) { asked.hash = parts::part_walk(asked.scope_key, asked.hash, asked.more[1].into(), asked.more[2].into(), asked.more[3].into()); }
-    /// T.
-    t_kinds(asked) { asked.hash = parts::part_kinds(asked.scope_key, asked.hash, asked.more[1].into(), asked.more[2].into(), asked.more[3].into()); }
-    /// T.
-    t_service(asked) { asked.hash = parts::part_service(asked.scope_key, asked.hash, asked.more[1].into(), asked.more[2].into(), asked.more[3].into()); }
-    /// T.
-    t_find(asked) { asked.hash = parts::part_find(asked.hash, &asked.front); }
-    /// T.
-    t_lock(asked) { asked.hash = parts::part_lock(asked.hash, asked.scope_key); }
-    /// T.
-    t_claim(asked) { asked.hash = parts::part_claim(asked.hash); }
     /// Counts.
     count(asked) {
         let page = Region.page(asked.nat_map);

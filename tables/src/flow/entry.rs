@@ -1,10 +1,11 @@
 //! An entry of the index: a key and what it leads to, in one cache line under a seqlock.
 
 use super::step;
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use crate::layout::BUCKET_ENTRIES;
 use crate::rows::Shared;
 use packet::addr::Addr;
 use packet::flow::FlowKey;
-use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 
 /// State bit: being written or cleared.
 pub(crate) const WRITING: u32 = 1;
@@ -30,7 +31,9 @@ const _: () = assert!(size_of::<Entry>() == 64);
 
 // SAFETY: atomics only.
 #[expect(unsafe_code, reason = "see the trait")]
-unsafe impl Shared for Entry {}
+unsafe impl Shared for Entry {
+    const IN_VALUE: u32 = BUCKET_ENTRIES as u32;
+}
 
 impl Entry {
     /// Its state, if it is live and seems to have the key `wanted`; else 0. Whoever reads on asks

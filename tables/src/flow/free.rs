@@ -4,9 +4,9 @@
 //! half, so that a head which went away and came back is told from one which stayed.
 
 use super::step;
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use crate::record::NONE;
 use crate::rows::{Numbered, Rows, Shared};
-use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// The flow table's own line.
 #[repr(C, align(64))]
@@ -69,7 +69,6 @@ impl<'r> FreeList<'r> {
             }
         }
     }
-
 }
 
 #[cfg(not(target_arch = "bpf"))]

@@ -12,13 +12,13 @@
 
 use super::entry::{Entry, Filling, Hit, LIVE, WRITING, Words};
 use super::step;
+use crate::atomic::{AtomicU64, Ordering::*, spin_loop};
 use crate::record::NONE;
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
+use packet::flow::FlowKey;
 #[cfg(not(target_arch = "bpf"))]
 use packet::flow::HashKey;
-use packet::flow::FlowKey;
-use crate::atomic::{AtomicU64, Ordering::*, spin_loop};
 
 /// How many buckets after its home a key may spill into.
 const WINDOW: u32 = 16;

@@ -3,11 +3,11 @@
 use super::path::{Forward, GatewayLeg};
 use super::words::{Options, Words as _};
 use super::{Entry, FRONT, Filling, Flows, Hit, INITIATOR_HIGH, MAX_OPTIONS, step};
-use crate::rows::Numbered;
-use crate::record::NONE;
-use packet::flow::{FlowKey, Side};
-use core::fmt;
 use crate::atomic::Ordering::Relaxed;
+use crate::record::NONE;
+use crate::rows::Numbered;
+use core::fmt;
+use packet::flow::{FlowKey, Side};
 
 /// A flow to be.
 #[derive(Clone, Copy, Debug)]

@@ -15,9 +15,9 @@
 use super::path::{GatewayLeg, Slab, Stored, needs_slab};
 use super::words::{Options, Words as _};
 use super::{Entry, Flows, Hit, MAX_OPTIONS, step};
+use crate::atomic::Ordering::Relaxed;
 use crate::record::NONE;
 use crate::rows::Numbered;
-use crate::atomic::Ordering::Relaxed;
 
 /// What became of a leg that was noted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,9 +61,7 @@ impl<'r> Flows<'r> {
         let latest = Latest { leg, options, digest };
         // While the path is held, its flow can't end, so what is true of the entry stays true.
         let done = match entry.still(hit.stamp) {
-            true if from_initiator || path.is_nat() => {
-                self.update_initiator(path, entry, latest)
-            }
+            true if from_initiator || path.is_nat() => self.update_initiator(path, entry, latest),
             true => self.update_responder(path, entry, latest),
             false => LegUpdate::Missed,
         };

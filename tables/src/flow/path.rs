@@ -11,10 +11,10 @@
 use super::entry::{LIVE, WRITING};
 use super::words::{self, OptionRoom, Options, Words as _};
 use super::{MAX_OPTIONS, step};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence, spin_loop};
 use crate::record::{Mode, Record};
 use crate::rows::{Numbered, Rows, Shared};
 use packet::addr::Addr;
-use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence, spin_loop};
 
 /// [`GatewayLeg::tunnel`] of a flow that came in plain.
 pub const NO_TUNNEL: u8 = u8::MAX;

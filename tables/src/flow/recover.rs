@@ -2,9 +2,9 @@
 
 use super::path::Stored;
 use super::{FRONT, Flows, Hit, MAX_OPTIONS};
+use crate::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::record::NONE;
 use packet::flow::FlowKey;
-use crate::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// How many records ahead of the one at hand are asked for: they lie anywhere.
 const AHEAD: usize = 16;
@@ -54,8 +54,12 @@ impl Flows<'_> {
             let path = self.paths.get(hit.path as usize).filter(|path| path.is_live());
             path.is_some_and(|p| p.forward().front == i || p.back.load(Relaxed) == i)
         });
-        self.free_paths().into_iter().for_each(|free| free.rebuild(|id| !self.paths[id as usize].is_live()));
-        self.free_slabs().into_iter().for_each(|free| free.rebuild(|slab| !slabs_used[slab as usize]));
+        self.free_paths()
+            .into_iter()
+            .for_each(|free| free.rebuild(|id| !self.paths[id as usize].is_live()));
+        self.free_slabs()
+            .into_iter()
+            .for_each(|free| free.rebuild(|slab| !slabs_used[slab as usize]));
         self.state().into_iter().for_each(|state| state.live.store(found.kept, Relaxed));
         Recovery { cleared_entries: entries, stale_locks: locks, ..found }
     }

@@ -3,9 +3,9 @@
 use super::path::{Forward, GatewayLeg, Missed, PATH_ONE_WAY, Stored};
 use super::tcp::TcpState;
 use super::{Ended, Flows, Hit, Index};
+use crate::atomic::Ordering::Relaxed;
 use crate::record::{NONE, Timeouts};
 use packet::flow::{FlowKey, Side};
-use crate::atomic::Ordering::Relaxed;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;

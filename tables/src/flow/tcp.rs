@@ -2,9 +2,9 @@
 
 use super::path::PATH_ONE_WAY;
 use super::{ESTABLISHED, Flows, Hit, step};
+use crate::atomic::Ordering::*;
 use crate::record::NONE;
 use crate::rows::Numbered;
-use crate::atomic::Ordering::*;
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;

@@ -3,8 +3,8 @@
 //! Every word is an atomic, so a race yields a mixed record, which the seqlock around it rejects,
 //! and never undefined behaviour. On x86-64 and AArch64 the copies are ordinary moves.
 
-use crate::record::Record;
 use crate::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::record::Record;
 
 /// The record as its words hold it now, possibly mixed from two.
 #[inline(always)]
@@ -24,12 +24,12 @@ pub(crate) fn load<T: Record, const N: usize>(from: &[AtomicU64; N]) -> T {
 pub(crate) fn store<T: Record, const N: usize>(to: &[AtomicU64; N], record: &T) {
     const { assert!(size_of::<T>() == N * 8) };
     let from = core::ptr::from_ref(record).cast::<u64>();
-    for i in 0..N {
+    for (i, to) in to.iter().enumerate() {
         // SAFETY: a Record has no padding, so all its bytes are initialised; the sizes agree
         // (above).
         #[expect(unsafe_code, reason = "a record becomes words")]
         let word = unsafe { from.add(i).read_unaligned() };
-        to[i].store(word, Relaxed);
+        to.store(word, Relaxed);
     }
 }
 
@@ -118,10 +118,10 @@ pub(crate) fn copy<const N: usize>(from: &[AtomicU64; N], to: &[AtomicU64; 32], 
 #[inline(always)]
 pub(crate) fn store_bytes<const N: usize>(to: &[AtomicU64; N], bytes: &Options<'_>) {
     let len = bytes.bytes();
-    for i in 0..N {
+    for (i, to) in to.iter().enumerate() {
         if i * 8 >= len {
             break;
         }
-        to[i].store(bytes.word(i), Relaxed);
+        to.store(bytes.word(i), Relaxed);
     }
 }

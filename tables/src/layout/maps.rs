@@ -1,43 +1,42 @@
 //! How sections lie in kernel maps: a map's name, and what one look-up in it gives.
 
-use super::Section;
-use crate::addresses::BITS;
+use super::{BUCKET_ENTRIES, Section};
 
 impl Section {
     /// Name of the section's map where the region lies in kernel maps: at most 15 bytes.
     #[rustfmt::skip]
     pub const fn map_name(self) -> &'static str {
         match self {
-            Section::Header => "header",
-            Section::Tunnels => "tunnels",
-            Section::Settings => "settings",
-            Section::Services => "services",
-            Section::ServiceNames => "service_names",
-            Section::FrontendKinds => "frontend_kinds",
-            Section::FrontendHeads => "frontend_heads",
-            Section::FrontendBits => "frontend_bits",
-            Section::FrontendAddresses => "frontend_filter",
-            Section::Frontends => "frontends",
-            Section::Backends => "backends",
-            Section::NextHops => "next_hops",
-            Section::PathMtus => "path_mtus",
-            Section::Slots => "slots",
-            Section::Lcores => "lcores",
-            Section::Counters => "counters",
-            Section::Commands => "command_rings",
-            Section::Events => "event_rings",
-            Section::FlowIndex => "flow_index",
-            Section::FlowLocks => "flow_locks",
-            Section::FlowAddresses => "flow_filter",
-            Section::FlowState => "flow_state",
-            Section::Paths => "paths",
-            Section::PathLinks => "path_links",
-            Section::OptionSlabs => "option_slabs",
-            Section::SlabLinks => "slab_links",
-            Section::Fragments => "fragments",
-            Section::FragmentLocks => "fragment_locks",
-            Section::NatMaps => "nat_port_maps",
-            Section::Scopes => "scopes",
+            Section::Header => "HEADER",
+            Section::Tunnels => "TUNNELS",
+            Section::Settings => "SETTINGS",
+            Section::Services => "SERVICES",
+            Section::ServiceNames => "SERVICE_NAMES",
+            Section::FrontendKinds => "FRONTEND_KINDS",
+            Section::FrontendHeads => "FRONTEND_HEADS",
+            Section::FrontendBits => "FRONTEND_BITS",
+            Section::FrontendAddresses => "FRONTEND_FILTER",
+            Section::Frontends => "FRONTENDS",
+            Section::Backends => "BACKENDS",
+            Section::NextHops => "NEXT_HOPS",
+            Section::PathMtus => "PATH_MTUS",
+            Section::Slots => "SLOTS",
+            Section::Lcores => "LCORES",
+            Section::Counters => "COUNTERS",
+            Section::Commands => "COMMANDS",
+            Section::Events => "EVENTS",
+            Section::FlowIndex => "FLOW_INDEX",
+            Section::FlowLocks => "FLOW_LOCKS",
+            Section::FlowAddresses => "FLOW_FILTER",
+            Section::FlowState => "FLOW_STATE",
+            Section::Paths => "PATHS",
+            Section::PathLinks => "PATH_LINKS",
+            Section::OptionSlabs => "OPTION_SLABS",
+            Section::SlabLinks => "SLAB_LINKS",
+            Section::Fragments => "FRAGMENTS",
+            Section::FragmentLocks => "FRAGMENT_LOCKS",
+            Section::NatMaps => "NAT_MAPS",
+            Section::Scopes => "SCOPES",
         }
     }
 
@@ -45,8 +44,8 @@ impl Section {
     /// other like the elements, so that this only decides what one look-up in the kernel gives.
     pub const fn map_value_bytes(self, each: usize) -> usize {
         match self {
-            // Small and of one size: a value is the whole, so that the look-up is of no number.
-            Section::FrontendAddresses | Section::FlowAddresses => BITS / 8,
+            // A bucket: whoever looks an entry up looks at all four.
+            Section::FlowIndex | Section::Fragments => BUCKET_ENTRIES * 64,
             // A line of eight words: pages and rings can be larger than a value may be.
             Section::Counters | Section::Commands | Section::Events => 64,
             // The kernel rounds values up to 8 bytes: two elements of 4.

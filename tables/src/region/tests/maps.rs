@@ -144,7 +144,7 @@ fn a_region_of_maps_is_found_again_byte_for_byte() {
     third.path_mtu(3).unwrap().store(1400, Ordering::Relaxed);
     let term = third.layout().term(Section::PathMtus);
     let mut page = Memory::reserve(4096).unwrap();
-    let map = bpf::get(&folder.0.path().join("path_mtus")).unwrap();
+    let map = bpf::get(&folder.0.path().join("PATH_MTUS")).unwrap();
     page.cover(0, 4096, &map).unwrap();
     let mtus = page.start().cast::<AtomicU32>();
     // SAFETY: the page has so many words, which live until `page` is dropped.
@@ -175,12 +175,12 @@ fn half_made_maps_are_made_again() {
     assert!(matches!(Region::open(&folder.0).unwrap_err(), RegionError::Unfinished { .. }));
     let again = Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap();
     assert_eq!((again.generation(), region.generation()), (0, 1), "other maps");
-    std::fs::remove_file(folder.0.path().join("header")).unwrap();
+    std::fs::remove_file(folder.0.path().join("HEADER")).unwrap();
     assert!(matches!(Region::open(&folder.0).unwrap_err(), RegionError::Unfinished { .. }));
     Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap();
-    std::fs::remove_file(folder.0.path().join("paths")).unwrap();
+    std::fs::remove_file(folder.0.path().join("PATHS")).unwrap();
     let refused = Region::open(&folder.0).unwrap_err().to_string();
-    assert!(refused.contains("/paths: ") && refused.contains("removed in part"), "{refused}");
+    assert!(refused.contains("/PATHS: ") && refused.contains("removed in part"), "{refused}");
     folder.0.remove().unwrap();
     assert!(!folder.0.exists());
     let refused = Region::open(&folder.0).unwrap_err();
@@ -201,9 +201,9 @@ fn other_sizes_seeds_and_versions_are_refused_with_what_to_type() {
     assert!(matches!(version, RegionError::Version { .. }), "{version}");
     // A map of other sizes under a section's name.
     region.words(Section::Header)[1].fetch_sub(1, Ordering::Relaxed);
-    let paths = folder.0.path().join("paths");
+    let paths = folder.0.path().join("PATHS");
     std::fs::remove_file(&paths).unwrap();
-    bpf::pin(&bpf::make("paths", &bpf::Shape::array(192, 7)).unwrap(), &paths).unwrap();
+    bpf::pin(&bpf::make("PATHS", &bpf::Shape::array(192, 7)).unwrap(), &paths).unwrap();
     let size = Region::open(&folder.0).unwrap_err();
     assert!(matches!(size, RegionError::Size { found: 1344, .. }), "{size}");
 }
