@@ -13,10 +13,6 @@ use packet::window::Window;
 use std::sync::atomic::Ordering;
 use tables::command::Event;
 
-/// Smallest MTU that is believed, per family: what every IPv4 path and every IPv6 link can (RFC
-/// 1191 §3, RFC 8200 §5). A forged error can't make the appliance crawl.
-const LEAST: [u16; 2] = [576, 1280];
-
 /// Takes the MTU over that `work`, an ICMP error about our packet `quoted`, tells of.
 #[cold]
 pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>, quoted: &Ip) {
@@ -25,7 +21,7 @@ pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>, quoted: &Ip) {
     if !ours || told == 0 {
         return;
     }
-    let mtu = told.max(LEAST[usize::from(quoted.v6)]);
+    let mtu = icmp::believed_mtu(told, quoted.v6);
     let mut towards = lcore.set().next_hops().filter(|(_, addr, _)| *addr == quoted.dst);
     let Some((next_hop, _, record)) = towards.next() else { return };
     let Some(learned) = lcore.learned_mtu(next_hop) else { return };

@@ -42,6 +42,14 @@ pub fn told_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {
     })
 }
 
+/// The MTU that is believed of those that an error may tell: no less than what every IPv4 path and
+/// every IPv6 link can (RFC 1191 §3, RFC 8200 §5), so that a forged one can't make us crawl.
+#[inline(always)]
+pub const fn believed_mtu(told: u16, v6: bool) -> u16 {
+    let least = if v6 { 1280 } else { 576 };
+    if told < least { least } else { told }
+}
+
 /// Turns an echo request into its reply, in place.
 #[inline(always)]
 pub fn echo_reply(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {

@@ -211,6 +211,13 @@ impl<'r> TableSet<'r> {
         self.parts.next_hops.row(id)?.load()
     }
 
+    /// A next hop with its address.
+    #[inline(always)]
+    pub fn next_hop_to(&self, id: u32) -> Option<(Addr, NextHop)> {
+        let cell = self.parts.next_hops.row(id)?;
+        Some((cell.addr(), cell.load()?))
+    }
+
     /// The backend that packets from the probe source `addr` go to.
     #[inline]
     pub fn probe(&self, addr: &Addr) -> Option<u32> {

@@ -7,14 +7,16 @@ use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
+use packet::addr::Addr;
 use packet::flow::FlowKey;
 use packet::icmp;
 use packet::ip::{Fragment, Ip, L4};
 use tables::addresses::Addresses;
+use tables::atomic::Ordering::Relaxed;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 use tables::region::Region;
-use tables::record::{NoService, TUNNEL_REPLY_TOO_BIG};
+use tables::record::{LOCAL_ADDRS, NONE, NoService, TUNNEL_REPLY_TOO_BIG};
 
 /// The stage.
 #[xdp(frags)]
@@ -56,6 +58,9 @@ fn from_wire(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         // Nobody can tell whose a damaged one is: it has no key, and so no flow.
         if part_quoted(ctx) != OPEN {
             return Ok(SELECT);
+        }
+        if work.arrival == Arrival::Plain && work.quoted.src == work.inner.dst {
+            part_learn(ctx);
         }
         part_file(1);
     } else {
@@ -113,6 +118,77 @@ extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
         }
         Err(_) => FINISH,
     }
+}
+
+/// How many next hops are looked through for the one that an ICMP error is about, and how many at
+/// once: the verifier takes no longer loop.
+const MOST_NEXT_HOPS: u32 = 8192;
+const AT_ONCE: u32 = 128;
+
+/// Takes the path MTU over that an error about an outer packet of ours tells of: see the fastpath's
+/// `pmtu`. slowpath notices what was learned.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_learn(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let told = icmp::told_mtu(&window(ctx), &work.inner).unwrap_or(0);
+    if told == 0 || part_from_us() != OPEN {
+        return FINISH;
+    }
+    let mtu = icmp::believed_mtu(told, work.quoted.v6);
+    let mut first = 0;
+    for _ in 0..MOST_NEXT_HOPS / AT_ONCE {
+        let id = part_next_hop(first);
+        if id == NONE {
+            first += AT_ONCE;
+            continue;
+        }
+        let Some((_, hop)) = work.set().next_hop_to(id) else { break };
+        let Some(learned) = Region.path_mtu(id) else { break };
+        let before = learned.load(Relaxed);
+        if u32::from(mtu) < before || before == 0 && mtu < hop.mtu {
+            learned.store(u32::from(mtu), Relaxed);
+        }
+        break;
+    }
+    OPEN
+}
+
+/// The next hop that the quoted packet went to, among some from `first` on; [`NONE`] for none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_next_hop(first: u32) -> u32 {
+    let Some(work) = work() else { return NONE };
+    let (set, to) = (work.set(), work.quoted.dst);
+    let mut found = NONE;
+    for n in 0..AT_ONCE {
+        let id = first.wrapping_add(n);
+        let Some((addr, _)) = set.next_hop_to(id) else { continue };
+        let (a, b) = (addr.words, to.words);
+        // Branches would be many ways to look at.
+        if (a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) == 0 {
+            found = id;
+        }
+    }
+    found
+}
+
+/// Whether the quoted packet is from an address of this machine.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_from_us() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let settings = work.set().settings();
+    for i in 0..LOCAL_ADDRS {
+        let addr = settings.locals[i].addr;
+        if addr == Addr::UNSPECIFIED {
+            break;
+        }
+        if addr == work.quoted.src {
+            return OPEN;
+        }
+    }
+    FINISH
 }
 
 /// Works out the key, of the packet itself or (1) of the one that it quotes.
