@@ -30,8 +30,12 @@ impl PathMtus {
         self.until.insert(next_hop, now + HOLDS);
     }
 
-    /// Forgets those whose time is over; the next packet that is too big teaches anew.
+    /// Forgets those whose time is over; the next packet that is too big teaches anew. Notices
+    /// those that nobody told of: a program in the kernel has no ring, and a ring may be full.
     pub fn expire(&mut self, region: &Region, now: Instant) {
+        for (id, until) in PathMtus::find(region, now).until {
+            self.until.entry(id).or_insert(until);
+        }
         self.until.retain(|id, until| {
             let over = now >= *until;
             if over {
@@ -67,5 +71,11 @@ mod tests {
         assert_eq!((mtu(3).load(Ordering::Relaxed), mtu(4).load(Ordering::Relaxed)), (0, 1300));
         mtus.expire(&region, now + HOLDS * 2);
         assert_eq!(mtu(4).load(Ordering::Relaxed), 0);
+        // One that nobody told of counts from when it is met.
+        mtu(5).store(1200, Ordering::Relaxed);
+        mtus.expire(&region, now + HOLDS * 2);
+        assert_eq!(mtu(5).load(Ordering::Relaxed), 1200);
+        mtus.expire(&region, now + HOLDS * 3);
+        assert_eq!(mtu(5).load(Ordering::Relaxed), 0);
     }
 }

@@ -49,6 +49,12 @@ pub const ELSEWHERE: &[Elsewhere] = &[
         file: "tests/journeys/cases_wire.rs",
         test: "a_nic_that_takes_no_more_is_counted",
     },
+    Elsewhere {
+        reason: DropReason::StageMissing,
+        because: "the kernel's program has to be loaded in part",
+        file: "ebpf-fallback/tests/journey.rs",
+        test: "a_packet_whose_next_stage_is_missing_is_counted",
+    },
 ];
 
 /// Reasons that some case counts.
