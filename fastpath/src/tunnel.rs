@@ -37,8 +37,8 @@ pub fn to_backend<B: Buffer>(
         Arrival::Gateway => lcore.snapshot().tunnels[usize::from(work.front.tunnel)].record.gateway,
         _ => 0,
     };
-    let key = Key::of(work, lcore, gateway);
-    if let Some(ready) = lcore.prepared().borrow().find(&key) {
+    let key = Key::of(work, gateway);
+    if let Some(ready) = lcore.prepared().borrow().find(&key, lcore.snapshot().generation) {
         ends_here(work)?;
         let way = next_hop(work, lcore)?;
         if way.arm() == ready.arm && work.path.backend_addr.is_v4() {
@@ -145,7 +145,8 @@ fn send<B: Buffer>(
     nat::clamp(&mut buffer.window(), work, lcore);
     put_on(buffer, work, &outer)?;
     if let Some(key) = key {
-        lcore.prepared().borrow_mut().keep(key, way.arm(), &outer);
+        let generation = lcore.snapshot().generation;
+        lcore.prepared().borrow_mut().keep(key, generation, way.arm(), &outer);
     }
     work.exit = Exit::Port(way.arm());
     Ok(())

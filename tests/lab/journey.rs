@@ -178,8 +178,9 @@ impl Stage<'_> {
         }
     }
 
-    /// A connection that was being made at the moment of the switch may still come about: waits until
-    /// a host has got none for a second. One that goes on getting some is for the reader to judge.
+    /// A connection that was being made at the moment of the switch may still come about: waits
+    /// until a host has got none for a second. One that goes on getting some is the reader's to
+    /// judge.
     fn no_more_connections(&mut self, host: usize) -> Result<()> {
         let accepted = |stage: &Self| {
             stage.lab.hosts[host].server.served().connections.load(Ordering::Relaxed)
