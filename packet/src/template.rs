@@ -73,7 +73,7 @@ impl Template {
             src: outer.src.words[3],
             dport: outer.dport,
             ttl: outer.ttl,
-            flags: u8::from(outer.df) * DF | u8::from(outer.inner_v6) * INNER_V6,
+            flags: if outer.df { DF } else { 0 } | if outer.inner_v6 { INNER_V6 } else { 0 },
         })
     }
 
