@@ -37,6 +37,8 @@ pub struct Front {
     pub scope: u32,
     /// VNI as received.
     pub vni: u32,
+    /// A digest of these headers as far as they stand ([`crate::leg::standing`]).
+    pub leg: u32,
     /// Ethernet header.
     pub eth: Ethernet,
     /// Of the GENEVE options, offset and bytes.
@@ -47,6 +49,8 @@ pub struct Front {
     pub inner_at: u16,
     /// Its Ethernet type.
     pub inner_type: u16,
+    /// For gateways' tunnels that return what is for no service: the longest inner packet, bytes.
+    pub returned: u16,
     /// Bytes of GENEVE options.
     pub options_len: u8,
     /// For tunnel arrivals, index into the lcore's tunnels.
@@ -54,6 +58,10 @@ pub struct Front {
     /// How the packet reached us.
     pub arrival: Arrival,
 }
+
+// A cache line and a half: what is behind it in [`Work`] begins at half a line, and no copy of half
+// a line crosses two.
+const _: () = assert!(size_of::<Front>() == 96);
 
 impl Default for Front {
     /// Nothing known yet.
@@ -63,11 +71,13 @@ impl Default for Front {
             scope_key: 0,
             scope: 0,
             vni: 0,
+            leg: 0,
             eth: Ethernet::default(),
             options_at: 0,
             inner_eth: 0,
             inner_at: 0,
             inner_type: 0,
+            returned: 0,
             options_len: 0,
             tunnel: u8::MAX,
             arrival: Arrival::Plain,

@@ -14,7 +14,7 @@ use packet::icmp;
 use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
 use tables::reason::DropReason;
-use tables::record::{NoService, TUNNEL_REPLY_TOO_BIG, Tunnel};
+use tables::record::{TUNNEL_REPLY_TOO_BIG, Tunnel};
 
 /// Finds the flow key of an open packet.
 #[inline(always)]
@@ -60,7 +60,6 @@ fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
 pub fn sift<B>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
     let Some(known) = lcore.set().acquaintances() else { return true };
     let flows = *lcore.flow_addresses();
-    let tunnels = lcore.snapshot().tunnels.as_slice();
     let mut left = false;
     burst.each(|_, work| {
         let ip = &work.inner;
@@ -69,11 +68,7 @@ pub fn sift<B>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
             && !known.may_have(&ip.dst)
             && !flows.may_have(&ip.dst)
             && !flows.may_have(&ip.src)
-            && tunnels.get(usize::from(work.front.tunnel)).is_some_and(|t| {
-                let mtu = t.record.inner_mtu;
-                t.record.no_service == NoService::Return as u8
-                    && (ip.end - ip.at <= mtu || mtu == 0)
-            })
+            && ip.end - ip.at <= work.front.returned
             && ip.fragment == Fragment::Whole
             && ip.kind != L4::IcmpError;
         if returned {

@@ -5,6 +5,7 @@
 
 use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
+use crate::leg;
 use crate::parse::or_split;
 use crate::port::Buffer;
 use crate::snapshot::{KnownTunnel, Snapshot};
@@ -36,17 +37,26 @@ pub fn decap<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
             work.inner = work.front.outer;
             Ok(())
         }
-        Arrival::Gateway | Arrival::Backend => inner(window, work),
+        Arrival::Gateway => {
+            work.front.leg = leg::standing(window, work);
+            inner(window, work, work.front.inner_at, work.front.inner_type)
+        }
+        Arrival::Backend => inner(window, work, work.front.inner_at, work.front.inner_type),
     });
     if let Err(reason) = opened {
         refuse(buffer, work, reason);
     }
 }
 
-/// Parses the packet inside.
+/// Parses the packet inside, which begins at `at`.
 #[inline(always)]
-pub fn inner(window: &Window<'_>, work: &mut Work) -> Result<(), DropReason> {
-    let read = work.inner.read(window, work.front.inner_at, work.front.inner_type);
+pub fn inner(
+    window: &Window<'_>,
+    work: &mut Work,
+    at: u16,
+    ethertype: u16,
+) -> Result<(), DropReason> {
+    let read = work.inner.read(window, at, ethertype);
     // What lies behind the outer packet is Ethernet padding, and nobody sent it.
     if read.is_err() || work.inner.end > work.front.outer.end {
         return Err(DropReason::InnerMalformed);
@@ -253,7 +263,9 @@ fn scope(
 /// The packet came by the tunnel with index `at`, and what is inside begins at `inner`.
 #[inline(always)]
 fn enter(work: &mut Work, snapshot: &Snapshot, at: usize, inner: u16, ethertype: u16) {
-    let backend = snapshot.tunnels.get(at).is_some_and(KnownTunnel::is_backend);
+    let tunnel = snapshot.tunnels.get(at);
+    let backend = tunnel.is_some_and(KnownTunnel::is_backend);
+    work.front.returned = tunnel.map_or(0, KnownTunnel::returned);
     work.front.tunnel = at as u8;
     work.front.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
     work.front.inner_at = inner;

@@ -18,57 +18,110 @@ pub trait Exits<B> {
 
 /// Counts and sends what the pipeline decided; the burst is empty afterwards.
 pub fn dispatch<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, exits: &mut impl Exits<B>) {
-    for (buffer, work) in burst.buffers[..burst.len].iter_mut().zip(&burst.work) {
-        let Some(buffer) = buffer.take() else { continue };
-        let bytes = buffer.len() as u64;
-        let page = lcore.page();
-        match (work.verdict, work.exit) {
-            (Verdict::Drop(reason), _) => lcore.count_drop(work, reason),
-            (verdict, Exit::Port(arm)) => {
-                page.verdict(counter_of(verdict), 1);
-                if let Verdict::Reply(what) = verdict {
-                    count_error(work, lcore, what, bytes);
-                }
-                lcore.count_passage(work, bytes);
-                exits.port(arm, buffer);
-            }
-            (verdict, Exit::Kernel(arm)) => {
-                page.verdict(counter_of(verdict), 1);
-                if exits.kernel(arm, buffer) {
-                    page.arm(arm, ArmCounter::ToKernelPackets, 1);
-                    page.arm(arm, ArmCounter::ToKernelBytes, bytes);
-                } else {
-                    lcore.count_drop(work, DropReason::PuntFull);
-                }
-            }
-            // A packet that no stage decided on would be lost silently; it is counted instead.
-            (_, Exit::None) => lcore.count_drop(work, DropReason::Ignored),
+    let (mut buffers, mut works) = (&mut burst.buffers[..burst.len], &burst.work[..burst.len]);
+    while let Some(first) = works.first() {
+        // Most packets of a burst leave as the one before did: those are counted at once.
+        let (verdict, exit) = (first.verdict, first.exit);
+        let alike = |work: &&Work| work.verdict == verdict && work.exit == exit;
+        let row = works.iter().take_while(alike).count();
+        let (these, others) = buffers.split_at_mut(row);
+        let packets = these.iter_mut().zip(works);
+        let packets = packets.filter_map(|(buffer, work)| Some((buffer.take()?, work)));
+        match exit {
+            Exit::Port(arm) => to_port(packets, verdict, arm, lcore, exits),
+            Exit::Kernel(arm) => to_kernel(packets, verdict, arm, lcore, exits),
+            Exit::None => packets.for_each(|(_, work)| {
+                // A packet that no stage decided on would be lost silently; it is counted instead.
+                let reason = match verdict {
+                    Verdict::Drop(reason) => reason,
+                    _ => DropReason::Ignored,
+                };
+                lcore.count_drop(work, reason);
+            }),
         }
+        (buffers, works) = (others, &works[row..]);
     }
     burst.len = 0;
 }
 
+#[inline(always)]
+fn to_port<'w, B: Buffer>(
+    packets: impl Iterator<Item = (B, &'w Work)>,
+    verdict: Verdict,
+    arm: u8,
+    lcore: &Lcore<'_>,
+    exits: &mut impl Exits<B>,
+) {
+    let mut count = 0;
+    for (buffer, work) in packets {
+        let bytes = buffer.len() as u64;
+        if let Verdict::Reply(what) = verdict {
+            count_error(work, lcore, what, bytes);
+        }
+        lcore.count_passage(work, bytes);
+        exits.port(arm, buffer);
+        count += 1;
+    }
+    lcore.page().verdict(counter_of(verdict), count);
+}
+
+#[cold]
+fn to_kernel<'w, B: Buffer>(
+    packets: impl Iterator<Item = (B, &'w Work)>,
+    verdict: Verdict,
+    arm: u8,
+    lcore: &Lcore<'_>,
+    exits: &mut impl Exits<B>,
+) {
+    let page = lcore.page();
+    for (buffer, work) in packets {
+        let bytes = buffer.len() as u64;
+        page.verdict(counter_of(verdict), 1);
+        if exits.kernel(arm, buffer) {
+            page.arm(arm, ArmCounter::ToKernelPackets, 1);
+            page.arm(arm, ArmCounter::ToKernelBytes, bytes);
+        } else {
+            lcore.count_drop(work, DropReason::PuntFull);
+        }
+    }
+}
+
 /// Counts what came in, before any stage looks at it.
 pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
-    // By arm, and by whether the kernel sent it; summed up here, so that the page is written once.
-    let mut sums = [[(0, 0); 2]; 2];
+    // By arm, and by whether the kernel sent it: mostly all are of one kind, so that they are
+    // summed up in registers.
+    let mut row = Arrivals::default();
     for (buffer, work) in burst.buffers[..burst.len].iter().zip(&burst.work) {
         let Some(buffer) = buffer else { continue };
-        let kernel = usize::from(work.front.arrival == Arrival::Kernel);
-        let sum = &mut sums[usize::from(work.arm & 1)][kernel];
-        sum.0 += 1;
-        sum.1 += buffer.len() as u64;
+        let kind = (work.arm & 1, work.front.arrival == Arrival::Kernel);
+        if row.kind != kind {
+            row.count(lcore);
+            row = Arrivals { kind, ..Arrivals::default() };
+        }
+        row.packets += 1;
+        row.bytes += buffer.len() as u64;
     }
-    for (arm, [wire, kernel]) in (0..).zip(sums) {
-        let page = lcore.page();
-        if wire.0 > 0 {
-            page.arm(arm, ArmCounter::RxPackets, wire.0);
-            page.arm(arm, ArmCounter::RxBytes, wire.1);
-        }
-        if kernel.0 > 0 {
-            page.arm(arm, ArmCounter::FromKernelPackets, kernel.0);
-            page.arm(arm, ArmCounter::FromKernelBytes, kernel.1);
-        }
+    row.count(lcore);
+}
+
+/// Packets of one kind that came in a row.
+#[derive(Default)]
+struct Arrivals {
+    /// Their arm, and whether the kernel sent them.
+    kind: (u8, bool),
+    packets: u64,
+    bytes: u64,
+}
+
+impl Arrivals {
+    fn count(&self, lcore: &Lcore<'_>) {
+        let Arrivals { kind: (arm, kernel), packets, bytes } = *self;
+        let (of_packets, of_bytes) = match kernel {
+            true => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),
+            false => (ArmCounter::RxPackets, ArmCounter::RxBytes),
+        };
+        lcore.page().arm(arm, of_packets, packets);
+        lcore.page().arm(arm, of_bytes, bytes);
     }
 }
 

@@ -74,7 +74,8 @@ impl Familiar {
     /// Fills in all that [`crate::parse`] and [`crate::decap`] would find out in front of the inner
     /// packet, if these headers are known to the tables of `generation`. `last` is where the packet
     /// before was found: mostly the next one belongs there as well, and the processor need not wait
-    /// for the place to be worked out.
+    /// for the place to be worked out. Gives where the inner packet begins, and its Ethernet type:
+    /// read from `work`, where they were just written, they would come later.
     #[inline(always)]
     pub fn recognise(
         &self,
@@ -82,22 +83,20 @@ impl Familiar {
         work: &mut Work,
         generation: u32,
         last: &mut usize,
-    ) -> bool {
-        let Ok(words) = window.load::<Words>(0) else { return false };
+    ) -> Option<(u16, u16)> {
+        let words = window.load::<Words>(0).ok()?;
         let mut seen = &self.seen[*last % PLACES];
         if seen.differs(&words, generation, work.arm) {
             *last = place(&words);
             seen = &self.seen[*last];
             if seen.differs(&words, generation, work.arm) {
-                return false;
+                return None;
             }
         }
         let mut front = seen.front;
-        if renew(window, &seen.front.outer, &mut front.outer).is_err() {
-            return false;
-        }
+        renew(window, &seen.front.outer, &mut front.outer).ok()?;
         work.front = front;
-        true
+        Some((seen.front.inner_at, seen.front.inner_type))
     }
 
     /// Remembers the outer headers of a packet that the stages took apart, if it came by a tunnel

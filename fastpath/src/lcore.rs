@@ -11,6 +11,7 @@ use crate::dispatch::{Exits, count_arrivals, dispatch};
 use crate::familiar::Familiar;
 use crate::pipeline;
 use crate::port::Buffer;
+use crate::prepared::Prepared;
 use crate::punt::PuntLimit;
 use crate::snapshot::Snapshot;
 use crate::trace::{Stage, Trace};
@@ -61,6 +62,7 @@ pub struct Lcore<'r> {
     /// The gateway endpoint met last, and its scope.
     last_scope: Cell<((u8, u16, u64), u32)>,
     familiar: RefCell<Familiar>,
+    prepared: RefCell<Prepared>,
     answer: RefCell<Answer>,
     region: &'r Region,
 }
@@ -84,6 +86,7 @@ impl<'r> Lcore<'r> {
             sweep_cursor: place.index,
             last_scope: Cell::new(((0, 0, 0), 0)),
             familiar: RefCell::default(),
+            prepared: RefCell::default(),
             answer: RefCell::new(Answer::empty()),
             region,
         })
@@ -276,6 +279,12 @@ impl<'r> Lcore<'r> {
     /// Remembers the outer headers of `work`.
     pub fn learn(&self, window: &Window<'_>, work: &Work) {
         self.familiar.borrow_mut().learn(window, work, self);
+    }
+
+    /// Outer headers towards backends made ready.
+    #[inline(always)]
+    pub fn prepared(&self) -> &RefCell<Prepared> {
+        &self.prepared
     }
 
     /// Room for the answer at hand, so that none is made, and cleared, for each. What is in it is

@@ -2,7 +2,6 @@
 
 use crate::burst::{Arrival, Work};
 use crate::snapshot::Snapshot;
-use packet::geneve::OWN_OPTIONS;
 use packet::window::Window;
 use tables::flow::{GatewayLeg, NO_TUNNEL};
 
@@ -13,44 +12,69 @@ pub const OPTIONS: usize = 252;
 /// hot path leave the flow's path record alone; a collision (1 in 2^32 per change) would answer
 /// with the options before the last change.
 ///
-/// A sum of products, each with a multiplier of its own, so that none waits for another.
+/// A sum of products, each with a multiplier of its own, so that none waits for another, and what
+/// a gateway's packets have in common is summed up once ([`standing`]).
 #[inline(always)]
 pub fn digest(window: &Window<'_>, work: &Work) -> u32 {
-    const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
-    const STEP: u64 = 0xd6e8_feb8_6659_fd92;
-    let (mut sum, mut multiplier) = (0_u64, FIRST);
-    let mut take = |word: u64| {
-        sum = sum.wrapping_add(word.wrapping_mul(multiplier));
-        multiplier = multiplier.wrapping_add(STEP);
-    };
-    let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-    let (front, outer) = (&work.front, &work.front.outer);
-    take(window.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
-    take(pair(u32::from(front.tunnel), u32::from(front.eth.vlan)));
+    let front = &work.front;
+    let mut sum = 0_u64;
+    let mut take = |n: u64, word: u64| sum = sum.wrapping_add(word.wrapping_mul(multiplier(n)));
+    take(0, window.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
     if front.arrival == Arrival::Gateway {
-        let (src, dst) = (&outer.src.words, &outer.dst.words);
-        take(pair(src[0], src[3]));
-        take(pair(src[1], src[2]));
-        take(pair(front.vni, dst[3]));
-        take(pair(u32::from(outer.sport), u32::from(outer.dport)));
-        let (at, len) = (usize::from(front.options_at), usize::from(front.options_len));
-        if len == OWN_OPTIONS {
-            for word in window.load::<[u64; 4]>(at).unwrap_or_default() {
-                take(word);
+        take(4, u64::from(front.leg));
+        let cookie = match front.options_len {
+            0 => 0,
+            len => {
+                let end = usize::from(front.options_at) + usize::from(len);
+                window.load::<u32>(end - 4).unwrap_or(0)
             }
-        } else {
-            for at in (at..at + len).step_by(4) {
-                take(u64::from(window.load::<u32>(at).unwrap_or(0)));
-            }
-        }
+        };
+        take(1, u64::from(cookie) << 32 | u64::from(front.outer.sport));
         if front.inner_eth != 0 {
             let inner = usize::from(front.inner_eth);
-            take(window.load::<u64>(inner).unwrap_or(0));
-            take(u64::from(window.load::<u32>(inner + 8).unwrap_or(0)));
+            take(2, window.load::<u64>(inner).unwrap_or(0));
+            take(3, u64::from(window.load::<u32>(inner + 8).unwrap_or(0)));
         }
+    } else {
+        take(1, u64::from(front.eth.vlan));
     }
-    let mixed = (sum ^ sum >> 32).wrapping_mul(FIRST);
-    (mixed >> 32) as u32
+    mixed(sum)
+}
+
+/// The part of a gateway packet's digest that stands for all packets with such headers: all but the
+/// sender's MAC, the source port, the last option (the cookie), and inner MACs. It is what a
+/// familiar header is compared by ([`crate::familiar`]), so that it need not be summed up for each.
+#[inline(never)]
+pub fn standing(window: &Window<'_>, work: &Work) -> u32 {
+    let (front, outer) = (&work.front, &work.front.outer);
+    let (mut sum, mut n) = (0_u64, 0);
+    let mut take = |high: u32, low: u32| {
+        let word = u64::from(high) << 32 | u64::from(low);
+        sum = sum.wrapping_add(word.wrapping_mul(multiplier(n)));
+        n += 1;
+    };
+    let (src, dst) = (&outer.src.words, &outer.dst.words);
+    take(u32::from(front.tunnel), u32::from(front.eth.vlan));
+    take(src[0], src[3]);
+    take(src[1], src[2]);
+    take(front.vni, dst[3]);
+    take(u32::from(outer.dport), u32::from(front.options_len));
+    let (at, len) = (usize::from(front.options_at), usize::from(front.options_len));
+    for at in (at..at + len.saturating_sub(4)).step_by(4) {
+        take(0, window.load::<u32>(at).unwrap_or(0));
+    }
+    mixed(sum)
+}
+
+#[inline(always)]
+const fn mixed(sum: u64) -> u32 {
+    ((sum ^ sum >> 32).wrapping_mul(multiplier(0)) >> 32) as u32
+}
+
+/// A multiplier for each word of a digest.
+#[inline(always)]
+const fn multiplier(n: u64) -> u64 {
+    0x9e37_79b9_7f4a_7c15_u64.wrapping_add(n.wrapping_mul(0xd6e8_feb8_6659_fd92))
 }
 
 /// The gateway's side of a packet, or the client's of a plain one.

@@ -11,10 +11,10 @@
 //! In reading order: [`pipeline`] is the list of stages. [`burst`] and [`verdict`] are what they
 //! work on, [`snapshot`] and [`lcore`] what they read by. The stages: [`parse`] (with
 //! [`familiar`]), [`decap`], [`classify`], [`track`] (with [`leg`]), [`select`], [`encap`] with the
-//! ways out [`nat`], [`tunnel`], [`reply`] and [`punt`]. [`dispatch`] counts and hands over. Around
-//! them: [`port`] (where frames live), [`control`] (slowpath's commands), [`pmtu`] (what routers
-//! tell of our own packets), [`exception`] and [`tap`] (the kernel), [`trace`], [`clock`], and
-//! [`launch`], which starts it all.
+//! ways out [`nat`], [`tunnel`] (with [`prepared`]), [`reply`] and [`punt`]. [`dispatch`] counts
+//! and hands over. Around them: [`port`] (where frames live), [`control`] (slowpath's commands),
+//! [`pmtu`] (what routers tell of our own packets), [`exception`] and [`tap`] (the kernel),
+//! [`trace`], [`clock`], and [`launch`], which starts it all.
 //!
 //! Invariants: an lcore never blocks, allocates, logs or makes a system call per packet; every
 //! packet is counted once on its way in and once on its way out; the fastpath knows nothing of
@@ -39,6 +39,7 @@ pub mod pipeline;
 pub mod pmtu;
 pub mod poll;
 pub mod port;
+pub mod prepared;
 pub mod punt;
 pub mod reply;
 pub mod select;

@@ -55,8 +55,12 @@ pub fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     burst.each(|buffer, work| {
         let window = buffer.window();
         let plain = work.front.arrival == Arrival::Plain;
-        if plain && familiar.recognise(&window, work, generation, &mut last) {
-            if let Err(reason) = decap::inner(&window, work) {
+        let known = match plain {
+            true => familiar.recognise(&window, work, generation, &mut last),
+            false => None,
+        };
+        if let Some((at, ethertype)) = known {
+            if let Err(reason) = decap::inner(&window, work, at, ethertype) {
                 decap::refuse(buffer, work, reason);
             }
         } else {

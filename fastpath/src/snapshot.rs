@@ -49,6 +49,15 @@ impl KnownTunnel {
         admitted
     }
 
+    /// The longest inner packet that is returned if it is for no service; 0 where none is.
+    pub fn returned(&self) -> u16 {
+        match (self.record.inner_mtu, self.no_service()) {
+            (0, NoService::Return) => u16::MAX,
+            (mtu, NoService::Return) => mtu,
+            _ => 0,
+        }
+    }
+
     /// What becomes of a packet that is for no service.
     pub fn no_service(&self) -> NoService {
         no_service(self.record.no_service)

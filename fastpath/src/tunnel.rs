@@ -1,13 +1,17 @@
 //! Tunnels: to a backend, and from a backend back to the flow's gateway or plain client.
 
 use crate::burst::{Arrival, Work};
-use crate::encap::{Refused, ends_here, fits, next_hop, plain_frame, tells_too_big, trim};
+use crate::encap::{
+    ETHERNET, Refused, Way, ends_here, fits, next_hop, plain_frame, tells_too_big, trim,
+};
 use crate::lcore::Lcore;
 use crate::nat;
 use crate::port::Buffer;
+use crate::prepared::Key;
 use crate::verdict::{Exit, Reply};
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
+use packet::template::{self, Own, Template};
 use packet::tunnel::{OUTER_TTL, Outer, outer_len, source_port, write_outer};
 use packet::{geneve, rewrite};
 use tables::flow::{Answer, GatewayLeg, Missed, NO_TUNNEL};
@@ -22,14 +26,48 @@ pub fn to_backend<B: Buffer>(
     work: &mut Work,
     lcore: &Lcore<'_>,
 ) -> Result<(), Refused> {
-    let service = lcore.set().service(work.service);
-    let service = service.ok_or(Refused::Drop(DropReason::NoBackend))?;
-    ends_here(work)?;
     let gateway = match work.front.arrival {
         Arrival::Gateway => lcore.snapshot().tunnels[usize::from(work.front.tunnel)].record.gateway,
         _ => 0,
     };
-    send(buffer, work, lcore, service, gateway)
+    let key = Key::of(work, gateway);
+    if let Some(ready) = lcore.prepared().borrow().find(&key, lcore.snapshot().generation) {
+        ends_here(work)?;
+        let way = next_hop(work, lcore)?;
+        if way.arm() == ready.arm && work.path.backend_addr.is_v4() {
+            return send_ready(buffer, work, lcore, &ready.template, &way);
+        }
+    }
+    let service = lcore.set().service(work.service);
+    let service = service.ok_or(Refused::Drop(DropReason::NoBackend))?;
+    ends_here(work)?;
+    send(buffer, work, lcore, service, gateway, Some(key))
+}
+
+/// As [`send`], with headers made ready.
+#[inline(always)]
+fn send_ready<B: Buffer>(
+    buffer: &mut B,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    template: &Template,
+    way: &Way,
+) -> Result<(), Refused> {
+    let overhead = (template::LEN - ETHERNET) as u16;
+    fits(work, way.mtu().saturating_sub(overhead))?;
+    take_off(buffer, work)?;
+    nat::clamp(&mut buffer.window(), work, lcore);
+    make_room(buffer, work, template::LEN)?;
+    let own = Own {
+        macs: way.macs(),
+        dst: work.path.backend_addr.words[3],
+        sport: source_port(work.hash),
+        cookie: work.hash as u32,
+        tos: work.inner.tos,
+    };
+    template.write(&mut buffer.window(), &own, usize::from(work.inner.end - work.inner.at))?;
+    work.exit = Exit::Port(way.arm());
+    Ok(())
 }
 
 /// Puts a probe of the kernel's on the tunnel of its backend's service.
@@ -42,17 +80,18 @@ pub fn probe<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> R
     let (key, _) = FlowKey::new(0, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
     work.hash = lcore.flows().hash(&key);
     work.path.backend_addr = backend.addr;
-    send(buffer, work, lcore, service, 0)
+    send(buffer, work, lcore, service, 0, None)
 }
 
-/// Writes the outer headers towards the backend of `work`.
-#[inline(always)]
+/// Writes the outer headers towards the backend of `work`, and has those of this `key` made ready.
+#[inline(never)]
 fn send<B: Buffer>(
     buffer: &mut B,
     work: &mut Work,
     lcore: &Lcore<'_>,
     service: &Service,
     gateway: u16,
+    key: Option<Key>,
 ) -> Result<(), Refused> {
     let way = next_hop(work, lcore)?;
     let to = work.path.backend_addr;
@@ -84,7 +123,7 @@ fn send<B: Buffer>(
         df: service.flags & SERVICE_DF != 0,
         checksum: service.flags & SERVICE_CHECKSUM != 0,
     };
-    let overhead = (outer_len(&outer) - crate::encap::ETHERNET) as u16;
+    let overhead = (outer_len(&outer) - ETHERNET) as u16;
     fits(work, way.mtu().saturating_sub(overhead))?;
     if work.front.arrival != Arrival::Kernel {
         take_off(buffer, work)?;
@@ -92,6 +131,10 @@ fn send<B: Buffer>(
     }
     nat::clamp(&mut buffer.window(), work, lcore);
     put_on(buffer, work, &outer)?;
+    if let Some(key) = key {
+        let generation = lcore.snapshot().generation;
+        lcore.prepared().borrow_mut().keep(key, generation, way.arm(), &outer);
+    }
     work.exit = Exit::Port(way.arm());
     Ok(())
 }
@@ -110,12 +153,21 @@ fn take_off<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Refused> {
 /// Replaces all in front of the inner packet by `outer`.
 #[inline(always)]
 fn put_on<B: Buffer>(buffer: &mut B, work: &Work, outer: &Outer<'_>) -> Result<(), Refused> {
-    trim(buffer, work);
+    make_room(buffer, work, outer_len(outer))?;
     let inner_len = usize::from(work.inner.end - work.inner.at);
-    if !buffer.strip(usize::from(work.inner.at)) || !buffer.grow(outer_len(outer)) {
+    write_outer(&mut buffer.window(), outer, inner_len)?;
+    Ok(())
+}
+
+/// Has the inner packet stand behind `front` bytes, and nothing behind it.
+#[inline(always)]
+fn make_room<B: Buffer>(buffer: &mut B, work: &Work, front: usize) -> Result<(), Refused> {
+    trim(buffer, work);
+    let before = usize::from(work.inner.at);
+    // From a gateway's tunnel to one of the same build nothing moves.
+    if before != front && !(buffer.strip(before) && buffer.grow(front)) {
         return Err(Refused::Drop(DropReason::NoHeadroom));
     }
-    write_outer(&mut buffer.window(), outer, inner_len)?;
     Ok(())
 }
 

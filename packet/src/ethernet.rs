@@ -105,9 +105,11 @@ pub fn swap(w: &mut Window<'_>) -> Result<(), Short> {
 #[inline(always)]
 pub fn swap_at(w: &mut Window<'_>, at: u16) -> Result<(), Short> {
     let at = usize::from(at);
-    let (to, from): ([u16; 3], [u16; 3]) = (w.load(at)?, w.load(at + 6)?);
-    w.store(at, from)?;
-    w.store(at + 6, to)
+    // Twelve bytes in two words, for the reason that [`Macs`] gives.
+    let (first, rest) = (u64::from_le(w.load(at)?), u32::from_le(w.load(at + 8)?));
+    let swapped = first >> 48 | u64::from(rest) << 16 | first << 48;
+    w.store(at, swapped.to_le())?;
+    w.store(at + 8, ((first >> 16) as u32).to_le())
 }
 
 /// Whatever the bytes, an accepted header lies in the frame and is written back as it was read.

@@ -41,6 +41,7 @@ mod ipv4;
 mod ipv6;
 pub mod parsed;
 pub mod rewrite;
+pub mod template;
 pub mod tunnel;
 pub mod vxlan;
 pub mod window;

@@ -80,6 +80,16 @@ impl Outer<'_> {
         !self.dst.is_v4()
     }
 
+    /// GENEVE over IPv4 with a gateway's three options, no tag and no inner Ethernet header.
+    #[inline(always)]
+    pub(crate) fn is_usual(&self) -> bool {
+        self.kind == Kind::Geneve
+            && !self.v6()
+            && self.vlan == 0
+            && self.inner_eth.is_none()
+            && self.options.len() == geneve::OWN_OPTIONS
+    }
+
     #[inline(always)]
     fn inner_type(&self) -> u16 {
         if self.inner_v6 { IPV6 } else { IPV4 }
@@ -113,13 +123,8 @@ pub fn outer_len(outer: &Outer<'_>) -> usize {
 #[inline(always)]
 pub fn write_outer(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize) -> Result<(), Short> {
     // A gateway's headers by far most often: a copy of the same code whose offsets are constants.
-    let usual = o.kind == Kind::Geneve
-        && !o.v6()
-        && o.vlan == 0
-        && o.inner_eth.is_none()
-        && o.options.len() == geneve::OWN_OPTIONS;
-    if usual && cfg!(not(target_arch = "bpf")) {
-        w.holds(0, 14 + 20 + 8 + geneve::HEADER + geneve::OWN_OPTIONS)?;
+    if o.is_usual() && cfg!(not(target_arch = "bpf")) {
+        w.holds(0, crate::template::LEN)?;
         return write_front(w, o, inner_len);
     }
     write_front(w, o, inner_len)
@@ -231,7 +236,7 @@ fn write_ipv6(
 /// An identification for an outer datagram that may be fragmented: drawn from where packets of one
 /// flow differ (IPv4 identification, TCP sequence number), since there is no counter here.
 #[inline(always)]
-fn datagram_id(w: &Window<'_>, inner: usize, inner_v6: bool) -> u16 {
+pub(crate) fn datagram_id(w: &Window<'_>, inner: usize, inner_v6: bool) -> u16 {
     // No wider than it must be: a wide read would wait for the TTL, just written beside it.
     let header = u64::from(w.load::<u16>(inner + 4).unwrap_or(0));
     let upper: u64 = w.load(inner + if inner_v6 { 40 } else { 20 }).unwrap_or(0);

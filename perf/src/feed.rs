@@ -166,7 +166,8 @@ impl Requests {
     pub fn new(work: Work, family: Family) -> Requests {
         let client = client(family);
         let base = if work == Work::Return { stranger_base(family) } else { frontend_base(family) };
-        let ip = tcp(client, &at(base, 80), 16).sized(64);
+        let port = if work == Work::Elsewhere { 81 } else { 80 };
+        let ip = tcp(client, &at(base, port), 16).sized(64);
         let options = aws_options(0x0a11_ce00, 0, 0xbeef);
         let ip = ip.in_geneve("10.0.1.20:50000", "10.0.1.10:6081", options);
         let template = Template::new(&Frame::new(GATEWAY, MACS[0], ip), family);

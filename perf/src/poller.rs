@@ -101,7 +101,7 @@ pub fn begin_flows(
     let lcore = Lcore::join(region, place).ok_or(Failed::Lcore(place.index))?;
     let (requests, mut answers) = (Requests::new(work, family), Answers::new(work, family));
     let mut way = Way { lcore, pool, burst: Burst::default(), rows: [Row::new(), Row::new()] };
-    let begun = work != Work::Return;
+    let begun = !matches!(work, Work::Return | Work::Elsewhere);
     for first in (0..flows).step_by(BURST) {
         let last = flows.min(first + BURST as u32);
         let request = |flow, frame: &mut [u8]| requests.write(flow, frame);
@@ -117,7 +117,7 @@ pub fn begin_flows(
                     answers.learn(&frame[REQUEST - 64..]);
                 }
             }
-            Work::Return | Work::Refill => {}
+            Work::Return | Work::Elsewhere | Work::Refill => {}
         }
         if begun {
             // An answer and one more request: the connection is established, as most are.

@@ -36,6 +36,8 @@ pub enum Work {
     Refill,
     /// For no service: back to the gateway.
     Return,
+    /// For a frontend's address, but a port that is no frontend: back too, after all look-ups.
+    Elsewhere,
     /// GENEVE in, flow hit, GENEVE out to a backend.
     Tunnel,
     /// GENEVE in, flow hit, NAT44 or NAT66 out.

@@ -35,6 +35,8 @@ pub struct Setup {
     pub nat_ports: &'static str,
     /// `nat.addresses`, as a TOML list.
     pub nat_addresses: &'static str,
+    /// `tables.seed`; without, each region has one of its own.
+    pub seed: Option<u64>,
     /// Keys of `[punt]`.
     pub punt: &'static str,
     /// Keys of `[flows]`.
@@ -76,6 +78,7 @@ impl Setup {
             option_slabs: 64,
             nat_ports: "1024-32767",
             nat_addresses: r#"["10.0.2.20", "fd00:2::20"]"#,
+            seed: None,
             punt: "",
             flows: "",
             neighbours: vec![

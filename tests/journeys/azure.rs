@@ -66,7 +66,7 @@ fn tcp_crosses_the_kernels_two_tunnels() -> Result<(), Box<dyn Error>> {
     appliance.join().map_err(|_| "the appliance panicked")??;
     assert_eq!((seen.right, seen.failed), (200, 0), "{seen}");
     assert_eq!(seen.by_backend.get("beyond-azure"), Some(&200));
-    assert!(crossings.load(Ordering::Relaxed) > 600);
+    assert!(crossings.load(Ordering::Relaxed) >= 600);
     // The kernel of the appliance saw nothing: had it, it would count datagrams without a port.
     let counted = lab.weir.command("nstat", &["-az", "UdpNoPorts", "IpInReceives"])?;
     assert!(counted.lines().skip(1).all(|line| line.split_whitespace().nth(1) == Some("0")));

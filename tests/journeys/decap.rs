@@ -24,7 +24,7 @@ fn what_comes_by_a_tunnel_is_answered_by_it_and_tshark_agrees() -> Result<(), Bo
     let server = host.ns.run(|| UdpSocket::bind((FRONTEND, 7)))??;
     let echo = std::thread::spawn(move || -> std::io::Result<()> {
         let mut buffer = [0; 2_000];
-        server.set_read_timeout(Some(Duration::from_secs(5)))?;
+        server.set_read_timeout(Some(Duration::from_secs(30)))?;
         for _ in 0..4 {
             let (len, from) = server.recv_from(&mut buffer)?;
             server.send_to(&buffer[..len], from)?;
@@ -43,7 +43,7 @@ fn what_comes_by_a_tunnel_is_answered_by_it_and_tshark_agrees() -> Result<(), Bo
         [(6_081, &geneve, &geneve), (4_789, &vxlan, &swapped), (6_080, &[], &[])];
     for (port, front, back) in kinds {
         let socket = lab.lan.run(move || UdpSocket::bind((EGRESS, port)))??;
-        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+        socket.set_read_timeout(Some(Duration::from_secs(30)))?;
         socket.send_to(&[front, &inner].concat(), (host.address, port))?;
         let mut buffer = [0; 2_000];
         let (len, from) = socket.recv_from(&mut buffer)?;
@@ -55,7 +55,7 @@ fn what_comes_by_a_tunnel_is_answered_by_it_and_tshark_agrees() -> Result<(), Bo
         let protocol = Some(socket2::Protocol::from(4));
         socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, protocol)
     })??;
-    raw.set_read_timeout(Some(Duration::from_secs(5)))?;
+    raw.set_read_timeout(Some(Duration::from_secs(30)))?;
     raw.send_to(&inner, &SocketAddr::from((host.address, 0)).into())?;
     let mut buffer = [0; 2_000];
     let (len, _) = recvfrom::<SockaddrStorage>(raw.as_raw_fd(), &mut buffer)?;

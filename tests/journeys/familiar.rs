@@ -98,7 +98,7 @@ fn recognises(lcore: &Lcore<'_>, mut frame: Frame, arm: u8) -> bool {
     let mut work = Work::default();
     work.begin(arm, Arrival::Plain);
     let generation = lcore.snapshot().generation;
-    lcore.familiar().recognise(&frame.window(), &mut work, generation, &mut 0)
+    lcore.familiar().recognise(&frame.window(), &mut work, generation, &mut 0).is_some()
 }
 
 fn difference(expected: &Work, found: &Work) -> String {

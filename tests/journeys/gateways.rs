@@ -23,7 +23,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
 
 const SOURCES: &str = "sources = [\"10.0.1.16/28\"]";
 const BOTH: &str = "sources = [\"10.0.1.16/28\", \"10.0.1.48/28\"]";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The gateway's part behind the node that comes later.
 fn later_gateway(lab: &Lab) -> Outcome<(Netns, Gateway)> {

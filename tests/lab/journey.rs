@@ -122,8 +122,7 @@ pub fn run(lab: &mut Lab, plan: Plan, look: &mut dyn FnMut(&Progress<'_>)) -> Re
     stage.answers(plan.requests * 3 / 10, "web-4 was added")?;
     let all = [(0, "terminating"), (1, "active"), (2, "active"), (3, "active")];
     let ended = stage.change(&all)?;
-    // A connection that was being made at the moment of the switch may still come about.
-    std::thread::sleep(Duration::from_millis(300));
+    stage.no_more_connections(0)?;
     let served = stage.lab.hosts[0].server.served();
     let counts = || {
         let Served { connections, requests } = served;
@@ -177,6 +176,23 @@ impl Stage<'_> {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// A connection that was being made at the moment of the switch may still come about: waits
+    /// until a host has got none for a second. One that goes on getting some is the reader's to
+    /// judge.
+    fn no_more_connections(&mut self, host: usize) -> Result<()> {
+        let accepted = |stage: &Self| {
+            stage.lab.hosts[host].server.served().connections.load(Ordering::Relaxed)
+        };
+        for _ in 0..10 {
+            let before = accepted(self);
+            std::thread::sleep(Duration::from_secs(1));
+            if accepted(self) == before {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn glance(&mut self, step: &str) -> Result<()> {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the daemons may take to become able.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A service as `GET /services` of the control socket says it; the fields that the lab looks at.
 #[derive(Clone, Debug, Deserialize)]
@@ -301,7 +301,7 @@ impl Weir {
 pub fn probe(ns: &Netns, address: Ipv4Addr) -> Result<String> {
     let address = SocketAddr::from((address, 8_080));
     let asked = ns.run(move || {
-        let patience = Duration::from_secs(2);
+        let patience = Duration::from_secs(5);
         let mut stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_read_timeout(Some(patience))?;
         ask(&mut stream, "/")

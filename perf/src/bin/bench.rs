@@ -22,6 +22,10 @@ struct Arguments {
     /// Seconds of each run; the first three do not count.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(5..))]
     seconds: u64,
+    /// Between null ports, only what the figures are ratios of and the cases of ours whose names
+    /// hold this.
+    #[arg(long)]
+    only: Option<String>,
     /// Names the comparisons and ends.
     #[arg(long)]
     list: bool,
@@ -31,9 +35,10 @@ struct Arguments {
 const SOCKET: &str = "/run/weir-perf-memif.sock";
 
 /// Weir's own cases between null ports: name, work, family, flows. 64 bytes inside the tunnel.
-const JOURNEYS: [(&str, &str, &str, &str); 11] = [
+const JOURNEYS: [(&str, &str, &str, &str); 12] = [
     ("weir, AWS return", "return", "4", "1024"),
     ("weir, AWS return, IPv6", "return", "6", "1024"),
+    ("weir, AWS return, other port", "elsewhere", "4", "1024"),
     ("weir, tunnel, 1,024 flows", "tunnel", "4", "1024"),
     ("weir, tunnel, 65,536 flows", "tunnel", "4", "65536"),
     ("weir, tunnel, 1 M flows", "tunnel", "4", MILLION),
@@ -78,7 +83,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let chosen = |title: &str| {
         arguments.words.is_empty() || arguments.words.iter().any(|word| title.contains(word))
     };
-    for comparison in comparisons(memory, arguments.seconds + 2)? {
+    for comparison in comparisons(memory, arguments.seconds + 2, arguments.only.as_deref())? {
         if !chosen(&comparison.title) {
             continue;
         }
@@ -97,7 +102,11 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 }
 
 /// All comparisons.
-fn comparisons(memory: Memory, seconds: u64) -> Result<Vec<Comparison>, Box<dyn Error>> {
+fn comparisons(
+    memory: Memory,
+    seconds: u64,
+    only: Option<&str>,
+) -> Result<Vec<Comparison>, Box<dyn Error>> {
     let memif = |core, prefix: &str, role: &str| {
         let device = format!("net_memif0,role={role},id=0,socket={SOCKET},socket-abstract=no");
         eal(core, memory, prefix, &[&device])
@@ -130,7 +139,7 @@ fn comparisons(memory: Memory, seconds: u64) -> Result<Vec<Comparison>, Box<dyn 
         ),
     ];
     Ok(vec![
-        on_null(memory, seconds)?,
+        on_null(memory, seconds, only)?,
         crossing(memory, seconds, ("65,536", "65536"))?,
         crossing(memory, seconds, ("1 M", MILLION))?,
         Comparison {
@@ -141,7 +150,7 @@ fn comparisons(memory: Memory, seconds: u64) -> Result<Vec<Comparison>, Box<dyn 
     ])
 }
 
-fn on_null(memory: Memory, seconds: u64) -> Result<Comparison, Box<dyn Error>> {
+fn on_null(memory: Memory, seconds: u64, only: Option<&str>) -> Result<Comparison, Box<dyn Error>> {
     let null = |prefix: &str| eal(Core::Second, memory, prefix, &["net_null0", "net_null1"]);
     let ours = || eal(Core::Second, memory, "weir-perf-w", &ARMS[..2]);
     let mut cases = vec![
@@ -155,7 +164,14 @@ fn on_null(memory: Memory, seconds: u64) -> Result<Comparison, Box<dyn Error>> {
         Case::alone("testpmd, 5tswap", testpmd(null("weir-perf-t"), "5tswap", 2)),
         Case::alone("testpmd, macswap", testpmd(null("weir-perf-t"), "macswap", 2)),
     ];
+    if only.is_some() {
+        // The loop's two and the writing alone.
+        cases.truncate(3);
+    }
     for (name, work, family, flows) in JOURNEYS {
+        if only.is_some_and(|word| !name.contains(word)) {
+            continue;
+        }
         let program = journey(ours(), work, family, flows, seconds, &[])?;
         cases.push(Case::alone(name, program).refilling());
     }

@@ -22,7 +22,7 @@ use tables::counters::{ArmCounter, LcorePage};
 use tests::cases::{Counts, Exit, Plane, Setup};
 
 /// How long a frame may take over a cable of this machine.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Frames that the exception path holds where a case does not say.
 const KERNEL_ROOM: usize = 64;
 /// Room of a buffer: the driver wants that of its ring's frames, and headroom.

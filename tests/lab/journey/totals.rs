@@ -141,7 +141,7 @@ pub fn at_rest(
         };
         let (came, went) = totals.sides();
         let agreed = first == now && came == went && frames.to_weir == totals.rx;
-        if agreed || begun.elapsed() > Duration::from_secs(5) {
+        if agreed || begun.elapsed() > Duration::from_secs(20) {
             return Ok((totals, frames));
         }
     }

@@ -1,0 +1,127 @@
+//! A template against the long way, byte for byte.
+
+use super::*;
+use crate::addr::Addr;
+use crate::geneve::{OWN_OPTIONS, own_options};
+use crate::tunnel::{Kind, outer_len};
+use proptest::prelude::*;
+use std::vec;
+use std::vec::Vec;
+
+/// Headers that a template is for.
+fn usual(options: &[u8; OWN_OPTIONS]) -> Outer<'_> {
+    Outer {
+        kind: Kind::Geneve,
+        macs: Macs::new([4; 6], [2; 6]),
+        vlan: 0,
+        src: Addr::v4(u32::from_ne_bytes([10, 0, 2, 10])),
+        dst: Addr::v4(u32::from_ne_bytes([10, 0, 2, 99])),
+        sport: 0xc123,
+        dport: 6081,
+        vni: 0,
+        options,
+        inner_v6: false,
+        inner_eth: None,
+        tos: 0,
+        ttl: 64,
+        df: false,
+        checksum: false,
+    }
+}
+
+/// A frame of that inner packet behind bytes that are not zero.
+fn frame(inner: &[u8]) -> Vec<u8> {
+    [vec![0xee; LEN], inner.to_vec()].concat()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 8 } else { 2_000 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn the_same_bytes_as_the_long_way(
+        (ends, ports) in (any::<[u32; 4]>(), any::<[u16; 2]>()),
+        (macs, next_macs) in (any::<[[u8; 6]; 2]>(), any::<[[u8; 6]; 2]>()),
+        (vni, tos, ttl) in (0u32..1 << 24, any::<[u8; 2]>(), any::<u8>()),
+        (df, inner_v6) in any::<(bool, bool)>(),
+        (endpoint, attachment, cookies) in any::<(u64, u64, [u32; 2])>(),
+        inner in prop::collection::vec(any::<u8>(), 0..1500),
+    ) {
+        // Made of one packet's headers, used for another's.
+        let mut options = [0; OWN_OPTIONS];
+        own_options(&mut options, endpoint, attachment, cookies[0]);
+        let first = Outer {
+            macs: Macs::new(macs[0], macs[1]),
+            src: Addr::v4(ends[0]),
+            dst: Addr::v4(ends[1]),
+            sport: ports[0],
+            dport: (ends[3] >> 16) as u16,
+            vni,
+            inner_v6,
+            tos: tos[0],
+            ttl,
+            df,
+            ..usual(&options)
+        };
+        let template = Template::of(&first).unwrap();
+        let mut others = [0; OWN_OPTIONS];
+        own_options(&mut others, endpoint, attachment, cookies[1]);
+        let second = Outer {
+            macs: Macs::new(next_macs[0], next_macs[1]),
+            dst: Addr::v4(ends[2]),
+            sport: ports[1],
+            tos: tos[1],
+            options: &others,
+            ..first
+        };
+        let own = Own {
+            macs: second.macs,
+            dst: ends[2],
+            sport: ports[1],
+            cookie: cookies[1],
+            tos: tos[1],
+        };
+        let (mut long, mut short) = (frame(&inner), frame(&inner));
+        assert_eq!(outer_len(&second), LEN);
+        assert!(write_outer(&mut Window::new(&mut long), &second, inner.len()).is_ok());
+        assert!(template.write(&mut Window::new(&mut short), &own, inner.len()).is_ok());
+        assert_eq!(long, short);
+    }
+}
+
+#[test]
+fn headers_of_another_build_have_no_template() {
+    let options = [0; OWN_OPTIONS];
+    let usual = usual(&options);
+    assert!(Template::of(&usual).is_some());
+    let v6 = Addr { words: [1, 2, 3, 4] };
+    for other in [
+        Outer { kind: Kind::Vxlan, ..usual },
+        Outer { kind: Kind::Gue, ..usual },
+        Outer { kind: Kind::Ipip, ..usual },
+        Outer { vlan: 5, ..usual },
+        Outer { src: v6, dst: v6, ..usual },
+        Outer { options: &options[4..], ..usual },
+        Outer { options: &[], ..usual },
+        Outer { inner_eth: Some(usual.macs), ..usual },
+        Outer { checksum: true, ..usual },
+    ] {
+        assert_eq!(Template::of(&other), None, "{other:?}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let options = [0; OWN_OPTIONS];
+    let template = Template::of(&usual(&options)).unwrap();
+    let own = Own { macs: Macs::new([4; 6], [2; 6]), dst: 1, sport: 2, cookie: 3, tos: 4 };
+    let mut bytes = [0xee; LEN];
+    let most = 65_515 - (LEN - L4);
+    assert_eq!(template.write(&mut Window::new(&mut bytes[1..]), &own, 64), Err(Short));
+    assert_eq!(template.write(&mut Window::new(&mut bytes), &own, most + 1), Err(Short));
+    assert_eq!(bytes, [0xee; LEN]);
+    assert_eq!(template.write(&mut Window::new(&mut bytes), &own, most), Ok(()));
+}

@@ -1,0 +1,244 @@
+//! What an lcore sends with headers made ready, it sends without them too: for every frame of the
+//! cases, for some ten thousand that are nearly the same, and after whatever may change meanwhile.
+//!
+//! Two lcores get the same frames. The one keeps what it has ready, the other forgets it before
+//! each frame and goes the long way; what comes out is compared byte for byte.
+
+#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+
+mod nearly {
+    pub mod mutation;
+    pub mod seeds;
+}
+mod planes {
+    pub mod loaded;
+    pub mod memory;
+}
+
+use fastpath::burst::Arrival;
+use fastpath::prepared::Prepared;
+use nearly::mutation::{self, Dice, Mutation, Trial};
+use nearly::seeds;
+use packet::addr::Addr;
+use planes::loaded::Loaded;
+use planes::memory::Memory;
+use slowpath::neighbours::Resolved;
+use std::sync::atomic::Ordering;
+use tables::next_hop::NextHop;
+use tables::record::{Local, Settings};
+use tables::writer::Writer;
+use tests::cases::setups::{WEB, aws_chain, service};
+use tests::cases::world::*;
+use tests::cases::{self, Act, Case, Exit, Plane, Setup};
+use tests::frames::Ip;
+
+/// Mutations of each frame; there are more, and one in so many is taken.
+const MUTATIONS: usize = 200;
+/// Mutations that are made of two others.
+const DOUBLE: usize = 60;
+
+type Came = Vec<(Exit, Vec<u8>)>;
+
+/// The two lcores, each with a region of its own.
+struct Both {
+    keeps: Memory,
+    forgets: Memory,
+    compared: usize,
+    /// Of these, how many left by a tunnel while headers were ready.
+    ready: usize,
+}
+
+impl Both {
+    fn new(setup: &Setup) -> Both {
+        // The same seed: hashes are among what is sent.
+        let setup = Setup { seed: Some(0x5745_4952), ..setup.clone() };
+        let (mut keeps, mut forgets) = (Memory::new(), Memory::new());
+        keeps.load(&setup);
+        forgets.load(&setup);
+        Both { keeps, forgets, compared: 0, ready: 0 }
+    }
+
+    /// Does the same to both.
+    fn change(&mut self, mut change: impl FnMut(&mut Loaded)) {
+        [&mut self.keeps, &mut self.forgets].into_iter().for_each(|m| change(m.loaded()));
+    }
+
+    fn is_ready(&mut self) -> bool {
+        !self.keeps.loaded().lcore.prepared().borrow().is_empty()
+    }
+
+    /// Shows a frame to both; gives what came out of both alike.
+    #[track_caller]
+    fn show(&mut self, trial: &Trial) -> Came {
+        let ready = self.is_ready();
+        self.forgets.loaded().lcore.prepared().replace(Prepared::default());
+        let (kept, long) = (show(&mut self.keeps, trial), show(&mut self.forgets, trial));
+        assert!(kept == long, "{trial:?}\n  kept: {kept:02x?}\n  long: {long:02x?}");
+        self.compared += 1;
+        let tunnelled = kept.iter().any(|(exit, _)| *exit == Exit::Port(EGRESS));
+        self.ready += usize::from(ready && tunnelled);
+        kept
+    }
+}
+
+fn show(plane: &mut Memory, trial: &Trial) -> Came {
+    match trial.arrival {
+        Arrival::Kernel => plane.kernel_sends(trial.arm, &trial.bytes),
+        _ => plane.send_split(trial.arm, &trial.bytes, trial.first),
+    }
+}
+
+/// A packet from the gateway.
+fn from_cloud(ip: Ip) -> Trial {
+    let bytes = from_gateway(1, ip).bytes();
+    Trial { arm: INGRESS, arrival: Arrival::Plain, first: bytes.len(), bytes }
+}
+
+/// Plays a case's frames, each with some that are nearly the same.
+fn play(case: &Case, dice: &mut Dice) -> (usize, usize) {
+    let mut both = Both::new(&case.setup);
+    let mut last: Option<Trial> = None;
+    for step in &case.steps {
+        match &step.act {
+            Act::Services(file) => both.change(|loaded| loaded.change(file)),
+            Act::Wait(seconds) => both.change(|loaded| loaded.advance_s(*seconds)),
+            _ => {}
+        }
+        let Some(seed) = seeds::shown_by(&step.act) else { continue };
+        both.show(&seed);
+        both.show(&seed);
+        let all = mutation::all(&seed, dice);
+        let every = all.len().div_ceil(MUTATIONS).max(1);
+        let double = mutation::double(&all, DOUBLE, dice);
+        for mutation in all.iter().step_by(every).chain(&double) {
+            both.show(&mutation.of(&seed));
+            both.show(&seed);
+        }
+        if let Some(last) = &last {
+            let splices = mutation::splices(&seed, last).step_by(4);
+            let another = (Mutation::Another, last.clone());
+            splices.chain([another]).for_each(|(_, trial)| drop(both.show(&trial)));
+        }
+        last = Some(seed);
+    }
+    let counts = (both.keeps.counts(), both.forgets.counts());
+    assert_eq!(counts.0.drops, counts.1.drops, "\"{}\"", case.claim);
+    assert_eq!(counts.0.verdicts, counts.1.verdicts, "\"{}\"", case.claim);
+    (both.compared, both.ready)
+}
+
+#[test]
+fn ready_headers_are_those_of_the_long_way() {
+    let (mut dice, mut compared, mut ready) = (Dice(0x5745_4952), 0, 0);
+    for case in seeds::cases().iter().chain(&cases::all()) {
+        let played = play(case, &mut dice);
+        (compared, ready) = (compared + played.0, ready + played.1);
+    }
+    println!("{compared} frames compared, {ready} tunnelled while headers were ready");
+    // Else the long way would have been compared with itself.
+    assert!(ready > 1_000, "{ready}");
+}
+
+/// The services file, with these keys more and this backend.
+fn services(keys: &str, backend: &str) -> String {
+    let keys = format!("mode = \"tunnel\"\n{keys}");
+    service("web", &keys, WEB, &format!("{{address = \"{backend}\"}}"))
+}
+
+/// Puts a test in slowpath's place.
+fn write(loaded: &mut Loaded, change: impl FnOnce(&mut Writer<'static>)) {
+    loaded.target = None;
+    let mut writer = Writer::attach(loaded.region).expect("the last writer is gone");
+    change(&mut writer);
+    writer.commit().expect("a change that can be committed");
+    loaded.lcore.poll_control();
+}
+
+/// What is known of the way to the backend.
+fn resolve(loaded: &mut Loaded, mac: [u8; 6], src_mac: [u8; 6], mtu: u16) {
+    let target = loaded.target.as_mut().expect("slowpath writes");
+    let hops: Vec<_> = target.next_hops().collect();
+    for (arm, to, _) in hops {
+        target.set_next_hop(&Resolved { arm, to, mac: Some(mac), src_mac, mtu });
+    }
+}
+
+/// Has headers made ready, changes something, and gives what comes out then, the same by both ways:
+/// of the flows that were there and of one that begins after.
+#[track_caller]
+fn sent_after(change: impl FnMut(&mut Loaded)) -> Vec<Came> {
+    let mut both = Both::new(&aws_chain());
+    let port = |port: u16, ip: Ip| from_cloud(ip.from_port(port));
+    both.show(&from_cloud(syn()));
+    both.show(&from_cloud(request()));
+    assert!(both.is_ready());
+    both.show(&port(40_001, syn()));
+    both.change(change);
+    let then = [from_cloud(request()), port(40_001, syn()), port(40_002, syn())];
+    then.iter().chain(&then).map(|trial| both.show(trial)).collect()
+}
+
+/// Sees that what was ready is not used after a change, and that the change makes a difference.
+#[track_caller]
+fn after(what: &str, change: impl FnMut(&mut Loaded)) {
+    let now = sent_after(change);
+    assert_ne!(now, sent_after(|_| {}), "{what} makes no difference");
+}
+
+#[test]
+fn nothing_is_sent_by_what_was_ready_before_a_change() {
+    let geneve = |more: &str| services(&format!("tunnel = \"geneve\"\n{more}"), "10.0.2.11");
+    after("the next hop's MAC", |l| resolve(l, [2, 9, 9, 9, 9, 9], OUT_MAC, 9_001));
+    after("our MAC", |l| resolve(l, [2, 9, 9, 9, 9, 9], [2, 8, 8, 8, 8, 8], 9_001));
+    after("the link's MTU", |l| resolve(l, [2, 9, 9, 9, 9, 9], OUT_MAC, 100));
+    after("the path MTU", |l| {
+        (0..8)
+            .filter_map(|id| l.lcore.learned_mtu(id))
+            .for_each(|m| m.store(90, Ordering::Relaxed));
+    });
+    after("DF", |l| l.change(&geneve("dont_fragment = false")));
+    after("the UDP checksum", |l| l.change(&geneve("outer_checksum = true")));
+    after("the tunnel's port", |l| l.change(&geneve("tunnel_port = 6082")));
+    after("the VNI", |l| l.change(&geneve("vni = 77")));
+    after("the kind of tunnel", |l| l.change(&services("tunnel = \"gue\"", "10.0.2.11")));
+    after("the backend", |l| l.change(&services("tunnel = \"geneve\"", "10.0.2.12")));
+    after("the backend's family", |l| l.change(&services("tunnel = \"geneve\"", "fd00:2::11")));
+    after("no service any more", |l| l.change(""));
+    after("our own address", |l| {
+        write(l, |writer| {
+            let settings = *writer.committed().settings();
+            let ours = settings.locals.map(|local| match (local.arm, local.addr.is_v4()) {
+                (EGRESS, true) => {
+                    Local { addr: Addr::v4(u32::from_ne_bytes([10, 0, 2, 99])), ..local }
+                }
+                _ => local,
+            });
+            writer.put_settings(&Settings { locals: ours, ..settings }).expect("always taken");
+        });
+    });
+    after("the arm", |l| {
+        write(l, |writer| {
+            let hops: Vec<_> = writer.committed().next_hops().collect();
+            for (id, _, hop) in hops {
+                writer.set_next_hop(id, &NextHop { arm: INGRESS, ..hop }).expect("it is there");
+            }
+        });
+    });
+}
+
+#[test]
+fn endpoints_and_families_have_headers_of_their_own() {
+    let mut both = Both::new(&aws_chain());
+    let other = |ip: Ip| Trial {
+        bytes: from_node(NODE, OTHER_ENDPOINT, 2, ip.clone()).bytes(),
+        ..from_cloud(ip)
+    };
+    let mut came = Vec::new();
+    for _ in 0..3 {
+        let own = both.show(&from_cloud(syn()));
+        let others = both.show(&other(syn()));
+        assert_ne!(own, others, "the endpoint is among our own options");
+        came.push((own, others));
+    }
+    assert_eq!(came[1], came[2]);
+}
