@@ -22,6 +22,18 @@ use tables::region::Region;
 use tables::scope::Scopes;
 use tables::writer::Writer;
 
+const PROGRAMS: [&str; 12] = [
+    "frontend", "find", "answer", "leg", "ends", "remove", "insert", "claim", "remember",
+    "datagram", "scope", "count",
+];
+
+#[test]
+fn the_verifier_takes_them_for_a_region_of_the_default_sizes() {
+    let region = Region::anonymous(&Sizes::DEFAULT).expect("they are in range");
+    let kernel = Kernel::<Asked>::new(&region, &PROGRAMS);
+    assert_eq!(kernel.differs(&region), []);
+}
+
 /// A sequence of numbers that is the same in every run.
 struct Dice(u64);
 

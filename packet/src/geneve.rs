@@ -15,8 +15,8 @@ pub const CLASS_AWS: u16 = 0x0108;
 /// Bytes of the three options as [`own_options`] writes them.
 pub const OWN_OPTIONS: usize = 32;
 
-/// The attachment by which our own tunnels to backends name the gateway that a flow came from, which
-/// is its low half.
+/// The attachment by which our own tunnels to backends name the gateway that a flow came from, with
+/// its number in the low half.
 pub const ATTACHMENT_MARK: u64 = 0x5745_4952 << 32;
 
 /// [`GatewayOptions::present`]: the endpoint.

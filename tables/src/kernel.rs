@@ -12,10 +12,10 @@ use core::marker::PhantomData;
 use packet::flow::HashKey;
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::layout::{GENERATION_WORD, SECTION_ALIGN, Section};
+use crate::layout::{SECTION_ALIGN, Section};
 use crate::rows::Numbered;
 pub(crate) use crate::rows::Shared;
-use crate::told::Told;
+use crate::told::{GENERATION_WORD, Told};
 
 /// A map as the program declares it; only its address is of use.
 #[repr(C)]
@@ -25,6 +25,9 @@ macro_rules! maps {
     ($($section:ident $map:ident,)*) => {
         mod program {
             //! What the program declares.
+
+            // SAFETY: the program declares them, by these names and types; its loader would refuse
+            // it otherwise.
             unsafe extern "C" {
                 /// What the loader said.
                 pub(super) static TOLD: super::Told;
@@ -164,11 +167,11 @@ impl Region {
     /// Services and backends that there is room for.
     #[inline(always)]
     pub(crate) fn objects(&self) -> (u32, u32) {
-        // SAFETY: within the record.
-        unsafe {
-            let services = told(|t| &raw const (*t).sizes.services);
-            (services, told(|t| &raw const (*t).sizes.backends))
-        }
+        let count = |section: Section| {
+            // SAFETY: within the record.
+            told(|t| unsafe { &raw const (*t).counts[section as usize] })
+        };
+        (count(Section::Services), count(Section::Backends))
     }
 
     /// How many tunnels there may be.
@@ -189,7 +192,7 @@ impl Region {
     #[inline(always)]
     pub(crate) fn max_scopes(&self) -> u32 {
         // SAFETY: within the record.
-        told(|t| unsafe { &raw const (*t).sizes.scopes })
+        told(|t| unsafe { &raw const (*t).scopes })
     }
 
     /// The fastpath's epoch, for lock words.

@@ -15,9 +15,6 @@ pub const VERSION: u32 = 4;
 /// each section could be protected by itself.
 pub const SECTION_ALIGN: usize = 4096;
 
-/// Which word of 4 bytes of the header is the committed generation.
-pub const GENERATION_WORD: usize = 144;
-
 /// Bytes of a NAT port map: one bit for each of 65,536 ports.
 pub const NAT_MAP_BYTES: usize = 8192;
 
@@ -71,24 +68,6 @@ pub const MAX_TUNNELS: u32 = 64;
 pub const MAX_LCORES: u32 = 254;
 
 impl Sizes {
-    /// Room for nothing.
-    pub const NOTHING: Sizes = Sizes {
-        tunnels: 0,
-        services: 0,
-        frontends: 0,
-        backends: 0,
-        next_hops: 0,
-        slots: 0,
-        lcores: 0,
-        ring_slots: 0,
-        flows: 0,
-        option_slabs: 0,
-        fragments: 0,
-        nat_maps: 0,
-        scopes: 0,
-        pad: 0,
-    };
-
     /// What the configuration's defaults ask for.
     pub const DEFAULT: Sizes = Sizes {
         tunnels: MAX_TUNNELS,

@@ -14,9 +14,9 @@ use core::ops::RangeInclusive;
 /// Below this port none is given out.
 const FIRST: u16 = 64;
 const WORDS: usize = NAT_MAP_BYTES / 8;
-/// How often a word with free bits is tried: each failure means that another lcore took the bit. The
-/// kernel's program goes on to the next word then, so that of two who want the last port at once one
-/// may be refused while a third gives one back.
+/// How often a word with free bits is tried: each failure means that another lcore took the bit.
+/// The kernel's program goes on to the next word then: of two that want the last port at once, one
+/// may be refused although a third gives one back.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 1 } else { u32::MAX };
 
 #[repr(C, align(64))]

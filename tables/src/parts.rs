@@ -26,6 +26,7 @@ use crate::nat_port::NatPorts;
 use crate::record::FrontendKey;
 use crate::region::Region;
 
+// SAFETY: the program defines them, with these types, and they do what is said of each.
 #[expect(unsafe_code, reason = "functions of the program's")]
 unsafe extern "C" {
     safe fn part_walk(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) -> u64;

@@ -11,8 +11,7 @@ use crate::atomic::{AtomicU32, AtomicU64};
 /// `repr(C)`, any bytes are a value, and all that changes lies in atomics or `UnsafeCell`s.
 #[expect(unsafe_code, reason = "the marker of what may be referred to in shared memory")]
 pub(crate) unsafe trait Shared: Sync + 'static {
-    /// How many lie in one value of the section's map, as `Section::map_value_bytes` has it: a power
-    /// of two.
+    /// How many lie in one value of the section's map (`Section::map_value_bytes`): a power of two.
     #[cfg_attr(not(target_arch = "bpf"), expect(dead_code, reason = "for the kernel's program"))]
     const IN_VALUE: u32 = 1;
 }

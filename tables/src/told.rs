@@ -7,6 +7,9 @@ use packet::flow::HashKey;
 
 use crate::layout::{SECTIONS, Sizes};
 
+/// Which word of 4 bytes of the header is the committed generation.
+pub const GENERATION_WORD: usize = 144;
+
 /// What never changes while a program is loaded. Integers without padding.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,24 +18,23 @@ pub struct Told {
     pub(crate) by: [u64; 7],
     /// Elements of each section.
     pub(crate) counts: [u32; SECTIONS.len()],
-    /// What the region was made for.
-    pub(crate) sizes: Sizes,
+    /// How many scopes there may be.
+    pub(crate) scopes: u32,
     /// The fastpath's epoch, for lock words.
     pub(crate) epoch: u32,
-    pad: u32,
 }
 
-const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 56 + 8);
+const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 8);
 
 impl Told {
     /// Of no region: what the object holds until it is loaded.
-    pub const NOTHING: Told =
-        Told { by: [0; 7], counts: [0; SECTIONS.len()], sizes: Sizes::NOTHING, epoch: 0, pad: 0 };
+    pub const NOTHING: Told = Told { by: [0; 7], counts: [0; SECTIONS.len()], scopes: 0, epoch: 0 };
 
-    /// What a program is told of a region with these sizes and this seed, in the fastpath's `epoch`.
+    /// What a program is told of a region with these sizes and this seed. Its lock words carry
+    /// `epoch`, the fastpath's.
     pub fn new(sizes: &Sizes, seed: u64, epoch: u32) -> Told {
         let counts = crate::layout::Layout::new(sizes).terms().map(|term| term.count as u32);
-        Told { by: HashKey::new(seed).words(), counts, sizes: *sizes, epoch, pad: 0 }
+        Told { by: HashKey::new(seed).words(), counts, scopes: sizes.scopes, epoch }
     }
 
     /// Its bytes, for the loader.
@@ -48,7 +50,7 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{GENERATION_WORD, Section};
+    use crate::layout::Section;
     use crate::region::Region;
 
     #[test]
@@ -64,7 +66,7 @@ mod tests {
         let told = Told::new(&Sizes::SMALL, 7, 3);
         assert_eq!(HashKey::of_words(told.by), HashKey::new(7));
         assert_eq!(told.counts[Section::FlowIndex as usize], 1024);
-        assert_eq!((told.sizes, told.epoch), (Sizes::SMALL, 3));
+        assert_eq!((told.scopes, told.epoch), (Sizes::SMALL.scopes, 3));
         assert_eq!(told.bytes().len(), size_of::<Told>());
     }
 }

@@ -10,7 +10,14 @@
 //! whether it changed meanwhile. A writer locks the home bucket, so that a key can't come in twice;
 //! the slot itself is taken by its state, the tag is changed by whoever has the slot.
 
-use super::entry::{Entry, Filling, Hit, LIVE, WRITING, Words};
+#[cfg(not(target_arch = "bpf"))]
+mod rebuild;
+#[cfg(target_arch = "bpf")]
+mod seek;
+
+#[cfg(not(target_arch = "bpf"))]
+use super::entry::Words;
+use super::entry::{Entry, Filling, Hit, LIVE, WRITING};
 use super::step;
 use crate::atomic::{AtomicU64, Ordering::*, spin_loop};
 use crate::record::NONE;
@@ -151,44 +158,6 @@ impl<'r> Index<'r> {
         if let Some(entry) = self.entry(i) {
             prefetch(entry);
         }
-    }
-
-    /// The entry of a key, by a search that the kernel's verifier sees once: see `parts`.
-    #[cfg(target_arch = "bpf")]
-    #[inline(always)]
-    pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
-        let (i, stamp) = crate::parts::find(self.which, hash, key);
-        let entry = self.entry(i)?;
-        let hit = entry.hit(i, stamp);
-        entry.still(stamp).then_some(hit)
-    }
-
-    /// Number and state of the entry that seems to have a key; else [`NONE`].
-    #[cfg(target_arch = "bpf")]
-    #[inline(always)]
-    pub(crate) fn seek(&self, hash: u64, key: &FlowKey) -> (u32, u32) {
-        let (place, wanted) = (&self.place(hash), &Words::of(key));
-        let Some(home) = self.word(place.home) else { return (NONE, 0) };
-        let buckets = if home.load(Acquire) / SPILLED & 0xff == 0 { 2 } else { 2 + WINDOW };
-        for n in 0..2 + WINDOW {
-            if n >= buckets {
-                break;
-            }
-            let bucket = self.bucket(place, n);
-            let Some(word) = self.word(bucket) else { break };
-            let equal = equal_tags(word.load(Acquire), place);
-            for slot in 0..4 {
-                if equal >> (slot * 8 + 7) & 1 == 0 {
-                    continue;
-                }
-                let i = bucket * 4 + slot;
-                let stamp = self.entry(i).map_or(0, |entry| entry.stamp_of(wanted));
-                if stamp != 0 {
-                    return (i, stamp);
-                }
-            }
-        }
-        (NONE, 0)
     }
 
     #[cfg(not(target_arch = "bpf"))]
@@ -390,49 +359,6 @@ impl<'r> Index<'r> {
     }
 }
 
-/// What a new fastpath does, and what tests look at.
-#[cfg(not(target_arch = "bpf"))]
-impl<'r> Index<'r> {
-    /// How many buckets are locked at this moment.
-    pub(crate) fn locked(&self) -> u32 {
-        self.words.iter().map(|word| u32::from(word.load(Relaxed) & OWNER != 0)).sum()
-    }
-
-    pub(crate) fn lock_words(&self) -> &'r [AtomicU64] {
-        self.words
-    }
-
-    /// Frees all locks, clears all entries that are half written, lie where their key does not
-    /// belong, or are not to be kept, and computes the words anew. For recovery, while no lcore
-    /// runs. Returns how many entries it cleared and how many locks were held.
-    pub(crate) fn rebuild(&self, mut keep: impl FnMut(u32, &FlowKey, &Hit) -> bool) -> (u32, u32) {
-        let (mut cleared, locks) = (0, self.locked());
-        self.words.iter().for_each(|word| word.store(0, Relaxed));
-        for (i, entry) in (0..).zip(self.entries) {
-            let state = entry.state.load(Relaxed);
-            if state & (LIVE | WRITING) == 0 {
-                continue;
-            }
-            let key = entry.key();
-            let place = self.place(self.hash(&key));
-            let whole = state & WRITING == 0 && self.belongs(i, &place);
-            if whole && keep(i, &key, &entry.hit(i, state)) {
-                self.enter(i, &place);
-            } else {
-                entry.state.store(state & !(LIVE | WRITING), Relaxed);
-                cleared += 1;
-            }
-        }
-        (cleared, locks)
-    }
-
-    /// Whether a key at home in `place` may lie in slot `i`.
-    pub(crate) fn belongs(&self, i: u32, place: &Place) -> bool {
-        let distance = (i / 4).wrapping_sub(place.home) & self.mask();
-        distance <= WINDOW || i / 4 == place.second
-    }
-}
-
 /// The slots of a bucket whose tag is that of `place`, as the highest bits of their bytes. May name
 /// one too many after a match, never one too few.
 #[inline(always)]
@@ -453,12 +379,4 @@ pub(crate) fn prefetch<T>(of: &T) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = of;
-}
-
-#[cfg(test)]
-impl Index<'_> {
-    /// All bucket words, for comparison.
-    pub(crate) fn word_values(&self) -> Vec<u64> {
-        self.words.iter().map(|word| word.load(Relaxed)).collect()
-    }
 }

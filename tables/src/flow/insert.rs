@@ -125,8 +125,8 @@ fn flags(front: bool, initiator: Side) -> u8 {
 }
 
 impl Flows<'_> {
-    /// Adds a flow that came with these options of its gateway's, at most [`MAX_OPTIONS`] bytes, and
-    /// returns its front entry. Both entries are there afterwards, or neither.
+    /// Adds a flow that came with these options of its gateway's, at most [`MAX_OPTIONS`] bytes.
+    /// Returns its front entry. Both entries are there afterwards, or neither.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn insert(
         &self,

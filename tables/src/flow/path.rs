@@ -8,6 +8,8 @@
 //! A seqlock guards all three (`seq`), except for the TCP state, which is an atomic of its own.
 //! Options of more than 48 bytes lie in a slab, and so does the responder's leg where it differs.
 
+mod held;
+
 use super::entry::{LIVE, WRITING};
 use super::words::{self, OptionRoom, Options, Words as _};
 use super::{MAX_OPTIONS, step};
@@ -362,70 +364,6 @@ impl Stored {
     pub(super) fn drop_options(&self) {
         let leg = self.gateway();
         words::store(&self.gateway, &GatewayLeg { option_len: 0, ..leg });
-    }
-
-    pub(super) fn is_live(&self) -> bool {
-        self.seq.load(Acquire) & LIVE != 0
-    }
-
-    /// Whether anything but "free" stands here.
-    pub(super) fn is_touched(&self) -> bool {
-        self.seq.load(Relaxed) & (LIVE | WRITING) != 0
-    }
-
-    /// Whether somebody is changing it, or was killed at that.
-    pub(super) fn is_held(&self) -> bool {
-        self.seq.load(Relaxed) & WRITING != 0
-    }
-
-    /// Asks for all three lines.
-    #[inline(always)]
-    pub(super) fn prefetch(&self) {
-        super::index::prefetch(self);
-        super::index::prefetch(&self.gateway);
-        super::index::prefetch(&self.options);
-    }
-
-    /// Begins a new path in a free record.
-    pub(super) fn begin(&self) {
-        let seq = self.seq.load(Relaxed) & !(LIVE | WRITING);
-        self.seq.store(seq | WRITING, Relaxed);
-        fence(Release);
-        // The count above the state's bits tells late writers that this is another flow.
-        self.tcp.store((self.tcp.load(Relaxed) & !0xff).wrapping_add(0x100), Relaxed);
-    }
-
-    /// Makes a begun path visible.
-    pub(super) fn publish(&self) {
-        self.seq.store((self.seq.load(Relaxed) & !3).wrapping_add(4) | LIVE, Release);
-    }
-
-    /// Takes a live record in order to change or end it; false when it is gone or stays busy.
-    pub(super) fn lock(&self) -> bool {
-        for _ in 0..TRIES {
-            let seq = self.seq.load(Relaxed);
-            if seq & LIVE == 0 {
-                return false;
-            }
-            let free = seq & WRITING == 0;
-            let taken = seq | WRITING;
-            if free && self.seq.compare_exchange(seq, taken, Acquire, Relaxed).is_ok() {
-                fence(Release);
-                return true;
-            }
-            spin_loop();
-        }
-        false
-    }
-
-    /// Ends a record that the caller holds: nobody reads it from here on.
-    pub(super) fn end(&self) {
-        self.seq.fetch_and(!LIVE, Release);
-    }
-
-    /// Frees an ended record.
-    pub(super) fn free(&self) {
-        self.seq.store((self.seq.load(Relaxed) & !3).wrapping_add(4), Release);
     }
 }
 

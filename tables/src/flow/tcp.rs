@@ -21,7 +21,7 @@ const FIN_RESPONDER: u32 = 8;
 /// State bit: reset by either.
 const RESET: u32 = 16;
 const BITS: u32 = 0xff;
-/// How often a word that others change is tried. The kernel's program leaves the state to them then.
+/// How often a word that others change is tried. The kernel's program leaves it to them then.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 16 } else { u32::MAX };
 
 /// How far a TCP connection is.

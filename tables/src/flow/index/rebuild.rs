@@ -1,0 +1,55 @@
+//! The index after a restart: what was left half done is cleared, the words are made anew.
+
+use super::super::entry::{Hit, LIVE, WRITING};
+use super::{Index, OWNER, Place, WINDOW};
+use crate::atomic::{AtomicU64, Ordering::*};
+use packet::flow::FlowKey;
+
+impl<'r> Index<'r> {
+    /// How many buckets are locked at this moment.
+    pub(crate) fn locked(&self) -> u32 {
+        self.words.iter().map(|word| u32::from(word.load(Relaxed) & OWNER != 0)).sum()
+    }
+
+    pub(crate) fn lock_words(&self) -> &'r [AtomicU64] {
+        self.words
+    }
+
+    /// Frees all locks, clears all entries that are half written, lie where their key does not
+    /// belong, or are not to be kept, and computes the words anew. For recovery, while no lcore
+    /// runs. Returns how many entries it cleared and how many locks were held.
+    pub(crate) fn rebuild(&self, mut keep: impl FnMut(u32, &FlowKey, &Hit) -> bool) -> (u32, u32) {
+        let (mut cleared, locks) = (0, self.locked());
+        self.words.iter().for_each(|word| word.store(0, Relaxed));
+        for (i, entry) in (0..).zip(self.entries) {
+            let state = entry.state.load(Relaxed);
+            if state & (LIVE | WRITING) == 0 {
+                continue;
+            }
+            let key = entry.key();
+            let place = self.place(self.hash(&key));
+            let whole = state & WRITING == 0 && self.belongs(i, &place);
+            if whole && keep(i, &key, &entry.hit(i, state)) {
+                self.enter(i, &place);
+            } else {
+                entry.state.store(state & !(LIVE | WRITING), Relaxed);
+                cleared += 1;
+            }
+        }
+        (cleared, locks)
+    }
+
+    /// Whether a key at home in `place` may lie in slot `i`.
+    pub(crate) fn belongs(&self, i: u32, place: &Place) -> bool {
+        let distance = (i / 4).wrapping_sub(place.home) & self.mask();
+        distance <= WINDOW || i / 4 == place.second
+    }
+}
+
+#[cfg(test)]
+impl Index<'_> {
+    /// All bucket words, for comparison.
+    pub(crate) fn word_values(&self) -> Vec<u64> {
+        self.words.iter().map(|word| word.load(Relaxed)).collect()
+    }
+}

@@ -1,0 +1,46 @@
+//! How the kernel's program finds a key: one loop over all buckets that it may lie in, since to the
+//! verifier a likely way beside it would be a second one.
+
+use super::super::entry::{Hit, Words};
+use super::{Index, SPILLED, WINDOW, equal_tags};
+use crate::atomic::Ordering::*;
+use crate::record::NONE;
+use packet::flow::FlowKey;
+
+impl Index<'_> {
+    /// The entry of a key, by a search that the kernel's verifier sees once: see `parts`.
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
+        let (i, stamp) = crate::parts::find(self.which, hash, key);
+        let entry = self.entry(i)?;
+        let hit = entry.hit(i, stamp);
+        entry.still(stamp).then_some(hit)
+    }
+
+    /// Number and state of the entry that seems to have a key; else [`NONE`].
+    #[inline(always)]
+    pub(crate) fn seek(&self, hash: u64, key: &FlowKey) -> (u32, u32) {
+        let (place, wanted) = (&self.place(hash), &Words::of(key));
+        let Some(home) = self.word(place.home) else { return (NONE, 0) };
+        let buckets = if home.load(Acquire) / SPILLED & 0xff == 0 { 2 } else { 2 + WINDOW };
+        for n in 0..2 + WINDOW {
+            if n >= buckets {
+                break;
+            }
+            let bucket = self.bucket(place, n);
+            let Some(word) = self.word(bucket) else { break };
+            let equal = equal_tags(word.load(Acquire), place);
+            for slot in 0..4 {
+                if equal >> (slot * 8 + 7) & 1 == 0 {
+                    continue;
+                }
+                let i = bucket * 4 + slot;
+                let stamp = self.entry(i).map_or(0, |entry| entry.stamp_of(wanted));
+                if stamp != 0 {
+                    return (i, stamp);
+                }
+            }
+        }
+        (NONE, 0)
+    }
+}
