@@ -138,6 +138,13 @@ fn told<T: Copy>(number: impl FnOnce(*const Told) -> *const T) -> T {
     unsafe { number(&raw const program::TOLD).read_volatile() }
 }
 
+/// Elements of a section.
+#[inline(always)]
+fn count(section: Section) -> u32 {
+    // SAFETY: within the record.
+    told(|t| unsafe { &raw const (*t).counts[section as usize] })
+}
+
 /// The region.
 #[derive(Clone, Copy, Debug)]
 pub struct Region;
@@ -167,25 +174,19 @@ impl Region {
     /// Services and backends that there is room for.
     #[inline(always)]
     pub(crate) fn objects(&self) -> (u32, u32) {
-        let count = |section: Section| {
-            // SAFETY: within the record.
-            told(|t| unsafe { &raw const (*t).counts[section as usize] })
-        };
         (count(Section::Services), count(Section::Backends))
     }
 
     /// How many tunnels there may be.
     #[inline(always)]
     pub fn tunnels(&self) -> u32 {
-        // SAFETY: within the record.
-        told(|t| unsafe { &raw const (*t).sizes.tunnels })
+        count(Section::Tunnels)
     }
 
     /// How many lcores there may be: processors, here.
     #[inline(always)]
     pub fn lcores(&self) -> u32 {
-        // SAFETY: within the record.
-        told(|t| unsafe { &raw const (*t).sizes.lcores })
+        count(Section::Lcores)
     }
 
     /// How many scopes there may be.

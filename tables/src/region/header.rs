@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use super::memory::Memory;
 use super::{RegionError, Role};
 use crate::checksum::checksum;
-use crate::layout::{GENERATION_WORD, Layout, MAX_LCORES, MAX_TUNNELS, SECTIONS, Sizes, VERSION};
+use crate::layout::{Layout, MAX_LCORES, MAX_TUNNELS, SECTIONS, Sizes, VERSION};
 
 /// "WEIRTABL", the first eight bytes.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"WEIRTABL");
@@ -75,10 +75,6 @@ pub(crate) struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() == 4096);
-const _: () = assert!(
-    std::mem::offset_of!(Header, slow) + std::mem::offset_of!(SlowLine, generation)
-        == GENERATION_WORD * 4
-);
 pub(super) const FIXED_BYTES: usize = size_of::<Fixed>();
 const _: () = assert!(FIXED_BYTES == 8 + 8 + 8 + 56 + 16 * SECTIONS.len() + 8);
 
