@@ -105,10 +105,15 @@ impl Region {
 
     /// A region of this process alone, for tests and benchmarks, with a seed of its own.
     pub fn anonymous(sizes: &Sizes) -> Result<Region, RegionError> {
+        Region::anonymous_with(sizes, header::random_seed())
+    }
+
+    /// As [`Region::anonymous`], which hashes as others with this seed do.
+    pub fn anonymous_with(sizes: &Sizes, seed: u64) -> Result<Region, RegionError> {
         sizes.check()?;
         let layout = Layout::new(sizes);
         let region = Region::over(Memory::heap(layout.bytes()), layout, None);
-        region.header().begin(&region.layout, header::random_seed());
+        region.header().begin(&region.layout, seed);
         region.header().finish();
         Ok(region)
     }

@@ -1,8 +1,8 @@
 //! Classify: which flow a packet would belong to, whether it is known, and what is not a flow's.
 
 use crate::frame::window;
-use crate::next::{ENCAP, FINISH, FRAGMENT, OPEN, SELECT, TRACK, either, go, raw};
 use crate::here::flows;
+use crate::next::{ENCAP, FINISH, FRAGMENT, OPEN, SELECT, TRACK, either, go, raw};
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -15,8 +15,8 @@ use tables::addresses::Addresses;
 use tables::atomic::Ordering::Relaxed;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
-use tables::region::Region;
 use tables::record::{LOCAL_ADDRS, NONE, NoService, TUNNEL_REPLY_TOO_BIG};
+use tables::region::Region;
 
 /// The stage.
 #[xdp(frags)]

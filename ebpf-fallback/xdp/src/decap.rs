@@ -1,9 +1,9 @@
 //! Decap: recognises a tunnel packet, admits it or says why not, and parses the packet inside.
 
 use crate::frame::window;
+use crate::here::part_scope;
 use crate::next::{CLASSIFY, FINISH, OPEN, done, either, go, raw};
 use crate::or_split;
-use crate::here::part_scope;
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -16,8 +16,8 @@ use packet::parsed::Malformed;
 use packet::{gue, vxlan};
 use tables::layout::MAX_TUNNELS;
 use tables::reason::DropReason;
-use tables::region::Region;
 use tables::record::{NONE, TUNNEL_BACKEND, Tunnel, TunnelKind};
+use tables::region::Region;
 
 /// Said in place of a tunnel's id: none has this address.
 const NOT_OURS: u32 = NONE;
@@ -207,8 +207,7 @@ fn vxlan_tunnel(ctx: *mut xdp_md, work: &mut Work, header: u16) -> Result<bool, 
         }
     }
     let id = id?;
-    let inner =
-        Ethernet::parse_at(&w, vxlan.payload).map_err(|_| DropReason::InnerMalformed)?;
+    let inner = Ethernet::parse_at(&w, vxlan.payload).map_err(|_| DropReason::InnerMalformed)?;
     if inner.ethertype != ethernet::IPV4 && inner.ethertype != ethernet::IPV6 {
         return Err(DropReason::TunnelProtocol);
     }

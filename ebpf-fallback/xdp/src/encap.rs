@@ -13,15 +13,16 @@ use packet::flow::FlowKey;
 use packet::geneve::{self, ATTACHMENT_MARK, OWN_OPTIONS};
 use packet::ip::ICMPV6;
 use packet::rewrite::{self, Congestion};
-use packet::tunnel::{Kind, OUTER_TTL, Outer, cross_in_place, outer_len, return_in_place, source_port, write_outer};
+use packet::tunnel::{
+    Kind, OUTER_TTL, Outer, cross_in_place, outer_len, return_in_place, source_port, write_outer,
+};
 use tables::atomic::Ordering::Relaxed;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
-use tables::region::Region;
 use tables::record::{
-    LOCAL_ADDRS, NONE, SERVICE_DF, TUNNEL_BACKEND, TUNNEL_CROSS,
-    TUNNEL_REPLY_TOO_BIG, TunnelKind,
+    LOCAL_ADDRS, NONE, SERVICE_DF, TUNNEL_BACKEND, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, TunnelKind,
 };
+use tables::region::Region;
 
 /// The stage.
 #[xdp(frags)]
@@ -290,12 +291,7 @@ fn reseat(ctx: *mut xdp_md, work: &mut Work, front: usize) -> Result<(), u32> {
 
 /// Turns the frame into the inner packet alone behind an Ethernet header.
 #[inline(always)]
-pub fn plain_frame(
-    ctx: *mut xdp_md,
-    work: &mut Work,
-    macs: &Macs,
-    vlan: u16,
-) -> Result<(), u32> {
+pub fn plain_frame(ctx: *mut xdp_md, work: &mut Work, macs: &Macs, vlan: u16) -> Result<(), u32> {
     reseat(ctx, work, ethernet::header_len(vlan))?;
     let ethertype = if work.inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
     if ethernet::write(&mut window(ctx), macs, vlan, ethertype).is_err() {
@@ -314,4 +310,3 @@ pub fn wire_kind(kind: u8) -> Option<Kind> {
         TunnelKind::Gue => Kind::Gue,
     })
 }
-

@@ -2,10 +2,10 @@
 //! direction, if the gateway brings both), or to the client of a plain flow.
 
 use crate::encap::{ends_here, part_clamp, plain_frame, put_on, take_off, tells_too_big};
+use crate::here::flows;
 use crate::nat::part_to_client;
 use crate::next::{FINISH, OPEN, done, either, go, raw};
 use crate::place::place;
-use crate::here::flows;
 use crate::work::{Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -93,8 +93,7 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     let kind = if tunnel.kind == TunnelKind::Vxlan as u8 { Kind::Vxlan } else { Kind::Geneve };
     // Azure wants what came External back on Internal, if it was inspected. The backend's own
     // answers stay on the tunnel that the request came by.
-    let inspected =
-        work.path.mode != Mode::Nat as u8 && work.hit.from_initiator(work.side);
+    let inspected = work.path.mode != Mode::Nat as u8 && work.hit.from_initiator(work.side);
     let crosses = inspected && tunnel.flags & TUNNEL_CROSS != 0;
     let peer = if crosses { set.tunnel(tunnel.peer) } else { None };
     let (dport, vni) = match peer {
@@ -108,8 +107,7 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     };
     let len = usize::from(leg.option_len).min(MAX_OPTIONS) & 0xfc;
     // SAFETY: the room has 256 bytes; a slice of it, which the verifier need not see bounded.
-    let options =
-        unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr().cast(), len) };
+    let options = unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr().cast(), len) };
     let outer = Outer {
         kind,
         macs: Macs::new(leg.gateway_mac, place.port(leg.arm).mac()),

@@ -50,9 +50,9 @@ use packet::parsed::Malformed;
 use packet::tunnel::LONGEST_HEADERS;
 use place::place;
 use ports::Place;
-use tables::region::Region;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
+use tables::region::Region;
 use work::{Arrival, Work, work};
 
 /// The first stage: which arm, Ethernet, the outermost IP header.

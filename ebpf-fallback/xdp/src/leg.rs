@@ -2,8 +2,8 @@
 //! stage of this name notes a side that changed.
 
 use crate::frame::window;
-use crate::next::{ENCAP, FINISH, NAT, OPEN, go, raw};
 use crate::here::{flows, page};
+use crate::next::{ENCAP, FINISH, NAT, OPEN, go, raw};
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;

@@ -4,8 +4,8 @@
 
 use crate::encap::{ends_here, fits, next_hop, part_clamp, plain_frame, take_off};
 use crate::frame::window;
-use crate::next::{FINISH, OPEN, done, either, go, raw};
 use crate::here::flows;
+use crate::next::{FINISH, OPEN, done, either, go, raw};
 use crate::work::{Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;

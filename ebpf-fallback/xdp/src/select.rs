@@ -112,8 +112,8 @@ const NATS: u32 = 2;
 /// A later fragment whose first one has not come by: it can only go where addresses alone decide.
 #[inline(always)]
 fn later_fragment(work: &mut Work) -> u32 {
-    let ours =
-        part_marked() != 0 || (work.arrival == Arrival::Plain && part_own() & (LOCAL | NATS) == NATS);
+    let ours = part_marked() != 0
+        || (work.arrival == Arrival::Plain && part_own() & (LOCAL | NATS) == NATS);
     if ours {
         return work.drop(DropReason::FragmentBeforeFirst);
     }

@@ -101,8 +101,7 @@ fn next_port(work: &mut Work) -> u32 {
         work.path.nat_port = port;
         let backend_port = if echo { port } else { work.path.backend_port };
         let (nat, to, proto) = (work.path.nat_addr, work.path.backend_addr, work.inner.proto);
-        (work.back, work.back_side) =
-            FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
+        (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
         work.has_back = true;
         return INSERT;
     }

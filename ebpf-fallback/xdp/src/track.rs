@@ -1,9 +1,9 @@
 //! Track: a packet of a known flow keeps its backend, whatever the tables say today.
 
 use crate::frame::window;
+use crate::here::{flows, page};
 use crate::leg::{digest, towards_backend};
 use crate::next::{FINISH, FRONT, LEG, OPEN, REMEMBER, SELECT, TRACK, either, go, raw};
-use crate::here::{flows, page};
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;

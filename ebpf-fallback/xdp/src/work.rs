@@ -1,10 +1,9 @@
 //! What is known of the packet that a CPU works on: one record per CPU, which the stages hand on.
 
-use tables::region::Region;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;
-use packet::ethernet::Ethernet;
 use packet::addr::Addr;
+use packet::ethernet::Ethernet;
 use packet::flow::{FlowKey, Side};
 use packet::ip::{Fragment, Ip, L4};
 use packet::rewrite::Rewrite;
@@ -12,6 +11,7 @@ use tables::counters::VerdictCounter;
 use tables::flow::{Answer, Forward, GatewayLeg, Hit};
 use tables::reason::DropReason;
 use tables::record::NONE;
+use tables::region::Region;
 use tables::set::TableSet;
 
 /// How a packet reached us, as in the fastpath.

@@ -16,7 +16,7 @@ pub(super) const TCP: u8 = 6;
 pub(super) fn small() -> Region {
     // Miri is a thousand times slower, and walks all of it.
     let flows = if cfg!(miri) { 24 } else { 256 };
-    Region::anonymous(&Sizes { flows, nat_maps: 1, slots: 1024, ..Sizes::SMALL }).unwrap()
+    Region::anonymous_with(&Sizes { flows, nat_maps: 1, slots: 1024, ..Sizes::SMALL }, 7).unwrap()
 }
 
 pub(super) fn table(region: &Region) -> Flows<'_> {

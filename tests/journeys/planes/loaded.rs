@@ -9,17 +9,14 @@ use slowpath::targets::Target;
 use slowpath::targets::tables::Tables;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 use tables::addresses::Addresses;
 use tables::counters::{ArmCounter, VerdictCounter};
 use tables::flow::Flows;
 use tables::fragment::Fragments;
-use tables::layout::Sizes;
 use tables::reason::DropReason;
-use tables::region::{Region, RegionError};
+use tables::region::Region;
 use tests::cases::world::{IN_MAC, OUT_MAC};
 use tests::cases::{Counts, Setup};
 
@@ -43,7 +40,7 @@ impl Loaded {
         // A case's region lives as long as the test: its lcore and its writer borrow it.
         let region = match setup.seed {
             None => Region::anonymous(&sizes),
-            Some(seed) => seeded(&sizes, seed),
+            Some(seed) => Region::anonymous_with(&sizes, seed),
         };
         Loaded::over(setup, Box::leak(Box::new(region.expect("memory for a small region"))))
     }
@@ -127,17 +124,6 @@ impl Loaded {
 pub fn checked(setup: &Setup) -> Config {
     let text = setup.config("net_null0", "net_null1");
     config::from_toml(&text).unwrap_or_else(|e| panic!("{}", e.render()))
-}
-
-/// A region that hashes as others with this seed do, in a file that nobody else opens.
-fn seeded(sizes: &Sizes, seed: u64) -> Result<Region, RegionError> {
-    static MADE: AtomicU32 = AtomicU32::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    let path = format!("/dev/shm/weir-seeded-{}-{number}", std::process::id());
-    let region = Region::create_or_open(Path::new(&path), sizes, seed);
-    // The region keeps its file open; the name is of no use any more.
-    let _ = std::fs::remove_file(&path);
-    region
 }
 
 /// Says of each next hop what the set-up knows of it.

@@ -11,7 +11,7 @@ use ebpf_fallback::program::Program;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use tables::layout::Sizes;
-use tables::region::{Region, Place as Where};
+use tables::region::{Place as Where, Region};
 use tests::cases::world::{IN_MAC, OUT_MAC};
 use tests::cases::{Counts, Exit, Plane, Setup};
 

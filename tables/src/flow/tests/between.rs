@@ -130,7 +130,7 @@ fn a_copy_that_others_wrote_into_is_made_again() {
 
 #[test]
 fn keys_that_all_want_one_bucket_lie_elsewhere_and_are_found() {
-    let region = Region::anonymous(&Sizes { flows: 64, ..Sizes::SMALL }).unwrap();
+    let region = Region::anonymous_with(&Sizes { flows: 64, ..Sizes::SMALL }, 7).unwrap();
     let flows = table(&region);
     let home = |n: &u32| flows.index.place(flows.hash(&nat_flow(*n, 0).front)).home;
     let first = home(&0);
