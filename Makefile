@@ -30,7 +30,7 @@ help: ## list these commands
 setup: ## install what is missing (Debian packages by name; nothing where all is there)
 	@.ci/setup.sh
 
-demo: setup ## run the whole appliance between two emulated clouds and say what was proved
+demo: setup ## run the whole appliance between two emulated clouds (PLANE=xdp: in the kernel)
 	cargo build --workspace --bins
 	$(AS_ROOT) $(TARGET_DIR)/debug/demo
 

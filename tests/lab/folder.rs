@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const PREFIX: &str = "weir-lab-";
+/// Where labs of the kernel's plane have their maps.
+const MAPS: &str = "/sys/fs/bpf";
 
 /// Two folders: one for files, one for the region. Both are removed at the end; what a killed lab
 /// left is removed by the next one, which tells it by the process number in the name.
@@ -23,7 +25,8 @@ impl Folder {
     /// Makes both. With `WEIR_LAB_KEEP=1` in the environment the files stay, to be looked at.
     pub fn new() -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        roots().iter().for_each(|root| sweep(root));
+        roots().iter().for_each(|root| sweep(root, PREFIX));
+        sweep(Path::new(MAPS), &format!("weir-dev-shm-{PREFIX}"));
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
         let [files, shared] = roots().map(|root| root.join(&name));
@@ -48,7 +51,7 @@ impl Folder {
     /// over.
     pub fn maps(&self) -> PathBuf {
         let name = self.shared.to_string_lossy().replace('/', "-");
-        format!("/sys/fs/bpf/weir{name}").into()
+        format!("{MAPS}/weir{name}").into()
     }
 
     /// Writes a file in one step: readers see the old content or the new one.
@@ -75,6 +78,8 @@ pub fn remove_all() {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        // Mostly gone already: only a lab that failed leaves kernel maps.
+        let _ = std::fs::remove_dir_all(self.maps());
         // What can't be removed now is swept by the next lab.
         let _ = std::fs::remove_dir_all(&self.shared);
         if self.keep {
@@ -86,10 +91,10 @@ impl Drop for Folder {
 }
 
 /// Removes what labs left whose process is no more.
-fn sweep(root: &Path) {
+fn sweep(root: &Path, prefix: &str) {
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let number = name.to_string_lossy().strip_prefix(PREFIX).map(str::to_owned);
+        let number = name.to_string_lossy().strip_prefix(prefix).map(str::to_owned);
         let process = number.and_then(|n| n.split('-').next().map(str::to_owned));
         if process.is_some_and(|n| !Path::new("/proc").join(n).exists()) {
             let _ = std::fs::remove_dir_all(entry.path());

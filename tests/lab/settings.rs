@@ -3,6 +3,7 @@
 use super::error::Result;
 use super::folder::Folder;
 use super::topology::{EGRESS, EGRESS6, INGRESS, MTU};
+use super::weir::by_xdp;
 use std::fmt::Write;
 
 /// What differs between the labs.
@@ -58,9 +59,16 @@ impl Settings {
         // 9,001 + 18 bytes and its own header, and fits into a buffer; four fill nine pages.
         let buffers = 4_096 + 4_096 * lcores.len();
         let ring = format!("framesz=9216,blocksz=36864,qpairs={}", lcores.len());
+        // A veth's native XDP needs a program at its peer, which the namespaces' ends have not.
+        let plane = match by_xdp() {
+            true => "plane = \"xdp\"\nfastpath.attach = \"generic\"",
+            false => "",
+        };
+        let maps = folder.maps();
         format!(
             r#"name = "lab"
 services = {services:?}
+{plane}
 
 [fastpath]
 lcores = {lcores:?}
@@ -73,6 +81,7 @@ idle = "yield"
 
 [region]
 path = {region:?}
+maps = {maps:?}
 maps = {maps:?}
 max_flows = {max_flows}
 

@@ -7,6 +7,7 @@ use super::netns::Netns;
 use super::prefix::Prefix;
 use super::server::Server;
 use super::tun::Tun;
+use super::weir::by_xdp;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -99,7 +100,9 @@ impl Lab {
         };
         lab.wire_ingress()?;
         lab.wire_egress()?;
-        quiet(&lab.weir, &["in0", "eg0"])?;
+        if !by_xdp() {
+            quiet(&lab.weir, &["in0", "eg0"])?;
+        }
         lab.wire_azure()?;
         hosts.iter().try_for_each(|name| lab.add_host(name))?;
         Ok(lab)

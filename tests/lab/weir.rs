@@ -16,6 +16,17 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Whether this process's labs move packets in the kernel, and not by DPDK: `PLANE=xdp` in the
+/// environment.
+pub fn by_xdp() -> bool {
+    std::env::var_os("PLANE").is_some_and(|plane| plane == "xdp")
+}
+
+/// The program that moves packets, or has the kernel do it.
+pub fn mover() -> &'static str {
+    if by_xdp() { "ebpf-fallback" } else { "fastpath" }
+}
+
 /// How long the daemons may take to become able.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -141,7 +152,7 @@ impl Weir {
 
     /// Writes the configuration, starts nothing.
     pub fn prepare(lab: &Lab, settings: &Settings, services: &[Service]) -> Result<Self> {
-        find("fastpath", "fastpath")?;
+        find(mover(), mover())?;
         find("slowpath", "slowpath")?;
         settings.write(&lab.folder)?;
         write_services(&lab.folder, services)?;
@@ -157,7 +168,7 @@ impl Weir {
 
     /// Starts the poll loop.
     pub fn start_fastpath(&mut self) -> Result<()> {
-        self.fastpath = Some(self.process("fastpath")?);
+        self.fastpath = Some(self.process(mover())?);
         Ok(())
     }
 
@@ -188,7 +199,14 @@ impl Weir {
         for process in [self.fastpath.take(), self.slowpath.take()].into_iter().flatten() {
             process.stop(Duration::from_secs(10))?;
         }
-        Ok(())
+        if by_xdp() { self.detach() } else { Ok(()) }
+    }
+
+    /// Takes the kernel's programs off, and their tables away.
+    fn detach(&self) -> Result<()> {
+        let (program, config) = (find(mover(), mover())?, self.folder.file("weir.toml"));
+        let (program, config) = (program.display().to_string(), config.display().to_string());
+        self.ns.command(&program, &["--config", &config, "--detach", "--purge"]).map(drop)
     }
 
     /// Waits for the health endpoint to say 200, as a cloud would; fails early when a daemon ends.
@@ -235,7 +253,7 @@ impl Weir {
 
     /// The last words of both daemons.
     pub fn logs(&self) -> String {
-        let both = [("fastpath", &self.fastpath), ("slowpath", &self.slowpath)];
+        let both = [(mover(), &self.fastpath), ("slowpath", &self.slowpath)];
         both.into_iter()
             .filter_map(|(name, process)| Some((name, process.as_ref()?)))
             .map(|(name, process)| format!("--- {name}\n{}\n", process.last_words()))

@@ -11,6 +11,7 @@ use tests::lab::journey::{self, Outcome, Plan};
 use tests::lab::netns::need_root;
 use tests::lab::process::find;
 use tests::lab::topology::Lab;
+use tests::lab::weir::{by_xdp, mover};
 use tests::lab::{LabError, Result};
 
 mod view;
@@ -18,7 +19,8 @@ mod view;
 /// Shows Weir at work between an emulated AWS gateway and an emulated Azure one.
 ///
 /// Everything runs in network namespaces of its own on virtual wires: no cloud, no NIC, no
-/// hugepages, and nothing is left behind. It takes well under five minutes.
+/// hugepages, and nothing is left behind. It takes well under five minutes. With PLANE=xdp in the
+/// environment the same by the XDP program in the kernel.
 #[derive(Parser)]
 #[command(name = "demo")]
 struct Arguments {
@@ -44,12 +46,18 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<Outcome> {
     need_root()?;
-    find("fastpath", "fastpath")?;
+    find(mover(), mover())?;
     find("slowpath", "slowpath")?;
     println!("Wiring the lab: a cloud side, the appliance, four web servers behind it.");
     clean_up_on_signals()?;
     let mut lab = Lab::new(&["web-1", "web-2", "web-3", "web-4"])?;
-    println!("Starting the gateways, fastpath (DPDK on virtual wires) and slowpath.");
+    match by_xdp() {
+        true => println!(
+            "Starting the gateways, the XDP program in the kernel (its loader is ebpf-fallback) \
+             and slowpath."
+        ),
+        false => println!("Starting the gateways, fastpath (DPDK on virtual wires) and slowpath."),
+    }
     let live = std::io::stdout().is_terminal() && !arguments.plain;
     let glance = Duration::from_millis(if live { 250 } else { 2_000 });
     let plan = Plan { requests: arguments.requests, pause: Duration::from_millis(15), glance };

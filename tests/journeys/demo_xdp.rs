@@ -1,0 +1,18 @@
+//! The main journey as `make demo PLANE=xdp` shows it: every claim must hold in the kernel too.
+
+use std::process::Command;
+
+#[test]
+fn all_that_the_demo_claims_holds_in_the_kernel() -> Result<(), String> {
+    let done = Command::new(env!("CARGO_BIN_EXE_demo"))
+        .args(["--requests", "1500", "--plain"])
+        .env("PLANE", "xdp")
+        .output()
+        .map_err(|e| format!("the demo does not start: {e}"))?;
+    let told = String::from_utf8_lossy(&done.stdout);
+    println!("{told}");
+    let failed = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{told}\n{failed}");
+    assert!(told.contains("the XDP program in the kernel"), "{told}");
+    Ok(())
+}
