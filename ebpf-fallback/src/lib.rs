@@ -3,6 +3,7 @@
 //! The programs are built by `build.rs` and lie in this crate as bytes, so that whoever loads them
 //! needs no file beside himself. README.md says what they are and what the kernel's verifier asks.
 
+pub mod loader;
 #[path = "../xdp/src/ports.rs"]
 pub mod ports;
 pub mod program;
@@ -10,7 +11,8 @@ pub mod program;
 /// The journey: its stages (see [`program`]).
 pub const JOURNEY: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/journey"));
 
-/// Programs that do least: `nothing` drops, `parse` says in the map `FOUND` what the packet is.
+/// Programs that do least: `pass` leaves packets to the kernel, `nothing` drops, `parse` says in
+/// the map `FOUND` what the packet is.
 pub const FLOOR: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/floor"));
 
 /// The tables' own code, one program for each question, driven by the map `ASKED`; tests hold it to

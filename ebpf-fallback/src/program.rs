@@ -67,17 +67,40 @@ pub enum LoadError {
 /// The stages, loaded.
 pub struct Program {
     ebpf: Ebpf,
-    /// The stages stay for as long as this map does, which they refer to themselves.
-    _stages: ProgramArray<aya::maps::MapData>,
+    /// The kernel empties it when no process and no file has it any more.
+    stages: ProgramArray<aya::maps::MapData>,
     next_hops: u32,
 }
 
 impl Program {
     /// Loads all stages on the maps of `region`, which are pinned in `folder`.
     pub fn load(region: &Region, folder: &Path, epoch: u32) -> Result<Program, LoadError> {
+        Program::load_with(region, folder, epoch, None)
+    }
+
+    /// As [`Program::load`]; the stages outlive this process, by a new file at `stages`, as a
+    /// program does that is attached by a pinned link.
+    pub fn load_kept(
+        region: &Region,
+        folder: &Path,
+        epoch: u32,
+        stages: &Path,
+    ) -> Result<Program, LoadError> {
+        Program::load_with(region, folder, epoch, Some(stages))
+    }
+
+    fn load_with(
+        region: &Region,
+        folder: &Path,
+        epoch: u32,
+        kept: Option<&Path>,
+    ) -> Result<Program, LoadError> {
         let told = Told::new(region.sizes(), region.hash_seed(), epoch);
         let next_hops = region.sizes().next_hops;
         let mut loader = EbpfLoader::new();
+        if let Some(path) = kept {
+            loader.map_pin_path("STAGES", path);
+        }
         loader.override_global("TOLD", told.bytes(), true);
         loader.map_max_entries("WANTED", next_hops.div_ceil(WANTED_BITS));
         for section in SECTIONS {
@@ -93,7 +116,7 @@ impl Program {
             stages.set(number, fd, 0).map_err(named)?;
         }
         loaded(&mut ebpf, ENTRY)?;
-        Ok(Program { ebpf, _stages: stages, next_hops })
+        Ok(Program { ebpf, stages, next_hops })
     }
 
     /// The stage that is attached.
@@ -156,7 +179,7 @@ impl Program {
     /// Takes a stage out, for the test of what then happens.
     pub fn unset(&mut self, stage: usize) -> Result<(), LoadError> {
         let named = |source| LoadError::Map { name: "STAGES", source };
-        self._stages.clear_index(&(stage as u32)).map_err(named)
+        self.stages.clear_index(&(stage as u32)).map_err(named)
     }
 
     fn map(&mut self, name: &'static str) -> Result<&mut Map, LoadError> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use config::Config;
 use config::checked::Plane;
-use tables::region::{Place, Region, RegionError};
+use tables::region::{Place, Region, RegionError, Role};
 
 use crate::machine::Machine;
 use crate::plan::{plan, sizes};
@@ -43,7 +43,8 @@ pub enum OpenError {
 pub enum Unreadable {
     /// An error.
     Refuse,
-    /// An empty one takes its place: for who moves packets, and had better move them.
+    /// An empty one takes its place: for who moves packets, and had better move them. Two such of
+    /// two planes would move the same ones: while the other plane's is at work, it is an error.
     Replace,
 }
 
@@ -68,6 +69,10 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
                 |source| OpenError::Folder { folder: folder.display().to_string(), source };
             std::fs::create_dir_all(folder).map_err(folder_error)?;
         }
+    }
+    if unreadable == Unreadable::Replace && other.holder() == Some(Role::Fastpath) {
+        let path = other.path().to_path_buf();
+        return Err(RegionError::OtherPlane { path, role: Role::Fastpath }.into());
     }
     let mut notes = Vec::new();
     let (sizes, seed) = (sizes(config), config.tables.hash_seed());

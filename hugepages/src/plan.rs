@@ -13,7 +13,7 @@ use crate::table::{Table, bytes_text};
 pub const PAGE_BYTES: u64 = 2 << 20;
 
 /// The region's sizes under a configuration: the one place that maps the one to the other. With XDP
-/// every CPU that this machine may have is an lcore, and the loader of the programs is the last one.
+/// every CPU that this machine may have is an lcore, and the programs' loader is the last one.
 pub fn sizes(config: &Config) -> Sizes {
     let region = &config.region;
     let lcores = match config.plane {

@@ -8,7 +8,7 @@ mod object;
 mod open;
 mod stages;
 
-use aya_ebpf::bindings::xdp_action::XDP_DROP;
+use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS};
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::{btf_map, xdp};
 use aya_ebpf::programs::XdpContext;
@@ -18,6 +18,12 @@ use packet::flow::HashKey;
 /// What the last packet was.
 #[btf_map]
 static FOUND: Array<Report, 1> = Array::new();
+
+/// Leaves everything to the kernel.
+#[xdp(frags)]
+pub fn pass(_: XdpContext) -> u32 {
+    XDP_PASS
+}
 
 /// Drops everything.
 #[xdp(frags)]

@@ -96,11 +96,14 @@ impl Place {
     fn lock_path(&self) -> PathBuf {
         match self {
             Place::File(path) => path.clone(),
-            Place::Maps(folder) => {
-                let name = folder.to_string_lossy().trim_matches('/').replace('/', ":");
-                Path::new(LOCKS).join(name + ".lock")
-            }
+            Place::Maps(_) => self.beside("lock"),
         }
+    }
+
+    /// A file beside the region, for what outlives processes but not a boot.
+    pub fn beside(&self, kind: &str) -> PathBuf {
+        let name = self.path().to_string_lossy().trim_matches('/').replace('/', ":");
+        Path::new(LOCKS).join(format!("{name}.{kind}"))
     }
 
     /// Opens that file; `create` makes it.

@@ -1,0 +1,283 @@
+//! The loader: attaches the programs to the arms' interfaces and stands for their CPUs.
+//!
+//! The order matters. What can be refused is refused before anything is touched; flows are only put
+//! in order while no program writes them; the programs know everything before they are attached.
+//! When the loader ends, the programs stay: packets go on, and the next loader replaces them in
+//! place.
+
+mod addresses;
+mod attach;
+mod attend;
+mod limits;
+mod nic;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use config::Config;
+use config::checked::Plane;
+use hugepages::{OpenError, Unreadable};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use tables::addresses::Addresses;
+use tables::command::Event;
+use tables::flow::Flows;
+use tables::fragment::Fragments;
+use tables::region::{Claim, Label, Place, Region, RegionError, Role};
+use tables::scope::Scopes;
+
+use addresses::Added;
+pub use attach::AttachError;
+use attach::{Links, told};
+use attend::{Attending, REST};
+use nic::{Kernel, Nic};
+
+use crate::ports;
+use crate::program::{self, Program};
+
+/// Why packets don't go through the programs.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Another plane is configured.
+    #[error("plane = \"dpdk\": start fastpath instead, or set plane = \"xdp\"")]
+    OtherPlane,
+    /// Not root.
+    #[error("root is needed (programs are loaded and attached): type `sudo ebpf-fallback ...`")]
+    NotRoot,
+    /// The region can't be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The region is in use, or damaged.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// An arm's interface.
+    #[error("{arm}.device = \"{device}\": {what}")]
+    Device {
+        /// Which arm.
+        arm: &'static str,
+        /// What was configured.
+        device: String,
+        /// What is wrong, and what to type.
+        what: String,
+    },
+    /// The kernel doesn't say what it is asked.
+    #[error("can't ask the kernel for its interfaces: {0}")]
+    Kernel(std::io::Error),
+    /// More CPUs than the region has room for.
+    #[error(
+        "CPU {cpu} is online, and programs have room for CPUs below {room}: keep the NICs' \
+         interrupts (/proc/irq/*/smp_affinity_list) off those above, or have them offline"
+    )]
+    Cpus {
+        /// The one with the largest number.
+        cpu: u32,
+        /// How many there is room for.
+        room: u32,
+    },
+    /// The programs.
+    #[error("{}", told(.0))]
+    Program(#[from] program::LoadError),
+    /// A program is not on its interface.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// Signals.
+    #[error("signals can't be caught: {0}")]
+    Signals(std::io::Error),
+    /// Another loader is at work.
+    #[error("another loader (process {pid}) is at work; stop it first: kill {pid}")]
+    AtWork {
+        /// Its process id.
+        pid: u32,
+    },
+}
+
+/// Attaches the programs and attends to them until SIGTERM or SIGINT; they stay attached then.
+pub fn run(config: &Config) -> Result<(), LoadError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(LoadError::Signals)?;
+    }
+    may_start(config)?;
+    for warning in &config.warnings {
+        say(&format!("warning: {warning}"));
+    }
+    let kernel = Kernel::open().map_err(LoadError::Kernel)?;
+    let nics = find_nics(config, &kernel)?;
+    let opened = hugepages::open_region(config, Unreadable::Replace)?;
+    opened.notes.iter().for_each(|note| say(note));
+    let region = opened.region;
+    let cpus = online_cpus(&region)?;
+    let claim = region.claim(Role::Fastpath)?;
+    let place = Place::Maps(config.region.maps.clone());
+    let links = Links::new(place.links().unwrap_or_default());
+    recover(&claim, &links);
+    let added = Added::new(place.beside("added"));
+    for ((name, arm), nic) in config.arms().zip(&nics) {
+        let tap = kernel.nic(&arm.tap).map_err(LoadError::Kernel)?;
+        let tap = tap.is_some_and(|tap| tap.driver == "tun");
+        let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
+        added.add(&nic.name, arm, tap).map_err(failed)?;
+    }
+
+    // Each start has an array of its own, so that a program that is replaced keeps its stages.
+    let stages = place.path().join(format!("{STAGES}{}", claim.epoch()));
+    let _ = std::fs::remove_file(&stages);
+    let mut program = Program::load_kept(&region, place.path(), claim.epoch(), &stages)?;
+    program.settle(&settled(&nics))?;
+    for ((name, arm), nic) in config.arms().zip(&nics) {
+        let choice = limits::choose(nic, cpus.len() as u32, config.fastpath.attach)
+            .map_err(|what| device_error(name.as_str(), arm.device.as_str(), what))?;
+        choice.notes.iter().for_each(|note| say(note));
+        let (mode, notes) = links.attach(program.entry()?, nic, &choice)?;
+        notes.iter().for_each(|note| say(note));
+        say(&format!("{} XDP on {} ({}, mtu {})", mode.as_str(), nic.name, nic.driver, nic.mtu));
+        region.set_label(
+            if name.as_str() == "ingress" { Label::Ingress } else { Label::Egress },
+            &nic.name,
+        );
+    }
+    tidy_up(&links, &nics, &place, Some(&stages))?;
+    region.set_label(Label::Fastpath, concat!("xdp ", env!("CARGO_PKG_VERSION")));
+
+    let mut attending = Attending::join(&region, claim.epoch(), &cpus)
+        .ok_or(LoadError::Cpus { cpu: 0, room: 0 })?;
+    while !stop.load(Ordering::Relaxed) {
+        attending.turn(&kernel, &nics, Instant::now());
+        for next_hop in program.wanted()? {
+            attending.tell(&Event::NeighbourWanted { next_hop });
+        }
+        std::thread::sleep(REST);
+    }
+    say("stopped; the programs stay attached, `ebpf-fallback --detach` takes them off");
+    Ok(())
+}
+
+/// Takes the programs off all interfaces, and what was added to these; with `purge` the region goes
+/// as well.
+pub fn detach(config: &Config, purge: bool) -> Result<(), LoadError> {
+    may_start(&Config { plane: Plane::Xdp, ..config.clone() })?;
+    let place = Place::Maps(config.region.maps.clone());
+    if place.holder() == Some(Role::Fastpath) {
+        let pid = Region::open(&place).map_or(0, |region| region.pid(Role::Fastpath));
+        return Err(LoadError::AtWork { pid });
+    }
+    let links = Links::new(place.links().unwrap_or_default());
+    Added::new(place.beside("added")).remove(|_| true);
+    tidy_up(&links, &[], &place, None)?;
+    links.remove_folder();
+    if purge && place.exists() {
+        place.remove()?;
+        say(&format!("{} removed, with its flows", place.path().display()));
+    }
+    Ok(())
+}
+
+fn may_start(config: &Config) -> Result<(), LoadError> {
+    if config.plane != Plane::Xdp {
+        return Err(LoadError::OtherPlane);
+    }
+    // SAFETY: no pointers, no failure.
+    #[expect(unsafe_code, reason = "a system call that std has not")]
+    let user = unsafe { libc::geteuid() };
+    if user == 0 { Ok(()) } else { Err(LoadError::NotRoot) }
+}
+
+fn say(text: &str) {
+    eprintln!("ebpf-fallback: {text}");
+}
+
+fn device_error(arm: &'static str, device: &str, what: String) -> LoadError {
+    LoadError::Device { arm, device: device.to_owned(), what }
+}
+
+/// The arms' interfaces in their order, each in a state in which packets can go through.
+fn find_nics(config: &Config, kernel: &Kernel) -> Result<Vec<Nic>, LoadError> {
+    let nics = config.arms().map(|(name, arm)| {
+        let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
+        let interface = config.kernel_interface(arm);
+        let found = kernel.nic(&interface).map_err(LoadError::Kernel)?;
+        let nic = found.ok_or_else(|| {
+            failed(format!("there is no interface {interface} here (`ip link` shows them)"))
+        })?;
+        limits::usable(&nic, name.as_str(), arm.mtu).map_err(failed)?;
+        Ok(nic)
+    });
+    nics.collect()
+}
+
+/// What the programs are told of where they run. Their clock is the region's.
+fn settled(nics: &[Nic]) -> ports::Place {
+    let port = |nic: &Nic| ports::Port::new(nic.index, nic.mac);
+    let mut arms = nics.iter().map(port);
+    let ingress = arms.next().unwrap_or_default();
+    let egress = arms.next().unwrap_or(ingress);
+    ports::Place { ports: [ingress, egress], kernel: [0; 2], skew_s: 0 }
+}
+
+/// CPUs that may run programs. The region has a line and a page for each.
+fn online_cpus(region: &Region) -> Result<Vec<u32>, LoadError> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let run = |run: &str| {
+        let (first, last) = run.split_once('-').unwrap_or((run, run));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
+    };
+    let cpus: Vec<u32> = text.trim().split(',').filter_map(run).flatten().collect();
+    let room = region.sizes().lcores.saturating_sub(1);
+    match cpus.iter().max() {
+        Some(cpu) if *cpu >= room => Err(LoadError::Cpus { cpu: *cpu, room }),
+        _ => Ok(cpus),
+    }
+}
+
+/// Puts flows in order, as at each start of a fastpath; but not while programs of an earlier loader
+/// write them: these hold no lock for longer than a packet, and leave nothing half done.
+fn recover(claim: &Claim<'_>, links: &Links) {
+    let region = claim.region();
+    // The first claim of a region: nobody has put it in order, and no program has it.
+    if claim.epoch() > 1 && !links.names().is_empty() {
+        return;
+    }
+    let flows = Flows::new(region);
+    let recovery = flows.recover();
+    let addresses = Addresses::of_flows(region);
+    if addresses.is_crowded() || flows.live() == 0 {
+        let live = (0..flows.capacity()).filter_map(|path| flows.snapshot(path));
+        addresses.renew(live.map(|flow| flow.front.end(flow.initiator.other()).0));
+    }
+    Fragments::new(region).recover();
+    Scopes::new(region).recover();
+    if recovery.kept + recovery.cleared_paths > 0 {
+        say(&format!(
+            "{} flows taken over, {} incomplete ones cleared, {} stale locks released",
+            recovery.kept, recovery.cleared_paths, recovery.stale_locks
+        ));
+    }
+}
+
+/// Names of pinned program arrays begin so.
+const STAGES: &str = "stages-";
+
+/// Ends what earlier starts left: programs on interfaces that are no arm's any more, arrays of
+/// programs that were replaced.
+fn tidy_up(
+    links: &Links,
+    nics: &[Nic],
+    place: &Place,
+    stages: Option<&Path>,
+) -> Result<(), LoadError> {
+    for name in links.names() {
+        if !nics.iter().any(|nic| nic.name == name) {
+            links.remove(&name)?;
+            Added::new(place.beside("added")).remove(|interface| interface == name);
+            say(&format!("off {name}"));
+        }
+    }
+    for entry in std::fs::read_dir(place.path()).into_iter().flatten().flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(STAGES);
+        if ours && Some(entry.path().as_path()) != stages {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}

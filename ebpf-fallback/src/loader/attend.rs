@@ -1,0 +1,141 @@
+//! What a fastpath's lcores do beside packets: status, commands, expiry, for all CPUs at once.
+//!
+//! Programs have no loop, so that one process stands for them: each CPU has a status line that is
+//! kept alive here. Packets go on without it; slowpath then says that nobody is there.
+
+use std::time::{Duration, Instant};
+
+use tables::command::{Command, Event};
+use tables::counters::{Counter, LcorePage};
+use tables::flow::Flows;
+use tables::lcore::LcoreStatus;
+use tables::record::Timeouts;
+use tables::region::Region;
+use tables::ring::{Consumer, Producer, SharedSlots};
+
+use super::nic::{Kernel, Nic};
+
+/// Between two turns. Commits wait for the kernel and not for us; so this is how long a command
+/// may lie.
+pub const REST: Duration = Duration::from_millis(10);
+/// How often links are looked at.
+const LINKS: Duration = Duration::from_millis(100);
+/// How often each flow is looked at, in turns.
+const SWEEPS: u32 = 100;
+
+struct Line<'r> {
+    status: &'r LcoreStatus,
+    commands: Option<Consumer<SharedSlots<'r>>>,
+    events: Option<Producer<SharedSlots<'r>>>,
+}
+
+/// All of it.
+pub struct Attending<'r> {
+    region: &'r Region,
+    lines: Vec<Line<'r>>,
+    flows: Flows<'r>,
+    cursor: u32,
+    /// Of our own, so that each page has one writer.
+    page: LcorePage<'r>,
+    generation: u32,
+    looked: Option<Instant>,
+}
+
+impl<'r> Attending<'r> {
+    /// Joins the region for these CPUs. The last lcore is the loader itself.
+    pub fn join(region: &'r Region, epoch: u32, cpus: &[u32]) -> Option<Attending<'r>> {
+        let own = region.sizes().lcores.checked_sub(1)?;
+        let mut lines = Vec::new();
+        for cpu in cpus.iter().filter(|cpu| **cpu < own) {
+            let status = region.lcores().get(*cpu as usize)?;
+            status.join(region, epoch, *cpu);
+            let commands = SharedSlots::commands(region, *cpu).map(Consumer::attach);
+            let events = SharedSlots::events(region, *cpu).map(Producer::attach);
+            lines.push(Line { status, commands, events });
+        }
+        let flows = Flows::new(region).as_owner(own as u8, epoch);
+        let (page, generation) = (region.counters().lcore(own)?, region.generation());
+        Some(Attending { region, lines, flows, cursor: 0, page, generation, looked: None })
+    }
+
+    /// Once around.
+    pub fn turn(&mut self, kernel: &Kernel, nics: &[Nic], now: Instant) {
+        let generation = self.region.generation();
+        for line in &mut self.lines {
+            line.turn(self.region, generation, &self.page);
+        }
+        if generation != self.generation {
+            self.generation = generation;
+            self.page.count(Counter::Switches, self.lines.len() as u64);
+        }
+        self.sweep();
+        if self.looked.is_none_or(|at| now >= at + LINKS) {
+            self.looked = Some(now);
+            for (arm, nic) in nics.iter().enumerate() {
+                let up = kernel.is_running(nic.index);
+                self.lines.iter().for_each(|line| line.status.set_link(arm, up));
+            }
+        }
+    }
+
+    /// Tells slowpath something; lost, and counted, where the ring is full.
+    pub fn tell(&mut self, event: &Event) {
+        if let Some(line) = self.lines.first_mut() {
+            line.tell(event, &self.page);
+        }
+    }
+
+    /// Ends flows that were idle for too long: a share of them each turn.
+    fn sweep(&mut self) {
+        let (page, timeouts) = (self.page, timeouts(self.region));
+        let share = self.flows.capacity().div_ceil(SWEEPS);
+        let now_s = self.region.now_s();
+        self.flows.sweep(&mut self.cursor, share, 0, 1, now_s, &timeouts, |ended| {
+            page.flow_ended(ended.forward.service, ended.forward.backend);
+        });
+    }
+}
+
+impl Line<'_> {
+    fn turn(&mut self, region: &Region, generation: u32, page: &LcorePage<'_>) {
+        self.status.turn();
+        self.status.note_polled(region.now_ms());
+        // Whichever a command names, the header is the truth; and programs read that.
+        let switched = self.status.acknowledged() != generation;
+        self.status.acknowledge(generation);
+        while let Some(message) = self.commands.as_mut().and_then(Consumer::pop) {
+            match Command::decode(&message) {
+                // Said by the acknowledgement already.
+                Ok(Command::Switch { .. }) => {}
+                // Programs report no stages; and a drain changes nothing for packets.
+                Ok(Command::Trace(_) | Command::Drain(_)) | Err(_) => {}
+            }
+        }
+        if switched {
+            self.tell(&Event::Switched { generation }, page);
+        }
+    }
+
+    fn tell(&mut self, event: &Event, page: &LcorePage<'_>) {
+        let told = self.events.as_mut().is_some_and(|events| events.push(&event.encode()));
+        page.count(Counter::EventsLost, u64::from(!told));
+    }
+}
+
+impl Drop for Attending<'_> {
+    fn drop(&mut self) {
+        self.lines.iter().for_each(|line| line.status.leave());
+    }
+}
+
+/// The idle times now in force. What is read of a generation may be written over only after the
+/// next one was committed: then it is read again.
+fn timeouts(region: &Region) -> Timeouts {
+    loop {
+        let generation = region.generation();
+        let timeouts = region.tables(generation).settings().timeouts;
+        if region.generation() == generation {
+            return timeouts;
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What drivers ask of an interface before a program may run in them, and what to type then. The
+//! kernel itself only says EINVAL; no MTU and no queue is changed here without being asked.
+
+use super::nic::{Mode, Nic, Peer};
+use config::checked::Attach;
+
+/// A page, less what ENA keeps of it: headers of Ethernet, VLAN and check sequence, the headroom
+/// and the room behind.
+const ENA_MTU: u32 = 3498;
+/// The same of MANA, and of the synthetic interface above it.
+const MANA_MTU: u32 = 3506;
+
+/// Bits of virtio's network device: what a guest takes unfinished, and that it may be told not to.
+const CTRL_GUEST_OFFLOADS: u32 = 2;
+const GUEST_OFFLOADS: [u32; 5] = [1, 7, 8, 9, 10];
+
+/// Where a program is to be attached, the best first, and what there is to say about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// To be tried in this order.
+    pub modes: Vec<Mode>,
+    /// Sentences for the log: why not otherwise, and what costs.
+    pub notes: Vec<String>,
+}
+
+/// What holds wherever the program runs; an error is what to type.
+pub fn usable(nic: &Nic, key: &str, mtu: u16) -> Result<(), String> {
+    let name = &nic.name;
+    if nic.mtu < u32::from(mtu) {
+        return Err(format!(
+            "{key}.mtu = {mtu}, but {name} takes {} bytes: type `ip link set dev {name} mtu \
+             {mtu}`, or set {key}.mtu = {}",
+            nic.mtu, nic.mtu
+        ));
+    }
+    Ok(())
+}
+
+/// Decides between native and generic; an error is what to type where only native is allowed.
+pub fn choose(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, String> {
+    let refusals = refusals(nic);
+    let mut notes = costs(nic, cpus);
+    let modes = match attach {
+        Attach::Generic => {
+            notes.clear();
+            vec![Mode::Generic]
+        }
+        Attach::Native if !refusals.is_empty() => {
+            return Err(format!("fastpath.attach = \"native\": {}", refusals.join("; ")));
+        }
+        Attach::Native => vec![Mode::Native],
+        Attach::Auto if !refusals.is_empty() => {
+            notes = refusals;
+            vec![Mode::Generic]
+        }
+        Attach::Auto if nic.peer == Some(Peer::Elsewhere) => {
+            notes.push(format!(
+                "{}: whether its peer in another namespace has an XDP program can't be seen, and \
+                 without one native XDP loses what it sends: set fastpath.attach = \"native\" \
+                 where it has",
+                nic.name
+            ));
+            vec![Mode::Generic]
+        }
+        Attach::Auto => vec![Mode::Native, Mode::Generic],
+    };
+    // Asked for in so many words.
+    if attach == Attach::Native && nic.peer == Some(Peer::Elsewhere) {
+        notes.push(format!(
+            "{}: its peer in another namespace needs an XDP program as well, or all that is sent \
+             back is lost",
+            nic.name
+        ));
+    }
+    if modes == [Mode::Generic] && nic.lro {
+        notes.push(format!(
+            "{0}: LRO puts packets together that then don't fit: type `ethtool -K {0} lro off`",
+            nic.name
+        ));
+    }
+    Ok(Choice { modes, notes })
+}
+
+/// Why the driver can't, or had better not, run a program that sends and redirects.
+fn refusals(nic: &Nic) -> Vec<String> {
+    let (name, mut refusals) = (&nic.name, Vec::new());
+    let mut too_large = |most: u32| {
+        if nic.mtu > most {
+            refusals.push(format!(
+                "{name}: native XDP in {} takes an MTU of {most} at most, it is {}: type `ip link \
+                 set dev {name} mtu {most}` and set the arm's mtu = {most}, where the gateway's \
+                 packets are no larger",
+                nic.driver, nic.mtu
+            ));
+        }
+    };
+    match nic.driver.as_str() {
+        "ena" => {
+            too_large(ENA_MTU);
+            if let Some(channels) = nic.channels
+                && channels.combined > channels.max_combined / 2
+            {
+                let half = (channels.max_combined / 2).max(1);
+                refusals.push(format!(
+                    "{name}: native XDP in ena takes half of the queues for sending, and {} of {} \
+                     are in use: type `ethtool -L {name} combined {half}`",
+                    channels.combined, channels.max_combined
+                ));
+            }
+        }
+        "mana" | "hv_netvsc" => {
+            too_large(MANA_MTU);
+            if nic.lro {
+                refusals.push(format!(
+                    "{name}: native XDP in {} needs LRO off: type `ethtool -K {name} lro off`",
+                    nic.driver
+                ));
+            }
+        }
+        "virtio_net" => {
+            let has = |bit: u32| nic.virtio.is_some_and(|bits| bits >> bit & 1 == 1);
+            if GUEST_OFFLOADS.into_iter().any(has) && !has(CTRL_GUEST_OFFLOADS) {
+                refusals.push(format!(
+                    "{name}: native XDP in virtio_net needs the host to leave packets as they \
+                     are, and it can't be told to: start the machine with guest_csum, guest_tso4, \
+                     guest_tso6, guest_ecn and guest_ufo off"
+                ));
+            }
+        }
+        "veth" => match nic.peer {
+            Some(Peer::Here(true)) => {}
+            Some(Peer::Here(false)) => refusals.push(format!(
+                "{name}: what native XDP sends back through a veth is lost unless its peer has an \
+                 XDP program as well: attach one there"
+            )),
+            // Nothing can be seen of it; the operator may know. See `choose`.
+            Some(Peer::Elsewhere) | None => {}
+        },
+        _ => {}
+    }
+    refusals
+}
+
+/// What works, but costs.
+fn costs(nic: &Nic, cpus: u32) -> Vec<String> {
+    let (name, mut costs) = (&nic.name, Vec::new());
+    if let ("virtio_net", Some(channels)) = (nic.driver.as_str(), nic.channels)
+        && channels.combined + cpus > channels.max_combined
+    {
+        costs.push(format!(
+            "{name}: {} queues and one more for each of {cpus} CPUs are more than the {} that the \
+             host gives: native XDP sends under a lock; type `ethtool -L {name} combined N` with \
+             fewer, or give the machine more queues",
+            channels.combined, channels.max_combined
+        ));
+    }
+    costs
+}
+
+#[cfg(test)]
+mod tests;
