@@ -52,7 +52,6 @@ impl Settings {
             false => Default::default(),
         };
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
-        let maps = folder.maps();
         let socket = folder.file("control.sock");
         // Longer than 70 lines: a file as an operator writes it.
         // The af_packet PMD cuts frames to 2,048 bytes unless told their size. 9,216 holds one of
@@ -60,9 +59,9 @@ impl Settings {
         let buffers = 4_096 + 4_096 * lcores.len();
         let ring = format!("framesz=9216,blocksz=36864,qpairs={}", lcores.len());
         // A veth's native XDP needs a program at its peer, which the namespaces' ends have not.
-        let plane = match by_xdp() {
-            true => "plane = \"xdp\"\nfastpath.attach = \"generic\"",
-            false => "",
+        let (plane, attach) = match by_xdp() {
+            true => ("plane = \"xdp\"", "attach = \"generic\""),
+            false => ("", ""),
         };
         let maps = folder.maps();
         format!(
@@ -72,6 +71,7 @@ services = {services:?}
 
 [fastpath]
 lcores = {lcores:?}
+{attach}
 main_core = 0
 hugepages = false
 memory_mib = 256
@@ -81,7 +81,6 @@ idle = "yield"
 
 [region]
 path = {region:?}
-maps = {maps:?}
 maps = {maps:?}
 max_flows = {max_flows}
 
