@@ -127,8 +127,7 @@ impl Program {
         let named = |source| LoadError::Map { name: "PUNTED", source };
         let map = self.map("PUNTED")?;
         let mut punted = PerCpuArray::<_, [u32; 3]>::try_from(map).map_err(named)?;
-        let none = vec![[0; 3]; aya::util::nr_cpus()
-            .map_err(|(_, e)| LoadError::Cpus(e))?];
+        let none = vec![[0; 3]; aya::util::nr_cpus().map_err(|(_, e)| LoadError::Cpus(e))?];
         punted.set(0, PerCpuValues::try_from(none).map_err(LoadError::Cpus)?, 0).map_err(named)?;
         Ok(())
     }

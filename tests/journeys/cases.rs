@@ -56,7 +56,11 @@ fn every_case_holds_in_the_kernel() -> Result<(), Box<dyn Error>> {
             }
         }
         let other = OTHERWISE.len();
-        println!("{} cases in the kernel, {other} known to differ, {} failed", all.len(), failed.len());
+        println!(
+            "{} cases in the kernel, {other} known to differ, {} failed",
+            all.len(),
+            failed.len()
+        );
         failed
     })?;
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));

@@ -11,7 +11,10 @@ pub struct Otherwise {
 
 /// All of them.
 pub const OTHERWISE: &[Otherwise] = &[
-    Otherwise { claim: "An outer UDP checksum that was asked for is right, in GUE.", because: ZERO },
+    Otherwise {
+        claim: "An outer UDP checksum that was asked for is right, in GUE.",
+        because: ZERO,
+    },
     Otherwise {
         claim: "An outer UDP checksum that was asked for is right, in VXLAN.",
         because: ZERO,
