@@ -23,6 +23,7 @@ struct Came {
 impl Exits<Frame> for Came {
     fn port(&mut self, arm: u8, frame: Frame) {
         self.page.arm(arm, ArmCounter::TxPackets, 1);
+        self.page.arm(arm, ArmCounter::TxBytes, frame.to_vec().len() as u64);
         self.frames.push((Exit::Port(arm), frame.to_vec()));
     }
 

@@ -10,6 +10,7 @@ use ebpf_fallback::ports::{Place, Port};
 use ebpf_fallback::program::Program;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use tables::counters::ArmCounter;
 use tables::layout::Sizes;
 use tables::region::{Place as Where, Region};
 use tests::cases::world::{IN_MAC, OUT_MAC};
@@ -17,10 +18,10 @@ use tests::cases::{Counts, Exit, Plane, Setup};
 
 /// The interfaces of the test's namespace: arms, then what the kernel sends probes by.
 pub const DEVICES: [&str; 4] = ["in0", "eg0", "probes0", "probes1"];
-/// Room for whatever comes out.
-const ROOM: usize = 16_384;
+/// Room for whatever comes out: all the buffers that the kernel's test run has for a packet.
+const ROOM: usize = 18 * 4_096;
 /// A seed of the region's, as good as any.
-const SEED: u64 = 0x5745_4952;
+pub const SEED: u64 = 0x5745_4952;
 
 const ABORTED: u32 = 0;
 const DROP: u32 = 1;
@@ -41,6 +42,7 @@ pub struct Xdp {
     place: Place,
     now: Option<Vec<(&'static str, u32)>>,
     loaded: Option<Loaded>,
+    out: Vec<u8>,
 }
 
 impl Drop for Xdp {
@@ -60,10 +62,11 @@ impl Xdp {
         let [ingress, egress, probes0, probes1] = DEVICES.map(index);
         let ports = [Port::new(ingress, IN_MAC), Port::new(egress, OUT_MAC)];
         let place = Place { ports, kernel: [probes0, probes1], skew_s: 0 };
-        Xdp { rigs: HashMap::new(), place, now: None, loaded: None }
+        Xdp { rigs: HashMap::new(), place, now: None, loaded: None, out: vec![0; ROOM] }
     }
 
-    fn loaded(&mut self) -> &mut Loaded {
+    /// The case that is being played.
+    pub fn loaded(&mut self) -> &mut Loaded {
         self.loaded.as_mut().expect("a case is loaded first")
     }
 
@@ -81,7 +84,8 @@ impl Xdp {
         for word in [0, first as u32, 0, device, 0, 0] {
             context.extend(word.to_ne_bytes());
         }
-        let mut out = vec![0; ROOM];
+        let sent = self.sent(1 - arm);
+        let mut out = std::mem::take(&mut self.out);
         let options = TestRunOptions {
             data_in: Some(frame),
             data_out: Some(&mut out),
@@ -90,29 +94,35 @@ impl Xdp {
         };
         let program = self.program().entry().expect("a first stage");
         let done = program.test_run(options).unwrap_or_else(|e| panic!("{e:?}"));
-        out.truncate(done.data_size_out as usize);
-        match done.return_value {
-            DROP => Vec::new(),
-            PASS => vec![(Exit::Kernel(arm), out)],
-            TX if device == ports[usize::from(arm)].ifindex => vec![(Exit::Port(arm), out)],
-            REDIRECT if device == ports[usize::from(arm)].ifindex => {
-                vec![(Exit::Port(1 - arm), out)]
-            }
+        let bytes = out[..done.data_size_out as usize].to_vec();
+        self.out = out;
+        let plain = device == ports[usize::from(arm)].ifindex;
+        let exit = match done.return_value {
+            DROP => return Vec::new(),
+            PASS => Exit::Kernel(arm),
+            TX if plain => Exit::Port(arm),
+            REDIRECT if plain => Exit::Port(1 - arm),
             // The kernel's packets go out by the arm whose device they came by, or by the other
-            // one: the program says only that it was sent on.
-            REDIRECT => vec![(self.other_exit(arm, &out), out)],
+            // one: the program says only that it was sent on, and its counters by which.
+            REDIRECT if self.sent(1 - arm) != sent => Exit::Port(1 - arm),
+            REDIRECT => Exit::Port(arm),
             ABORTED => panic!("the program was aborted"),
             other => panic!("the program answers {other}"),
-        }
+        };
+        vec![(exit, bytes)]
     }
 
-    /// By which arm a redirected packet of the kernel's left: that whose address it is from.
-    fn other_exit(&self, arm: u8, frame: &[u8]) -> Exit {
-        let from: Vec<u8> = frame[6..12].to_vec();
-        match self.place.ports.iter().position(|port| port.mac[..6] == from[..]) {
-            Some(port) => Exit::Port(port as u8),
-            None => Exit::Port(arm),
-        }
+    /// Packets that an arm's port took.
+    fn sent(&mut self, arm: u8) -> u64 {
+        let counters = self.loaded().region.counters();
+        counters.sum(|page| page.arm_count(arm, ArmCounter::TxPackets))
+    }
+
+    /// Its clock says `second` from now on, as long as the kernel's second lasts.
+    pub fn set_clock(&mut self, second: u32) {
+        self.place.skew_s = second.wrapping_sub(self.loaded().region.now_s());
+        let place = self.place;
+        self.program().settle(&place).unwrap_or_else(|e| panic!("{e}"));
     }
 }
 
@@ -152,7 +162,7 @@ impl Plane for Xdp {
     }
 
     fn advance_s(&mut self, seconds: u32) {
-        self.place.skew_s += seconds;
+        self.place.skew_s = self.place.skew_s.wrapping_add(seconds);
         let place = self.place;
         self.program().settle(&place).unwrap_or_else(|e| panic!("{e}"));
         self.loaded().advance_s(seconds);

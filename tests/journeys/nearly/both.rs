@@ -1,0 +1,301 @@
+//! Two planes with the same tables, the same seed and the same clock, shown the same frames: what
+//! comes out of both, what both count and what both keep is compared.
+
+use super::mutation::Trial;
+use crate::planes::loaded::Loaded;
+use crate::planes::memory::Memory;
+use crate::planes::xdp::{SEED, Xdp};
+use fastpath::burst::Arrival;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::thread::sleep;
+use std::time::Duration;
+use tables::counters::{ArmCounter, Counter, LcorePage, ServiceCounter, VerdictCounter};
+use tables::flow::{Flows, Snapshot};
+use tables::reason::DropReason;
+use tests::cases::{Exit, Plane, Setup};
+use tests::frames::{describe, difference};
+
+/// What leaves for one frame, in order.
+pub type Came = Vec<(Exit, Vec<u8>)>;
+
+/// What the planes may do differently, and why.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Exception {
+    /// The kernel's test run takes no frame, and no first buffer, shorter than an Ethernet header.
+    /// No NIC delivers such a frame either.
+    Short,
+    /// The kernel's test run has no more buffers, and a frame that long is none of any NIC's.
+    Long,
+    /// Outer UDP checksums that were asked for are 0 in the kernel, which can't sum a whole packet.
+    OuterSum,
+}
+
+/// Bytes of the shortest frame that the kernel's test run takes.
+const SHORTEST: usize = 14;
+/// Bytes of the longest: fragments of a page each behind a first buffer.
+const LONGEST: usize = 65_536;
+/// Milliseconds before and after a second's turn in which no frame is shown: the kernel's coarse
+/// clock is late by a tick, and would say another second than the one it was given.
+const TURN_MS: u64 = 12;
+
+/// The planes.
+pub struct Both {
+    memory: Memory,
+    xdp: Xdp,
+    setup: Setup,
+    second: u32,
+    /// What had been counted after the last frame.
+    totals: Vec<u64>,
+    /// Where differences were allowed.
+    pub exceptions: BTreeMap<Exception, usize>,
+    /// All verdicts and drops of all set-ups.
+    pub spread: BTreeMap<String, u64>,
+    /// Flows that were compared.
+    pub flows: usize,
+}
+
+impl Both {
+    /// To be made in the namespace of [`Xdp::new`].
+    pub fn new(setup: &Setup) -> Both {
+        Both {
+            memory: Memory::new(),
+            xdp: Xdp::new(),
+            setup: setup.clone(),
+            second: 0,
+            totals: Vec::new(),
+            exceptions: BTreeMap::new(),
+            spread: BTreeMap::new(),
+            flows: 0,
+        }
+    }
+
+    /// Begins anew with these tables on both.
+    pub fn load(&mut self, setup: &Setup) {
+        // Hashes are among what is sent. Into the kernel's own queue everything goes.
+        self.setup = Setup { seed: Some(SEED), kernel_room: usize::MAX, ..setup.clone() };
+        self.xdp.load(&self.setup);
+        self.memory.load(&self.setup);
+        let behind = self.now_s().wrapping_sub(self.xdp.loaded().lcore.now_s());
+        self.xdp.loaded().lcore.advance_s(behind);
+        self.turn(true);
+        self.totals = totals(&page(self.memory.loaded()));
+    }
+
+    /// The services file says this now.
+    pub fn change(&mut self, services: &str) {
+        self.memory.change(services);
+        self.xdp.change(services);
+        self.totals = totals(&page(self.memory.loaded()));
+    }
+
+    /// Seconds pass.
+    pub fn advance_s(&mut self, seconds: u32) {
+        self.memory.advance_s(seconds);
+        self.xdp.advance_s(seconds);
+        self.turn(true);
+    }
+
+    /// Second of both planes' clock, which stands still between two [`Both::advance_s`].
+    fn now_s(&mut self) -> u32 {
+        self.memory.loaded().lcore.now_s()
+    }
+
+    /// Second of this machine's clock, away from its turn.
+    fn second(&mut self) -> u32 {
+        let region = self.memory.loaded().region;
+        loop {
+            let now_ms = region.now_ms();
+            let part = now_ms % 1_000;
+            if (TURN_MS..1_000 - TURN_MS).contains(&part) {
+                return (now_ms / 1_000) as u32;
+            }
+            sleep(Duration::from_millis(TURN_MS / 4));
+        }
+    }
+
+    /// Holds the kernel's clock where the other one is.
+    fn turn(&mut self, set: bool) {
+        let second = self.second();
+        if set || second != self.second {
+            self.second = second;
+            let now_s = self.now_s();
+            self.xdp.set_clock(now_s);
+            // Both begin to count punts again.
+            self.memory.loaded().lcore.advance_s(0);
+        }
+    }
+
+    /// Shows a frame to both; gives what came out of both alike.
+    pub fn show(&mut self, trial: &Trial) -> Result<Came, String> {
+        let short = trial.bytes.len() < SHORTEST || trial.first < SHORTEST;
+        if short || trial.bytes.len() > LONGEST {
+            self.allow(if short { Exception::Short } else { Exception::Long });
+            return Ok(Came::new());
+        }
+        self.turn(false);
+        let expected = arrive(&mut self.memory, trial);
+        let found = arrive(&mut self.xdp, trial);
+        let outcome = self.compare_frames(&expected, &found).and_then(|()| self.compare_counters());
+        outcome.map(|()| expected).map_err(|text| {
+            format!(
+                "{trial:?}{}\n  with tables {}\n{text}",
+                describe(&trial.bytes),
+                self.setup.name
+            )
+        })
+    }
+
+    fn allow(&mut self, exception: Exception) {
+        *self.exceptions.entry(exception).or_default() += 1;
+    }
+
+    fn compare_frames(&mut self, expected: &Came, found: &Came) -> Result<(), String> {
+        if expected == found {
+            return Ok(());
+        }
+        let mut text = String::new();
+        for n in 0..expected.len().max(found.len()) {
+            match (expected.get(n), found.get(n)) {
+                (Some((exit, one)), Some((by, other))) if exit == by => {
+                    if without_sum(one, other).as_deref() == Some(other) {
+                        self.allow(Exception::OuterSum);
+                    } else if let Some(how) = difference(one, other) {
+                        text += &format!("  by {exit:?}, the kernel's is \"came\":{how}");
+                    }
+                }
+                (one, other) => {
+                    for (plane, came) in [("memory", one), ("the kernel", other)] {
+                        let shown = came.map(|(exit, frame)| (exit, describe(frame)));
+                        let _ = match shown {
+                            Some((exit, frame)) => writeln!(text, "  {plane}: {exit:?}{frame}"),
+                            None => writeln!(text, "  {plane}: nothing"),
+                        };
+                    }
+                }
+            }
+        }
+        if text.is_empty() {
+            return Ok(());
+        }
+        let counted = self.compare_counters().err().unwrap_or_default();
+        Err(text + &counted)
+    }
+
+    /// All counters of both, since they began.
+    fn compare_counters(&mut self) -> Result<(), String> {
+        let (memory, xdp) = (page(self.memory.loaded()), page(self.xdp.loaded()));
+        let (ours, kernels) = (totals(&memory), totals(&xdp));
+        let before = std::mem::replace(&mut self.totals, ours);
+        if self.totals == kernels {
+            return Ok(());
+        }
+        let mut text = String::new();
+        for (n, name) in names().into_iter().enumerate() {
+            let (one, other, before) = (self.totals[n], kernels[n], before[n]);
+            if one != before || other != before {
+                let (one, other) = (one.wrapping_sub(before), other.wrapping_sub(before));
+                let mark = if one == other { "" } else { "  <--" };
+                let _ = writeln!(text, "  {name}: memory {one}, the kernel {other}{mark}");
+            }
+        }
+        Err(text)
+    }
+
+    /// All flows that both keep.
+    pub fn compare_flows(&mut self) -> Result<(), String> {
+        let (ours, kernels) = (flows(self.memory.loaded()), flows(self.xdp.loaded()));
+        self.flows += ours.iter().flatten().count();
+        let differ = ours.iter().zip(&kernels).enumerate().find(|(_, (one, other))| one != other);
+        match differ {
+            None => Ok(()),
+            Some((path, (one, other))) => Err(format!(
+                "flow {path} of tables {}:\n  memory: {one:?}\n  the kernel: {other:?}",
+                self.setup.name
+            )),
+        }
+    }
+
+    /// Adds up what this set-up counted.
+    pub fn close(&mut self) {
+        for (name, n) in names().into_iter().zip(totals(&page(self.memory.loaded()))) {
+            *self.spread.entry(name).or_default() += n;
+        }
+    }
+}
+
+fn arrive(plane: &mut dyn Plane, trial: &Trial) -> Came {
+    match trial.arrival {
+        Arrival::Kernel => plane.kernel_sends(trial.arm, &trial.bytes),
+        _ => plane.send_split(trial.arm, &trial.bytes, trial.first.min(trial.bytes.len())),
+    }
+}
+
+/// `frame` without its outermost UDP checksum, if `other` has none.
+fn without_sum(frame: &[u8], other: &[u8]) -> Option<Vec<u8>> {
+    let l3 = if frame.get(12..14)? == [0x81, 0] { 18 } else { 14 };
+    let (proto, l4) = match frame.get(l3)? >> 4 {
+        4 => (frame.get(l3 + 9)?, l3 + usize::from(frame.get(l3)? & 15) * 4),
+        _ => (frame.get(l3 + 6)?, l3 + 40),
+    };
+    let field = l4 + 6..l4 + 8;
+    if *proto != 17 || other.get(field.clone())? != [0, 0] {
+        return None;
+    }
+    let mut frame = frame.to_vec();
+    frame.get_mut(field)?.fill(0);
+    Some(frame)
+}
+
+fn page(loaded: &Loaded) -> LcorePage<'static> {
+    loaded.region.counters().lcore(0).expect("a page for the lcore")
+}
+
+fn flows(loaded: &Loaded) -> Vec<Option<Snapshot>> {
+    let flows = Flows::new(loaded.region);
+    (0..flows.capacity()).map(|path| flows.snapshot(path)).collect()
+}
+
+/// What both planes count of an lcore: not bursts, of which the kernel knows none, nor what lcores
+/// and slowpath say to each other.
+const COUNTERS: [Counter; 4] = [
+    Counter::FlowsUntracked,
+    Counter::FragmentsUntracked,
+    Counter::GatewayLegChanges,
+    Counter::GatewayLegsShared,
+];
+/// Services and backends that are looked at; the cases have fewer.
+const OBJECTS: u32 = 16;
+
+fn totals(page: &LcorePage<'_>) -> Vec<u64> {
+    let mut out = Vec::with_capacity(400);
+    for arm in 0..2 {
+        out.extend(ArmCounter::ALL.iter().map(|counter| page.arm_count(arm, *counter)));
+        out.extend(DropReason::ALL.iter().map(|reason| page.dropped(arm, *reason)));
+    }
+    out.extend(VerdictCounter::ALL.iter().map(|verdict| page.verdict_count(*verdict)));
+    out.extend(COUNTERS.map(|counter| page.lcore_count(counter)));
+    for id in 0..OBJECTS {
+        out.extend(ServiceCounter::ALL.iter().map(|counter| page.service_count(id, *counter)));
+        out.extend(ServiceCounter::ALL.iter().map(|counter| page.backend_count(id, *counter)));
+    }
+    out
+}
+
+/// What stands at each place of [`totals`].
+fn names() -> Vec<String> {
+    let mut out = Vec::new();
+    for arm in 0..2 {
+        out.extend(ArmCounter::ALL.iter().map(|counter| format!("arm {arm} {}", counter.name())));
+        out.extend(DropReason::ALL.iter().map(|reason| format!("drop {}", reason.name())));
+    }
+    out.extend(VerdictCounter::ALL.iter().map(|verdict| format!("verdict {}", verdict.name())));
+    out.extend(COUNTERS.map(|counter| counter.name().to_owned()));
+    for id in 0..OBJECTS {
+        for what in ["service", "backend"] {
+            let name = |counter: &ServiceCounter| format!("{what} {id} {}", counter.name());
+            out.extend(ServiceCounter::ALL.iter().map(name));
+        }
+    }
+    out
+}

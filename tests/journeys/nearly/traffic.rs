@@ -1,0 +1,208 @@
+//! Packets of a few clients, so that flows recur, and what others make of packets that left.
+
+use super::mutation::{Dice, Trial};
+use fastpath::burst::Arrival;
+use tests::cases::world::*;
+use tests::cases::{Exit, Setup};
+use tests::frames::sum::checksum;
+use tests::frames::{Frame, Ip, echo, end, flags, raw, tcp, udp};
+
+/// Clients, each with few ports.
+const CLIENTS: [&str; 3] = ["198.51.100.7", "198.51.100.8", "192.0.2.33"];
+/// The same over IPv6.
+const CLIENTS6: [&str; 2] = ["2001:db8:c::7", "2001:db8:c::8"];
+/// Whom they mean: frontends, nobody, this machine.
+const SERVED: [&str; 5] = [FRONTEND, FRONTEND, "203.0.113.20:53", ELSEWHERE, "10.0.1.10:179"];
+/// The same over IPv6.
+const SERVED6: [&str; 2] = [FRONTEND6, ELSEWHERE6];
+const FLAGS: [u8; 8] = [
+    flags::SYN,
+    flags::SYN,
+    flags::ACK,
+    flags::PSH | flags::ACK,
+    flags::SYN | flags::ACK,
+    flags::FIN | flags::ACK,
+    flags::RST,
+    flags::RST | flags::ACK,
+];
+
+/// A frame that arrives whole.
+pub fn arrives(arm: u8, bytes: Vec<u8>) -> Trial {
+    Trial { arm, arrival: Arrival::Plain, first: bytes.len(), bytes }
+}
+
+fn one_of<T: Copy>(of: &[T], dice: &mut Dice) -> T {
+    of[dice.roll(of.len())]
+}
+
+/// A client's packet.
+fn packet(dice: &mut Dice) -> Ip {
+    let six = dice.roll(4) == 0;
+    let (client, served) = match six {
+        true => (one_of(&CLIENTS6, dice), one_of(&SERVED6, dice)),
+        false => (one_of(&CLIENTS, dice), one_of(&SERVED, dice)),
+    };
+    let port = 40_000 + dice.roll(3) as u16;
+    let alone = end(served).ip().to_string();
+    let packet = match dice.roll(8) {
+        0 => udp(client, served),
+        1 => echo(client, &alone, dice.roll(4) > 0),
+        2 if dice.roll(8) == 0 => raw(client, &alone, 47),
+        _ => tcp(client, served, one_of(&FLAGS, dice)),
+    };
+    let packet = packet.from_port(port).load(&vec![7; dice.roll(40)]);
+    let packet = match dice.roll(32) {
+        0 => packet.ttl(1),
+        1 => packet.tos(dice.roll(256) as u8),
+        2 => packet.sized(1_400 + 8 * dice.roll(950)),
+        3 => packet.wrong_by(1 + dice.roll(900) as u16),
+        4 => packet.unsummed(),
+        5 | 6 => packet.may_fragment().id(dice.roll(6) as u32),
+        _ => packet,
+    };
+    match dice.roll(16) {
+        0 => packet.sized(600).id(dice.roll(4) as u32).part(0, 256, true),
+        1 => packet.sized(600).id(dice.roll(4) as u32).part(256, 256, dice.roll(2) == 0),
+        _ => packet,
+    }
+}
+
+/// A client's packet, by a gateway of the set-up or without.
+pub fn request(setup: &Setup, dice: &mut Dice) -> Trial {
+    let ip = packet(dice);
+    let by = |kind: &str| setup.gateways.contains(&format!("kind = \"{kind}\""));
+    let plain = dice.roll(8) == 0;
+    let frame = match (by("aws"), by("azure")) {
+        (true, _) if !plain => {
+            let node = if dice.roll(8) == 0 { OTHER_NODE } else { NODE };
+            let endpoint = if dice.roll(8) == 0 { OTHER_ENDPOINT } else { ENDPOINT };
+            from_node(node, endpoint, dice.roll(3) as u32, ip)
+        }
+        (_, true) if !plain && dice.roll(2) == 0 => from_external(ip),
+        (_, true) if !plain => from_internal(ip),
+        _ => from_router(ip),
+    };
+    let frame = if dice.roll(64) == 0 { frame.vlan(7) } else { frame };
+    arrives(INGRESS, frame.bytes())
+}
+
+/// Where the IP header of a frame begins.
+fn l3(frame: &[u8]) -> usize {
+    if frame.get(12..14) == Some(&[0x81, 0]) { 18 } else { 14 }
+}
+
+/// Length of the IP header at `at`, and the protocol behind it.
+fn ip_at(frame: &[u8], at: usize) -> Option<(usize, u8)> {
+    match frame.get(at)? >> 4 {
+        4 => Some((usize::from(frame[at] & 15) * 4, *frame.get(at + 9)?)),
+        6 => Some((40, *frame.get(at + 6)?)),
+        _ => None,
+    }
+}
+
+/// Where the packet in a tunnel begins.
+fn inner_at(frame: &[u8]) -> Option<usize> {
+    let (header, proto) = ip_at(frame, l3(frame))?;
+    let l4 = l3(frame) + header;
+    match (proto, frame.get(l4 + 2..l4 + 4)) {
+        (4 | 41, _) => Some(l4),
+        (17, Some([0x17, 0xc1])) => Some(l4 + 16 + usize::from(frame.get(l4 + 8)? & 0x3f) * 4),
+        (17, Some([0x17, 0xc0])) => Some(l4 + 8),
+        (17, Some([0x12, 0xb5] | [0x2a, 0x30 | 0x31])) => Some(l4 + 30),
+        _ => None,
+    }
+}
+
+/// Exchanges `len` bytes at `one` and at `other`.
+fn exchange(frame: &mut [u8], one: usize, other: usize, len: usize) -> Option<()> {
+    if other + len > frame.len() {
+        return None;
+    }
+    (0..len).for_each(|n| frame.swap(one + n, other + n));
+    Some(())
+}
+
+/// The word at `at` becomes `new`, and the checksum at `sum` stays as right as it was.
+fn replace(frame: &mut [u8], at: usize, sum: usize, new: u16) -> Option<()> {
+    let word = |pair: &[u8]| u32::from(u16::from_be_bytes([pair[0], pair[1]]));
+    let (old, was) = (word(frame.get(at..at + 2)?), word(frame.get(sum..sum + 2)?));
+    let mut total = (0xffff - was) + (0xffff - old) + u32::from(new);
+    while total > 0xffff {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    frame[at..at + 2].copy_from_slice(&new.to_be_bytes());
+    frame[sum..sum + 2].copy_from_slice(&(!total as u16).to_be_bytes());
+    Some(())
+}
+
+/// Turns the packet at `at` into one the other way.
+fn turn(frame: &mut [u8], at: usize, ports: bool, dice: &mut Dice) -> Option<()> {
+    let (header, proto) = ip_at(frame, at)?;
+    let l4 = at + header;
+    match header {
+        40 => exchange(frame, at + 8, at + 24, 16)?,
+        _ => exchange(frame, at + 12, at + 16, 4)?,
+    }
+    match (proto, frame.get(l4)) {
+        (6, _) if ports => {
+            exchange(frame, l4, l4 + 2, 2)?;
+            let said = 0x5000 | u16::from(one_of(&FLAGS, dice));
+            let long = u16::from(*frame.get(l4 + 12)? & 0xf0) << 8;
+            replace(frame, l4 + 12, l4 + 16, long | said & 0xff)
+        }
+        (17, _) if ports => exchange(frame, l4, l4 + 2, 2),
+        (1, Some(8)) => replace(frame, l4, l4 + 2, 0),
+        (58, Some(128)) => replace(frame, l4, l4 + 2, 0x8100),
+        _ => Some(()),
+    }
+}
+
+/// An ICMP error about the packet of a frame, from a router on its way.
+fn error_about(frame: &[u8], arm: u8, dice: &mut Dice) -> Option<Trial> {
+    let at = l3(frame);
+    let quote = frame.get(at..(at + 28).min(frame.len()))?;
+    if quote.first()? >> 4 != 4 {
+        return None;
+    }
+    let to = quote.get(12..16)?;
+    let to = format!("{}.{}.{}.{}", to[0], to[1], to[2], to[3]);
+    let (kind, code) = one_of(&[(3, 4), (3, 1), (3, 3), (11, 0)], dice);
+    let mtu = 1_280 + dice.roll(3) as u16 * 100;
+    let mut load = vec![kind, code, 0, 0, 0, 0, (mtu >> 8) as u8, mtu as u8];
+    load.extend(quote);
+    let sum = checksum(&load).to_be_bytes();
+    load[2..4].copy_from_slice(&sum);
+    let (router, ours) = [(ROUTER, IN_MAC), (EGRESS_ROUTER, OUT_MAC)][usize::from(arm & 1)];
+    let from = ["10.0.1.1", "10.0.2.1"][usize::from(arm & 1)];
+    Some(arrives(arm, Frame::new(router, ours, raw(from, &to, 1).load(&load)).bytes()))
+}
+
+/// What comes back for a frame that left: an answer, the same by its tunnel, an error.
+pub fn answer(exit: Exit, frame: &[u8], dice: &mut Dice) -> Option<Trial> {
+    let Exit::Port(arm) = exit else { return None };
+    if dice.roll(12) == 0 {
+        return error_about(frame, arm, dice);
+    }
+    let mut frame = frame.to_vec();
+    exchange(&mut frame, 0, 6, 6)?;
+    let at = l3(&frame);
+    match inner_at(&frame) {
+        Some(inner) if dice.roll(4) == 0 => {
+            // Plain, without the tunnel; the backend takes the header off.
+            let ethertype = if *frame.get(inner)? >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
+            turn(&mut frame, inner, true, dice)?;
+            let mut plain = frame[..12].to_vec();
+            plain.extend(ethertype);
+            plain.extend(&frame[inner..]);
+            return Some(arrives(arm, plain));
+        }
+        Some(inner) => {
+            turn(&mut frame, at, false, dice)?;
+            if dice.roll(2) == 0 {
+                turn(&mut frame, inner, true, dice)?;
+            }
+        }
+        None => turn(&mut frame, at, true, dice)?,
+    }
+    Some(arrives(arm, frame))
+}
