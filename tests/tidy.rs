@@ -24,7 +24,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("fastpath", 4_500),
     ("slowpath", 20_000),
     // Was 2,500: the journey's stages and their loader, which knows each driver's limits.
-    ("ebpf-fallback", 4_500),
+    ("ebpf-fallback", 4_800),
     // Was 500: nodes, mounts, page sizes and memory without hugepages each have their own words
     // of what to type. Was 650 until it opened the region of either plane for everybody.
     ("hugepages", 820),
