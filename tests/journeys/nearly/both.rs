@@ -22,8 +22,8 @@ pub type Came = Vec<(Exit, Vec<u8>)>;
 /// What the planes may do differently, and why.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Exception {
-    /// The kernel's test run takes no frame that is shorter than an Ethernet header. No NIC delivers
-    /// one either.
+    /// The kernel's test run takes no frame that is shorter than an Ethernet header. No NIC
+    /// delivers one either.
     Short,
     /// The kernel's test run has no more buffers, and no port takes a frame that long.
     Long,
