@@ -102,10 +102,9 @@ fn udp_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result
     if outer.fragment != Fragment::Whole {
         return outer_fragment(snapshot, outer);
     }
-    // The first tunnel on this port says what kind of header follows.
-    let Some(first) = snapshot.tunnels.iter().find(|t| t.record.port == outer.dport) else {
-        return Ok(());
-    };
+    // The first tunnel on this port says what kind of header follows. One without ports has 0.
+    let first = snapshot.tunnels.iter().find(|t| t.record.port == outer.dport);
+    let Some(first) = first.filter(|t| t.kind != TunnelKind::Ipip) else { return Ok(()) };
     let udp_len = window.be16(usize::from(outer.l4) + 4).map_err(|_| DropReason::TooShort)?;
     if outer.l4.wrapping_add(udp_len) != outer.end {
         return Err(DropReason::BadUdpLength);

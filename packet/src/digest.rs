@@ -26,9 +26,11 @@ impl Digest {
         Digest { sum: 0, multiplier: FIRST }
     }
 
-    /// Takes a word.
+    /// Takes a word. Its upper half is mixed into the lower one: a product's highest bits are the
+    /// same for all odd multipliers, and changes there would be the same in whichever word.
     #[inline(always)]
     pub const fn take(&mut self, word: u64) {
+        let word = word ^ word >> 32;
         self.sum = self.sum.wrapping_add(word.wrapping_mul(self.multiplier));
         self.multiplier = self.multiplier.wrapping_add(STEP);
     }
@@ -57,6 +59,18 @@ mod tests {
         assert_ne!(of(&[0]), of(&[1]));
         for bit in 0..64 {
             assert_ne!(of(&[7, 5]), of(&[7, 5 ^ 1 << bit]), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_bit_in_one_word_is_no_bit_in_another() {
+        let mut seen = std::collections::HashSet::new();
+        for word in 0..8 {
+            for bit in 0..64 {
+                let mut words = [7, 5, 3, 1, 0, u64::MAX, 9, 11];
+                words[word] ^= 1 << bit;
+                assert!(seen.insert(of(&words)), "bit {bit} of word {word}");
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::setups::{Setup, aws_chain, aws_nat, aws_return};
 use super::world::*;
-use super::{Act, Case, Step, arrives, case};
+use super::{Act, Case, Step, arrives, arrives_split, case};
 use crate::frames::{Frame, Ip, error, flags, tcp};
 use tables::reason::DropReason;
 
@@ -126,6 +126,19 @@ fn sizes() -> Vec<Case> {
                 from_gateway(1, six_needed(six(8_501), 8_500)).sent_back(),
                 DropReason::TooBigAnswered,
             )],
+        ),
+        case(
+            "An error about a packet in two segments quotes what is in the first one.",
+            aws_return(),
+            vec![{
+                // The inner packet begins at byte 82.
+                let quoting = |ip: Ip| ip.quoting(300 - 82);
+                arrives_split(INGRESS, from_gateway(1, big(8_501)), 300).answered(
+                    INGRESS,
+                    from_gateway(1, quoting(needed(big(8_501), 8_500))).sent_back(),
+                    DropReason::TooBigAnswered,
+                )
+            }],
         ),
         case(
             "An inner packet of 8,501 bytes is dropped silently where so configured.",

@@ -155,6 +155,15 @@ fn headers() -> Vec<Case> {
             vec![out(ce(0xb8)), out(ce(0xb9)), out(ce(0xba))],
         ),
         case(
+            "UDP to port 0 is of no tunnel that has no ports, whatever its length says.",
+            aws_tunnel("ipip"),
+            vec![{
+                let mut ip = udp("10.0.1.100:5", "10.0.1.10:0").load(&[7; 20]);
+                ip.claimed_udp_len = Some(30);
+                arrives(INGRESS, from_router(ip)).punted()
+            }],
+        ),
+        case(
             "Congestion on the gateway's way is told to the inner packet, and one that can't be \
              told is dropped (RFC 6040).",
             aws_tunnel("ipip"),

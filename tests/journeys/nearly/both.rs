@@ -22,20 +22,20 @@ pub type Came = Vec<(Exit, Vec<u8>)>;
 /// What the planes may do differently, and why.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Exception {
-    /// The kernel's test run takes no frame, and no first buffer, shorter than an Ethernet header.
-    /// No NIC delivers such a frame either.
+    /// The kernel's test run takes no frame that is shorter than an Ethernet header. No NIC
+    /// delivers one either.
     Short,
-    /// The kernel's test run has no more buffers, and a frame that long is none of any NIC's.
+    /// The kernel's test run has no more buffers, and no port takes a frame that long.
     Long,
     /// Outer UDP checksums that were asked for are 0 in the kernel, which can't sum a whole packet.
     OuterSum,
 }
 
-/// Bytes of the shortest frame that the kernel's test run takes.
+/// Bytes of the shortest frame that the kernel's test run takes, and of its first buffer.
 const SHORTEST: usize = 14;
-/// Bytes of the longest: fragments of a page each behind a first buffer.
-const LONGEST: usize = 65_536;
-/// Most bytes that its first buffer holds: a page without room at either end. The other plane is
+/// Bytes behind the first buffer of the longest: as many pages as a packet may have.
+const REST: usize = 17 * 4_096;
+/// Most bytes of its first buffer: a page without room at either end. The other plane is
 /// given the same buffers.
 const FIRST: usize = 4_096 - 256 - 320;
 /// Milliseconds before and after a second's turn in which no frame is shown: the kernel's coarse
@@ -131,9 +131,9 @@ impl Both {
 
     /// Shows a frame to both; gives what came out of both alike.
     pub fn show(&mut self, trial: &Trial) -> Result<Came, String> {
-        let short = trial.bytes.len() < SHORTEST || trial.first < SHORTEST;
-        if short || trial.bytes.len() > LONGEST {
-            self.allow(if short { Exception::Short } else { Exception::Long });
+        let len = trial.bytes.len();
+        if len < SHORTEST || len > first(trial) + REST {
+            self.allow(if len < SHORTEST { Exception::Short } else { Exception::Long });
             return Ok(Came::new());
         }
         self.turn(false);
@@ -230,11 +230,13 @@ impl Both {
 fn arrive(plane: &mut dyn Plane, trial: &Trial) -> Came {
     match trial.arrival {
         Arrival::Kernel => plane.kernel_sends(trial.arm, &trial.bytes),
-        _ => {
-            let first = trial.first.min(trial.bytes.len()).min(FIRST);
-            plane.send_split(trial.arm, &trial.bytes, first)
-        }
+        _ => plane.send_split(trial.arm, &trial.bytes, first(trial)),
     }
+}
+
+/// Bytes in the first buffer.
+fn first(trial: &Trial) -> usize {
+    trial.first.clamp(SHORTEST, FIRST).min(trial.bytes.len())
 }
 
 /// `frame` without its outermost UDP checksum, if `other` has none.

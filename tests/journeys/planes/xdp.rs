@@ -162,8 +162,8 @@ impl Plane for Xdp {
     }
 
     fn advance_s(&mut self, seconds: u32) {
-        let now_s = self.loaded().region.now_s();
-        self.set_clock(now_s.wrapping_add(self.place.skew_s).wrapping_add(seconds));
+        let now_s = self.loaded().region.now_s().wrapping_add(self.place.skew_s);
+        self.set_clock(now_s.wrapping_add(seconds));
         self.loaded().advance_s(seconds);
     }
 
