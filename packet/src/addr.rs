@@ -26,6 +26,13 @@ impl Addr {
         Addr { words: [0, 0, MAPPED, wire] }
     }
 
+    /// The same, copied word by word: BPF's compiler copies the whole in a loop over bytes.
+    #[inline(always)]
+    pub const fn in_words(&self) -> Addr {
+        let [a, b, c, d] = self.words;
+        Addr { words: [a, b, c, d] }
+    }
+
     /// True for an IPv4 address.
     #[inline(always)]
     pub const fn is_v4(&self) -> bool {

@@ -216,20 +216,23 @@ fn place(places: u32, index: u32, at: usize) -> Option<usize> {
 /// The three options in AWS's class and order, for a tunnel of ours to an inspection appliance.
 #[inline(always)]
 pub fn own_options(room: &mut [u8; OWN_OPTIONS], endpoint: u64, attachment: u64, cookie: u32) {
-    let class = u32::from(CLASS_AWS) << 16;
-    let words = [
-        class | KINDS[0],
-        (endpoint >> 32) as u32,
-        endpoint as u32,
-        class | KINDS[1],
-        (attachment >> 32) as u32,
-        attachment as u32,
-        class | KINDS[2],
-        cookie,
-    ];
-    for (to, word) in room.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-        *to = word.to_be_bytes();
+    for (to, word) in
+        room.as_chunks_mut::<8>().0.iter_mut().zip(own_words(endpoint, attachment, cookie))
+    {
+        *to = word.to_ne_bytes();
     }
+}
+
+/// As [`own_options`], in words as they lie in memory.
+#[inline(always)]
+pub const fn own_words(endpoint: u64, attachment: u64, cookie: u32) -> [u64; OWN_OPTIONS / 8] {
+    let class = (CLASS_AWS as u64) << 16;
+    [
+        ((class | KINDS[0] as u64) << 32 | endpoint >> 32).to_be(),
+        (endpoint << 32 | class | KINDS[1] as u64).to_be(),
+        attachment.to_be(),
+        ((class | KINDS[2] as u64) << 32 | cookie as u64).to_be(),
+    ]
 }
 
 /// Writes a header with `opt_len` bytes of options to follow, at `at`.

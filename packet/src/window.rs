@@ -236,8 +236,14 @@ impl<'a> Window<'a> {
     pub fn put(&mut self, at: usize, bytes: &[u8]) -> Result<(), Short> {
         let from = bytes.as_ptr();
         if bytes.len() == 32 {
-            // SAFETY: 32 bytes; aligned, as the verifier makes sure.
-            return self.store(at, unsafe { *from.cast::<[u64; 4]>() });
+            // One by one: of all at once the compiler makes a loop over bytes.
+            for word in 0..4 {
+                // SAFETY: within the 32 bytes; aligned, as the verifier makes sure.
+                let word_there =
+                    unsafe { from.wrapping_add(word * 8).cast::<u64>().read_volatile() };
+                self.store(at + word * 8, word_there)?;
+            }
+            return Ok(());
         }
         for word in 0..63 {
             if word * 4 >= bytes.len() {

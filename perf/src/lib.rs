@@ -12,6 +12,7 @@
 pub mod compare;
 pub mod feed;
 pub mod frames;
+pub mod kernel;
 pub mod machine;
 pub mod meter;
 pub mod peers;

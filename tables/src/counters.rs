@@ -206,6 +206,24 @@ impl<'r> LcorePage<'r> {
         }
     }
 
+    /// Adds to a word and to the next one, which lies in the same line: in the kernel each line is
+    /// a look-up.
+    #[inline(always)]
+    #[cfg(target_arch = "bpf")]
+    fn add_both(&self, word: usize, n: u64, next: u64) {
+        let Some(line) = self.lines.row(((self.first + word) / LINE) as u32) else { return };
+        let both: [&AtomicU64; 2] = [&line[word % LINE], &line[(word + 1) % LINE]];
+        both[0].store(both[0].load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        both[1].store(both[1].load(Ordering::Relaxed).wrapping_add(next), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    #[cfg(not(target_arch = "bpf"))]
+    fn add_both(&self, word: usize, n: u64, next: u64) {
+        self.add(word, n);
+        self.add(word + 1, next);
+    }
+
     #[inline(always)]
     fn get(&self, word: usize) -> u64 {
         self.word(word).map_or(0, |cell| cell.load(Ordering::Relaxed))
@@ -215,6 +233,12 @@ impl<'r> LcorePage<'r> {
     #[inline(always)]
     pub fn arm(&self, arm: u8, counter: ArmCounter, n: u64) {
         self.add(arm_word(arm, counter), n);
+    }
+
+    /// Counts a packet and its bytes, for an arm; `packets` has its bytes beside it.
+    #[inline(always)]
+    pub fn arm_packet(&self, arm: u8, packets: ArmCounter, bytes: u64) {
+        self.add_both(arm_word(arm, packets), 1, bytes);
     }
 
     /// Counts `n` packets of one verdict.
@@ -255,10 +279,14 @@ impl<'r> LcorePage<'r> {
     /// Counts a packet that passes for a service and its backend (`NONE` for none).
     #[inline(always)]
     pub fn passage(&self, service: u32, backend: u32, bytes: u64) {
-        self.service(service, ServiceCounter::Packets, 1);
-        self.service(service, ServiceCounter::Bytes, bytes);
-        self.backend(backend, ServiceCounter::Packets, 1);
-        self.backend(backend, ServiceCounter::Bytes, bytes);
+        let packets = ServiceCounter::Packets as usize;
+        if let Some(word) = object_word(service, self.services) {
+            self.add_both(OBJECTS + word + packets, 1, bytes);
+        }
+        if let Some(word) = object_word(backend, self.backends) {
+            let first = OBJECTS + self.services * OBJECT_WORDS;
+            self.add_both(first + word + packets, 1, bytes);
+        }
     }
 
     /// Counts a flow that ended.

@@ -116,14 +116,11 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
     let Some(kind) = wire_kind(service.tunnel) else {
         return Err(work.drop(DropReason::NoBackend));
     };
-    let mut options = [0_u64; OWN_OPTIONS / 8];
+    let attachment = ATTACHMENT_MARK | u64::from(gateway);
+    let options = geneve::own_words(work.scope_key, attachment, work.hash as u32);
     // SAFETY: the same bytes.
-    let room = unsafe { &mut *(&raw mut options).cast::<[u8; OWN_OPTIONS]>() };
+    let options = unsafe { &*(&raw const options).cast::<[u8; OWN_OPTIONS]>() };
     let geneve = kind == Kind::Geneve;
-    if geneve {
-        let attachment = ATTACHMENT_MARK | u64::from(gateway);
-        geneve::own_options(room, work.scope_key, attachment, work.hash as u32);
-    }
     let mut outer = Outer {
         kind,
         macs: way.macs,
@@ -133,7 +130,7 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
         sport: source_port(work.hash),
         dport: service.tunnel_port,
         vni: service.vni,
-        options: if geneve { room } else { &[] },
+        options: if geneve { options } else { &[] },
         inner_v6: work.inner.v6,
         inner_eth: if kind == Kind::Vxlan { Some(way.macs) } else { None },
         tos: work.inner.tos,
@@ -199,7 +196,7 @@ extern "C" fn part_local(place: u32) -> u32 {
             break;
         }
         if u32::from(local.arm & 1) << 1 | v6 == place {
-            work.local = local.addr;
+            work.local = local.addr.in_words();
             return OPEN;
         }
     }

@@ -27,12 +27,10 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
     let page = page();
     match work.arrival {
         Arrival::Kernel => {
-            page.arm(work.arm, ArmCounter::FromKernelPackets, 1);
-            page.arm(work.arm, ArmCounter::FromKernelBytes, work.came);
+            page.arm_packet(work.arm, ArmCounter::FromKernelPackets, work.came);
         }
         _ => {
-            page.arm(work.arm, ArmCounter::RxPackets, 1);
-            page.arm(work.arm, ArmCounter::RxBytes, work.came);
+            page.arm_packet(work.arm, ArmCounter::RxPackets, work.came);
         }
     }
     let mut action = XDP_DROP;
@@ -58,8 +56,7 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
     let bytes = length(ctx);
     page.verdict(work.verdict, 1);
     if work.exit == Exit::Kernel {
-        page.arm(work.exit_arm, ArmCounter::ToKernelPackets, 1);
-        page.arm(work.exit_arm, ArmCounter::ToKernelBytes, bytes);
+        page.arm_packet(work.exit_arm, ArmCounter::ToKernelPackets, bytes);
         return XDP_PASS;
     }
     if work.verdict == VerdictCounter::Reply && work.reply != Reply::Echo {
@@ -70,11 +67,9 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
         if work.service != NONE {
             page.service_drop(work.service);
         }
-        page.arm(work.arm, ArmCounter::OriginatedPackets, 1);
-        page.arm(work.arm, ArmCounter::OriginatedBytes, bytes);
+        page.arm_packet(work.arm, ArmCounter::OriginatedPackets, bytes);
     }
-    page.arm(work.exit_arm, ArmCounter::TxPackets, 1);
-    page.arm(work.exit_arm, ArmCounter::TxBytes, bytes);
+    page.arm_packet(work.exit_arm, ArmCounter::TxPackets, bytes);
     if work.service != NONE {
         page.passage(work.service, work.backend, bytes);
     }

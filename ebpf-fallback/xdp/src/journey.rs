@@ -13,6 +13,7 @@
 //! function of its own, named `part_...`, which the verifier looks at once, for any packet.
 #![no_std]
 #![no_main]
+#![feature(asm_experimental_arch)]
 
 mod classify;
 mod decap;

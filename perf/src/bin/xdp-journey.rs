@@ -1,0 +1,140 @@
+//! Measures the journey in the kernel: nanoseconds a packet, and net of what writing the packet
+//! costs. Needs root; takes half a minute.
+//!
+//! All cases and the floors (a program that drops, one that parses, the packets written and
+//! dropped) are run in turn, round after round. `gross` is what the kernel's test run says of a
+//! packet, the median over all calls; lowest and highest round stand beside it. `net` is less the
+//! time of a packet that is only written.
+
+use perf::kernel::{CALL, Failure, Feeder, Floor, World, stay};
+use perf::world::Work;
+use tables::counters::VerdictCounter;
+
+const ROUNDS: usize = 5;
+/// Packets of a case in a round.
+const CALLS: u32 = 16;
+/// Flows that there are; each case meets so many of them.
+const FLOWS: u32 = 1 << 16;
+
+/// A case: its name, what it asks for, what shall become of its packets, of how many flows.
+struct Case {
+    name: &'static str,
+    work: Work,
+    verdict: VerdictCounter,
+    flows: u32,
+    /// All flows are new.
+    new: bool,
+}
+
+const fn case(
+    name: &'static str,
+    (work, verdict): (Work, VerdictCounter),
+    flows: u32,
+    new: bool,
+) -> Case {
+    Case { name, work, verdict, flows, new }
+}
+
+const RETURN: (Work, VerdictCounter) = (Work::Return, VerdictCounter::Return);
+const TUNNEL: (Work, VerdictCounter) = (Work::Tunnel, VerdictCounter::Tunnel);
+const NAT: (Work, VerdictCounter) = (Work::Nat, VerdictCounter::Nat);
+
+/// New flows come first, since they are those that the others then know.
+const CASES: [Case; 8] = [
+    case("AWS return, between strangers", RETURN, FLOWS, false),
+    case("tunnel, a new flow each", TUNNEL, FLOWS, true),
+    case("tunnel, 1 flow", TUNNEL, 1, false),
+    case("tunnel, 1,024 flows", TUNNEL, 1 << 10, false),
+    case("tunnel, 65,536 flows", TUNNEL, FLOWS, false),
+    case("NAT44, a new flow each", NAT, FLOWS, true),
+    case("NAT44, 1 flow", NAT, 1, false),
+    case("NAT44, 65,536 flows", NAT, FLOWS, false),
+];
+
+fn main() -> Result<(), Failure> {
+    stay()?;
+    let mut feeder = Feeder::load()?;
+    let mut worlds = Vec::new();
+    for work in [Work::Return, Work::Tunnel, Work::Nat] {
+        worlds.push((work, World::load(work, FLOWS)?));
+    }
+    let names = ["nothing", "parse"];
+    let mut floors = [Floor::load(names[0])?, Floor::load(names[1])?];
+    let mut floor_rounds = [const { Vec::new() }; 3];
+    let mut rounds = [const { Vec::new() }; CASES.len()];
+    for _ in 0..ROUNDS {
+        for ((floor, name), rounds) in floors.iter_mut().zip(names).zip(&mut floor_rounds) {
+            rounds.push(round(CALLS, || floor.run(name, CALL))?);
+        }
+        feeder.lead_to(None)?;
+        feeder.begin(Work::Tunnel, FLOWS)?;
+        floor_rounds[2].push(round(CALLS, || feeder.run(CALL))?);
+        for (case, rounds) in CASES.iter().zip(&mut rounds) {
+            let world = worlds.iter_mut().find(|(work, _)| *work == case.work);
+            let (_, world) = world.ok_or("every work has a world")?;
+            rounds.push(measure(&mut feeder, world, case)?);
+        }
+    }
+    let bare = Figure::of(&floor_rounds[2]);
+    println!("ns a packet in the kernel, {ROUNDS} rounds     gross  lowest..highest      net");
+    for (name, rounds) in
+        ["drop", "parse", "packets written, and dropped"].iter().zip(&floor_rounds)
+    {
+        println!("  {name:<33}{}", Figure::of(rounds));
+    }
+    for (case, rounds) in CASES.iter().zip(&rounds) {
+        let figure = Figure::of(rounds);
+        println!("  {:<33}{figure}{:>9.0}", case.name, figure.median - bare.median);
+    }
+    Ok(())
+}
+
+/// A round of a case. All of its packets had the verdict that they should, or there is no figure.
+fn measure(feeder: &mut Feeder, world: &mut World, case: &Case) -> Result<f64, Failure> {
+    let calls = if case.new { FLOWS / CALL } else { CALLS };
+    if case.new {
+        world.renew()?;
+    }
+    feeder.lead_to(Some(world))?;
+    feeder.begin(case.work, case.flows)?;
+    let before = world.verdicts(case.verdict);
+    let ns = round(calls, || feeder.run(CALL))?;
+    let had = world.verdicts(case.verdict) - before;
+    if had != u64::from(calls * CALL) {
+        let text = format!("{}: {had} of {} packets; {:?}", case.name, calls * CALL, world.drops());
+        return Err(text.into());
+    }
+    if case.new && world.flows() != FLOWS {
+        return Err(format!("{}: {} of {FLOWS} flows", case.name, world.flows()).into());
+    }
+    Ok(ns)
+}
+
+/// The median of so many calls.
+fn round(calls: u32, mut call: impl FnMut() -> Result<f64, Failure>) -> Result<f64, Failure> {
+    let times = (0..calls).map(|_| call()).collect::<Result<Vec<_>, _>>()?;
+    Ok(Figure::of(&times).median)
+}
+
+/// A median, and how far it was from others.
+struct Figure {
+    median: f64,
+    lowest: f64,
+    highest: f64,
+}
+
+impl Figure {
+    fn of(times: &[f64]) -> Figure {
+        let mut times = times.to_vec();
+        times.sort_by(f64::total_cmp);
+        let (lowest, highest) = (times[0], times[times.len() - 1]);
+        Figure { median: times[times.len() / 2], lowest, highest }
+    }
+}
+
+impl std::fmt::Display for Figure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let spread = format!("{:.0}..{:.0}", self.lowest, self.highest);
+        write!(f, "{:>6.0}  {spread:>15}", self.median)
+    }
+}
