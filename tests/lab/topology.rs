@@ -106,8 +106,8 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Gives the appliance's kernel its ports, or keeps it away from them, as the plane wants it: what
-    /// an operator does by binding a NIC to another driver.
+    /// Gives the appliance's kernel its ports, or keeps it away from them, as the plane wants it:
+    /// what an operator does by binding a NIC to another driver.
     pub fn suit(&self, plane: Plane) -> Result<()> {
         let ports = ["in0", "eg0"];
         if plane.is_xdp() { speak(&self.weir, &ports) } else { quiet(&self.weir, &ports) }
