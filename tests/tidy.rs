@@ -18,13 +18,13 @@ const ROOMS: &[(&str, usize)] = &[
     // flow could have a gateway leg for each direction, which a kill at any store leaves whole too.
     // Was 6,000 until the region could lie in kernel maps and go over from one plane to the other,
     // and the same code ran in the kernel.
-    ("tables", 7_600),
+    ("tables", 7_700),
     // Was 1,500 until VLAN tags had to be put back that af_packet's kernel side takes out.
     ("dpdk-bindings", 1_550),
     ("fastpath", 4_500),
     ("slowpath", 20_000),
     // Was 2,500: the journey's stages and their loader, which knows each driver's limits.
-    ("ebpf-fallback", 4_500),
+    ("ebpf-fallback", 4_900),
     // Was 500: nodes, mounts, page sizes and memory without hugepages each have their own words
     // of what to type. Was 650 until it opened the region of either plane for everybody.
     ("hugepages", 820),

@@ -3,7 +3,7 @@
 use crate::JOURNEY;
 use crate::ports::{Place, Port};
 use aya::maps::xdp::{DevMap, XdpMapError};
-use aya::maps::{Array, Map, MapError, PerCpuArray, PerCpuValues, ProgramArray};
+use aya::maps::{Array, Map, MapError, ProgramArray};
 use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use std::path::Path;
@@ -48,9 +48,6 @@ pub enum LoadError {
         /// What is wrong.
         source: MapError,
     },
-    /// How many processors there are.
-    #[error("/sys/devices/system/cpu/possible: {0}")]
-    Cpus(std::io::Error),
     /// A port that nothing can be sent out of.
     #[error("interface {ifindex} can't be sent out of: {source}")]
     Port {
@@ -148,11 +145,8 @@ impl Program {
         told.set(0, *place, 0).map_err(named)?;
         // Another clock may say another second.
         let named = |source| LoadError::Map { name: "PUNTED", source };
-        let map = self.map("PUNTED")?;
-        let mut punted = PerCpuArray::<_, [u32; 3]>::try_from(map).map_err(named)?;
-        let none = vec![[0; 3]; aya::util::nr_cpus().map_err(|(_, e)| LoadError::Cpus(e))?];
-        punted.set(0, PerCpuValues::try_from(none).map_err(LoadError::Cpus)?, 0).map_err(named)?;
-        Ok(())
+        let mut punted = Array::<_, [u32; 3]>::try_from(self.map("PUNTED")?).map_err(named)?;
+        (0..punted.len()).try_for_each(|cpu| punted.set(cpu, [0; 3], 0)).map_err(named)
     }
 
     /// Next hops whose neighbours packets asked for since the last call.

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use aya::EbpfLoader;
@@ -11,10 +12,12 @@ use aya::programs::Xdp;
 use aya::programs::xdp::XdpMode;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN};
+use tables::command::Event;
 use tables::counters::{LcorePage, VerdictCounter};
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use tables::reason::DropReason;
 use tables::region::{Label, Place, Region, Role};
+use tables::ring::{Consumer, SharedSlots};
 use tables::writer::Writer;
 
 /// A namespace with two veth pairs, and folders for one appliance.
@@ -281,6 +284,15 @@ fn what_slowpath_commits_is_acknowledged_and_links_are_watched() {
         region.live_lcores().count() == cpus() && region.live_lcores().all(|(_, lcore)| so(lcore))
     };
     until("all acknowledge", &|| all(&|lcore| lcore.acknowledged() == generation));
+    region.path_mtu(3).unwrap().store(1400, Ordering::Relaxed);
+    let mut events = SharedSlots::events(&region, 0).map(Consumer::attach).unwrap();
+    let mut told = Vec::new();
+    let begun = Instant::now();
+    while !told.contains(&Event::PathMtu { next_hop: 3, mtu: 1400 }) {
+        told.extend(events.pop().map(|message| Event::decode(&message).unwrap()));
+        assert!(begun.elapsed() < Duration::from_secs(30), "{told:?}");
+    }
+    assert!(told.contains(&Event::Switched { generation }), "{told:?}");
     until("both links are up", &|| all(&|lcore| lcore.link(0) && lcore.link(1)));
     ip("link set eg1 down");
     until("one is down", &|| all(&|lcore| lcore.link(0) && !lcore.link(1)));

@@ -41,7 +41,9 @@ pub fn reply<B: Buffer>(
     if !wanted {
         return Err(silent);
     }
+    // What lies in other segments is not quoted: all headers are in the first one.
     let quote_end = usize::from(work.inner.at) + icmp::quote_len(&work.inner);
+    let quote_end = quote_end.min(buffer.window().len());
     if !buffer.truncate(quote_end) || !buffer.grow(icmp::error_header(&work.inner)) {
         return Err(silent);
     }

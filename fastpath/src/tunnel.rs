@@ -12,7 +12,7 @@ use crate::verdict::{Exit, Reply};
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
 use packet::template::{self, Own, Template};
-use packet::tunnel::{OUTER_TTL, Outer, outer_len, source_port, write_outer};
+use packet::tunnel::{OUTER_TTL, Outer, datagram_id, outer_len, source_port, write_outer_as};
 use packet::{geneve, rewrite};
 use tables::flow::{Answer, GatewayLeg, Missed, NO_TUNNEL};
 use tables::reason::DropReason;
@@ -153,9 +153,11 @@ fn take_off<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Refused> {
 /// Replaces all in front of the inner packet by `outer`.
 #[inline(always)]
 fn put_on<B: Buffer>(buffer: &mut B, work: &Work, outer: &Outer<'_>) -> Result<(), Refused> {
+    // Read before there may be a header segment in front, by which the packet is out of sight.
+    let id = datagram_id(&buffer.window(), usize::from(work.inner.at), outer.inner_v6);
     make_room(buffer, work, outer_len(outer))?;
     let inner_len = usize::from(work.inner.end - work.inner.at);
-    write_outer(&mut buffer.window(), outer, inner_len)?;
+    write_outer_as(&mut buffer.window(), outer, inner_len, id)?;
     Ok(())
 }
 

@@ -122,16 +122,29 @@ pub fn outer_len(outer: &Outer<'_>) -> usize {
 /// [`outer_len`] bytes behind the window's start. [`Short`] also when the sum passes 65,535 bytes.
 #[inline(always)]
 pub fn write_outer(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize) -> Result<(), Short> {
+    let id = if o.df { 0 } else { datagram_id(w, outer_len(o), o.inner_v6) };
+    write_outer_as(w, o, inner_len, id)
+}
+
+/// As [`write_outer`], where the inner packet may be out of the window's sight: with the
+/// identification `id`, [`datagram_id`] of it, if the outer packet may be fragmented.
+#[inline(always)]
+pub fn write_outer_as(
+    w: &mut Window<'_>,
+    o: &Outer<'_>,
+    inner_len: usize,
+    id: u16,
+) -> Result<(), Short> {
     // A gateway's headers by far most often: a copy of the same code whose offsets are constants.
     if o.is_usual() && cfg!(not(target_arch = "bpf")) {
         w.holds(0, crate::template::LEN)?;
-        return write_front(w, o, inner_len);
+        return write_front(w, o, inner_len, id);
     }
-    write_front(w, o, inner_len)
+    write_front(w, o, inner_len, id)
 }
 
 #[inline(always)]
-fn write_front(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize) -> Result<(), Short> {
+fn write_front(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize, id: u16) -> Result<(), Short> {
     let v6 = o.v6();
     let l3 = ethernet::header_len(o.vlan);
     let l4 = l3 + if v6 { 40 } else { 20 };
@@ -149,7 +162,7 @@ fn write_front(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize) -> Result<()
     if v6 {
         write_ipv6(w, l3, o, proto, payload as u16)?;
     } else {
-        let id = if o.df { 0 } else { datagram_id(w, inner, o.inner_v6) };
+        let id = if o.df { 0 } else { id };
         write_ipv4(w, l3, o, proto, payload as u16 + 20, id)?;
     }
     if o.kind == Kind::Ipip {
@@ -236,7 +249,7 @@ fn write_ipv6(
 /// An identification for an outer datagram that may be fragmented: drawn from where packets of one
 /// flow differ (IPv4 identification, TCP sequence number), since there is no counter here.
 #[inline(always)]
-pub(crate) fn datagram_id(w: &Window<'_>, inner: usize, inner_v6: bool) -> u16 {
+pub fn datagram_id(w: &Window<'_>, inner: usize, inner_v6: bool) -> u16 {
     // No wider than it must be: a wide read would wait for the TTL, just written beside it.
     let header = u64::from(w.load::<u16>(inner + 4).unwrap_or(0));
     let upper: u64 = w.load(inner + if inner_v6 { 40 } else { 20 }).unwrap_or(0);

@@ -229,8 +229,8 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// As above, of whole words of four bytes, at most 63 of them, which lie on a boundary of eight:
-    /// BPF's verifier wants a loop that ends by itself.
+    /// As above, of whole words of four bytes, at most 63 of them, which lie on a boundary of
+    /// eight: BPF's verifier wants a loop that ends by itself.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn put(&mut self, at: usize, bytes: &[u8]) -> Result<(), Short> {

@@ -118,8 +118,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes it what it was when it was new, for whoever plays case after case on a program that has
-    /// its maps. Nobody else may work with it.
+    /// Makes it what it was when it was new, for whoever plays case after case on a program that
+    /// has its maps. Nobody else may work with it.
     pub fn renew(&self) {
         let seed = self.hash_seed();
         // SAFETY: all of the region's own bytes; nobody else looks at them, and `begin` writes what

@@ -59,7 +59,7 @@ impl Run {
     fn new(both: Both) -> Run {
         Run {
             both,
-            dice: Dice(SEED),
+            dice: Dice(std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(SEED)),
             shown: 0,
             arrived: VecDeque::new(),
             left: VecDeque::new(),

@@ -1,5 +1,5 @@
-//! Every case on the pipeline in memory and on the kernel's program, and that the cases leave nothing
-//! out.
+//! Every case on the pipeline in memory and on the kernel's program, and that the cases leave
+//! nothing out.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {

@@ -30,6 +30,7 @@ fn tshark_decodes_both_sides_without_a_complaint() -> Outcome {
     traffic.until_returned(100)?;
     let clients = traffic.finish()?;
     assert!(clients.iter().all(|(_, seen)| seen.failed == 0), "{clients:?}{}", weir.logs());
+    gateway.wait_until_at_rest();
     let report = gateway.stop()?;
     let ((wire, _), (lan, _)) = (wire.stop()?, lan.stop()?);
     assert_eq!(complaints(&wire)?, Vec::<String>::new());

@@ -148,6 +148,19 @@ impl Gateway {
         self.shared.ledger().report()
     }
 
+    /// Waits until nothing has come or gone for half a second: connections that end still do so.
+    pub fn wait_until_at_rest(&self) {
+        for _ in 0..60 {
+            let before = self.report();
+            std::thread::sleep(Duration::from_millis(500));
+            let now = self.report();
+            let moved = |report: &Report| (report.sent, report.returned, report.answered);
+            if moved(&now) == moved(&before) {
+                break;
+            }
+        }
+    }
+
     /// Stops: waits for what is still on its way, at most as long as a packet may take.
     pub fn stop(mut self) -> Result<Report> {
         let deadline = Instant::now() + self.patience + Duration::from_millis(500);

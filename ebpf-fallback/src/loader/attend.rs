@@ -3,6 +3,7 @@
 //! Programs have no loop, so that one process stands for them: each CPU has a status line that is
 //! kept alive here. Packets go on without it; slowpath then says that nobody is there.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tables::command::{Command, Event};
@@ -18,8 +19,8 @@ use super::nic::{Kernel, Nic};
 /// Between two turns. Commits wait for the kernel and not for us; so this is how long a command
 /// may lie.
 pub const REST: Duration = Duration::from_millis(10);
-/// How often links are looked at.
-const LINKS: Duration = Duration::from_millis(100);
+/// How often links, and what packets learned of paths, are looked at.
+const LOOK: Duration = Duration::from_millis(100);
 /// How often each flow is looked at, in turns.
 const SWEEPS: u32 = 100;
 
@@ -39,6 +40,8 @@ pub struct Attending<'r> {
     page: LcorePage<'r>,
     generation: u32,
     looked: Option<Instant>,
+    /// Path MTUs as told last, by next hop.
+    mtus: Vec<u32>,
 }
 
 impl<'r> Attending<'r> {
@@ -55,7 +58,9 @@ impl<'r> Attending<'r> {
         }
         let flows = Flows::new(region).as_owner(own as u8, epoch);
         let (page, generation) = (region.counters().lcore(own)?, region.generation());
-        Some(Attending { region, lines, flows, cursor: 0, page, generation, looked: None })
+        let mtus = path_mtus(region).collect();
+        let (cursor, looked) = (0, None);
+        Some(Attending { region, lines, flows, cursor, page, generation, looked, mtus })
     }
 
     /// Once around.
@@ -69,12 +74,13 @@ impl<'r> Attending<'r> {
             self.page.count(Counter::Switches, self.lines.len() as u64);
         }
         self.sweep();
-        if self.looked.is_none_or(|at| now >= at + LINKS) {
+        if self.looked.is_none_or(|at| now >= at + LOOK) {
             self.looked = Some(now);
             for (arm, nic) in nics.iter().enumerate() {
                 let up = kernel.is_running(nic.index);
                 self.lines.iter().for_each(|line| line.status.set_link(arm, up));
             }
+            self.tell_path_mtus();
         }
     }
 
@@ -82,6 +88,16 @@ impl<'r> Attending<'r> {
     pub fn tell(&mut self, event: &Event) {
         if let Some(line) = self.lines.first_mut() {
             line.tell(event, &self.page);
+        }
+    }
+
+    /// Tells of paths that packets learned to be narrower.
+    fn tell_path_mtus(&mut self) {
+        for (next_hop, now) in (0..).zip(path_mtus(self.region)) {
+            let before = std::mem::replace(&mut self.mtus[next_hop as usize], now);
+            if now != 0 && now != before {
+                self.tell(&Event::PathMtu { next_hop, mtu: now as u16 });
+            }
         }
     }
 
@@ -126,6 +142,12 @@ impl Drop for Attending<'_> {
     fn drop(&mut self) {
         self.lines.iter().for_each(|line| line.status.leave());
     }
+}
+
+/// What is known of each next hop's path.
+fn path_mtus(region: &Region) -> impl Iterator<Item = u32> {
+    let cells = (0..region.sizes().next_hops).filter_map(|id| region.path_mtu(id));
+    cells.map(|cell| cell.load(Ordering::Relaxed))
 }
 
 /// The idle times now in force. What is read of a generation may be written over only after the

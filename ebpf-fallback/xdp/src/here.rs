@@ -11,7 +11,7 @@ use tables::scope::Scopes;
 
 /// Number of this CPU.
 #[inline(always)]
-fn cpu() -> u32 {
+pub fn cpu() -> u32 {
     // SAFETY: the call takes nothing and touches nothing.
     unsafe { bpf_get_smp_processor_id() }
 }

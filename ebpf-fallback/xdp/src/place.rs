@@ -1,9 +1,10 @@
 //! Where the program runs, as the loader says: interfaces, addresses, the clock, the ways out.
 
+use crate::here::cpu;
 use crate::ports::{Place, Port};
 use crate::work::Work;
 use aya_ebpf::bindings::xdp_action::XDP_REDIRECT;
-use aya_ebpf::btf_maps::{Array, PerCpuArray};
+use aya_ebpf::btf_maps::Array;
 use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
 use aya_ebpf::macros::{btf_map, map};
 use aya_ebpf::maps::xdp::DevMap;
@@ -17,9 +18,9 @@ static OUT: DevMap = DevMap::with_max_entries(2, 0);
 /// A bit for each next hop whose neighbour somebody asked for; the loader takes them out.
 #[btf_map]
 static WANTED: Array<[AtomicU64; 8], 1024> = Array::new();
-/// Packets punted in a second.
+/// Packets punted in a second, by processor; a region has room for no more of them.
 #[btf_map]
-static PUNTED: PerCpuArray<Punted, 1> = PerCpuArray::new();
+static PUNTED: Array<Punted, 64> = Array::new();
 
 #[repr(C)]
 struct Punted {
@@ -78,7 +79,7 @@ pub fn want(next_hop: u32) {
 /// Whether one more packet of a class may be punted in this second; `limit` 0 is none.
 #[inline(always)]
 pub fn may_punt(work: &Work, class: usize, limit: u32) -> bool {
-    let Some(punted) = PUNTED.get_ptr_mut(0) else { return false };
+    let Some(punted) = PUNTED.get_ptr_mut(cpu() & 63) else { return false };
     // SAFETY: a CPU works on one packet at a time.
     let punted = unsafe { &mut *punted };
     if punted.second != work.now_s {

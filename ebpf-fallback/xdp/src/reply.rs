@@ -57,7 +57,9 @@ fn trouble(ctx: *mut xdp_md, work: &mut Work, silent: DropReason) -> Result<u32,
     if !wanted {
         return Err(work.drop(silent));
     }
+    // What lies in other buffers is not quoted: all headers are in the first one.
     let end = usize::from(work.inner.at) + icmp::quote_len(&work.inner);
+    let end = end.min(window(ctx).len());
     let cut = length(ctx) as i32 - end as i32;
     let grown = (cut <= 0 || cut_end(ctx, cut))
         && move_start(ctx, -(icmp::error_header(&work.inner) as i32));
@@ -157,8 +159,8 @@ fn relength(w: &mut Window<'_>, work: &Work) -> Result<(), Short> {
     }
     let udp = usize::from(outer.l4);
     w.set_be16(udp + 4, (end - udp) as u16)?;
-    // A sum over all of it is more than the verifier follows.
-    if w.load::<u16>(udp + 6)? == 0 { Ok(()) } else { Err(Short) }
+    // A sum over all of it is more than the verifier follows, and none is as right.
+    w.store(udp + 6, 0_u16)
 }
 
 /// Turns the frame around, whatever it is in.

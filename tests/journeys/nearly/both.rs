@@ -35,6 +35,9 @@ pub enum Exception {
 const SHORTEST: usize = 14;
 /// Bytes of the longest: fragments of a page each behind a first buffer.
 const LONGEST: usize = 65_536;
+/// Most bytes that its first buffer holds: a page without room at either end. The other plane is
+/// given the same buffers.
+const FIRST: usize = 4_096 - 256 - 320;
 /// Milliseconds before and after a second's turn in which no frame is shown: the kernel's coarse
 /// clock is late by a tick, and would say another second than the one it was given.
 const TURN_MS: u64 = 12;
@@ -227,7 +230,10 @@ impl Both {
 fn arrive(plane: &mut dyn Plane, trial: &Trial) -> Came {
     match trial.arrival {
         Arrival::Kernel => plane.kernel_sends(trial.arm, &trial.bytes),
-        _ => plane.send_split(trial.arm, &trial.bytes, trial.first.min(trial.bytes.len())),
+        _ => {
+            let first = trial.first.min(trial.bytes.len()).min(FIRST);
+            plane.send_split(trial.arm, &trial.bytes, first)
+        }
     }
 }
 
