@@ -120,6 +120,7 @@ fn a_loader_killed_under_load_in_native_mode_loses_nothing_and_moves_nothing() -
     all_went_on(&clients);
     let third: u64 = clients.iter().filter_map(|(_, seen)| seen.by_backend.get("web-3")).sum();
     assert!(third > 0, "the third backend serves");
+    gateway.wait_until_at_rest();
     let report = gateway.stop()?;
     assert!(report.clean() && report.returned > 0 && report.answered > 0, "{report}");
 
