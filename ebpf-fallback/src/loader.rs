@@ -112,13 +112,6 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let place = Place::Maps(config.region.maps.clone());
     let links = Links::new(place.links().unwrap_or_default());
     recover(&claim, &links);
-    let added = Added::new(place.beside("added"));
-    for ((name, arm), nic) in config.arms().zip(&nics) {
-        let tap = kernel.nic(&arm.tap).map_err(LoadError::Kernel)?;
-        let tap = tap.is_some_and(|tap| tap.driver == "tun");
-        let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
-        added.add(&nic.name, arm, tap).map_err(failed)?;
-    }
 
     // Each start has an array of its own, so that a program that is replaced keeps its stages.
     let stages = place.path().join(format!("{STAGES}{}", claim.epoch()));
@@ -137,6 +130,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
             &nic.name,
         );
     }
+    give_addresses(config, &kernel, &nics, &place)?;
     tidy_up(&links, &nics, &place, Some(&stages))?;
     region.set_label(Label::Fastpath, concat!("xdp ", env!("CARGO_PKG_VERSION")));
 
@@ -213,6 +207,24 @@ fn settled(nics: &[Nic]) -> ports::Place {
     let ingress = arms.next().unwrap_or_default();
     let egress = arms.next().unwrap_or(ingress);
     ports::Place { ports: [ingress, egress], kernel: [0; 2], skew_s: 0 }
+}
+
+/// Gives the interfaces the arms' addresses. Only once the programs are there: a kernel that has an
+/// address which it shares by NAT resets the connections whose packets nobody takes from it.
+fn give_addresses(
+    config: &Config,
+    kernel: &Kernel,
+    nics: &[Nic],
+    place: &Place,
+) -> Result<(), LoadError> {
+    let added = Added::new(place.beside("added"));
+    for ((name, arm), nic) in config.arms().zip(nics) {
+        let tap = kernel.nic(&arm.tap).map_err(LoadError::Kernel)?;
+        let tap = tap.is_some_and(|tap| tap.driver == "tun");
+        let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
+        added.add(&nic.name, arm, tap).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// CPUs that may run programs. The region has a line and a page for each.

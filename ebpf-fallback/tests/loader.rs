@@ -351,6 +351,8 @@ fn a_program_of_somebody_else_is_refused_with_its_number_and_name() {
     let named = said.contains(&format!("number {id} (\"pass\")"));
     assert!(!done && named && said.contains("`ip link set dev eg0 xdp off`"), "{said}");
     assert_eq!(attached("eg0").unwrap().1, id);
+    let addresses = ip("address show");
+    assert!(!addresses.contains("10.96."), "none before the programs: {addresses}");
     drop(theirs);
 }
 

@@ -3,12 +3,55 @@
 use super::error::Result;
 use super::folder::Folder;
 use super::topology::{EGRESS, EGRESS6, INGRESS, MTU};
-use super::weir::by_xdp;
 use std::fmt::Write;
+
+/// What moves packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plane {
+    /// A poll loop, by DPDK.
+    Dpdk,
+    /// A program in the kernel.
+    Xdp {
+        /// In the driver, and not in the stack. A veth's needs a program at its peer as well, which
+        /// the namespaces' ends have not unless a test attaches one.
+        native: bool,
+    },
+}
+
+impl Plane {
+    /// The plane that is asked for in the environment: `PLANE=xdp`, or else DPDK.
+    pub fn asked() -> Self {
+        match std::env::var_os("PLANE").is_some_and(|plane| plane == "xdp") {
+            true => Self::Xdp { native: false },
+            false => Self::Dpdk,
+        }
+    }
+
+    /// Whether packets are moved in the kernel.
+    pub fn is_xdp(self) -> bool {
+        self != Self::Dpdk
+    }
+
+    /// The program that moves packets, or has the kernel do it.
+    pub fn mover(self) -> &'static str {
+        if self.is_xdp() { "ebpf-fallback" } else { "fastpath" }
+    }
+
+    /// Its keys: one at the top, one of `[fastpath]`.
+    fn keys(self) -> [&'static str; 2] {
+        match self {
+            Self::Dpdk => ["plane = \"dpdk\"", ""],
+            Self::Xdp { native: false } => ["plane = \"xdp\"", "attach = \"generic\""],
+            Self::Xdp { native: true } => ["plane = \"xdp\"", "attach = \"native\""],
+        }
+    }
+}
 
 /// What differs between the labs.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What moves packets.
+    pub plane: Plane,
     /// CPUs that poll.
     pub lcores: Vec<u16>,
     /// Flows remembered at once.
@@ -28,6 +71,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            plane: Plane::asked(),
             lcores: vec![1],
             max_flows: 65_536,
             aws_inner_mtu: 8_500,
@@ -46,7 +90,8 @@ impl Settings {
     }
 
     fn text(&self, folder: &Folder) -> String {
-        let Self { lcores, max_flows, aws_inner_mtu, too_big, cross, ipv6, more } = self;
+        let Self { plane, lcores, max_flows, aws_inner_mtu, too_big, cross, ipv6, more } = self;
+        let [plane, attach] = plane.keys();
         let (egress6, nat6) = match ipv6 {
             true => (format!(", \"{EGRESS6}/64\""), format!(", \"{EGRESS6}\"")),
             false => Default::default(),
@@ -58,11 +103,6 @@ impl Settings {
         // 9,001 + 18 bytes and its own header, and fits into a buffer; four fill nine pages.
         let buffers = 4_096 + 4_096 * lcores.len();
         let ring = format!("framesz=9216,blocksz=36864,qpairs={}", lcores.len());
-        // A veth's native XDP needs a program at its peer, which the namespaces' ends have not.
-        let (plane, attach) = match by_xdp() {
-            true => ("plane = \"xdp\"", "attach = \"generic\""),
-            false => ("", ""),
-        };
         let maps = folder.maps();
         format!(
             r#"name = "lab"

@@ -6,8 +6,8 @@ use super::gateway::{Gateway, Setup};
 use super::netns::Netns;
 use super::prefix::Prefix;
 use super::server::Server;
+use super::settings::Plane;
 use super::tun::Tun;
-use super::weir::by_xdp;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -100,12 +100,17 @@ impl Lab {
         };
         lab.wire_ingress()?;
         lab.wire_egress()?;
-        if !by_xdp() {
-            quiet(&lab.weir, &["in0", "eg0"])?;
-        }
+        lab.suit(Plane::asked())?;
         lab.wire_azure()?;
         hosts.iter().try_for_each(|name| lab.add_host(name))?;
         Ok(lab)
+    }
+
+    /// Gives the appliance's kernel its ports, or keeps it away from them, as the plane wants it:
+    /// what an operator does by binding a NIC to another driver.
+    pub fn suit(&self, plane: Plane) -> Result<()> {
+        let ports = ["in0", "eg0"];
+        if plane.is_xdp() { speak(&self.weir, &ports) } else { quiet(&self.weir, &ports) }
     }
 
     fn wire_ingress(&self) -> Result<()> {
@@ -267,10 +272,21 @@ fn quiet(ns: &Netns, ports: &[&str]) -> Result<()> {
             )
         })
         .collect();
-    ns.fed("nft", &["-f", "-"], &format!("table netdev lab {{\n{}}}\n", chains.concat()))?;
-    for port in ports {
-        ns.sysctl(&format!("ipv4/conf/{port}/arp_ignore"), "8")?;
-        ns.sysctl(&format!("ipv4/conf/{port}/rp_filter"), "1")?;
-    }
-    Ok(())
+    let table = format!("{NO_TABLE}table netdev lab {{\n{}}}\n", chains.concat());
+    ns.fed("nft", &["-f", "-"], &table)?;
+    ports.iter().try_for_each(|port| answers(ns, port, ["8", "1"]))
+}
+
+/// Takes [`quiet`] back.
+fn speak(ns: &Netns, ports: &[&str]) -> Result<()> {
+    ns.fed("nft", &["-f", "-"], NO_TABLE)?;
+    ports.iter().try_for_each(|port| answers(ns, port, ["0", "0"]))
+}
+
+/// Removes the lab's table, whether it is there or not.
+const NO_TABLE: &str = "table netdev lab\ndelete table netdev lab\n";
+
+fn answers(ns: &Netns, port: &str, [arp_ignore, rp_filter]: [&str; 2]) -> Result<()> {
+    ns.sysctl(&format!("ipv4/conf/{port}/arp_ignore"), arp_ignore)?;
+    ns.sysctl(&format!("ipv4/conf/{port}/rp_filter"), rp_filter)
 }

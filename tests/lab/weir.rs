@@ -5,7 +5,7 @@ use super::error::{LabError, Result};
 use super::folder::Folder;
 use super::netns::Netns;
 use super::process::{Process, find};
-use super::settings::{Service, Settings, write_services};
+use super::settings::{Plane, Service, Settings, write_services};
 use super::topology::Lab;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -15,17 +15,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Whether this process's labs move packets in the kernel, and not by DPDK: `PLANE=xdp` in the
-/// environment.
-pub fn by_xdp() -> bool {
-    std::env::var_os("PLANE").is_some_and(|plane| plane == "xdp")
-}
-
-/// The program that moves packets, or has the kernel do it.
-pub fn mover() -> &'static str {
-    if by_xdp() { "ebpf-fallback" } else { "fastpath" }
-}
 
 /// How long the daemons may take to become able.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -124,6 +113,7 @@ pub struct DropNow {
 pub struct Weir {
     ns: Arc<Netns>,
     folder: Arc<Folder>,
+    plane: Plane,
     /// The poll loop, if it runs.
     pub fastpath: Option<Process>,
     /// The control process, if it runs.
@@ -152,12 +142,29 @@ impl Weir {
 
     /// Writes the configuration, starts nothing.
     pub fn prepare(lab: &Lab, settings: &Settings, services: &[Service]) -> Result<Self> {
-        find(mover(), mover())?;
+        let plane = settings.plane;
+        find(plane.mover(), plane.mover())?;
         find("slowpath", "slowpath")?;
         settings.write(&lab.folder)?;
         write_services(&lab.folder, services)?;
+        lab.suit(plane)?;
         let (ns, folder) = (lab.weir.clone(), lab.folder.clone());
-        Ok(Self { ns, folder, fastpath: None, slowpath: None })
+        Ok(Self { ns, folder, plane, fastpath: None, slowpath: None })
+    }
+
+    /// Goes over to the plane of `settings`, as README.md tells an operator to.
+    pub fn go_over(&mut self, lab: &Lab, settings: &Settings) -> Result<()> {
+        self.end()?;
+        settings.write(&lab.folder)?;
+        if self.plane.is_xdp() {
+            self.detach(&[])?;
+        }
+        self.plane = settings.plane;
+        lab.suit(self.plane)?;
+        self.start_fastpath()?;
+        self.start_slowpath()?;
+        self.wait_until_able()?;
+        self.wait_for_next_hops()
     }
 
     fn process(&self, program: &str) -> Result<Process> {
@@ -168,7 +175,7 @@ impl Weir {
 
     /// Starts the poll loop.
     pub fn start_fastpath(&mut self) -> Result<()> {
-        self.fastpath = Some(self.process(mover())?);
+        self.fastpath = Some(self.process(self.plane.mover())?);
         Ok(())
     }
 
@@ -196,17 +203,22 @@ impl Weir {
     /// Ends both with SIGTERM, the poll loop first. Fails with its last words when one does not end
     /// with status 0.
     pub fn stop(mut self) -> Result<()> {
-        for process in [self.fastpath.take(), self.slowpath.take()].into_iter().flatten() {
-            process.stop(Duration::from_secs(10))?;
-        }
-        if by_xdp() { self.detach() } else { Ok(()) }
+        self.end()?;
+        if self.plane.is_xdp() { self.detach(&["--purge"]) } else { Ok(()) }
     }
 
-    /// Takes the kernel's programs off, and their tables away.
-    fn detach(&self) -> Result<()> {
-        let (program, config) = (find(mover(), mover())?, self.folder.file("weir.toml"));
+    fn end(&mut self) -> Result<()> {
+        let both = [self.fastpath.take(), self.slowpath.take()];
+        both.into_iter().flatten().try_for_each(|process| process.stop(Duration::from_secs(10)))
+    }
+
+    /// Takes the kernel's programs off.
+    fn detach(&self, more: &[&str]) -> Result<()> {
+        let loader = self.plane.mover();
+        let (program, config) = (find(loader, loader)?, self.folder.file("weir.toml"));
         let (program, config) = (program.display().to_string(), config.display().to_string());
-        self.ns.command(&program, &["--config", &config, "--detach", "--purge"]).map(drop)
+        let args = [&["--config", &config, "--detach"], more].concat();
+        self.ns.command(&program, &args).map(drop)
     }
 
     /// Waits for the health endpoint to say 200, as a cloud would; fails early when a daemon ends.
@@ -253,7 +265,7 @@ impl Weir {
 
     /// The last words of both daemons.
     pub fn logs(&self) -> String {
-        let both = [(mover(), &self.fastpath), ("slowpath", &self.slowpath)];
+        let both = [(self.plane.mover(), &self.fastpath), ("slowpath", &self.slowpath)];
         both.into_iter()
             .filter_map(|(name, process)| Some((name, process.as_ref()?)))
             .map(|(name, process)| format!("--- {name}\n{}\n", process.last_words()))

@@ -10,8 +10,8 @@ use tests::lab::folder::remove_all;
 use tests::lab::journey::{self, Outcome, Plan};
 use tests::lab::netns::need_root;
 use tests::lab::process::find;
+use tests::lab::settings::Plane;
 use tests::lab::topology::Lab;
-use tests::lab::weir::{by_xdp, mover};
 use tests::lab::{LabError, Result};
 
 mod view;
@@ -46,12 +46,13 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<Outcome> {
     need_root()?;
-    find(mover(), mover())?;
+    let plane = Plane::asked();
+    find(plane.mover(), plane.mover())?;
     find("slowpath", "slowpath")?;
     println!("Wiring the lab: a cloud side, the appliance, four web servers behind it.");
     clean_up_on_signals()?;
     let mut lab = Lab::new(&["web-1", "web-2", "web-3", "web-4"])?;
-    match by_xdp() {
+    match plane.is_xdp() {
         true => println!(
             "Starting the gateways, the XDP program in the kernel (its loader is ebpf-fallback) \
              and slowpath."

@@ -2,7 +2,7 @@
 
 use super::{Outcome, Seen};
 use crate::lab::gateway::Check;
-use crate::lab::weir::by_xdp;
+use crate::lab::settings::Plane;
 
 /// A sentence, and whether it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,8 +110,9 @@ impl Outcome {
         let (wires, totals) = (&self.wires, &self.totals);
         // Where the NIC is the kernel's too, it sends ARP and answers of its own.
         let own = wires.from_weir.wrapping_sub(totals.tx);
-        let most = if by_xdp() { totals.to_kernel + KERNELS_OWN } else { 0 };
-        let share = if by_xdp() { format!(", {own} of them the kernel's own") } else { "".into() };
+        let by_xdp = Plane::asked().is_xdp();
+        let most = if by_xdp { totals.to_kernel + KERNELS_OWN } else { 0 };
+        let share = if by_xdp { format!(", {own} of them the kernel's own") } else { "".into() };
         claim(
             wires.to_weir == totals.rx && own <= most,
             format!(
