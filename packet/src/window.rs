@@ -322,6 +322,22 @@ pub(crate) fn mask_options(x: usize) -> usize {
     }
 }
 
+/// `x & 0x3f`, for the same reason: where in a header of 60 bytes.
+#[inline(always)]
+pub(crate) fn mask_header(x: usize) -> usize {
+    #[cfg(target_arch = "bpf")]
+    {
+        let mut y = x;
+        // SAFETY: one instruction on one register.
+        unsafe { core::arch::asm!("{0} &= 63", inout(reg) y, options(pure, nomem, nostack)) };
+        y
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    {
+        x & 0x3f
+    }
+}
+
 /// `x & DEEPEST`, for the same reason.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
