@@ -87,6 +87,10 @@ impl<'r> Scopes<'r> {
             if found != stored {
                 continue;
             }
+            // The kernel asks only here, for every packet: the line of a known scope stays shared.
+            if cell.gateway.load(Acquire) == wanted {
+                return Some(at + 1);
+            }
             match cell.gateway.compare_exchange(0, wanted, AcqRel, Acquire) {
                 Ok(_) => return Some(at + 1),
                 Err(other) if other == wanted => return Some(at + 1),
