@@ -29,9 +29,14 @@ mod bpf {
     #[inline(always)]
     pub fn fence(_: Ordering) {}
 
-    /// Nothing: the kernel's program never waits for long.
+    /// A short while, so that a few of them outlast a record that another CPU is writing.
     #[inline(always)]
-    pub fn spin_loop() {}
+    pub fn spin_loop() {
+        // SAFETY: a register is counted down.
+        unsafe {
+            asm!("{n} = 64", "{n} += -1", "if {n} != 0 goto -2", n = out(reg) _, options(nostack));
+        }
+    }
 
     macro_rules! words {
         ($($name:ident $of:ident $register:ident $exchange:literal $compare:literal $size:tt;)*)
