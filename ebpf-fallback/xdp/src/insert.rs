@@ -2,7 +2,7 @@
 
 use crate::here::{flows, nat_ports, page};
 use crate::leg::{options, towards_backend};
-use crate::next::{FINISH, INSERT, OPEN, REMEMBER, START, go, raw};
+use crate::next::{BEGUN, FINISH, INSERT, OPEN, REMEMBER, START, go, raw};
 use crate::track::part_note_tcp;
 use crate::work::{Work, work};
 use aya_ebpf::btf_maps::PerCpuArray;
@@ -20,19 +20,33 @@ use tables::region::Region;
 #[btf_map]
 static NEW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
 
-/// What [`part_insert`] says besides [`OPEN`].
+/// What [`put_in`] says besides [`OPEN`].
 const FULL: u32 = 1;
 const CONTENDED: u32 = 2;
 const EXISTS: u32 = 3;
 const BACK_TAKEN: u32 = 4;
 const TOO_LONG: u32 = 5;
 
-/// The stage.
+/// The stage. What becomes of its outcome is a stage of its own, for the stack's sake: with the
+/// searches that it calls there is room for nothing else (kernels before 6.3 count a function's in
+/// steps of 32 bytes).
 #[xdp(frags)]
 pub fn insert(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(work) = work() else { return go(ctx, FINISH) };
-    let done = if part_new() == OPEN { part_insert() } else { CONTENDED };
+    work.done = if part_new() == OPEN { put_in(work) } else { CONTENDED };
+    go(ctx, BEGUN)
+}
+
+/// The stage after it: the flow is in the table, or goes on without, or not at all.
+#[xdp(frags)]
+pub fn begun(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let Some(work) = work() else { return go(ctx, FINISH) };
+    let done = work.done;
+    if done == OPEN {
+        part_begun();
+    }
     let next = if work.path.mode == Mode::Nat as u8 {
         translated(work, done)
     } else {
@@ -110,12 +124,11 @@ extern "C" fn part_new() -> u32 {
 }
 
 /// Inserts [`NEW`].
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn part_insert() -> u32 {
+#[inline(always)]
+fn put_in(work: &mut Work) -> u32 {
     // SAFETY: as above.
     let new = NEW.get_ptr_mut(0).map(|new| unsafe { &*new });
-    let (Some(work), Some(new)) = (work(), new) else { return CONTENDED };
+    let Some(new) = new else { return CONTENDED };
     match flows().insert(new, options(work), work.now_s) {
         Ok(hit) => work.hit = hit,
         Err(InsertError::Full | InsertError::NoSlab) => return FULL,
@@ -125,7 +138,7 @@ extern "C" fn part_insert() -> u32 {
         Err(InsertError::OptionsTooLong) => return TOO_LONG,
     }
     work.known = true;
-    part_begun()
+    OPEN
 }
 
 /// Counts the new flow, and notes what its first packet says.

@@ -39,6 +39,8 @@ pub const FRAGMENT: u32 = 10;
 pub const REMEMBER: u32 = 11;
 /// See [`crate::insert`].
 pub const INSERT: u32 = 12;
+/// See [`crate::insert::begun`].
+pub const BEGUN: u32 = 13;
 /// It is decided: count it, and out.
 pub const FINISH: u32 = 32;
 /// Nothing is decided: go on.
@@ -66,6 +68,7 @@ pub fn go(ctx: *mut xdp_md, next: u32) -> u32 {
         FRAGMENT => leap::<FRAGMENT>(ctx),
         REMEMBER => leap::<REMEMBER>(ctx),
         INSERT => leap::<INSERT>(ctx),
+        BEGUN => leap::<BEGUN>(ctx),
         _ => return finish::finish(ctx),
     }
     finish::astray(ctx)

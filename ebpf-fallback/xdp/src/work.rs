@@ -85,6 +85,8 @@ pub struct Work {
     pub nat_at: u32,
     /// How many of the backend's family came before it.
     pub nat_nth: u32,
+    /// What came of inserting the flow.
+    pub done: u32,
     /// The stage after that which remembers a datagram.
     pub then: u32,
     /// Flow key, valid unless `hash` is 0.
