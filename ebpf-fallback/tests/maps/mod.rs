@@ -11,36 +11,6 @@ use tables::told::Told;
 /// What the contract allows a program, on any kernel.
 const MOST_INSTRUCTIONS: u32 = 250_000;
 
-/// What the kernel's program reads and writes of a region.
-const USED: [Section; 26] = [
-    Section::Header,
-    Section::Tunnels,
-    Section::Settings,
-    Section::Services,
-    Section::FrontendKinds,
-    Section::FrontendHeads,
-    Section::FrontendBits,
-    Section::FrontendAddresses,
-    Section::Frontends,
-    Section::Backends,
-    Section::NextHops,
-    Section::PathMtus,
-    Section::Slots,
-    Section::Counters,
-    Section::FlowIndex,
-    Section::FlowLocks,
-    Section::FlowAddresses,
-    Section::FlowState,
-    Section::Paths,
-    Section::PathLinks,
-    Section::OptionSlabs,
-    Section::SlabLinks,
-    Section::Fragments,
-    Section::FragmentLocks,
-    Section::NatMaps,
-    Section::Scopes,
-];
-
 /// A map's memory in this process.
 struct Mapped {
     start: *mut u8,
@@ -80,29 +50,17 @@ pub struct Kernel<A> {
     of: std::marker::PhantomData<A>,
 }
 
-fn name_of(term: &Term) -> String {
-    term.name.to_uppercase().replace(' ', "_").replace("PORT_MAPS", "MAPS")
-}
-
-fn value_bytes(term: &Term) -> usize {
-    match term.section {
-        Section::Counters => 64,
-        Section::FlowIndex | Section::Fragments => 4 * 64,
-        _ => term.bytes_each.max(8),
-    }
-}
-
 impl<A: Copy> Kernel<A> {
     /// A copy of a region in maps of its own, and its programs.
     pub fn new(region: &Region, programs: &[&str]) -> Kernel<A> {
         let told = Told::new(region.sizes(), region.hash_seed(), 1);
-        let terms: Vec<&Term> = USED.iter().map(|s| region.layout().term(*s)).collect();
-        let names: Vec<String> = terms.iter().map(|term| name_of(term)).collect();
+        let terms = region.layout().terms();
         let mut loader = EbpfLoader::new();
         loader.override_global("TOLD", told.bytes(), true);
-        for (name, term) in names.iter().zip(&terms) {
-            let entries = (term.count * term.bytes_each).div_ceil(value_bytes(term)).max(1);
-            loader.map_max_entries(name, entries as u32);
+        for term in terms {
+            let value = term.section.map_value_bytes(term.bytes_each);
+            let entries = (term.count * term.bytes_each).div_ceil(value).max(1);
+            loader.map_max_entries(term.section.map_name(), entries as u32);
         }
         let mut ebpf = loader.load(ebpf_fallback::TABLES).unwrap_or_else(|e| panic!("{e:?}"));
         for name in programs {
@@ -118,11 +76,14 @@ impl<A: Copy> Kernel<A> {
             println!("{name}: {verified} instructions verified, {} bytes", info.size_jitted());
             assert!(verified < MOST_INSTRUCTIONS, "{name}");
         }
-        let sections = names.iter().zip(&terms).filter(|(_, term)| term.count > 0);
-        let sections = sections.map(|(name, term)| {
-            (term.section, Mapped::of(&ebpf, name, term.count * term.bytes_each))
-        });
-        let sections = sections.collect();
+        // Names, rings and status lines are no business of the kernel's program.
+        let used = |term: &&Term| term.count > 0 && ebpf.map(term.section.map_name()).is_some();
+        let mapped = |term: &Term| {
+            let bytes = term.count * term.bytes_each;
+            (term.section, Mapped::of(&ebpf, term.section.map_name(), bytes))
+        };
+        let sections: Vec<_> = terms.iter().filter(used).map(mapped).collect();
+        assert!(sections.len() > 20, "only {} sections in the kernel", sections.len());
         let asked = Mapped::of(&ebpf, "ASKED", size_of::<A>());
         let kernel = Kernel { ebpf, sections, asked, of: std::marker::PhantomData };
         kernel.copy_from(region);
