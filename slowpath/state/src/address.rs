@@ -1,0 +1,131 @@
+//! What a frontend answers on and where a backend is.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use config::checked::Prefix;
+use serde::{Deserialize, Serialize};
+
+/// Whose packets a frontend is for.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Reach {
+    /// Packets from outside of the cluster: what an appliance sees.
+    #[default]
+    External,
+    /// Packets from within the cluster. Kept, chosen for and dumped, so that other components can
+    /// read it; no packet at an appliance is of this kind.
+    Internal,
+}
+
+/// What a frontend answers on; unique over all services.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Address {
+    /// One address or a network.
+    pub prefix: Prefix,
+    /// Port; 0 for any.
+    pub port: u16,
+    /// IP protocol number; 0 for any.
+    pub protocol: u8,
+    /// Whose packets.
+    pub reach: Reach,
+    /// Gateway endpoint that it is limited to (GENEVE endpoint id, external VNI); 0 for all.
+    pub endpoint: u64,
+}
+
+impl Address {
+    /// One address with port and protocol, for packets from outside, of any endpoint.
+    pub fn new(addr: IpAddr, port: u16, protocol: u8) -> Address {
+        let len = if addr.is_ipv4() { 32 } else { 128 };
+        let prefix = Prefix { addr, len };
+        Address { prefix, port, protocol, reach: Reach::External, endpoint: 0 }
+    }
+
+    /// The same for packets from within.
+    pub fn internal(self) -> Address {
+        Address { reach: Reach::Internal, ..self }
+    }
+
+    /// Whether it is of IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        self.prefix.addr.is_ipv4()
+    }
+}
+
+/// `203.0.113.10:80/TCP`, `[::1]:80/TCP/i`, `10.0.0.0/8:*/*`, with `@1f2e` for an endpoint.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.prefix.is_single(), self.prefix.addr) {
+            (true, IpAddr::V4(v4)) => write!(f, "{v4}")?,
+            (true, IpAddr::V6(v6)) => write!(f, "[{v6}]")?,
+            (false, IpAddr::V4(v4)) => write!(f, "{v4}/{}", self.prefix.len)?,
+            (false, IpAddr::V6(v6)) => write!(f, "[{v6}/{}]", self.prefix.len)?,
+        }
+        end(f, self.port, self.protocol)?;
+        if self.reach == Reach::Internal {
+            f.write_str("/i")?;
+        }
+        match self.endpoint {
+            0 => Ok(()),
+            endpoint => write!(f, "@{endpoint:x}"),
+        }
+    }
+}
+
+/// Where a backend is. Services share it; protocol 0 is one that serves any.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Endpoint {
+    /// Its address.
+    pub addr: IpAddr,
+    /// Its port; 0 keeps the frontend's.
+    pub port: u16,
+    /// IP protocol number; 0 for any.
+    pub protocol: u8,
+}
+
+/// As [`Address`].
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.addr {
+            IpAddr::V4(v4) => write!(f, "{v4}")?,
+            IpAddr::V6(v6) => write!(f, "[{v6}]")?,
+        }
+        end(f, self.port, self.protocol)
+    }
+}
+
+fn end(f: &mut fmt::Formatter<'_>, port: u16, protocol: u8) -> fmt::Result {
+    match port {
+        0 => f.write_str(":*/")?,
+        port => write!(f, ":{port}/")?,
+    }
+    match protocol {
+        0 => f.write_str("*"),
+        1 => f.write_str("ICMP"),
+        6 => f.write_str("TCP"),
+        17 => f.write_str("UDP"),
+        58 => f.write_str("ICMPv6"),
+        132 => f.write_str("SCTP"),
+        number => write!(f, "{number}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_read_as_people_write_them() {
+        let web = Address::new("203.0.113.10".parse().unwrap(), 80, 6);
+        assert_eq!(web.to_string(), "203.0.113.10:80/TCP");
+        let inner = Address::new("::1".parse().unwrap(), 53, 17).internal();
+        assert_eq!(inner.to_string(), "[::1]:53/UDP/i");
+        let all = Prefix { addr: "10.0.0.0".parse().unwrap(), len: 8 };
+        let all = Address { prefix: all, port: 0, protocol: 0, endpoint: 0x1f2e, ..web };
+        assert_eq!(all.to_string(), "10.0.0.0/8:*/*@1f2e");
+        let backend = Endpoint { addr: "fd00::2".parse().unwrap(), port: 0, protocol: 132 };
+        assert_eq!(backend.to_string(), "[fd00::2]:*/SCTP");
+    }
+}

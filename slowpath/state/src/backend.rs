@@ -1,0 +1,122 @@
+//! Backends: instances of services at endpoints.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use config::checked::ArmName;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::address::Endpoint;
+use crate::name::{Name, Source};
+
+/// What an instance's source says of it. The order is the order of slots.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Serves.
+    #[default]
+    Active,
+    /// Keeps its flows; gets new ones only where nothing is active.
+    Terminating,
+    /// Keeps its flows; never gets new ones.
+    TerminatingNotServing,
+    /// Failed its checks: keeps its flows, gets no new ones.
+    Quarantined,
+    /// Taken out by the operator, or of weight 0: no slot at all.
+    Maintenance,
+}
+
+impl State {
+    /// Its name in dumps and tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Active => "active",
+            State::Terminating => "terminating",
+            State::TerminatingNotServing => "terminating-not-serving",
+            State::Quarantined => "quarantined",
+            State::Maintenance => "maintenance",
+        }
+    }
+}
+
+/// What a health checker found, for one service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Health {
+    /// It failed.
+    pub unhealthy: bool,
+    /// When that was found; none while nobody has looked.
+    pub since: Option<SystemTime>,
+}
+
+/// What a source says of a backend of a service.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Instance {
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// Whose backend it is.
+    pub service: Name,
+    /// Who said so.
+    pub source: Source,
+    /// The source's place in the precedence; the lowest of an endpoint is used, the others are
+    /// shadows.
+    pub priority: u8,
+    /// Share relative to the service's other backends; 0 goes with `Maintenance`.
+    pub weight: u16,
+    /// What the source says.
+    pub state: State,
+    /// The arm behind which it is.
+    pub arm: ArmName,
+    /// What a health checker says.
+    pub health: Health,
+    /// Names of the service's ports that it serves; empty for all.
+    pub port_names: SmallVec<[Arc<str>; 1]>,
+    /// Where it runs, and for whom; most don't say.
+    pub place: Option<Arc<Place>>,
+    /// Source address whose packets on the exception path go to exactly this backend.
+    pub probe: Option<IpAddr>,
+}
+
+/// Where a backend runs.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Place {
+    /// Its node; empty counts as local everywhere.
+    pub node: Box<str>,
+    /// Its zone; empty for unknown.
+    pub zone: Box<str>,
+    /// Zones that are asked to use it; empty for no wish.
+    pub for_zones: Vec<Box<str>>,
+    /// Number of the cluster that it is of; 0 for this one.
+    pub cluster: u32,
+}
+
+impl Instance {
+    /// An active one of weight 100, of all ports, behind the egress arm.
+    pub fn new(endpoint: Endpoint, service: Name, source: Source) -> Instance {
+        Instance {
+            endpoint,
+            service,
+            source,
+            priority: 0,
+            weight: 100,
+            state: State::Active,
+            arm: ArmName::Egress,
+            health: Health::default(),
+            port_names: SmallVec::new(),
+            place: None,
+            probe: None,
+        }
+    }
+
+    /// What counts for this service: a verdict of health comes over what the source says.
+    pub fn effective(&self) -> State {
+        match self.state {
+            State::Active if self.weight == 0 => State::Maintenance,
+            State::Active if self.health.unhealthy => State::Quarantined,
+            said => said,
+        }
+    }
+}

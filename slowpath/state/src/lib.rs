@@ -1,0 +1,21 @@
+//! The control state: what people and machines asked for, and how planes come to be so.
+//!
+//! ```text
+//!   objects --> writer --> tables (services, frontends, backends; immutable snapshots)
+//!                            |            |
+//!                          watches     select.rs: which backends a frontend gets
+//!                                         |
+//!                                   reconcile.rs --> plane.rs: memory | region | BPF maps
+//!                                         |
+//!                                       status, written back
+//! ```
+//! No socket, no clock, no file but the store's: time is an argument.
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod backend;
+pub mod frontend;
+pub mod name;
+pub mod plane;
+pub mod service;
+pub mod tables;

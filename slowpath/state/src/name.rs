@@ -1,0 +1,139 @@
+//! Names of objects, and of who said them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes of the longest name (`tables::record::NAME_BYTES`).
+pub const NAME_BYTES: usize = tables::record::NAME_BYTES;
+
+/// `[cluster/]namespace/name`, or a single word; 1 to [`NAME_BYTES`] bytes. Cheap to copy.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(Arc<str>);
+
+/// Why a text is no name.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{0}` is no name: write \"name\", \"namespace/name\" or \"cluster/namespace/name\" of \
+     letters, digits, `-`, `.`, `_` and `:`, at most {NAME_BYTES} bytes"
+)]
+pub struct NoName(pub String);
+
+impl Name {
+    /// Takes a text that is a name.
+    pub fn new(text: &str) -> Result<Name, NoName> {
+        let good = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+        let part = |part: &str| !part.is_empty() && part.chars().all(good);
+        if text.len() > NAME_BYTES || text.split('/').count() > 3 || !text.split('/').all(part) {
+            return Err(NoName(text.to_owned()));
+        }
+        Ok(Name(text.into()))
+    }
+
+    /// The whole name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Cluster, namespace and name; what isn't there is empty.
+    pub fn parts(&self) -> (&str, &str, &str) {
+        let mut parts = self.0.rsplit('/');
+        let name = parts.next().unwrap_or_default();
+        let namespace = parts.next().unwrap_or_default();
+        (parts.next().unwrap_or_default(), namespace, name)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = NoName;
+
+    fn try_from(text: String) -> Result<Name, NoName> {
+        Name::new(&text)
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> String {
+        name.0.as_ref().to_owned()
+    }
+}
+
+/// Who said something: `file`, `api`, `kubernetes`, ... Their precedence is configuration.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Source(Arc<str>);
+
+impl Source {
+    /// A source by its name.
+    pub fn new(name: &str) -> Source {
+        Source(name.into())
+    }
+
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which sources win over which: the first named is preferred, those not named come last.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Precedence(Vec<Source>);
+
+impl Precedence {
+    /// The sources from the most to the least preferred.
+    pub fn new(order: impl IntoIterator<Item = Source>) -> Precedence {
+        Precedence(order.into_iter().collect())
+    }
+
+    /// The place of a source; the lowest is preferred. Sources that are not named share the last.
+    pub fn of(&self, source: &Source) -> u8 {
+        let place = self.0.iter().position(|s| s == source).unwrap_or(self.0.len());
+        u8::try_from(place).unwrap_or(u8::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_one_to_three_words() {
+        for good in ["web", "shop/web", "east/shop/web", "a.b_c-d:e"] {
+            assert_eq!(Name::new(good).unwrap().as_str(), good);
+        }
+        let long = "x".repeat(NAME_BYTES + 1);
+        for bad in ["", "/", "a/", "/a", "a//b", "a/b/c/d", "a b", "ä", long.as_str()] {
+            assert_eq!(Name::new(bad), Err(NoName(bad.to_owned())));
+        }
+        assert_eq!(Name::new("east/shop/web").unwrap().parts(), ("east", "shop", "web"));
+        assert_eq!(Name::new("web").unwrap().parts(), ("", "", "web"));
+    }
+
+    #[test]
+    fn a_source_that_is_not_named_comes_last() {
+        let order = Precedence::new([Source::new("api"), Source::new("file")]);
+        assert_eq!(order.of(&Source::new("api")), 0);
+        assert_eq!(order.of(&Source::new("file")), 1);
+        assert_eq!(order.of(&Source::new("kubernetes")), 2);
+    }
+}
