@@ -16,6 +16,8 @@ pub mod address;
 pub mod backend;
 pub mod frontend;
 pub mod name;
+pub mod object;
 pub mod plane;
 pub mod service;
+pub mod store;
 pub mod tables;
