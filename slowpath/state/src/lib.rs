@@ -13,11 +13,17 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod appliance;
 pub mod backend;
 pub mod frontend;
 pub mod name;
 pub mod object;
 pub mod plane;
+pub mod reflect;
+pub mod select;
 pub mod service;
+pub mod sorted;
 pub mod store;
 pub mod tables;
+pub mod watch;
+pub mod writer;

@@ -32,11 +32,6 @@ impl Name {
         Ok(Name(text.into()))
     }
 
-    /// The name that sorts before all others, and is none.
-    pub(crate) fn first() -> Name {
-        Name("".into())
-    }
-
     /// The whole name.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -4,16 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rpds::RedBlackTreeMapSync;
-
 use super::{Change, Condition, Key, Kind, Object, Refusal};
 use crate::name::{Name, Source};
+use crate::sorted::Sorted;
 
 /// Objects by kind, name and source. Cheap to copy; a copy is a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
     revision: u64,
-    all: RedBlackTreeMapSync<Key, Arc<Object>>,
+    all: Sorted<Key, Arc<Object>>,
 }
 
 /// What one change made of one object.
@@ -47,21 +46,30 @@ impl Objects {
 
     /// All objects, by kind, name and source.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
-        self.all.values()
+        self.all.iter().map(|(_, object)| object)
     }
 
     /// All of a kind, by name and source.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
-        let first = Name::first();
-        let from = Key { kind, name: first, source: Source::new("") };
-        self.all.range(from..).map(|(_, object)| object).take_while(move |o| o.kind() == kind)
+        let from = self.all.from(|key| key.kind < kind);
+        from.map(|(_, object)| object).take_while(move |object| object.kind() == kind)
     }
 
     /// What the sources say under one name, by source.
     pub fn named(&self, kind: Kind, name: &Name) -> impl Iterator<Item = &Arc<Object>> {
-        let from = Key { kind, name: name.clone(), source: Source::new("") };
+        let from = self.all.from(|key| (key.kind, &key.name) < (kind, name));
         let same = move |object: &&Arc<Object>| object.kind() == kind && object.name == *name;
-        self.all.range(from..).map(|(_, object)| object).take_while(same)
+        from.map(|(_, object)| object).take_while(same)
+    }
+
+    /// Everything, as if it had just come.
+    pub fn as_events(&self) -> Vec<Event> {
+        let event = |object: &Arc<Object>| Event {
+            revision: object.revision,
+            before: None,
+            after: Some(object.clone()),
+        };
+        self.all().map(event).collect()
     }
 
     /// Makes a change; what is so already changes nothing and has no event. After a refusal
@@ -80,13 +88,13 @@ impl Objects {
     /// Takes over what an earlier process wrote, at its revision.
     pub(crate) fn restore(&mut self, object: Arc<Object>) {
         self.restore_revision(object.revision);
-        self.all.insert_mut(object.key(), object);
+        self.all.insert(object.key(), object);
     }
 
     /// The same for what went.
     pub(crate) fn restore_gone(&mut self, key: &Key, revision: u64) {
         self.restore_revision(revision);
-        self.all.remove_mut(key);
+        self.all.remove(key);
     }
 
     /// The revision of what went long ago counts as well: none is given twice.
@@ -203,13 +211,10 @@ impl Objects {
         self.revision += 1;
         let revision = self.revision;
         let after = next.map(|next| Arc::new(Object { revision, ..next }));
-        let before = self.all.get(&key).cloned();
-        match &after {
-            Some(after) => self.all.insert_mut(key, after.clone()),
-            None => {
-                self.all.remove_mut(&key);
-            }
-        }
+        let before = match &after {
+            Some(after) => self.all.insert(key, after.clone()),
+            None => self.all.remove(&key),
+        };
         Event { revision, before, after }
     }
 }
