@@ -14,6 +14,7 @@
 
 pub mod address;
 pub mod backend;
+pub mod dump;
 pub mod frontend;
 pub mod name;
 pub mod plane;
