@@ -13,10 +13,12 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod appliance;
 pub mod backend;
 pub mod dump;
 pub mod frontend;
 pub mod name;
 pub mod plane;
+pub mod select;
 pub mod service;
 pub mod tables;
