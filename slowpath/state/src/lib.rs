@@ -17,6 +17,8 @@ pub mod appliance;
 pub mod backend;
 pub mod dump;
 pub mod frontend;
+pub mod ids;
+pub mod maps;
 pub mod name;
 pub mod plane;
 pub mod select;

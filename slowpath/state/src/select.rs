@@ -56,13 +56,7 @@ pub fn choose(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) 
         }
     }
     prefer(&mut backends, frontend, appliance);
-    // Stable: they come by endpoint.
-    backends.sort_by_key(|backend| (backend.health.unhealthy, backend.effective()));
-    let of = |state| backends.iter().filter(|backend| backend.effective() == state).count();
-    let serving = match of(State::Active) {
-        0 => of(State::Terminating),
-        active => active,
-    };
+    let serving = arrange(&mut backends);
     let note = match (backends.is_empty(), serving) {
         (true, _) => furthest.map(Without::note).or_else(|| {
             let redirected = frontend.redirect_to.is_some();
@@ -72,6 +66,21 @@ pub fn choose(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) 
         (false, _) => None,
     };
     Wanted { frontend: Arc::clone(frontend), backends, serving, note }
+}
+
+/// Puts backends that come by endpoint into the order of slots, and tells how many serve.
+pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
+    backends
+        .sort_by_key(|backend| (backend.health.unhealthy, backend.effective(), backend.endpoint));
+    let of = |state| {
+        let are =
+            |backend: &&Arc<Instance>| backend.effective() == state && !backend.health.unhealthy;
+        backends.iter().filter(are).count()
+    };
+    match of(State::Active) {
+        0 => of(State::Terminating),
+        active => active,
+    }
 }
 
 /// Whether only local backends may serve it.
