@@ -23,4 +23,7 @@ pub mod name;
 pub mod plane;
 pub mod select;
 pub mod service;
+pub mod sorted;
 pub mod tables;
+pub mod watch;
+pub mod writer;
