@@ -21,6 +21,7 @@ pub mod ids;
 pub mod maps;
 pub mod name;
 pub mod plane;
+pub mod reconcile;
 pub mod select;
 pub mod service;
 pub mod sorted;

@@ -82,6 +82,9 @@ impl Wanted {
             }
         }
         wanted.serving = select::arrange(&mut wanted.backends);
+        if wanted.serving == 0 && !wanted.backends.is_empty() {
+            wanted.note = Some(select::NOBODY_SERVES);
+        }
         wanted
     }
 }

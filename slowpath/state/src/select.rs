@@ -15,6 +15,9 @@ use crate::plane::Wanted;
 use crate::service::{Distribution, NatPolicy, TrafficPolicy};
 use crate::tables::Tables;
 
+/// Said of a frontend whose backends are there and get no new flows.
+pub const NOBODY_SERVES: &str = "no backend is healthy and serving";
+
 /// Why a backend doesn't serve a frontend, from the first thing that is looked at to the last. That
 /// which came furthest tells best why there is none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +65,7 @@ pub fn choose(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) 
             let redirected = frontend.redirect_to.is_some();
             redirected.then_some("the service that it is redirected to has no backends")
         }),
-        (false, 0) => Some("no backend is healthy and serving"),
+        (false, 0) => Some(NOBODY_SERVES),
         (false, _) => None,
     };
     Wanted { frontend: Arc::clone(frontend), backends, serving, note }

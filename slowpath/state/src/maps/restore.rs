@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::node_ports::{Wildcard, is_unspecified, wildcard_of};
+use super::node_ports::{is_unspecified, wildcard_of};
 use super::plane::{Book, MapPlane, Use};
 use super::{Backend, Failure, Key, Map, Maps, Master, Slot, Value};
 use crate::address::Address;
@@ -55,7 +55,7 @@ impl<M: Maps> MapPlane<M> {
         let Some(of) = wildcard_of(address) else { return };
         let Some(kind) = COPIED.into_iter().find(|kind| master.flags.has(*kind)) else { return };
         if is_unspecified(address) {
-            self.wildcards.entry(of).or_insert_with(Wildcard::default);
+            self.wildcards.entry(of).or_default();
         } else if let Some(Value::Master(wildcard)) = self.maps.get(&Key::Service(of, 0))
             && wildcard.flags.has(kind)
         {
