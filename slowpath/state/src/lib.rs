@@ -15,9 +15,13 @@
 pub mod address;
 pub mod appliance;
 pub mod backend;
+pub mod dump;
 pub mod frontend;
+pub mod ids;
+pub mod maps;
 pub mod name;
 pub mod plane;
+pub mod reconcile;
 pub mod select;
 pub mod service;
 pub mod show;
