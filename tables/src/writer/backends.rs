@@ -98,7 +98,7 @@ impl<'r> Writer<'r> {
             }
             self.entry_room(1)?;
             self.chain_room(&key)?;
-            self.link(key, id);
+            self.link(key, (id, 0));
             self.known.kinds.probes += 1;
         }
         if before != Addr::UNSPECIFIED && self.unlink_from(&probe_mark(&before)).is_some() {
