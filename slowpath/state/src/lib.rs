@@ -15,6 +15,7 @@
 pub mod address;
 pub mod appliance;
 pub mod backend;
+pub mod dump;
 pub mod frontend;
 pub mod name;
 pub mod plane;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::address::Address;
 use crate::backend::Instance;
+use crate::dump::Record;
 use crate::frontend::Frontend;
 
 /// Number of a committed table set.
@@ -69,6 +70,6 @@ pub trait Plane {
     /// The generation that all lcores have acknowledged; none while nobody moves packets.
     fn acknowledged(&self) -> Option<Generation>;
 
-    /// What is there, as text (`dump.rs`): one line a thing, sorted.
-    fn dump(&self) -> Vec<String>;
+    /// What is there, in no order; [`crate::dump::text`] makes lines of it.
+    fn dump(&self) -> Vec<Record>;
 }
