@@ -13,12 +13,12 @@ use crate::layout::Section;
 #[cfg(not(target_arch = "bpf"))]
 use crate::lookup::Entry;
 use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_mark, scope_mark};
+use crate::next_hop::{NextHop, NextHopCell};
 #[cfg(not(target_arch = "bpf"))]
 use crate::note::{Member, NoteCell, ServiceNote};
-use crate::next_hop::{NextHop, NextHopCell};
-use crate::record::{ADDRESS_MARK, Backend, FrontendKey, NONE, Service, Settings, Tunnel};
 #[cfg(not(target_arch = "bpf"))]
 use crate::record::SlotArray;
+use crate::record::{ADDRESS_MARK, Backend, FrontendKey, NONE, Service, Settings, Tunnel};
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
 use crate::versioned::Twin;
@@ -291,7 +291,7 @@ impl<'r> TableSet<'r> {
     }
 
     /// All next hops in use: id, address, record; for dumps.
-    pub fn next_hops(&self) -> impl Iterator<Item = (u32, Addr, NextHop)> {
+    pub fn next_hops(&self) -> impl Iterator<Item = (u32, Addr, NextHop)> + use<'r> {
         let cells = self.parts.next_hops.iter().enumerate();
         cells.filter_map(|(id, cell)| Some((id as u32, cell.addr(), cell.load()?)))
     }

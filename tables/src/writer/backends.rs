@@ -133,6 +133,11 @@ impl<'r> Writer<'r> {
         Ok(id)
     }
 
+    /// The id of the next hop at `addr` behind `arm`.
+    pub fn next_hop_id(&self, addr: &Addr, arm: u8) -> Option<u32> {
+        self.known.hop_places.get(&(*addr, arm)).copied()
+    }
+
     /// Writes what is known of a next hop; lcores see it at once, without a commit.
     pub fn set_next_hop(&mut self, id: u32, hop: &NextHop) -> Result<(), Refusal> {
         let cell = self.known_hop(id)?;

@@ -93,6 +93,7 @@ impl Writer<'_> {
 
 /// The checksum over a note and its run.
 pub(super) fn note_sum(tables: &TableSet<'_>, id: u32, note: &ServiceNote) -> u64 {
-    let run = if note.members.count > 0 { array_sum(tables, SECTION, id, &note.members) } else { 0 };
+    let run =
+        if note.members.count > 0 { array_sum(tables, SECTION, id, &note.members) } else { 0 };
     sum(SECTION, id, note) ^ run
 }
