@@ -22,4 +22,7 @@ pub mod plane;
 pub mod select;
 pub mod service;
 pub mod show;
+pub mod sorted;
 pub mod tables;
+pub mod watch;
+pub mod writer;

@@ -1,10 +1,10 @@
 //! The tables as one immutable snapshot: services with their frontends and backends. Cheap to copy;
 //! only `writer.rs` makes new ones.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use rpds::RedBlackTreeMapSync;
 use smallvec::SmallVec;
 
 use crate::address::{Address, Endpoint};
@@ -12,20 +12,31 @@ use crate::backend::Instance;
 use crate::frontend::Frontend;
 use crate::name::Name;
 use crate::service::Service;
+use crate::sorted::Sorted;
 
 /// All that belongs to one service's name. Backends may be there before the service is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Entry {
     /// The service; none while only its backends are known.
     pub service: Option<Arc<Service>>,
     /// Its frontends by address.
     pub frontends: SmallVec<[Arc<Frontend>; 1]>,
-    /// Its instances by endpoint and, of one endpoint, by priority: the first is used, those behind
-    /// it are its shadows.
-    pub instances: Arc<[Arc<Instance>]>,
+    /// Its instances by endpoint and, of one endpoint, by priority and source: the first is used,
+    /// those behind it are its shadows.
+    pub instances: SmallVec<[Arc<Instance>; 1]>,
 }
 
 impl Entry {
+    /// The frontend at that address.
+    pub fn frontend(&self, address: &Address) -> Option<&Arc<Frontend>> {
+        self.place_of(address).ok().map(|at| &self.frontends[at])
+    }
+
+    /// Where the frontend at that address is, or would be.
+    pub(crate) fn place_of(&self, address: &Address) -> Result<usize, usize> {
+        self.frontends.binary_search_by(|frontend| frontend.address().cmp(address))
+    }
+
     /// The instances that are used: the preferred one of each endpoint, by endpoint.
     pub fn used(&self) -> impl Iterator<Item = &Arc<Instance>> {
         let mut before = None;
@@ -33,21 +44,42 @@ impl Entry {
             .iter()
             .filter(move |instance| before.replace(instance.endpoint) != Some(instance.endpoint))
     }
+
+    /// The instances at an endpoint, the used one first and then its shadows.
+    pub fn at(&self, endpoint: &Endpoint) -> &[Arc<Instance>] {
+        &self.instances[places_at(&self.instances, endpoint)]
+    }
+
+    /// Whether nothing is known any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.service.is_none() && self.frontends.is_empty() && self.instances.is_empty()
+    }
+}
+
+/// Where in a list of instances those of an endpoint are.
+pub(crate) fn places_at(instances: &[Arc<Instance>], endpoint: &Endpoint) -> Range<usize> {
+    let start = instances.partition_point(|instance| instance.endpoint < *endpoint);
+    let len = instances[start..].iter().take_while(|i| i.endpoint == *endpoint).count();
+    start..start + len
 }
 
 /// A snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     pub(crate) revision: u64,
-    pub(crate) entries: RedBlackTreeMapSync<Name, Arc<Entry>>,
-    pub(crate) frontends: RedBlackTreeMapSync<Address, Arc<Frontend>>,
-    pub(crate) endpoints: RedBlackTreeMapSync<Endpoint, SmallVec<[Name; 1]>>,
-    /// Sources that have not said all that they know yet.
-    pub(crate) initializers: Arc<BTreeSet<Box<str>>>,
+    pub(crate) entries: Sorted<Name, Arc<Entry>>,
+    /// Whose frontend is at an address. The rows are in the entries, and only there.
+    pub(crate) owners: Sorted<Address, Name>,
+    /// Which services have an instance at an endpoint.
+    pub(crate) endpoints: Sorted<(Endpoint, Name), ()>,
+    /// Which frontends are redirected to a service.
+    pub(crate) redirects: Sorted<(Name, Address), ()>,
+    /// Sources that have not said all that they know yet, by the number of their token.
+    pub(crate) initializers: Arc<BTreeMap<u64, Box<str>>>,
 }
 
 impl Tables {
-    /// Counts writes; each write transaction is one revision.
+    /// Counts writes; each write transaction that changes something is one revision.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -69,31 +101,42 @@ impl Tables {
 
     /// All services, by name.
     pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
-        self.entries.values().filter_map(|entry| entry.service.as_ref())
+        self.entries.iter().filter_map(|(_, entry)| entry.service.as_ref())
     }
 
     /// The frontend at that address.
     pub fn frontend(&self, address: &Address) -> Option<&Arc<Frontend>> {
-        self.frontends.get(address)
+        self.entries.get(self.owners.get(address)?)?.frontend(address)
     }
 
     /// All frontends, by address.
     pub fn frontends(&self) -> impl Iterator<Item = &Arc<Frontend>> {
-        self.frontends.values()
+        let rows = self.owners.iter();
+        rows.filter_map(|(address, name)| self.entries.get(name)?.frontend(address))
     }
 
-    /// All backends by endpoint, each with the names of the services that have an instance there.
-    pub fn endpoints(&self) -> impl Iterator<Item = (&Endpoint, &SmallVec<[Name; 1]>)> {
-        self.endpoints.iter()
+    /// Frontends of other services that use this one's backends.
+    pub fn redirected_to(&self, name: &Name) -> impl Iterator<Item = &Address> {
+        let from = self.redirects.from(move |(to, _)| to < name);
+        from.map(|(key, ())| key).take_while(move |(to, _)| to == name).map(|(_, address)| address)
     }
 
-    /// What is said of an endpoint: the instances of all services, those in use before their
-    /// shadows.
-    pub fn instances_at(&self, endpoint: &Endpoint) -> Vec<&Arc<Instance>> {
-        let names = self.endpoints.get(endpoint).into_iter().flatten();
-        let entries = names.filter_map(|name| self.entries.get(name));
-        let all = entries.flat_map(|entry| entry.instances.iter());
-        all.filter(|instance| instance.endpoint == *endpoint).collect()
+    /// All endpoints with each service that has an instance there, by endpoint and name.
+    pub fn endpoints(&self) -> impl Iterator<Item = (&Endpoint, &Name)> {
+        self.endpoints.iter().map(|((endpoint, name), ())| (endpoint, name))
+    }
+
+    /// The services that have an instance at an endpoint, by name.
+    pub fn services_at(&self, endpoint: &Endpoint) -> impl Iterator<Item = &Name> {
+        let from = self.endpoints.from(move |(at, _)| at < endpoint);
+        from.map(|(key, ())| key).take_while(move |(at, _)| at == endpoint).map(|(_, name)| name)
+    }
+
+    /// What is said of an endpoint: the instances of all services by name, each service's in use
+    /// before its shadows.
+    pub fn instances_at(&self, endpoint: &Endpoint) -> impl Iterator<Item = &Arc<Instance>> {
+        let entries = self.services_at(endpoint).filter_map(|name| self.entries.get(name));
+        entries.flat_map(move |entry| entry.at(endpoint))
     }
 
     /// Whether every source has said all that it knows, so that what nobody names may be pruned.
@@ -101,8 +144,8 @@ impl Tables {
         self.initializers.is_empty()
     }
 
-    /// The sources that are waited for.
+    /// The sources that are waited for, in the order of their registration.
     pub fn waited_for(&self) -> impl Iterator<Item = &str> {
-        self.initializers.iter().map(|name| &**name)
+        self.initializers.values().map(|name| &**name)
     }
 }

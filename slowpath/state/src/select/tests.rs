@@ -43,8 +43,8 @@ fn tables(mut instances: Vec<Instance>) -> Tables {
     for which in ["web", "other"].map(name) {
         let of: Vec<_> = instances.iter().filter(|i| i.service == which).cloned().collect();
         let instances = of.into_iter().map(Arc::new).collect();
-        let entry = Entry { service: None, frontends: Default::default(), instances };
-        tables.entries.insert_mut(which, Arc::new(entry));
+        let entry = Entry { instances, ..Entry::default() };
+        tables.entries.insert(which, Arc::new(entry));
     }
     tables
 }

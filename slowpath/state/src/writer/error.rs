@@ -1,0 +1,70 @@
+//! Why a write is refused. A refused write has changed nothing.
+
+use crate::address::{Address, Endpoint};
+use crate::name::{Name, Source};
+use crate::service::AFFINITY_MAX_S;
+
+/// Why a write is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no service of that name.
+    #[error("there is no service `{0}`: write the service first, or correct the name")]
+    ServiceNotFound(Name),
+    /// There is no frontend at that address.
+    #[error("there is no frontend at {0}: `weir db show frontends` lists those that are")]
+    FrontendNotFound(Address),
+    /// The source has no such backend of that service.
+    #[error(
+        "service `{service}` has no backend at {endpoint}{}: `weir db show backends` lists those \
+         that are", said_by(.source_of)
+    )]
+    BackendNotFound {
+        /// The service.
+        service: Name,
+        /// Where it would be.
+        endpoint: Endpoint,
+        /// Whose it would be; none for anybody's.
+        source_of: Option<Source>,
+    },
+    /// Another source says what that service is.
+    #[error(
+        "service `{name}` is from source `{owner}`, and source `{claimant}` cannot write it too: \
+         delete it there first, or choose another name here"
+    )]
+    ServiceConflict {
+        /// The service.
+        name: Name,
+        /// Whose it is.
+        owner: Source,
+        /// Who wanted to write it.
+        claimant: Source,
+    },
+    /// Another service answers on that address.
+    #[error(
+        "address {address} belongs to service `{owner}`, and service `{claimant}` cannot have it \
+         too: take it from the one or the other"
+    )]
+    FrontendConflict {
+        /// The address.
+        address: Address,
+        /// Whose it is.
+        owner: Name,
+        /// Who wanted to have it.
+        claimant: Name,
+    },
+    /// An affinity timeout does not fit its 24 bits.
+    #[error(
+        "the affinity timeout of service `{service}` is {seconds} s: 1 to {AFFINITY_MAX_S} s \
+         (194 days) are possible, 0 for no affinity"
+    )]
+    AffinityTooLong {
+        /// The service.
+        service: Name,
+        /// What was said.
+        seconds: u32,
+    },
+}
+
+fn said_by(source: &Option<Source>) -> String {
+    source.as_ref().map(|source| format!(" from source `{source}`")).unwrap_or_default()
+}

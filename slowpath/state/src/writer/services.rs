@@ -1,0 +1,111 @@
+//! Writes of services, and of services together with their frontends.
+
+use std::sync::Arc;
+
+use super::{Error, Transaction};
+use crate::address::Address;
+use crate::frontend::Said;
+use crate::name::{Name, Source};
+use crate::service::{AFFINITY_MAX_S, Service};
+
+impl Transaction<'_> {
+    /// Writes a service: its hooks first, then the row. Its frontends and backends stay. Tells the
+    /// row before.
+    pub fn upsert_service(&mut self, service: Service) -> Result<Option<Arc<Service>>, Error> {
+        let service = self.admit(service)?;
+        Ok(self.put_service(service))
+    }
+
+    /// Writes a service and all its frontends: those that are not named go. Of two with one
+    /// address, the last counts. Tells the service's row before.
+    ///
+    /// An address that another service has refuses the whole before anything is written.
+    pub fn upsert_service_and_frontends(
+        &mut self,
+        service: Service,
+        mut frontends: Vec<Said>,
+    ) -> Result<Option<Arc<Service>>, Error> {
+        let service = self.admit(service)?;
+        frontends.reverse();
+        frontends.sort_by_key(|said| said.address);
+        frontends.dedup_by_key(|said| said.address);
+        for said in &frontends {
+            self.check_owner(&said.address, &service.name)?;
+        }
+        let name = service.name.clone();
+        let before = self.put_service(service);
+        self.drop_frontends(&name, |address| {
+            frontends.binary_search_by(|said| said.address.cmp(address)).is_err()
+        });
+        self.put_frontends(&name, frontends);
+        Ok(before)
+    }
+
+    /// Deletes a service of a source with its frontends. Its backends stay: they belong to who said
+    /// them.
+    pub fn delete_service_and_frontends(
+        &mut self,
+        name: &Name,
+        source: &Source,
+    ) -> Result<Arc<Service>, Error> {
+        let not_found = || Error::ServiceNotFound(name.clone());
+        let service = self.next.service(name).cloned().ok_or_else(not_found)?;
+        if service.source != *source {
+            let (owner, claimant) = (service.source.clone(), source.clone());
+            return Err(Error::ServiceConflict { name: name.clone(), owner, claimant });
+        }
+        self.drop_frontends(name, |_| true);
+        self.change(name, |entry| entry.service = None);
+        Ok(service)
+    }
+
+    /// Deletes all services of a source with their frontends; tells how many.
+    pub fn delete_services_by_source(&mut self, source: &Source) -> usize {
+        let services = self.next.services().filter(|service| service.source == *source);
+        let names: Vec<Name> = services.map(|service| service.name.clone()).collect();
+        let deleted = names.iter().map(|name| self.delete_service_and_frontends(name, source));
+        deleted.filter(Result::is_ok).count()
+    }
+
+    /// The service as its hooks make it, if it may be written.
+    fn admit(&self, mut service: Service) -> Result<Service, Error> {
+        let (name, source) = (service.name.clone(), service.source.clone());
+        for hook in &self.state.hooks {
+            hook(&self.next, &mut service);
+        }
+        (service.name, service.source) = (name, source);
+        if service.affinity_s > AFFINITY_MAX_S {
+            let (service, seconds) = (service.name, service.affinity_s);
+            return Err(Error::AffinityTooLong { service, seconds });
+        }
+        match self.next.service(&service.name) {
+            Some(row) if row.source != service.source => Err(Error::ServiceConflict {
+                name: service.name,
+                owner: row.source.clone(),
+                claimant: service.source,
+            }),
+            _ => Ok(service),
+        }
+    }
+
+    /// Refuses an address that another service has.
+    pub(super) fn check_owner(&self, address: &Address, claimant: &Name) -> Result<(), Error> {
+        match self.next.owners.get(address) {
+            Some(owner) if owner != claimant => Err(Error::FrontendConflict {
+                address: *address,
+                owner: owner.clone(),
+                claimant: claimant.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn put_service(&mut self, service: Service) -> Option<Arc<Service>> {
+        let before = self.next.service(&service.name).cloned();
+        if before.as_deref() != Some(&service) {
+            let name = service.name.clone();
+            self.change(&name, |entry| entry.service = Some(Arc::new(service)));
+        }
+        before
+    }
+}
