@@ -17,6 +17,9 @@ use crate::plane::Wanted;
 use crate::service::{Distribution, NatPolicy, TrafficPolicy};
 use crate::tables::Tables;
 
+/// Said of a frontend whose backends are there and get no new flows.
+pub const NOBODY_SERVES: &str = "no backend is healthy and serving";
+
 /// Why a backend doesn't serve a frontend, from the first thing that is looked at to the last. That
 /// which came furthest tells best why there is none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,22 +61,31 @@ pub fn choose(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) 
         }
     }
     prefer(&mut backends, frontend, appliance);
-    // Stable: they come by endpoint.
-    backends.sort_by_key(|backend| (backend.health.unhealthy, backend.effective()));
-    let of = |state| backends.iter().filter(|backend| backend.effective() == state).count();
-    let serving = match of(State::Active) {
-        0 => of(State::Terminating),
-        active => active,
-    };
+    let serving = arrange(&mut backends);
     let note = match (backends.is_empty(), serving) {
         (true, _) => furthest.map(Without::note).or_else(|| {
             let redirected = frontend.redirect_to.is_some();
             redirected.then_some("the service that it is redirected to has no backends")
         }),
-        (false, 0) => Some("no backend is healthy and serving"),
+        (false, 0) => Some(NOBODY_SERVES),
         (false, _) => None,
     };
     Wanted { frontend: Arc::clone(frontend), backends, serving, note }
+}
+
+/// Puts backends that come by endpoint into the order of slots, and tells how many serve.
+pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
+    backends
+        .sort_by_key(|backend| (backend.health.unhealthy, backend.effective(), backend.endpoint));
+    let of = |state| {
+        let are =
+            |backend: &&Arc<Instance>| backend.effective() == state && !backend.health.unhealthy;
+        backends.iter().filter(are).count()
+    };
+    match of(State::Active) {
+        0 => of(State::Terminating),
+        active => active,
+    }
 }
 
 /// Whether only local backends may serve it.
