@@ -115,7 +115,7 @@ impl Instance {
     pub fn effective(&self) -> State {
         match self.state {
             State::Active if self.weight == 0 => State::Maintenance,
-            State::Active if self.health.unhealthy => State::Quarantined,
+            State::Active | State::Terminating if self.health.unhealthy => State::Quarantined,
             said => said,
         }
     }

@@ -13,9 +13,11 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod appliance;
 pub mod backend;
 pub mod frontend;
 pub mod name;
 pub mod plane;
+pub mod select;
 pub mod service;
 pub mod tables;

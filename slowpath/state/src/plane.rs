@@ -21,6 +21,8 @@ pub struct Wanted {
     /// How many of them, from the first, get new flows: the active ones; where there are none, the
     /// terminating ones. The others keep their flows.
     pub serving: usize,
+    /// Why nobody serves although there are backends: goes to the frontend's status.
+    pub note: Option<&'static str>,
 }
 
 impl Wanted {

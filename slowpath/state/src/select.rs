@@ -1,0 +1,142 @@
+//! Which backends a frontend gets, and in which order. Evaluated when a plane is told, on a
+//! snapshot; nothing of it is kept in the tables.
+//!
+//! Protocol, family, local policy and port name leave a backend out; preferences by place then
+//! choose among those left. State and health leave out nothing but maintenance: they decide the
+//! order, and how many of them get new flows.
+
+use std::sync::Arc;
+
+use crate::address::Reach;
+use crate::appliance::Appliance;
+use crate::backend::{Instance, Place, State};
+use crate::frontend::{Frontend, Kind};
+use crate::plane::Wanted;
+use crate::service::{Distribution, NatPolicy, TrafficPolicy};
+use crate::tables::Tables;
+
+/// Why a backend doesn't serve a frontend, from the first thing that is looked at to the last. That
+/// which came furthest tells best why there is none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Without {
+    Protocol,
+    Family,
+    Local,
+    PortName,
+    Maintenance,
+}
+
+impl Without {
+    fn note(self) -> &'static str {
+        match self {
+            Without::Protocol => "no backend of its protocol",
+            Without::Family => {
+                "no backend of its address family, and no NAT policy that crosses it"
+            }
+            Without::Local => {
+                "no local backend: its traffic policy is Local, and no backend is on a node or in \
+                 a zone that the appliance names in `local`"
+            }
+            Without::PortName => "no backend serves its port name",
+            Without::Maintenance => "all backends are in maintenance or of weight 0",
+        }
+    }
+}
+
+/// What a plane shall be told of a frontend.
+pub fn choose(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) -> Wanted {
+    let name = frontend.redirect_to.as_ref().unwrap_or(&frontend.service.name);
+    let local = is_local_only(frontend);
+    let mut furthest = None;
+    let mut backends: Vec<Arc<Instance>> = Vec::new();
+    for instance in tables.entry(name).into_iter().flat_map(|entry| entry.used()) {
+        match without(frontend, instance, local.then_some(appliance)) {
+            None => backends.push(Arc::clone(instance)),
+            why => furthest = furthest.max(why),
+        }
+    }
+    prefer(&mut backends, frontend, appliance);
+    // Stable: they come by endpoint.
+    backends.sort_by_key(|backend| (backend.health.unhealthy, backend.effective()));
+    let of = |state| backends.iter().filter(|backend| backend.effective() == state).count();
+    let serving = match of(State::Active) {
+        0 => of(State::Terminating),
+        active => active,
+    };
+    let note = match (backends.is_empty(), serving) {
+        (true, _) => furthest.map(Without::note).or_else(|| {
+            let redirected = frontend.redirect_to.is_some();
+            redirected.then_some("the service that it is redirected to has no backends")
+        }),
+        (false, 0) => Some("no backend is healthy and serving"),
+        (false, _) => None,
+    };
+    Wanted { frontend: Arc::clone(frontend), backends, serving, note }
+}
+
+/// Whether only local backends may serve it.
+pub fn is_local_only(frontend: &Frontend) -> bool {
+    let service = &frontend.service;
+    let policy = match (frontend.said.kind, frontend.said.address.reach) {
+        (Kind::HostPort, _) => return false,
+        (_, Reach::Internal) | (Kind::ClusterIp, Reach::External) => service.internal_policy,
+        (Kind::NodePort | Kind::LoadBalancer | Kind::ExternalIps, Reach::External) => {
+            service.external_policy
+        }
+        (Kind::LocalRedirect, Reach::External) => return false,
+    };
+    policy == TrafficPolicy::Local
+}
+
+/// Why this instance cannot serve this frontend; `local` is given where only local ones may.
+fn without(frontend: &Frontend, instance: &Instance, local: Option<&Appliance>) -> Option<Without> {
+    let (address, endpoint) = (frontend.address(), &instance.endpoint);
+    let protocols = (address.protocol, endpoint.protocol);
+    if protocols.0 != protocols.1 && protocols.0 != 0 && protocols.1 != 0 {
+        return Some(Without::Protocol);
+    }
+    let wants_ipv4 = match frontend.service.nat_policy {
+        NatPolicy::Nat46 if address.is_ipv4() => false,
+        NatPolicy::Nat64 if !address.is_ipv4() => true,
+        _ => address.is_ipv4(),
+    };
+    if endpoint.addr.is_ipv4() != wants_ipv4 {
+        return Some(Without::Family);
+    }
+    if local.is_some_and(|appliance| !appliance.is_local(instance.place.as_deref())) {
+        return Some(Without::Local);
+    }
+    let names = &instance.port_names;
+    match &frontend.said.port_name {
+        Some(name) if !names.is_empty() && !names.contains(name) => Some(Without::PortName),
+        _ if instance.effective() == State::Maintenance => Some(Without::Maintenance),
+        _ => None,
+    }
+}
+
+/// Leaves those that the service prefers by place, if one of them serves: a preference never makes
+/// a service stop that others could go on with.
+fn prefer(backends: &mut Vec<Arc<Instance>>, frontend: &Frontend, appliance: &Appliance) {
+    let levels: &[fn(&Appliance, &Place) -> bool] = match frontend.service.distribution {
+        _ if frontend.redirect_to.is_some() || !appliance.zone_aware => return,
+        Distribution::Any => return,
+        Distribution::PreferSameZone => &[Appliance::is_of_zone],
+        Distribution::PreferSameNode => &[Appliance::is_local_node, Appliance::is_of_zone],
+    };
+    let serves = |state| backends.iter().any(|backend| backend.effective() == state);
+    let Some(state) = [State::Active, State::Terminating].into_iter().find(|s| serves(*s)) else {
+        return;
+    };
+    let is_near = |backend: &Instance, near: &fn(&Appliance, &Place) -> bool| {
+        backend.place.as_ref().is_some_and(|place| near(appliance, place))
+    };
+    let level = levels.iter().find(|near| {
+        backends.iter().any(|backend| backend.effective() == state && is_near(backend, near))
+    });
+    if let Some(near) = level {
+        backends.retain(|backend| is_near(backend, near));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! Selection, one rule after the other.
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use super::*;
+use crate::address::{Address, Endpoint};
+use crate::backend::{Health, Place};
+use crate::frontend::Said;
+use crate::name::{Name, Source};
+use crate::service::Service;
+use crate::tables::Entry;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn instance(at: &str, port: u16) -> Instance {
+    let endpoint = Endpoint { addr: at.parse().unwrap(), port, protocol: 6 };
+    Instance::new(endpoint, name("web"), Source::new("file"))
+}
+
+fn placed(at: &str, node: &str, zone: &str, for_zones: &[&str]) -> Instance {
+    let for_zones = for_zones.iter().map(|zone| Box::from(*zone)).collect();
+    let place = Place { node: node.into(), zone: zone.into(), for_zones, cluster: 0 };
+    Instance { place: Some(Arc::new(place)), ..instance(at, 80) }
+}
+
+fn in_state(at: &str, state: State) -> Instance {
+    Instance { state, ..instance(at, 80) }
+}
+
+fn unhealthy(instance: Instance) -> Instance {
+    Instance { health: Health { unhealthy: true, since: None }, ..instance }
+}
+
+/// Tables of the service `web` with these instances, as the writer sorts them.
+fn tables(mut instances: Vec<Instance>) -> Tables {
+    instances.sort_by_key(|instance| (instance.endpoint, instance.priority));
+    let mut tables = Tables::default();
+    for which in ["web", "other"].map(name) {
+        let of: Vec<_> = instances.iter().filter(|i| i.service == which).cloned().collect();
+        let instances = of.into_iter().map(Arc::new).collect();
+        let entry = Entry { service: None, frontends: Default::default(), instances };
+        tables.entries.insert_mut(which, Arc::new(entry));
+    }
+    tables
+}
+
+fn service(change: impl FnOnce(&mut Service)) -> Service {
+    let mut service = Service::new(name("web"), Source::new("file"));
+    change(&mut service);
+    service
+}
+
+fn frontend_at(address: Address, kind: Kind, service: Service) -> Arc<Frontend> {
+    let (said, now) = (Said::new(address, kind), SystemTime::UNIX_EPOCH);
+    Arc::new(Frontend::new(said, Arc::new(service), None, 1, now))
+}
+
+fn frontend(kind: Kind, service: Service) -> Arc<Frontend> {
+    frontend_at(Address::new("192.0.2.1".parse().unwrap(), 80, 6), kind, service)
+}
+
+fn web(kind: Kind) -> Arc<Frontend> {
+    frontend(kind, service(|_| ()))
+}
+
+fn appliance() -> Appliance {
+    Appliance {
+        zone: "a".into(),
+        local: ["n1", "zone-x"].map(Box::from).into(),
+        ..Appliance::default()
+    }
+}
+
+fn addrs(wanted: &Wanted) -> Vec<String> {
+    wanted.backends.iter().map(|backend| backend.endpoint.addr.to_string()).collect()
+}
+
+#[track_caller]
+fn check(frontend: &Arc<Frontend>, instances: Vec<Instance>, want: &[&str], serving: usize) {
+    let wanted = choose(&tables(instances), frontend, &appliance());
+    assert_eq!(addrs(&wanted), want);
+    assert_eq!(wanted.serving, serving);
+    assert_eq!(wanted.serving().len(), serving);
+}
+
+#[test]
+fn protocol_zero_on_either_side_matches_any() {
+    let udp = |at: &str| {
+        let mut udp = instance(at, 80);
+        udp.endpoint.protocol = 17;
+        udp
+    };
+    let any = |at: &str| {
+        let mut any = instance(at, 80);
+        any.endpoint.protocol = 0;
+        any
+    };
+    let all = || vec![instance("10.0.0.1", 80), udp("10.0.0.2"), any("10.0.0.3")];
+    check(&web(Kind::LoadBalancer), all(), &["10.0.0.1", "10.0.0.3"], 2);
+    let to_any = Address::new("192.0.2.1".parse().unwrap(), 0, 0);
+    let to_any = frontend_at(to_any, Kind::LoadBalancer, service(|_| ()));
+    check(&to_any, all(), &["10.0.0.1", "10.0.0.2", "10.0.0.3"], 3);
+    let none = choose(&tables(vec![udp("10.0.0.2")]), &web(Kind::LoadBalancer), &appliance());
+    assert_eq!(none.note, Some("no backend of its protocol"));
+}
+
+#[test]
+fn only_a_nat_policy_crosses_families() {
+    let both = || vec![instance("10.0.0.1", 80), instance("fd00::1", 80)];
+    let at = |addr: &str, nat_policy| {
+        let addr: IpAddr = addr.parse().unwrap();
+        let service = service(|service| service.nat_policy = nat_policy);
+        frontend_at(Address::new(addr, 80, 6), Kind::LoadBalancer, service)
+    };
+    check(&at("192.0.2.1", NatPolicy::None), both(), &["10.0.0.1"], 1);
+    check(&at("2001:db8::1", NatPolicy::None), both(), &["fd00::1"], 1);
+    check(&at("192.0.2.1", NatPolicy::Nat46), both(), &["fd00::1"], 1);
+    check(&at("2001:db8::1", NatPolicy::Nat46), both(), &["fd00::1"], 1);
+    check(&at("2001:db8::1", NatPolicy::Nat64), both(), &["10.0.0.1"], 1);
+    check(&at("192.0.2.1", NatPolicy::Nat64), both(), &["10.0.0.1"], 1);
+    let six = at("2001:db8::1", NatPolicy::None);
+    let wanted = choose(&tables(vec![instance("10.0.0.1", 80)]), &six, &appliance());
+    assert!(wanted.note.unwrap().starts_with("no backend of its address family"));
+}
+
+#[test]
+fn traffic_policies_are_applied_in_selection() {
+    let all = || {
+        vec![
+            placed("10.0.0.1", "n1", "b", &[]),
+            placed("10.0.0.2", "n2", "zone-x", &[]),
+            placed("10.0.0.3", "n3", "b", &[]),
+            placed("10.0.0.4", "", "b", &[]),
+            instance("10.0.0.5", 80),
+        ]
+    };
+    let every = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"];
+    let near = ["10.0.0.1", "10.0.0.2", "10.0.0.4", "10.0.0.5"];
+    let with = |kind, reach, external, internal| {
+        let service = service(|service| {
+            (service.external_policy, service.internal_policy) = (external, internal);
+        });
+        let address = Address::new("192.0.2.1".parse().unwrap(), 80, 6);
+        frontend_at(Address { reach, ..address }, kind, service)
+    };
+    use Reach::{External, Internal};
+    use TrafficPolicy::{Cluster, Local};
+    for kind in [Kind::NodePort, Kind::LoadBalancer, Kind::ExternalIps] {
+        check(&with(kind, External, Local, Cluster), all(), &near, 4);
+        check(&with(kind, External, Cluster, Local), all(), &every, 5);
+        check(&with(kind, Internal, Cluster, Local), all(), &near, 4);
+        check(&with(kind, Internal, Local, Cluster), all(), &every, 5);
+    }
+    for reach in [External, Internal] {
+        check(&with(Kind::ClusterIp, reach, Cluster, Local), all(), &near, 4);
+        check(&with(Kind::ClusterIp, reach, Local, Cluster), all(), &every, 5);
+        check(&with(Kind::HostPort, reach, Local, Local), all(), &every, 5);
+    }
+}
+
+#[test]
+fn a_local_policy_that_nobody_meets_is_told() {
+    let local = service(|service| service.external_policy = TrafficPolicy::Local);
+    let far = tables(vec![placed("10.0.0.3", "n3", "b", &[])]);
+    let wanted = choose(&far, &frontend(Kind::LoadBalancer, local), &appliance());
+    assert_eq!((addrs(&wanted), wanted.serving), (vec![], 0));
+    assert!(wanted.note.unwrap().starts_with("no local backend"), "{:?}", wanted.note);
+    let local = service(|service| service.external_policy = TrafficPolicy::Local);
+    let none = choose(&tables(vec![]), &frontend(Kind::LoadBalancer, local), &appliance());
+    assert_eq!(none.note, None, "a service without backends is no fault of its policy");
+}
+
+#[test]
+fn a_port_name_leaves_those_that_list_it_or_list_none() {
+    let named = |at: &str, names: &[&str]| Instance {
+        port_names: names.iter().map(|name| Arc::from(*name)).collect(),
+        ..instance(at, 80)
+    };
+    let all = vec![
+        named("10.0.0.1", &["http"]),
+        named("10.0.0.2", &["metrics", "http"]),
+        named("10.0.0.3", &["metrics"]),
+        named("10.0.0.4", &[]),
+    ];
+    let of = |port_name: &str| {
+        let said = Said { port_name: Some(port_name.into()), ..web(Kind::ClusterIp).said.clone() };
+        let now = SystemTime::UNIX_EPOCH;
+        Arc::new(Frontend::new(said, Arc::new(service(|_| ())), None, 1, now))
+    };
+    check(&of("http"), all.clone(), &["10.0.0.1", "10.0.0.2", "10.0.0.4"], 3);
+    check(&web(Kind::ClusterIp), all.clone(), &["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"], 4);
+    let wanted = choose(&tables(all[..3].to_vec()), &of("admin"), &appliance());
+    assert_eq!((addrs(&wanted), wanted.note), (vec![], Some("no backend serves its port name")));
+}
+
+#[test]
+fn zones_are_preferred_and_others_stand_in() {
+    let prefers = |distribution| {
+        frontend(Kind::ClusterIp, service(|service| service.distribution = distribution))
+    };
+    let (zone, node) =
+        (prefers(Distribution::PreferSameZone), prefers(Distribution::PreferSameNode));
+    let mine = placed("10.0.0.1", "n1", "b", &[]);
+    let near = placed("10.0.0.2", "n2", "a", &[]);
+    let hinted = placed("10.0.0.3", "n3", "b", &["a", "c"]);
+    let lent = placed("10.0.0.4", "n4", "a", &["c"]);
+    let far = placed("10.0.0.5", "n5", "c", &[]);
+    let all = || vec![mine.clone(), near.clone(), hinted.clone(), lent.clone(), far.clone()];
+    check(&zone, all(), &["10.0.0.2", "10.0.0.3"], 2);
+    check(&node, all(), &["10.0.0.1"], 1);
+    check(&node, all()[1..].to_vec(), &["10.0.0.2", "10.0.0.3"], 2);
+    check(&zone, all()[3..].to_vec(), &["10.0.0.4", "10.0.0.5"], 2);
+    check(
+        &prefers(Distribution::Any),
+        all()[2..].to_vec(),
+        &["10.0.0.3", "10.0.0.4", "10.0.0.5"],
+        3,
+    );
+    // Nobody of the zone serves: others do.
+    let ill = vec![unhealthy(near.clone()), far.clone()];
+    check(&zone, ill, &["10.0.0.5", "10.0.0.2"], 1);
+    let leaving = Instance { state: State::Terminating, ..near.clone() };
+    check(&zone, vec![leaving.clone(), far.clone()], &["10.0.0.5", "10.0.0.2"], 1);
+    let far_too = Instance { state: State::Terminating, ..far.clone() };
+    check(&zone, vec![leaving, far_too], &["10.0.0.2"], 1);
+    // Without a zone, or with the preference switched off, there is none.
+    for off in [
+        Appliance { zone: Box::default(), ..appliance() },
+        Appliance { zone_aware: false, ..appliance() },
+    ] {
+        assert_eq!(choose(&tables(all()), &zone, &off).backends.len(), 5);
+    }
+}
+
+#[test]
+fn a_redirected_frontend_has_the_other_services_backends_and_no_preference() {
+    let other =
+        |at: &str, zone: &str| Instance { service: name("other"), ..placed(at, "n7", zone, &[]) };
+    let prefers = service(|service| service.distribution = Distribution::PreferSameZone);
+    let web = frontend(Kind::ClusterIp, prefers);
+    let to = Some(name("other"));
+    let now = SystemTime::UNIX_EPOCH;
+    let redirected =
+        Arc::new(Frontend::new(web.said.clone(), Arc::clone(&web.service), to, 2, now));
+    let all =
+        vec![placed("10.0.0.1", "n1", "a", &[]), other("10.1.0.1", "a"), other("10.1.0.2", "c")];
+    check(&redirected, all.clone(), &["10.1.0.1", "10.1.0.2"], 2);
+    let wanted = choose(&tables(all[..1].to_vec()), &redirected, &appliance());
+    assert_eq!(wanted.note, Some("the service that it is redirected to has no backends"));
+}
+
+#[test]
+fn slots_are_ordered_by_health_state_and_endpoint() {
+    let all = vec![
+        in_state("10.0.0.8", State::Maintenance),
+        in_state("10.0.0.1", State::Quarantined),
+        unhealthy(in_state("10.0.0.2", State::Active)),
+        in_state("10.0.0.3", State::TerminatingNotServing),
+        in_state("10.0.0.4", State::Terminating),
+        instance("10.0.0.6", 81),
+        instance("10.0.0.6", 80),
+        in_state("10.0.0.5", State::Active),
+        Instance { weight: 0, ..instance("10.0.0.7", 80) },
+    ];
+    let frontend = web(Kind::LoadBalancer);
+    let wanted = choose(&tables(all), &frontend, &appliance());
+    let slots: Vec<_> = wanted.backends.iter().map(|b| b.endpoint.to_string()).collect();
+    let want = [
+        "10.0.0.5:80/TCP",
+        "10.0.0.6:80/TCP",
+        "10.0.0.6:81/TCP",
+        "10.0.0.4:80/TCP",
+        "10.0.0.3:80/TCP",
+        "10.0.0.1:80/TCP",
+        "10.0.0.2:80/TCP",
+    ];
+    assert_eq!(slots, want);
+    assert_eq!((wanted.serving, wanted.note), (3, None));
+}
+
+#[test]
+fn terminating_ones_serve_when_nothing_is_active() {
+    let ends = in_state("10.0.0.4", State::Terminating);
+    let ended = in_state("10.0.0.3", State::TerminatingNotServing);
+    let ill = unhealthy(instance("10.0.0.2", 80));
+    let kind = Kind::LoadBalancer;
+    let all = vec![ends.clone(), ended.clone(), ill.clone()];
+    check(&web(kind), all, &["10.0.0.4", "10.0.0.3", "10.0.0.2"], 1);
+    check(&web(kind), vec![unhealthy(ends), ended, ill], &["10.0.0.3", "10.0.0.2", "10.0.0.4"], 0);
+}
+
+#[test]
+fn that_nobody_serves_is_told() {
+    let told = |instance| choose(&tables(vec![instance]), &web(Kind::LoadBalancer), &appliance());
+    let ill = told(unhealthy(instance("10.0.0.2", 80)));
+    assert_eq!((ill.backends.len(), ill.serving), (1, 0));
+    assert_eq!(ill.note, Some("no backend is healthy and serving"));
+    let out = told(in_state("10.0.0.2", State::Maintenance));
+    assert_eq!((out.backends.len(), out.serving), (0, 0));
+    assert_eq!(out.note, Some("all backends are in maintenance or of weight 0"));
+    let gone = told(in_state("10.0.0.2", State::TerminatingNotServing));
+    assert_eq!((gone.backends.len(), gone.serving), (1, 0));
+}
+
+#[test]
+fn shadows_are_not_chosen() {
+    let said = |source: &str, priority, state| Instance {
+        source: Source::new(source),
+        priority,
+        ..in_state("10.0.0.1", state)
+    };
+    let two = vec![said("kubernetes", 1, State::Active), said("api", 0, State::Quarantined)];
+    let wanted = choose(&tables(two), &web(Kind::LoadBalancer), &appliance());
+    assert_eq!((wanted.backends.len(), wanted.serving), (1, 0));
+    assert_eq!(wanted.backends[0].source, Source::new("api"));
+}
