@@ -20,4 +20,5 @@ pub mod name;
 pub mod plane;
 pub mod select;
 pub mod service;
+pub mod show;
 pub mod tables;
