@@ -127,7 +127,7 @@ fn chosen(row: Row, columns: &[&str]) -> Row {
     row.into_iter().filter(|(column, _)| columns.contains(&column.as_str())).collect()
 }
 
-fn table(rows: &[Row], columns: &[&'static str]) -> draw::Table {
+pub(super) fn table(rows: &[Row], columns: &[&'static str]) -> draw::Table {
     let mut table = draw::Table::new(&columns.iter().map(|c| head(c)).collect::<Vec<_>>());
     for row in rows {
         table.row(columns.iter().map(|column| text(column, row.get(*column))).collect());

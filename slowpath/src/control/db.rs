@@ -80,8 +80,8 @@ impl Look {
     fn rows(self, live: &Live, prefix: &str) -> Vec<Row> {
         let mut rows = match self {
             Look::Table(table) => {
-                let (tables, appliance) = live.tables();
-                table.rows(&tables, &appliance)
+                let wanted = live.wanted();
+                table.rows(&wanted.tables, &wanted.appliance)
             }
             Look::Health => crate::report::health(&live.status()),
         };

@@ -108,8 +108,11 @@ mod tests {
         status.frontends.error = "203.0.113.10:80/TCP: raise region.slots".to_owned();
         status.frontends.waited_for = vec!["kubernetes".to_owned()];
         status.lcores[0].links = vec![Link { arm: "egress".to_owned(), up: false }];
-        status.services_file =
-            FileStatus { path: "s.toml".to_owned(), applied_s_ago: None, refused: Some("no".into()) };
+        status.services_file = FileStatus {
+            path: "s.toml".to_owned(),
+            applied_s_ago: None,
+            refused: Some("no".into()),
+        };
         let rows = health(&status);
         assert_eq!(level(&rows, "appliance"), ("Degraded", "link down"));
         let message = "1 error(s): 203.0.113.10:80/TCP: raise region.slots";
