@@ -51,7 +51,10 @@ pub enum Distribution {
 }
 
 /// How a backend is chosen for a new flow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
     /// By a consistent hash of the flow.
@@ -118,6 +121,8 @@ pub struct Service {
     pub algorithm: Algorithm,
     /// Host ports are bound to the loopback address: reachable from the machine only.
     pub loopback_host_port: bool,
+    /// Packets for a proxy that is on this machine are left to the machine.
+    pub delegate_if_local: bool,
     /// Seconds for which a client address stays with its backend, 1 to [`AFFINITY_MAX_S`]; 0 for
     /// no affinity.
     pub affinity_s: u32,
@@ -155,6 +160,7 @@ impl Service {
             mode: Mode::Nat,
             algorithm: Algorithm::Maglev,
             loopback_host_port: false,
+            delegate_if_local: false,
             affinity_s: 0,
             health_check_port: 0,
             mss: 0,

@@ -220,3 +220,6 @@ impl fmt::Debug for Writer {
         write!(f, "writer of {:?}", self.watch)
     }
 }
+
+#[cfg(test)]
+mod tests;

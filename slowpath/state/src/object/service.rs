@@ -43,6 +43,9 @@ pub struct ServiceSpec {
     /// Host ports are bound to the loopback address.
     #[serde(skip_serializing_if = "is_default")]
     pub loopback_host_port: bool,
+    /// Packets for a proxy that is on this machine are left to the machine.
+    #[serde(skip_serializing_if = "is_default")]
+    pub delegate_if_local: bool,
     /// Seconds for which a client address stays with its backend; 0 for no affinity.
     #[schemars(range(min = 0, max = 16777215))]
     #[serde(skip_serializing_if = "is_default")]

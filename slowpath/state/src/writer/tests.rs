@@ -1,0 +1,105 @@
+//! The writer: what each operation does, the defects that others had, and random histories against
+//! a plain model.
+
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::address::{Address, Endpoint};
+use crate::appliance::Appliance;
+use crate::backend::{Instance, Place, State as Being};
+use crate::frontend::{Kind, Progress, Said};
+use crate::name::Source;
+use crate::plane::Wanted;
+use crate::select::choose;
+
+mod backends;
+mod defects;
+mod frontends;
+mod model;
+mod services;
+mod transactions;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn source(text: &str) -> Source {
+    Source::new(text)
+}
+
+fn now(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+/// `192.0.2.host`, port 80, TCP.
+fn address(host: u8) -> Address {
+    Address::new([192, 0, 2, host].into(), 80, 6)
+}
+
+fn said(host: u8) -> Said {
+    Said::new(address(host), Kind::LoadBalancer)
+}
+
+fn service(text: &str) -> Service {
+    service_of(text, "file")
+}
+
+fn service_of(text: &str, from: &str) -> Service {
+    Service::new(name(text), source(from))
+}
+
+/// `10.0.0.host`, port 8080, TCP.
+fn endpoint(host: u8) -> Endpoint {
+    Endpoint { addr: [10, 0, 0, host].into(), port: 8080, protocol: 6 }
+}
+
+/// Of nobody: the writer says whose.
+fn instance(host: u8) -> Instance {
+    Instance::new(endpoint(host), name("nobody"), source("nobody"))
+}
+
+fn of_cluster(host: u8, cluster: u32) -> Instance {
+    let place = Place { cluster, ..Place::default() };
+    Instance { place: Some(Arc::new(place)), ..instance(host) }
+}
+
+/// Writes in a transaction of its own; tells what the writes told, and the revision.
+fn write<R>(writer: &Writer, at: u64, writes: impl FnOnce(&mut Transaction<'_>) -> R) -> (R, u64) {
+    let mut transaction = writer.begin(now(at));
+    let result = writes(&mut transaction);
+    (result, transaction.commit())
+}
+
+/// A writer with `web` of the file at 192.0.2.1, and backends 10.0.0.1 and 10.0.0.2.
+fn web() -> Writer {
+    let writer = Writer::new();
+    write(&writer, 1, |t| {
+        t.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap();
+        t.set_backends(&name("web"), &source("file"), vec![instance(1), instance(2)]);
+    });
+    writer
+}
+
+fn row(writer: &Writer, host: u8) -> Arc<Frontend> {
+    writer.tables().frontend(&address(host)).unwrap().clone()
+}
+
+/// Hosts of the instances of a service with their sources, in order.
+fn hosts(writer: &Writer, service: &str) -> Vec<(u8, String)> {
+    let tables = writer.tables();
+    let list = tables.entry(&name(service)).into_iter().flat_map(|entry| &entry.instances);
+    list.map(|instance| {
+        let std::net::IpAddr::V4(v4) = instance.endpoint.addr else { panic!("{instance:?}") };
+        (v4.octets()[3], instance.source.to_string())
+    })
+    .collect()
+}
+
+fn of_file(hosts: &[u8]) -> Vec<(u8, String)> {
+    hosts.iter().map(|host| (*host, "file".to_owned())).collect()
+}
+
+/// What a plane would be told of 192.0.2.host.
+fn wanted(writer: &Writer, host: u8) -> Wanted {
+    choose(&writer.tables(), &row(writer, host), &Appliance::default())
+}

@@ -1,0 +1,306 @@
+//! Backends: instances by service, endpoint and source.
+
+use super::*;
+use crate::backend::Health;
+
+fn web_name() -> Name {
+    name("web")
+}
+
+fn file() -> Source {
+    source("file")
+}
+
+#[test]
+fn backends_may_come_before_their_service() {
+    let writer = Writer::new();
+    write(&writer, 1, |t| t.upsert_backends(&web_name(), &file(), vec![instance(2), instance(1)]));
+    assert_eq!(hosts(&writer, "web"), of_file(&[1, 2]));
+    assert_eq!(writer.tables().services().count(), 0);
+    write(&writer, 2, |t| t.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap());
+    assert_eq!(wanted(&writer, 1).serving, 2);
+}
+
+#[test]
+fn upsert_backends_adds_replaces_and_links_frontends_anew() {
+    let writer = web();
+    let before = row(&writer, 1);
+    let weighty = Instance { weight: 7, ..instance(2) };
+    let (_, revision) = write(&writer, 2, |t| {
+        t.upsert_backends(&web_name(), &file(), vec![instance(9), instance(3), weighty.clone()]);
+    });
+    assert_eq!(revision, 2);
+    assert_eq!(hosts(&writer, "web"), of_file(&[1, 2, 3, 9]));
+    let tables = writer.tables();
+    let at_2: Vec<_> = tables.instances_at(&endpoint(2)).collect();
+    let want = Instance { service: web_name(), source: file(), ..weighty };
+    assert_eq!(at_2, [&Arc::new(want)]);
+    assert!(!Arc::ptr_eq(&before, &row(&writer, 1)));
+    assert_eq!(row(&writer, 1).status().progress, Progress::Pending);
+    let touched = writer.news(1).touched.unwrap();
+    assert_eq!(touched[0].endpoints, [endpoint(2), endpoint(3), endpoint(9)]);
+    assert_eq!(touched[0].frontends, [address(1)]);
+    // Of two with one endpoint, the last counts.
+    write(&writer, 3, |t| {
+        let said = vec![instance(2), Instance { state: Being::Terminating, ..instance(2) }];
+        t.upsert_backends(&web_name(), &file(), said);
+    });
+    let tables = writer.tables();
+    assert_eq!(tables.instances_at(&endpoint(2)).next().unwrap().state, Being::Terminating);
+}
+
+#[test]
+fn set_backends_releases_what_the_source_does_not_say_any_more() {
+    let writer = web();
+    write(&writer, 2, |t| {
+        t.upsert_backends(&web_name(), &source("api"), vec![instance(1), instance(5)]);
+        t.upsert_backends(&name("shop"), &file(), vec![instance(1)]);
+        t.set_backends(&web_name(), &file(), vec![instance(2), instance(3)]);
+    });
+    let api = |host| (host, "api".to_owned());
+    let want = [api(1), of_file(&[2])[0].clone(), of_file(&[3])[0].clone(), api(5)];
+    assert_eq!(hosts(&writer, "web"), want);
+    assert_eq!(hosts(&writer, "shop"), of_file(&[1]));
+    write(&writer, 3, |t| t.set_backends(&web_name(), &file(), vec![]));
+    assert_eq!(hosts(&writer, "web"), [api(1), api(5)]);
+    let tables = writer.tables();
+    let endpoints: Vec<_> = tables.endpoints().map(|(at, name)| (*at, name.as_str())).collect();
+    assert_eq!(endpoints, [(endpoint(1), "shop"), (endpoint(1), "web"), (endpoint(5), "web")]);
+}
+
+#[test]
+fn upsert_and_release_backends_does_both_in_one_step() {
+    let writer = web();
+    write(&writer, 2, |t| {
+        t.upsert_backends(&web_name(), &source("api"), vec![instance(1)]);
+        let orphans = [endpoint(1), endpoint(2), endpoint(1), endpoint(77)];
+        let said = vec![instance(2), instance(3)];
+        t.upsert_and_release_backends(&web_name(), &file(), said, &orphans);
+    });
+    assert_eq!(
+        hosts(&writer, "web"),
+        [(1, "api".to_owned()), (2, "file".to_owned()), (3, "file".to_owned())]
+    );
+}
+
+#[test]
+fn clusters_are_set_and_deleted_each_by_itself() {
+    let writer = web();
+    let mesh = source("mesh");
+    let say = |cluster, hosts: &[u8]| {
+        let said = hosts.iter().map(|host| of_cluster(*host, cluster)).collect();
+        write(&writer, 2, |t| t.set_backends_of_cluster(&web_name(), &mesh, cluster, said));
+    };
+    let of_mesh = || {
+        let hosts = hosts(&writer, "web").into_iter().filter(|(_, source)| source == "mesh");
+        hosts.map(|(host, _)| host).collect::<Vec<_>>()
+    };
+    say(1, &[11, 12]);
+    say(2, &[21, 22]);
+    assert_eq!(of_mesh(), [11, 12, 21, 22]);
+    say(1, &[12, 13]);
+    assert_eq!(of_mesh(), [12, 13, 21, 22]);
+    write(&writer, 3, |t| t.delete_backends_of_service_from_cluster(&web_name(), &mesh, 2));
+    assert_eq!(of_mesh(), [12, 13]);
+    write(&writer, 4, |t| t.delete_backends_of_service_from_cluster(&web_name(), &mesh, 0));
+    assert_eq!(hosts(&writer, "web").len(), 4);
+    say(1, &[]);
+    assert_eq!(hosts(&writer, "web"), of_file(&[1, 2]));
+}
+
+#[test]
+fn delete_backends_of_service_takes_all_that_is_said() {
+    let writer = web();
+    write(&writer, 2, |t| {
+        t.upsert_backends(&web_name(), &source("api"), vec![instance(1), instance(3)]);
+        t.upsert_backends(&name("shop"), &file(), vec![instance(1)]);
+        t.delete_backends_of_service(&web_name());
+    });
+    assert_eq!(hosts(&writer, "web"), []);
+    assert_eq!(writer.tables().endpoints().count(), 1);
+    assert_eq!(wanted(&writer, 1).backends.len(), 0);
+}
+
+#[test]
+fn release_backends_takes_all_named_or_none() {
+    let writer = web();
+    let before = writer.tables().revision();
+    let (told, revision) = write(&writer, 2, |t| {
+        t.upsert_backends(&web_name(), &file(), vec![]);
+        t.release_backends(&web_name(), &file(), &[endpoint(1), endpoint(3)])
+    });
+    assert_eq!(revision, before);
+    assert_eq!(
+        told.unwrap_err().to_string(),
+        "service `web` has no backend at 10.0.0.3:8080/TCP from source `file`: `weir db show \
+         backends` lists those that are"
+    );
+    let (told, _) = write(&writer, 2, |t| {
+        t.upsert_backends(&web_name(), &source("api"), vec![instance(1)]);
+        t.release_backends(&web_name(), &source("api"), &[endpoint(2)])
+    });
+    assert!(told.is_err());
+    write(&writer, 3, |t| {
+        t.release_backends(&web_name(), &file(), &[endpoint(1), endpoint(1)]).unwrap();
+    });
+    assert_eq!(hosts(&writer, "web"), [(1, "api".to_owned()), (2, "file".to_owned())]);
+    write(&writer, 4, |t| {
+        t.release_backends(&web_name(), &source("api"), &[endpoint(1)]).unwrap();
+        t.release_backends(&web_name(), &file(), &[endpoint(2)]).unwrap();
+    });
+    assert_eq!(writer.tables().endpoints().count(), 0, "a row goes with its last instance");
+    assert_eq!(row(&writer, 1).revision, writer.tables().revision());
+}
+
+#[test]
+fn release_backends_from_source_leaves_what_others_say() {
+    let writer = web();
+    write(&writer, 2, |t| {
+        t.upsert_backends(&web_name(), &source("api"), vec![instance(2), instance(3)]);
+        t.release_backends_from_source(&web_name(), &file());
+    });
+    assert_eq!(hosts(&writer, "web"), [(2, "api".to_owned()), (3, "api".to_owned())]);
+}
+
+#[test]
+fn delete_backends_by_source_takes_them_from_all_services() {
+    let writer = web();
+    write(&writer, 2, |t| {
+        t.upsert_backends(&name("shop"), &file(), vec![instance(1)]);
+        t.upsert_backends(&name("shop"), &source("api"), vec![instance(1)]);
+        t.delete_backends_by_source(&file());
+    });
+    assert_eq!((hosts(&writer, "web"), hosts(&writer, "shop")), (vec![], vec![(1, "api".into())]));
+    let tables = writer.tables();
+    assert_eq!(tables.services_at(&endpoint(1)).collect::<Vec<_>>(), [&name("shop")]);
+    assert!(writer.tables().service(&web_name()).is_some());
+}
+
+#[test]
+fn a_name_is_forgotten_with_its_last_row() {
+    let writer = web();
+    write(&writer, 2, |t| {
+        t.delete_service_and_frontends(&web_name(), &file()).unwrap();
+        t.delete_backends_of_service(&web_name());
+    });
+    let tables = writer.tables();
+    assert!(tables.entry(&web_name()).is_none());
+    assert_eq!((tables.entries().count(), tables.endpoints().count()), (0, 0));
+}
+
+#[test]
+fn health_is_of_one_service_and_stays_until_the_next_verdict() {
+    let writer = web();
+    write(&writer, 2, |t| t.upsert_backends(&name("shop"), &file(), vec![instance(1)]));
+    let tell = |at, healthy| {
+        let told = write(&writer, at, |t| {
+            t.update_backend_health(&web_name(), &endpoint(1), healthy).unwrap()
+        });
+        let tables = writer.tables();
+        let list = &tables.entry(&web_name()).unwrap().instances;
+        (told.0, told.1, list[0].health)
+    };
+    let ill = Health { unhealthy: true, since: Some(now(3)) };
+    assert_eq!(tell(3, false), (true, 3, ill));
+    assert_eq!(tell(4, false), (false, 3, ill), "the same verdict again is no news");
+    let tables = writer.tables();
+    assert_eq!(tables.entry(&name("shop")).unwrap().instances[0].health, Health::default());
+    // The source says it again, and otherwise: the verdict stays.
+    let said = vec![Instance { weight: 5, ..instance(1) }, instance(2)];
+    write(&writer, 5, |t| t.set_backends(&web_name(), &file(), said));
+    assert_eq!(tell(5, false), (false, 4, ill));
+    // What another source says of it is as ill, and the other way round.
+    write(&writer, 6, |t| t.upsert_backends(&web_name(), &source("api"), vec![instance(1)]));
+    let tables = writer.tables();
+    let at = tables.entry(&web_name()).unwrap().at(&endpoint(1)).to_vec();
+    assert_eq!(at.iter().map(|i| i.health).collect::<Vec<_>>(), [ill, ill]);
+    let well = Health { unhealthy: false, since: Some(now(7)) };
+    assert_eq!(tell(7, true), (true, 6, well));
+    // The first verdict is news even if it is good.
+    let (told, _) =
+        write(&writer, 8, |t| t.update_backend_health(&web_name(), &endpoint(2), true).unwrap());
+    assert!(told);
+    // Who goes and comes back has not been looked at.
+    write(&writer, 9, |t| {
+        t.delete_backends_of_service(&web_name());
+        t.set_backends(&web_name(), &file(), vec![instance(1)]);
+    });
+    let tables = writer.tables();
+    assert_eq!(tables.entry(&web_name()).unwrap().instances[0].health, Health::default());
+}
+
+#[test]
+fn health_of_what_is_no_backend_of_the_service_is_refused() {
+    let writer = web();
+    write(&writer, 2, |t| t.upsert_backends(&name("shop"), &file(), vec![instance(5)]));
+    for (service, host) in [("web", 5), ("web", 6), ("shop", 1), ("mail", 1)] {
+        let (told, revision) =
+            write(&writer, 3, |t| t.update_backend_health(&name(service), &endpoint(host), false));
+        let error = told.unwrap_err();
+        let (service, endpoint) = (name(service), endpoint(host));
+        assert_eq!(error, Error::BackendNotFound { service, endpoint, source_of: None });
+        assert_eq!(revision, 2);
+    }
+}
+
+#[test]
+fn the_preferred_source_of_an_endpoint_is_used_and_the_others_are_shadows() {
+    let writer = web();
+    let api = source("api");
+    write(&writer, 2, |t| {
+        t.set_precedence(Precedence::new([file(), api.clone()]));
+        let said = vec![Instance { weight: 7, ..instance(1) }];
+        t.upsert_backends(&web_name(), &api, said);
+        t.upsert_backends(&web_name(), &source("else"), vec![instance(1)]);
+    });
+    let weights = |writer: &Writer| {
+        let tables = writer.tables();
+        let used = tables.entry(&web_name()).unwrap().used().map(|i| i.weight).collect::<Vec<_>>();
+        used
+    };
+    let sources = |writer: &Writer| {
+        let all = hosts(writer, "web").into_iter().filter(|(host, _)| *host == 1);
+        all.map(|(_, source)| source).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (weights(&writer), sources(&writer).join(" ")),
+        (vec![100, 100], "file api else".into())
+    );
+    let before = row(&writer, 1);
+    write(&writer, 3, |t| t.set_precedence(Precedence::new([api.clone()])));
+    // The two that are not named share the last place, in the order of their names.
+    assert_eq!(
+        (weights(&writer), sources(&writer).join(" ")),
+        (vec![7, 100], "api else file".into())
+    );
+    assert!(!Arc::ptr_eq(&before, &row(&writer, 1)));
+    // It counts for what comes later, and the shadow takes over when the first goes.
+    write(&writer, 4, |t| {
+        t.release_backends_from_source(&web_name(), &api);
+        t.release_backends_from_source(&web_name(), &source("else"));
+    });
+    assert_eq!(weights(&writer), [100, 100]);
+    write(&writer, 5, |t| {
+        t.upsert_backends(&web_name(), &api, vec![Instance { weight: 8, ..instance(1) }]);
+    });
+    assert_eq!(weights(&writer), [8, 100]);
+}
+
+#[test]
+fn a_big_service_is_changed_one_by_one() {
+    let writer = web();
+    let at = |n: u16| Instance { endpoint: Endpoint { port: n, ..endpoint(3) }, ..instance(3) };
+    write(&writer, 2, |t| {
+        for n in (0..2000).rev() {
+            t.upsert_backends(&web_name(), &file(), vec![at(n)]);
+        }
+        for n in (0..2000).step_by(2) {
+            t.release_backends(&web_name(), &file(), &[at(n).endpoint]).unwrap();
+        }
+    });
+    let tables = writer.tables();
+    let list = &tables.entry(&web_name()).unwrap().instances;
+    assert_eq!(list.len(), 1002);
+    assert!(list.is_sorted_by(|a, b| a.endpoint < b.endpoint));
+    assert_eq!(tables.endpoints().count(), 1002);
+}

@@ -1,0 +1,102 @@
+//! Frontends by themselves, and redirection.
+
+use super::*;
+
+#[test]
+fn upsert_frontend_needs_its_service() {
+    let writer = web();
+    let (told, revision) = write(&writer, 2, |t| t.upsert_frontend(&name("shop"), said(2)));
+    assert_eq!((told.clone(), revision), (Err(Error::ServiceNotFound(name("shop"))), 1));
+    assert_eq!(
+        told.unwrap_err().to_string(),
+        "there is no service `shop`: write the service first, or correct the name"
+    );
+    // Backends alone make no service.
+    write(&writer, 3, |t| {
+        t.upsert_backends(&name("shop"), &source("file"), vec![instance(1)]);
+        let told = t.upsert_frontend(&name("shop"), said(2));
+        assert_eq!(told, Err(Error::ServiceNotFound(name("shop"))));
+    });
+}
+
+#[test]
+fn upsert_frontend_inserts_replaces_and_refuses_what_is_anothers() {
+    let writer = web();
+    write(&writer, 2, |t| {
+        t.upsert_frontend(&name("web"), said(2)).unwrap();
+        t.upsert_service(service("shop")).unwrap();
+    });
+    assert_eq!(row(&writer, 2).service.name, name("web"));
+    let other = Said { port_name: Some("http".into()), ..said(2) };
+    write(&writer, 3, |t| t.upsert_frontend(&name("web"), other.clone()).unwrap());
+    assert_eq!(row(&writer, 2).said, other);
+    assert_eq!(writer.tables().frontends().count(), 2);
+    let (told, revision) = write(&writer, 4, |t| t.upsert_frontend(&name("shop"), said(2)));
+    let (owner, claimant) = (name("web"), name("shop"));
+    assert_eq!(told, Err(Error::FrontendConflict { address: address(2), owner, claimant }));
+    assert_eq!(revision, 3);
+    write(&writer, 5, |t| {
+        t.delete_frontend(&address(2)).unwrap();
+        assert_eq!(t.delete_frontend(&address(2)), Err(Error::FrontendNotFound(address(2))));
+        t.upsert_frontend(&name("shop"), said(2)).unwrap();
+    });
+    assert_eq!(row(&writer, 2).service.name, name("shop"));
+}
+
+#[test]
+fn set_redirect_to_uses_another_services_backends_until_it_is_cleared() {
+    let writer = web();
+    let to_proxy = |to: Option<&str>| {
+        write(&writer, 3, |t| t.set_redirect_to(&address(1), to.map(name)).unwrap()).1
+    };
+    let serving = || {
+        let wanted = wanted(&writer, 1);
+        wanted.serving().iter().map(|b| b.endpoint).collect::<Vec<_>>()
+    };
+    assert_eq!(to_proxy(Some("proxy")), 2);
+    assert_eq!(to_proxy(Some("proxy")), 2);
+    assert_eq!(serving(), []);
+    // The other service's backends come later; the frontend is pending again.
+    let before = row(&writer, 1);
+    write(&writer, 4, |t| {
+        t.set_backends(&name("proxy"), &source("api"), vec![instance(9)]);
+    });
+    assert!(!Arc::ptr_eq(&before, &row(&writer, 1)));
+    let touched = writer.news(2).touched.unwrap();
+    assert_eq!(
+        (&touched[0].services[..], &touched[0].frontends[..]),
+        (&[name("proxy")][..], &[address(1)][..])
+    );
+    assert_eq!(serving(), [endpoint(9)]);
+    // So it is when the service's own source says it again.
+    let other = Said { service_port: 8, ..said(1) };
+    write(&writer, 5, |t| t.upsert_service_and_frontends(service("web"), vec![other]).unwrap());
+    assert_eq!(row(&writer, 1).redirect_to, Some(name("proxy")));
+    assert_eq!(to_proxy(None), 5);
+    assert_eq!(serving(), [endpoint(1), endpoint(2)]);
+    let before = row(&writer, 1);
+    write(&writer, 6, |t| t.delete_backends_of_service(&name("proxy")));
+    assert!(Arc::ptr_eq(&before, &row(&writer, 1)));
+    let (told, _) = write(&writer, 7, |t| t.set_redirect_to(&address(2), None));
+    assert_eq!(
+        told.unwrap_err().to_string(),
+        "there is no frontend at 192.0.2.2:80/TCP: `weir db show frontends` lists those that are"
+    );
+}
+
+#[test]
+fn a_redirection_goes_with_its_frontend() {
+    let writer = web();
+    write(&writer, 2, |t| {
+        t.upsert_frontend(&name("web"), said(2)).unwrap();
+        t.set_redirect_to(&address(1), Some(name("proxy"))).unwrap();
+        t.set_redirect_to(&address(2), Some(name("proxy"))).unwrap();
+    });
+    assert_eq!(writer.tables().redirected_to(&name("proxy")).count(), 2);
+    write(&writer, 3, |t| t.delete_frontend(&address(1)).unwrap());
+    assert_eq!(writer.tables().redirected_to(&name("proxy")).count(), 1);
+    write(&writer, 4, |t| {
+        t.delete_service_and_frontends(&name("web"), &source("file")).unwrap();
+    });
+    assert_eq!(writer.tables().redirected_to(&name("proxy")).count(), 0);
+}

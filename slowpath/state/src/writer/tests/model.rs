@@ -1,0 +1,482 @@
+//! Random histories against a plain model that knows nothing of sharing, snapshots and indexes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::backend::Health;
+
+/// One write. Numbers choose from few services, sources, addresses and endpoints, so that they meet.
+#[derive(Clone, Debug)]
+enum Op {
+    Service(u8, u8, u32),
+    Frontend(u8, u8, u16),
+    Both(u8, u8, u32, Vec<(u8, u16)>),
+    DeleteService(u8, u8),
+    DeleteServicesBySource(u8),
+    DeleteFrontend(u8),
+    Redirect(u8, Option<u8>),
+    Upsert(u8, u8, Vec<(u8, u16, u32)>),
+    Set(u8, u8, Vec<(u8, u16, u32)>),
+    SetCluster(u8, u8, u32, Vec<(u8, u16)>),
+    UpsertAndRelease(u8, u8, Vec<(u8, u16, u32)>, Vec<u8>),
+    Release(u8, u8, Vec<u8>),
+    ReleaseFrom(u8, u8),
+    DeleteOf(u8),
+    DeleteCluster(u8, u8, u32),
+    DeleteBySource(u8),
+    Health(u8, u8, bool),
+    Precedence(Vec<u8>),
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let (service, from, at) = (|| 0..4u8, || 0..3u8, || 0..5u8);
+    let instances = move || proptest::collection::vec((at(), 1..3u16, 0..2u32), 0..4);
+    let some = move || proptest::collection::vec(at(), 0..3);
+    let front = move || proptest::collection::vec((at(), 0..2u16), 0..4);
+    prop_oneof![
+        2 => (service(), from(), 0..3u32).prop_map(|(s, f, n)| Op::Service(s, f, n)),
+        2 => (service(), at(), 0..2u16).prop_map(|(s, a, p)| Op::Frontend(s, a, p)),
+        6 => (service(), 0..2u8, 0..3u32, front()).prop_map(|(s, f, n, l)| Op::Both(s, f, n, l)),
+        1 => (service(), from()).prop_map(|(s, f)| Op::DeleteService(s, f)),
+        1 => from().prop_map(Op::DeleteServicesBySource),
+        1 => at().prop_map(Op::DeleteFrontend),
+        2 => (at(), proptest::option::of(service())).prop_map(|(a, s)| Op::Redirect(a, s)),
+        4 => (service(), from(), instances()).prop_map(|(s, f, l)| Op::Upsert(s, f, l)),
+        4 => (service(), from(), instances()).prop_map(|(s, f, l)| Op::Set(s, f, l)),
+        2 => (service(), from(), 0..2u32, front())
+            .prop_map(|(s, f, c, l)| Op::SetCluster(s, f, c, l)),
+        2 => (service(), from(), instances(), some())
+            .prop_map(|(s, f, l, o)| Op::UpsertAndRelease(s, f, l, o)),
+        2 => (service(), from(), some()).prop_map(|(s, f, l)| Op::Release(s, f, l)),
+        1 => (service(), from()).prop_map(|(s, f)| Op::ReleaseFrom(s, f)),
+        1 => service().prop_map(Op::DeleteOf),
+        1 => (service(), from(), 0..2u32).prop_map(|(s, f, c)| Op::DeleteCluster(s, f, c)),
+        1 => from().prop_map(Op::DeleteBySource),
+        3 => (service(), at(), any::<bool>()).prop_map(|(s, a, h)| Op::Health(s, a, h)),
+        1 => proptest::collection::vec(from(), 0..3).prop_map(Op::Precedence),
+    ]
+}
+
+fn service_name(n: u8) -> Name {
+    name(["web", "shop", "a/mail", "b/c/dns"][usize::from(n)])
+}
+
+fn source_name(n: u8) -> Source {
+    source(["file", "api", "kubernetes"][usize::from(n)])
+}
+
+fn service_row(n: u8, from: u8, affinity_s: u32) -> Service {
+    // 2 stands for what doesn't fit.
+    let affinity_s = if affinity_s == 2 { 1 << 24 } else { affinity_s };
+    Service { affinity_s, ..Service::new(service_name(n), source_name(from)) }
+}
+
+fn said_at((host, service_port): (u8, u16)) -> Said {
+    Said { service_port, ..said(host) }
+}
+
+fn instance_at((host, weight, cluster): (u8, u16, u32)) -> Instance {
+    Instance { weight, ..of_cluster(host, cluster) }
+}
+
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Model {
+    services: BTreeMap<Name, Service>,
+    /// Owner, what is said, redirection.
+    frontends: BTreeMap<Address, (Name, Said, Option<Name>)>,
+    /// Without priority and health.
+    instances: BTreeMap<(Name, Endpoint, Source), Instance>,
+    health: BTreeMap<(Name, Endpoint), Health>,
+    precedence: Precedence,
+}
+
+impl Model {
+    fn apply(&mut self, op: &Op, at: u64) -> Result<bool, Error> {
+        match op {
+            Op::Service(s, f, n) => self.service(service_row(*s, *f, *n), None)?,
+            Op::Both(s, f, n, list) => {
+                let said = list.iter().copied().map(said_at).collect();
+                self.service(service_row(*s, *f, *n), Some(said))?;
+            }
+            Op::Frontend(s, a, p) => self.frontend(&service_name(*s), said_at((*a, *p)))?,
+            Op::DeleteService(s, f) => self.delete(&service_name(*s), &source_name(*f))?,
+            Op::DeleteServicesBySource(f) => {
+                let of = source_name(*f);
+                let rows = self.services.values().filter(|row| row.source == of);
+                for name in rows.map(|row| row.name.clone()).collect::<Vec<_>>() {
+                    self.delete(&name, &of)?;
+                }
+            }
+            Op::DeleteFrontend(a) => {
+                let gone = self.frontends.remove(&address(*a));
+                gone.ok_or(Error::FrontendNotFound(address(*a)))?;
+            }
+            Op::Redirect(a, to) => {
+                let row = self.frontends.get_mut(&address(*a));
+                row.ok_or(Error::FrontendNotFound(address(*a)))?.2 = to.map(service_name);
+            }
+            Op::Health(s, a, healthy) => return self.verdict(service_name(*s), *a, *healthy, at),
+            Op::Precedence(order) => {
+                self.precedence = Precedence::new(order.iter().map(|n| source_name(*n)));
+            }
+            _ => self.backends(op)?,
+        }
+        Ok(false)
+    }
+
+    fn service(&mut self, row: Service, frontends: Option<Vec<Said>>) -> Result<(), Error> {
+        if row.affinity_s >= 1 << 24 {
+            let (service, seconds) = (row.name, row.affinity_s);
+            return Err(Error::AffinityTooLong { service, seconds });
+        }
+        if let Some(there) = self.services.get(&row.name)
+            && there.source != row.source
+        {
+            let (owner, claimant) = (there.source.clone(), row.source);
+            return Err(Error::ServiceConflict { name: row.name, owner, claimant });
+        }
+        let name = row.name.clone();
+        if let Some(mut list) = frontends {
+            list.sort_by_key(|said| said.address);
+            for said in &list {
+                self.owner(said, &name)?;
+            }
+            let named: BTreeSet<Address> = list.iter().map(|said| said.address).collect();
+            self.frontends.retain(|at, (owner, ..)| *owner != name || named.contains(at));
+            for said in list {
+                self.put(&name, said);
+            }
+        }
+        self.services.insert(name, row);
+        Ok(())
+    }
+
+    fn owner(&self, said: &Said, claimant: &Name) -> Result<(), Error> {
+        match self.frontends.get(&said.address) {
+            Some((owner, ..)) if owner != claimant => Err(Error::FrontendConflict {
+                address: said.address,
+                owner: owner.clone(),
+                claimant: claimant.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn put(&mut self, name: &Name, said: Said) {
+        let to = self.frontends.get(&said.address).and_then(|row| row.2.clone());
+        self.frontends.insert(said.address, (name.clone(), said, to));
+    }
+
+    fn frontend(&mut self, name: &Name, said: Said) -> Result<(), Error> {
+        if !self.services.contains_key(name) {
+            return Err(Error::ServiceNotFound(name.clone()));
+        }
+        self.owner(&said, name)?;
+        self.put(name, said);
+        Ok(())
+    }
+
+    fn delete(&mut self, name: &Name, from: &Source) -> Result<(), Error> {
+        let row = self.services.get(name).ok_or_else(|| Error::ServiceNotFound(name.clone()))?;
+        if row.source != *from {
+            let (owner, claimant) = (row.source.clone(), from.clone());
+            return Err(Error::ServiceConflict { name: name.clone(), owner, claimant });
+        }
+        self.services.remove(name);
+        self.frontends.retain(|_, (owner, ..)| owner != name);
+        Ok(())
+    }
+
+    fn verdict(&mut self, s: Name, host: u8, healthy: bool, at: u64) -> Result<bool, Error> {
+        let key = (s, endpoint(host));
+        if !self.instances.keys().any(|(s, at, _)| (s, at) == (&key.0, &key.1)) {
+            let (service, endpoint) = key;
+            return Err(Error::BackendNotFound { service, endpoint, source_of: None });
+        }
+        let known = self.health.get(&key).is_some_and(|health| health.unhealthy != healthy);
+        if !known {
+            self.health.insert(key, Health { unhealthy: !healthy, since: Some(now(at)) });
+        }
+        Ok(!known)
+    }
+
+    fn backends(&mut self, op: &Op) -> Result<(), Error> {
+        match op {
+            Op::Upsert(s, f, list) => self.say(*s, *f, list, |_| false),
+            Op::Set(s, f, list) => self.say(*s, *f, list, |_| true),
+            Op::SetCluster(s, f, cluster, list) => {
+                let list: Vec<_> = list.iter().map(|(at, w)| (*at, w + 1, *cluster)).collect();
+                self.say(*s, *f, &list, |i| i.place.as_ref().unwrap().cluster == *cluster);
+            }
+            Op::UpsertAndRelease(s, f, list, orphans) => {
+                self.say(*s, *f, list, |i| orphans.iter().any(|at| endpoint(*at) == i.endpoint));
+            }
+            Op::Release(s, f, list) => {
+                for at in list {
+                    let key = (service_name(*s), endpoint(*at), source_name(*f));
+                    if !self.instances.contains_key(&key) {
+                        let (service, endpoint, source) = key;
+                        let source_of = Some(source);
+                        return Err(Error::BackendNotFound { service, endpoint, source_of });
+                    }
+                }
+                self.release(|i| {
+                    let of = i.service == service_name(*s) && i.source == source_name(*f);
+                    of && list.iter().any(|at| endpoint(*at) == i.endpoint)
+                });
+            }
+            Op::ReleaseFrom(s, f) => {
+                self.release(|i| i.service == service_name(*s) && i.source == source_name(*f));
+            }
+            Op::DeleteOf(s) => self.release(|i| i.service == service_name(*s)),
+            Op::DeleteCluster(s, f, cluster) => self.release(|i| {
+                let of = i.service == service_name(*s) && i.source == source_name(*f);
+                of && i.place.as_ref().unwrap().cluster == *cluster
+            }),
+            Op::DeleteBySource(f) => self.release(|i| i.source == source_name(*f)),
+            _ => unreachable!("it is no write of backends"),
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, s: u8, f: u8, list: &[(u8, u16, u32)], released: impl Fn(&Instance) -> bool) {
+        let (service, from) = (service_name(s), source_name(f));
+        let kept: BTreeSet<_> = list.iter().map(|(at, ..)| endpoint(*at)).collect();
+        let health = self.health.clone();
+        self.release(|i| {
+            let of = i.service == service && i.source == from;
+            of && released(i) && !kept.contains(&i.endpoint)
+        });
+        for said in list.iter().copied().map(instance_at) {
+            let (service, source) = (service.clone(), from.clone());
+            let key = (service.clone(), said.endpoint, source.clone());
+            self.instances.insert(key, Instance { service, source, ..said });
+        }
+        self.health = health;
+        self.forget_health();
+    }
+
+    fn release(&mut self, which: impl Fn(&Instance) -> bool) {
+        self.instances.retain(|_, instance| !which(instance));
+        self.forget_health();
+    }
+
+    fn forget_health(&mut self) {
+        let there: BTreeSet<_> = self.instances.keys().map(|(s, at, _)| (s.clone(), *at)).collect();
+        self.health.retain(|key, _| there.contains(key));
+    }
+
+    /// The instances of a service as the tables list them.
+    fn list(&self, service: &Name) -> Vec<Instance> {
+        let all = self.instances.values().filter(|i| i.service == *service);
+        let mut list: Vec<Instance> = all
+            .map(|i| {
+                let health = self.health.get(&(i.service.clone(), i.endpoint)).copied();
+                let priority = self.precedence.of(&i.source);
+                Instance { priority, health: health.unwrap_or_default(), ..i.clone() }
+            })
+            .collect();
+        list.sort_by_key(|i| (i.endpoint, i.priority, i.source.clone()));
+        list
+    }
+
+    fn names(&self) -> BTreeSet<Name> {
+        let of_instances = self.instances.keys().map(|(service, ..)| service);
+        self.services.keys().chain(of_instances).cloned().collect()
+    }
+
+    fn frontends_of(&self, service: &Name) -> Vec<(Said, Option<Name>)> {
+        let rows = self.frontends.values().filter(|(owner, ..)| owner == service);
+        rows.map(|(_, said, to)| (said.clone(), to.clone())).collect()
+    }
+}
+
+fn write_op(t: &mut Transaction<'_>, op: &Op) -> Result<bool, Error> {
+    let all = |list: &[(u8, u16, u32)]| list.iter().copied().map(instance_at).collect::<Vec<_>>();
+    let (s, f) = (service_name, source_name);
+    match op {
+        Op::Service(n, from, row) => drop(t.upsert_service(service_row(*n, *from, *row))?),
+        Op::Frontend(n, at, port) => t.upsert_frontend(&s(*n), said_at((*at, *port)))?,
+        Op::Both(n, from, row, list) => {
+            let said = list.iter().copied().map(said_at).collect();
+            t.upsert_service_and_frontends(service_row(*n, *from, *row), said)?;
+        }
+        Op::DeleteService(n, from) => drop(t.delete_service_and_frontends(&s(*n), &f(*from))?),
+        Op::DeleteServicesBySource(from) => drop(t.delete_services_by_source(&f(*from))),
+        Op::DeleteFrontend(at) => t.delete_frontend(&address(*at))?,
+        Op::Redirect(at, to) => t.set_redirect_to(&address(*at), to.map(s))?,
+        Op::Upsert(n, from, list) => t.upsert_backends(&s(*n), &f(*from), all(list)),
+        Op::Set(n, from, list) => t.set_backends(&s(*n), &f(*from), all(list)),
+        Op::SetCluster(n, from, cluster, list) => {
+            let list = list.iter().map(|(at, weight)| instance_at((*at, weight + 1, *cluster)));
+            t.set_backends_of_cluster(&s(*n), &f(*from), *cluster, list.collect());
+        }
+        Op::UpsertAndRelease(n, from, list, orphans) => {
+            let orphans: Vec<Endpoint> = orphans.iter().map(|at| endpoint(*at)).collect();
+            t.upsert_and_release_backends(&s(*n), &f(*from), all(list), &orphans);
+        }
+        Op::Release(n, from, list) => {
+            let list: Vec<Endpoint> = list.iter().map(|at| endpoint(*at)).collect();
+            t.release_backends(&s(*n), &f(*from), &list)?;
+        }
+        Op::ReleaseFrom(n, from) => t.release_backends_from_source(&s(*n), &f(*from)),
+        Op::DeleteOf(n) => t.delete_backends_of_service(&s(*n)),
+        Op::DeleteCluster(n, from, cluster) => {
+            t.delete_backends_of_service_from_cluster(&s(*n), &f(*from), *cluster);
+        }
+        Op::DeleteBySource(from) => t.delete_backends_by_source(&f(*from)),
+        Op::Health(n, at, healthy) => {
+            return t.update_backend_health(&s(*n), &endpoint(*at), *healthy);
+        }
+        Op::Precedence(order) => {
+            t.set_precedence(Precedence::new(order.iter().map(|n| f(*n))));
+        }
+    }
+    Ok(false)
+}
+
+/// What the writes of one transaction touch, by the model before and after each.
+#[derive(Default)]
+struct Expected {
+    services: BTreeSet<Name>,
+    frontends: BTreeSet<Address>,
+    endpoints: BTreeSet<Endpoint>,
+}
+
+impl Expected {
+    fn add(&mut self, before: &Model, after: &Model) {
+        for name in before.names().union(&after.names()) {
+            let (one, other) = (before.list(name), after.list(name));
+            let same = before.services.get(name) == after.services.get(name)
+                && before.frontends_of(name) == after.frontends_of(name)
+                && one == other;
+            if !same {
+                self.services.insert(name.clone());
+            }
+            let differing = one.iter().filter(|i| !other.contains(i));
+            let differing = differing.chain(other.iter().filter(|i| !one.contains(i)));
+            self.endpoints.extend(differing.map(|instance| instance.endpoint));
+        }
+        let owner = |model: &Model, at| model.frontends.get(at).map(|row| row.0.clone());
+        let lost = before.frontends.keys().filter(|at| owner(before, at) != owner(after, at));
+        self.frontends.extend(lost);
+    }
+
+    fn touched(mut self, end: &Model, revision: u64) -> Touched {
+        for (at, (owner, _, to)) in &end.frontends {
+            let written = |name: &Name| self.services.contains(name);
+            if written(owner) || to.as_ref().is_some_and(written) {
+                self.frontends.insert(*at);
+            }
+        }
+        Touched {
+            revision,
+            services: self.services.into_iter().collect(),
+            frontends: self.frontends.into_iter().collect(),
+            endpoints: self.endpoints.into_iter().collect(),
+        }
+    }
+}
+
+fn same(tables: &Tables, model: &Model) {
+    let names: Vec<Name> = tables.entries().map(|(name, _)| name.clone()).collect();
+    assert_eq!(names, model.names().into_iter().collect::<Vec<_>>());
+    assert!(tables.services().map(|row| (**row).clone()).eq(model.services.values().cloned()));
+    for (name, entry) in tables.entries() {
+        let list: Vec<Instance> = entry.instances.iter().map(|i| (**i).clone()).collect();
+        assert_eq!(list, model.list(name));
+        let used: Vec<Endpoint> = entry.used().map(|i| i.endpoint).collect();
+        let endpoints: BTreeSet<Endpoint> = list.iter().map(|i| i.endpoint).collect();
+        assert_eq!(used, endpoints.into_iter().collect::<Vec<_>>());
+        let rows = entry.frontends.iter().map(|row| (row.said.clone(), row.redirect_to.clone()));
+        assert_eq!(rows.collect::<Vec<_>>(), model.frontends_of(name));
+        let links =
+            |row: &Arc<Frontend>| Arc::ptr_eq(&row.service, entry.service.as_ref().unwrap());
+        assert!(entry.frontends.iter().all(links));
+    }
+    let rows: Vec<(Address, Name)> =
+        tables.frontends().map(|row| (*row.address(), row.service.name.clone())).collect();
+    let owners = model.frontends.iter().map(|(at, (owner, ..))| (*at, owner.clone()));
+    assert_eq!(rows, owners.collect::<Vec<_>>());
+    let endpoints: Vec<(Endpoint, Name)> =
+        tables.endpoints().map(|(at, name)| (*at, name.clone())).collect();
+    let of_model: BTreeSet<(Endpoint, Name)> =
+        model.instances.keys().map(|(name, at, _)| (*at, name.clone())).collect();
+    assert_eq!(endpoints, of_model.into_iter().collect::<Vec<_>>());
+    for name in (0..4).map(service_name) {
+        let redirected: Vec<Address> = tables.redirected_to(&name).copied().collect();
+        let rows = model.frontends.iter().filter(|(_, row)| row.2.as_ref() == Some(&name));
+        assert_eq!(redirected, rows.map(|(at, _)| *at).collect::<Vec<_>>());
+    }
+}
+
+/// Rows that were touched are fresh and pending; all others are the very same.
+fn rows_are_fresh(before: &Tables, after: &Tables, touched: &Touched, at: u64) {
+    for row in after.frontends() {
+        if touched.frontends.contains(row.address()) {
+            let status = row.status();
+            assert_eq!(
+                (row.revision, status.progress, status.since),
+                (after.revision(), Progress::Pending, now(at))
+            );
+        } else {
+            assert!(Arc::ptr_eq(row, before.frontend(row.address()).unwrap()));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_history_of_writes_is_as_a_plain_model_says(
+        history in proptest::collection::vec(
+            (proptest::collection::vec(ops(), 1..5), proptest::bool::weighted(0.85)),
+            1..25,
+        ),
+    ) {
+        let writer = Writer::new();
+        let mut model = Model::default();
+        let mut kept = Vec::new();
+        for (at, (ops, commits)) in (1u64..).zip(&history) {
+            let before = writer.tables();
+            let mut next = model.clone();
+            let mut expected = Expected::default();
+            let mut transaction = writer.begin(now(at));
+            for op in ops {
+                let model_before = next.clone();
+                let told = next.apply(op, at);
+                prop_assert_eq!(write_op(&mut transaction, op), told.clone(), "{:?}", op);
+                if told.is_err() {
+                    next = model_before.clone();
+                }
+                expected.add(&model_before, &next);
+            }
+            if !commits {
+                drop(transaction);
+                prop_assert_eq!(writer.tables().revision(), before.revision());
+                continue;
+            }
+            let revision = transaction.commit();
+            let after = writer.tables();
+            let want = expected.touched(&next, before.revision() + 1);
+            let news = writer.news(before.revision()).touched.unwrap();
+            if want.services.is_empty() {
+                prop_assert_eq!((revision, news), (before.revision(), vec![]));
+            } else {
+                prop_assert_eq!(revision, before.revision() + 1);
+                prop_assert_eq!(&*news[0], &want);
+            }
+            rows_are_fresh(&before, &after, &want, at);
+            same(&after, &next);
+            same(&before, &model);
+            kept.push((before, model));
+            model = next;
+        }
+        for (tables, model) in &kept {
+            same(tables, model);
+        }
+    }
+}

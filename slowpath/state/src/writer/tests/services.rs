@@ -1,0 +1,208 @@
+//! Services.
+
+use super::*;
+use crate::service::AFFINITY_MAX_S;
+
+#[test]
+fn upsert_service_writes_a_row_and_links_its_frontends_anew() {
+    let writer = web();
+    let before = row(&writer, 1);
+    before.set_status(Progress::Done, None, now(1));
+    let changed = Service { affinity_s: 30, ..service("web") };
+    let (told, revision) = write(&writer, 5, |t| t.upsert_service(changed.clone()).unwrap());
+    assert_eq!(told.as_deref(), Some(&service("web")));
+    assert_eq!(revision, 2);
+    let after = row(&writer, 1);
+    assert_eq!(*after.service, changed);
+    assert!(Arc::ptr_eq(&after.service, writer.tables().service(&name("web")).unwrap()));
+    assert_eq!((after.status().progress, after.status().since), (Progress::Pending, now(5)));
+    assert_eq!(before.status().progress, Progress::Done, "the older row has its own status");
+    assert_eq!(wanted(&writer, 1).serving, 2);
+}
+
+#[test]
+fn what_is_written_again_changes_nothing() {
+    let writer = web();
+    let (row_before, revision_before) = (row(&writer, 1), writer.tables().revision());
+    let (_, revision) = write(&writer, 9, |t| {
+        t.upsert_service(service("web")).unwrap();
+        t.upsert_frontend(&name("web"), said(1)).unwrap();
+        t.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap();
+        t.upsert_backends(&name("web"), &source("file"), vec![instance(2)]);
+        t.set_backends(&name("web"), &source("file"), vec![instance(2), instance(1)]);
+        t.set_redirect_to(&address(1), None).unwrap();
+        t.set_precedence(Precedence::default());
+        t.release_backends_from_source(&name("web"), &source("api"));
+        t.delete_backends_by_source(&source("api"));
+        assert_eq!(t.delete_services_by_source(&source("api")), 0);
+    });
+    assert_eq!(revision, revision_before);
+    assert!(Arc::ptr_eq(&row_before, &row(&writer, 1)));
+    assert_eq!(writer.news(revision).touched, Some(vec![]));
+}
+
+#[test]
+fn upsert_service_and_frontends_deletes_those_that_are_not_named() {
+    let writer = web();
+    let all = || vec![said(2), said(3), said(1)];
+    write(&writer, 2, |t| t.upsert_service_and_frontends(service("web"), all()).unwrap());
+    let kept = row(&writer, 2);
+    write(&writer, 3, |t| {
+        let two = vec![said(2), Said { service_port: 7, ..said(3) }];
+        t.upsert_service_and_frontends(service("web"), two).unwrap();
+    });
+    let tables = writer.tables();
+    assert!(tables.frontend(&address(1)).is_none());
+    assert_eq!(tables.frontend(&address(3)).unwrap().said.service_port, 7);
+    assert_eq!(tables.frontends().count(), 2);
+    assert!(!Arc::ptr_eq(&kept, &row(&writer, 2)), "a service's rows are all fresh or none");
+    // Of one address, the last counts.
+    let twice = vec![Said { service_port: 1, ..said(2) }, Said { service_port: 2, ..said(2) }];
+    write(&writer, 4, |t| t.upsert_service_and_frontends(service("web"), twice).unwrap());
+    assert_eq!(row(&writer, 2).said.service_port, 2);
+}
+
+#[test]
+fn a_conflict_of_an_address_is_found_before_anything_is_written() {
+    let writer = web();
+    let tables = writer.tables();
+    let (told, revision) = write(&writer, 2, |t| {
+        t.upsert_service_and_frontends(service("shop"), vec![said(2), said(1)])
+    });
+    let (owner, claimant) = (name("web"), name("shop"));
+    let conflict = Error::FrontendConflict { address: address(1), owner, claimant };
+    assert_eq!(told, Err(conflict.clone()));
+    assert_eq!(
+        conflict.to_string(),
+        "address 192.0.2.1:80/TCP belongs to service `web`, and service `shop` cannot have it \
+         too: take it from the one or the other"
+    );
+    assert_eq!(revision, tables.revision());
+    assert!(writer.tables().service(&name("shop")).is_none());
+    assert!(writer.tables().frontend(&address(2)).is_none());
+}
+
+#[test]
+fn an_address_moves_once_it_is_released() {
+    let writer = web();
+    write(&writer, 2, |t| {
+        t.upsert_service_and_frontends(service("web"), vec![said(3)]).unwrap();
+        t.upsert_service_and_frontends(service("shop"), vec![said(1)]).unwrap();
+    });
+    assert_eq!(row(&writer, 1).service.name, name("shop"));
+    assert_eq!(row(&writer, 3).service.name, name("web"));
+    let touched = writer.news(1).touched.unwrap();
+    assert_eq!(touched[0].services, [name("shop"), name("web")]);
+    assert_eq!(touched[0].frontends, [address(1), address(3)]);
+}
+
+#[test]
+fn two_sources_cannot_write_one_service_until_the_first_lets_go() {
+    let writer = web();
+    let of_api = || service_of("web", "api");
+    let conflict = Error::ServiceConflict {
+        name: name("web"),
+        owner: source("file"),
+        claimant: source("api"),
+    };
+    let (_, revision) = write(&writer, 2, |t| {
+        assert_eq!(t.upsert_service(of_api()), Err(conflict.clone()));
+        let told = t.upsert_service_and_frontends(of_api(), vec![said(1)]);
+        assert_eq!(told, Err(conflict.clone()));
+        let told = t.delete_service_and_frontends(&name("web"), &source("api"));
+        assert_eq!(told, Err(conflict.clone()));
+    });
+    assert_eq!(revision, 1);
+    assert_eq!(
+        conflict.to_string(),
+        "service `web` is from source `file`, and source `api` cannot write it too: delete it \
+         there first, or choose another name here"
+    );
+    write(&writer, 3, |t| {
+        assert_eq!(t.delete_services_by_source(&source("file")), 1);
+        t.upsert_service_and_frontends(of_api(), vec![said(1)]).unwrap();
+    });
+    assert_eq!(row(&writer, 1).service.source, source("api"));
+    assert_eq!(hosts(&writer, "web"), of_file(&[1, 2]));
+}
+
+#[test]
+fn delete_service_and_frontends_leaves_the_backends() {
+    let writer = web();
+    write(&writer, 2, |t| {
+        let row = t.delete_service_and_frontends(&name("web"), &source("file")).unwrap();
+        assert_eq!(row.name, name("web"));
+    });
+    let tables = writer.tables();
+    assert_eq!((tables.services().count(), tables.frontends().count()), (0, 0));
+    assert_eq!(hosts(&writer, "web"), of_file(&[1, 2]));
+    let (told, revision) =
+        write(&writer, 3, |t| t.delete_service_and_frontends(&name("web"), &source("file")));
+    assert_eq!((told, revision), (Err(Error::ServiceNotFound(name("web"))), 2));
+    let touched = writer.news(1).touched.unwrap();
+    assert_eq!(
+        (&touched[0].services[..], &touched[0].frontends[..]),
+        (&[name("web")][..], &[address(1)][..])
+    );
+    // The service comes back to its backends.
+    write(&writer, 4, |t| t.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap());
+    assert_eq!(wanted(&writer, 1).serving, 2);
+}
+
+#[test]
+fn delete_services_by_source_leaves_those_of_others() {
+    let writer = web();
+    write(&writer, 2, |t| {
+        t.upsert_service_and_frontends(service("shop"), vec![said(2)]).unwrap();
+        t.upsert_service_and_frontends(service_of("mail", "api"), vec![said(3)]).unwrap();
+    });
+    let (deleted, _) = write(&writer, 3, |t| t.delete_services_by_source(&source("file")));
+    assert_eq!(deleted, 2);
+    let tables = writer.tables();
+    assert_eq!(tables.services().map(|s| s.name.clone()).collect::<Vec<_>>(), [name("mail")]);
+    assert_eq!(tables.frontends().map(|f| *f.address()).collect::<Vec<_>>(), [address(3)]);
+}
+
+#[test]
+fn hooks_change_a_service_before_its_first_write_one_after_the_other() {
+    let writer = Writer::new();
+    writer.add_hook(Box::new(|tables, service| {
+        assert!(tables.service(&service.name).is_none() || service.mss > 0);
+        service.health_check_port = 1000;
+        service.name = name("mine");
+        service.source = source("mine");
+    }));
+    writer.add_hook(Box::new(|_, service| service.health_check_port += 1));
+    let (told, _) = write(&writer, 1, |t| t.upsert_service(service("web")).unwrap());
+    assert!(told.is_none());
+    let want = Service { health_check_port: 1001, ..service("web") };
+    assert_eq!(**writer.tables().service(&name("web")).unwrap(), want);
+    assert_eq!(writer.tables().revision(), 1);
+    write(&writer, 2, |t| {
+        let service = Service { mss: 1400, ..service("web") };
+        t.upsert_service_and_frontends(service, vec![said(1)]).unwrap();
+    });
+    assert_eq!(row(&writer, 1).service.health_check_port, 1001);
+    // What a hook makes of it is checked too.
+    writer.add_hook(Box::new(|_, service| service.affinity_s = u32::MAX));
+    let (told, revision) = write(&writer, 3, |t| t.upsert_service(service("shop")));
+    let (service, seconds) = (name("shop"), u32::MAX);
+    assert_eq!((told, revision), (Err(Error::AffinityTooLong { service, seconds }), 2));
+}
+
+#[test]
+fn an_affinity_timeout_has_to_fit_24_bits() {
+    let writer = Writer::new();
+    let with = |affinity_s| Service { affinity_s, ..service("web") };
+    write(&writer, 1, |t| {
+        t.upsert_service(with(AFFINITY_MAX_S)).unwrap();
+        let refused = t.upsert_service_and_frontends(with(AFFINITY_MAX_S + 1), vec![said(1)]);
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "the affinity timeout of service `web` is 16777216 s: 1 to 16777215 s (194 days) are \
+             possible, 0 for no affinity"
+        );
+    });
+    assert_eq!(writer.tables().service(&name("web")).unwrap().affinity_s, AFFINITY_MAX_S);
+    assert_eq!(writer.tables().frontends().count(), 0);
+}

@@ -1,0 +1,122 @@
+//! Transactions, snapshots, initializers.
+
+use super::*;
+
+#[test]
+fn a_transaction_that_is_dropped_changes_nothing() {
+    let writer = web();
+    let before = writer.tables();
+    let mut receiver = writer.subscribe();
+    let mut transaction = writer.begin(now(2));
+    transaction.delete_service_and_frontends(&name("web"), &source("file")).unwrap();
+    transaction.set_backends(&name("web"), &source("file"), vec![]);
+    transaction.set_precedence(Precedence::new([source("api")]));
+    assert!(transaction.tables().service(&name("web")).is_none());
+    assert!(transaction.tables().entry(&name("web")).is_none());
+    drop(transaction);
+    let after = writer.tables();
+    assert_eq!(after.revision(), before.revision());
+    let (one, other) = (before.entry(&name("web")), after.entry(&name("web")));
+    assert!(Arc::ptr_eq(one.unwrap(), other.unwrap()));
+    assert!(!receiver.has_changed().unwrap());
+    write(&writer, 3, |t| t.upsert_backends(&name("web"), &source("api"), vec![instance(1)]));
+    assert_eq!(receiver.borrow_and_update().revision(), 2);
+    assert_eq!(after.instances_at(&endpoint(1)).next().unwrap().priority, 0);
+}
+
+#[test]
+fn a_commit_is_one_revision_and_a_snapshot_stays() {
+    let writer = web();
+    let before = writer.tables();
+    let (_, revision) = write(&writer, 2, |t| {
+        t.upsert_service(service("shop")).unwrap();
+        t.upsert_frontend(&name("shop"), said(2)).unwrap();
+        t.set_backends(&name("web"), &source("file"), vec![instance(3)]);
+    });
+    assert_eq!((revision, writer.tables().revision()), (2, 2));
+    assert_eq!(before.revision(), 1);
+    assert!(before.service(&name("shop")).is_none());
+    assert_eq!(before.entry(&name("web")).unwrap().instances.len(), 2);
+    let touched = writer.news(1).touched.unwrap();
+    let want = Touched {
+        revision: 2,
+        services: vec![name("shop"), name("web")],
+        frontends: vec![address(1), address(2)],
+        endpoints: vec![endpoint(1), endpoint(2), endpoint(3)],
+    };
+    assert_eq!(touched, [Arc::new(want)]);
+}
+
+#[test]
+fn a_row_is_made_once_in_a_transaction() {
+    let writer = Writer::new();
+    let mut transaction = writer.begin(now(1));
+    transaction.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap();
+    let row_before = transaction.tables().frontend(&address(1)).unwrap().clone();
+    transaction.set_backends(&name("web"), &source("file"), vec![instance(1)]);
+    transaction.commit();
+    assert!(Arc::ptr_eq(&row_before, &row(&writer, 1)));
+}
+
+#[test]
+fn pruning_waits_for_all_initializers() {
+    let writer = Writer::new();
+    let (file, api) = (writer.register_initializer("file"), writer.register_initializer("api"));
+    let opened = writer.tables();
+    assert_eq!(opened.waited_for().collect::<Vec<_>>(), ["file", "api"]);
+    let (_, revision) = write(&writer, 1, |t| t.complete(&file));
+    assert_eq!(revision, 3);
+    assert_eq!(writer.tables().waited_for().collect::<Vec<_>>(), ["api"]);
+    assert!(!writer.tables().initialized());
+    // A transaction that is dropped completes nothing, and the token is still there.
+    let mut dropped = writer.begin(now(2));
+    dropped.complete(&api);
+    drop(dropped);
+    assert!(!writer.tables().initialized());
+    let (_, revision) = write(&writer, 3, |t| (t.complete(&api), t.complete(&api)));
+    assert_eq!(revision, 4);
+    assert!(writer.tables().initialized());
+    assert!(!opened.initialized(), "who looked before still waits");
+    assert_eq!(write(&writer, 4, |t| t.complete(&api)).1, 4);
+    let touched = writer.news(3).touched.unwrap();
+    assert_eq!(touched, [Arc::new(Touched { revision: 4, ..Touched::default() })]);
+    // A source that is switched on later is waited for again; of two with one name, for both.
+    let (one, other) = (writer.register_initializer("file"), writer.register_initializer("file"));
+    write(&writer, 5, |t| t.complete(&one));
+    assert!(!writer.tables().initialized());
+    write(&writer, 6, |t| t.complete(&other));
+    assert!(writer.tables().initialized());
+}
+
+#[test]
+fn readers_are_not_held_up_by_a_transaction() {
+    let writer = web();
+    let transaction = writer.begin(now(2));
+    assert_eq!(writer.tables().revision(), 1);
+    assert_eq!(writer.news(0).touched.map(|touched| touched.len()), Some(1));
+    assert_eq!(transaction.commit(), 1);
+}
+
+#[test]
+fn writers_of_several_threads_come_one_after_the_other() {
+    let writer = Writer::new();
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let writer = &writer;
+            scope.spawn(move || {
+                for host in 0..50u8 {
+                    write(writer, 1, |t| {
+                        let at = Instance::new(
+                            Endpoint { port: u16::from(thread), ..endpoint(host) },
+                            name("nobody"),
+                            source("nobody"),
+                        );
+                        t.upsert_backends(&name("web"), &source("file"), vec![at]);
+                    });
+                }
+            });
+        }
+    });
+    assert_eq!(writer.tables().revision(), 200);
+    assert_eq!(writer.tables().endpoints().count(), 200);
+}
