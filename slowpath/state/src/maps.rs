@@ -21,9 +21,6 @@ pub use faulty::FaultyMaps;
 pub use memory::MemoryMaps;
 pub use plane::{MapPlane, Options};
 
-#[cfg(test)]
-mod tests;
-
 /// Which map.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Map {

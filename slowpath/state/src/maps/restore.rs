@@ -112,7 +112,9 @@ impl<M: Maps> MapPlane<M> {
         }
         let ids: HashMap<u32, Address> =
             self.books.iter().map(|(address, book)| (book.id, *address)).collect();
-        for map in Map::ALL {
+        // Backends last: nothing shall point to one that is gone.
+        let pointing = Map::ALL.into_iter().filter(|map| *map != Map::Backends);
+        for map in pointing.chain([Map::Backends]) {
             for key in self.maps.keys(map) {
                 if !self.is_needed(&key, &ids) {
                     result = result.and(self.remove_needless(key));
