@@ -123,7 +123,8 @@ impl World {
         self.reconciler.prune_now(self.now);
         self.steps();
         let after = (self.plane.maps().maps.writes(), self.plane.acknowledged());
-        assert_eq!(after, before, "nothing differed, and something was written");
+        let last = self.plane.maps().maps.log.last();
+        assert_eq!(after, before, "nothing differed, and {last:?} was written");
     }
 
     /// The maps hold what the model says.

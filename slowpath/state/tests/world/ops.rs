@@ -41,6 +41,9 @@ impl Random {
 
 pub const SERVICES: u8 = 4;
 
+/// What may be addresses of the appliance.
+pub const OWN: [&str; 3] = ["192.0.2.1", "192.0.2.2", "2001:db8::a"];
+
 pub fn service_name(number: u8) -> Name {
     Name::new(&format!("shop/web-{number}")).unwrap()
 }
@@ -84,8 +87,7 @@ pub fn change(world: &mut World, model: &mut Model, number: u64) {
         7..=11 => set_backends(world, model, &mut random),
         12..=13 => health(world, model, &mut random),
         14 => {
-            let pool = ["192.0.2.1", "192.0.2.2", "2001:db8::a"];
-            let here: Vec<&str> = pool.into_iter().filter(|_| random.one_in(2)).collect();
+            let here: Vec<&str> = OWN.into_iter().filter(|_| random.one_in(2)).collect();
             model.addresses = here.iter().map(|text| ip(text)).collect();
             world.set_addresses(&here);
         }
