@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use config::services::Mode;
+
 use crate::address::Reach;
 use crate::appliance::Appliance;
 use crate::backend::{Instance, Place, State};
@@ -103,12 +105,7 @@ fn without(frontend: &Frontend, instance: &Instance, local: Option<&Appliance>) 
     if protocols.0 != protocols.1 && protocols.0 != 0 && protocols.1 != 0 {
         return Some(Without::Protocol);
     }
-    let wants_ipv4 = match frontend.service.nat_policy {
-        NatPolicy::Nat46 if address.is_ipv4() => false,
-        NatPolicy::Nat64 if !address.is_ipv4() => true,
-        _ => address.is_ipv4(),
-    };
-    if endpoint.addr.is_ipv4() != wants_ipv4 {
+    if !crosses(frontend, endpoint.addr.is_ipv4()) {
         return Some(Without::Family);
     }
     if local.is_some_and(|appliance| !appliance.is_local(instance.place.as_deref())) {
@@ -119,6 +116,17 @@ fn without(frontend: &Frontend, instance: &Instance, local: Option<&Appliance>) 
         Some(name) if !names.is_empty() && !names.contains(name) => Some(Without::PortName),
         _ if instance.effective() == State::Maintenance => Some(Without::Maintenance),
         _ => None,
+    }
+}
+
+/// Whether packets get from this frontend to a backend of that family: a tunnel carries either.
+fn crosses(frontend: &Frontend, to_ipv4: bool) -> bool {
+    let from_ipv4 = frontend.address().is_ipv4();
+    match (frontend.service.mode, frontend.service.nat_policy) {
+        (Mode::Tunnel(_) | Mode::Dsr(_), _) => true,
+        (Mode::Nat, NatPolicy::Nat46) if from_ipv4 => !to_ipv4,
+        (Mode::Nat, NatPolicy::Nat64) if !from_ipv4 => to_ipv4,
+        (Mode::Nat, _) => from_ipv4 == to_ipv4,
     }
 }
 
