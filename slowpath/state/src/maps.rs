@@ -9,6 +9,7 @@ use config::checked::Prefix;
 use crate::address::{Address, Endpoint};
 use crate::backend::State;
 use crate::dump::{Flags, Spread};
+use crate::ids::Exhausted;
 
 mod faulty;
 mod memory;
@@ -226,6 +227,9 @@ pub enum Failure {
         setting = .0.setting()
     )]
     Full(Map, usize),
+    /// No identifier is free.
+    #[error(transparent)]
+    Exhausted(#[from] Exhausted),
     /// Anything else, in the words of whoever keeps the maps.
     #[error("{0}")]
     Failed(String),
