@@ -33,7 +33,7 @@ pub struct Broken {
     /// The line, from 1.
     pub line: usize,
     /// What is wrong, and which key.
-    pub refusal: Refusal,
+    pub refusal: Box<Refusal>,
 }
 
 /// `shop.yaml:12 (document 2): spec.ports[0].port: ...`.
