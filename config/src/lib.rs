@@ -11,6 +11,7 @@ mod layers;
 mod report;
 mod schema;
 pub mod services;
+pub mod yaml;
 
 use std::path::Path;
 

@@ -1,6 +1,7 @@
 //! Who is told what should be: the tables of the fastpath.
 
 pub mod compile;
+pub mod region;
 pub mod tables;
 
 use config::services::Service;

@@ -9,7 +9,7 @@ use crate::addresses::BITS;
 use crate::reason::MAX_REASONS;
 
 /// Number of the region's format. Any change of a record, a section or their order raises it.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Sections begin at multiples of this many bytes, so that no two writers share a cache line and
 /// each section could be protected by itself.
@@ -117,8 +117,8 @@ pub enum Section {
     Settings,
     /// `Twin<Service>` by service id.
     Services,
-    /// Names by service id.
-    ServiceNames,
+    /// Names and what only dumps ask, by service id.
+    ServiceNotes,
     /// One `Twin<FrontendKinds>`: which kinds of frontends a look-up has to try.
     FrontendKinds,
     /// Chain heads, `AtomicU32`, a power of two.
@@ -178,7 +178,7 @@ pub const SECTIONS: [Section; 30] = [
     Section::Tunnels,
     Section::Settings,
     Section::Services,
-    Section::ServiceNames,
+    Section::ServiceNotes,
     Section::FrontendKinds,
     Section::FrontendHeads,
     Section::FrontendBits,
@@ -285,8 +285,8 @@ impl Sizes {
             Section::Settings => ("settings", 1, 1152, "", "two versions of what holds for all"),
             Section::Services => ("services", s.services as usize, 256, "region.max_services",
                 "two versions of each service"),
-            Section::ServiceNames => ("service names", s.services as usize, 128,
-                "region.max_services", "names for people and for restarts"),
+            Section::ServiceNotes => ("service notes", s.services as usize, 256,
+                "region.max_services", "names, and what only dumps and restarts ask"),
             Section::FrontendKinds => ("frontend kinds", 1, 128, "",
                 "which look-ups are worth trying"),
             Section::FrontendHeads => ("frontend heads", entries.next_power_of_two(), 4,

@@ -12,7 +12,7 @@
 //! | tunnels         |    512  | slowpath | the table set: everything twice, in two versions that |
 //! | settings        |  1,152  |          | are born and die with generations (`versioned`);      |
 //! | services        |    256  |          | `set` reads, `writer` writes, one store commits it   |
-//! | service names   |    128  |          |                                                       |
+//! | service notes   |    256  |          | names, and what only dumps ask (`note`)               |
 //! | frontend kinds  |    128  |          |                                                       |
 //! | frontend heads  |      4  |          | a chained hash (`lookup`)                             |
 //! | frontend bits   |      8  |          | which of its chains are not empty                     |
@@ -102,7 +102,7 @@ pub mod lcore;
 #[cfg(not(target_arch = "bpf"))]
 pub mod maglev;
 #[cfg(not(target_arch = "bpf"))]
-mod name;
+pub mod note;
 #[cfg(not(target_arch = "bpf"))]
 pub mod region;
 #[cfg(not(target_arch = "bpf"))]

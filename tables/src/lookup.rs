@@ -35,6 +35,8 @@ pub(crate) struct Entry {
     target: AtomicU32,
     pub(crate) next: AtomicU32,
     pub(crate) life: Life,
+    /// For whoever lists frontends; no packet asks.
+    note: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);
@@ -62,11 +64,24 @@ impl Entry {
         self.target.load(Ordering::Relaxed)
     }
 
-    /// Fills a free entry; nobody can reach it.
-    pub(crate) fn fill(&self, pen: &Pen, key: FrontendKey, target: u32, next: u32, born: u32) {
+    #[cfg(not(target_arch = "bpf"))]
+    pub(crate) fn note(&self) -> u32 {
+        self.note.load(Ordering::Relaxed)
+    }
+
+    /// Fills a free entry, target and note; nobody can reach it.
+    pub(crate) fn fill(
+        &self,
+        pen: &Pen,
+        key: FrontendKey,
+        (target, note): (u32, u32),
+        next: u32,
+        born: u32,
+    ) {
         self.life.renew(pen, born, || {
             pen.record(&self.key, key);
             pen.word(&self.target, target);
+            pen.word(&self.note, note);
             pen.word(&self.next, next);
         });
     }

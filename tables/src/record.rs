@@ -6,6 +6,9 @@
 
 use packet::addr::Addr;
 
+#[cfg(not(target_arch = "bpf"))]
+use crate::note::ServiceNote;
+
 /// "No such record": an index that refers to nothing.
 pub const NONE: u32 = u32::MAX;
 
@@ -377,6 +380,8 @@ macro_rules! records {
 }
 
 records!(Tunnel: 208, Service: 68, FrontendKey: 32, Backend: 56, Settings: 516);
+#[cfg(not(target_arch = "bpf"))]
+records!(ServiceNote: 32);
 
 /// Length of the longest object name, in bytes of UTF-8 (`[cluster/]namespace/name`).
 pub const NAME_BYTES: usize = 120;

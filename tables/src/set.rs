@@ -10,10 +10,14 @@ use packet::addr::Addr;
 
 use crate::addresses::Addresses;
 use crate::layout::Section;
-use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_mark, scope_mark};
 #[cfg(not(target_arch = "bpf"))]
-use crate::name::NameCell;
+use crate::lookup::Entry;
+use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_mark, scope_mark};
 use crate::next_hop::{NextHop, NextHopCell};
+#[cfg(not(target_arch = "bpf"))]
+use crate::note::{Member, NoteCell, ServiceNote};
+#[cfg(not(target_arch = "bpf"))]
+use crate::record::SlotArray;
 use crate::record::{ADDRESS_MARK, Backend, FrontendKey, NONE, Service, Settings, Tunnel};
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
@@ -41,7 +45,7 @@ pub(crate) struct Parts<'r> {
     pub(crate) settings: Rows<'r, Twin<Settings>>,
     pub(crate) services: Rows<'r, Twin<Service>>,
     #[cfg(not(target_arch = "bpf"))]
-    pub(crate) names: Rows<'r, NameCell>,
+    pub(crate) notes: Rows<'r, NoteCell>,
     pub(crate) kinds: Rows<'r, Twin<FrontendKinds>>,
     pub(crate) frontends: Frontends<'r>,
     pub(crate) addresses: Addresses<'r>,
@@ -58,7 +62,7 @@ impl<'r> Parts<'r> {
             settings: region.slice(Section::Settings),
             services: region.slice(Section::Services),
             #[cfg(not(target_arch = "bpf"))]
-            names: region.slice(Section::ServiceNames),
+            notes: region.slice(Section::ServiceNotes),
             kinds: region.slice(Section::FrontendKinds),
             frontends: Frontends::new(region),
             addresses: Addresses::of_frontends(region),
@@ -244,7 +248,19 @@ impl<'r> TableSet<'r> {
     /// The name of a service that this generation sees.
     pub fn service_name(&self, id: u32) -> Option<String> {
         self.service(id)?;
-        Some(self.parts.names.get(id as usize)?.load())
+        Some(self.parts.notes.get(id as usize)?.name())
+    }
+
+    /// What a service's slots were made of, where its writer told.
+    pub fn service_note(&self, id: u32) -> Option<&'r ServiceNote> {
+        self.parts.notes.get(id as usize)?.note.get(self.generation)
+    }
+
+    /// All backends of a service in their order, where its writer told.
+    pub fn members(&self, id: u32) -> impl Iterator<Item = Member> + use<'r> {
+        let run = self.service_note(id).map(|note| note.members).unwrap_or_default();
+        let mut words = self.slots(&run);
+        std::iter::from_fn(move || Some(Member::of([words.next()?, words.next()?])))
     }
 
     /// All backends with their ids, for dumps.
@@ -257,21 +273,31 @@ impl<'r> TableSet<'r> {
         self.entries().filter(|(key, _)| key.proto != ADDRESS_MARK)
     }
 
+    /// All frontends with their services and what their writer noted of them; in no order.
+    pub fn frontend_notes(&self) -> impl Iterator<Item = (&'r FrontendKey, u32, u32)> {
+        let real = |entry: &&Entry| entry.key().proto != ADDRESS_MARK;
+        self.seen().filter(real).map(|entry| (entry.key(), entry.target(), entry.note()))
+    }
+
     /// Frontends and marks.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'r FrontendKey, u32)> {
+        self.seen().map(|entry| (entry.key(), entry.target()))
+    }
+
+    /// The entries of frontends and marks.
+    pub(crate) fn seen(&self) -> impl Iterator<Item = &'r Entry> {
         let at = self.generation;
-        let seen = move |entry: &&crate::lookup::Entry| entry.life.sees(at);
-        self.parts.frontends.entries.iter().filter(seen).map(|e| (e.key(), e.target()))
+        self.parts.frontends.entries.iter().filter(move |entry| entry.life.sees(at))
     }
 
     /// All next hops in use: id, address, record; for dumps.
-    pub fn next_hops(&self) -> impl Iterator<Item = (u32, Addr, NextHop)> {
+    pub fn next_hops(&self) -> impl Iterator<Item = (u32, Addr, NextHop)> + use<'r> {
         let cells = self.parts.next_hops.iter().enumerate();
         cells.filter_map(|(id, cell)| Some((id as u32, cell.addr(), cell.load()?)))
     }
 
     /// The slots of an array, for dumps and tests; empty when it lies outside the arena.
-    pub fn slots(&self, array: &crate::record::SlotArray) -> impl Iterator<Item = u32> {
+    pub fn slots(&self, array: &SlotArray) -> impl Iterator<Item = u32> + use<'r> {
         let first = array.first as usize;
         let run = self.parts.slots.get(first..first.saturating_add(array.count as usize));
         run.unwrap_or_default().iter().map(|slot| slot.load(Ordering::Relaxed))

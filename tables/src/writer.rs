@@ -14,6 +14,7 @@
 
 mod backends;
 mod frontends;
+mod notes;
 mod recover;
 mod refusal;
 mod room;
@@ -22,7 +23,7 @@ mod services;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{Ordering, fence};
 
 use packet::addr::Addr;
@@ -104,6 +105,9 @@ pub struct Writer<'r> {
     committed: u32,
     /// Whether something was prepared for the next one.
     open: bool,
+    /// Counts what changed, and how much of it was published.
+    changes: u64,
+    published: u64,
     /// Exclusive or of the checksums of all that the next generation sees.
     sum: u64,
     known: Known,
@@ -127,6 +131,8 @@ impl<'r> Writer<'r> {
             seed: Seed::default(),
             committed: region.generation(),
             open: false,
+            changes: 0,
+            published: 0,
             sum: 0,
             known: Known::new(region.sizes()),
         };
@@ -155,6 +161,11 @@ impl<'r> Writer<'r> {
         TableSet::of(self.parts, self.next())
     }
 
+    /// Counts changes: the same number as before means that nothing was written since.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// The generation that is being prepared.
     fn next(&self) -> u32 {
         self.committed + 1
@@ -173,6 +184,12 @@ impl<'r> Writer<'r> {
     /// Makes sure that room of the generation before the committed one may be used again. Every
     /// operation that changes something comes through here.
     fn begin(&mut self) -> Result<(), Refusal> {
+        self.prepare()?;
+        self.changes += 1;
+        Ok(())
+    }
+
+    fn prepare(&mut self) -> Result<(), Refusal> {
         if self.open {
             return Ok(());
         }
@@ -211,7 +228,7 @@ impl<'r> Writer<'r> {
             // An empty table set is one as well: lcores have something to acknowledge.
             self.begin()?;
         }
-        if !self.open {
+        if self.changes == self.published {
             return Ok(self.committed);
         }
         let kinds: FrontendKinds = self.known.kinds.summary();
@@ -222,12 +239,13 @@ impl<'r> Writer<'r> {
         self.pen.publish(&header.slow.generation, next);
         self.committed = next;
         self.open = false;
+        self.published = self.changes;
         Ok(next)
     }
 
     /// Forgets what was prepared since the last commit.
     pub fn abort(&mut self) -> Result<(), RegionError> {
-        if self.open { self.recover() } else { Ok(()) }
+        if self.changes != self.published { self.recover() } else { Ok(()) }
     }
 
     /// Makes ids of removed services and backends free again, where no flow refers to them. Only
@@ -239,9 +257,10 @@ impl<'r> Writer<'r> {
         let committed = self.committed;
         let freed = self.known.services.reclaim(committed, |id| refers(Referred::Service(id)));
         for id in &freed {
-            self.parts.names[*id as usize].store(&self.pen, "");
+            self.parts.notes[*id as usize].rename(&self.pen, "");
         }
         let backends = self.known.backends.reclaim(committed, |id| refers(Referred::Backend(id)));
+        let backends: HashSet<u32> = backends.into_iter().collect();
         if !backends.is_empty() {
             self.known.places.retain(|_, id| !backends.contains(id));
         }
@@ -291,6 +310,16 @@ impl<'r> Writer<'r> {
         record: T,
     ) -> Result<(), Refusal> {
         let twin = self.twin(section, twins, id)?;
+        self.put_record(section, twin, id, record)
+    }
+
+    fn put_record<T: Record + PartialEq>(
+        &mut self,
+        section: Section,
+        twin: &Twin<T>,
+        id: u32,
+        record: T,
+    ) -> Result<(), Refusal> {
         if twin.get(self.next()) == Some(&record) {
             return Ok(());
         }
@@ -311,6 +340,15 @@ impl<'r> Writer<'r> {
         id: u32,
     ) -> Result<(), Refusal> {
         let twin = self.twin(section, twins, id)?;
+        self.remove_record(section, twin, id)
+    }
+
+    fn remove_record<T: Record>(
+        &mut self,
+        section: Section,
+        twin: &Twin<T>,
+        id: u32,
+    ) -> Result<(), Refusal> {
         if twin.get(self.next()).is_none() {
             return Ok(());
         }

@@ -5,10 +5,13 @@ use std::net::IpAddr;
 use config::checked::{ArmName, Config, Gateway, NoService, TooBig, Tunnel as GatewayTunnel, Wire};
 use config::services::{BackendTunnel, Frontend, Mode, Service};
 use packet::addr::Addr;
+use state::address::Address;
 use tables::record::{
     self, FrontendKey, LOCAL_ADDRS, Local, NAT_ADDRS, NONE, Prefix, Settings, TUNNEL_SOURCES,
     Timeouts, Tunnel, TunnelKind,
 };
+
+use super::region::Need;
 
 /// Inner MTU of tunnels that backends send by: what an Ethernet of 9,001 bytes could carry.
 const BACKEND_INNER_MTU: u16 = u16::MAX;
@@ -156,6 +159,39 @@ pub fn backend_tunnels<'a>(
     all
 }
 
+/// The same, by what backends need.
+pub(crate) fn needed_tunnels<'a>(
+    config: &Config,
+    needs: impl Iterator<Item = &'a Need>,
+) -> Vec<NamedTunnel> {
+    let mut all: Vec<NamedTunnel> = Vec::new();
+    for need in needs {
+        let arm = if need.arm == 0 { ArmName::Ingress } else { ArmName::Egress };
+        let Some(local) = config.arm(arm).and_then(|arm| arm.address(need.ipv6)) else { continue };
+        let record = needed_tunnel(config, need, local, arm);
+        if !all.iter().any(|known| known.record == record) {
+            all.push(NamedTunnel { name: format!("backends/{}", tunnel_name(need.kind)), record });
+        }
+    }
+    all
+}
+
+fn needed_tunnel(config: &Config, need: &Need, local: IpAddr, arm: ArmName) -> Tunnel {
+    let mut record = blank_tunnel(local, arm);
+    record.kind = need.kind;
+    record.port = need.port;
+    record.vni = need.vni;
+    record.inner_mtu = BACKEND_INNER_MTU;
+    record.flags = record::TUNNEL_BACKEND;
+    // What we send to an inspection appliance carries the gateway's option class, also back.
+    let class = config.gateways.iter().flat_map(|g| &g.tunnels).find_map(|t| match t.wire {
+        Wire::Geneve { option_class } => Some(option_class),
+        Wire::Vxlan { .. } => None,
+    });
+    record.option_class = class.unwrap_or(0x0108);
+    record
+}
+
 fn backend_tunnel(config: &Config, of: &BackendTunnel, local: IpAddr, arm: ArmName) -> Tunnel {
     let mut record = blank_tunnel(local, arm);
     record.kind = of.kind as u8;
@@ -174,21 +210,25 @@ fn backend_tunnel(config: &Config, of: &BackendTunnel, local: IpAddr, arm: ArmNa
 
 /// A service's record; slots, and the single backend, are the writer's business.
 pub fn service(service: &Service) -> record::Service {
+    record_of(service.mode, service.too_big, service.tcp_idle_s, service.mss)
+}
+
+fn record_of(mode: Mode, too_big: TooBig, tcp_idle_s: u32, mss: u16) -> record::Service {
     let mut record = record::Service {
         slots: [record::SlotArray::default(); record::SLOT_ARRAYS],
         single: NONE,
         vni: 0,
-        tcp_idle_s: service.tcp_idle_s,
+        tcp_idle_s,
         tunnel_port: 0,
         flags: 0,
-        mss: service.mss,
+        mss,
         mode: record::Mode::Nat as u8,
         tunnel: 0,
     };
-    if service.too_big == TooBig::Reply {
+    if too_big == TooBig::Reply {
         record.flags |= record::SERVICE_REPLY_TOO_BIG;
     }
-    let (mode, tunnel) = match service.mode {
+    let (mode, tunnel) = match mode {
         Mode::Nat => return record,
         Mode::Tunnel(tunnel) => (record::Mode::Tunnel, tunnel),
         Mode::Dsr(tunnel) => (record::Mode::Dsr, tunnel),
@@ -204,6 +244,23 @@ pub fn service(service: &Service) -> record::Service {
         record.flags |= record::SERVICE_DF;
     }
     record
+}
+
+/// The policy of a service.
+pub fn policy(service: &state::service::Service) -> record::Service {
+    record_of(service.mode, service.too_big, service.tcp_idle_s, service.mss)
+}
+
+/// What an address is found by.
+pub fn key(address: &Address) -> FrontendKey {
+    FrontendKey {
+        scope_key: address.endpoint,
+        addr: Addr::from(address.prefix.addr),
+        port: address.port,
+        proto: address.protocol,
+        prefix_len: address.prefix.len128(),
+        pad: 0,
+    }
 }
 
 /// What a frontend is found by.

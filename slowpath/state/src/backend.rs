@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use config::checked::ArmName;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
@@ -13,7 +14,18 @@ use crate::name::{Name, Source};
 
 /// What an instance's source says of it. The order is the order of slots.
 #[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -81,7 +93,8 @@ pub struct Instance {
 }
 
 /// Where a backend runs.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Place {
     /// Its node; empty counts as local everywhere.
     pub node: Box<str>,
@@ -111,11 +124,13 @@ impl Instance {
         }
     }
 
-    /// What counts for this service: a verdict of health comes over what the source says.
+    /// What counts for this service: a verdict of health comes over what the source says, and
+    /// nothing of weight 0 gets new flows.
     pub fn effective(&self) -> State {
         match self.state {
             State::Active if self.weight == 0 => State::Maintenance,
             State::Active | State::Terminating if self.health.unhealthy => State::Quarantined,
+            State::Terminating if self.weight == 0 => State::TerminatingNotServing,
             said => said,
         }
     }

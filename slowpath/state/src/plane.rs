@@ -3,9 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::address::Address;
+use tables::maglev::{self, MaglevBackend};
+
+use crate::address::{Address, Endpoint};
 use crate::backend::Instance;
-use crate::frontend::Frontend;
+use crate::dump::Record;
+use crate::frontend::{Frontend, Kind};
+use crate::select;
 
 /// Number of a committed table set.
 pub type Generation = u32;
@@ -29,6 +33,59 @@ impl Wanted {
     /// Those that get new flows.
     pub fn serving(&self) -> &[Arc<Instance>] {
         self.backends.get(..self.serving).unwrap_or(&self.backends)
+    }
+
+    /// Refuses what no plane can do. Every plane asks this first.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let (said, service) = (&self.frontend.said, &self.frontend.service);
+        let name = &service.name;
+        let proxy = service.redirect.as_ref().filter(|proxy| proxy.takes(said.service_port));
+        if let (Some(proxy), 1..) = (proxy, service.affinity_s) {
+            return Err(Refusal(format!(
+                "service {name} has session affinity and sends port {} to the proxy at port {}, \
+                 which sees to affinity itself; take away the one or the other",
+                said.service_port, proxy.port
+            )));
+        }
+        if said.kind == Kind::HostPort && service.loopback_host_port && service.delegate_if_local {
+            return Err(Refusal(format!(
+                "service {name} binds its host port to the loopback address and leaves packets \
+                 to a local proxy; no packet can be for both; take away the one or the other"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Maglev's view of those that get new flows, in their order.
+    pub fn maglev(&self) -> Vec<MaglevBackend> {
+        let backend = |instance: &Arc<Instance>| {
+            let Endpoint { addr, port, protocol } = instance.endpoint;
+            let text = match protocol {
+                0 => maglev::text(&addr.into(), port, "ANY"),
+                6 => maglev::text(&addr.into(), port, "TCP"),
+                17 => maglev::text(&addr.into(), port, "UDP"),
+                132 => maglev::text(&addr.into(), port, "SCTP"),
+                other => maglev::text(&addr.into(), port, &other.to_string()),
+            };
+            MaglevBackend { text, weight: u32::from(instance.weight) }
+        };
+        self.serving().iter().map(backend).collect()
+    }
+
+    /// The same with these endpoints quarantined, as far as no health checker has said anything of
+    /// them yet.
+    pub fn with_quarantined(&self, endpoints: &[Endpoint]) -> Wanted {
+        let mut wanted = self.clone();
+        for instance in &mut wanted.backends {
+            if instance.health.since.is_none() && endpoints.contains(&instance.endpoint) {
+                Arc::make_mut(instance).health.unhealthy = true;
+            }
+        }
+        wanted.serving = select::arrange(&mut wanted.backends);
+        if wanted.serving == 0 && !wanted.backends.is_empty() {
+            wanted.note = Some(select::NOBODY_SERVES);
+        }
+        wanted
     }
 }
 
@@ -69,6 +126,12 @@ pub trait Plane {
     /// The generation that all lcores have acknowledged; none while nobody moves packets.
     fn acknowledged(&self) -> Option<Generation>;
 
-    /// What is there, as text (`dump.rs`): one line a thing, sorted.
-    fn dump(&self) -> Vec<String>;
+    /// Backends that the plane holds as quarantined, by frontend, from before it was told anything:
+    /// after a restart they stay so until a health checker has looked.
+    fn quarantined(&self) -> Vec<(Address, Endpoint)> {
+        Vec::new()
+    }
+
+    /// What is there, in no order; [`crate::dump::text`] makes lines of it.
+    fn dump(&self) -> Vec<Record>;
 }

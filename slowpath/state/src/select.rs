@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use config::services::Mode;
+
 use crate::address::Reach;
 use crate::appliance::Appliance;
 use crate::backend::{Instance, Place, State};
@@ -14,6 +16,9 @@ use crate::frontend::{Frontend, Kind};
 use crate::plane::Wanted;
 use crate::service::{Distribution, NatPolicy, TrafficPolicy};
 use crate::tables::Tables;
+
+/// Said of a frontend whose backends are there and get no new flows.
+pub const NOBODY_SERVES: &str = "no backend is healthy and serving";
 
 /// Why a backend doesn't serve a frontend, from the first thing that is looked at to the last. That
 /// which came furthest tells best why there is none.
@@ -56,22 +61,27 @@ pub fn choose(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) 
         }
     }
     prefer(&mut backends, frontend, appliance);
-    // Stable: they come by endpoint.
-    backends.sort_by_key(|backend| (backend.health.unhealthy, backend.effective()));
-    let of = |state| backends.iter().filter(|backend| backend.effective() == state).count();
-    let serving = match of(State::Active) {
-        0 => of(State::Terminating),
-        active => active,
-    };
+    let serving = arrange(&mut backends);
     let note = match (backends.is_empty(), serving) {
         (true, _) => furthest.map(Without::note).or_else(|| {
             let redirected = frontend.redirect_to.is_some();
             redirected.then_some("the service that it is redirected to has no backends")
         }),
-        (false, 0) => Some("no backend is healthy and serving"),
+        (false, 0) => Some(NOBODY_SERVES),
         (false, _) => None,
     };
     Wanted { frontend: Arc::clone(frontend), backends, serving, note }
+}
+
+/// Puts backends that come by endpoint into the order of slots, and tells how many serve.
+pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
+    backends
+        .sort_by_key(|backend| (backend.health.unhealthy, backend.effective(), backend.endpoint));
+    let of = |state| backends.iter().filter(|backend| backend.effective() == state).count();
+    match of(State::Active) {
+        0 => of(State::Terminating),
+        active => active,
+    }
 }
 
 /// Whether only local backends may serve it.
@@ -95,12 +105,7 @@ fn without(frontend: &Frontend, instance: &Instance, local: Option<&Appliance>) 
     if protocols.0 != protocols.1 && protocols.0 != 0 && protocols.1 != 0 {
         return Some(Without::Protocol);
     }
-    let wants_ipv4 = match frontend.service.nat_policy {
-        NatPolicy::Nat46 if address.is_ipv4() => false,
-        NatPolicy::Nat64 if !address.is_ipv4() => true,
-        _ => address.is_ipv4(),
-    };
-    if endpoint.addr.is_ipv4() != wants_ipv4 {
+    if !crosses(frontend, endpoint.addr.is_ipv4()) {
         return Some(Without::Family);
     }
     if local.is_some_and(|appliance| !appliance.is_local(instance.place.as_deref())) {
@@ -111,6 +116,17 @@ fn without(frontend: &Frontend, instance: &Instance, local: Option<&Appliance>) 
         Some(name) if !names.is_empty() && !names.contains(name) => Some(Without::PortName),
         _ if instance.effective() == State::Maintenance => Some(Without::Maintenance),
         _ => None,
+    }
+}
+
+/// Whether packets get from this frontend to a backend of that family: a tunnel carries either.
+fn crosses(frontend: &Frontend, to_ipv4: bool) -> bool {
+    let from_ipv4 = frontend.address().is_ipv4();
+    match (frontend.service.mode, frontend.service.nat_policy) {
+        (Mode::Tunnel(_) | Mode::Dsr(_), _) => true,
+        (Mode::Nat, NatPolicy::Nat46) if from_ipv4 => !to_ipv4,
+        (Mode::Nat, NatPolicy::Nat64) if !from_ipv4 => to_ipv4,
+        (Mode::Nat, _) => from_ipv4 == to_ipv4,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use config::checked::{Prefix, TooBig};
 use config::services::Mode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, Source};
@@ -13,7 +14,7 @@ use crate::name::{Name, Source};
 pub type Pairs = Option<Arc<BTreeMap<Box<str>, Box<str>>>>;
 
 /// Whether packets are translated between families.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NatPolicy {
     /// Backends are of the frontend's family.
@@ -26,7 +27,7 @@ pub enum NatPolicy {
 }
 
 /// Which backends may serve, by where they are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub enum TrafficPolicy {
     /// All.
@@ -37,7 +38,7 @@ pub enum TrafficPolicy {
 }
 
 /// Which of the backends that may serve are preferred (Kubernetes `trafficDistribution`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub enum Distribution {
     /// None.
@@ -50,7 +51,20 @@ pub enum Distribution {
 }
 
 /// How a backend is chosen for a new flow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
     /// By a consistent hash of the flow.
@@ -64,11 +78,13 @@ pub enum Algorithm {
 pub const AFFINITY_MAX_S: u32 = (1 << 24) - 1;
 
 /// Packets go to a proxy on this machine.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ProxyRedirect {
     /// The proxy's port.
     pub port: u16,
     /// Service ports that it is for; empty for all.
+    #[serde(default)]
     pub ports: Vec<u16>,
 }
 
@@ -115,6 +131,8 @@ pub struct Service {
     pub algorithm: Algorithm,
     /// Host ports are bound to the loopback address: reachable from the machine only.
     pub loopback_host_port: bool,
+    /// Packets for a proxy that is on this machine are left to the machine.
+    pub delegate_if_local: bool,
     /// Seconds for which a client address stays with its backend, 1 to [`AFFINITY_MAX_S`]; 0 for
     /// no affinity.
     pub affinity_s: u32,
@@ -152,6 +170,7 @@ impl Service {
             mode: Mode::Nat,
             algorithm: Algorithm::Maglev,
             loopback_host_port: false,
+            delegate_if_local: false,
             affinity_s: 0,
             health_check_port: 0,
             mss: 0,

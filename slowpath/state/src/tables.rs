@@ -115,6 +115,18 @@ impl Tables {
         rows.filter_map(|(address, name)| self.entries.get(name)?.frontend(address))
     }
 
+    /// The frontends behind an address, by address; all for none.
+    pub fn frontends_after(&self, after: Option<&Address>) -> impl Iterator<Item = &Arc<Frontend>> {
+        let after = after.copied();
+        let rows = self.owners.from(move |address| after.is_some_and(|after| *address <= after));
+        rows.filter_map(|(address, name)| self.entries.get(name)?.frontend(address))
+    }
+
+    /// Number of frontends.
+    pub fn frontend_count(&self) -> usize {
+        self.owners.len()
+    }
+
     /// Frontends of other services that use this one's backends.
     pub fn redirected_to(&self, name: &Name) -> impl Iterator<Item = &Address> {
         let from = self.redirects.from(move |(to, _)| to < name);

@@ -11,7 +11,7 @@ impl Section {
             Section::Tunnels => "TUNNELS",
             Section::Settings => "SETTINGS",
             Section::Services => "SERVICES",
-            Section::ServiceNames => "SERVICE_NAMES",
+            Section::ServiceNotes => "SERVICE_NOTES",
             Section::FrontendKinds => "FRONTEND_KINDS",
             Section::FrontendHeads => "FRONTEND_HEADS",
             Section::FrontendBits => "FRONTEND_BITS",

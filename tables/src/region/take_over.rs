@@ -15,7 +15,7 @@ const SECTIONS: [Section; 20] = [
     Section::Tunnels,
     Section::Settings,
     Section::Services,
-    Section::ServiceNames,
+    Section::ServiceNotes,
     Section::FrontendKinds,
     Section::FrontendHeads,
     Section::FrontendBits,

@@ -98,7 +98,7 @@ impl<'r> Writer<'r> {
             }
             self.entry_room(1)?;
             self.chain_room(&key)?;
-            self.link(key, id);
+            self.link(key, (id, 0));
             self.known.kinds.probes += 1;
         }
         if before != Addr::UNSPECIFIED && self.unlink_from(&probe_mark(&before)).is_some() {
@@ -131,6 +131,11 @@ impl<'r> Writer<'r> {
         self.known.hop_places.insert((*addr, arm), id);
         self.parts.next_hops[id as usize].take(&self.pen, addr, &NextHop::unknown(arm));
         Ok(id)
+    }
+
+    /// The id of the next hop at `addr` behind `arm`.
+    pub fn next_hop_id(&self, addr: &Addr, arm: u8) -> Option<u32> {
+        self.known.hop_places.get(&(*addr, arm)).copied()
     }
 
     /// Writes what is known of a next hop; lcores see it at once, without a commit.

@@ -9,7 +9,7 @@ use super::room::Unlinked;
 use super::{Refusal, Writer, place};
 use crate::checksum::checksum;
 use crate::layout::Section;
-use crate::lookup::{FrontendKinds, MAX_CHAIN, address_mark, is_probe_mark, scope_mark};
+use crate::lookup::{Entry, FrontendKinds, MAX_CHAIN, address_mark, is_probe_mark, scope_mark};
 use crate::record::{ADDRESS_MARK, FrontendKey};
 
 /// How many frontends there are of each kind.
@@ -80,13 +80,23 @@ fn marks_of(key: &FrontendKey) -> impl Iterator<Item = FrontendKey> {
 impl Writer<'_> {
     /// Lets a service answer on a frontend, whichever service answered there before.
     pub fn put_frontend(&mut self, key: &FrontendKey, service: u32) -> Result<(), Refusal> {
+        self.put_noted_frontend(key, service, 0)
+    }
+
+    /// The same with a note for whoever lists frontends.
+    pub fn put_noted_frontend(
+        &mut self,
+        key: &FrontendKey,
+        service: u32,
+        note: u32,
+    ) -> Result<(), Refusal> {
         check_key(key)?;
         if self.prepared().service(service).is_none() {
             let count = self.region.sizes().services;
             return Err(Refusal::NoSuchId { what: "services", id: service, count });
         }
-        let before = self.parts.frontends.target(key, self.next());
-        if before == Some(service) {
+        let before = self.frontend(key);
+        if before == Some((service, note)) {
             return Ok(());
         }
         let room = self.region.sizes().frontends;
@@ -106,11 +116,22 @@ impl Writer<'_> {
         }
         self.count_marks(key);
         for mark in marks {
-            self.link(mark, 0);
+            self.link(mark, (0, 0));
         }
-        self.link(*key, service);
+        self.link(*key, (service, note));
         self.count_frontend(key, service);
         Ok(())
+    }
+
+    /// Service and note of a frontend as the next generation will see it.
+    pub fn frontend(&self, key: &FrontendKey) -> Option<(u32, u32)> {
+        let (_, entry) = self.parts.frontends.find(key, self.next())?;
+        Some((entry.target(), entry.note()))
+    }
+
+    /// How many frontends a service has in the next generation.
+    pub fn frontends_of(&self, service: u32) -> u32 {
+        self.known.service_uses.get(service as usize).copied().unwrap_or(0)
     }
 
     /// Counts a frontend that the next generation sees.
@@ -170,18 +191,18 @@ impl Writer<'_> {
     }
 
     /// Adds an entry that the next generation sees. Room was made sure of.
-    pub(super) fn link(&mut self, key: FrontendKey, target: u32) {
+    pub(super) fn link(&mut self, key: FrontendKey, (target, note): (u32, u32)) {
         let Some(number) = self.known.entries.free.pop() else { return };
         let frontends = self.parts.frontends;
         let head = frontends.head(&key);
         let first = head.load(Ordering::Relaxed);
-        frontends.entries[number as usize].fill(&self.pen, key, target, first, self.next());
+        frontends.entries[number as usize].fill(&self.pen, key, (target, note), first, self.next());
         frontends.mark(&self.pen, &key, true);
         if key.prefix_len == 128 {
             self.parts.addresses.write(&self.pen, &key.addr);
         }
         self.pen.word(head, number + 1);
-        self.sum ^= entry_sum(&key, target);
+        self.sum ^= entry_sum(&frontends.entries[number as usize]);
     }
 
     /// Ends the entry of `key` for the next generation, and returns its target. The chain keeps it
@@ -189,7 +210,7 @@ impl Writer<'_> {
     pub(super) fn unlink_from(&mut self, key: &FrontendKey) -> Option<u32> {
         let next = self.next();
         let (number, entry) = self.parts.frontends.find(key, next)?;
-        self.sum ^= entry_sum(key, entry.target());
+        self.sum ^= entry_sum(entry);
         entry.life.end(&self.pen, next);
         self.known.entries.ending.push(number);
         Some(entry.target())
@@ -295,9 +316,10 @@ impl Writer<'_> {
 }
 
 /// The checksum of an entry, wherever it lies.
-pub(super) fn entry_sum(key: &FrontendKey, target: u32) -> u64 {
-    super::sum(Section::Frontends, target, key)
-        ^ checksum(place(Section::FrontendHeads, target), &target.to_le_bytes())
+pub(super) fn entry_sum(entry: &Entry) -> u64 {
+    let target = entry.target();
+    super::sum(Section::Frontends, target, entry.key())
+        ^ checksum(place(Section::FrontendHeads, target), &entry.note().to_le_bytes())
 }
 
 fn check_key(key: &FrontendKey) -> Result<(), Refusal> {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::frontends::entry_sum;
+use super::notes::note_sum;
 use super::services::{array_sum, name_sum};
 use super::{Known, Writer, sum};
 use crate::layout::Section;
@@ -22,6 +23,7 @@ impl Writer<'_> {
     pub(super) fn recover(&mut self) -> Result<(), RegionError> {
         self.committed = self.region.generation();
         self.open = false;
+        self.published = self.changes;
         self.known = Known::new(self.region.sizes());
         let linked = self.verify()?;
         self.take_back();
@@ -75,6 +77,7 @@ impl Writer<'_> {
         all(self.parts.tunnels, |twin| twin.recover(pen, committed));
         all(self.parts.settings, |twin| twin.recover(pen, committed));
         all(self.parts.services, |twin| twin.recover(pen, committed));
+        self.parts.notes.iter().for_each(|cell| cell.note.recover(pen, committed));
         all(self.parts.kinds, |twin| twin.recover(pen, committed));
         all(self.parts.backends, |twin| twin.recover(pen, committed));
         for entry in self.parts.frontends.entries {
@@ -120,7 +123,7 @@ impl Writer<'_> {
     fn learn_services(&mut self) -> Result<(), RegionError> {
         let tables = self.committed();
         for id in 0..self.region.sizes().services {
-            let name = self.parts.names[id as usize].load();
+            let name = self.parts.notes[id as usize].name();
             let Some(service) = tables.service(id) else {
                 if !name.is_empty() {
                     self.known.services.found_retired(id);
@@ -129,7 +132,9 @@ impl Writer<'_> {
             };
             self.known.services.take(id);
             self.known.names.insert(name, id);
-            for array in service.slots.iter().filter(|array| array.count > 0) {
+            let members = tables.service_note(id).map(|note| note.members);
+            let arrays = service.slots.into_iter().chain(members);
+            for array in arrays.filter(|array| array.count > 0) {
                 if !self.known.arena.take_at(array.first, array.count) {
                     // Two services that share slots, or slots outside the arena.
                     self.same("slot arena", u64::from(array.first), u64::MAX)?;
@@ -187,10 +192,13 @@ fn tables_sum(tables: &TableSet<'_>) -> u64 {
         ^ all(Section::FrontendKinds, parts.kinds, at)
         ^ all(Section::Backends, parts.backends, at);
     for (id, service) in tables.services() {
-        whole ^= name_sum(id, &parts.names[id as usize].load());
+        whole ^= name_sum(id, &parts.notes[id as usize].name());
         for array in service.slots.iter().filter(|array| array.count > 0) {
-            whole ^= array_sum(tables, id, array);
+            whole ^= array_sum(tables, Section::Slots, id, array);
+        }
+        if let Some(note) = tables.service_note(id) {
+            whole ^= note_sum(tables, id, note);
         }
     }
-    tables.entries().fold(whole, |sum, (key, target)| sum ^ entry_sum(key, target))
+    tables.seen().fold(whole, |sum, entry| sum ^ entry_sum(entry))
 }

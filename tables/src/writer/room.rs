@@ -101,6 +101,15 @@ impl Arena {
         Some(first)
     }
 
+    /// Takes `count` slots in a row from the other end: for runs of any length, so that they don't
+    /// lie between those of the few sizes.
+    pub(super) fn take_last(&mut self, count: u32) -> Option<u32> {
+        let (&first, &len) = self.free.iter().rev().find(|(_, len)| **len >= count)?;
+        self.free.remove(&first);
+        self.give(first, len - count);
+        Some(first + len - count)
+    }
+
     /// Says at attach that a run is in use; false when it isn't free, or lies outside.
     pub(super) fn take_at(&mut self, first: u32, count: u32) -> bool {
         let Some((&start, &len)) = self.free.range(..=first).next_back() else { return false };
@@ -125,7 +134,7 @@ impl Arena {
         }
     }
 
-    fn give(&mut self, mut first: u32, mut count: u32) {
+    pub(super) fn give(&mut self, mut first: u32, mut count: u32) {
         if count == 0 {
             return;
         }

@@ -30,7 +30,7 @@ impl Writer<'_> {
         if known.is_none() {
             self.begin()?;
             self.known.services.take(id);
-            self.parts.names[id as usize].store(&self.pen, name);
+            self.parts.notes[id as usize].rename(&self.pen, name);
             self.known.names.insert(name.to_owned(), id);
             self.sum ^= name_sum(id, name);
         }
@@ -54,8 +54,9 @@ impl Writer<'_> {
         for array in service.slots {
             self.release_array(id, array);
         }
+        self.remove_note(id)?;
         self.remove_twin(Section::Services, self.parts.services, id)?;
-        let name = self.parts.names[id as usize].load();
+        let name = self.parts.notes[id as usize].name();
         self.sum ^= name_sum(id, &name);
         self.known.names.remove(&name);
         self.known.services.retire(id, self.next());
@@ -143,7 +144,7 @@ impl Writer<'_> {
         Ok((ids, texts))
     }
 
-    fn known_service(&self, id: u32) -> Result<Service, Refusal> {
+    pub(super) fn known_service(&self, id: u32) -> Result<Service, Refusal> {
         let count = self.region.sizes().services;
         let known = self.prepared().service(id).copied();
         known.ok_or(Refusal::NoSuchId { what: "services", id, count })
@@ -155,32 +156,34 @@ impl Writer<'_> {
             return Ok(SlotArray::default());
         }
         let count = slots.len() as u32;
-        let Some(first) = self.known.arena.take(count) else {
-            let (free, room) = self.known.arena.fill();
-            return Err(Refusal::Slots { wanted: count, free, room });
-        };
+        let first = self.known.arena.take(count).ok_or_else(|| self.no_slots(count))?;
         let run = &self.parts.slots[first as usize..][..slots.len()];
         self.pen.words(run, slots);
         let array = SlotArray { first, count, retire_s: 0 };
-        self.sum ^= array_sum(&self.prepared(), service, &array);
+        self.sum ^= array_sum(&self.prepared(), Section::Slots, service, &array);
         Ok(array)
     }
 
     fn release_array(&mut self, service: u32, array: SlotArray) {
         if array.count > 0 {
-            self.sum ^= array_sum(&self.prepared(), service, &array);
+            self.sum ^= array_sum(&self.prepared(), Section::Slots, service, &array);
             self.known.arena.retire(array.first, array.count);
         }
     }
 }
 
-/// The checksum over a run of slots.
-pub(super) fn array_sum(tables: &TableSet<'_>, service: u32, array: &SlotArray) -> u64 {
+/// The checksum over a run of slots that `section` has of a service.
+pub(super) fn array_sum(
+    tables: &TableSet<'_>,
+    section: Section,
+    service: u32,
+    array: &SlotArray,
+) -> u64 {
     let bytes: Vec<u8> = tables.slots(array).flat_map(u32::to_le_bytes).collect();
-    checksum(place(Section::Slots, service), &bytes)
+    checksum(place(section, service), &bytes)
 }
 
 /// The checksum over a service's name.
 pub(super) fn name_sum(id: u32, name: &str) -> u64 {
-    checksum(place(Section::ServiceNames, id), name.as_bytes())
+    checksum(place(Section::ServiceNotes, id), name.as_bytes())
 }

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use config::services::{BackendTunnel, TunnelKind};
+
 use super::*;
 use crate::address::{Address, Endpoint};
 use crate::backend::{Health, Place};
@@ -316,4 +318,23 @@ fn shadows_are_not_chosen() {
     let wanted = choose(&tables(two), &web(Kind::LoadBalancer), &appliance());
     assert_eq!((wanted.backends.len(), wanted.serving), (1, 0));
     assert_eq!(wanted.backends[0].source, Source::new("api"));
+}
+
+#[test]
+fn a_tunnel_carries_either_family() {
+    let tunnel = BackendTunnel {
+        kind: TunnelKind::Ipip,
+        port: 0,
+        vni: 0,
+        outer_checksum: false,
+        dont_fragment: true,
+    };
+    let tables = tables(vec![instance("10.0.0.1", 80), instance("fd00::1", 80)]);
+    let of = |mode| {
+        let frontend = frontend(Kind::LoadBalancer, service(|service| service.mode = mode));
+        addrs(&choose(&tables, &frontend, &appliance()))
+    };
+    assert_eq!(of(Mode::Tunnel(tunnel)), ["10.0.0.1", "fd00::1"]);
+    assert_eq!(of(Mode::Dsr(tunnel)), ["10.0.0.1", "fd00::1"]);
+    assert_eq!(of(Mode::Nat), ["10.0.0.1"]);
 }

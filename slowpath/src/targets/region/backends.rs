@@ -1,0 +1,250 @@
+//! Backends that services share: what each service wishes of one, and its leave when none does.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use config::services::Mode;
+use packet::addr::Addr;
+use tables::flow::Flows;
+use tables::note::Member;
+use tables::record::{self, BackendState, NONE};
+use tables::writer::{Referred, Refusal};
+
+use super::RegionPlane;
+use super::choice::{QUARANTINED, noted, recorded};
+use crate::path_mtus;
+
+/// How long an unwanted backend keeps flows that don't end (AWS's own deregistration delay).
+pub(super) const DRAIN: Duration = Duration::from_secs(300);
+/// How often the flow table is walked for what flows still refer to, while anything waits for it.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// What makes a backend the same one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Key {
+    pub(super) addr: Addr,
+    pub(super) port: u16,
+}
+
+/// By what a backend of a tunnel service sends back; the same for many.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Need {
+    /// A `TunnelKind`.
+    pub(crate) kind: u8,
+    pub(crate) port: u16,
+    pub(crate) vni: u32,
+    /// 0 ingress, 1 egress.
+    pub(crate) arm: u8,
+    pub(crate) ipv6: bool,
+}
+
+impl Need {
+    /// Direct return and NAT need none.
+    pub(super) fn of(mode: &Mode, arm: u8, ipv6: bool) -> Option<Need> {
+        let Mode::Tunnel(tunnel) = mode else { return None };
+        let (kind, port, vni) = (tunnel.kind as u8, tunnel.port, tunnel.vni);
+        Some(Need { kind, port, vni, arm, ipv6 })
+    }
+}
+
+/// What one service asks of a backend.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Wish {
+    pub(super) state: BackendState,
+    pub(super) arm: u8,
+    pub(super) nat: bool,
+    pub(super) probe: Addr,
+    pub(super) need: Option<Need>,
+}
+
+impl RegionPlane<'_> {
+    /// The backends of a service as the next generation will see them, with what it wishes of each.
+    pub(super) fn wishes_of(&self, id: u32) -> Vec<(Key, Wish)> {
+        let set = self.writer.prepared();
+        let Some(service) = set.service(id) else { return Vec::new() };
+        let tunnel = service.mode == record::Mode::Tunnel as u8;
+        let wish = |member: Member| {
+            let backend = set.backend(member.backend)?;
+            let failed = member.state & QUARANTINED != 0;
+            let state = recorded(noted(member.state));
+            let own = backend.probe_service == id;
+            let (kind, port, vni) = (service.tunnel, service.tunnel_port, service.vni);
+            let (arm, ipv6) = (backend.arm, !backend.addr.is_v4());
+            let wish = Wish {
+                state: if failed { BackendState::Quarantined } else { state },
+                arm,
+                nat: service.mode == record::Mode::Nat as u8,
+                probe: if own { backend.probe } else { Addr::UNSPECIFIED },
+                need: tunnel.then_some(Need { kind, port, vni, arm, ipv6 }),
+            };
+            Some((Key { addr: backend.addr, port: backend.port }, wish))
+        };
+        set.members(id).filter_map(wish).collect()
+    }
+
+    pub(super) fn remember_wishes<'w>(
+        &mut self,
+        id: u32,
+        wishes: impl IntoIterator<Item = (&'w Key, &'w Wish)>,
+    ) {
+        for (key, wish) in wishes {
+            if let Some(need) = wish.need {
+                let count = self.needs.entry(need).or_insert(0);
+                *count += 1;
+                self.tunnels_changed |= *count == 1;
+            }
+            self.wishes.entry(*key).or_default().push((id, wish.clone()));
+        }
+    }
+
+    pub(super) fn forget_wishes<'w>(&mut self, id: u32, keys: impl IntoIterator<Item = &'w Key>) {
+        for key in keys {
+            let Some(of_backend) = self.wishes.get_mut(key) else { continue };
+            for (_, wish) in of_backend.extract_if(.., |(service, _)| *service == id) {
+                let Some(need) = wish.need else { continue };
+                let left = self.needs.get(&need).copied().unwrap_or(0);
+                match left > 1 {
+                    true => drop(self.needs.insert(need, left - 1)),
+                    false => {
+                        self.needs.remove(&need);
+                        self.tunnels_changed = true;
+                    }
+                }
+            }
+            if of_backend.is_empty() {
+                self.wishes.remove(key);
+            }
+        }
+    }
+
+    /// Makes a backend's record what all services together wish of it, and returns its id.
+    /// Nobody's backend begins to drain, where it exists.
+    pub(super) fn settle_backend(&mut self, key: Key) -> Result<u32, Refusal> {
+        let Some(record) = self.wishes.get(&key).and_then(|wishes| merged(key, wishes)) else {
+            return self.drain(key);
+        };
+        self.draining.remove(&key);
+        let known = self.writer.next_hop_id(&key.addr, record.arm);
+        let next_hop = self.writer.put_next_hop(&key.addr, record.arm)?;
+        if known.is_none() {
+            path_mtus::forget(self.region, next_hop);
+            self.introduce(next_hop, record.arm, &key.addr);
+        }
+        self.writer.put_backend(&record::Backend { next_hop, ..record })
+    }
+
+    fn drain(&mut self, key: Key) -> Result<u32, Refusal> {
+        let Some(id) = self.writer.backend_id(&key.addr, key.port) else { return Ok(NONE) };
+        let Some(record) = self.writer.prepared().backend(id).copied() else { return Ok(NONE) };
+        if self.writer.committed().backend(id).is_none() {
+            // Nobody has seen it, no flow can have it.
+            self.hops_idle = true;
+            return self.writer.remove_backend(id).map(|()| NONE);
+        }
+        self.draining.entry(key).or_insert(None);
+        let state = BackendState::Terminating as u8;
+        let (probe, probe_service) = (Addr::UNSPECIFIED, NONE);
+        self.writer.put_backend(&record::Backend { state, probe, probe_service, ..record })
+    }
+
+    /// Lets go of what nobody refers to any more: drained backends, ids, next hops. Commits when
+    /// that changes the tables. To be called again and again, between batches; walks the flow table
+    /// at most once a second, and only while something waits for it.
+    pub fn reclaim(&mut self, now: Instant) {
+        let idle = self.draining.is_empty()
+            && self.leaving.is_empty()
+            && !self.hops_idle
+            && self.writer.retired().next().is_none();
+        let rested = self.swept.is_none_or(|at| now >= at + SWEEP);
+        if idle || !rested || !self.ready() {
+            return;
+        }
+        self.swept = Some(now);
+        let referred = self.referred();
+        self.writer.reclaim(|what| referred.contains(&what));
+        if let Err(refusal) = self.let_drained_go(&referred, now) {
+            tracing::warn!("what has drained stays for now: {refusal}");
+            self.discard();
+        }
+        self.let_hops_go();
+    }
+
+    /// What live flows refer to.
+    fn referred(&self) -> HashSet<Referred> {
+        let flows = Flows::new(self.region);
+        let mut referred = HashSet::new();
+        flows.each_backend(|id| {
+            referred.insert(Referred::Backend(id));
+        });
+        for flow in (0..flows.capacity()).filter_map(|path| flows.snapshot(path)) {
+            referred.insert(Referred::Service(flow.forward.service));
+        }
+        referred
+    }
+
+    fn let_drained_go(
+        &mut self,
+        referred: &HashSet<Referred>,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let mut gone = Vec::new();
+        for (key, until) in &mut self.draining {
+            let Some(id) = self.writer.backend_id(&key.addr, key.port) else {
+                gone.push((*key, None));
+                continue;
+            };
+            let until = *until.get_or_insert(now + DRAIN);
+            if !referred.contains(&Referred::Backend(id)) || now >= until {
+                gone.push((*key, Some(id)));
+            }
+        }
+        for (key, id) in gone {
+            if let Some(id) = id.filter(|id| self.writer.prepared().backend(*id).is_some()) {
+                self.writer.remove_backend(id)?;
+                tracing::info!("backend {} port {} has left", key.addr, key.port);
+            }
+            self.draining.remove(&key);
+            self.hops_idle = true;
+        }
+        self.let_tunnels_go(now)?;
+        self.writer.commit().map(drop)
+    }
+
+    /// Gives up next hops that no backend refers to; the writer frees them when no lcore sees them.
+    fn let_hops_go(&mut self) {
+        if !self.ready() || !std::mem::take(&mut self.hops_idle) {
+            return;
+        }
+        let set = self.writer.committed();
+        let used: HashSet<u32> = set.backends().map(|(_, b)| b.next_hop).collect();
+        let idle = set.next_hops().map(|(id, ..)| id).filter(|id| !used.contains(id));
+        for id in idle.collect::<Vec<_>>() {
+            if let Err(refusal) = self.writer.remove_next_hop(id) {
+                tracing::debug!("next hop {id} stays: {refusal}");
+                self.hops_idle = true;
+            }
+        }
+    }
+}
+
+/// One record for the wishes of several services; none when nobody wishes anything. A backend that
+/// one service has active is active; who gets a service's new flows is decided by the service's own
+/// slots in any case.
+fn merged(key: Key, wishes: &[(u32, Wish)]) -> Option<record::Backend> {
+    let (_, first) = wishes.iter().min_by_key(|(service, _)| *service)?;
+    let state = wishes.iter().map(|(_, wish)| wish.state as u8).min()?;
+    let probed = wishes.iter().filter(|(_, wish)| wish.probe != Addr::UNSPECIFIED);
+    let probe = probed.min_by_key(|(service, _)| *service);
+    Some(record::Backend {
+        addr: key.addr,
+        probe: probe.map_or(Addr::UNSPECIFIED, |(_, wish)| wish.probe),
+        incarnation: 0,
+        next_hop: NONE,
+        nat_ports: if wishes.iter().any(|(_, wish)| wish.nat) { 0 } else { NONE },
+        probe_service: probe.map_or(NONE, |(service, _)| *service),
+        port: key.port,
+        state,
+        arm: first.arm,
+        pad: 0,
+    })
+}

@@ -1,0 +1,471 @@
+//! Frontends told by hand to a region in memory.
+
+use super::*;
+use std::time::{Duration, SystemTime};
+
+use config::services::{BackendTunnel, Mode, TunnelKind};
+use state::address::{Address, Endpoint};
+use state::backend::{Instance, State};
+use state::dump::{Form, text};
+use state::frontend::{Frontend, Kind, Said};
+use state::name::{Name, Source};
+use state::service::{Algorithm, NatPolicy, Service, TrafficPolicy};
+use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
+use tables::layout::Sizes;
+use tables::record::{BackendState, NONE};
+
+mod model;
+
+const CONFIG: &str = r#"
+    name = "weir-t"
+    [tables]
+    maglev_size = 251
+    [fastpath]
+    lcores = [1]
+    [ingress]
+    device = "net_null0"
+    address = ["10.0.1.10/24", "fd00::10/64"]
+    mtu = 9001
+    [egress]
+    device = "net_null1"
+    address = ["10.0.2.10/24"]
+    mtu = 9001
+    [nat]
+    addresses = ["10.0.2.10"]
+    [[gateway]]
+    name = "aws"
+    kind = "aws"
+    sources = ["10.0.1.0/24"]
+"#;
+
+fn config() -> Arc<Config> {
+    Arc::new(config::from_toml(CONFIG).unwrap())
+}
+
+fn region(sizes: &Sizes) -> &'static Region {
+    Box::leak(Box::new(Region::anonymous(sizes).unwrap()))
+}
+
+fn attach(region: &'static Region) -> RegionPlane<'static> {
+    let mut plane = RegionPlane::attach(region, &config()).unwrap();
+    let addresses = vec!["10.0.1.10".parse().unwrap(), "fd00::10".parse().unwrap()];
+    plane.set_appliance(&Appliance { addresses, ..Appliance::default() });
+    plane
+}
+
+fn small() -> RegionPlane<'static> {
+    attach(region(&Sizes::SMALL))
+}
+
+fn service(name: &str) -> Service {
+    Service::new(Name::new(name).unwrap(), Source::new("file"))
+}
+
+fn at(text: &str, protocol: u8) -> Address {
+    let at: std::net::SocketAddr = text.parse().unwrap();
+    Address::new(at.ip(), at.port(), protocol)
+}
+
+fn frontend(service: Service, said: Said) -> Arc<Frontend> {
+    Arc::new(Frontend::new(said, Arc::new(service), None, 1, SystemTime::UNIX_EPOCH))
+}
+
+/// A backend at 10.0.2.`last`, port 80, any protocol.
+fn instance(of: &Service, last: u8) -> Instance {
+    let addr = IpAddr::from([10, 0, 2, last]);
+    let endpoint = Endpoint { addr, port: 80, protocol: 0 };
+    Instance::new(endpoint, of.name.clone(), Source::new("file"))
+}
+
+fn chosen(service: Service, address: Address, mut instances: Vec<Instance>) -> Wanted {
+    instances.sort_by_key(|instance| (instance.effective(), instance.endpoint));
+    let active = instances.iter().filter(|i| i.effective() == State::Active).count();
+    let terminating = instances.iter().filter(|i| i.effective() == State::Terminating).count();
+    Wanted {
+        frontend: frontend(service, Said::new(address, Kind::LoadBalancer)),
+        backends: instances.into_iter().map(Arc::new).collect(),
+        serving: if active > 0 { active } else { terminating },
+        note: None,
+    }
+}
+
+/// A frontend of TCP with active backends.
+fn web(name: &str, address: &str, backends: &[u8]) -> Wanted {
+    let of = service(name);
+    let instances = backends.iter().map(|last| instance(&of, *last)).collect();
+    chosen(of, at(address, 6), instances)
+}
+
+/// One batch; what was refused, and the generation.
+fn tell(plane: &mut RegionPlane<'_>, all: &[Wanted]) -> (Vec<String>, Generation) {
+    plane.begin().unwrap();
+    let said = all.iter().filter_map(|wanted| plane.update(wanted).err());
+    let refused = said.map(|refusal| refusal.to_string()).collect();
+    (refused, plane.commit().unwrap())
+}
+
+fn told(plane: &mut RegionPlane<'_>, all: &[Wanted]) -> Generation {
+    let (refused, generation) = tell(plane, all);
+    assert_eq!(refused, Vec::<String>::new());
+    generation
+}
+
+fn delete(plane: &mut RegionPlane<'_>, addresses: &[&str]) -> Generation {
+    plane.begin().unwrap();
+    for address in addresses {
+        plane.delete(&at(address, 6)).unwrap();
+    }
+    plane.commit().unwrap()
+}
+
+fn names(plane: &RegionPlane<'_>) -> Vec<String> {
+    let set = plane.writer.committed();
+    let mut names: Vec<_> = set.services().map(|(id, _)| set.service_name(id).unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Last bytes of the backends that new flows of a frontend meet.
+fn meets(plane: &RegionPlane<'_>, address: &str, protocol: u8) -> Vec<u8> {
+    let (set, at) = (plane.writer.committed(), at(address, protocol));
+    let found = set.frontend(0, &at.prefix.addr.into(), at.port, protocol);
+    let Some(service) = found.map(|id| set.service(id).unwrap()) else { return Vec::new() };
+    let hashes = (0..64).map(|n: u64| n << 58);
+    let met = hashes.filter_map(|hash| set.pick(service, hash));
+    let mut met: Vec<u8> = met.map(|id| set.backend(id).unwrap().addr.octets()[15]).collect();
+    met.sort_unstable();
+    met.dedup();
+    met
+}
+
+fn dumped(plane: &RegionPlane<'_>) -> Vec<String> {
+    text(&plane.dump(), &Form::COMPARED)
+}
+
+#[test]
+fn frontends_with_the_same_choice_share_a_service_of_the_region() {
+    let mut plane = small();
+    let all = [
+        web("shop/web", "203.0.113.1:80", &[1, 2]),
+        web("shop/web", "203.0.113.1:443", &[1, 2]),
+        chosen(
+            service("shop/web"),
+            at("203.0.113.1:80", 17),
+            vec![instance(&service("shop/web"), 3)],
+        ),
+    ];
+    told(&mut plane, &all);
+    assert_eq!(names(&plane), ["shop/web", "shop/web~udp4"]);
+    assert_eq!(meets(&plane, "203.0.113.1:443", 6), [1, 2]);
+    assert_eq!(meets(&plane, "203.0.113.1:80", 17), [3]);
+    delete(&mut plane, &["203.0.113.1:80"]);
+    assert_eq!(names(&plane), ["shop/web", "shop/web~udp4"]);
+    assert_eq!(meets(&plane, "203.0.113.1:80", 6), [0_u8; 0]);
+    delete(&mut plane, &["203.0.113.1:443"]);
+    assert_eq!(names(&plane), ["shop/web~udp4"], "it went with its last frontend");
+}
+
+#[test]
+fn what_is_so_already_writes_nothing() {
+    let mut plane = small();
+    let all = [web("a", "203.0.113.1:80", &[1, 2]), web("b", "203.0.113.2:80", &[2])];
+    let first = told(&mut plane, &all);
+    assert_eq!(told(&mut plane, &all), first);
+    assert_eq!(delete(&mut plane, &["203.0.113.9:80"]), first);
+    drop(plane);
+}
+
+#[test]
+fn one_refused_frontend_stays_as_it_was_and_the_others_go_on() {
+    // Room for one table of 251 and the notes.
+    let mut plane = attach(region(&Sizes { slots: 300, ..Sizes::SMALL }));
+    told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
+    let full = [
+        web("b", "203.0.113.2:80", &[1, 2]),
+        web("a", "203.0.113.1:80", &[1, 3]),
+        web("c", "203.0.113.3:80", &[4]),
+    ];
+    let (refused, generation) = tell(&mut plane, &full);
+    assert_eq!((refused.len(), generation), (1, 2));
+    assert!(refused[0].contains("region.slots"), "{refused:?}");
+    assert_eq!(meets(&plane, "203.0.113.1:80", 6), [1]);
+    assert_eq!(meets(&plane, "203.0.113.2:80", 6), [1, 2]);
+    assert_eq!(meets(&plane, "203.0.113.3:80", 6), [4]);
+    let (again, same) = tell(&mut plane, &full);
+    assert_eq!((again.len(), same), (1, generation), "the same refusal is no news");
+}
+
+#[test]
+fn a_table_without_room_is_named_and_nothing_of_its_frontend_is_left() {
+    let mut plane = attach(region(&Sizes { next_hops: 64, ..Sizes::SMALL }));
+    let last = |n: u32| u8::try_from(n).unwrap();
+    let backends: Vec<u8> = (1..=30).map(last).collect();
+    told(&mut plane, &[web("a", "203.0.113.1:80", &backends)]);
+    let before = dumped(&plane);
+    // 32 backends at most: the second of these finds no room, and the first is not left behind.
+    let (refused, generation) = tell(&mut plane, &[web("b", "203.0.113.2:80", &[41, 42, 43])]);
+    assert!(refused[0].contains("region.max_backends"), "{refused:?}");
+    assert_eq!((generation, dumped(&plane)), (1, before.clone()));
+    // A service that is there already keeps its policy, its backends and its frontends.
+    let mut changed = web("a", "203.0.113.1:80", &[1, 2, 51, 52, 53]);
+    let mut policy = service("a");
+    policy.mss = 1300;
+    changed.frontend = frontend(policy, changed.frontend.said.clone());
+    let (refused, generation) = tell(&mut plane, &[changed]);
+    assert!(refused[0].contains("region.max_backends"), "{refused:?}");
+    assert_eq!((generation, dumped(&plane)), (1, before));
+    assert_eq!(plane.writer.committed().services().next().unwrap().1.mss, 0);
+    // Frontends.
+    let more = |n: u32| web("a", &format!("203.0.113.1:{}", 100 + n), &backends);
+    let (refused, _) = tell(&mut plane, &(0..64).map(more).collect::<Vec<_>>());
+    assert_eq!(refused.len(), 1);
+    assert!(refused[0].contains("region.max_frontends"), "{refused:?}");
+}
+
+#[test]
+fn a_commit_that_is_refused_leaves_everything_as_before() {
+    let mut plane = small();
+    told(&mut plane, &[web("a", "203.0.113.1:80", &[1, 2])]);
+    let before = dumped(&plane);
+    plane.begin().unwrap();
+    for vni in 1..=20 {
+        let mut of = service(&format!("t{vni}"));
+        of.mode = Mode::Tunnel(BackendTunnel {
+            kind: TunnelKind::Vxlan,
+            port: 4789,
+            vni,
+            outer_checksum: false,
+            dont_fragment: true,
+        });
+        let to = Instance {
+            endpoint: Endpoint { port: 0, ..instance(&of, 9).endpoint },
+            ..instance(&of, 9)
+        };
+        let address = Address { port: 80 + vni as u16, ..at("203.0.113.2:80", 6) };
+        let (name, instances) = (format!("t{vni}"), vec![to]);
+        plane.update(&chosen(of, address, instances)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        if vni > 14 {
+            break;
+        }
+    }
+    let refused = plane.commit().unwrap_err().to_string();
+    assert!(refused.contains("tunnels"), "{refused}");
+    assert_eq!((dumped(&plane), plane.region.generation()), (before, 1));
+    assert_eq!(told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]), 2);
+}
+
+#[test]
+fn what_no_plane_does_is_refused_in_words() {
+    let mut plane = small();
+    let change: [(fn(&mut Service), &str); 3] = [
+        (|s| s.affinity_s = 60, "session affinity"),
+        (|s| s.nat_policy = NatPolicy::Nat46, "between IPv4 and IPv6"),
+        (|s| s.algorithm = Algorithm::Random, "random"),
+    ];
+    for (change, word) in change {
+        let mut of = service("a");
+        change(&mut of);
+        let (refused, generation) =
+            tell(&mut plane, &[chosen(of, at("203.0.113.1:80", 6), Vec::new())]);
+        assert!(refused[0].contains(word), "{refused:?}");
+        assert_eq!((generation, names(&plane).len()), (1, 0));
+    }
+}
+
+#[test]
+fn what_no_packet_meets_is_known_and_not_written() {
+    let mut plane = small();
+    let inner =
+        chosen(service("a"), at("203.0.113.1:80", 6).internal(), vec![instance(&service("a"), 1)]);
+    let mut cluster = web("b", "10.96.0.1:80", &[2]);
+    let said = Said { kind: Kind::ClusterIp, ..cluster.frontend.said.clone() };
+    cluster.frontend = frontend(service("b"), said);
+    told(&mut plane, &[inner, cluster, web("c", "203.0.113.2:80", &[2])]);
+    assert_eq!(names(&plane), ["c"]);
+    assert_eq!(plane.writer.committed().backends().count(), 1);
+    let dump = dumped(&plane);
+    assert!(dump.contains(&"BE: ADDR=10.0.2.1:80/* STATE=active".to_owned()), "{dump:#?}");
+    let slots = dump.iter().filter(|line| line.contains("SLOT=1")).count();
+    assert_eq!(slots, 3, "{dump:#?}");
+    plane.begin().unwrap();
+    plane.delete(&at("10.96.0.1:80", 6)).unwrap();
+    plane
+        .prune(&|address| address.port == 80 && *address != at("203.0.113.1:80", 6).internal())
+        .unwrap();
+    plane.commit().unwrap();
+    assert_eq!(dumped(&plane).iter().filter(|line| line.contains("SLOT=0")).count(), 1);
+}
+
+#[test]
+fn a_node_port_answers_on_each_address_of_ours() {
+    let mut plane = small();
+    let mut wanted = web("a", "0.0.0.0:30080", &[1]);
+    let said = Said { kind: Kind::NodePort, ..wanted.frontend.said.clone() };
+    wanted.frontend = frontend(service("a"), said);
+    let first = told(&mut plane, std::slice::from_ref(&wanted));
+    assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [1]);
+    assert_eq!(plane.writer.committed().frontends().count(), 1);
+    assert_eq!(told(&mut plane, std::slice::from_ref(&wanted)), first);
+    let masters = |plane: &RegionPlane<'_>| {
+        dumped(plane).into_iter().filter(|line| line.contains("SLOT=0")).collect::<Vec<_>>()
+    };
+    assert_eq!(masters(&plane).len(), 2, "the wildcard and its copy: {:?}", masters(&plane));
+    // Another service has just that place for itself, until it goes.
+    told(&mut plane, &[web("b", "10.0.1.10:30080", &[2])]);
+    told(&mut plane, std::slice::from_ref(&wanted));
+    assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [2]);
+    delete(&mut plane, &["10.0.1.10:30080"]);
+    told(&mut plane, std::slice::from_ref(&wanted));
+    assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [1]);
+    // With other addresses, the copy at the old one is nobody's.
+    let addresses = vec!["10.0.1.11".parse().unwrap()];
+    plane.set_appliance(&Appliance { addresses, ..Appliance::default() });
+    plane.begin().unwrap();
+    plane.update(&wanted).unwrap();
+    plane.prune(&|_| true).unwrap();
+    plane.commit().unwrap();
+    assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [0_u8; 0]);
+    assert_eq!(meets(&plane, "10.0.1.11:30080", 6), [1]);
+    delete(&mut plane, &["0.0.0.0:30080"]);
+    assert_eq!(names(&plane), [""; 0]);
+}
+
+#[test]
+fn a_restart_finds_everything_by_name_and_prunes_only_when_told() {
+    let region = region(&Sizes::SMALL);
+    let mut plane = attach(region);
+    let mut local = service("a");
+    local.external_policy = TrafficPolicy::Local;
+    let long = "x".repeat(60) + "/" + &"y".repeat(59);
+    let mut long_udp =
+        chosen(service(&long), at("203.0.113.4:80", 17), vec![instance(&service(&long), 3)]);
+    long_udp.serving = 1;
+    let all = [
+        web("a", "203.0.113.1:80", &[1, 2]),
+        chosen(local, at("203.0.113.2:80", 6), vec![instance(&service("a"), 1)]),
+        web(&long, "203.0.113.3:80", &[2]),
+        long_udp,
+        web("gone", "203.0.113.9:80", &[9]),
+    ];
+    let generation = told(&mut plane, &all);
+    let (before, found) = (text(&plane.dump(), &Form::default()), names(&plane));
+    assert_eq!(found.len(), 5);
+    assert!(found.iter().all(|name| name.len() <= 120), "{found:?}");
+    drop(plane);
+    let mut plane = attach(region);
+    assert_eq!(text(&plane.dump(), &Form::default()), before);
+    assert_eq!(told(&mut plane, &all[..4]), generation, "nothing is news");
+    assert_eq!(text(&plane.dump(), &Form::default()), before);
+    plane.begin().unwrap();
+    plane.prune(&|address| *address != at("203.0.113.9:80", 6)).unwrap();
+    assert_eq!(plane.commit().unwrap(), generation + 1);
+    assert_eq!(names(&plane).len(), 4);
+    let drained = plane.writer.committed().backends().find(|(_, b)| b.addr.octets()[15] == 9);
+    assert_eq!(drained.unwrap().1.state, BackendState::Terminating as u8);
+}
+
+#[test]
+fn after_a_restart_one_service_does_not_speak_for_the_others() {
+    let region = region(&Sizes::SMALL);
+    let mut plane = attach(region);
+    let mut carried = service("t");
+    carried.mode = Mode::Dsr(BackendTunnel {
+        kind: TunnelKind::Ipip,
+        port: 0,
+        vni: 0,
+        outer_checksum: false,
+        dont_fragment: true,
+    });
+    let mut leaving = instance(&carried, 1);
+    leaving.state = State::Terminating;
+    let dsr = chosen(carried, at("203.0.113.2:80", 6), vec![leaving]);
+    told(&mut plane, &[web("a", "203.0.113.1:80", &[1]), dsr.clone()]);
+    let record = |plane: &RegionPlane<'_>| *plane.writer.committed().backends().next().unwrap().1;
+    let before = record(&plane);
+    assert_eq!((before.nat_ports == NONE, before.state), (false, 0));
+    drop(plane);
+    let mut plane = attach(region);
+    let mut other = dsr.clone();
+    let mut policy = dsr.frontend.service.as_ref().clone();
+    policy.mss = 1200;
+    other.frontend = frontend(policy, dsr.frontend.said.clone());
+    told(&mut plane, &[other]);
+    assert_eq!(record(&plane), before, "the NAT service, not told yet, still has its ports");
+    delete(&mut plane, &["203.0.113.1:80"]);
+    let after = record(&plane);
+    assert_eq!((after.nat_ports, after.state), (NONE, BackendState::Terminating as u8));
+}
+
+#[test]
+fn a_backend_that_nobody_wants_keeps_its_flows_and_comes_back_under_its_id() {
+    let mut plane = small();
+    told(&mut plane, &[web("a", "203.0.113.1:80", &[1, 2]), web("b", "203.0.113.2:80", &[2])]);
+    let set = plane.writer.committed();
+    let (id, record) = set.backends().find(|(_, b)| b.addr.octets()[15] == 2).unwrap();
+    let record = *record;
+    let flows = Flows::new(plane.region).as_owner(0, 1);
+    flows.recover();
+    let client = "192.0.2.1".parse::<IpAddr>().unwrap().into();
+    let (front, front_initiator) = packet::flow::FlowKey::new(1, 17, client, 4000, record.addr, 80);
+    let forward = Forward { backend: id, proto: 17, mode: 1, ..Forward::default() };
+    let flow = NewFlow {
+        front,
+        front_initiator,
+        back: None,
+        forward,
+        gateway: GatewayLeg::default(),
+        digest: 0,
+        nat_map: NONE,
+        tcp_idle_s: 0,
+    };
+    let hit = flows.insert(&flow, &[], 1).unwrap();
+    let state = |plane: &RegionPlane<'_>| plane.writer.committed().backend(id).map(|b| b.state);
+    told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
+    assert_eq!(state(&plane), Some(0), "b still has it");
+    delete(&mut plane, &["203.0.113.2:80"]);
+    assert_eq!(state(&plane), Some(BackendState::Terminating as u8));
+    let mut now = Instant::now();
+    for _ in 0..5 {
+        now += Duration::from_secs(2);
+        plane.reclaim(now);
+    }
+    assert_eq!(state(&plane), Some(BackendState::Terminating as u8));
+    told(&mut plane, &[web("c", "203.0.113.3:80", &[2])]);
+    assert_eq!(plane.writer.committed().backend(id), Some(&record), "as it was");
+    delete(&mut plane, &["203.0.113.3:80"]);
+    assert!(flows.remove(&hit).is_some());
+    now += Duration::from_secs(2);
+    plane.reclaim(now);
+    assert_eq!(state(&plane), None);
+}
+
+#[test]
+fn a_dump_reads_as_the_maps_would() {
+    let mut plane = small();
+    let mut quarantined = instance(&service("a"), 3);
+    quarantined.health.unhealthy = true;
+    let backends = vec![instance(&service("a"), 1), instance(&service("a"), 2), quarantined];
+    let wanted = chosen(service("a"), at("203.0.113.1:80", 6), backends);
+    told(&mut plane, &[wanted, web("b", "203.0.113.2:443", &[1])]);
+    assert_eq!(
+        text(&plane.dump(), &Form::default()),
+        [
+            "BE: ID=0 ADDR=10.0.2.1:80/* STATE=active",
+            "BE: ID=1 ADDR=10.0.2.2:80/* STATE=active",
+            "BE: ID=2 ADDR=10.0.2.3:80/* STATE=active",
+            "MAGLEV: ID=0 INNER=[0(126), 1(125)]",
+            "MAGLEV: ID=1 INNER=[0(251)]",
+            "REV: ID=0 ADDR=203.0.113.1:80",
+            "REV: ID=1 ADDR=203.0.113.2:443",
+            "SVC: ID=0 ADDR=203.0.113.1:80/TCP SLOT=0 LBALG=maglev AFFTimeout=0 COUNT=2 QCOUNT=1 \
+             FLAGS=LoadBalancer",
+            "SVC: ID=0 ADDR=203.0.113.1:80/TCP SLOT=1 BEID=0 COUNT=0 QCOUNT=0 FLAGS=LoadBalancer",
+            "SVC: ID=0 ADDR=203.0.113.1:80/TCP SLOT=2 BEID=1 COUNT=0 QCOUNT=0 FLAGS=LoadBalancer",
+            "SVC: ID=0 ADDR=203.0.113.1:80/TCP SLOT=3 BEID=2 COUNT=0 QCOUNT=0 \
+             FLAGS=LoadBalancer+quarantined",
+            "SVC: ID=1 ADDR=203.0.113.2:443/TCP SLOT=0 LBALG=maglev AFFTimeout=0 COUNT=1 QCOUNT=0 \
+             FLAGS=LoadBalancer",
+            "SVC: ID=1 ADDR=203.0.113.2:443/TCP SLOT=1 BEID=0 COUNT=0 QCOUNT=0 FLAGS=LoadBalancer",
+        ]
+    );
+}

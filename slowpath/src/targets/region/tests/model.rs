@@ -1,0 +1,162 @@
+//! Random batches against what should be there, with restarts, and with a region that is too small.
+
+use super::*;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Frontend, service, backends by bits, how many of them are terminating.
+    Update(u8, u8, u8, u8),
+    Delete(u8),
+    Commit,
+    Restart,
+    Prune,
+    Reclaim,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0u8..12, 0u8..6, any::<u8>(), 0u8..3)
+            .prop_map(|(f, s, b, t)| Step::Update(f, s, b, t)),
+        2 => (0u8..12).prop_map(Step::Delete),
+        3 => Just(Step::Commit),
+        1 => Just(Step::Restart),
+        1 => Just(Step::Prune),
+        1 => Just(Step::Reclaim),
+    ]
+}
+
+fn address(frontend: u8) -> Address {
+    let protocol = if frontend.is_multiple_of(3) { 17 } else { 6 };
+    at(&format!("203.0.113.{frontend}:80"), protocol)
+}
+
+/// Frontends of one service and protocol want the same, as selection has it.
+fn wanted(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> Wanted {
+    let of = service(&format!("s{service_number}"));
+    let mut instances: Vec<Instance> =
+        (0..8).filter(|n| backends >> n & 1 == 1).map(|n| instance(&of, 11 + n)).collect();
+    for leaving in instances.iter_mut().take(usize::from(terminating)) {
+        leaving.state = State::Terminating;
+    }
+    chosen(of, address(frontend), instances)
+}
+
+type Model = BTreeMap<u8, Wanted>;
+
+/// What was said, and what of it is in force for frontends that were refused.
+fn apply(plane: &mut RegionPlane<'_>, model: &mut Model, step: &Step) {
+    match step {
+        Step::Update(frontend, of, backends, terminating) => {
+            let one = wanted(*frontend, *of, *backends, *terminating);
+            if plane.update(&one).is_ok() {
+                let same = |other: &Wanted| {
+                    other.frontend.service.name == one.frontend.service.name
+                        && other.frontend.address().protocol == one.frontend.address().protocol
+                };
+                for other in model.values_mut().filter(|other| same(other)) {
+                    (other.backends, other.serving) = (one.backends.clone(), one.serving);
+                }
+                model.insert(*frontend, one);
+            }
+        }
+        Step::Delete(frontend) => {
+            plane.delete(&address(*frontend)).unwrap();
+            model.remove(frontend);
+        }
+        Step::Prune => {
+            let keep: Vec<Address> = model.keys().copied().map(address).collect();
+            plane.prune(&|address| keep.contains(address)).unwrap();
+        }
+        Step::Commit | Step::Restart | Step::Reclaim => {}
+    }
+}
+
+/// Every new flow meets a backend that serves, and the dump says just what was said.
+fn check(plane: &RegionPlane<'_>, model: &Model) {
+    let last = |instance: &Arc<Instance>| match instance.endpoint.addr {
+        IpAddr::V4(v4) => v4.octets()[3],
+        IpAddr::V6(_) => 0,
+    };
+    let mut slots = Vec::new();
+    for (frontend, wanted) in model {
+        let at = address(*frontend);
+        let met = meets(plane, &format!("203.0.113.{frontend}:80"), at.protocol);
+        let serving: Vec<u8> = wanted.serving().iter().map(last).collect();
+        assert_eq!(met, serving, "{at}");
+        slots.extend((1..).zip(&wanted.backends).map(|(slot, b)| (at, slot, b.endpoint)));
+    }
+    let dump = plane.dump();
+    let endpoint = |id: u32| {
+        dump.iter().find_map(|record| match record {
+            Record::Backend { id: known, endpoint, .. } if *known == id => Some(*endpoint),
+            _ => None,
+        })
+    };
+    let mut said: Vec<(Address, u32, Endpoint)> = dump
+        .iter()
+        .filter_map(|record| match record {
+            Record::Slot { address, slot, backend, .. } => {
+                Some((*address, *slot, endpoint(*backend).unwrap()))
+            }
+            _ => None,
+        })
+        .collect();
+    said.sort();
+    slots.sort();
+    assert_eq!(said, slots);
+    let masters = dump.iter().filter(|record| matches!(record, Record::Service { .. })).count();
+    assert_eq!(masters, model.len());
+}
+
+fn run(sizes: &Sizes, steps: &[Step]) {
+    let region = Box::leak(Box::new(Region::anonymous(sizes).unwrap()));
+    let (mut model, mut committed) = (Model::new(), Model::new());
+    let mut plane = attach(region);
+    let mut now = Instant::now();
+    plane.begin().unwrap();
+    for step in steps {
+        match step {
+            Step::Restart => {
+                // What was not committed is lost.
+                drop(plane);
+                plane = attach(region);
+                model.clone_from(&committed);
+                check(&plane, &committed);
+                plane.begin().unwrap();
+            }
+            Step::Commit | Step::Reclaim => {
+                match plane.commit() {
+                    Ok(_) => committed.clone_from(&model),
+                    Err(_) => model.clone_from(&committed),
+                }
+                check(&plane, &committed);
+                now += Duration::from_secs(2);
+                if matches!(step, Step::Reclaim) {
+                    plane.reclaim(now);
+                    check(&plane, &committed);
+                }
+                plane.begin().unwrap();
+            }
+            step => apply(&mut plane, &mut model, step),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_region_is_what_was_said(steps in proptest::collection::vec(step(), 1..60)) {
+        run(&Sizes::SMALL, &steps);
+    }
+
+    #[test]
+    fn a_region_that_is_too_small_is_what_was_not_refused(
+        steps in proptest::collection::vec(step(), 1..60)
+    ) {
+        let sizes =
+            Sizes { slots: 900, services: 6, frontends: 7, backends: 6, next_hops: 6, ..Sizes::SMALL };
+        run(&sizes, &steps);
+    }
+}

@@ -1,0 +1,76 @@
+//! Tunnels that come, change and leave keep what flows know of them.
+
+use super::*;
+use tables::record::TunnelKind;
+
+fn tunnel(gateway: u16, port: u16, sources: &[u8]) -> Tunnel {
+    let mut tunnel = Tunnel {
+        local: packet::addr::Addr::v4(u32::from_ne_bytes([10, 0, 1, 10])),
+        sources: [Prefix::default(); TUNNEL_SOURCES],
+        scope_key: 0,
+        vni: 0,
+        peer: NONE,
+        gateway,
+        port,
+        option_class: 0x0108,
+        inner_mtu: 8500,
+        flags: 0,
+        kind: TunnelKind::Geneve as u8,
+        no_service: 0,
+        source_count: sources.len() as u8,
+        arm: 0,
+        pad: [0; 2],
+    };
+    for (slot, last) in tunnel.sources.iter_mut().zip(sources) {
+        slot.addr = packet::addr::Addr::v4(u32::from_ne_bytes([10, 0, 1, *last]));
+        slot.len = 128;
+    }
+    tunnel
+}
+
+fn named(record: Tunnel) -> NamedTunnel {
+    NamedTunnel { name: format!("port {}", record.port), record }
+}
+
+/// What a commit of `wanted` makes of what is there: as [`RegionPlane::put_tunnels`] does.
+fn commit(wanted: &[Tunnel], there: &[(u32, Tunnel)]) -> Vec<(u32, Tunnel)> {
+    let mut all: Vec<NamedTunnel> = wanted.iter().copied().map(named).collect();
+    number(&mut all, there);
+    let ids = place(&all, there);
+    let put: Vec<_> = ids.into_iter().zip(all.iter().map(|t| t.record)).collect();
+    let leaving = retired(&put, there, 8);
+    put.into_iter().chain(leaving).collect()
+}
+
+#[test]
+fn a_gateway_that_goes_away_leaves_its_tunnel_and_the_others_their_numbers() {
+    let before = commit(&[tunnel(0, 6081, &[1]), tunnel(1, 6082, &[2])], &[]);
+    let ids = |all: &[(u32, Tunnel)]| -> Vec<_> {
+        all.iter().map(|(id, t)| (*id, t.port, t.gateway, is_retired(t))).collect()
+    };
+    assert_eq!(ids(&before), [(0, 6081, 0, false), (1, 6082, 1, false)]);
+    // The second one is now the first in the file.
+    let after = commit(&[tunnel(0, 6082, &[2])], &before);
+    assert_eq!(ids(&after), [(1, 6082, 1, false), (0, 6081, 0, true)]);
+    // A new one takes neither the number nor the id of the one that leaves.
+    let more = commit(&[tunnel(0, 6082, &[2]), tunnel(1, 6083, &[3])], &after);
+    assert_eq!(ids(&more), [(1, 6082, 1, false), (2, 6083, 2, false), (0, 6081, 0, true)]);
+    // Wanted again, it is what it was.
+    let back = commit(&[tunnel(0, 6081, &[1]), tunnel(1, 6082, &[2])], &more);
+    assert_eq!(ids(&back), [(0, 6081, 0, false), (1, 6082, 1, false), (2, 6083, 2, true)]);
+}
+
+#[test]
+fn sources_that_go_away_are_admitted_behind_all_others_while_they_drain() {
+    let before = commit(&[tunnel(0, 6081, &[1, 2])], &[]);
+    let after = commit(&[tunnel(0, 6081, &[2, 3])], &before);
+    assert_eq!(after.len(), 2);
+    assert_eq!(after[0], (0, tunnel(0, 6081, &[2, 3])));
+    let gone = Tunnel { flags: TUNNEL_RETIRED, ..tunnel(0, 6081, &[1]) };
+    assert_eq!(after[1], (7, gone));
+    // Said again, nothing is new.
+    assert_eq!(commit(&[tunnel(0, 6081, &[2, 3])], &after), after);
+    // More sources than before: nobody leaves.
+    let more = commit(&[tunnel(0, 6081, &[1, 2, 3])], &before);
+    assert_eq!(more, [(0, tunnel(0, 6081, &[1, 2, 3]))]);
+}

@@ -1,0 +1,164 @@
+//! Flags of frontends and their slots: which bit, when, and what it is called.
+
+use std::fmt;
+
+use config::services::Mode;
+
+use crate::frontend::{Kind, Said};
+use crate::service::{NatPolicy, Service, TrafficPolicy};
+
+/// What applies to a frontend. The bits are those of Cilium's service maps (v2, flags and flags2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Flags(pub u16);
+
+impl Flags {
+    /// [`Kind::ExternalIps`].
+    pub const EXTERNAL_IPS: Flags = Flags(1);
+    /// [`Kind::NodePort`].
+    pub const NODE_PORT: Flags = Flags(1 << 1);
+    /// Packets from outside go to local backends only.
+    pub const EXTERNAL_LOCAL: Flags = Flags(1 << 2);
+    /// [`Kind::HostPort`].
+    pub const HOST_PORT: Flags = Flags(1 << 3);
+    /// A client stays with its backend.
+    pub const AFFINITY: Flags = Flags(1 << 4);
+    /// [`Kind::LoadBalancer`].
+    pub const LOAD_BALANCER: Flags = Flags(1 << 5);
+    /// Packets from outside may be meant for it: no wildcard, no address of the cluster alone.
+    pub const ROUTABLE: Flags = Flags(1 << 6);
+    /// Clients are looked up in the source ranges.
+    pub const SOURCE_RANGES: Flags = Flags(1 << 7);
+    /// [`Kind::LocalRedirect`].
+    pub const LOCAL_REDIRECT: Flags = Flags(1 << 8);
+    /// Translated between families.
+    pub const NAT_46_64: Flags = Flags(1 << 9);
+    /// To a proxy on this machine.
+    pub const PROXY: Flags = Flags(1 << 10);
+    /// A host port on the loopback address; of other kinds, left to the machine where it is local.
+    pub const LOOPBACK_OR_DELEGATE: Flags = Flags(1 << 11);
+    /// Packets from within go to local backends only.
+    pub const INTERNAL_LOCAL: Flags = Flags(1 << 12);
+    /// The address exists twice, for packets from outside and from within.
+    pub const TWO_REACHES: Flags = Flags(1 << 13);
+    /// Of a frontend: the source ranges are refused, and not the only ones admitted.
+    pub const DENY: Flags = Flags(1 << 14);
+    /// Of a slot: its backend failed its checks. The same bit as [`Flags::DENY`].
+    pub const QUARANTINED: Flags = Flags(1 << 14);
+    /// The backend answers by itself.
+    pub const DSR: Flags = Flags(1 << 15);
+
+    /// All bits of the other.
+    pub fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// With the other's bits where `set`.
+    pub fn with(self, other: Flags, set: bool) -> Flags {
+        if set { Flags(self.0 | other.0) } else { self }
+    }
+
+    /// What a frontend of a service has. `open_cluster`: addresses of the cluster may be used from
+    /// outside.
+    pub fn of(said: &Said, service: &Service, open_cluster: bool) -> Flags {
+        let local = |policy| policy == TrafficPolicy::Local;
+        let wildcard = said.address.prefix.is_single() && said.address.prefix.addr.is_unspecified();
+        let inside = said.kind == Kind::ClusterIp;
+        let ranges = service.source_ranges.as_deref();
+        let proxy = service.redirect.as_ref().is_some_and(|r| r.takes(said.service_port));
+        let translated = match service.nat_policy {
+            NatPolicy::None => false,
+            NatPolicy::Nat46 => said.address.is_ipv4(),
+            NatPolicy::Nat64 => !said.address.is_ipv4(),
+        };
+        let loopback = match said.kind {
+            Kind::HostPort => service.loopback_host_port,
+            _ => service.delegate_if_local,
+        };
+        Flags::of_kind(said.kind)
+            .with(Flags::EXTERNAL_LOCAL, local(service.external_policy))
+            .with(Flags::INTERNAL_LOCAL, local(service.internal_policy))
+            .with(Flags::TWO_REACHES, service.has_two_reaches() && !inside)
+            .with(Flags::AFFINITY, service.affinity_s != 0 && !proxy)
+            .with(Flags::ROUTABLE, !wildcard && (!inside || open_cluster))
+            .with(Flags::SOURCE_RANGES, ranges.is_some())
+            .with(Flags::DENY, ranges.is_some_and(|ranges| ranges.deny))
+            .with(Flags::NAT_46_64, translated)
+            .with(Flags::PROXY, proxy)
+            .with(Flags::LOOPBACK_OR_DELEGATE, loopback)
+            .with(Flags::DSR, matches!(service.mode, Mode::Dsr(_)))
+    }
+
+    fn of_kind(kind: Kind) -> Flags {
+        match kind {
+            Kind::ClusterIp => Flags(0),
+            Kind::NodePort => Flags::NODE_PORT,
+            Kind::LoadBalancer => Flags::LOAD_BALANCER,
+            Kind::ExternalIps => Flags::EXTERNAL_IPS,
+            Kind::HostPort => Flags::HOST_PORT,
+            Kind::LocalRedirect => Flags::LOCAL_REDIRECT,
+        }
+    }
+
+    /// What a slot of a frontend with these flags shows.
+    pub fn of_slot(self, quarantined: bool) -> SlotFlags {
+        SlotFlags(Flags(self.0 & !Flags::DENY.0).with(Flags::QUARANTINED, quarantined))
+    }
+
+    fn kind(self) -> Kind {
+        let kinds = [
+            Kind::ExternalIps,
+            Kind::NodePort,
+            Kind::HostPort,
+            Kind::LoadBalancer,
+            Kind::LocalRedirect,
+        ];
+        let found = kinds.into_iter().find(|kind| self.has(Flags::of_kind(*kind)));
+        found.unwrap_or(Kind::ClusterIp)
+    }
+
+    /// The parts, as Cilium calls them; `shared` is the name of the bit that has two meanings.
+    fn write(self, f: &mut fmt::Formatter<'_>, shared: &str) -> fmt::Result {
+        f.write_str(self.kind().as_str())?;
+        let loopback = if self.has(Flags::HOST_PORT) { "loopback" } else { "delegate-if-local" };
+        for (flag, name) in [
+            (Flags::EXTERNAL_LOCAL, "Local"),
+            (Flags::INTERNAL_LOCAL, "InternalLocal"),
+            (Flags::TWO_REACHES, "two-scopes"),
+            (Flags::AFFINITY, "sessionAffinity"),
+        ] {
+            part(f, self.has(flag), name)?;
+        }
+        part(f, !self.has(Flags::ROUTABLE), "non-routable")?;
+        for (flag, name) in [
+            (Flags::SOURCE_RANGES, "check-source-range"),
+            (Flags::DENY, shared),
+            (Flags::NAT_46_64, "46x64"),
+            (Flags::PROXY, "l7-load-balancer"),
+            (Flags::LOOPBACK_OR_DELEGATE, loopback),
+            (Flags::DSR, "dsr"),
+        ] {
+            part(f, self.has(flag), name)?;
+        }
+        Ok(())
+    }
+}
+
+fn part(f: &mut fmt::Formatter<'_>, set: bool, name: &str) -> fmt::Result {
+    if set { write!(f, "+{name}") } else { Ok(()) }
+}
+
+impl fmt::Display for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, "deny")
+    }
+}
+
+/// The flags of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotFlags(pub Flags);
+
+impl fmt::Display for SlotFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write(f, "quarantined")
+    }
+}

@@ -1,0 +1,148 @@
+//! Ports on all addresses of the appliance: a wildcard row, and a copy for each address.
+//!
+//! A copy belongs to the wildcard of its family, port and protocol, so that what one family loses
+//! never touches the other. Where an address has a frontend of its own at that port, that one is
+//! there and not the copy; when it goes, the copy comes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use config::checked::Prefix;
+
+use super::{Failure, MapPlane, Maps};
+use crate::address::Address;
+use crate::frontend::{Kind, Said};
+use crate::plane::Wanted;
+
+/// A wildcard row and its copies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wildcard {
+    /// As it was said last; none after a restart until it is.
+    pub wanted: Option<Wanted>,
+    /// Addresses of copies that may be there.
+    pub copies: Vec<Address>,
+}
+
+/// Whether a frontend is for all addresses of the appliance.
+pub fn is_wildcard(said: &Said) -> bool {
+    matches!(said.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&said.address)
+}
+
+pub(super) fn is_unspecified(address: &Address) -> bool {
+    address.prefix.is_single() && address.prefix.addr.is_unspecified()
+}
+
+/// The same for one address.
+fn at(address: &Address, addr: IpAddr) -> Address {
+    Address { prefix: Prefix { addr, len: address.prefix.len }, ..*address }
+}
+
+/// Where the wildcard of an address would be; none for networks.
+pub(super) fn wildcard_of(address: &Address) -> Option<Address> {
+    let addr = match address.prefix.addr {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    address.prefix.is_single().then(|| at(address, addr))
+}
+
+impl<M: Maps> MapPlane<M> {
+    /// Writes what a row says, with its copies.
+    pub(super) fn update_row(&mut self, wanted: &Wanted) -> Result<(), Failure> {
+        let said = &wanted.frontend.said;
+        if is_wildcard(said) {
+            return self.update_wildcard(wanted);
+        }
+        self.update_plain(wanted)
+    }
+
+    /// Deletes a row, with its copies.
+    pub(super) fn delete_row(&mut self, address: &Address) -> Result<(), Failure> {
+        if self.wildcards.contains_key(address) {
+            self.drop_copies(address, |_| false)?;
+            self.erase(address)?;
+            self.wildcards.remove(address);
+            return Ok(());
+        }
+        let wildcard = wildcard_of(address).and_then(|wildcard| self.wildcards.get(&wildcard));
+        if !wildcard.is_some_and(|wildcard| wildcard.copies.contains(address)) {
+            self.erase(address)?;
+        }
+        self.copy_to(address)
+    }
+
+    fn update_plain(&mut self, wanted: &Wanted) -> Result<(), Failure> {
+        let address = *wanted.frontend.address();
+        // A wildcard that became something else, or a copy that got a row of its own.
+        if self.wildcards.contains_key(&address) {
+            self.drop_copies(&address, |_| false)?;
+            self.wildcards.remove(&address);
+        }
+        let of = wildcard_of(&address).filter(|_| !self.wildcards.is_empty());
+        if let Some(wildcard) = of.and_then(|of| self.wildcards.get_mut(&of)) {
+            wildcard.copies.retain(|copy| *copy != address);
+        }
+        self.write(address, wanted)
+    }
+
+    fn update_wildcard(&mut self, wanted: &Wanted) -> Result<(), Failure> {
+        let address = *wanted.frontend.address();
+        self.wildcards.entry(address).or_default().wanted = Some(wanted.clone());
+        self.write(address, wanted).and(self.copy(&address))
+    }
+
+    /// Brings the copies of all wildcards to what was said last: one that couldn't be written when
+    /// its place became free, say.
+    pub(super) fn copy_all(&mut self) -> Result<(), Failure> {
+        let said = self.wildcards.iter().filter(|(_, wildcard)| wildcard.wanted.is_some());
+        let wildcards: Vec<Address> = said.map(|(address, _)| *address).collect();
+        wildcards.iter().fold(Ok(()), |result, wildcard| result.and(self.copy(wildcard)))
+    }
+
+    fn copy(&mut self, wildcard: &Address) -> Result<(), Failure> {
+        let copies: Vec<Address> = self.copies_of(wildcard).collect();
+        let result = copies.iter().fold(Ok(()), |result, copy| result.and(self.copy_to(copy)));
+        result.and(self.drop_copies(wildcard, |copy| copies.contains(copy)))
+    }
+
+    /// Where copies of a wildcard shall be, but for addresses with a row of their own.
+    fn copies_of(&self, wildcard: &Address) -> impl Iterator<Item = Address> {
+        let of_family = |addr: &&IpAddr| addr.is_ipv4() == wildcard.is_ipv4();
+        self.options.addresses.iter().filter(of_family).map(|addr| at(wildcard, *addr))
+    }
+
+    /// Writes the copy that belongs at an address, if one does and no row is there.
+    fn copy_to(&mut self, address: &Address) -> Result<(), Failure> {
+        let ours = self.options.addresses.contains(&address.prefix.addr);
+        let Some(of) = wildcard_of(address).filter(|_| ours) else { return Ok(()) };
+        let taken = self.books.contains_key(address);
+        let Some(wildcard) = self.wildcards.get_mut(&of) else { return Ok(()) };
+        let Some(wanted) = wildcard.wanted.clone() else { return Ok(()) };
+        match (wildcard.copies.contains(address), taken) {
+            (true, _) => {}
+            (false, true) => return Ok(()),
+            (false, false) => wildcard.copies.push(*address),
+        }
+        self.write(*address, &wanted)
+    }
+
+    /// Deletes the copies of a wildcard that aren't to stay.
+    fn drop_copies(
+        &mut self,
+        wildcard: &Address,
+        stays: impl Fn(&Address) -> bool,
+    ) -> Result<(), Failure> {
+        let copies = self.wildcards.get(wildcard).map(|w| w.copies.clone()).unwrap_or_default();
+        let mut result = Ok(());
+        for copy in copies.iter().filter(|copy| !stays(copy)) {
+            match self.erase(copy) {
+                Ok(()) => {
+                    if let Some(wildcard) = self.wildcards.get_mut(wildcard) {
+                        wildcard.copies.retain(|there| there != copy);
+                    }
+                }
+                failed => result = result.and(failed),
+            }
+        }
+        result
+    }
+}

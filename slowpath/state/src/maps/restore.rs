@@ -1,0 +1,170 @@
+//! What an earlier process left in the maps: its identifiers are kept, and what nobody wants any
+//! more goes with the first prune.
+
+use std::collections::{HashMap, HashSet};
+
+use super::node_ports::{is_unspecified, wildcard_of};
+use super::plane::{Book, MapPlane, Use};
+use super::{Backend, Failure, Key, Map, Maps, Master, Slot, Value};
+use crate::address::Address;
+use crate::dump::Flags;
+
+/// Frontends that have copies.
+const COPIED: [Flags; 2] = [Flags::NODE_PORT, Flags::HOST_PORT];
+
+impl<M: Maps> MapPlane<M> {
+    /// Takes over what is in the maps.
+    pub(super) fn restore(&mut self) {
+        for key in self.maps.keys(Map::Backends) {
+            if let (Key::Backend(id), Some(Value::Backend(backend))) = (key, self.maps.get(&key)) {
+                let Backend { endpoint, .. } = backend;
+                self.ids.insert(endpoint, id);
+                self.uses.insert(id, Use::of(endpoint));
+                self.backends.restore(id);
+            }
+        }
+        let keys = self.maps.keys(Map::Services);
+        let mut addresses = HashMap::new();
+        for key in &keys {
+            if let (Key::Service(address, 0), Some(Value::Master(master))) =
+                (key, self.maps.get(key))
+            {
+                self.services.restore(master.id);
+                self.books.insert(*address, Book::new(master.id));
+                addresses.insert(master.id, *address);
+                self.restore_wildcard(address, &master);
+            }
+        }
+        for key in &keys {
+            if let (Key::Service(address, number), Some(Value::Slot(slot))) =
+                (key, self.maps.get(key))
+            {
+                self.restore_slot(address, *number, slot);
+            }
+        }
+        for map in [Map::Reverse, Map::Affinity, Map::SourceRanges, Map::Maglev] {
+            for key in self.maps.keys(map) {
+                self.restore_rest(key, &addresses);
+            }
+        }
+        self.quarantined.sort_unstable();
+    }
+
+    /// A frontend on an address of the appliance is a copy where a wildcard of its kind is.
+    fn restore_wildcard(&mut self, address: &Address, master: &Master) {
+        let Some(of) = wildcard_of(address) else { return };
+        let Some(kind) = COPIED.into_iter().find(|kind| master.flags.has(*kind)) else { return };
+        if is_unspecified(address) {
+            self.wildcards.entry(of).or_default();
+        } else if let Some(Value::Master(wildcard)) = self.maps.get(&Key::Service(of, 0))
+            && wildcard.flags.has(kind)
+        {
+            self.wildcards.entry(of).or_default().copies.push(*address);
+        }
+    }
+
+    fn restore_slot(&mut self, address: &Address, number: u32, slot: Slot) {
+        let Some(book) = self.books.get_mut(address) else { return };
+        book.slots = book.slots.max(number);
+        if slot.quarantined
+            && let Some(of) = self.uses.get(&slot.backend)
+        {
+            self.quarantined.push((*address, of.endpoint));
+        }
+        self.restore_hold(address, slot.backend);
+    }
+
+    /// Whatever points to a backend holds it, also what was about to be deleted.
+    fn restore_hold(&mut self, address: &Address, id: u32) {
+        let Some(book) = self.books.get_mut(address) else { return };
+        let Some(of) = self.uses.get_mut(&id) else { return };
+        if let Err(at) = book.held.binary_search_by_key(&id, |held| held.0)
+            && let Some(Value::Backend(backend)) = self.maps.get(&Key::Backend(id))
+        {
+            of.add(backend.state);
+            book.held.insert(at, (id, backend.state));
+        }
+    }
+
+    fn restore_rest(&mut self, key: Key, addresses: &HashMap<u32, Address>) {
+        let (Key::Reverse(id) | Key::Match(id, _) | Key::Range(id, _) | Key::Maglev(id)) = key
+        else {
+            return;
+        };
+        self.services.restore(id);
+        let Some(address) = addresses.get(&id) else { return };
+        let Some(book) = self.books.get_mut(address) else { return };
+        match key {
+            Key::Match(_, backend) => {
+                book.matches = true;
+                self.restore_hold(address, backend);
+            }
+            Key::Range(_, prefix) => book.ranges.push(prefix),
+            Key::Maglev(_) => {
+                if let Some(Value::Table(table)) = self.maps.get(&key) {
+                    for (backend, _) in table.counts() {
+                        self.restore_hold(address, backend);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Deletes the frontends that aren't wanted, and the rows that no frontend needs. Goes on where
+    /// something fails, and tells the first failure.
+    pub(super) fn prune_rows(&mut self, wanted: &dyn Fn(&Address) -> bool) -> Result<(), Failure> {
+        let keeps = |plane: &Self, address: &Address| {
+            let of = wildcard_of(address).filter(wanted);
+            let copies = of.and_then(|of| plane.wildcards.get(&of)).map(|of| &of.copies);
+            wanted(address) || copies.is_some_and(|copies| copies.contains(address))
+        };
+        let all: Vec<Address> = self.books.keys().copied().collect();
+        let mut result = Ok(());
+        for address in all.iter().filter(|address| !keeps(self, address)).collect::<Vec<_>>() {
+            // A copy may have gone with its wildcard.
+            if self.books.contains_key(address) {
+                result = result.and(self.delete_row(address));
+            }
+        }
+        result = result.and(self.copy_all());
+        let ids: HashMap<u32, Address> =
+            self.books.iter().map(|(address, book)| (book.id, *address)).collect();
+        // Backends last: nothing shall point to one that is gone.
+        let pointing = Map::ALL.into_iter().filter(|map| *map != Map::Backends);
+        for map in pointing.chain([Map::Backends]) {
+            for key in self.maps.keys(map) {
+                if !self.is_needed(&key, &ids) {
+                    result = result.and(self.remove_needless(key));
+                }
+            }
+        }
+        if result.is_ok() {
+            let claimed: HashSet<u32> = ids.into_keys().collect();
+            self.services.retain(|id| claimed.contains(&id));
+        }
+        result
+    }
+
+    fn is_needed(&self, key: &Key, ids: &HashMap<u32, Address>) -> bool {
+        let book = |id: &u32| ids.get(id).and_then(|address| self.books.get(address));
+        match key {
+            Key::Service(address, number) => {
+                self.books.get(address).is_some_and(|book| *number <= book.slots)
+            }
+            Key::Backend(id) => self.uses.get(id).is_some_and(|of| of.holders() > 0),
+            Key::Reverse(id) | Key::Maglev(id) => book(id).is_some(),
+            Key::Match(id, backend) => book(id).is_some_and(|book| {
+                book.matches && book.held.binary_search_by_key(backend, |held| held.0).is_ok()
+            }),
+            Key::Range(id, prefix) => book(id).is_some_and(|book| book.ranges.contains(prefix)),
+        }
+    }
+
+    fn remove_needless(&mut self, key: Key) -> Result<(), Failure> {
+        match key {
+            Key::Backend(id) => self.forget(id),
+            key => self.remove(key),
+        }
+    }
+}

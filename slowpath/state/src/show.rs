@@ -1,0 +1,240 @@
+//! The tables for people and programs: rows of named columns, the same for text, JSON and YAML.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::{Map, Value, json};
+
+use crate::address::Endpoint;
+use crate::appliance::Appliance;
+use crate::backend::Instance;
+use crate::frontend::{Frontend, Progress};
+use crate::select::choose;
+use crate::service::{Service, TrafficPolicy};
+use crate::tables::{Entry, Tables};
+
+/// A table that can be shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Table {
+    /// One row a service.
+    Services,
+    /// One row a frontend.
+    Frontends,
+    /// One row an endpoint, whichever services use it.
+    Backends,
+}
+
+/// A row: values by column; a text, a number or a list of texts.
+pub type Row = Map<String, Value>;
+
+impl Table {
+    /// All tables.
+    pub const ALL: [Table; 3] = [Table::Services, Table::Frontends, Table::Backends];
+
+    /// Its name in commands and paths.
+    pub fn name(self) -> &'static str {
+        match self {
+            Table::Services => "services",
+            Table::Frontends => "frontends",
+            Table::Backends => "backends",
+        }
+    }
+
+    /// The table of that name.
+    pub fn named(name: &str) -> Option<Table> {
+        Table::ALL.into_iter().find(|table| table.name() == name)
+    }
+
+    /// Its columns in their order; the first tells rows apart.
+    pub fn columns(self) -> &'static [&'static str] {
+        match self {
+            Table::Services => &["name", "source", "portNames", "trafficPolicy", "flags"],
+            Table::Frontends => &[
+                "address",
+                "type",
+                "serviceName",
+                "portName",
+                "status",
+                "since",
+                "error",
+                "redirectTo",
+                "backends",
+            ],
+            Table::Backends => &["address", "instances", "shadows", "nodeName"],
+        }
+    }
+
+    /// Its rows, by their first column's order in the tables.
+    pub fn rows(self, tables: &Tables, appliance: &Appliance) -> Vec<Row> {
+        match self {
+            Table::Services => tables.services().map(|of| service(of)).collect(),
+            Table::Frontends => {
+                tables.frontends().map(|of| frontend(tables, of, appliance)).collect()
+            }
+            Table::Backends => backends(tables),
+        }
+    }
+}
+
+fn row(table: Table, values: impl IntoIterator<Item = Value>) -> Row {
+    table.columns().iter().map(|column| (*column).to_owned()).zip(values).collect()
+}
+
+fn service(service: &Service) -> Row {
+    let names = service.port_names.iter().flat_map(|names| names.iter());
+    let names: Vec<String> = names.map(|(name, port)| format!("{name}={port}")).collect();
+    let policy = match (service.external_policy, service.internal_policy) {
+        (TrafficPolicy::Cluster, TrafficPolicy::Cluster) => "Cluster".to_owned(),
+        (TrafficPolicy::Local, TrafficPolicy::Local) => "Local".to_owned(),
+        (external, internal) => format!("Ext={external:?}, Int={internal:?}"),
+    };
+    row(
+        Table::Services,
+        [
+            json!(service.name),
+            json!(service.source),
+            json!(names),
+            json!(policy),
+            json!(flags(service)),
+        ],
+    )
+}
+
+/// What of a service is not as it is unless said.
+fn flags(service: &Service) -> Vec<String> {
+    let mut flags = Vec::new();
+    let mut add = |name: &str, value: String| flags.push(format!("{name}={value}"));
+    match service.mode {
+        config::services::Mode::Nat => {}
+        config::services::Mode::Tunnel(tunnel) => add("Tunnel", format!("{:?}", tunnel.kind)),
+        config::services::Mode::Dsr(tunnel) => add("Dsr", format!("{:?}", tunnel.kind)),
+    }
+    if service.affinity_s != 0 {
+        add("SessionAffinity", format!("{}s", service.affinity_s));
+    }
+    if service.nat_policy != Default::default() {
+        add("NatPolicy", format!("{:?}", service.nat_policy));
+    }
+    if service.algorithm != Default::default() {
+        add("Algorithm", format!("{:?}", service.algorithm));
+    }
+    if service.distribution != Default::default() {
+        add("TrafficDistribution", format!("{:?}", service.distribution));
+    }
+    if let Some(ranges) = &service.source_ranges {
+        let prefixes: Vec<String> = ranges.prefixes.iter().map(ToString::to_string).collect();
+        add(if ranges.deny { "DeniedRanges" } else { "SourceRanges" }, prefixes.join("+"));
+    }
+    if let Some(redirect) = &service.redirect {
+        let ports: Vec<String> = redirect.ports.iter().map(ToString::to_string).collect();
+        let of = if ports.is_empty() { String::new() } else { format!(" of {}", ports.join("+")) };
+        add("ProxyRedirect", format!("{}{of}", redirect.port));
+    }
+    if service.health_check_port != 0 {
+        add("HealthCheckNodePort", service.health_check_port.to_string());
+    }
+    if service.loopback_host_port {
+        add("LoopbackHostPort", "true".to_owned());
+    }
+    flags
+}
+
+fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) -> Row {
+    let said = &frontend.said;
+    let status = frontend.status();
+    let (progress, error) = match &status.progress {
+        Progress::Pending => ("Pending", String::new()),
+        Progress::Done => ("Done", String::new()),
+        Progress::Error(text) => ("Error", text.to_string()),
+    };
+    // A frontend that is done and serves nobody says why in the same place.
+    let error = if error.is_empty() { status.note.unwrap_or_default().to_owned() } else { error };
+    let wanted = choose(tables, frontend, appliance);
+    let backends: Vec<String> = wanted.backends.iter().map(|b| b.endpoint.to_string()).collect();
+    row(
+        Table::Frontends,
+        [
+            json!(said.address.to_string()),
+            json!(said.kind.as_str()),
+            json!(frontend.service.name),
+            json!(said.port_name.as_deref().unwrap_or_default()),
+            json!(progress),
+            json!(unix_ms(status.since)),
+            json!(error),
+            json!(frontend.redirect_to.as_ref().map_or("", |name| name.as_str())),
+            json!(backends),
+        ],
+    )
+}
+
+/// Milliseconds since 1970; 0 for earlier.
+fn unix_ms(at: SystemTime) -> u64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn backends(tables: &Tables) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut endpoints: Vec<&Endpoint> = tables.endpoints().map(|(endpoint, _)| endpoint).collect();
+    endpoints.dedup();
+    for endpoint in endpoints {
+        let entries = tables.services_at(endpoint).filter_map(|name| tables.entry(name));
+        let (mut used, mut shadows, mut nodes) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for entry in entries {
+            let mut here = instances(entry, endpoint).iter();
+            let Some(first) = here.next() else { continue };
+            used.push(instance(first));
+            shadows.extend(here.map(|shadow| format!("{} ({})", instance(shadow), shadow.source)));
+            nodes.extend(first.place.iter().map(|place| place.node.to_string()));
+        }
+        let nodes: Vec<String> = nodes.into_iter().filter(|node| !node.is_empty()).collect();
+        rows.push(row(
+            Table::Backends,
+            [json!(endpoint.to_string()), json!(used), json!(shadows), json!(nodes)],
+        ));
+    }
+    rows
+}
+
+/// What a service's name says of an endpoint: the instance in use, then its shadows.
+fn instances<'e>(entry: &'e Entry, endpoint: &Endpoint) -> &'e [Arc<Instance>] {
+    let first = entry.instances.partition_point(|instance| instance.endpoint < *endpoint);
+    let from = entry.instances.get(first..).unwrap_or_default();
+    let count = from.iter().take_while(|instance| instance.endpoint == *endpoint).count();
+    from.get(..count).unwrap_or_default()
+}
+
+/// `shop/web (http)`, with what is not as it is unless said: state and weight.
+fn instance(instance: &Instance) -> String {
+    let mut about: Vec<String> = instance.port_names.iter().map(ToString::to_string).collect();
+    let state = instance.effective();
+    if state != Default::default() {
+        about.push(state.as_str().to_owned());
+    }
+    if instance.weight != 100 {
+        about.push(format!("weight {}", instance.weight));
+    }
+    match about.is_empty() {
+        true => instance.service.to_string(),
+        false => format!("{} ({})", instance.service, about.join(", ")),
+    }
+}
+
+/// How many entries of a list a text table shows.
+const SHOWN: usize = 5;
+
+/// A value as a cell of a text table: of a list the first five, then how many more.
+pub fn cell(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(all) => {
+            let first = all.iter().take(SHOWN).map(cell).collect::<Vec<_>>().join(", ");
+            match all.len().saturating_sub(SHOWN) {
+                0 => first,
+                more => format!("{first} + {more} more"),
+            }
+        }
+        other => other.to_string(),
+    }
+}
