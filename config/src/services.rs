@@ -76,6 +76,19 @@ fn yes() -> bool {
     true
 }
 
+impl BackendTunnel {
+    /// A tunnel of that kind of which nothing else is said.
+    pub fn new(kind: TunnelKind) -> BackendTunnel {
+        let port = match kind {
+            TunnelKind::Geneve => 6081,
+            TunnelKind::Vxlan => 4789,
+            TunnelKind::Gue => 6080,
+            TunnelKind::Ipip => 0,
+        };
+        BackendTunnel { kind, port, vni: 0, outer_checksum: false, dont_fragment: true }
+    }
+}
+
 /// What a tunnel is made of; the numbers are those of the tables' records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

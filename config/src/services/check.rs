@@ -111,12 +111,6 @@ fn mode(door: &mut Door, key: &str, file: &file::Service) -> Mode {
         door.refuse(&at("tunnel"), "modes tunnel and dsr need to know which tunnel", allowed);
         return Mode::Nat;
     };
-    let default_port = match kind {
-        TunnelKind::Geneve => 6081,
-        TunnelKind::Vxlan => 4789,
-        TunnelKind::Gue => 6080,
-        TunnelKind::Ipip => 0,
-    };
     if kind == TunnelKind::Ipip && file.tunnel_port.is_some() {
         door.refuse(&at("tunnel_port"), "ipip has no ports", "remove it");
     }
@@ -125,7 +119,7 @@ fn mode(door: &mut Door, key: &str, file: &file::Service) -> Mode {
     }
     let tunnel = BackendTunnel {
         kind,
-        port: file.tunnel_port.unwrap_or(default_port),
+        port: file.tunnel_port.unwrap_or(BackendTunnel::new(kind).port),
         vni: file.vni.unwrap_or(0),
         outer_checksum: file.outer_checksum,
         dont_fragment: file.dont_fragment,

@@ -18,6 +18,7 @@ pub mod backend;
 pub mod dump;
 pub mod frontend;
 pub mod ids;
+pub mod kubernetes;
 pub mod maps;
 pub mod name;
 pub mod object;

@@ -24,9 +24,11 @@ use serde::{Deserialize, Serialize};
 pub use appliance::ApplianceSpec;
 pub use backends::{BackendsSpec, Member};
 pub use change::{Change, Refusal};
+pub(crate) use json::read;
 pub use json::{API, schema};
 pub use objects::{Event, History, Objects, TooOld};
 pub use service::ServiceSpec;
+pub(crate) use text::prefix_of;
 
 use crate::name::{Name, Source};
 use crate::service::Pairs;

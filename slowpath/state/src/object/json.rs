@@ -135,7 +135,7 @@ pub fn schema(kind: Kind) -> Value {
 }
 
 /// A value out of JSON, or what is wrong with it and where below `at`.
-pub(super) fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, Refusal> {
+pub(crate) fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, Refusal> {
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = error.path().to_string();
         let field = match (at, path.as_str()) {
