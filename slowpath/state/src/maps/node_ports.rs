@@ -95,12 +95,19 @@ impl<M: Maps> MapPlane<M> {
     pub(super) fn copy_all(&mut self) -> Result<(), Failure> {
         let said = self.wildcards.iter().filter(|(_, wildcard)| wildcard.wanted.is_some());
         let wildcards: Vec<Address> = said.map(|(address, _)| *address).collect();
-        wildcards.iter().fold(Ok(()), |result, wildcard| result.and(self.copy(wildcard)))
+        let mut result = Ok(());
+        for wildcard in &wildcards {
+            result = result.and(self.copy(wildcard));
+        }
+        result
     }
 
     fn copy(&mut self, wildcard: &Address) -> Result<(), Failure> {
         let copies: Vec<Address> = self.copies_of(wildcard).collect();
-        let result = copies.iter().fold(Ok(()), |result, copy| result.and(self.copy_to(copy)));
+        let mut result = Ok(());
+        for copy in &copies {
+            result = result.and(self.copy_to(copy));
+        }
         result.and(self.drop_copies(wildcard, |copy| copies.contains(copy)))
     }
 
