@@ -176,8 +176,10 @@ fn unix_ms(at: SystemTime) -> u64 {
 
 fn backends(tables: &Tables) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (endpoint, names) in tables.endpoints() {
-        let entries = names.iter().filter_map(|name| tables.entry(name));
+    let mut endpoints: Vec<&Endpoint> = tables.endpoints().map(|(endpoint, _)| endpoint).collect();
+    endpoints.dedup();
+    for endpoint in endpoints {
+        let entries = tables.services_at(endpoint).filter_map(|name| tables.entry(name));
         let (mut used, mut shadows, mut nodes) = (Vec::new(), Vec::new(), BTreeSet::new());
         for entry in entries {
             let mut here = instances(entry, endpoint).iter();
