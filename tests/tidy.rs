@@ -22,7 +22,9 @@ const ROOMS: &[(&str, usize)] = &[
     // Was 1,500 until VLAN tags had to be put back that af_packet's kernel side takes out.
     ("dpdk-bindings", 1_550),
     ("fastpath", 4_500),
-    ("slowpath", 20_000),
+    // Of the design's 20,000 for all of slowpath, which is cut up since it passed 6,000.
+    ("slowpath", 6_000),
+    ("slowpath/state", 7_000),
     // Was 2,500: the journey's stages and their loader, which knows each driver's limits.
     ("ebpf-fallback", 4_900),
     // Was 500: nodes, mounts, page sizes and memory without hugepages each have their own words
@@ -34,8 +36,6 @@ const ROOMS: &[(&str, usize)] = &[
     // two planes.
     ("config", 2_950),
 ];
-/// From here on slowpath is to be cut into sub-crates with budgets of their own.
-const SLOWPATH_WHOLE: usize = 6_000;
 const FILE_LINES: usize = 400;
 const FUNCTION_LINES: usize = 70;
 /// A list of stages or a `match` may be longer when a comment in it says why, beginning so.
@@ -99,13 +99,6 @@ fn every_room_keeps_its_budget() {
             complaints.push(format!(
                 "{room} has {lines} lines of code of {limit}: say it in fewer, or move what is \
                  another room's; if the room is right, raise the number here with a reason"
-            ));
-        }
-        if *room == "slowpath" && lines > SLOWPATH_WHOLE && !root().join("slowpath/state").exists()
-        {
-            complaints.push(format!(
-                "slowpath passed {SLOWPATH_WHOLE} lines: cut it into state, clouds, bgp, cli below \
-                 slowpath/ and give each a budget here"
             ));
         }
     }
@@ -297,7 +290,7 @@ fn the_documents_keep_up() {
             complaints.push(format!("ARCHITECTURE.md does not name the room `{room}`"));
         }
         for dependency in dependencies(&read(&format!("{room}/Cargo.toml"))) {
-            let own = ROOMS.iter().any(|(room, _)| *room == dependency);
+            let own = ROOMS.iter().any(|(room, _)| room.rsplit('/').next() == Some(&dependency));
             if !own && !architecture.contains(&format!("`{dependency}`")) {
                 complaints.push(format!(
                     "ARCHITECTURE.md gives no reason for `{dependency}`, a dependency of {room}"

@@ -99,7 +99,10 @@ impl Config {
 }
 
 /// Which arm; the number is the one in the tables' records.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum ArmName {
     /// Towards the gateway.

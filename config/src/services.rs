@@ -41,9 +41,11 @@ pub struct Service {
 }
 
 /// How packets reach the backends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Rewritten, source NAT to an address of ours. Frontends and backends are of one family.
+    #[default]
     Nat,
     /// In a tunnel with a return leg.
     Tunnel(BackendTunnel),
@@ -52,18 +54,26 @@ pub enum Mode {
 }
 
 /// The tunnel to a service's backends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct BackendTunnel {
     /// The encapsulation.
     pub kind: TunnelKind,
     /// UDP destination port; 0 for IPIP.
     pub port: u16,
     /// Network identifier, 24 bits; 0 for IPIP and GUE.
+    #[serde(default)]
     pub vni: u32,
     /// Fill in the outer UDP checksum where it could be zero.
+    #[serde(default)]
     pub outer_checksum: bool,
     /// Set DF on the outer IPv4 header.
+    #[serde(default = "yes")]
     pub dont_fragment: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What a tunnel is made of; the numbers are those of the tables' records.

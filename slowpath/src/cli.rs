@@ -1,8 +1,11 @@
 //! The `weir` command: reads the live system over slowpath's unix socket, and checks files.
 
 mod ask;
+mod db;
 mod draw;
+mod get;
 mod offline;
+mod pages;
 mod show;
 mod top;
 
@@ -12,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -83,6 +86,25 @@ enum What {
     /// Memory for DPDK and the region
     #[command(subcommand)]
     Hugepages(HugepagesWhat),
+    /// The tables of the control state: services, frontends, backends, health of the parts
+    #[command(subcommand)]
+    Db(db::DbWhat),
+    /// Objects as they were given, with what became of them
+    Get(get::GetArgs),
+    /// What lies in the plane, one line a thing
+    #[command(subcommand)]
+    Maps(get::MapsWhat),
+    /// Completions for a shell: `weir completions bash > /etc/bash_completion.d/weir`
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Writes man pages
+    Man {
+        /// Into this folder
+        #[arg(long, default_value = ".", value_name = "FOLDER")]
+        out: PathBuf,
+    },
     /// Live view: flows and packets per service and backend, drops by reason
     Top {
         /// Seconds between two looks
@@ -176,6 +198,14 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
     match &cli.what {
         What::Config(ConfigWhat::Check) => return offline::config_check(with),
         What::Hugepages(what) => return offline::hugepages(with, what),
+        What::Completions { shell } => {
+            pages::completions(Cli::command(), *shell);
+            return Ok(ExitCode::SUCCESS);
+        }
+        What::Man { out } => {
+            pages::man(Cli::command(), out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         _ => {}
     }
     let socket = socket(with)?;
@@ -207,7 +237,10 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
             print(with, &done, || format!("{done}\n"));
         }
         What::Top { every, looks } => top::run(&socket, *every, *looks)?,
-        What::Config(_) | What::Hugepages(_) => {}
+        What::Db(what) => db::run(with, &socket, what)?,
+        What::Get(args) => get::get(with, &socket, args)?,
+        What::Maps(what) => get::maps(with, &socket, what)?,
+        What::Config(_) | What::Hugepages(_) | What::Completions { .. } | What::Man { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,8 +2,11 @@
 //!
 //! `GET /status`, `/services`, `/flows`, `/drops` and `/health` answer a JSON document, `/metrics`
 //! as Prometheus reads it; `GET /trace` answers a JSON line for each stage of each followed packet
-//! as it comes. All of it only reads, except that a trace asks the lcores to report, and that `PUT
+//! as it comes. `GET /db/TABLE` answers the rows of a table of the control state, `GET /maps` what
+//! lies in the plane, `GET /objects/KIND` what was given to us. All of it only reads, except that a trace asks the lcores to report, and that `PUT
 //! /drain/on` and `/drain/off` change what probes are told. The socket is root's alone (mode 0600).
+
+mod db;
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -104,6 +107,7 @@ pub async fn serve(listener: UnixListener, live: Arc<Live>) -> io::Result<()> {
         .route("/health", get(health))
         .route("/metrics", get(crate::metrics::answer))
         .route("/trace", get(trace))
+        .route("/db/{table}", get(db::table))
         .route("/drain/on", put(drain_on))
         .route("/drain/off", put(drain_off))
         .fallback(unknown)
@@ -116,7 +120,8 @@ fn refuse(code: StatusCode, error: String) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "there is /status, /services, /flows, /drops, /health, /metrics, /trace and /drain";
+    let known = "there is /status, /services, /flows, /drops, /health, /db, /maps, /objects, \
+                 /metrics, /trace and /drain";
     refuse(StatusCode::NOT_FOUND, known.to_owned())
 }
 

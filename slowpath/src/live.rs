@@ -7,6 +7,7 @@ use std::time::Instant;
 use config::checked::Config;
 use config::services::Service;
 use parking_lot::{Mutex, RwLock};
+use state::appliance::Appliance;
 use tables::flow::Flows;
 use tables::region::Region;
 use tokio::sync::watch;
@@ -35,6 +36,15 @@ pub struct Published {
     pub tunnels: Vec<(u32, String)>,
 }
 
+/// What there shall be, as the sources said last.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// The tables.
+    pub tables: state::tables::Tables,
+    /// The appliance as selection sees it.
+    pub appliance: Arc<Appliance>,
+}
+
 /// Whether a trace runs. There is one at a time: the lcores follow one filter.
 #[derive(Default)]
 enum TraceSlot {
@@ -49,6 +59,7 @@ pub struct Shared {
     status: Mutex<Status>,
     able: watch::Sender<Able>,
     published: RwLock<Arc<Published>>,
+    wanted: RwLock<Wanted>,
     trace: Mutex<TraceSlot>,
     reload: AtomicBool,
 }
@@ -60,6 +71,7 @@ impl Default for Shared {
             status: Mutex::new(Status { reasons: starting.reasons.clone(), ..Status::default() }),
             able: watch::Sender::new(starting),
             published: RwLock::default(),
+            wanted: RwLock::default(),
             trace: Mutex::default(),
             reload: AtomicBool::new(false),
         }
@@ -113,6 +125,11 @@ impl Shared {
         Arc::clone(&self.published.read())
     }
 
+    /// Publishes what there shall be from now on.
+    pub fn publish_wanted(&self, wanted: Wanted) {
+        *self.wanted.write() = wanted;
+    }
+
     /// The trace that somebody wants, once; from then on one runs.
     pub fn take_trace(&self) -> Option<TraceRequest> {
         let mut slot = self.trace.lock();
@@ -160,6 +177,11 @@ impl Live {
     /// What the last commit published.
     pub fn published(&self) -> Arc<Published> {
         self.shared.published()
+    }
+
+    /// What there shall be.
+    pub fn wanted(&self) -> Wanted {
+        self.shared.wanted.read().clone()
     }
 
     /// `GET /status`.

@@ -3,7 +3,11 @@
 //! slowpath writes them as JSON, `weir` reads them and draws tables. Times are seconds unless the
 //! name says otherwise; counters count since the region was made.
 
+mod parts;
+
 use serde::{Deserialize, Serialize};
+
+pub use parts::health;
 
 /// `GET /status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,10 +38,28 @@ pub struct Status {
     pub next_hops: NextHopStatus,
     /// Flow paths in use.
     pub flows: Use,
+    /// How far frontends have come.
+    #[serde(default)]
+    pub frontends: Frontends,
     /// How many services the tables hold.
     pub services: usize,
     /// How many backends the tables hold.
     pub backends: usize,
+}
+
+/// How far frontends have come on their way to the plane.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Frontends {
+    /// Every lcore serves them as they shall be.
+    pub done: usize,
+    /// On their way.
+    pub pending: usize,
+    /// Refused by the plane, and tried again.
+    pub errors: usize,
+    /// One of the errors, with its frontend; empty without.
+    pub error: String,
+    /// Sources that have not said yet all that they know.
+    pub waited_for: Vec<String>,
 }
 
 /// What became of a watched file.

@@ -50,9 +50,11 @@ impl Source {
         self.path.ends_with(".rs")
     }
 
-    /// The folder at the top of the workspace in which the file lies.
+    /// The room in which the file lies: a folder at the top of the workspace, or one of the crates
+    /// below `slowpath/`.
     pub fn room(&self) -> &str {
-        self.path.split('/').next().unwrap_or_default()
+        let member = self.path.split("/src/").next().filter(|m| m.starts_with("slowpath/"));
+        member.or_else(|| self.path.split('/').next()).unwrap_or_default()
     }
 
     /// Lines that are not tests, comments included.

@@ -24,13 +24,19 @@ impl Table {
 
     /// The table with its head line, each line ended.
     pub fn text(&self) -> String {
+        self.text_in(&mut Vec::new())
+    }
+
+    /// The same in columns of these widths at least, which grow with it: for tables of which one
+    /// part is drawn after the other.
+    pub fn text_in(&self, widths: &mut Vec<usize>) -> String {
         let head: Vec<String> =
             self.head.iter().map(|h| h.trim_start_matches('>').to_owned()).collect();
-        let width = |column: usize| {
+        widths.resize(head.len(), 0);
+        for (column, width) in widths.iter_mut().enumerate() {
             let cells = self.rows.iter().chain([&head]).filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..head.len()).map(width).collect();
+            *width = cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(*width);
+        }
         let mut text = String::new();
         for row in [&head].into_iter().chain(&self.rows) {
             let mut line = String::new();

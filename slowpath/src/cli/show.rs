@@ -1,7 +1,7 @@
 //! The documents of the live system as text for people.
 
 use super::draw::{Table, bytes, count, span};
-use crate::report::{DropReport, FlowPage, ServiceReport, Status, TraceLine};
+use crate::report::{DropReport, FlowPage, Frontends, ServiceReport, Status, TraceLine};
 
 /// `weir status`.
 pub fn status(status: &Status) -> String {
@@ -25,6 +25,7 @@ pub fn status(status: &Status) -> String {
     };
     line("generation", format!("{} ({served})", status.generation));
     line("services", format!("{} with {} backends", status.services, status.backends));
+    line("frontends", frontends(&status.frontends));
     let files = [("configuration", &status.config_file), ("services file", &status.services_file)];
     for (name, file) in files.into_iter().filter(|(_, file)| !file.path.is_empty()) {
         let state = match (&file.refused, file.applied_s_ago) {
@@ -48,6 +49,21 @@ pub fn status(status: &Status) -> String {
     }
     text.push('\n');
     text.push_str(&lcores(status));
+    text
+}
+
+/// `12 done, 1 pending, 1 refused: 203.0.113.10:80/TCP: raise region.slots`.
+fn frontends(of: &Frontends) -> String {
+    let mut text = format!("{} done", of.done);
+    if of.pending > 0 {
+        text.push_str(&format!(", {} pending", of.pending));
+    }
+    if of.errors > 0 {
+        text.push_str(&format!(", {} refused: {}", of.errors, of.error));
+    }
+    if !of.waited_for.is_empty() {
+        text.push_str(&format!("; waiting for {}", of.waited_for.join(", ")));
+    }
     text
 }
 

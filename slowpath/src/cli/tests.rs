@@ -35,6 +35,7 @@ fn a_status() -> Status {
         }],
         next_hops: NextHopStatus { wanted: 3, known: 3, trouble: None },
         flows: Use { used: 1200, max: 65_536 },
+        frontends: Frontends { done: 1, ..Frontends::default() },
         services: 1,
         backends: 2,
     }
@@ -82,6 +83,7 @@ slowpath       0.1.0, up 3 min 5 s
 region         /dev/shm/weir/region
 generation     7 (served by all lcores)
 services       1 with 2 backends
+frontends      1 done
 configuration  /etc/weir/weir.toml (applied 1 min 30 s ago)
 services file  /etc/weir/services.toml (applied 30 s ago)
 next hops      3 known of 3 needed
@@ -236,4 +238,24 @@ fn an_absent_slowpath_is_explained() {
 fn the_command_line_is_consistent() {
     use clap::CommandFactory;
     Cli::command().debug_assert();
+}
+
+#[test]
+fn rows_of_a_table_line_up_and_long_lists_are_cut() {
+    let row = |name: &str, backends: usize| -> state::show::Row {
+        let backends: Vec<String> = (1..=backends).map(|n| format!("10.0.0.{n}:80/TCP")).collect();
+        let row = serde_json::json!({
+            "address": name, "type": "LoadBalancer", "backends": backends, "status": "Done"
+        });
+        row.as_object().unwrap().clone()
+    };
+    let columns = ["address", "status", "backends"];
+    let rows = [row("203.0.113.10:80/TCP", 1), row("[::1]:80/TCP/i", 7)];
+    let expected = "\
+ADDRESS              STATUS  BACKENDS
+203.0.113.10:80/TCP  Done    10.0.0.1:80/TCP
+[::1]:80/TCP/i       Done    10.0.0.1:80/TCP, 10.0.0.2:80/TCP, 10.0.0.3:80/TCP, \
+10.0.0.4:80/TCP, 10.0.0.5:80/TCP + 2 more
+";
+    assert_eq!(db::table(&rows, &columns).text(), expected);
 }

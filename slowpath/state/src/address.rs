@@ -4,11 +4,23 @@ use std::fmt;
 use std::net::IpAddr;
 
 use config::checked::Prefix;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Whose packets a frontend is for.
 #[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Reach {

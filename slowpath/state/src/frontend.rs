@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
@@ -12,7 +13,9 @@ use crate::name::Name;
 use crate::service::Service;
 
 /// What made an address a frontend.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Kind {
     /// The service's own address within the cluster.
     #[serde(rename = "ClusterIP")]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use config::checked::{Prefix, TooBig};
 use config::services::Mode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, Source};
@@ -13,7 +14,7 @@ use crate::name::{Name, Source};
 pub type Pairs = Option<Arc<BTreeMap<Box<str>, Box<str>>>>;
 
 /// Whether packets are translated between families.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NatPolicy {
     /// Backends are of the frontend's family.
@@ -26,7 +27,7 @@ pub enum NatPolicy {
 }
 
 /// Which backends may serve, by where they are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub enum TrafficPolicy {
     /// All.
@@ -37,7 +38,7 @@ pub enum TrafficPolicy {
 }
 
 /// Which of the backends that may serve are preferred (Kubernetes `trafficDistribution`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub enum Distribution {
     /// None.
@@ -52,6 +53,7 @@ pub enum Distribution {
 /// How a backend is chosen for a new flow.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+    JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
@@ -66,11 +68,13 @@ pub enum Algorithm {
 pub const AFFINITY_MAX_S: u32 = (1 << 24) - 1;
 
 /// Packets go to a proxy on this machine.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ProxyRedirect {
     /// The proxy's port.
     pub port: u16,
     /// Service ports that it is for; empty for all.
+    #[serde(default)]
     pub ports: Vec<u16>,
 }
 

@@ -1,0 +1,215 @@
+//! `weir db`: the tables of the control state, as text, JSON or YAML, once or as they change.
+
+use std::io::BufRead;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::Value;
+use state::show::{Row, Table, cell};
+
+use super::ask::{self, AskError};
+use super::draw::{self, span};
+use super::{With, escaped, put};
+
+/// A watched table is waited for as long as the person wants.
+const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
+
+/// What is done with a table.
+#[derive(Subcommand)]
+pub enum DbWhat {
+    /// Shows a table
+    Show(Shown),
+    /// Shows the rows whose first column begins with a text
+    Prefix {
+        #[command(flatten)]
+        shown: Shown,
+        /// How the first column begins: `shop/` in services, `203.0.113.10` in frontends
+        prefix: Option<String>,
+    },
+}
+
+/// A table, and how it is shown.
+#[derive(Args)]
+pub struct Shown {
+    /// Which table
+    #[arg(value_enum)]
+    table: Name,
+    /// Only these columns, in this order: `--columns name,flags`
+    #[arg(long, short, value_delimiter = ',', value_name = "COLUMN")]
+    columns: Vec<String>,
+    /// Table for people, JSON or YAML for programs
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// Goes on, and shows each row that changes and each that goes, until Ctrl-C
+    #[arg(long, short)]
+    watch: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Name {
+    Services,
+    Frontends,
+    Backends,
+    Health,
+}
+
+/// How documents are written.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// Columns for people
+    Table,
+    /// For programs
+    Json,
+    /// For people who like it
+    Yaml,
+}
+
+/// Columns of the table of health.
+const HEALTH: &[&str] = &["name", "level", "message"];
+
+impl Name {
+    fn path(self) -> &'static str {
+        self.table().map_or("health", Table::name)
+    }
+
+    fn table(self) -> Option<Table> {
+        match self {
+            Name::Services => Some(Table::Services),
+            Name::Frontends => Some(Table::Frontends),
+            Name::Backends => Some(Table::Backends),
+            Name::Health => None,
+        }
+    }
+
+    fn columns(self) -> &'static [&'static str] {
+        self.table().map_or(HEALTH, Table::columns)
+    }
+}
+
+/// Runs `weir db`.
+pub fn run(with: &With, socket: &Path, what: &DbWhat) -> Result<(), String> {
+    let (shown, prefix) = match what {
+        DbWhat::Show(shown) => (shown, ""),
+        DbWhat::Prefix { shown, prefix } => (shown, prefix.as_deref().unwrap_or_default()),
+    };
+    let output = if with.json { Output::Json } else { shown.output };
+    let columns = columns(shown)?;
+    let path = format!("/db/{}?prefix={}", shown.table.path(), escaped(prefix));
+    if shown.watch {
+        return watch(socket, &path, &columns, output);
+    }
+    let rows: Vec<Row> = super::get(socket, &path)?;
+    let rows: Vec<Row> = rows.into_iter().map(|row| chosen(row, &columns)).collect();
+    match output {
+        Output::Table => put(&table(&rows, &columns).text()),
+        other => put(&written(&rows, other)?),
+    }
+    Ok(())
+}
+
+fn columns(shown: &Shown) -> Result<Vec<&'static str>, String> {
+    let known = shown.table.columns();
+    if shown.columns.is_empty() {
+        return Ok(known.to_vec());
+    }
+    let find = |wanted: &String| {
+        let found = known.iter().find(|column| column.eq_ignore_ascii_case(wanted.trim()));
+        found.copied().ok_or_else(|| {
+            let table = shown.table.path();
+            format!("--columns {wanted}: {table} has {}", known.join(", "))
+        })
+    };
+    shown.columns.iter().map(find).collect()
+}
+
+fn chosen(row: Row, columns: &[&str]) -> Row {
+    row.into_iter().filter(|(column, _)| columns.contains(&column.as_str())).collect()
+}
+
+pub(super) fn table(rows: &[Row], columns: &[&'static str]) -> draw::Table {
+    let mut table = draw::Table::new(&columns.iter().map(|c| head(c)).collect::<Vec<_>>());
+    for row in rows {
+        table.row(columns.iter().map(|column| text(column, row.get(*column))).collect());
+    }
+    table
+}
+
+/// A column's name as the head of a text table.
+fn head(column: &'static str) -> &'static str {
+    match column {
+        "address" => "ADDRESS",
+        "backends" => "BACKENDS",
+        "error" => "ERROR",
+        "flags" => "FLAGS",
+        "instances" => "INSTANCES",
+        "level" => "LEVEL",
+        "message" => "MESSAGE",
+        "name" => "NAME",
+        "nodeName" => "NODENAME",
+        "portName" => "PORTNAME",
+        "portNames" => "PORTNAMES",
+        "redirectTo" => "REDIRECTTO",
+        "serviceName" => "SERVICENAME",
+        "shadows" => "SHADOWS",
+        "since" => "SINCE",
+        "source" => "SOURCE",
+        "status" => "STATUS",
+        "trafficPolicy" => "TRAFFICPOLICY",
+        "type" => "TYPE",
+        other => other,
+    }
+}
+
+fn text(column: &str, value: Option<&Value>) -> String {
+    match (column, value) {
+        ("since", Some(Value::Number(at))) => {
+            let at = Duration::from_millis(at.as_u64().unwrap_or_default());
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            format!("{} ago", span(now.saturating_sub(at).as_secs()))
+        }
+        (_, value) => value.map(cell).unwrap_or_default(),
+    }
+}
+
+/// A document as a program reads it.
+pub fn written<T: serde::Serialize>(document: &T, output: Output) -> Result<String, String> {
+    match output {
+        Output::Yaml => serde_saphyr::to_string(document).map_err(|e| e.to_string()),
+        _ => serde_json::to_string_pretty(document).map(|t| t + "\n").map_err(|e| e.to_string()),
+    }
+}
+
+fn watch(
+    socket: &Path,
+    path: &str,
+    columns: &[&'static str],
+    output: Output,
+) -> Result<(), String> {
+    let path = format!("{path}&watch=true");
+    let answer = ask::lines(socket, &path, PATIENCE).map_err(|e| e.to_string())?;
+    let (mut headed, mut widths) = (false, Vec::new());
+    for line in answer.lines() {
+        let line = line.map_err(|e| AskError::Cut(e).to_string())?;
+        let change: Value = serde_json::from_str(&line)
+            .map_err(|e| AskError::Strange(e.to_string()).to_string())?;
+        if let Some(error) = change.get("error").and_then(Value::as_str) {
+            return Err(error.to_owned());
+        }
+        match (output, change.get("row").and_then(Value::as_object)) {
+            (Output::Table, Some(row)) => {
+                let text = table(std::slice::from_ref(row), columns).text_in(&mut widths);
+                let skip = usize::from(std::mem::replace(&mut headed, true));
+                let lines: Vec<&str> = text.lines().skip(skip).collect();
+                put(&(lines.join("\n") + "\n"));
+            }
+            (Output::Table, None) => {
+                let gone = change.get("gone").map(cell).unwrap_or_default();
+                put(&format!("{gone}  gone\n"));
+            }
+            (Output::Json, _) => put(&(line + "\n")),
+            (Output::Yaml, _) => put(&format!("---\n{}", written(&change, output)?)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! The tables over the control socket: `GET /db/TABLE`, whole or as a stream of what changes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use futures_core::Stream;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use state::show::{Row, Table};
+use tokio::sync::mpsc;
+
+use super::{at_leisure, refuse};
+use crate::live::Live;
+
+/// How often a watched table is looked at: statuses change without a revision.
+const LOOK: Duration = Duration::from_millis(250);
+/// Changed rows that wait for a slow reader before it is cut off.
+const WAITING: usize = 4096;
+
+/// How a table is asked for.
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    /// Only rows whose first column begins so.
+    #[serde(default)]
+    prefix: String,
+    /// A line for each row that is there, and then for each that changes.
+    #[serde(default)]
+    watch: bool,
+}
+
+/// `GET /db/TABLE`.
+pub(super) async fn table(
+    State(live): State<Arc<Live>>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    let Some(look) = Look::named(&name) else {
+        let known = "there are the tables services, frontends, backends and health";
+        return refuse(StatusCode::NOT_FOUND, format!("there is no table {name}: {known}"));
+    };
+    if asked.watch {
+        let (lines, taken) = mpsc::channel(WAITING);
+        tokio::spawn(watch(live, look, asked.prefix, lines));
+        return Body::from_stream(Lines(taken)).into_response();
+    }
+    at_leisure(move || Json(look.rows(&live, &asked.prefix))).await
+}
+
+/// What can be looked at.
+#[derive(Clone, Copy)]
+enum Look {
+    Table(Table),
+    Health,
+}
+
+impl Look {
+    fn named(name: &str) -> Option<Look> {
+        if name == "health" {
+            return Some(Look::Health);
+        }
+        Table::named(name).map(Look::Table)
+    }
+
+    fn key(self) -> &'static str {
+        match self {
+            Look::Table(table) => table.columns()[0],
+            Look::Health => "name",
+        }
+    }
+
+    fn rows(self, live: &Live, prefix: &str) -> Vec<Row> {
+        let mut rows = match self {
+            Look::Table(table) => {
+                let wanted = live.wanted();
+                table.rows(&wanted.tables, &wanted.appliance)
+            }
+            Look::Health => crate::report::health(&live.status()),
+        };
+        rows.retain(|row| key(self, row).starts_with(prefix));
+        rows
+    }
+}
+
+fn key(look: Look, row: &Row) -> &str {
+    row.get(look.key()).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Sends every row, then those that changed (`row`) and the keys of those that went (`gone`).
+async fn watch(live: Arc<Live>, look: Look, prefix: String, lines: mpsc::Sender<String>) {
+    let mut before: BTreeMap<String, Row> = BTreeMap::new();
+    loop {
+        let (of, like) = (Arc::clone(&live), prefix.clone());
+        let Ok(rows) = tokio::task::spawn_blocking(move || look.rows(&of, &like)).await else {
+            return;
+        };
+        let now: BTreeMap<String, Row> =
+            rows.into_iter().map(|row| (key(look, &row).to_owned(), row)).collect();
+        let changed = now.iter().filter(|(key, row)| before.get(*key) != Some(row));
+        let changed = changed.map(|(_, row)| json!({ "row": row }));
+        let gone = before.keys().filter(|key| !now.contains_key(*key));
+        let gone = gone.map(|key| json!({ "gone": key }));
+        for line in changed.chain(gone).collect::<Vec<_>>() {
+            if lines.send(line.to_string() + "\n").await.is_err() {
+                return;
+            }
+        }
+        before = now;
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = lines.closed() => return,
+        }
+    }
+}
+
+struct Lines(mpsc::Receiver<String>);
+
+impl Stream for Lines {
+    type Item = io::Result<String>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx).map(|line| line.map(Ok))
+    }
+}

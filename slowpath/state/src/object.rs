@@ -1,0 +1,247 @@
+//! One envelope for every kind of object that people and machines give us.
+//!
+//! A kind is one line of [`kinds!`] and a type that is [`Described`]; changes, the store, watches,
+//! the API and the command know no kind by name.
+
+mod appliance;
+mod backends;
+mod change;
+mod json;
+mod objects;
+mod service;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::SystemTime;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use appliance::ApplianceSpec;
+pub use backends::{BackendsSpec, Member};
+pub use change::{Change, Refusal};
+pub use json::{API, schema};
+pub use objects::{Event, History, Objects, TooOld};
+pub use service::ServiceSpec;
+
+use crate::name::{Name, Source};
+use crate::service::Pairs;
+
+/// What a kind says of itself: its keys by serde and schemars, and what they don't tell by `check`.
+pub trait Described: Serialize + DeserializeOwned + JsonSchema {
+    /// What is wrong with it: the first field that cannot be, its path beginning with `spec`.
+    fn check(&self) -> Result<(), Refusal>;
+}
+
+impl<T: Described> Described for Box<T> {
+    fn check(&self) -> Result<(), Refusal> {
+        (**self).check()
+    }
+}
+
+/// All kinds: the variant, the type of its spec, its name, and its name for many.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident($spec:ty) = $one:literal, $many:literal;)*) => {
+        /// What sort of thing an object is.
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
+            JsonSchema,
+        )]
+        pub enum Kind { $($(#[$doc])* #[serde(rename = $one)] $kind,)* }
+
+        impl Kind {
+            /// Every kind.
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+
+            /// Its name.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Kind::$kind => $one,)* }
+            }
+
+            /// Its name for many, as in commands and addresses.
+            pub fn many(self) -> &'static str {
+                match self { $(Kind::$kind => $many,)* }
+            }
+
+            fn spec_schema(self) -> serde_json::Value {
+                match self { $(Kind::$kind => schemars::schema_for!($spec).into(),)* }
+            }
+
+            fn spec_from(self, json: &serde_json::Value) -> Result<Spec, Refusal> {
+                match self { $(Kind::$kind => json::read::<$spec>(json, "spec").map(Spec::$kind),)* }
+            }
+        }
+
+        /// What is wanted, by kind.
+        #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+        #[serde(untagged)]
+        pub enum Spec { $($(#[$doc])* $kind($spec),)* }
+
+        impl Spec {
+            /// Whose spec it is.
+            pub fn kind(&self) -> Kind {
+                match self { $(Spec::$kind(_) => Kind::$kind,)* }
+            }
+
+            /// What is wrong with it, as [`Described::check`].
+            pub fn check(&self) -> Result<(), Refusal> {
+                match self { $(Spec::$kind(spec) => spec.check(),)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A service with its frontends.
+    Service(Box<ServiceSpec>) = "Service", "services";
+    /// Backends of a service: one source's list, or a part of it.
+    Backends(BackendsSpec) = "Backends", "backends";
+    /// This appliance: where it is, and what it counts as local.
+    Appliance(ApplianceSpec) = "Appliance", "appliances";
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// By either name, in capitals or not.
+impl FromStr for Kind {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Kind, Refusal> {
+        let is = |name: &str| name.eq_ignore_ascii_case(text);
+        let found = Kind::ALL.iter().find(|kind| is(kind.as_str()) || is(kind.many()));
+        found.copied().ok_or_else(|| {
+            let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
+            let wrong = format!("there is no kind `{text}`");
+            Refusal::new("kind", wrong, format!("allowed: {}", all.join(", ")))
+        })
+    }
+}
+
+/// Which object. Sources may each say something under one name: precedence decides who is heard.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name, unique in a kind of one source.
+    pub name: Name,
+    /// Who said it.
+    pub source: Source,
+}
+
+/// `Service shop/web of file`.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} of {}", self.kind, self.name, self.source)
+    }
+}
+
+/// Something that was given to us, and how far it has come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Object {
+    /// Its name.
+    pub name: Name,
+    /// Who said it.
+    pub source: Source,
+    /// For choosing among objects.
+    pub labels: Pairs,
+    /// For whoever understands them.
+    pub annotations: Pairs,
+    /// Revision of the last write of any of it; 0 before the first.
+    pub revision: u64,
+    /// Revision of the last write of what is wanted: labels, annotations and spec.
+    pub generation: u64,
+    /// What is wanted.
+    pub spec: Spec,
+    /// What became of it; most have nothing to tell.
+    pub status: Option<Box<Status>>,
+    /// When its deletion was asked; it goes when the last finalizer is gone.
+    pub deletion: Option<SystemTime>,
+    /// Who has to clean up before it may go.
+    pub finalizers: Vec<Box<str>>,
+}
+
+impl Object {
+    /// One that nobody has written yet.
+    pub fn new(name: Name, source: Source, spec: Spec) -> Object {
+        Object {
+            name,
+            source,
+            labels: None,
+            annotations: None,
+            revision: 0,
+            generation: 0,
+            spec,
+            status: None,
+            deletion: None,
+            finalizers: Vec::new(),
+        }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        self.spec.kind()
+    }
+
+    /// Which one it is.
+    pub fn key(&self) -> Key {
+        Key { kind: self.kind(), name: self.name.clone(), source: self.source.clone() }
+    }
+
+    /// Whether it wants the same as another.
+    pub fn wants_as(&self, other: &Object) -> bool {
+        self.spec == other.spec
+            && self.labels == other.labels
+            && self.annotations == other.annotations
+    }
+}
+
+/// What became of an object.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Status {
+    /// The generation that this is about.
+    pub observed: u64,
+    /// One for each type.
+    pub conditions: Vec<Condition>,
+}
+
+/// One aspect of an object's status.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Condition {
+    /// Which aspect: `Accepted`, ...
+    #[serde(rename = "type")]
+    pub aspect: Box<str>,
+    /// Whether it is so.
+    pub status: Truth,
+    /// One word for machines.
+    #[serde(default)]
+    pub reason: Box<str>,
+    /// A sentence for people.
+    #[serde(default)]
+    pub message: Box<str>,
+    /// Since when `status` is what it is.
+    #[serde(with = "text::time")]
+    #[schemars(with = "String")]
+    pub since: SystemTime,
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub enum Truth {
+    /// It does.
+    True,
+    /// It doesn't.
+    False,
+    /// Nobody can tell.
+    Unknown,
+}

@@ -1,0 +1,62 @@
+//! What an appliance is told about itself.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Described, Refusal};
+
+/// Where the appliance is, what it calls local, and what is its own.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ApplianceSpec {
+    /// Its zone; empty for unknown, and then no zone is preferred.
+    pub zone: Box<str>,
+    /// Names of the nodes and zones whose backends are local.
+    pub local: BTreeSet<Box<str>>,
+    /// Its own addresses, on which node ports answer.
+    pub addresses: Vec<IpAddr>,
+    /// Number of its cluster; 0 where there is only one.
+    pub cluster: u32,
+    /// Whether packets from outside may go to cluster addresses.
+    pub external_cluster_ip: bool,
+    /// The first and the last port that are node ports.
+    pub node_ports: [u16; 2],
+    /// Whether services' preferences by place count.
+    pub zone_aware: bool,
+}
+
+impl Default for ApplianceSpec {
+    fn default() -> ApplianceSpec {
+        ApplianceSpec {
+            zone: Box::default(),
+            local: BTreeSet::new(),
+            addresses: Vec::new(),
+            cluster: 0,
+            external_cluster_ip: false,
+            node_ports: [30_000, 32_767],
+            zone_aware: true,
+        }
+    }
+}
+
+impl Described for ApplianceSpec {
+    fn check(&self) -> Result<(), Refusal> {
+        let [first, last] = self.node_ports;
+        if first == 0 || first >= last {
+            let wrong = format!("{first} to {last} is no range of ports");
+            let allowed = "write the first and the last, 1 to 65535: [30000, 32767]";
+            return Err(Refusal::new("spec.node_ports", wrong, allowed));
+        }
+        for (i, addr) in self.addresses.iter().enumerate() {
+            if addr.is_unspecified() || addr.is_multicast() {
+                let field = format!("spec.addresses[{i}]");
+                let wrong = format!("no appliance can have {addr}");
+                return Err(Refusal::new(field, wrong, "write a unicast address"));
+            }
+        }
+        Ok(())
+    }
+}

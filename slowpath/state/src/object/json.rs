@@ -1,0 +1,152 @@
+//! Objects as JSON, in and out, and the schema of each kind.
+
+use std::time::SystemTime;
+
+use schemars::JsonSchema;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use super::{Kind, Object, Refusal, Spec, Status, text};
+use crate::name::{Name, Source};
+use crate::service::Pairs;
+
+/// Who is meant where nobody is named: whoever speaks to the API.
+pub const API: &str = "api";
+
+/// The envelope as it is written; `S` is a spec.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Object")]
+struct Envelope<S> {
+    /// What sort of thing it is.
+    kind: Kind,
+    /// `[cluster/]namespace/name`, or a single word.
+    #[schemars(with = "String")]
+    name: Name,
+    /// Who said it; leave it out.
+    #[serde(default = "api")]
+    #[schemars(with = "Option<String>")]
+    source: Source,
+    /// For choosing among objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    labels: Pairs,
+    /// For whoever understands them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    annotations: Pairs,
+    /// Revision of the last write; given with a write, the write is refused where it has changed.
+    #[serde(default)]
+    revision: u64,
+    /// Revision of the last write of labels, annotations or spec; what is given is ignored.
+    #[serde(default)]
+    generation: u64,
+    /// What is wanted.
+    spec: S,
+    /// What became of it; what is given is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    status: Option<Box<Status>>,
+    /// When its deletion was asked; what is given is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional_time")]
+    #[schemars(with = "Option<String>")]
+    deletion: Option<SystemTime>,
+    /// Who has to clean up before it may go; what is given is ignored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    finalizers: Vec<Box<str>>,
+}
+
+fn api() -> Source {
+    Source::new(API)
+}
+
+impl Envelope<Value> {
+    fn open(self) -> Result<Object, Refusal> {
+        Ok(Object {
+            spec: self.kind.spec_from(&self.spec)?,
+            name: self.name,
+            source: self.source,
+            labels: self.labels,
+            annotations: self.annotations,
+            revision: self.revision,
+            generation: self.generation,
+            status: self.status,
+            deletion: self.deletion,
+            finalizers: self.finalizers,
+        })
+    }
+}
+
+impl Object {
+    /// Reads one, and checks it: the first thing that is wrong is told by the path of its field.
+    pub fn from_json(json: &Value) -> Result<Object, Refusal> {
+        let object = read::<Envelope<Value>>(json, "").and_then(Envelope::open);
+        let object = object.and_then(|object| object.spec.check().map(|()| object));
+        let named = json["name"].as_str().and_then(|name| Name::new(name).ok());
+        let kind = json["kind"].as_str().and_then(|kind| kind.parse().ok());
+        let source = Source::new(json["source"].as_str().unwrap_or(API));
+        object.map_err(|refusal| match (kind, named) {
+            (Some(kind), Some(name)) => refusal.of(&super::Key { kind, name, source }),
+            _ => refusal,
+        })
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Envelope::<&Spec> {
+            kind: self.kind(),
+            name: self.name.clone(),
+            source: self.source.clone(),
+            labels: self.labels.clone(),
+            annotations: self.annotations.clone(),
+            revision: self.revision,
+            generation: self.generation,
+            spec: &self.spec,
+            status: self.status.clone(),
+            deletion: self.deletion,
+            finalizers: self.finalizers.clone(),
+        }
+        .serialize(serializer)
+    }
+}
+
+/// Takes what was written here; what comes from outside goes through [`Object::from_json`], which
+/// checks it.
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object, D::Error> {
+        Envelope::<Value>::deserialize(deserializer)?.open().map_err(D::Error::custom)
+    }
+}
+
+/// The JSON schema of a kind, envelope and all.
+pub fn schema(kind: Kind) -> Value {
+    let mut all = Value::from(schemars::schema_for!(Envelope<Value>));
+    let mut spec = kind.spec_schema();
+    if let (Some(all), Some(own)) = (all["$defs"].as_object_mut(), spec["$defs"].as_object_mut()) {
+        all.append(own);
+    }
+    if let Some(spec) = spec.as_object_mut() {
+        spec.shift_remove("$defs");
+        spec.shift_remove("$schema");
+    }
+    all["title"] = kind.as_str().into();
+    all["properties"]["spec"] = spec;
+    all["properties"]["kind"] = serde_json::json!({ "const": kind.as_str() });
+    all
+}
+
+/// A value out of JSON, or what is wrong with it and where below `at`.
+pub(super) fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, Refusal> {
+    serde_path_to_error::deserialize(json).map_err(|error| {
+        let path = error.path().to_string();
+        let field = match (at, path.as_str()) {
+            (at, ".") => at.to_owned(),
+            ("", path) => path.to_owned(),
+            (at, path) => format!("{at}.{path}"),
+        };
+        let text = error.into_inner().to_string();
+        // serde's own words say what is allowed behind a comma.
+        let (wrong, allowed) = text.split_once(", expected ").unwrap_or((&text, ""));
+        let allowed = if allowed.is_empty() { "" } else { &format!("allowed: {allowed}") };
+        Refusal::new(field, wrong, allowed)
+    })
+}

@@ -1,0 +1,281 @@
+//! All objects as one immutable snapshot, changes of it, and what has changed since a revision.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::{Change, Condition, Key, Kind, Object, Refusal};
+use crate::name::{Name, Source};
+use crate::sorted::Sorted;
+
+/// Objects by kind, name and source. Cheap to copy; a copy is a snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    revision: u64,
+    all: Sorted<Key, Arc<Object>>,
+}
+
+/// What one change made of one object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Of the change; each has its own.
+    pub revision: u64,
+    /// As it was before; none when it is new.
+    pub before: Option<Arc<Object>>,
+    /// As it is; none when it is gone.
+    pub after: Option<Arc<Object>>,
+}
+
+impl Event {
+    /// The object as it is, or as it was last.
+    pub fn object(&self) -> Option<&Arc<Object>> {
+        self.after.as_ref().or(self.before.as_ref())
+    }
+}
+
+impl Objects {
+    /// Counts changes.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// That object.
+    pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+        self.all.get(key)
+    }
+
+    /// All objects, by kind, name and source.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.all.iter().map(|(_, object)| object)
+    }
+
+    /// All of a kind, by name and source.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
+        let from = self.all.from(|key| key.kind < kind);
+        from.map(|(_, object)| object).take_while(move |object| object.kind() == kind)
+    }
+
+    /// What the sources say under one name, by source.
+    pub fn named(&self, kind: Kind, name: &Name) -> impl Iterator<Item = &Arc<Object>> {
+        let from = self.all.from(|key| (key.kind, &key.name) < (kind, name));
+        let same = move |object: &&Arc<Object>| object.kind() == kind && object.name == *name;
+        from.map(|(_, object)| object).take_while(same)
+    }
+
+    /// Everything, as if it had just come.
+    pub fn as_events(&self) -> Vec<Event> {
+        let event = |object: &Arc<Object>| Event {
+            revision: object.revision,
+            before: None,
+            after: Some(object.clone()),
+        };
+        self.all().map(event).collect()
+    }
+
+    /// Makes a change; what is so already changes nothing and has no event. After a refusal
+    /// nothing is changed.
+    pub fn apply(&mut self, change: &Change, now: SystemTime) -> Result<Option<Event>, Refusal> {
+        match change {
+            Change::Put { object, expected } => self.put(object, *expected),
+            Change::Delete { key, expected } => self.delete(key, *expected, now),
+            Change::Finalizer { key, name, held } => self.finalize(key, name, *held),
+            Change::Status { key, observed, conditions } => {
+                self.set_status(key, *observed, conditions)
+            }
+        }
+    }
+
+    /// Takes over what an earlier process wrote, at its revision.
+    pub(crate) fn restore(&mut self, object: Arc<Object>) {
+        self.restore_revision(object.revision);
+        self.all.insert(object.key(), object);
+    }
+
+    /// The same for what went.
+    pub(crate) fn restore_gone(&mut self, key: &Key, revision: u64) {
+        self.restore_revision(revision);
+        self.all.remove(key);
+    }
+
+    /// The revision of what went long ago counts as well: none is given twice.
+    pub(crate) fn restore_revision(&mut self, revision: u64) {
+        self.revision = self.revision.max(revision);
+    }
+
+    /// The changes that lead from what a source has said to exactly `wanted`, deletions first, so
+    /// that what they free is free for what follows.
+    pub fn towards(&self, source: &Source, wanted: Vec<Object>) -> Vec<Change> {
+        let named: std::collections::HashSet<Key> = wanted.iter().map(Object::key).collect();
+        let old = self.all.iter().filter(|(key, _)| key.source == *source);
+        let gone = old.filter(|(key, o)| !named.contains(*key) && o.deletion.is_none());
+        let mut changes: Vec<Change> = gone.map(|(key, _)| Change::delete(key.clone())).collect();
+        let news = |o: &Object| self.get(&o.key()).is_none_or(|old| !old.wants_as(o));
+        changes.extend(wanted.into_iter().filter(news).map(Change::put));
+        changes
+    }
+
+    fn put(&mut self, new: &Object, expected: Option<u64>) -> Result<Option<Event>, Refusal> {
+        let key = new.key();
+        let old = self.all.get(&key);
+        seen(&key, old.map_or(0, |old| old.revision), expected)?;
+        let mut next = match old {
+            Some(old) if old.wants_as(new) => return Ok(None),
+            Some(old) if old.deletion.is_some() => {
+                let who = old.finalizers.join(", ");
+                let wrong = "it is being deleted";
+                let allowed = format!("wait until it is gone: {who} has to clean up");
+                return Err(Refusal::new("", wrong, allowed).of(&key));
+            }
+            Some(old) => Object {
+                labels: new.labels.clone(),
+                annotations: new.annotations.clone(),
+                spec: new.spec.clone(),
+                ..Object::clone(old)
+            },
+            None => Object { status: None, deletion: None, finalizers: Vec::new(), ..new.clone() },
+        };
+        new.spec.check().map_err(|refusal| refusal.of(&key))?;
+        next.generation = self.revision + 1;
+        Ok(Some(self.write(key, Some(next))))
+    }
+
+    fn delete(
+        &mut self,
+        key: &Key,
+        expected: Option<u64>,
+        now: SystemTime,
+    ) -> Result<Option<Event>, Refusal> {
+        let old = self.existing(key)?;
+        seen(key, old.revision, expected)?;
+        if old.finalizers.is_empty() {
+            return Ok(Some(self.write(key.clone(), None)));
+        }
+        if old.deletion.is_some() {
+            return Ok(None);
+        }
+        let next = Object { deletion: Some(now), ..Object::clone(old) };
+        Ok(Some(self.write(key.clone(), Some(next))))
+    }
+
+    fn finalize(&mut self, key: &Key, name: &str, held: bool) -> Result<Option<Event>, Refusal> {
+        let old = self.existing(key)?;
+        if old.finalizers.iter().any(|finalizer| **finalizer == *name) == held {
+            return Ok(None);
+        }
+        if held && old.deletion.is_some() {
+            let allowed = "clean-up is asked for before the deletion is";
+            return Err(Refusal::new("finalizers", "it is being deleted", allowed).of(key));
+        }
+        let mut next = Object::clone(old);
+        next.finalizers.retain(|finalizer| **finalizer != *name);
+        if held {
+            next.finalizers.push(name.into());
+        }
+        let gone = next.deletion.is_some() && next.finalizers.is_empty();
+        Ok(Some(self.write(key.clone(), (!gone).then_some(next))))
+    }
+
+    fn set_status(
+        &mut self,
+        key: &Key,
+        observed: u64,
+        told: &[Condition],
+    ) -> Result<Option<Event>, Refusal> {
+        let old = self.existing(key)?;
+        let mut status = old.status.as_deref().cloned().unwrap_or_default();
+        status.observed = observed;
+        for new in told {
+            match status.conditions.iter_mut().find(|old| old.aspect == new.aspect) {
+                Some(old) => {
+                    let since = if old.status == new.status { old.since } else { new.since };
+                    *old = Condition { since, ..new.clone() };
+                }
+                None => status.conditions.push(new.clone()),
+            }
+        }
+        if old.status.as_deref() == Some(&status) {
+            return Ok(None);
+        }
+        let next = Object { status: Some(Box::new(status)), ..Object::clone(old) };
+        Ok(Some(self.write(key.clone(), Some(next))))
+    }
+
+    fn existing(&self, key: &Key) -> Result<&Arc<Object>, Refusal> {
+        self.all.get(key).ok_or_else(|| {
+            let allowed = format!("name one that is there (`weir get {}`)", key.kind.many());
+            Refusal::new("name", "there is no such object", allowed).of(key)
+        })
+    }
+
+    fn write(&mut self, key: Key, next: Option<Object>) -> Event {
+        self.revision += 1;
+        let revision = self.revision;
+        let after = next.map(|next| Arc::new(Object { revision, ..next }));
+        let before = match &after {
+            Some(after) => self.all.insert(key, after.clone()),
+            None => self.all.remove(&key),
+        };
+        Event { revision, before, after }
+    }
+}
+
+/// Refuses where somebody else has written since.
+fn seen(key: &Key, revision: u64, expected: Option<u64>) -> Result<(), Refusal> {
+    match expected {
+        Some(expected) if expected != revision => {
+            let wrong = match (expected, revision) {
+                (0, _) => format!("it exists already, at revision {revision}"),
+                (_, 0) => "it doesn't exist any more".to_owned(),
+                _ => format!("revision {expected} was expected, but it is at {revision}"),
+            };
+            let allowed = "read it again, and change what is there now";
+            Err(Refusal::new("revision", wrong, allowed).of(key))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The newest events, as many as fit.
+#[derive(Debug)]
+pub struct History {
+    events: VecDeque<Event>,
+    most: usize,
+    /// Events up to this revision are forgotten.
+    forgotten: u64,
+}
+
+/// Events since a revision are forgotten: all objects have to be read anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("what changed up to revision {forgotten} is forgotten: read all objects anew")]
+pub struct TooOld {
+    /// The last revision of which nothing is known.
+    pub forgotten: u64,
+}
+
+impl History {
+    /// Begins after a revision; keeps `most` events.
+    pub fn new(revision: u64, most: usize) -> History {
+        History { events: VecDeque::new(), most, forgotten: revision }
+    }
+
+    /// Notes what happened, in order.
+    pub fn note(&mut self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            self.events.push_back(event);
+            if self.events.len() > self.most
+                && let Some(oldest) = self.events.pop_front()
+            {
+                self.forgotten = oldest.revision;
+            }
+        }
+    }
+
+    /// What happened after a revision, oldest first.
+    pub fn since(&self, revision: u64) -> Result<impl Iterator<Item = &Event>, TooOld> {
+        if revision < self.forgotten {
+            return Err(TooOld { forgotten: self.forgotten });
+        }
+        let from = self.events.partition_point(|event| event.revision <= revision);
+        Ok(self.events.range(from..))
+    }
+}

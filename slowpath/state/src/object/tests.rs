@@ -1,0 +1,275 @@
+use std::time::{Duration, UNIX_EPOCH};
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn service(name: &str, port: u16) -> serde_json::Value {
+    json!({
+        "kind": "Service",
+        "name": name,
+        "spec": { "frontends": [{ "address": "203.0.113.10", "port": port, "protocol": "tcp" }] },
+    })
+}
+
+fn object(name: &str, port: u16) -> Object {
+    Object::from_json(&service(name, port)).unwrap()
+}
+
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::new(1_795_000_000, 250_000_000)
+}
+
+fn refused(json: &serde_json::Value) -> String {
+    Object::from_json(json).unwrap_err().to_string()
+}
+
+#[test]
+fn every_field_of_every_kind_survives_being_written_and_read() {
+    let all = [
+        json!({
+            "kind": "Service", "name": "shop/web", "source": "file", "labels": {"tier": "front"},
+            "annotations": {"weir.dev/x": "1"}, "revision": 7, "generation": 5,
+            "spec": {
+                "properties": {"p": "q"}, "nat_policy": "nat46", "external_policy": "Local",
+                "internal_policy": "Local", "distribution": "PreferSameNode",
+                "mode": {"tunnel": {"kind": "geneve", "port": 6081, "vni": 5,
+                    "outer_checksum": true, "dont_fragment": false}},
+                "algorithm": "random", "loopback_host_port": true, "affinity_s": 30,
+                "health_check_port": 31000, "mss": 1400, "tcp_idle_s": 60, "table_size": 251,
+                "too_big": "drop", "proxy_redirect": {"port": 9000, "ports": [80]},
+                "source_ranges": {"policy": "deny", "prefixes": ["10.0.0.0/8", "fd00::1"]},
+                "port_names": {"http": 80},
+                "frontends": [{
+                    "address": "203.0.113.0/24", "port": 80, "protocol": "tcp",
+                    "type": "NodePort", "port_name": "http", "service_port": 8080,
+                    "reach": "internal", "scope": "0x1f2e"
+                }]
+            },
+            "status": {"observed": 5, "conditions": [{
+                "type": "Accepted", "status": "False", "reason": "Conflict", "message": "taken",
+                "since": "2026-11-18T12:26:40.25Z"
+            }]},
+            "deletion": "2026-11-18T12:26:41Z", "finalizers": ["weir/flows"]
+        }),
+        json!({
+            "kind": "Backends", "name": "shop/web-1", "source": "kubernetes", "revision": 1,
+            "generation": 1,
+            "spec": {"service": "shop/web", "endpoints": [{
+                "address": "10.0.2.11", "port": 8080, "protocol": "tcp", "port_names": ["http"],
+                "weight": 7, "state": "terminating-not-serving", "arm": "ingress",
+                "place": {"node": "n1", "zone": "a", "for_zones": ["a", "b"], "cluster": 3},
+                "probe": "198.18.0.1"
+            }]}
+        }),
+        json!({
+            "kind": "Appliance", "name": "weir-1", "source": "api", "revision": 2, "generation": 2,
+            "spec": {"zone": "a", "local": ["a", "n1"], "addresses": ["10.0.1.10"], "cluster": 1,
+                "external_cluster_ip": true, "node_ports": [30000, 31000], "zone_aware": false}
+        }),
+    ];
+    assert_eq!(all.len(), Kind::ALL.len());
+    for written in all {
+        let object = Object::from_json(&written).unwrap();
+        assert_eq!(serde_json::to_value(&object).unwrap(), written);
+        let text = serde_json::to_string(&object).unwrap();
+        assert_eq!(serde_json::from_str::<Object>(&text).unwrap(), object);
+        // Each key that there is, and no other, is in the schema.
+        let schema = schema(object.kind());
+        for at in ["", "/spec"] {
+            let keys = written.pointer(at).unwrap().as_object().unwrap().keys();
+            let known =
+                schema["properties"].pointer(if at.is_empty() { "" } else { "/spec/properties" });
+            for key in keys {
+                assert!(known.unwrap()[key].is_object(), "{key} in {schema:#}");
+            }
+        }
+        assert_eq!(schema["additionalProperties"], json!(false));
+        assert_eq!(object.kind().many().parse::<Kind>().unwrap(), object.kind());
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_by_its_field() {
+    let spoiled = |pointer: &str, key: &str, value: serde_json::Value| {
+        let mut json = service("shop/web", 80);
+        json.pointer_mut(pointer).unwrap()[key] = value;
+        refused(&json)
+    };
+    let of = "Service shop/web of api: ";
+    for (told, parts) in [
+        (spoiled("", "colour", json!("red")), ["colour", "unknown field `colour`; allowed: "]),
+        (spoiled("/spec", "colour", json!(1)), ["spec.colour", "`affinity_s`"]),
+        (spoiled("/spec", "mss", json!(9461)), ["spec.mss: 9461 is out of range", "0 to 9460"]),
+        (spoiled("/spec", "affinity_s", json!(1 << 24)), ["spec.affinity_s", "0 to 16777215"]),
+        (spoiled("/spec", "table_size", json!(250)), ["spec.table_size", "allowed: 0, 251"]),
+        (spoiled("/spec/frontends/0", "port", json!(70000)), ["spec.frontends[0].port", "u16"]),
+        (
+            spoiled("/spec/frontends/0", "protocol", json!("icmp")),
+            ["spec.frontends[0]", "no ports"],
+        ),
+        (spoiled("/spec/frontends/0", "protocol", json!("tpc")), ["`tpc`", "allowed: \"tcp\""]),
+        (
+            spoiled("/spec/frontends/0", "address", json!("1.2.3.4/8")),
+            ["1.0.0.0/8", "frontends[0]"],
+        ),
+        (
+            spoiled("/spec", "source_ranges", json!({"prefixes": []})),
+            ["spec.source_ranges.prefixes", "at least one"],
+        ),
+    ] {
+        assert!(told.starts_with(of), "{told}");
+        for part in parts {
+            assert!(told.contains(part), "no {part:?} in: {told}");
+        }
+    }
+    assert!(refused(&json!({"kind": "Sevice", "name": "a", "spec": {}})).contains("kind: "));
+    assert!(refused(&json!(7)).contains("invalid type"));
+    let twice = json!({"address": "10.0.0.1", "port": 1, "protocol": "tcp"});
+    let twice = json!({"service": "a", "endpoints": [twice.clone(), twice]});
+    let told = refused(&json!({"kind": "Backends", "name": "a", "spec": twice}));
+    assert!(told.contains("spec.endpoints[1]: 10.0.0.1:1/TCP is there twice"), "{told}");
+}
+
+#[test]
+fn a_change_is_made_once_and_has_one_event() {
+    let mut objects = Objects::default();
+    let event = objects.apply(&Change::put(object("a", 80)), now()).unwrap().unwrap();
+    assert_eq!((event.revision, event.before.is_none(), objects.revision()), (1, true, 1));
+    assert_eq!(objects.apply(&Change::put(object("a", 80)), now()), Ok(None));
+    let event = objects.apply(&Change::put(object("a", 81)), now()).unwrap().unwrap();
+    assert_eq!(event.before.unwrap().generation, 1);
+    let key = object("a", 0).key();
+    let put =
+        |expected| Change::Put { object: Box::new(object("a", 82)), expected: Some(expected) };
+    for (expected, told) in [(0, "exists already, at revision 2"), (1, "revision 1 was expected")] {
+        let refusal = objects.apply(&put(expected), now()).unwrap_err().to_string();
+        assert!(refusal.contains(told), "{refusal}");
+    }
+    objects.apply(&put(2), now()).unwrap();
+    let before = objects.clone();
+    objects.apply(&Change::delete(key.clone()), now()).unwrap();
+    assert!(objects.get(&key).is_none() && before.get(&key).is_some());
+    let told = objects.apply(&Change::delete(key), now()).unwrap_err().to_string();
+    assert!(told.contains("there is no such object"), "{told}");
+    let told = objects.apply(&put(3), now()).unwrap_err().to_string();
+    assert!(told.contains("doesn't exist any more"), "{told}");
+}
+
+#[test]
+fn deletion_waits_for_whoever_cleans_up() {
+    let (mut objects, key) = (Objects::default(), object("a", 0).key());
+    let finalizer = |held| Change::Finalizer { key: object("a", 0).key(), name: "x".into(), held };
+    let mut apply = |change: &Change| objects.apply(change, now());
+    apply(&Change::put(object("a", 80))).unwrap();
+    apply(&finalizer(true)).unwrap();
+    let waiting = apply(&Change::delete(key.clone())).unwrap().unwrap().after.unwrap();
+    assert_eq!((waiting.deletion, waiting.generation), (Some(now()), 1));
+    assert_eq!(apply(&Change::delete(key)), Ok(None));
+    let told = apply(&Change::put(object("a", 81))).unwrap_err().to_string();
+    assert!(told.contains("being deleted") && told.contains("x has to clean up"), "{told}");
+    let other = Change::Finalizer { key: object("a", 0).key(), name: "y".into(), held: true };
+    assert!(apply(&other).is_err());
+    assert_eq!(apply(&finalizer(false)).unwrap().unwrap().after, None);
+    assert!(apply(&Change::put(object("a", 81))).is_ok());
+}
+
+#[test]
+fn a_status_keeps_its_since_while_it_is_the_same() {
+    let (mut objects, key) = (Objects::default(), object("a", 0).key());
+    objects.apply(&Change::put(object("a", 80)), now()).unwrap();
+    let told = |status, reason: &str, after| Change::Status {
+        key: key.clone(),
+        observed: 1,
+        conditions: vec![Condition {
+            aspect: "Accepted".into(),
+            status,
+            reason: reason.into(),
+            message: "".into(),
+            since: now() + Duration::from_secs(after),
+        }],
+    };
+    let mut since = |change| {
+        let event = objects.apply(&change, now()).unwrap()?;
+        let condition = event.after.unwrap().status.clone().unwrap().conditions[0].clone();
+        Some((condition.since.duration_since(now()).unwrap().as_secs(), condition.reason))
+    };
+    assert_eq!(since(told(Truth::True, "A", 0)), Some((0, "A".into())));
+    assert_eq!(since(told(Truth::True, "A", 1)), None);
+    assert_eq!(since(told(Truth::True, "B", 2)), Some((0, "B".into())));
+    assert_eq!(since(told(Truth::False, "B", 3)), Some((3, "B".into())));
+    let object = objects.get(&key).unwrap();
+    assert_eq!((object.revision, object.generation), (4, 1));
+}
+
+#[test]
+fn a_source_replaces_what_it_said_and_nothing_else() {
+    let mut objects = Objects::default();
+    let of = |source: &str, name: &str, port| Object {
+        source: Source::new(source),
+        ..object(name, port)
+    };
+    for object in [of("file", "a", 1), of("file", "b", 2), of("api", "b", 3)] {
+        objects.apply(&Change::put(object), now()).unwrap();
+    }
+    let wanted = vec![of("file", "b", 2), of("file", "c", 4)];
+    let changes = objects.towards(&Source::new("file"), wanted.clone());
+    assert_eq!(
+        changes,
+        vec![Change::delete(of("file", "a", 0).key()), Change::put(of("file", "c", 4))]
+    );
+    for change in &changes {
+        objects.apply(change, now()).unwrap();
+    }
+    assert_eq!(objects.towards(&Source::new("file"), wanted), vec![]);
+    let name = Name::new("b").unwrap();
+    let sources: Vec<&str> =
+        objects.named(Kind::Service, &name).map(|o| o.source.as_str()).collect();
+    assert_eq!(sources, ["api", "file"]);
+    assert_eq!(objects.of_kind(Kind::Service).count(), 3);
+    assert_eq!(objects.of_kind(Kind::Backends).count(), 0);
+}
+
+#[test]
+fn history_is_bounded_and_says_what_it_forgot() {
+    let (mut objects, mut history) = (Objects::default(), History::new(0, 3));
+    for port in 1..=5 {
+        history.note(objects.apply(&Change::put(object("a", port)), now()).unwrap());
+    }
+    let since = |revision| {
+        let events = history.since(revision)?;
+        Ok(events.map(|event| event.revision).collect::<Vec<u64>>())
+    };
+    assert_eq!(since(1), Err(TooOld { forgotten: 2 }));
+    assert_eq!(since(2), Ok(vec![3, 4, 5]));
+    assert_eq!(since(4), Ok(vec![5]));
+    assert_eq!(since(9), Ok(vec![]));
+}
+
+proptest! {
+    #[test]
+    fn times_are_read_as_they_are_written(seconds in 0..253_402_300_799_u64, nanos in 0..1_000_000_000_u32) {
+        let time = UNIX_EPOCH + Duration::new(seconds, nanos);
+        prop_assert_eq!(text::time::read(&text::time::written(time)), Some(time));
+    }
+
+    #[test]
+    fn no_time_panics(text in "[0-9]{0,5}-[0-9]{0,3}-[0-9]{0,3}T[0-9:.]{0,20}Z") {
+        let _ = text::time::read(&text);
+    }
+}
+
+#[test]
+fn times_are_those_of_the_calendar() {
+    for (seconds, text) in [
+        (0, "1970-01-01T00:00:00Z"),
+        (951_782_400, "2000-02-29T00:00:00Z"),
+        (1_709_164_800, "2024-02-29T00:00:00Z"),
+        (4_107_542_400, "2100-03-01T00:00:00Z"),
+        (1_795_000_000, "2026-11-18T11:06:40Z"),
+    ] {
+        assert_eq!(text::time::written(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+    }
+    assert_eq!(text::time::read("2026-13-01T00:00:00Z"), None);
+}

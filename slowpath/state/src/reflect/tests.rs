@@ -1,0 +1,281 @@
+use std::time::UNIX_EPOCH;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::backend::State;
+use crate::tables::Tables;
+use crate::writer::Writer;
+
+/// Objects, the reflector and the tables below it.
+struct House {
+    objects: Objects,
+    reflector: Reflector,
+    writer: Writer,
+}
+
+impl House {
+    fn new() -> House {
+        let order = ["api", "file", "kubernetes"].map(Source::new);
+        let reflector = Reflector::new(Precedence::new(order), ArmName::Egress);
+        House { objects: Objects::default(), reflector, writer: Writer::new() }
+    }
+
+    /// Makes changes in one step; tells the verdicts as `name of source: reason`.
+    fn change(&mut self, changes: &[Change]) -> Vec<String> {
+        let mut events = Vec::new();
+        for change in changes {
+            events.extend(self.objects.apply(change, UNIX_EPOCH).unwrap());
+        }
+        let mut to = self.writer.begin(UNIX_EPOCH);
+        let news = self.reflector.apply(&self.objects, &events, &mut to);
+        to.commit();
+        let told = |told: Told| {
+            let key = told.key.clone();
+            match told.into_change(UNIX_EPOCH) {
+                Change::Status { conditions, .. } => {
+                    format!("{} of {}: {}", key.name, key.source, conditions[0].reason)
+                }
+                change => panic!("{change:?}"),
+            }
+        };
+        news.into_iter().map(told).collect()
+    }
+
+    fn put(&mut self, object: Object) -> Vec<String> {
+        self.change(&[Change::put(object)])
+    }
+
+    fn dump(&self) -> Vec<String> {
+        dump(&self.writer.tables())
+    }
+}
+
+fn dump(tables: &Tables) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, entry) in tables.entries() {
+        let source = entry.service.as_ref().map_or("-", |service| service.source.as_str());
+        let frontends: Vec<String> =
+            entry.frontends.iter().map(|row| row.address().to_string()).collect();
+        let instances = entry.instances.iter().map(|i| {
+            format!("{}={}/{}/{}", i.endpoint, i.state.as_str(), i.port_names.join("+"), i.source)
+        });
+        let instances: Vec<String> = instances.collect();
+        lines.push(format!("{name} {source} [{}] [{}]", frontends.join(" "), instances.join(" ")));
+    }
+    lines
+}
+
+fn service(source: &str, name: &str, hosts: &[u8]) -> Object {
+    let frontends: Vec<_> = hosts
+        .iter()
+        .map(|host| json!({"address": format!("203.0.113.{host}"), "port": 80, "protocol": "tcp"}))
+        .collect();
+    let spec = json!({"frontends": frontends});
+    let json = json!({"kind": "Service", "name": name, "source": source, "spec": spec});
+    Object::from_json(&json).unwrap()
+}
+
+fn backends(source: &str, name: &str, service: &str, members: &[(u8, &str, State)]) -> Object {
+    let endpoints: Vec<_> = members
+        .iter()
+        .map(|(host, port, state)| {
+            json!({"address": format!("10.0.0.{host}"), "port": 80, "protocol": "tcp",
+                "port_names": [port], "state": state.as_str()})
+        })
+        .collect();
+    let spec = json!({"service": service, "endpoints": endpoints});
+    let json = json!({"kind": "Backends", "name": name, "source": source, "spec": spec});
+    Object::from_json(&json).unwrap()
+}
+
+fn gone(object: &Object) -> Change {
+    Change::delete(object.key())
+}
+
+#[test]
+fn what_is_said_is_in_the_tables_and_what_is_not_said_any_more_is_not() {
+    let mut house = House::new();
+    let slice = |hosts: &[(u8, &str, State)]| backends("file", "w-1", "w", hosts);
+    // Backends may come before their service.
+    house.put(slice(&[(1, "http", State::Active)]));
+    assert_eq!(house.dump(), ["w - [] [10.0.0.1:80/TCP=active/http/file]"]);
+    house.put(service("file", "w", &[1, 2]));
+    let both = "w file [203.0.113.1:80/TCP 203.0.113.2:80/TCP]";
+    assert_eq!(house.dump(), [format!("{both} [10.0.0.1:80/TCP=active/http/file]")]);
+    house.put(slice(&[(2, "http", State::Terminating)]));
+    assert_eq!(house.dump(), [format!("{both} [10.0.0.2:80/TCP=terminating/http/file]")]);
+    let revision = house.writer.tables().revision();
+    let again = house.objects.as_events();
+    let mut to = house.writer.begin(UNIX_EPOCH);
+    assert_eq!(house.reflector.apply(&house.objects, &again, &mut to), vec![]);
+    assert_eq!(to.commit(), revision, "what is so already was written");
+    house.put(service("file", "w", &[2]));
+    house.change(&[gone(&slice(&[]))]);
+    assert_eq!(house.dump(), ["w file [203.0.113.2:80/TCP] []"]);
+    house.change(&[gone(&service("file", "w", &[]))]);
+    assert_eq!(house.dump(), [""; 0]);
+    assert!(house.reflector.lists.is_empty());
+}
+
+#[test]
+fn lists_of_one_source_are_added_and_sources_overlie_each_other() {
+    let mut house = House::new();
+    house.put(backends(
+        "kubernetes",
+        "w-1",
+        "w",
+        &[(1, "a", State::Terminating), (2, "a", State::Active)],
+    ));
+    house.put(backends("kubernetes", "w-2", "w", &[(1, "b", State::Active)]));
+    house.put(backends("file", "w", "w", &[(2, "c", State::Active)]));
+    assert_eq!(
+        house.dump(),
+        ["w - [] [10.0.0.1:80/TCP=active/b+a/kubernetes 10.0.0.2:80/TCP=active/c/file \
+          10.0.0.2:80/TCP=active/a/kubernetes]"]
+    );
+    // A list that is given to another service leaves the first.
+    house.put(backends("kubernetes", "w-2", "v", &[(1, "b", State::Active)]));
+    house.change(&[gone(&backends("file", "w", "w", &[]))]);
+    assert_eq!(
+        house.dump(),
+        [
+            "v - [] [10.0.0.1:80/TCP=active/b/kubernetes]",
+            "w - [] [10.0.0.1:80/TCP=terminating/a/kubernetes 10.0.0.2:80/TCP=active/a/kubernetes]"
+        ]
+    );
+}
+
+#[test]
+fn an_address_moves_and_is_swapped_in_one_step() {
+    let mut house = House::new();
+    house.put(service("file", "a", &[1]));
+    house.put(service("file", "b", &[2]));
+    let told = house.change(&[
+        Change::put(service("file", "a", &[2])),
+        Change::put(service("file", "b", &[1])),
+    ]);
+    assert_eq!(told, [""; 0]);
+    assert_eq!(house.dump(), ["a file [203.0.113.2:80/TCP] []", "b file [203.0.113.1:80/TCP] []"]);
+    let told = house
+        .change(&[Change::put(service("file", "a", &[1, 2])), gone(&service("file", "b", &[]))]);
+    assert_eq!(told, [""; 0]);
+    assert_eq!(house.dump(), ["a file [203.0.113.1:80/TCP 203.0.113.2:80/TCP] []"]);
+}
+
+#[test]
+fn a_taken_address_is_told_and_waited_for() {
+    let mut house = House::new();
+    house.put(service("file", "z", &[1]));
+    assert_eq!(house.put(service("api", "a", &[1, 2])), ["a of api: Refused"]);
+    // Told once, and noting it on the object is no news.
+    let told =
+        Told { key: service("api", "a", &[]).key(), generation: 2, verdict: Verdict::Accepted };
+    assert_eq!(house.change(&[told.into_change(UNIX_EPOCH)]), [""; 0]);
+    assert_eq!(house.dump(), ["z file [203.0.113.1:80/TCP] []"]);
+    assert_eq!(house.put(service("file", "z", &[3])), ["a of api: Accepted"]);
+    assert_eq!(house.put(service("file", "b", &[3])), ["b of file: Refused"]);
+    assert_eq!(house.change(&[gone(&service("file", "z", &[]))]), ["b of file: Accepted"]);
+    assert!(house.reflector.told.is_empty() && house.reflector.waiting.is_empty());
+}
+
+#[test]
+fn the_preferred_source_is_heard_whoever_came_first() {
+    let mut house = House::new();
+    house.put(service("kubernetes", "w", &[1]));
+    assert_eq!(house.put(service("file", "w", &[2])), ["w of kubernetes: Shadowed"]);
+    assert_eq!(house.dump(), ["w file [203.0.113.2:80/TCP] []"]);
+    assert_eq!(house.put(service("kubernetes", "w", &[3])), [""; 0]);
+    assert_eq!(house.change(&[gone(&service("file", "w", &[]))]), ["w of kubernetes: Accepted"]);
+    assert_eq!(house.dump(), ["w kubernetes [203.0.113.3:80/TCP] []"]);
+    // What is being deleted isn't heard any more, although it waits for somebody to clean up.
+    let key = service("kubernetes", "w", &[]).key();
+    let held = Change::Finalizer { key: key.clone(), name: "x".into(), held: true };
+    house.change(&[held, Change::delete(key)]);
+    assert_eq!(house.dump(), [""; 0]);
+}
+
+#[test]
+fn what_another_wrote_under_a_name_is_not_deleted() {
+    let mut house = House::new();
+    let name = Name::new("w").unwrap();
+    let mut to = house.writer.begin(UNIX_EPOCH);
+    to.upsert_service(Service::new(name.clone(), Source::new("redirect"))).unwrap();
+    to.commit();
+    assert_eq!(house.put(service("file", "w", &[1])), ["w of file: Refused"]);
+    assert_eq!(house.dump(), ["w redirect [] []"]);
+    let mut to = house.writer.begin(UNIX_EPOCH);
+    to.delete_service_and_frontends(&name, &Source::new("redirect")).unwrap();
+    to.commit();
+    assert_eq!(house.change(&[]), ["w of file: Accepted"]);
+}
+
+#[test]
+fn where_policies_differ_addresses_exist_for_packets_from_within_too() {
+    let mut json = serde_json::to_value(service("file", "w", &[1])).unwrap();
+    json["spec"]["external_policy"] = json!("Local");
+    let cluster =
+        json!({"address": "10.96.0.1", "port": 80, "protocol": "tcp", "type": "ClusterIP"});
+    json["spec"]["frontends"].as_array_mut().unwrap().push(cluster);
+    let mut house = House::new();
+    house.put(Object::from_json(&json).unwrap());
+    let all = "w file [10.96.0.1:80/TCP 203.0.113.1:80/TCP 203.0.113.1:80/TCP/i] []";
+    assert_eq!(house.dump(), [all]);
+    json["spec"]["internal_policy"] = json!("Local");
+    house.put(Object::from_json(&json).unwrap());
+    assert_eq!(house.dump(), ["w file [10.96.0.1:80/TCP 203.0.113.1:80/TCP] []"]);
+}
+
+proptest! {
+    /// Whatever happens: what isn't refused is as its preferred source says, and what is refused
+    /// wants what another has.
+    #[test]
+    fn all_that_can_be_is(steps in prop::collection::vec(
+        prop::collection::vec((0..3_usize, 0..4_usize, prop::collection::vec(0..5_u8, 0..3)), 1..4),
+        1..30,
+    )) {
+        let mut house = House::new();
+        for step in steps {
+            let mut changes = Vec::new();
+            for (source, name, mut hosts) in step {
+                hosts.sort_unstable();
+                hosts.dedup();
+                let source = ["api", "file", "kubernetes"][source];
+                let object = service(source, ["a", "b", "c", "d"][name], &hosts);
+                let is_there = house.objects.get(&object.key()).is_some();
+                let twice = changes.iter().any(|c| matches!(c, Change::Delete { key, .. } if *key == object.key()));
+                match hosts.is_empty() {
+                    false => changes.push(Change::put(object)),
+                    true if is_there && !twice => changes.push(gone(&object)),
+                    true => {}
+                }
+            }
+            house.change(&changes);
+            let tables = house.writer.tables();
+            for name in ["a", "b", "c", "d"].map(|name| Name::new(name).unwrap()) {
+                let Some(object) = house.reflector.chosen(&house.objects, &name) else {
+                    prop_assert!(tables.service(&name).is_none());
+                    continue;
+                };
+                let Spec::Service(spec) = &object.spec else { unreachable!() };
+                let owned = |said: &Said| {
+                    tables.frontend(&said.address).map(|row| row.service.name.clone())
+                };
+                match house.reflector.told.get(&object.key()) {
+                    None => {
+                        let row = tables.service(&name).unwrap();
+                        prop_assert_eq!(&row.source, &object.source);
+                        let entry = tables.entry(&name).unwrap();
+                        prop_assert_eq!(entry.frontends.len(), spec.frontends.len());
+                        prop_assert!(spec.frontends.iter().all(|s| owned(s).as_ref() == Some(&name)));
+                    }
+                    Some(_) => prop_assert!(
+                        spec.frontends.iter().any(|s| owned(s).is_some_and(|o| o != name)),
+                        "{} waits for nobody: {:?}", name, house.dump()
+                    ),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A disk in memory that loses what wasn't synced, tears what it keeps, and fails when told.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::Disk;
+
+/// Numbers that look random and are the same for the same seed.
+#[derive(Clone)]
+pub(super) struct Dice(pub u64);
+
+impl Dice {
+    pub(super) fn roll(&mut self, sides: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides.max(1)
+    }
+}
+
+#[derive(Clone)]
+enum Write {
+    Append(Vec<u8>),
+    Truncate(usize),
+}
+
+impl Write {
+    fn apply(&self, to: &mut Vec<u8>) {
+        match self {
+            Write::Append(bytes) => to.extend_from_slice(bytes),
+            Write::Truncate(len) => to.resize(*len, 0),
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Inode {
+    now: Vec<u8>,
+    kept: Vec<u8>,
+    unsynced: Vec<Write>,
+}
+
+/// What of the unsynced is there after a crash.
+#[derive(Clone, Copy)]
+pub(super) enum Lost {
+    All,
+    Nothing,
+    /// Any beginning of it, torn at any byte, or with a hole of zeros where a page was lost.
+    Some(u64),
+}
+
+/// The disk.
+#[derive(Clone)]
+pub(super) struct Memory {
+    pub(super) inodes: Vec<Inode>,
+    pub(super) names: BTreeMap<String, usize>,
+    pub(super) kept_names: BTreeMap<String, usize>,
+    /// Bytes and operations until the power goes.
+    pub(super) power: usize,
+    /// How many of a hundred writes fail.
+    pub(super) faults: usize,
+    pub(super) dice: Dice,
+    pub(super) syncs: usize,
+}
+
+impl Memory {
+    pub(super) fn new(seed: u64) -> Memory {
+        Memory {
+            inodes: Vec::new(),
+            names: BTreeMap::new(),
+            kept_names: BTreeMap::new(),
+            power: usize::MAX,
+            faults: 0,
+            dice: Dice(seed),
+            syncs: 0,
+        }
+    }
+
+    /// The machine was switched off, and is on again.
+    pub(super) fn crashed(&self, lost: Lost) -> Memory {
+        let mut after = self.clone();
+        (after.power, after.faults) = (usize::MAX, 0);
+        let mut dice = Dice(if let Lost::Some(seed) = lost { seed } else { 0 });
+        after.kept_names = match lost {
+            Lost::All => self.kept_names.clone(),
+            Lost::Nothing => self.names.clone(),
+            Lost::Some(_) => [&self.kept_names, &self.names][dice.roll(2)].clone(),
+        };
+        after.names = after.kept_names.clone();
+        for inode in &mut after.inodes {
+            let writes = std::mem::take(&mut inode.unsynced);
+            let some = match lost {
+                Lost::All => 0,
+                Lost::Nothing => writes.len(),
+                Lost::Some(_) => dice.roll(writes.len() + 1),
+            };
+            writes.iter().take(some).for_each(|write| write.apply(&mut inode.kept));
+            if let (Lost::Some(_), Some(Write::Append(bytes))) = (lost, writes.get(some)) {
+                let mut torn = bytes.clone();
+                torn.truncate(dice.roll(bytes.len() + 1));
+                let hole = dice.roll(torn.len() + 1);
+                if dice.roll(2) == 0 {
+                    torn[hole..].iter_mut().take(64).for_each(|byte| *byte = 0);
+                }
+                inode.kept.extend(torn);
+            }
+            inode.now = inode.kept.clone();
+        }
+        after
+    }
+
+    /// Spoils a file where it lies.
+    pub(super) fn spoil(&mut self, file: &str, change: impl Fn(&mut Vec<u8>)) {
+        let inode = self.inode(file);
+        change(&mut self.inodes[inode].now);
+        self.inodes[inode].kept = self.inodes[inode].now.clone();
+    }
+
+    pub(super) fn is_off(&self) -> bool {
+        self.power == 0
+    }
+
+    fn inode(&mut self, file: &str) -> usize {
+        let next = self.inodes.len();
+        let inode = *self.names.entry(file.to_owned()).or_insert(next);
+        if inode == next {
+            self.inodes.push(Inode::default());
+        }
+        inode
+    }
+
+    /// Uses up power; how much of `work` gets done before it goes or a fault comes.
+    fn work(&mut self, work: usize) -> (usize, io::Result<()>) {
+        if self.power <= work {
+            let done = std::mem::take(&mut self.power);
+            return (done, Err(io::Error::other("no power")));
+        }
+        self.power -= work;
+        if self.dice.roll(100) < self.faults {
+            return (self.dice.roll(work + 1), Err(io::Error::other("a fault")));
+        }
+        (work, Ok(()))
+    }
+
+    fn write(&mut self, file: &str, write: Write) {
+        let inode = self.inode(file);
+        let inode = &mut self.inodes[inode];
+        write.apply(&mut inode.now);
+        inode.unsynced.push(write);
+    }
+}
+
+impl Disk for Memory {
+    fn read(&mut self, file: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.names.get(file).map(|inode| self.inodes[*inode].now.clone()))
+    }
+
+    fn append(&mut self, file: &str, bytes: &[u8]) -> io::Result<()> {
+        let (done, result) = self.work(bytes.len());
+        self.write(file, Write::Append(bytes[..done].to_vec()));
+        result
+    }
+
+    fn truncate(&mut self, file: &str, len: u64) -> io::Result<()> {
+        let (_, result) = self.work(1);
+        result.map(|()| self.write(file, Write::Truncate(len as usize)))
+    }
+
+    fn sync(&mut self, file: &str) -> io::Result<()> {
+        self.work(1).1?;
+        self.syncs += 1;
+        let inode = self.inode(file);
+        let inode = &mut self.inodes[inode];
+        inode.kept = inode.now.clone();
+        inode.unsynced.clear();
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        self.work(1).1?;
+        let inode = self.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        self.names.insert(to.to_owned(), inode);
+        Ok(())
+    }
+
+    fn sync_folder(&mut self) -> io::Result<()> {
+        self.work(1).1?;
+        self.kept_names = self.names.clone();
+        Ok(())
+    }
+}

@@ -1,0 +1,247 @@
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::UNIX_EPOCH;
+
+use super::memory::{Dice, Lost, Memory};
+use super::*;
+use crate::name::Name;
+use crate::object::{ApplianceSpec, Kind, Spec};
+
+fn object(source: &str, name: usize, cluster: u32) -> Object {
+    let spec = Spec::Appliance(ApplianceSpec { cluster, ..ApplianceSpec::default() });
+    Object::new(Name::new(&format!("a{name}")).unwrap(), Source::new(source), spec)
+}
+
+fn key(source: &str, name: usize) -> Key {
+    object(source, name, 0).key()
+}
+
+/// A group of batches of all sorts of changes, some of which are refused.
+fn group(dice: &mut Dice) -> Vec<Batch> {
+    let change = |dice: &mut Dice| {
+        let (source, name) = (["api", "file"][dice.roll(2)], dice.roll(4));
+        match dice.roll(6) {
+            0..=2 => Change::put(object(source, name, dice.roll(1000) as u32)),
+            3 => Change::delete(key(source, name)),
+            held => Change::Finalizer { key: key(source, name), name: "x".into(), held: held == 4 },
+        }
+    };
+    let batch = |dice: &mut Dice| (0..=dice.roll(2)).map(|_| change(dice)).collect();
+    (0..=dice.roll(3)).map(|_| batch(dice)).collect()
+}
+
+fn states(from: &Objects, group: &[Batch]) -> Vec<Objects> {
+    let mut states = vec![from.clone()];
+    for batch in group {
+        let mut next = states[states.len() - 1].clone();
+        if apply(&mut next, batch, UNIX_EPOCH).is_ok() {
+            states.push(next);
+        }
+    }
+    states
+}
+
+fn same(a: &Objects, b: &Objects) -> bool {
+    a.revision() == b.revision() && a.all().eq(b.all())
+}
+
+fn opened(disk: Memory) -> Store<Memory> {
+    let mut store = Store::open(disk).unwrap();
+    // So that snapshots are made all the time.
+    store.short_log = 300;
+    store
+}
+
+#[test]
+fn switched_off_at_any_byte_it_has_what_was_answered_and_nothing_by_half() {
+    let (mut snapshots, mut crashes) = (0, 0);
+    for seed in 0..3 {
+        let (mut dice, mut disk) = (Dice(seed), Memory::new(seed));
+        for _ in 0..14 {
+            let group = group(&mut dice);
+            let states = states(opened(disk.clone()).objects(), &group);
+            for power in 1.. {
+                let mut store = opened(Memory { power, ..disk.clone() });
+                let answers = store.commit(&group, UNIX_EPOCH);
+                if !store.disk.is_off() {
+                    snapshots += usize::from(store.log == 0);
+                    disk = store.disk.crashed(Lost::All);
+                    assert!(same(opened(disk.clone()).objects(), store.objects()));
+                    break;
+                }
+                let kept = answers.iter().any(Result::is_ok);
+                for lost in [Lost::All, Lost::Nothing, Lost::Some(seed + power as u64)] {
+                    crashes += 1;
+                    let after = opened(store.disk.crashed(lost));
+                    let found = states.iter().rposition(|state| same(state, after.objects()));
+                    let found = found.unwrap_or_else(|| panic!("seed {seed}, power {power}: half"));
+                    assert!(!kept || found == states.len() - 1, "seed {seed}, power {power}: lost");
+                }
+            }
+        }
+    }
+    assert!(snapshots > 3 && crashes > 1_000, "{snapshots} {crashes}");
+}
+
+#[test]
+fn a_disk_that_fails_now_and_then_refuses_and_keeps_the_rest() {
+    let mut refused = 0;
+    for seed in 0..60 {
+        let mut dice = Dice(seed);
+        let mut store = opened(Memory { faults: 25, ..Memory::new(seed) });
+        // What may be found after a crash: what was answered, or what may have been written since.
+        let mut possible = vec![Objects::default()];
+        for _ in 0..30 {
+            let (before, group) = (store.objects().clone(), group(&mut dice));
+            let answers = store.commit(&group, UNIX_EPOCH);
+            let states = states(&before, &group);
+            let failed = answers
+                .iter()
+                .any(|a| a.as_ref().is_err_and(|refusal| refusal.to_string().contains("a fault")));
+            if failed {
+                refused += 1;
+                assert!(same(store.objects(), &before));
+                possible.extend(states);
+            } else {
+                assert!(same(store.objects(), &states[states.len() - 1]));
+                if store.objects().revision() != before.revision() {
+                    possible.clear();
+                }
+                possible.push(store.objects().clone());
+            }
+            for lost in [Lost::All, Lost::Nothing, Lost::Some(seed)] {
+                let after = opened(store.disk.crashed(lost));
+                assert!(possible.iter().any(|p| same(p, after.objects())), "seed {seed}");
+            }
+        }
+    }
+    assert!(refused > 100, "{refused}");
+}
+
+#[test]
+fn who_waits_for_the_disk_shares_one_wait() {
+    let shared = Shared::new(Store::open(Memory::new(1)).unwrap());
+    let mut news = shared.watch();
+    let held = shared.store();
+    let before = held.disk.syncs;
+    std::thread::scope(|scope| {
+        let change = |name| shared.change(vec![Change::put(object("api", name, 1))], UNIX_EPOCH);
+        let writers: Vec<_> = (0..8).map(|name| scope.spawn(move || change(name))).collect();
+        let absent = scope.spawn(|| shared.change(vec![Change::delete(key("api", 9))], UNIX_EPOCH));
+        while shared.queue.lock().len() < 9 {
+            std::thread::yield_now();
+        }
+        drop(held);
+        let mut revisions: Vec<u64> =
+            writers.into_iter().map(|writer| writer.join().unwrap().unwrap()).collect();
+        revisions.sort_unstable();
+        assert_eq!(revisions, (1..=8).collect::<Vec<u64>>());
+        assert!(absent.join().unwrap().unwrap_err().to_string().contains("no such object"));
+    });
+    assert_eq!(shared.store().disk.syncs - before, 1);
+    assert_eq!(shared.objects().all().count(), 8);
+    assert!(news.has_changed().unwrap() && news.borrow_and_update().revision() == 8);
+    assert_eq!(shared.store().history().since(6).unwrap().count(), 2);
+}
+
+#[test]
+fn what_others_said_serves_until_they_have_said_everything_again() {
+    let mut store = opened(Memory::new(1));
+    let puts = |source: &str, names: &[usize]| -> Batch {
+        names.iter().map(|name| Change::put(object(source, *name, 1))).collect()
+    };
+    store.commit(&[puts("api", &[1]), puts("etcd", &[1, 2, 3]), puts("file", &[1])], UNIX_EPOCH);
+    assert!(store.remembered().is_empty());
+    let mut store = opened(store.disk);
+    assert_eq!(store.objects().all().count(), 5);
+    let (etcd, file) = (Source::new("etcd"), Source::new("file"));
+    assert_eq!(store.remembered(), [etcd.clone(), file.clone()].into());
+    // One is said again as it was, one as something else, one not at all.
+    let again = vec![Change::put(object("etcd", 1, 1)), Change::put(object("etcd", 2, 7))];
+    store.commit(&[again], UNIX_EPOCH);
+    assert_eq!(store.forgotten(&etcd), vec![Change::delete(key("etcd", 3))]);
+    let forgotten = store.forgotten(&etcd);
+    store.commit(&[forgotten], UNIX_EPOCH);
+    assert_eq!(store.remembered(), [file.clone()].into());
+    let wanted = store.objects().towards(&file, vec![object("file", 1, 1)]);
+    assert_eq!(wanted, vec![]);
+    store.settled(&file);
+    assert!(store.remembered().is_empty() && store.forgotten(&file).is_empty());
+    let there: Vec<String> = store.objects().all().map(|o| o.key().to_string()).collect();
+    let told = ["a1 of api", "a1 of etcd", "a1 of file", "a2 of etcd"];
+    assert_eq!(there, told.map(|text| format!("{} {text}", Kind::Appliance)));
+}
+
+#[test]
+fn a_spoilt_log_is_cut_and_a_spoilt_snapshot_is_refused() {
+    let mut store = opened(Memory::new(1));
+    for name in 0..3 {
+        store.commit(&[vec![Change::put(object("api", name, 1))]], UNIX_EPOCH);
+    }
+    let fresh = store.disk.clone();
+    let mut disk = fresh.clone();
+    disk.spoil(LOG, |bytes| bytes.extend([9, 0, 0, 0, 1, 2]));
+    let mut store = opened(disk);
+    assert_eq!(store.objects().all().count(), 3);
+    store.commit(&[vec![Change::put(object("api", 3, 1))]], UNIX_EPOCH);
+    assert_eq!(opened(store.disk.clone()).objects().all().count(), 4);
+    store.fold().unwrap();
+    for spoil in [|b: &mut Vec<u8>| b[20] ^= 1, |b: &mut Vec<u8>| b.truncate(b.len() - 1)] {
+        let mut disk = store.disk.clone();
+        disk.spoil(SNAPSHOT, spoil);
+        let error = Store::open(disk).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("`snapshot` of the store is damaged"), "{error}");
+    }
+}
+
+const CHILD: &str = "WEIR_TEST_STORE_CHILD";
+
+/// Puts objects for ever, and tells each that is kept.
+fn write_until_killed(folder: &std::path::Path) {
+    let mut store = Store::open(Folder::open(folder).unwrap()).unwrap();
+    store.short_log = 20_000;
+    let mut out = std::io::stdout();
+    let first = store.objects().all().count();
+    for name in first.. {
+        let answer = store.commit(&[vec![Change::put(object("api", name, 1))]], UNIX_EPOCH);
+        assert!(answer[0].is_ok());
+        writeln!(out, "\nkept {name}").unwrap();
+    }
+}
+
+#[test]
+fn a_process_killed_at_any_moment_has_kept_what_it_answered() {
+    if let Some(folder) = std::env::var_os(CHILD) {
+        return write_until_killed(&PathBuf::from(folder));
+    }
+    let folder = std::env::temp_dir().join(format!("weir-store-{}", std::process::id()));
+    let (mut dice, mut last) = (Dice(7), None);
+    for _ in 0..40 {
+        let own = std::thread::current();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", own.name().unwrap(), "--nocapture"])
+            .env(CHILD, &folder)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let kept = |line: String| line.strip_prefix("kept ").and_then(|n| n.parse::<usize>().ok());
+        let mut told = lines.by_ref().filter_map(|line| kept(line.unwrap()));
+        last = told.by_ref().nth(dice.roll(40)).or(last);
+        std::thread::sleep(std::time::Duration::from_micros(dice.roll(2_000) as u64));
+        child.kill().unwrap();
+        last = told.last().or(last);
+        child.wait().unwrap();
+        let store = Store::open(Folder::open(&folder).unwrap()).unwrap();
+        let count = store.objects().all().count();
+        let last = last.unwrap();
+        assert!(count == last + 1 || count == last + 2, "{count} objects, {last} was answered");
+    }
+    let second = Folder::open(&folder).unwrap();
+    let told = Folder::open(&folder).unwrap_err().to_string();
+    assert!(told.contains("another process has"), "{told}");
+    drop(second);
+    assert!(last.unwrap() > 300);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
