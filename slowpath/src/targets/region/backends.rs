@@ -157,7 +157,8 @@ impl RegionPlane<'_> {
             && !self.hops_idle
             && self.writer.retired().next().is_none();
         let rested = self.swept.is_none_or(|at| now >= at + SWEEP);
-        if idle || !rested || !self.ready() {
+        // Before the first commit there is nothing to reclaim, and no reason for one.
+        if idle || !rested || self.region.generation() == 0 || !self.ready() {
             return;
         }
         self.swept = Some(now);

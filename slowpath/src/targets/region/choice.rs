@@ -164,6 +164,17 @@ fn name(frontend: &Frontend) -> String {
     whole[..end].to_owned() + &sum
 }
 
+/// The name of the service of whose choices one is called so in the region; cut where it is too
+/// long.
+pub(crate) fn service_of(name: &str) -> &str {
+    name.split_once('~').map_or(name, |(service, _)| service)
+}
+
+/// Whether packets can be meant for a frontend at all.
+pub(crate) fn is_met(frontend: &Frontend, appliance: &Appliance) -> bool {
+    !places(frontend, appliance).is_empty()
+}
+
 /// Where packets find a frontend in the region, each with its note; nowhere where no packet from
 /// outside is meant for it.
 pub(super) fn places(frontend: &Frontend, appliance: &Appliance) -> Vec<(FrontendKey, u32)> {

@@ -22,7 +22,7 @@ use tables::set::TableSet;
 use super::choice::{COPY, QUARANTINED, noted};
 
 /// What the frontend with this key and note was told as: a copy of a wildcard as the wildcard.
-pub(super) fn address(key: &FrontendKey, note: u32) -> Address {
+pub(crate) fn address(key: &FrontendKey, note: u32) -> Address {
     let mut address = place(key);
     if note & COPY != 0 {
         address.prefix.addr = match address.prefix.addr {
@@ -153,8 +153,11 @@ pub(super) fn quarantined(set: &TableSet<'_>) -> Vec<(Address, Endpoint)> {
         let failed = set.members(service).filter(|member| member.state & QUARANTINED != 0);
         failed.filter_map(|member| Some(endpoint(set.backend(member.backend)?, &member))).collect()
     };
-    let failed: HashMap<u32, Vec<Endpoint>> =
-        set.services().map(|(id, _)| (id, failed_of(id))).filter(|(_, all)| !all.is_empty()).collect();
+    let failed: HashMap<u32, Vec<Endpoint>> = set
+        .services()
+        .map(|(id, _)| (id, failed_of(id)))
+        .filter(|(_, all)| !all.is_empty())
+        .collect();
     let mut found = Vec::new();
     if !failed.is_empty() {
         for (key, service, note) in set.frontend_notes() {
