@@ -27,7 +27,8 @@ pub fn is_wildcard(said: &Said) -> bool {
     matches!(said.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&said.address)
 }
 
-pub(super) fn is_unspecified(address: &Address) -> bool {
+/// Whether an address is a single one and none: `0.0.0.0` or `::`.
+pub fn is_unspecified(address: &Address) -> bool {
     address.prefix.is_single() && address.prefix.addr.is_unspecified()
 }
 
@@ -37,7 +38,7 @@ fn at(address: &Address, addr: IpAddr) -> Address {
 }
 
 /// Where the wildcard of an address would be; none for networks.
-pub(super) fn wildcard_of(address: &Address) -> Option<Address> {
+pub fn wildcard_of(address: &Address) -> Option<Address> {
     let addr = match address.prefix.addr {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
