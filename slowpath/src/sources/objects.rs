@@ -1,5 +1,7 @@
 //! The services file as objects: a service and its list of backends, each under the service's name.
 
+use std::sync::Arc;
+
 use config::services::{BackendState, Service, Services};
 use state::address::{Address, Reach};
 use state::backend::State;
@@ -19,8 +21,8 @@ pub fn objects(services: &Services) -> Result<Vec<Object>, NoName> {
         let name = Name::new(&service.name)?;
         let endpoints = service.backends.iter().map(|backend| member(service, backend));
         let backends = BackendsSpec { service: name.clone(), endpoints: endpoints.collect() };
-        all.push(Object::new(name.clone(), source(), Spec::Service(Box::new(spec(service)))));
-        all.push(Object::new(name, source(), Spec::Backends(backends)));
+        all.push(Object::new(name.clone(), source(), Spec::Service(Arc::new(spec(service)))));
+        all.push(Object::new(name, source(), Spec::Backends(Arc::new(backends))));
     }
     Ok(all)
 }
