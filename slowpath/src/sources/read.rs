@@ -8,14 +8,17 @@ use std::sync::Arc;
 
 use config::checked::Config;
 use config::yaml::Documents;
-use state::kubernetes;
 use state::name::Source;
 use state::object::{Key, Object};
-
-use super::objects;
+use state::{kubernetes, services};
 
 /// Ends of names that are read in a folder.
 const READ: [&str; 4] = ["toml", "yaml", "yml", "json"];
+
+/// Who says what files in Weir's own shape say.
+pub fn own_source() -> Source {
+    Source::new("file")
+}
 
 /// Who says what files in Kubernetes' shape say.
 pub fn kubernetes_source() -> Source {
@@ -52,8 +55,8 @@ pub fn read(path: &Path, config: &Config) -> Result<Vec<Object>, String> {
                 foreign.push((file.display().to_string(), text));
             }
             _ => {
-                let services = config::load_services(&file, config).map_err(|e| e.to_string())?;
-                let own = objects::objects(&services).map_err(|e| e.to_string())?;
+                let written = config::load_services(&file, config).map_err(|e| e.to_string())?;
+                let own = services::objects(&written, &own_source()).map_err(|e| e.to_string())?;
                 all.extend(own.into_iter().map(|object| (file.display().to_string(), object)));
             }
         }
