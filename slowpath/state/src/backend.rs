@@ -124,11 +124,13 @@ impl Instance {
         }
     }
 
-    /// What counts for this service: a verdict of health comes over what the source says.
+    /// What counts for this service: a verdict of health comes over what the source says, and
+    /// nothing of weight 0 gets new flows.
     pub fn effective(&self) -> State {
         match self.state {
             State::Active if self.weight == 0 => State::Maintenance,
             State::Active | State::Terminating if self.health.unhealthy => State::Quarantined,
+            State::Terminating if self.weight == 0 => State::TerminatingNotServing,
             said => said,
         }
     }

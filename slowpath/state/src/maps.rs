@@ -9,6 +9,7 @@ use config::checked::Prefix;
 use crate::address::{Address, Endpoint};
 use crate::backend::State;
 use crate::dump::{Flags, Spread};
+use crate::ids::Exhausted;
 
 mod faulty;
 mod memory;
@@ -21,9 +22,6 @@ pub use faulty::FaultyMaps;
 pub use memory::MemoryMaps;
 pub use node_ports::{is_unspecified, is_wildcard, wildcard_of};
 pub use plane::{MapPlane, Options};
-
-#[cfg(test)]
-mod tests;
 
 /// Which map.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -230,6 +228,9 @@ pub enum Failure {
         setting = .0.setting()
     )]
     Full(Map, usize),
+    /// No identifier is free.
+    #[error(transparent)]
+    Exhausted(#[from] Exhausted),
     /// Anything else, in the words of whoever keeps the maps.
     #[error("{0}")]
     Failed(String),

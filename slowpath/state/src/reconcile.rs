@@ -280,9 +280,13 @@ impl Reconciler {
         row: Option<&Arc<Frontend>>,
     ) {
         let (result, note) = match row {
-            None => (batch.plane.delete(&address), None),
+            None => {
+                self.quarantined.remove(&address);
+                (batch.plane.delete(&address), None)
+            }
             Some(row) => {
-                let wanted = self.honour(select::choose(batch.tables, row, batch.appliance));
+                let wanted = select::choose(batch.tables, row, batch.appliance);
+                let wanted = self.honour(wanted, batch.tables);
                 (batch.plane.update(&wanted), wanted.note)
             }
         };
@@ -293,12 +297,20 @@ impl Reconciler {
         }
     }
 
-    /// A backend that was quarantined before a restart stays so until a health checker has looked.
-    fn honour(&self, wanted: Wanted) -> Wanted {
-        match self.quarantined.get(wanted.frontend.address()) {
-            Some(endpoints) => wanted.with_quarantined(endpoints),
-            None => wanted,
+    /// A backend that was quarantined before a restart stays so until a health checker has looked,
+    /// or the backend is gone.
+    fn honour(&mut self, wanted: Wanted, tables: &Tables) -> Wanted {
+        let address = *wanted.frontend.address();
+        let Some(endpoints) = self.quarantined.get_mut(&address) else { return wanted };
+        endpoints.retain(|endpoint| {
+            let found = wanted.backends.iter().find(|instance| instance.endpoint == *endpoint);
+            found.map_or(!tables.initialized(), |instance| instance.health.since.is_none())
+        });
+        if endpoints.is_empty() {
+            self.quarantined.remove(&address);
+            return wanted;
         }
+        wanted.with_quarantined(endpoints)
     }
 
     fn refused(&mut self, now: Now, told: Told, refusal: &Refusal) {
@@ -328,6 +340,7 @@ impl Reconciler {
         match batch.plane.prune(&|address| tables.frontend(address).is_some()) {
             Ok(()) => {
                 self.prune = Prune { due: Some(now + self.settings.prune), ..Prune::default() };
+                self.quarantined.retain(|address, _| tables.frontend(address).is_some());
                 self.let_quarantine_go(now);
                 true
             }

@@ -77,11 +77,7 @@ pub fn choose(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) 
 pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
     backends
         .sort_by_key(|backend| (backend.health.unhealthy, backend.effective(), backend.endpoint));
-    let of = |state| {
-        let are =
-            |backend: &&Arc<Instance>| backend.effective() == state && !backend.health.unhealthy;
-        backends.iter().filter(are).count()
-    };
+    let of = |state| backends.iter().filter(|backend| backend.effective() == state).count();
     match of(State::Active) {
         0 => of(State::Terminating),
         active => active,

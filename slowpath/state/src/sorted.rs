@@ -340,6 +340,10 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
         fn it_is_a_map_and_its_copies_stay_as_they_were(
             steps in proptest::collection::vec(step(), 1..60),

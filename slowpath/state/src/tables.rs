@@ -29,12 +29,7 @@ pub struct Entry {
 impl Entry {
     /// The frontend at that address.
     pub fn frontend(&self, address: &Address) -> Option<&Arc<Frontend>> {
-        self.place_of(address).ok().map(|at| &self.frontends[at])
-    }
-
-    /// Where the frontend at that address is, or would be.
-    pub(crate) fn place_of(&self, address: &Address) -> Result<usize, usize> {
-        self.frontends.binary_search_by(|frontend| frontend.address().cmp(address))
+        place_of(&self.frontends, address).ok().map(|at| &self.frontends[at])
     }
 
     /// The instances that are used: the preferred one of each endpoint, by endpoint.
@@ -54,6 +49,11 @@ impl Entry {
     pub(crate) fn is_empty(&self) -> bool {
         self.service.is_none() && self.frontends.is_empty() && self.instances.is_empty()
     }
+}
+
+/// Where in a list of frontends the one at an address is, or would be.
+pub(crate) fn place_of(frontends: &[Arc<Frontend>], address: &Address) -> Result<usize, usize> {
+    frontends.binary_search_by(|row| row.address().cmp(address))
 }
 
 /// Where in a list of instances those of an endpoint are.

@@ -88,12 +88,28 @@ impl<M: Maps> MapPlane<M> {
     fn update_wildcard(&mut self, wanted: &Wanted) -> Result<(), Failure> {
         let address = *wanted.frontend.address();
         self.wildcards.entry(address).or_default().wanted = Some(wanted.clone());
-        let mut result = self.write(address, wanted);
-        let copies: Vec<Address> = self.copies_of(&address).collect();
+        self.write(address, wanted).and(self.copy(&address))
+    }
+
+    /// Brings the copies of all wildcards to what was said last: one that couldn't be written when
+    /// its place became free, say.
+    pub(super) fn copy_all(&mut self) -> Result<(), Failure> {
+        let said = self.wildcards.iter().filter(|(_, wildcard)| wildcard.wanted.is_some());
+        let wildcards: Vec<Address> = said.map(|(address, _)| *address).collect();
+        let mut result = Ok(());
+        for wildcard in &wildcards {
+            result = result.and(self.copy(wildcard));
+        }
+        result
+    }
+
+    fn copy(&mut self, wildcard: &Address) -> Result<(), Failure> {
+        let copies: Vec<Address> = self.copies_of(wildcard).collect();
+        let mut result = Ok(());
         for copy in &copies {
             result = result.and(self.copy_to(copy));
         }
-        result.and(self.drop_copies(&address, |copy| copies.contains(copy)))
+        result.and(self.drop_copies(wildcard, |copy| copies.contains(copy)))
     }
 
     /// Where copies of a wildcard shall be, but for addresses with a row of their own.

@@ -12,7 +12,7 @@ use super::{Failure, Key, Map, Maps, Value};
 use crate::address::{Address, Endpoint};
 use crate::backend::State;
 use crate::dump::Record;
-use crate::ids::{Exhausted, Identifiers};
+use crate::ids::Identifiers;
 use crate::plane::{Generation, Plane, Refusal, Wanted};
 
 /// What a map plane has to know of its appliance.
@@ -253,11 +253,5 @@ impl<M: Maps> Plane for MapPlane<M> {
 
     fn quarantined(&self) -> Vec<(Address, Endpoint)> {
         self.quarantined.clone()
-    }
-}
-
-impl From<Exhausted> for Failure {
-    fn from(exhausted: Exhausted) -> Failure {
-        Failure::Failed(exhausted.to_string())
     }
 }

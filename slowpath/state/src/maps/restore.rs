@@ -66,11 +66,18 @@ impl<M: Maps> MapPlane<M> {
     fn restore_slot(&mut self, address: &Address, number: u32, slot: Slot) {
         let Some(book) = self.books.get_mut(address) else { return };
         book.slots = book.slots.max(number);
-        let id = slot.backend;
-        let Some(of) = self.uses.get_mut(&id) else { return };
-        if slot.quarantined {
+        if slot.quarantined
+            && let Some(of) = self.uses.get(&slot.backend)
+        {
             self.quarantined.push((*address, of.endpoint));
         }
+        self.restore_hold(address, slot.backend);
+    }
+
+    /// Whatever points to a backend holds it, also what was about to be deleted.
+    fn restore_hold(&mut self, address: &Address, id: u32) {
+        let Some(book) = self.books.get_mut(address) else { return };
+        let Some(of) = self.uses.get_mut(&id) else { return };
         if let Err(at) = book.held.binary_search_by_key(&id, |held| held.0)
             && let Some(Value::Backend(backend)) = self.maps.get(&Key::Backend(id))
         {
@@ -85,11 +92,21 @@ impl<M: Maps> MapPlane<M> {
             return;
         };
         self.services.restore(id);
-        let address = addresses.get(&id);
-        let Some(book) = address.and_then(|address| self.books.get_mut(address)) else { return };
+        let Some(address) = addresses.get(&id) else { return };
+        let Some(book) = self.books.get_mut(address) else { return };
         match key {
-            Key::Match(..) => book.matches = true,
+            Key::Match(_, backend) => {
+                book.matches = true;
+                self.restore_hold(address, backend);
+            }
             Key::Range(_, prefix) => book.ranges.push(prefix),
+            Key::Maglev(_) => {
+                if let Some(Value::Table(table)) = self.maps.get(&key) {
+                    for (backend, _) in table.counts() {
+                        self.restore_hold(address, backend);
+                    }
+                }
+            }
             _ => {}
         }
     }
@@ -110,9 +127,12 @@ impl<M: Maps> MapPlane<M> {
                 result = result.and(self.delete_row(address));
             }
         }
+        result = result.and(self.copy_all());
         let ids: HashMap<u32, Address> =
             self.books.iter().map(|(address, book)| (book.id, *address)).collect();
-        for map in Map::ALL {
+        // Backends last: nothing shall point to one that is gone.
+        let pointing = Map::ALL.into_iter().filter(|map| *map != Map::Backends);
+        for map in pointing.chain([Map::Backends]) {
             for key in self.maps.keys(map) {
                 if !self.is_needed(&key, &ids) {
                     result = result.and(self.remove_needless(key));

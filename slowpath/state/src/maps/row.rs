@@ -38,7 +38,9 @@ impl<M: Maps> MapPlane<M> {
             None => Book::new(self.services.take()?),
         };
         let result = match self.apply(&mut book, address, wanted) {
-            Err(Failure::Full(Map::Backends, _)) if self.can_spare(&book, wanted) => {
+            Err(Failure::Full(Map::Backends, _) | Failure::Exhausted(_))
+                if self.can_spare(&book, wanted) =>
+            {
                 let there = self.only_there(wanted);
                 let first = self.apply(&mut book, address, &there);
                 first.and_then(|()| self.apply(&mut book, address, wanted))

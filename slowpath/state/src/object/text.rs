@@ -32,7 +32,7 @@ pub(super) fn protocol_name(number: u8) -> Cow<'static, str> {
 }
 
 /// An address, or a network whose bits after its length are zero.
-pub(super) fn prefix_of(text: &str) -> Result<Prefix, String> {
+pub(crate) fn prefix_of(text: &str) -> Result<Prefix, String> {
     let wrong = || {
         format!(
             "`{text}` is no address and no network, expected \"203.0.113.10\" or \"10.0.0.0/24\""

@@ -218,8 +218,13 @@ impl Transaction<'_> {
         if replaced.is_empty() && added.is_empty() && gone.is_empty() {
             return;
         }
-        let list = self.instances(service);
-        let lost: Vec<Endpoint> = gone.iter().map(|n| list[*n].endpoint).collect();
+        let lost: Vec<Endpoint> = match gone.is_empty() {
+            true => Vec::new(),
+            false => {
+                let list = self.instances(service);
+                gone.iter().map(|n| list[*n].endpoint).collect()
+            }
+        };
         let new: Vec<Endpoint> = added.iter().map(|instance| instance.endpoint).collect();
         let touched = &mut self.touched.endpoints;
         touched.extend(replaced.iter().map(|(_, instance)| instance.endpoint));

@@ -6,6 +6,8 @@ use super::{Error, Transaction};
 use crate::address::Address;
 use crate::frontend::{Frontend, Said};
 use crate::name::Name;
+use crate::service::Service;
+use crate::tables::place_of;
 
 impl Transaction<'_> {
     /// Writes a frontend of a service: a new one, or instead of the one at its address, whose
@@ -15,7 +17,7 @@ impl Transaction<'_> {
             return Err(Error::ServiceNotFound(service.clone()));
         }
         self.check_owner(&said.address, service)?;
-        self.put_frontends(service, vec![said]);
+        self.put(service, None, vec![said], |_| false);
         Ok(())
     }
 
@@ -23,7 +25,7 @@ impl Transaction<'_> {
     pub fn delete_frontend(&mut self, address: &Address) -> Result<(), Error> {
         let not_found = || Error::FrontendNotFound(*address);
         let owner = self.next.owners.get(address).cloned().ok_or_else(not_found)?;
-        self.drop_frontends(&owner, |at| at == address);
+        self.put(&owner, None, Vec::new(), |at| at == address);
         Ok(())
     }
 
@@ -45,53 +47,67 @@ impl Transaction<'_> {
         let owner = service.name.clone();
         let fresh = Arc::new(Frontend::new(said, service, to, self.touched.revision, self.now));
         self.change(&owner, |entry| {
-            if let Ok(at) = entry.place_of(address) {
+            if let Ok(at) = place_of(&entry.frontends, address) {
                 entry.frontends[at] = fresh;
             }
         });
         Ok(())
     }
 
-    /// Writes frontends that no other service has, of a service that is there.
-    pub(super) fn put_frontends(&mut self, service: &Name, mut frontends: Vec<Said>) {
-        let Some(entry) = self.next.entries.get(service) else { return };
-        let Some(owner) = entry.service.clone() else { return };
-        frontends.retain(|said| entry.frontend(&said.address).is_none_or(|row| row.said != *said));
-        if frontends.is_empty() {
-            return;
+    /// Writes what differs of a service and of those of its frontends that are said, which no other
+    /// service has, and deletes its frontends to which `gone` says yes. Tells the row before.
+    pub(super) fn put(
+        &mut self,
+        name: &Name,
+        service: Option<Service>,
+        mut said: Vec<Said>,
+        gone: impl Fn(&Address) -> bool,
+    ) -> Option<Arc<Service>> {
+        let entry = self.next.entries.get(name);
+        let before = entry.and_then(|entry| entry.service.clone());
+        let service = service.filter(|row| before.as_deref() != Some(row)).map(Arc::new);
+        let mut lost = Vec::new();
+        if let Some(entry) = entry {
+            let differs =
+                |said: &Said| entry.frontend(&said.address).is_none_or(|f| f.said != *said);
+            said.retain(differs);
+            lost.extend(entry.frontends.iter().filter(|row| gone(row.address())).cloned());
+        }
+        if service.is_none() && said.is_empty() && lost.is_empty() {
+            return before;
         }
         let (revision, now) = (self.touched.revision, self.now);
         let mut new = Vec::new();
-        self.change(service, |entry| {
-            for said in frontends {
-                let (address, service) = (said.address, Arc::clone(&owner));
-                let place = entry.place_of(&address);
+        self.change(name, |entry| {
+            entry.service = service.or(entry.service.take());
+            if !lost.is_empty() {
+                entry.frontends.retain(|row| !gone(row.address()));
+            }
+            // Frontends are said only where there is a service.
+            let Some(owner) = &entry.service else { return };
+            for said in said {
+                let (owner, place) = (Arc::clone(owner), place_of(&entry.frontends, &said.address));
                 let to = place.ok().and_then(|at| entry.frontends[at].redirect_to.clone());
-                let fresh = Arc::new(Frontend::new(said, service, to, revision, now));
+                let row = Arc::new(Frontend::new(said, owner, to, revision, now));
                 match place {
-                    Ok(at) => entry.frontends[at] = fresh,
+                    Ok(at) => entry.frontends[at] = row,
                     Err(at) => {
-                        entry.frontends.insert(at, fresh);
-                        new.push(address);
+                        new.push(*row.address());
+                        entry.frontends.insert(at, row);
                     }
                 }
             }
         });
         for address in new {
-            self.next.owners.insert(address, service.clone());
+            self.next.owners.insert(address, name.clone());
         }
+        self.forget(&lost);
+        before
     }
 
-    /// Deletes those frontends of a service to which `which` says yes.
-    pub(super) fn drop_frontends(&mut self, service: &Name, which: impl Fn(&Address) -> bool) {
-        let Some(entry) = self.next.entries.get(service) else { return };
-        let gone = entry.frontends.iter().filter(|row| which(row.address()));
-        let gone: Vec<Arc<Frontend>> = gone.cloned().collect();
-        if gone.is_empty() {
-            return;
-        }
-        self.change(service, |entry| entry.frontends.retain(|row| !which(row.address())));
-        for row in gone {
+    /// Takes rows out of the indexes that are no longer in their entry.
+    pub(super) fn forget(&mut self, rows: &[Arc<Frontend>]) {
+        for row in rows {
             let address = *row.address();
             self.next.owners.remove(&address);
             if let Some(to) = &row.redirect_to {

@@ -1,6 +1,9 @@
 //! Writes of services, and of services together with their frontends.
 
+use std::mem;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use super::{Error, Transaction};
 use crate::address::Address;
@@ -13,7 +16,8 @@ impl Transaction<'_> {
     /// row before.
     pub fn upsert_service(&mut self, service: Service) -> Result<Option<Arc<Service>>, Error> {
         let service = self.admit(service)?;
-        Ok(self.put_service(service))
+        let name = service.name.clone();
+        Ok(self.put(&name, Some(service), Vec::new(), |_| false))
     }
 
     /// Writes a service and all its frontends: those that are not named go. Of two with one
@@ -33,12 +37,9 @@ impl Transaction<'_> {
             self.check_owner(&said.address, &service.name)?;
         }
         let name = service.name.clone();
-        let before = self.put_service(service);
-        self.drop_frontends(&name, |address| {
-            frontends.binary_search_by(|said| said.address.cmp(address)).is_err()
-        });
-        self.put_frontends(&name, frontends);
-        Ok(before)
+        let named: SmallVec<[Address; 4]> = frontends.iter().map(|said| said.address).collect();
+        let gone = |address: &Address| named.binary_search(address).is_err();
+        Ok(self.put(&name, Some(service), frontends, gone))
     }
 
     /// Deletes a service of a source with its frontends. Its backends stay: they belong to who said
@@ -54,8 +55,11 @@ impl Transaction<'_> {
             let (owner, claimant) = (service.source.clone(), source.clone());
             return Err(Error::ServiceConflict { name: name.clone(), owner, claimant });
         }
-        self.drop_frontends(name, |_| true);
-        self.change(name, |entry| entry.service = None);
+        let rows = self.change(name, |entry| {
+            entry.service = None;
+            mem::take(&mut entry.frontends)
+        });
+        self.forget(&rows);
         Ok(service)
     }
 
@@ -98,14 +102,5 @@ impl Transaction<'_> {
             }),
             _ => Ok(()),
         }
-    }
-
-    fn put_service(&mut self, service: Service) -> Option<Arc<Service>> {
-        let before = self.next.service(&service.name).cloned();
-        if before.as_deref() != Some(&service) {
-            let name = service.name.clone();
-            self.change(&name, |entry| entry.service = Some(Arc::new(service)));
-        }
-        before
     }
 }

@@ -255,8 +255,7 @@ fn the_preferred_source_of_an_endpoint_is_used_and_the_others_are_shadows() {
     });
     let weights = |writer: &Writer| {
         let tables = writer.tables();
-        let used = tables.entry(&web_name()).unwrap().used().map(|i| i.weight).collect::<Vec<_>>();
-        used
+        tables.entry(&web_name()).unwrap().used().map(|i| i.weight).collect::<Vec<_>>()
     };
     let sources = |writer: &Writer| {
         let all = hosts(writer, "web").into_iter().filter(|(host, _)| *host == 1);

@@ -42,8 +42,7 @@ fn a_good_verdict_brings_nothing_back_that_its_source_takes_out() {
             t.update_backend_health(&name("web"), &endpoint(1), healthy).unwrap();
         });
         let tables = writer.tables();
-        let effective = tables.instances_at(&endpoint(1)).next().unwrap().effective();
-        effective
+        tables.instances_at(&endpoint(1)).next().unwrap().effective()
     };
     for state in [Terminating, TerminatingNotServing, Quarantined, Maintenance] {
         assert_eq!(effective(state, true), state);

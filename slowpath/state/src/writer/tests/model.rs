@@ -428,7 +428,11 @@ fn rows_are_fresh(before: &Tables, after: &Tables, touched: &Touched, at: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn any_history_of_writes_is_as_a_plain_model_says(

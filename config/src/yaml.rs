@@ -1,0 +1,306 @@
+//! YAML as values: each document of a text, and where in the text each key and value stands.
+//!
+//! The core schema of YAML 1.2, in which `yes` and `on` are texts. What nobody needs in a file of
+//! settings, and what makes a small file big, is refused: anchors, aliases and tags.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
+use serde_json::{Map, Value};
+
+/// How deep lists and mappings may lie in each other.
+const DEEPEST: usize = 64;
+
+/// Where keys and values stand, in bytes, by dotted path with list indices in it.
+pub type Places = BTreeMap<String, (Range<usize>, Range<usize>)>;
+
+/// One document.
+#[derive(Debug)]
+pub struct Document {
+    /// What is in it; null where nothing is.
+    pub value: Value,
+    /// Where it stands; empty unless asked for.
+    pub places: Places,
+}
+
+/// What is no YAML, or none that is taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{wrong}")]
+pub struct Broken {
+    /// Where, in bytes.
+    pub at: usize,
+    /// What is wrong.
+    pub wrong: String,
+}
+
+/// The documents of a text; ends after the first that is broken.
+pub struct Documents<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    text: &'t str,
+    places: Option<Places>,
+    /// Bytes and characters up to the last mark that was looked up, since marks count characters.
+    known: (usize, usize),
+    over: bool,
+}
+
+impl<'t> Documents<'t> {
+    /// Of a text; with places, which cost memory, or without.
+    pub fn new(text: &'t str, with_places: bool) -> Documents<'t> {
+        let parser = Parser::new_from_str(text);
+        let places = with_places.then(Places::new);
+        Documents { parser, text, places, known: (0, 0), over: false }
+    }
+
+    fn event(&mut self) -> Result<(Event<'t>, Range<usize>), Broken> {
+        let next = self.parser.next_event();
+        let (event, span) = match next {
+            Some(Ok(next)) => next,
+            Some(Err(error)) => {
+                let at = self.byte(error.marker().index());
+                return Err(Broken { at, wrong: error.info().to_owned() });
+            }
+            None => (Event::StreamEnd, Span::default()),
+        };
+        let range = self.byte(span.start.index())..self.byte(span.end.index());
+        let (anchor, tag) = match &event {
+            Event::Alias(_) => (1, None),
+            Event::Scalar(_, _, anchor, tag) => (*anchor, tag.as_ref()),
+            Event::SequenceStart(anchor, tag) | Event::MappingStart(anchor, tag) => {
+                (*anchor, tag.as_ref())
+            }
+            _ => (0, None),
+        };
+        let refused = match (anchor, tag) {
+            (0, None) => return Ok((event, range)),
+            (0, Some(tag)) => format!("tags such as `{tag}` aren't taken: leave it out"),
+            _ => "anchors (&) and aliases (*) aren't taken: write it out".to_owned(),
+        };
+        Err(Broken { at: range.start, wrong: refused })
+    }
+
+    /// The byte at which a character begins.
+    fn byte(&mut self, character: usize) -> usize {
+        if character < self.known.1 {
+            self.known = (0, 0);
+        }
+        let (from, seen) = self.known;
+        let rest = self.text.get(from..).unwrap_or_default();
+        let step = rest.char_indices().nth(character - seen).map_or(rest.len(), |(at, _)| at);
+        self.known = (from + step, character);
+        from + step
+    }
+
+    fn place(&mut self, path: &str, key: Range<usize>, value: Range<usize>) {
+        if let Some(places) = &mut self.places {
+            places.insert(path.to_owned(), (key, value));
+        }
+    }
+
+    /// The value that begins with `event`, and where it ends.
+    fn value(
+        &mut self,
+        (event, range): (Event<'t>, Range<usize>),
+        path: &str,
+        depth: usize,
+    ) -> Result<(Value, usize), Broken> {
+        if depth > DEEPEST {
+            let wrong = format!("more than {DEEPEST} lists and mappings in each other");
+            return Err(Broken { at: range.start, wrong });
+        }
+        match event {
+            Event::Scalar(text, ScalarStyle::Plain, ..) => Ok((plain(&text), range.end)),
+            Event::Scalar(text, ..) => Ok((Value::String(text.into_owned()), range.end)),
+            Event::SequenceStart(..) => {
+                let (mut list, mut end) = (Vec::new(), range.end);
+                loop {
+                    let next = self.event()?;
+                    if next.0 == Event::SequenceEnd {
+                        return Ok((Value::Array(list), end.max(next.1.start)));
+                    }
+                    let path = self.below(path, list.len());
+                    let start = next.1.start;
+                    let (value, to) = self.value(next, &path, depth + 1)?;
+                    self.place(&path, start..to, start..to);
+                    list.push(value);
+                    end = to;
+                }
+            }
+            Event::MappingStart(..) => self.mapping(range.end, path, depth),
+            _ => Err(Broken { at: range.start, wrong: "a value is missing here".to_owned() }),
+        }
+    }
+
+    fn mapping(
+        &mut self,
+        mut end: usize,
+        path: &str,
+        depth: usize,
+    ) -> Result<(Value, usize), Broken> {
+        let mut map = Map::new();
+        loop {
+            let (key, at) = match self.event()? {
+                (Event::MappingEnd, at) => return Ok((Value::Object(map), end.max(at.start))),
+                (Event::Scalar(key, ..), at) => (key.into_owned(), at),
+                (_, at) => {
+                    let wrong = "a list or a mapping is no key".to_owned();
+                    return Err(Broken { at: at.start, wrong });
+                }
+            };
+            let path = self.below(path, &key);
+            let next = self.event()?;
+            let start = next.1.start;
+            let (value, to) = self.value(next, &path, depth + 1)?;
+            self.place(&path, at.clone(), start..to);
+            if map.contains_key(&key) {
+                return Err(Broken {
+                    at: at.start,
+                    wrong: format!("the key `{key}` is there twice"),
+                });
+            }
+            map.insert(key, value);
+            end = to;
+        }
+    }
+
+    /// The path below; empty where nobody wants places.
+    fn below(&self, path: &str, key: impl std::fmt::Display) -> String {
+        match (&self.places, path) {
+            (None, _) => String::new(),
+            (_, "") => key.to_string(),
+            (_, path) => format!("{path}.{key}"),
+        }
+    }
+
+    fn document(&mut self) -> Result<Option<Document>, Broken> {
+        loop {
+            match self.event()? {
+                (Event::StreamEnd, _) => return Ok(None),
+                (Event::DocumentStart(_), _) => break,
+                _ => {}
+            }
+        }
+        let first = self.event()?;
+        let (value, _) = match first.0 {
+            Event::DocumentEnd => (Value::Null, 0),
+            _ => self.value(first, "", 0)?,
+        };
+        let places = self.places.as_mut().map(std::mem::take).unwrap_or_default();
+        Ok(Some(Document { value, places }))
+    }
+}
+
+impl Iterator for Documents<'_> {
+    type Item = Result<Document, Broken>;
+
+    fn next(&mut self) -> Option<Result<Document, Broken>> {
+        if self.over {
+            return None;
+        }
+        let next = self.document().transpose();
+        self.over = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+/// The number of the line, from 1, in which a byte stands.
+pub fn line(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}
+
+/// What a scalar without quotes means.
+fn plain(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "true" | "True" | "TRUE" => return Value::Bool(true),
+        "false" | "False" | "FALSE" => return Value::Bool(false),
+        _ => {}
+    }
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let number = match (digits.get(..2), digits.get(2..)) {
+        (Some("0x"), Some(hex)) => i64::from_str_radix(hex, 16).ok(),
+        (Some("0o"), Some(octal)) => i64::from_str_radix(octal, 8).ok(),
+        _ => text.parse().ok(),
+    };
+    if let Some(number) = number {
+        return number.into();
+    }
+    let is_float = digits.starts_with(|c: char| c == '.' || c.is_ascii_digit())
+        && digits.chars().all(|c| c.is_ascii_digit() || "+-.eE".contains(c));
+    match text.parse::<f64>() {
+        Ok(float) if is_float => float.into(),
+        _ => Value::String(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(text: &str) -> Result<Vec<Value>, Broken> {
+        Documents::new(text, false).map(|document| Ok(document?.value)).collect()
+    }
+
+    #[test]
+    fn scalars_mean_what_the_core_schema_says() {
+        let text = "a: 1\nb: 0x1f\nc: -7\nd: yes\ne: True\nf: ~\ng: \"1\"\nh: 1.5\ni: 10.0.0.1\n\
+                    j: 1e3\nk: [x, {y: z}]\nl: |\n  two\n  lines\nm:\nn: .inf\no: fd00::1\n";
+        let told = json!({"a": 1, "b": 31, "c": -7, "d": "yes", "e": true, "f": null, "g": "1",
+            "h": 1.5, "i": "10.0.0.1", "j": 1000.0, "k": ["x", {"y": "z"}], "l": "two\nlines\n",
+            "m": null, "n": ".inf", "o": "fd00::1"});
+        assert_eq!(read(text).unwrap(), [told]);
+        assert_eq!(read("---\na: 1\n---\n# none\n---\nb: 2\n...\n").unwrap().len(), 3);
+        assert_eq!(read("").unwrap(), [] as [Value; 0]);
+    }
+
+    #[test]
+    fn places_are_those_of_the_text() {
+        let text = "ä: ö\nlist:\n- name: one\n  no: 1\n- name: two\n";
+        let document = Documents::new(text, true).next().unwrap().unwrap();
+        let at = |path: &str| {
+            let (key, value) = document.places[path].clone();
+            (&text[key], text[value].trim_end())
+        };
+        assert_eq!(at("ä"), ("ä", "ö"));
+        assert_eq!(at("list.1.name"), ("name", "two"));
+        assert_eq!(at("list.0").1, "name: one\n  no: 1");
+        assert_eq!(line(text, document.places["list.1.name"].0.start), 5);
+    }
+
+    #[test]
+    fn what_is_broken_or_not_taken_is_told_by_its_place() {
+        for (text, at, part) in [
+            ("a: 1\na: 2\n", 2, "`a` is there twice"),
+            ("a: &x 1\nb: *x\n", 1, "anchors"),
+            ("a: !!binary aGk=\n", 1, "tags"),
+            ("? [a, b]\n: c\n", 1, "no key"),
+            ("a: 1\n b: 2\n", 2, ""),
+            ("a: [1, 2\nb: 3\n", 2, ""),
+            (&"[".repeat(100), 1, ""),
+        ] {
+            let broken = read(text).unwrap_err();
+            assert!(broken.wrong.contains(part), "{text:?}: {broken}");
+            assert!(line(text, broken.at) >= at, "{text:?}: {broken:?}");
+        }
+    }
+
+    #[test]
+    fn no_text_panics() {
+        let text =
+            "a: [1, {b: 'c'}]\nd: \"e\\n\"\nf: >-\n  g\n---\n- h: ~\n  i: 1.5e3\n# j\nk: &l *m\n";
+        for i in 0..text.len() {
+            let mut dropped = text.to_owned();
+            dropped.remove(i);
+            let mut swapped = text.to_owned();
+            swapped.replace_range(i..=i, ["[", "{", "\"", ":", "\n", "- ", "ä", "|"][i % 8]);
+            for text in [&dropped, &swapped, &text[..i]] {
+                for document in Documents::new(text, true) {
+                    if let Err(broken) = document {
+                        assert!(broken.at <= text.len() && line(text, broken.at) > 0);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Annotations that steer a service: our own keys, and Cilium's for the same.
+
+use config::services::{BackendTunnel, Mode, TunnelKind};
+
+use super::selector;
+use super::wire::Meta;
+use crate::frontend::Kind;
+use crate::object::ServiceSpec;
+use crate::service::{Algorithm, Distribution, NatPolicy, Pairs};
+
+/// Our own domain of annotations; its keys win.
+pub const OWN: &str = "weir.dev";
+/// The domain in which Cilium has the same keys.
+pub const UPSTREAM: &str = "service.cilium.io";
+
+/// Keys of Kubernetes itself for preference by place, the older first, which wins.
+const TOPOLOGY: [&str; 2] =
+    ["service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"];
+
+/// Reads annotations; a value that means nothing is ignored, and noted.
+pub(super) struct Reader<'a> {
+    pairs: &'a Pairs,
+    pub(super) notes: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(meta: &'a Meta) -> Reader<'a> {
+        Reader { pairs: &meta.annotations, notes: Vec::new() }
+    }
+
+    /// The value of a key, ours or Cilium's, as `read` understands it.
+    pub(super) fn value<T>(
+        &mut self,
+        key: &str,
+        allowed: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Option<T> {
+        let pairs = self.pairs.as_ref()?;
+        let find = |domain: &str| {
+            let whole = |name: &str| {
+                name.strip_prefix(domain).and_then(|rest| rest.strip_prefix('/')) == Some(key)
+            };
+            pairs.iter().find(|(name, _)| whole(name))
+        };
+        let (name, text) = find(OWN).or_else(|| find(UPSTREAM))?;
+        let value = read(text);
+        if value.is_none() {
+            self.notes.push(format!("annotation {name}: `{text}` is ignored; allowed: {allowed}"));
+        }
+        value
+    }
+
+    fn plain(&self, key: &str) -> Option<&'a str> {
+        self.pairs.as_ref()?.get(key).map(|value| &**value)
+    }
+
+    /// What annotations say of a service's policy.
+    pub(super) fn apply(&mut self, spec: &mut ServiceSpec) {
+        let word = |text: &str| text.trim().to_ascii_lowercase();
+        let algorithm = self.value("lb-algorithm", "maglev, random", |text| match &*word(text) {
+            "maglev" => Some(Algorithm::Maglev),
+            "random" => Some(Algorithm::Random),
+            _ => None,
+        });
+        spec.algorithm = algorithm.unwrap_or_default();
+        let nat = self.value("nat-policy", "none, nat46, nat64", |text| match &*word(text) {
+            "none" => Some(NatPolicy::None),
+            "nat46" => Some(NatPolicy::Nat46),
+            "nat64" => Some(NatPolicy::Nat64),
+            _ => None,
+        });
+        spec.nat_policy = nat.unwrap_or_default();
+        let kinds = "geneve, vxlan, ipip, gue";
+        let tunnel = self.value("tunnel", kinds, |text| match &*word(text) {
+            "geneve" => Some(TunnelKind::Geneve),
+            "vxlan" => Some(TunnelKind::Vxlan),
+            "ipip" => Some(TunnelKind::Ipip),
+            "gue" => Some(TunnelKind::Gue),
+            _ => None,
+        });
+        let tunnel = BackendTunnel::new(tunnel.unwrap_or(TunnelKind::Geneve));
+        let modes = "nat (or snat), tunnel, dsr";
+        let mode = self.value("forwarding-mode", modes, |text| match &*word(text) {
+            "nat" | "snat" => Some(Mode::Nat),
+            "tunnel" => Some(Mode::Tunnel(tunnel)),
+            "dsr" => Some(Mode::Dsr(tunnel)),
+            _ => None,
+        });
+        spec.mode = mode.unwrap_or_default();
+        let hints = TOPOLOGY.iter().find_map(|key| self.plain(key));
+        let hinted = hints.is_some_and(|mode| !["", "disabled", "Disabled"].contains(&mode));
+        if hinted && spec.distribution == Distribution::Any {
+            spec.distribution = Distribution::PreferSameZone;
+        }
+    }
+
+    /// Whether source ranges are those to be refused.
+    pub(super) fn denies(&mut self) -> bool {
+        let deny = self.value("src-ranges-policy", "allow, deny", |text| match text {
+            "allow" => Some(false),
+            "deny" => Some(true),
+            _ => None,
+        });
+        deny.unwrap_or(false)
+    }
+
+    /// The only kind of frontends that is wanted, if one is.
+    pub(super) fn exposed(&mut self) -> Option<Kind> {
+        let allowed = "ClusterIP, NodePort, LoadBalancer";
+        self.value("type", allowed, |text| match text {
+            "ClusterIP" => Some(Kind::ClusterIp),
+            "NodePort" => Some(Kind::NodePort),
+            "LoadBalancer" => Some(Kind::LoadBalancer),
+            _ => None,
+        })
+    }
+
+    /// Whether the service is meant for an appliance with these labels.
+    pub(super) fn is_for(&mut self, labels: &Pairs) -> bool {
+        let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
+        let keys = [format!("{OWN}/node"), format!("{UPSTREAM}/node")];
+        let node = self.value("node", "a label's value", |text| {
+            Some(keys.iter().any(|key| label(key) == Some(text)))
+        });
+        let selector = self.value("node-selector", "a label selector, `zone in (a, b)`", |text| {
+            selector::matches(text, label)
+        });
+        node.unwrap_or(true) && selector.unwrap_or(true)
+    }
+}

@@ -1,0 +1,167 @@
+//! Files of Kubernetes' objects: several documents each, lists as well.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use config::yaml::{self, Documents};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{EndpointSlice, Service, Settings, service, slice};
+use crate::object::{Key, Object, Refusal};
+
+/// What was read.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Services and lists of backends.
+    pub objects: Vec<Object>,
+    /// Kinds that mean nothing here, with their versions.
+    pub skipped: BTreeSet<String>,
+    /// What was ignored within objects.
+    pub notes: Vec<String>,
+    /// The file of each object.
+    files: BTreeMap<Key, String>,
+}
+
+/// Why a file isn't taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub struct Broken {
+    /// The file.
+    pub file: String,
+    /// The document in it, from 1.
+    pub document: usize,
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong, and which key.
+    pub refusal: Refusal,
+}
+
+/// `shop.yaml:12 (document 2): spec.ports[0].port: ...`.
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{} (document {}): {}", self.file, self.line, self.document, self.refusal)
+    }
+}
+
+/// Reads files, each a name and a text: all of them, or what is wrong in each.
+pub fn read<'t>(
+    files: impl IntoIterator<Item = (&'t str, &'t str)>,
+    settings: &Settings,
+) -> Result<Found, Vec<Broken>> {
+    let (mut found, mut broken) = (Found::default(), Vec::new());
+    for (file, text) in files {
+        if let Err(wrong) = found.read(file, text, settings) {
+            broken.push(wrong);
+        }
+    }
+    if broken.is_empty() { Ok(found) } else { Err(broken) }
+}
+
+impl Found {
+    fn read(&mut self, file: &str, text: &str, settings: &Settings) -> Result<(), Broken> {
+        for (i, document) in Documents::new(text, false).enumerate() {
+            let broken =
+                |line, refusal| Broken { file: file.to_owned(), document: i + 1, line, refusal };
+            let document = document.map_err(|wrong| {
+                let refusal =
+                    Refusal::new("", format!("this is no YAML that is taken: {wrong}"), "");
+                broken(yaml::line(text, wrong.at), refusal)
+            })?;
+            let mut value = document.value;
+            without_nulls(&mut value);
+            self.take(file, &value, "", None, settings)
+                .map_err(|refusal| broken(line_of(text, i, &refusal.field), refusal))?;
+        }
+        Ok(())
+    }
+
+    /// Takes what is at a path; `implied` is the kind of a list's items.
+    fn take(
+        &mut self,
+        file: &str,
+        value: &Value,
+        path: &str,
+        implied: Option<(&str, &str)>,
+        settings: &Settings,
+    ) -> Result<(), Refusal> {
+        if value.is_null() {
+            return Ok(());
+        }
+        let word = |key: &str| value[key].as_str();
+        let told = word("apiVersion").zip(word("kind"));
+        let Some((version, kind)) = told.or(implied) else {
+            let allowed = "write apiVersion and kind: v1 and Service, say";
+            return Err(Refusal::new(path, "this is no object of Kubernetes", allowed));
+        };
+        let one = match (version, kind) {
+            ("v1", "Service") => {
+                let from: Service = typed(value, path)?;
+                service(&from, settings, &mut self.notes)
+            }
+            ("discovery.k8s.io/v1", "EndpointSlice") => {
+                let from: EndpointSlice = typed(value, path)?;
+                slice(&from, settings, &mut self.notes)
+            }
+            (version, list) if list.ends_with("List") && value["items"].is_array() => {
+                let item = list.strip_suffix("List").filter(|item| !item.is_empty());
+                for (i, each) in value["items"].as_array().into_iter().flatten().enumerate() {
+                    let at = below(path, &format!("items[{i}]"));
+                    self.take(file, each, &at, item.map(|item| (version, item)), settings)?;
+                }
+                return Ok(());
+            }
+            (version, kind) => {
+                self.skipped.insert(format!("{version} {kind}"));
+                return Ok(());
+            }
+        };
+        let inside = |refusal: Refusal| Refusal { field: below(path, &refusal.field), ..refusal };
+        let Some(object) = one.map_err(inside)? else { return Ok(()) };
+        object.spec.check().map_err(|wrong| Refusal { field: path.to_owned(), ..wrong })?;
+        if let Some(first) = self.files.insert(object.key(), file.to_owned()) {
+            let (field, key) = (below(path, "metadata.name"), object.key());
+            let wrong = format!("{} {} is there already, in {first}", key.kind, key.name);
+            return Err(Refusal::new(field, wrong, "remove one of them"));
+        }
+        self.objects.push(object);
+        Ok(())
+    }
+}
+
+fn typed<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, Refusal> {
+    crate::object::read(value, path)
+}
+
+fn below(path: &str, key: &str) -> String {
+    if path.is_empty() || key.is_empty() { format!("{path}{key}") } else { format!("{path}.{key}") }
+}
+
+/// Kubernetes writes `endpoints: null` for none, and means that the key isn't there.
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(without_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
+}
+
+/// The line of a key, or of what is around it, found by reading the text once more.
+fn line_of(text: &str, document: usize, field: &str) -> usize {
+    let Some(Ok(document)) = Documents::new(text, true).nth(document) else { return 1 };
+    let path = field.replace('[', ".").replace(']', "");
+    let mut at = path.as_str();
+    loop {
+        if let Some((key, _)) = document.places.get(at) {
+            return yaml::line(text, key.start);
+        }
+        match at.rsplit_once('.') {
+            Some((around, _)) => at = around,
+            None => break,
+        }
+    }
+    let first = document.places.values().map(|(key, _)| key.start).min();
+    first.map_or(1, |first| yaml::line(text, first))
+}

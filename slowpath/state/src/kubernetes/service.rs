@@ -1,0 +1,165 @@
+//! A Service becomes an object: its policy, and a frontend for each address and port.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use super::annotations::Reader;
+use super::wire::{Affinity, Family, Service, ServiceFields, ServiceType};
+use super::{Settings, wire};
+use crate::address::Address;
+use crate::frontend::{Kind, Said};
+use crate::object::{Object, Refusal, ServiceSpec, Spec, prefix_of};
+use crate::service::{Distribution, SourceRanges, TrafficPolicy};
+
+/// Kubernetes' own timeout of session affinity, seconds.
+const AFFINITY_S: u32 = 10_800;
+/// A service with this label is headless whatever else it says.
+const HEADLESS: &str = "service.kubernetes.io/headless";
+
+/// The object; none when the service is meant for other appliances. Values of annotations that mean
+/// nothing are noted.
+pub fn service(
+    from: &Service,
+    settings: &Settings,
+    notes: &mut Vec<String>,
+) -> Result<Option<Object>, Refusal> {
+    let meta = &from.metadata;
+    let name = settings.name(&meta.namespace, &meta.name, "metadata.name")?;
+    let mut annotations = Reader::new(meta);
+    let is_ours = annotations.is_for(&settings.labels);
+    let mut spec = policy(&from.spec)?;
+    annotations.apply(&mut spec);
+    if !from.spec.load_balancer_source_ranges.is_empty() {
+        let prefixes = ranges(&from.spec.load_balancer_source_ranges)?;
+        let deny = annotations.denies();
+        spec.source_ranges = Some(Arc::new(SourceRanges { deny, prefixes }));
+    }
+    let only = annotations.exposed();
+    if !is_headless(from) {
+        spec.frontends = frontends(from, settings, only)?;
+    }
+    notes.extend(annotations.notes.into_iter().map(|note| format!("{name}: {note}")));
+    if !is_ours {
+        return Ok(None);
+    }
+    let mut object = Object::new(name, settings.source.clone(), Spec::Service(Arc::new(spec)));
+    (object.labels, object.annotations) = (meta.labels.clone(), meta.annotations.clone());
+    Ok(Some(object))
+}
+
+fn policy(from: &ServiceFields) -> Result<ServiceSpec, Refusal> {
+    let affinity_s = match (from.session_affinity, &from.session_affinity_config.client_ip) {
+        (Affinity::None, _) => 0,
+        (Affinity::ClientIp, wire::ClientIp { timeout_seconds: 0 }) => AFFINITY_S,
+        (Affinity::ClientIp, config) => config.timeout_seconds,
+    };
+    let distribution = match &*from.traffic_distribution {
+        // Who wants local backends within the cluster gets no others: nothing to prefer.
+        _ if from.internal_traffic_policy == TrafficPolicy::Local => Distribution::Any,
+        "PreferClose" | "PreferSameZone" => Distribution::PreferSameZone,
+        "PreferSameNode" => Distribution::PreferSameNode,
+        "" => Distribution::Any,
+        other => {
+            let wrong = format!("there is no distribution `{other}`");
+            let allowed = "allowed: PreferClose, PreferSameZone, PreferSameNode";
+            return Err(Refusal::new("spec.trafficDistribution", wrong, allowed));
+        }
+    };
+    let named = from.ports.iter().filter(|port| !port.name.is_empty());
+    let names: BTreeMap<Box<str>, u16> =
+        named.map(|port| (port.name.as_str().into(), port.port)).collect();
+    Ok(ServiceSpec {
+        external_policy: from.external_traffic_policy,
+        internal_policy: from.internal_traffic_policy,
+        distribution,
+        affinity_s,
+        health_check_port: from.health_check_node_port,
+        port_names: (!names.is_empty()).then(|| Arc::new(names)),
+        ..ServiceSpec::default()
+    })
+}
+
+fn ranges(texts: &[String]) -> Result<Vec<config::checked::Prefix>, Refusal> {
+    let one = |(i, text): (usize, &String)| {
+        prefix_of(text.trim())
+            .map_err(|wrong| Refusal::new(format!("spec.loadBalancerSourceRanges[{i}]"), wrong, ""))
+    };
+    texts.iter().enumerate().map(one).collect()
+}
+
+fn is_headless(from: &Service) -> bool {
+    from.metadata.label(HEADLESS).is_some() || from.spec.cluster_ip.eq_ignore_ascii_case("none")
+}
+
+/// One for each kind, address and port; of two with one address, the first counts.
+fn frontends(
+    from: &Service,
+    settings: &Settings,
+    only: Option<Kind>,
+) -> Result<Vec<Said>, Refusal> {
+    let spec = &from.spec;
+    for (i, port) in spec.ports.iter().enumerate().filter(|(_, port)| port.port == 0) {
+        let wrong = format!("port `{}` has no number", port.name);
+        return Err(Refusal::new(format!("spec.ports[{i}].port"), wrong, "allowed: 1 to 65535"));
+    }
+    let cluster = cluster_addresses(spec)?;
+    let names: Vec<Option<Arc<str>>> = spec
+        .ports
+        .iter()
+        .map(|port| (!port.name.is_empty()).then(|| port.name.as_str().into()))
+        .collect();
+    let mut all: Vec<Said> = Vec::new();
+    let mut add = |kind: Kind, addr: IpAddr| {
+        for (port, name) in spec.ports.iter().zip(&names) {
+            let number = if kind == Kind::NodePort { port.node_port } else { port.port };
+            let address = Address::new(addr, number, port.protocol.number());
+            if number != 0 && !all.iter().any(|said| said.address == address) {
+                let port_name = name.clone();
+                all.push(Said { address, kind, port_name, service_port: port.port });
+            }
+        }
+    };
+    let wants = |kind: Kind| only.is_none_or(|only| only == kind);
+    if spec.kind != ServiceType::ExternalName && wants(Kind::ClusterIp) {
+        cluster.iter().for_each(|addr| add(Kind::ClusterIp, *addr));
+    }
+    let outside = matches!(spec.kind, ServiceType::NodePort | ServiceType::LoadBalancer);
+    if outside && wants(Kind::NodePort) {
+        families(spec, &cluster).into_iter().for_each(|addr| add(Kind::NodePort, addr));
+    }
+    let class = spec.load_balancer_class.as_deref();
+    let is_ours = class.is_none_or(|class| settings.classes.iter().any(|own| **own == *class));
+    if spec.kind == ServiceType::LoadBalancer && is_ours && wants(Kind::LoadBalancer) {
+        let given = from.status.load_balancer.ingress.iter().filter_map(|ingress| ingress.ip);
+        given.for_each(|addr| add(Kind::LoadBalancer, addr));
+    }
+    // The annotation is about a service's type, and these have nothing to do with it.
+    spec.external_ips.iter().for_each(|addr| add(Kind::ExternalIps, *addr));
+    Ok(all)
+}
+
+fn cluster_addresses(spec: &ServiceFields) -> Result<Vec<IpAddr>, Refusal> {
+    let (field, texts) = match spec.cluster_ips.as_slice() {
+        [] if spec.cluster_ip.is_empty() => return Ok(Vec::new()),
+        [] => ("spec.clusterIP", std::slice::from_ref(&spec.cluster_ip)),
+        several => ("spec.clusterIPs", several),
+    };
+    let one = |text: &String| {
+        text.parse().map_err(|_| {
+            let wrong = format!("`{text}` is no address");
+            Refusal::new(field, wrong, "allowed: an IPv4 or IPv6 address, or None for headless")
+        })
+    };
+    texts.iter().map(one).collect()
+}
+
+/// Node ports answer on any address of a family.
+fn families(spec: &ServiceFields, cluster: &[IpAddr]) -> Vec<IpAddr> {
+    let (v4, v6) = match spec.ip_families.as_slice() {
+        [] => (cluster.iter().any(IpAddr::is_ipv4), cluster.iter().any(IpAddr::is_ipv6)),
+        told => (told.contains(&Family::V4), told.contains(&Family::V6)),
+    };
+    let any = [(v4, Ipv4Addr::UNSPECIFIED.into()), (v6, Ipv6Addr::UNSPECIFIED.into())];
+    any.into_iter().filter(|(wanted, _)| *wanted).map(|(_, addr)| addr).collect()
+}

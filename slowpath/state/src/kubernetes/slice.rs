@@ -1,0 +1,116 @@
+//! An EndpointSlice becomes a list of backends.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Settings;
+use super::annotations::Reader;
+use super::wire::{Conditions, Endpoint, EndpointSlice};
+use crate::backend::{Place, State};
+use crate::object::{BackendsSpec, Member, Object, Refusal, Spec};
+
+/// The label that names a slice's service.
+const SERVICE: &str = "kubernetes.io/service-name";
+/// What stands in a slice only so that the service is looked at.
+const PLACEHOLDER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 192, 192, 192), 9999);
+
+/// The object; none for a slice of no service, or of names instead of addresses.
+pub fn slice(
+    from: &EndpointSlice,
+    settings: &Settings,
+    notes: &mut Vec<String>,
+) -> Result<Option<Object>, Refusal> {
+    let meta = &from.metadata;
+    let name = settings.name(&meta.namespace, &meta.name, "metadata.name")?;
+    let Some(service) = meta.label(SERVICE).filter(|_| from.address_type != "FQDN") else {
+        return Ok(None);
+    };
+    let field = "metadata.labels.kubernetes.io/service-name";
+    let service = settings.name(&meta.namespace, service, field)?;
+    let mut annotations = Reader::new(meta);
+    let weight = annotations.value("weight", "0 to 65535", |text| text.trim().parse().ok());
+    notes.extend(annotations.notes.into_iter().map(|note| format!("{name}: {note}")));
+    let mut members: Vec<Member> = Vec::with_capacity(from.endpoints.len() * from.ports.len());
+    for (i, endpoint) in from.endpoints.iter().enumerate() {
+        let state = match weight {
+            Some(0) => State::Maintenance,
+            _ => state(endpoint.conditions),
+        };
+        let place = place(endpoint, settings);
+        for (j, text) in endpoint.addresses.iter().enumerate() {
+            let address = text.parse().map_err(|_| {
+                let wrong = format!("`{text}` is no address");
+                let allowed = format!("allowed: an {} address", from.address_type);
+                Refusal::new(format!("endpoints[{i}].addresses[{j}]"), wrong, allowed)
+            })?;
+            let like = Member {
+                weight: weight.unwrap_or(100),
+                state,
+                place: place.clone(),
+                ..Member::new(address, 0, 0)
+            };
+            add(&mut members, &like, from);
+        }
+    }
+    collapse(&mut members);
+    let spec = Spec::Backends(Arc::new(BackendsSpec { service, endpoints: members }));
+    let mut object = Object::new(name, settings.source.clone(), spec);
+    (object.labels, object.annotations) = (meta.labels.clone(), meta.annotations.clone());
+    Ok(Some(object))
+}
+
+/// One member for each port.
+fn add(members: &mut Vec<Member>, like: &Member, from: &EndpointSlice) {
+    for port in &from.ports {
+        let number = port.port.unwrap_or(0);
+        if like.address == IpAddr::V4(PLACEHOLDER.0) && number == PLACEHOLDER.1 {
+            continue;
+        }
+        let mut port_names = SmallVec::new();
+        if !port.name.is_empty() {
+            port_names.push(port.name.clone());
+        }
+        let protocol = port.protocol.number();
+        members.push(Member { port: number, protocol, port_names, ..like.clone() });
+    }
+}
+
+/// Makes one of those at one place, with all their names; the better state counts.
+fn collapse(members: &mut Vec<Member>) {
+    if members.len() < 2 {
+        return;
+    }
+    members.sort_by_key(|member| (member.endpoint(), member.state));
+    members.dedup_by(|later, first| {
+        let same = later.endpoint() == first.endpoint();
+        if same {
+            let names = later.port_names.iter().filter(|name| !first.port_names.contains(name));
+            let names: Vec<Arc<str>> = names.cloned().collect();
+            first.port_names.extend(names);
+        }
+        same
+    });
+}
+
+fn state(conditions: Conditions) -> State {
+    let ready = conditions.ready.unwrap_or(true);
+    let serving = conditions.serving.unwrap_or(ready);
+    match (ready, conditions.terminating.unwrap_or(false), serving) {
+        (true, ..) => State::Active,
+        (false, true, false) => State::TerminatingNotServing,
+        (false, true, true) => State::Terminating,
+        (false, false, _) => State::Maintenance,
+    }
+}
+
+fn place(endpoint: &Endpoint, settings: &Settings) -> Option<Arc<Place>> {
+    let place = Place {
+        node: endpoint.node_name.clone(),
+        zone: endpoint.zone.clone(),
+        for_zones: endpoint.hints.for_zones.iter().map(|zone| zone.name.clone()).collect(),
+        cluster: settings.cluster_number,
+    };
+    (place != Place::default()).then(|| Arc::new(place))
+}

@@ -1,0 +1,354 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::object::{BackendsSpec, Object, ServiceSpec, Spec};
+use crate::service::{Algorithm, Distribution, NatPolicy, TrafficPolicy};
+use config::services::{Mode, TunnelKind};
+
+fn settings() -> Settings {
+    let labels = [("weir.dev/node", "edge-1"), ("zone", "a")];
+    let labels = labels.map(|(key, value)| (key.into(), value.into()));
+    Settings { labels: Some(Arc::new(labels.into())), ..Settings::new(Source::new("kubernetes")) }
+}
+
+fn found(text: &str) -> Found {
+    match read([("shop.yaml", text)], &settings()) {
+        Ok(found) => found,
+        Err(broken) => panic!("{}", broken[0]),
+    }
+}
+
+/// Why a text isn't taken.
+fn broken(text: &str) -> String {
+    let broken = read([("shop.yaml", text)], &settings()).unwrap_err();
+    assert_eq!(broken.len(), 1);
+    broken[0].to_string()
+}
+
+fn service_of(object: &Object) -> &ServiceSpec {
+    match &object.spec {
+        Spec::Service(spec) => spec,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn backends_of(object: &Object) -> &BackendsSpec {
+    match &object.spec {
+        Spec::Backends(spec) => spec,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn frontends(object: &Object) -> Vec<String> {
+    let line = |said: &crate::frontend::Said| {
+        let name = said.port_name.as_deref().unwrap_or("-");
+        format!("{} {} {name} {}", said.kind.as_str(), said.address, said.service_port)
+    };
+    service_of(object).frontends.iter().map(line).collect()
+}
+
+fn members(object: &Object) -> Vec<String> {
+    let line = |member: &crate::object::Member| {
+        let (state, names) = (member.state.as_str(), member.port_names.join("+"));
+        format!("{} {state} {names} {}", member.endpoint(), member.weight)
+    };
+    backends_of(object).endpoints.iter().map(line).collect()
+}
+
+/// A service with these lines in its metadata and in its spec, of one port.
+fn with(metadata: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  namespace: shop\n{metadata}\
+         spec:\n  ports:\n  - port: 80\n    nodePort: 30080\n{spec}\
+         status:\n  loadBalancer:\n    ingress:\n    - ip: 203.0.113.10\n    - hostname: x.example\n"
+    )
+}
+
+fn annotated(annotations: &[(&str, &str)]) -> String {
+    let lines = annotations.iter().map(|(key, value)| format!("    {key}: \"{value}\"\n"));
+    let lines: String = lines.collect();
+    with(&format!("  annotations:\n{lines}"), "  type: LoadBalancer\n  clusterIP: 10.96.0.1\n")
+}
+
+fn one(text: &str) -> Object {
+    let mut found = found(text);
+    assert_eq!((found.objects.len(), found.notes.len()), (1, 0), "{found:?}");
+    found.objects.remove(0)
+}
+
+#[test]
+fn each_type_has_its_frontends_of_both_families() {
+    let spec = |kind: &str| {
+        format!(
+            "  type: {kind}\n  clusterIPs: [10.96.0.1, \"fd00:96::1\"]\n\
+             \x20 externalIPs: [192.0.2.7, 203.0.113.10]\n"
+        )
+    };
+    let cluster = ["ClusterIP 10.96.0.1:80/TCP - 80", "ClusterIP [fd00:96::1]:80/TCP - 80"];
+    let node = ["NodePort 0.0.0.0:30080/TCP - 80", "NodePort [::]:30080/TCP - 80"];
+    let balanced = ["LoadBalancer 203.0.113.10:80/TCP - 80"];
+    let external = "ExternalIPs 192.0.2.7:80/TCP - 80";
+    // An address that is given twice is one frontend, of the first kind.
+    let both = [external, "ExternalIPs 203.0.113.10:80/TCP - 80"];
+    let of = |kind| frontends(&one(&with("", &spec(kind))));
+    assert_eq!(of("ClusterIP"), [&cluster[..], &both].concat());
+    assert_eq!(of("NodePort"), [&cluster[..], &node, &both].concat());
+    assert_eq!(of("LoadBalancer"), [&cluster[..], &node, &balanced, &[external]].concat());
+    assert_eq!(of("ExternalName"), both);
+    let single = "  type: NodePort\n  clusterIP: 10.96.0.1\n  ipFamilies: [IPv6]\n";
+    let told = ["ClusterIP 10.96.0.1:80/TCP - 80", "NodePort [::]:30080/TCP - 80"];
+    assert_eq!(frontends(&one(&with("", single))), told);
+}
+
+#[test]
+fn ports_have_names_and_protocols() {
+    let text = "apiVersion: v1\nkind: Service\nmetadata: {name: dns}\nspec:\n  clusterIP: 10.96.0.9\n  \
+                ports:\n  - {name: dns, port: 53, protocol: UDP}\n  - {name: dns-tcp, port: 53}\n  - \
+                {name: sig, port: 3868, protocol: SCTP}\n";
+    let object = one(text);
+    assert_eq!(object.name.as_str(), "default/dns");
+    let told = [
+        "ClusterIP 10.96.0.9:53/UDP dns 53",
+        "ClusterIP 10.96.0.9:53/TCP dns-tcp 53",
+        "ClusterIP 10.96.0.9:3868/SCTP sig 3868",
+    ];
+    assert_eq!(frontends(&object), told);
+    let names = service_of(&object).port_names.as_ref().unwrap();
+    assert_eq!(
+        names.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
+        "dns=53 dns-tcp=53 sig=3868"
+    );
+}
+
+#[test]
+fn a_headless_service_is_there_without_frontends() {
+    for (metadata, spec) in [
+        ("", "  clusterIP: None\n"),
+        ("  labels: {service.kubernetes.io/headless: \"\"}\n", "  clusterIP: 10.96.0.1\n"),
+        ("", ""),
+    ] {
+        assert_eq!(frontends(&one(&with(metadata, spec))), [""; 0]);
+    }
+}
+
+#[test]
+fn the_policy_is_the_services() {
+    let object = one(&with(
+        "  labels: {app: web}\n  annotations: {who: knows}\n",
+        "  type: LoadBalancer\n  clusterIP: 10.96.0.1\n  externalTrafficPolicy: Local\n  \
+         healthCheckNodePort: 31000\n  sessionAffinity: ClientIP\n  loadBalancerSourceRanges: \
+         [10.0.0.0/8, \" 192.0.2.1/32 \"]\n  trafficDistribution: PreferSameNode\n",
+    ));
+    let spec = service_of(&object);
+    assert_eq!(object.key().to_string(), "Service shop/web of kubernetes");
+    assert_eq!(object.labels.as_ref().unwrap()["app"], "web".into());
+    assert_eq!(object.annotations.as_ref().unwrap()["who"], "knows".into());
+    let policies = (spec.external_policy, spec.internal_policy);
+    assert_eq!(policies, (TrafficPolicy::Local, TrafficPolicy::Cluster));
+    assert_eq!((spec.health_check_port, spec.affinity_s), (31_000, 10_800));
+    assert_eq!(spec.distribution, Distribution::PreferSameNode);
+    let ranges = spec.source_ranges.as_ref().unwrap();
+    let texts: Vec<String> = ranges.prefixes.iter().map(ToString::to_string).collect();
+    assert_eq!((texts.join(" "), ranges.deny), ("10.0.0.0/8 192.0.2.1/32".into(), false));
+    let timeout =
+        "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 60}}\n";
+    assert_eq!(service_of(&one(&with("", timeout))).affinity_s, 60);
+    for (text, told) in [
+        ("PreferClose", Distribution::PreferSameZone),
+        ("PreferSameZone", Distribution::PreferSameZone),
+    ] {
+        let object = one(&with("", &format!("  trafficDistribution: {text}\n")));
+        assert_eq!(service_of(&object).distribution, told);
+    }
+    let local = "  trafficDistribution: PreferClose\n  internalTrafficPolicy: Local\n";
+    assert_eq!(service_of(&one(&with("", local))).distribution, Distribution::Any);
+}
+
+#[test]
+fn a_foreign_class_has_no_load_balancer_addresses() {
+    let of = |class: &str| {
+        let class = format!("  type: LoadBalancer\n  loadBalancerClass: {class}\n");
+        frontends(&one(&with("", &class)))
+    };
+    assert_eq!(of("service.k8s.aws/nlb"), [""; 0]);
+    assert_eq!(of(CLASS), ["LoadBalancer 203.0.113.10:80/TCP - 80"]);
+}
+
+#[test]
+fn annotations_steer_and_ours_win() {
+    let spec = |annotations: &[(&str, &str)]| service_of(&one(&annotated(annotations))).clone();
+    let random = ("service.cilium.io/lb-algorithm", "random");
+    assert_eq!(spec(&[random]).algorithm, Algorithm::Random);
+    assert_eq!(spec(&[random, ("weir.dev/lb-algorithm", "Maglev")]).algorithm, Algorithm::Maglev);
+    let dsr = spec(&[("service.cilium.io/forwarding-mode", "dsr"), ("weir.dev/tunnel", "ipip")]);
+    assert!(matches!(dsr.mode, Mode::Dsr(t) if t.kind == TunnelKind::Ipip && t.port == 0));
+    assert_eq!(spec(&[("service.cilium.io/forwarding-mode", "snat")]).mode, Mode::Nat);
+    assert_eq!(spec(&[("weir.dev/nat-policy", "nat64")]).nat_policy, NatPolicy::Nat64);
+    let topology = ("service.kubernetes.io/topology-mode", "Auto");
+    assert_eq!(spec(&[topology]).distribution, Distribution::PreferSameZone);
+    let off = ("service.kubernetes.io/topology-aware-hints", "disabled");
+    assert_eq!(spec(&[topology, off]).distribution, Distribution::Any);
+    let only = |kind| frontends(&one(&annotated(&[("service.cilium.io/type", kind)])));
+    assert_eq!(only("LoadBalancer"), ["LoadBalancer 203.0.113.10:80/TCP - 80"]);
+    assert_eq!(only("ClusterIP"), ["ClusterIP 10.96.0.1:80/TCP - 80"]);
+    let deny = "  annotations: {service.cilium.io/src-ranges-policy: deny}\n";
+    let object = one(&with(deny, "  loadBalancerSourceRanges: [10.0.0.0/8]\n"));
+    assert!(service_of(&object).source_ranges.as_ref().unwrap().deny);
+    let wrong = found(&annotated(&[("weir.dev/lb-algorithm", "magic")]));
+    let told =
+        "shop/web: annotation weir.dev/lb-algorithm: `magic` is ignored; allowed: maglev, random";
+    assert_eq!(wrong.notes, [told]);
+}
+
+#[test]
+fn a_service_may_be_meant_for_some_appliances() {
+    let is_ours = |key: &str, value: &str| !found(&annotated(&[(key, value)])).objects.is_empty();
+    assert!(is_ours("weir.dev/node", "edge-1") && is_ours("service.cilium.io/node", "edge-1"));
+    assert!(!is_ours("weir.dev/node", "edge-2"));
+    assert!(is_ours("weir.dev/node-selector", "zone in (a, b)"));
+    assert!(!is_ours("weir.dev/node-selector", "zone notin (a, b)"));
+}
+
+/// A slice of two ports, with these lines in its metadata, and these endpoints.
+fn slice_of(metadata: &str, endpoints: &str) -> String {
+    format!(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: web-x1\n  \
+         namespace: shop\n  labels: {{kubernetes.io/service-name: web}}\n{metadata}\
+         addressType: IPv4\nports:\n- {{name: http, port: 8080}}\n- {{name: h2, port: 8443}}\n\
+         endpoints: {endpoints}\n"
+    )
+}
+
+#[test]
+fn an_endpoint_is_what_its_conditions_say() {
+    for (conditions, told) in [
+        ("{}", "active"),
+        ("{ready: true}", "active"),
+        ("{ready: true, serving: true, terminating: true}", "active"),
+        ("{ready: false, serving: true, terminating: true}", "terminating"),
+        ("{ready: false, serving: false, terminating: true}", "terminating-not-serving"),
+        ("{ready: false, terminating: true}", "terminating-not-serving"),
+        ("{ready: false, serving: false}", "maintenance"),
+        ("{ready: false}", "maintenance"),
+    ] {
+        let endpoints = format!("[{{addresses: [10.0.0.1], conditions: {conditions}}}]");
+        let told = [
+            format!("10.0.0.1:8080/TCP {told} http 100"),
+            format!("10.0.0.1:8443/TCP {told} h2 100"),
+        ];
+        assert_eq!(members(&one(&slice_of("", &endpoints))), told, "{conditions}");
+    }
+}
+
+#[test]
+fn slices_tell_weights_places_and_names() {
+    let weighted = |weight: &str| {
+        let metadata = format!("  annotations: {{service.cilium.io/weight: \"{weight}\"}}\n");
+        members(&one(&slice_of(&metadata, "[{addresses: [10.0.0.1]}]")))[0].clone()
+    };
+    assert_eq!(weighted("7"), "10.0.0.1:8080/TCP active http 7");
+    assert_eq!(weighted("0"), "10.0.0.1:8080/TCP maintenance http 0");
+    let endpoints = "\n- addresses: [10.0.0.1]\n  nodeName: n1\n  zone: a\n  hints: {forZones: [{name: a}, \
+                     {name: b}]}\n- addresses: [192.192.192.192]\n";
+    let placed = one(&slice_of("", endpoints));
+    let place = backends_of(&placed).endpoints[0].place.clone().unwrap();
+    let zones: Vec<&str> = place.for_zones.iter().map(|zone| &**zone).collect();
+    assert_eq!((&*place.node, &*place.zone, zones.join(" ")), ("n1", "a", "a b".into()));
+    // The same place under two names is one backend, and the placeholder is none.
+    let text = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s, labels: \
+                {kubernetes.io/service-name: web}}\naddressType: IPv4\nports: [{name: a, port: 9999}, \
+                {name: b, port: 9999}, {port: 53, protocol: UDP}, {name: all}]\nendpoints:\n- {addresses: \
+                [10.0.0.1]}\n- {addresses: [192.192.192.192]}\n";
+    let told = [
+        "10.0.0.1:*/TCP active all 100",
+        "10.0.0.1:53/UDP active  100",
+        "10.0.0.1:9999/TCP active a+b 100",
+        "192.192.192.192:*/TCP active all 100",
+        "192.192.192.192:53/UDP active  100",
+    ];
+    assert_eq!(members(&one(text)), told);
+    assert_eq!(backends_of(&one(text)).service.as_str(), "default/web");
+}
+
+#[test]
+fn documents_and_lists_are_read_and_the_rest_is_named_once() {
+    let service = with("", "  clusterIP: 10.96.0.1\n");
+    let text = format!(
+        "{service}---\n# nothing\n---\n{}---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: \
+         Service\n  metadata: {{name: b}}\n- apiVersion: v1\n  kind: ConfigMap\n- apiVersion: v1\n  kind: \
+         ConfigMap\n---\napiVersion: v1\nkind: ServiceList\nitems:\n- metadata: {{name: c}}\n---\n\
+         apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\n",
+        slice_of("", "null")
+    );
+    let found = found(&text);
+    let keys: Vec<String> = found.objects.iter().map(|object| object.key().to_string()).collect();
+    let told = [
+        "Service shop/web of kubernetes",
+        "Backends shop/web-x1 of kubernetes",
+        "Service default/b of kubernetes",
+        "Service default/c of kubernetes",
+    ];
+    assert_eq!(keys, told);
+    let skipped: Vec<&String> = found.skipped.iter().collect();
+    assert_eq!(skipped, ["discovery.k8s.io/v1beta1 EndpointSlice", "v1 ConfigMap"]);
+    let east = Settings { cluster: "east".into(), cluster_number: 3, ..settings() };
+    let text = slice_of("", "[{addresses: [10.0.0.1]}]");
+    let object = read([("a", &*text)], &east).unwrap().objects.remove(0);
+    assert_eq!(object.name.as_str(), "east/shop/web-x1");
+    assert_eq!(backends_of(&object).service.as_str(), "east/shop/web");
+    assert_eq!(backends_of(&object).endpoints[0].place.as_ref().unwrap().cluster, 3);
+}
+
+#[test]
+fn a_broken_file_says_where() {
+    let right = with("", "  clusterIP: 10.96.0.1\n");
+    for (wrong, parts) in [
+        (right.replace("port: 80\n", "port: 80000\n"), &["shop.yaml:8 (document 1): spec.ports[0].port: ", "u16"][..]),
+        (right.replace("10.96.0.1", "10.96.0"), &["shop.yaml:10", "spec.clusterIP: `10.96.0` is no address"]),
+        (right.replace("name: web", "name: we b"), &["shop.yaml:4", "metadata.name", "is no name"]),
+        (right.replace("kind: Service", "kin: Service"), &["shop.yaml:1", "write apiVersion and kind"]),
+        (right.replace("- ip: 203", "- ip: x203"), &["shop.yaml:14", "status.loadBalancer.ingress[0].ip"]),
+        (right.replace("spec:\n", "spec:\n  sessionAffinity: Client\n"), &["shop.yaml:7", "`None` or `ClientIP`"]),
+        (right.replace("  ports:", " ports:"), &["shop.yaml:", "this is no YAML"]),
+        (format!("{right}---\n{right}"), &["shop.yaml:20 (document 2): metadata.name", "is there already, in shop.yaml"]),
+        (
+            format!("{right}---\n{}", slice_of("", "[{addresses: [10.0.0.1]}, {addresses: [10.0.0.x]}]")),
+            &["(document 2): endpoints[1].addresses[0]: `10.0.0.x` is no address; allowed: an IPv4"],
+        ),
+        (
+            "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: a}\n  \
+             spec:\n    ports:\n    - port: http\n".to_owned(),
+            &["shop.yaml:9 (document 1): items[0].spec.ports[0].port"],
+        ),
+    ] {
+        let told = broken(&wrong);
+        for part in parts {
+            assert!(told.contains(part), "no {part:?} in: {told}");
+        }
+    }
+    // Each broken file is told, and nothing of the others is taken.
+    let files = [("a.yaml", "a: ["), ("b.yaml", &*right), ("c.yaml", "{}")];
+    let broken = read(files, &settings()).unwrap_err();
+    let names: Vec<&str> = broken.iter().map(|broken| broken.file.as_str()).collect();
+    assert_eq!(names, ["a.yaml", "c.yaml"]);
+}
+
+#[test]
+fn no_text_panics() {
+    let text = format!(
+        "{}---\n{}",
+        with("", "  clusterIP: 10.96.0.1\n"),
+        slice_of("", "[{addresses: [10.0.0.1]}]")
+    );
+    for i in 0..text.len() {
+        let mut dropped = text.clone();
+        dropped.remove(i);
+        let mut swapped = text.clone();
+        swapped.replace_range(i..=i, ["[", "{", "\"", ":", "\n", "- ", "ä", "9"][i % 8]);
+        for text in [&dropped, &swapped] {
+            if let Err(broken) = read([("x", text.as_str())], &settings()) {
+                assert!(broken[0].line > 0 && broken[0].line <= text.lines().count() + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Lives of an appliance: changes, faults, restarts with the maps kept and the tables said anew.
+//!
+//! Each life follows from its seed. `SIMULATION_SEED=7 cargo test -p state --test simulation` plays
+//! one again; `SIMULATIONS=10000` plays as many.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use state::address::Address;
+use state::dump::Record;
+use state::plane::Plane;
+use world::World;
+use world::model::Model;
+use world::ops::{self, Random};
+
+mod world;
+
+/// How many lives are played where nobody says.
+const LIVES: u64 = 60;
+
+#[test]
+fn whatever_happens_the_maps_become_what_was_said() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    match number("SIMULATION_SEED") {
+        Some(seed) => live(seed),
+        None => (1..=number("SIMULATIONS").unwrap_or(LIVES)).for_each(live),
+    }
+}
+
+/// Tells the seed of a life that went wrong.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let seed = self.0;
+            eprintln!(
+                "play it again: SIMULATION_SEED={seed} cargo test -p state --test simulation"
+            );
+        }
+    }
+}
+
+fn live(seed: u64) {
+    let told = Seed(seed);
+    let random = &mut Random(seed);
+    let (mut world, mut model) = (World::new(), Model::default());
+    for _ in 0..1 + random.below(4) {
+        work(&mut world, &mut model, random);
+        if random.one_in(2) {
+            world.settle();
+            world.assert_is(&model);
+        }
+        world = restart(world, &mut model, random);
+    }
+    drop(told);
+}
+
+/// Changes, steps and faults.
+fn work(world: &mut World, model: &mut Model, random: &mut Random) {
+    for _ in 0..random.below(60) {
+        world.plane.maps_mut().per_mille = [0, 10, 100, 500][random.below(4)];
+        ops::change(world, model, random.next());
+        // Not always is it heard at once.
+        for _ in 0..random.below(3) {
+            world.step();
+        }
+    }
+}
+
+/// The process ends in the middle of whatever it did. Meanwhile people change their minds. The next
+/// process hears of it from one source after the other.
+fn restart(world: World, model: &mut Model, random: &mut Random) -> World {
+    let before = identifiers(&world);
+    let known = world.lines();
+    let mut world = world.restart();
+    assert_eq!(world.lines(), known, "attaching to the maps changes nothing");
+    meanwhile(model, random);
+    world.appliance.addresses = model.addresses.clone();
+    world.plane.set_addresses(model.addresses.clone());
+    world.plane.maps_mut().per_mille = [0, 100][random.below(2)];
+
+    let sources: BTreeMap<u8, _> =
+        (0..3).map(|n| (n, world.writer.register_initializer(&format!("source-{n}")))).collect();
+    world.steps();
+    assert_eq!(world.lines(), known, "nothing is told before sources said all");
+    let mut left: Vec<u8> = sources.keys().copied().collect();
+    let impatient = random.one_in(3);
+    while !left.is_empty() {
+        let source = left.swap_remove(random.below(left.len()));
+        world.write(|to| {
+            for number in 0..ops::SERVICES {
+                match source {
+                    2 => ops::say_service(model, number, to),
+                    from => ops::say_backends(model, number, from, to),
+                }
+            }
+            to.complete(&sources[&source]);
+        });
+        if impatient {
+            world.pass(Duration::from_secs(61));
+        }
+        world.steps();
+    }
+    world.write(|to| ops::say_health(model, to));
+    world.settle();
+    world.assert_is(model);
+    let after = identifiers(&world);
+    for (address, id) in &before {
+        // Where a frontend and a copy of a node port follow each other, the number is another.
+        let own = ops::OWN.contains(&address.prefix.addr.to_string().as_str());
+        if !own && after.contains_key(address) {
+            assert_eq!(after[address], *id, "{address} has another identifier");
+        }
+    }
+    world
+}
+
+/// Changes that are made while there is no process.
+fn meanwhile(model: &mut Model, random: &mut Random) {
+    let mut nobody = World::new();
+    nobody.write(|to| {
+        for number in 0..ops::SERVICES {
+            ops::say_service(model, number, to);
+            ops::say_backends(model, number, 0, to);
+            ops::say_backends(model, number, 1, to);
+        }
+        ops::say_health(model, to);
+    });
+    for _ in 0..random.below(4) {
+        ops::change(&mut nobody, model, random.next());
+    }
+}
+
+fn identifiers(world: &World) -> BTreeMap<Address, u32> {
+    let records = world.plane.dump().into_iter();
+    let of = |record| match record {
+        Record::Service { id, address, .. } => Some((address, id)),
+        _ => None,
+    };
+    records.filter_map(of).collect()
+}
+
+/// What an operator sees first after a crash with everything half written.
+#[test]
+fn a_crash_at_any_write_is_mended_by_the_next_process() {
+    for crash in 0..200 {
+        let mut random = Random(crash);
+        let (mut world, mut model) = (World::new(), Model::default());
+        for _ in 0..10 {
+            ops::change(&mut world, &mut model, random.next());
+        }
+        world.steps();
+        for _ in 0..5 {
+            ops::change(&mut world, &mut model, random.next());
+        }
+        // From this write on, nothing is written any more.
+        world.plane.maps_mut().maps.dies_after(crash % 40);
+        world.step();
+        let mut world = world.restart();
+        world.plane.maps_mut().maps.lives();
+        world.plane.set_addresses(model.addresses.clone());
+        world.write(|to| {
+            for number in 0..ops::SERVICES {
+                ops::say_service(&model, number, to);
+                ops::say_backends(&model, number, 0, to);
+                ops::say_backends(&model, number, 1, to);
+            }
+            ops::say_health(&model, to);
+        });
+        world.settle();
+        world.assert_is(&model);
+    }
+}

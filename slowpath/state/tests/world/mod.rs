@@ -1,0 +1,184 @@
+//! A writer, a reconciler and a plane over checked maps, and a time that the test moves.
+// Each test uses its part of this.
+#![allow(dead_code)]
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime};
+
+use state::address::{Address, Endpoint};
+use state::appliance::Appliance;
+use state::dump::{self, Form};
+use state::frontend::Progress;
+use state::maps::{FaultyMaps, MapPlane, MemoryMaps, Options, Sizes};
+use state::name::{Name, Precedence, Source};
+use state::plane::Plane;
+use state::reconcile::{Now, Reconciler, Settings};
+use state::writer::{Transaction, Writer};
+
+pub mod checked;
+pub mod model;
+pub mod ops;
+
+pub use checked::Checked;
+
+/// Small, so that tables are built quickly.
+pub const MAGLEV_SIZE: u32 = 251;
+
+/// The maps of these tests: faults above, so that the checks below see what was written.
+pub type TestMaps = FaultyMaps<Checked>;
+
+/// All of it.
+pub struct World {
+    pub writer: Writer,
+    pub reconciler: Reconciler,
+    pub plane: MapPlane<TestMaps>,
+    pub now: Now,
+    pub appliance: Appliance,
+}
+
+impl World {
+    /// With maps of these sizes.
+    pub fn sized(sizes: Sizes) -> World {
+        let now = Now { steady: Instant::now(), wall: SystemTime::UNIX_EPOCH };
+        let maps = FaultyMaps::new(Checked::new(MemoryMaps::new(sizes)), 0, 1);
+        let plane = MapPlane::new(maps, options(&[]));
+        World {
+            writer: writer(),
+            reconciler: Reconciler::new(Settings::default()),
+            plane,
+            now,
+            appliance: Appliance::default(),
+        }
+    }
+
+    pub fn new() -> World {
+        World::sized(Sizes::default())
+    }
+
+    /// Writes in one transaction.
+    pub fn write<R>(&self, write: impl FnOnce(&mut Transaction<'_>) -> R) -> R {
+        let mut transaction = self.writer.begin(self.now.wall);
+        let result = write(&mut transaction);
+        transaction.commit();
+        result
+    }
+
+    pub fn step(&mut self) {
+        let news = self.writer.news(self.reconciler.seen());
+        self.reconciler.step(self.now, &news, &self.appliance, &mut self.plane);
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        self.now.steady += time;
+        self.now.wall += time;
+    }
+
+    /// Steps until nothing is left to do without time passing.
+    pub fn steps(&mut self) {
+        self.step();
+        while self.reconciler.has_work(self.now.steady) {
+            self.step();
+        }
+    }
+
+    /// The appliance's own addresses are these.
+    pub fn set_addresses(&mut self, addresses: &[&str]) {
+        self.appliance.addresses = addresses.iter().map(|text| ip(text)).collect();
+        self.plane.set_addresses(self.appliance.addresses.clone());
+        self.reconciler.say_again();
+    }
+
+    /// The process ends, at whatever it did, and another begins: over the same maps, with empty
+    /// tables.
+    pub fn restart(self) -> World {
+        let addresses = self.appliance.addresses.clone();
+        World {
+            writer: writer(),
+            reconciler: Reconciler::new(Settings::default()),
+            plane: MapPlane::new(self.plane.into_maps(), Options { addresses, ..options(&[]) }),
+            ..self
+        }
+    }
+
+    /// Time passes without faults until everything is done, and once more around.
+    pub fn settle(&mut self) {
+        self.plane.maps_mut().per_mille = 0;
+        for _ in 0..4 {
+            self.steps();
+            self.pass(Duration::from_secs(60));
+        }
+        self.reconciler.prune_now(self.now);
+        self.steps();
+        assert_eq!(self.reconciler.reconciled(), self.writer.tables().revision());
+        for row in self.writer.tables().frontends() {
+            assert_eq!(row.status().progress, Progress::Done, "{row:?}");
+        }
+        self.assert_idle();
+    }
+
+    /// A full pass and a prune write nothing.
+    pub fn assert_idle(&mut self) {
+        let before = (self.plane.maps().maps.writes(), self.plane.acknowledged());
+        self.reconciler.say_again();
+        self.reconciler.prune_now(self.now);
+        self.steps();
+        let after = (self.plane.maps().maps.writes(), self.plane.acknowledged());
+        let last = self.plane.maps().maps.log.last();
+        assert_eq!(after, before, "nothing differed, and {last:?} was written");
+    }
+
+    /// The maps hold what the model says.
+    pub fn assert_is(&self, model: &model::Model) {
+        let (there, expected) = (self.lines(), model.lines());
+        let missing: Vec<&String> = expected.iter().filter(|l| !there.contains(l)).collect();
+        let surplus: Vec<&String> = there.iter().filter(|l| !expected.contains(l)).collect();
+        assert!(missing.is_empty() && surplus.is_empty(), "{missing:#?}\nbut {surplus:#?}");
+        assert_eq!(there.len(), expected.len(), "a line twice");
+    }
+
+    /// What is in the maps, without identifiers.
+    pub fn lines(&self) -> Vec<String> {
+        dump::text(&self.plane.dump(), &Form::COMPARED)
+    }
+
+    /// The same with identifiers.
+    pub fn numbered(&self) -> Vec<String> {
+        dump::text(&self.plane.dump(), &Form::default())
+    }
+}
+
+/// Of which sources the first wins.
+pub fn writer() -> Writer {
+    let writer = Writer::new();
+    let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);
+    transaction.set_precedence(Precedence::new(["first", "second"].map(Source::new)));
+    transaction.commit();
+    writer
+}
+
+pub fn options(addresses: &[&str]) -> Options {
+    let addresses = addresses.iter().map(|text| ip(text)).collect();
+    Options { addresses, maglev_size: MAGLEV_SIZE, ..Options::default() }
+}
+
+pub fn source() -> Source {
+    Source::new("first")
+}
+
+pub fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A TCP address.
+pub fn at(text: &str, port: u16) -> Address {
+    Address::new(ip(text), port, 6)
+}
+
+/// A TCP endpoint at port 8080.
+pub fn endpoint(text: &str) -> Endpoint {
+    Endpoint { addr: ip(text), port: 8080, protocol: 6 }
+}

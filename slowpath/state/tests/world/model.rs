@@ -1,0 +1,177 @@
+//! What the maps should hold, worked out from what was said in the simplest way that can be
+//! thought of: everything at once, from nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use config::checked::Prefix;
+use state::address::{Address, Endpoint, Reach};
+use state::backend::{Instance, State};
+use state::dump::Flags;
+use state::frontend::{Kind, Said};
+use state::service::{Algorithm, Service, TrafficPolicy};
+use tables::maglev::{self, MaglevBackend, Seed};
+
+use super::MAGLEV_SIZE;
+
+/// What was said, by whom. Sources are 0, which wins, and 1.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    pub services: BTreeMap<u8, (Service, Vec<Said>)>,
+    pub instances: BTreeMap<(u8, Endpoint, u8), Instance>,
+    /// Verdicts of health, by service and endpoint.
+    pub healthy: BTreeMap<(u8, Endpoint), bool>,
+    pub addresses: Vec<IpAddr>,
+}
+
+/// An instance as the model sees it.
+struct Chosen<'a> {
+    instance: &'a Instance,
+    state: State,
+    bad: bool,
+}
+
+impl Model {
+    /// Whose frontend is at an address.
+    pub fn owner(&self, address: &Address) -> Option<u8> {
+        let has = |saids: &Vec<Said>| saids.iter().any(|said| said.address == *address);
+        self.services.iter().find(|(_, (_, saids))| has(saids)).map(|(number, _)| *number)
+    }
+
+    /// The lines of a dump without identifiers.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut backends: BTreeMap<Endpoint, State> = BTreeMap::new();
+        for (number, (service, saids)) in &self.services {
+            for said in saids {
+                for address in self.addresses_of(said) {
+                    let said = Said { address, ..said.clone() };
+                    let chosen = self.choose(*number, service, &said);
+                    for chosen in &chosen {
+                        let state = chosen.instance.state;
+                        let at = backends.entry(chosen.instance.endpoint).or_insert(state);
+                        *at = state.min(*at);
+                    }
+                    frontend(&mut lines, service, &said, &chosen);
+                }
+            }
+        }
+        for (endpoint, state) in backends {
+            lines.push(format!("BE: ADDR={endpoint} STATE={}", state.as_str()));
+        }
+        lines.sort();
+        lines
+    }
+
+    /// A frontend's own address, and where it is copied to.
+    fn addresses_of(&self, said: &Said) -> BTreeSet<Address> {
+        let mut addresses = BTreeSet::from([said.address]);
+        let everywhere = said.address.prefix.addr.is_unspecified();
+        if everywhere && matches!(said.kind, Kind::NodePort | Kind::HostPort) {
+            for addr in &self.addresses {
+                let prefix = Prefix { addr: *addr, ..said.address.prefix };
+                let copy = Address { prefix, ..said.address };
+                if addr.is_ipv4() == said.address.is_ipv4() && self.owner(&copy).is_none() {
+                    addresses.insert(copy);
+                }
+            }
+        }
+        addresses
+    }
+
+    fn choose(&self, number: u8, service: &Service, said: &Said) -> Vec<Chosen<'_>> {
+        let policy = match (said.kind, said.address.reach) {
+            (Kind::ClusterIp, _) | (_, Reach::Internal) => service.internal_policy,
+            (Kind::HostPort, _) => TrafficPolicy::Cluster,
+            _ => service.external_policy,
+        };
+        let mut chosen: Vec<Chosen<'_>> = Vec::new();
+        for ((of, endpoint, source), instance) in &self.instances {
+            let shadow = *source == 1 && self.instances.contains_key(&(number, *endpoint, 0));
+            let elsewhere = instance.place.as_ref().is_some_and(|place| !place.node.is_empty());
+            let bad = self.healthy.get(&(number, *endpoint)) == Some(&false);
+            let state = match instance.state {
+                State::Active if instance.weight == 0 => State::Maintenance,
+                State::Active | State::Terminating if bad => State::Quarantined,
+                State::Terminating if instance.weight == 0 => State::TerminatingNotServing,
+                state => state,
+            };
+            if *of == number
+                && !shadow
+                && endpoint.protocol == said.address.protocol
+                && endpoint.addr.is_ipv4() == said.address.is_ipv4()
+                && !(elsewhere && policy == TrafficPolicy::Local)
+                && state != State::Maintenance
+            {
+                chosen.push(Chosen { instance, state, bad });
+            }
+        }
+        chosen.sort_by_key(|chosen| (chosen.bad, chosen.state, chosen.instance.endpoint));
+        chosen
+    }
+}
+
+/// How many of them, from the first, get new flows.
+fn count(chosen: &[Chosen<'_>]) -> usize {
+    let of = |state| chosen.iter().filter(|chosen| chosen.state == state).count();
+    if of(State::Active) > 0 { of(State::Active) } else { of(State::Terminating) }
+}
+
+fn frontend(lines: &mut Vec<String>, service: &Service, said: &Said, chosen: &[Chosen<'_>]) {
+    let address = said.address;
+    let flags = Flags::of(said, service, false);
+    let serving = count(chosen);
+    let algorithm = match service.algorithm {
+        Algorithm::Maglev => "maglev",
+        Algorithm::Random => "random",
+    };
+    lines.push(format!(
+        "SVC: ADDR={address} SLOT=0 LBALG={algorithm} AFFTimeout={} COUNT={serving} QCOUNT={} \
+         FLAGS={flags}",
+        service.affinity_s,
+        chosen.len() - serving
+    ));
+    for (number, backend) in (1..).zip(chosen) {
+        let flags = flags.of_slot(backend.state == State::Quarantined);
+        let endpoint = backend.instance.endpoint;
+        lines.push(format!(
+            "SVC: ADDR={address} SLOT={number} BEID={endpoint} COUNT=0 QCOUNT=0 FLAGS={flags}"
+        ));
+        if service.affinity_s > 0 && backend.state == State::Active {
+            lines.push(format!("AFF: ID={address} BEID={endpoint}"));
+        }
+    }
+    let text = address.to_string();
+    lines.push(format!(
+        "REV: ADDR={}",
+        text.split_at(text.rfind(':').unwrap()).0.to_owned() + &format!(":{}", address.port)
+    ));
+    for prefix in service.source_ranges.iter().flat_map(|ranges| &ranges.prefixes) {
+        lines.push(format!("SRCRANGE: ID={address} CIDR={}/{}", prefix.addr, prefix.len));
+    }
+    if service.algorithm == Algorithm::Maglev && flags.has(Flags::ROUTABLE) && serving > 0 {
+        lines.push(format!("MAGLEV: ID={address} INNER=[{}]", inner(&chosen[..serving])));
+    }
+}
+
+fn inner(serving: &[Chosen<'_>]) -> String {
+    let backend = |chosen: &Chosen<'_>| {
+        let Endpoint { addr, port, protocol } = chosen.instance.endpoint;
+        let protocol = if protocol == 6 { "TCP" } else { "UDP" };
+        let text = maglev::text(&addr.into(), port, protocol);
+        MaglevBackend { text, weight: u32::from(chosen.instance.weight) }
+    };
+    let backends: Vec<MaglevBackend> = serving.iter().map(backend).collect();
+    let table = maglev::build(&backends, MAGLEV_SIZE, Seed::default());
+    let mut counts: Vec<(usize, Endpoint)> = (0..serving.len() as u32)
+        .map(|index| {
+            let slots = table.iter().filter(|slot| **slot == index).count();
+            (slots, serving[index as usize].instance.endpoint)
+        })
+        .filter(|(slots, _)| *slots > 0)
+        .collect();
+    counts.sort_by_key(|(slots, endpoint)| (std::cmp::Reverse(*slots), *endpoint));
+    let parts: Vec<String> =
+        counts.into_iter().map(|(slots, endpoint)| format!("{endpoint}({slots})")).collect();
+    parts.join(", ")
+}

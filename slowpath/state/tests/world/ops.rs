@@ -1,0 +1,205 @@
+//! Random changes, each decoded from one number, so that a sequence of them shrinks and can be
+//! played again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::checked::Prefix;
+use state::address::{Address, Endpoint};
+use state::backend::{Instance, Place, State};
+use state::frontend::{Kind, Said};
+use state::name::{Name, Source};
+use state::service::{Algorithm, Service, SourceRanges, TrafficPolicy};
+use state::writer::Transaction;
+
+use super::model::Model;
+use super::{World, at, ip};
+
+/// SplitMix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// One in so many times.
+    pub fn one_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}
+
+pub const SERVICES: u8 = 4;
+
+/// What may be addresses of the appliance.
+pub const OWN: [&str; 3] = ["192.0.2.1", "192.0.2.2", "2001:db8::a"];
+
+pub fn service_name(number: u8) -> Name {
+    Name::new(&format!("shop/web-{number}")).unwrap()
+}
+
+pub fn source_of(number: u8) -> Source {
+    Source::new(if number == 0 { "first" } else { "second" })
+}
+
+/// What services may answer on; some of them are of two services' choice, and two lie where a node
+/// port is copied to.
+pub fn frontends() -> Vec<Said> {
+    let udp = Address { protocol: 17, ..at("203.0.113.2", 53) };
+    vec![
+        Said::new(at("203.0.113.1", 80), Kind::LoadBalancer),
+        Said::new(at("203.0.113.1", 80).internal(), Kind::LoadBalancer),
+        Said::new(at("2001:db8::1", 80), Kind::LoadBalancer),
+        Said::new(udp, Kind::ExternalIps),
+        Said::new(at("10.96.0.1", 80), Kind::ClusterIp),
+        Said::new(at("0.0.0.0", 30_080), Kind::NodePort),
+        Said::new(at("::", 30_080), Kind::NodePort),
+        Said::new(at("192.0.2.1", 30_080), Kind::LoadBalancer),
+        Said::new(at("0.0.0.0", 9090), Kind::HostPort),
+        Said::new(at("192.0.2.2", 9090), Kind::ExternalIps),
+    ]
+}
+
+pub fn endpoints() -> Vec<Endpoint> {
+    let tcp = |text: &str| super::endpoint(text);
+    let mut all: Vec<Endpoint> = (1..=6).map(|n| tcp(&format!("10.1.0.{n}"))).collect();
+    all.extend((1..=3).map(|n| tcp(&format!("fd00::{n}"))));
+    all.extend((1..=2).map(|n| Endpoint { protocol: 17, ..tcp(&format!("10.1.0.{n}")) }));
+    all
+}
+
+/// Makes the change that a number stands for, in the world and in the model.
+pub fn change(world: &mut World, model: &mut Model, number: u64) {
+    let mut random = Random(number);
+    match random.below(20) {
+        0..=5 => put(world, model, &mut random),
+        6 => delete(world, model, &mut random),
+        7..=11 => set_backends(world, model, &mut random),
+        12..=13 => health(world, model, &mut random),
+        14 => {
+            let here: Vec<&str> = OWN.into_iter().filter(|_| random.one_in(2)).collect();
+            model.addresses = here.iter().map(|text| ip(text)).collect();
+            world.set_addresses(&here);
+        }
+        15 => world.reconciler.say_again(),
+        16 => world.reconciler.prune_now(world.now),
+        _ => world.pass(Duration::from_millis(1 << random.below(17))),
+    }
+}
+
+fn put(world: &World, model: &mut Model, random: &mut Random) {
+    let number = random.below(usize::from(SERVICES)) as u8;
+    let mut service = Service::new(service_name(number), source_of(0));
+    if random.one_in(3) {
+        service.algorithm = Algorithm::Random;
+    }
+    if random.one_in(3) {
+        service.affinity_s = 1 + random.below(3) as u32;
+    }
+    let policy = |local| if local { TrafficPolicy::Local } else { TrafficPolicy::Cluster };
+    service.external_policy = policy(random.one_in(4));
+    service.internal_policy = policy(random.one_in(4));
+    if random.one_in(3) {
+        let prefix = |n: usize| Prefix { addr: ip(&format!("198.51.{n}.0")), len: 24 };
+        let some: BTreeSet<usize> = (0..=random.below(3)).map(|_| random.below(4)).collect();
+        let prefixes = some.into_iter().map(prefix).collect();
+        service.source_ranges = Some(Arc::new(SourceRanges { deny: random.one_in(2), prefixes }));
+    }
+    let saids: Vec<Said> = frontends().into_iter().filter(|_| random.one_in(3)).collect();
+    let taken = |said: &Said| model.owner(&said.address).is_some_and(|owner| owner != number);
+    let refused = saids.iter().any(taken);
+    let result = world.write(|to| to.upsert_service_and_frontends(service.clone(), saids.clone()));
+    assert_eq!(result.is_err(), refused, "{result:?}");
+    if !refused {
+        model.services.insert(number, (service, saids));
+    }
+}
+
+fn delete(world: &World, model: &mut Model, random: &mut Random) {
+    let number = random.below(usize::from(SERVICES)) as u8;
+    let there = model.services.remove(&number).is_some();
+    let name = service_name(number);
+    let result = world.write(|to| to.delete_service_and_frontends(&name, &source_of(0)));
+    assert_eq!(result.is_ok(), there);
+}
+
+fn set_backends(world: &World, model: &mut Model, random: &mut Random) {
+    let number = random.below(usize::from(SERVICES)) as u8;
+    let from = random.below(2) as u8;
+    let (name, source) = (service_name(number), source_of(from));
+    let mut said = Vec::new();
+    for endpoint in endpoints() {
+        if !random.one_in(3) {
+            continue;
+        }
+        let mut instance = Instance::new(endpoint, name.clone(), source.clone());
+        instance.state = match random.below(10) {
+            0 | 1 => State::Terminating,
+            2 => State::TerminatingNotServing,
+            3 => State::Maintenance,
+            _ => State::Active,
+        };
+        instance.weight = [100, 100, 100, 50, 1, 0][random.below(6)];
+        if random.one_in(3) {
+            let place = Place { node: "elsewhere".into(), ..Place::default() };
+            instance.place = Some(Arc::new(place));
+        }
+        said.push(instance);
+    }
+    model.instances.retain(|(of, _, by), _| (*of, *by) != (number, from));
+    for instance in &said {
+        model.instances.insert((number, instance.endpoint, from), instance.clone());
+    }
+    // A verdict is known as long as somebody says the backend.
+    let instances = &model.instances;
+    model
+        .healthy
+        .retain(|(of, endpoint), _| (0..2).any(|by| instances.contains_key(&(*of, *endpoint, by))));
+    world.write(|to| to.set_backends(&name, &source, said));
+}
+
+fn health(world: &World, model: &mut Model, random: &mut Random) {
+    let number = random.below(usize::from(SERVICES)) as u8;
+    let all = endpoints();
+    let endpoint = all[random.below(all.len())];
+    let healthy = random.one_in(2);
+    let there = (0..2).any(|by| model.instances.contains_key(&(number, endpoint, by)));
+    let name = service_name(number);
+    let result = world.write(|to| to.update_backend_health(&name, &endpoint, healthy));
+    assert_eq!(result.is_ok(), there);
+    if there {
+        model.healthy.insert((number, endpoint), healthy);
+    }
+}
+
+/// Says all of a service, as its source does after a restart.
+pub fn say_service(model: &Model, number: u8, to: &mut Transaction<'_>) {
+    if let Some((service, saids)) = model.services.get(&number) {
+        to.upsert_service_and_frontends(service.clone(), saids.clone()).unwrap();
+    }
+}
+
+/// Says all that a source says of a service's backends.
+pub fn say_backends(model: &Model, number: u8, from: u8, to: &mut Transaction<'_>) {
+    let of = |key: &(u8, Endpoint, u8)| (key.0, key.2) == (number, from);
+    let said = model.instances.iter().filter(|(key, _)| of(key)).map(|(_, i)| i.clone());
+    to.set_backends(&service_name(number), &source_of(from), said.collect());
+}
+
+/// A health checker looks at everything, and finds what it knew, or that all is well.
+pub fn say_health(model: &Model, to: &mut Transaction<'_>) {
+    for (number, endpoint, _) in model.instances.keys() {
+        let healthy = model.healthy.get(&(*number, *endpoint)).unwrap_or(&true);
+        to.update_backend_health(&service_name(*number), endpoint, *healthy).unwrap();
+    }
+}
