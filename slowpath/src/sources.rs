@@ -1,4 +1,3 @@
-//! Who says what should be.
+//! Who asks for changes: the services file.
 
 pub mod file;
-pub mod objects;

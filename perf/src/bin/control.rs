@@ -161,7 +161,9 @@ fn measure(args: &Args) -> Result<(), String> {
     let mut control = Control::new(rows);
     let per = |took: Duration| took.as_secs_f64() * 1e6 / f64::from(args.services);
     println!("{} services with {} backends each", args.services, args.backends);
-    println!("round  insert us CPU  delete us CPU   together  services/s in and out  bytes  objects");
+    println!(
+        "round  insert us CPU  delete us CPU   together  services/s in and out  bytes  objects"
+    );
     let mut totals = Vec::new();
     for round in 1..=args.rounds {
         let inserted = control.run(&puts, args.batch)?;
