@@ -172,6 +172,11 @@ impl<'r> Reconcile<'r> {
     /// Has the region follow the tables, where there is something to follow.
     fn tell_plane(&mut self, time: Now) {
         let news = self.desired.writer.news(self.reconciler.seen());
+        // Before anything was asked, the region stays as the last slowpath left it, or without a
+        // generation, which tells probes that we are not able.
+        if !self.synced && self.trial.is_none() && news.tables.frontend_count() == 0 {
+            return;
+        }
         if !self.met(&news, time.steady) {
             return;
         }

@@ -193,7 +193,7 @@ fn ids(region: &Region) -> (u32, Vec<(u8, u32)>) {
 fn the_first_file_becomes_the_first_generation_and_makes_us_able() {
     let mut stage = Stage::new("first");
     let (mut reconcile, shared) = stage.start();
-    stage.pass(200, &mut reconcile, None);
+    stage.pass(200_000, &mut reconcile, None);
     assert!(able(&shared).reasons.iter().any(|r| r.contains("cannot read")), "{:?}", able(&shared));
     let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
     let mut lcore = FakeLcore::join(stage.region);
