@@ -1,0 +1,228 @@
+//! From objects on a disk to maps, with power that goes at any byte: what was answered is there
+//! afterwards, what wasn't is whole or not at all, and the maps follow.
+//!
+//! `SIMULATION_SEED=7 cargo test -p state --test crashes` plays one life again.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+
+use config::checked::ArmName;
+use state::backend::State;
+use state::frontend::{Kind, Said};
+use state::name::{Name, Precedence, Source};
+use state::object::{API, BackendsSpec, Change, Key, Member, Object, Objects, ServiceSpec, Spec};
+use state::reflect::Reflector;
+use state::store::{Disk, Store};
+use world::ops::Random;
+use world::{World, at, name};
+
+mod world;
+
+const LIVES: u64 = 40;
+
+/// Files that outlive whoever writes them, and power that may go.
+#[derive(Clone, Default)]
+struct Drive(Rc<RefCell<Platter>>);
+
+#[derive(Default)]
+struct Platter {
+    /// What is kept for sure, and what was written.
+    files: BTreeMap<String, (Vec<u8>, Vec<u8>)>,
+    /// Bytes and calls until the power goes; none for never.
+    power: Option<usize>,
+}
+
+impl Platter {
+    /// How much of some work is done before the power goes.
+    fn work(&mut self, work: usize) -> (usize, io::Result<()>) {
+        match self.power {
+            None => (work, Ok(())),
+            Some(left) if left >= work => {
+                self.power = Some(left - work);
+                (work, Ok(()))
+            }
+            Some(left) => {
+                self.power = Some(0);
+                (left, Err(io::Error::other("no power")))
+            }
+        }
+    }
+
+    /// The power is back. Of what wasn't synced, some of the beginning is there.
+    fn restart(&mut self, random: &mut Random) {
+        self.power = None;
+        for (kept, now) in self.files.values_mut() {
+            let shared = now.starts_with(kept);
+            match shared {
+                true => now.truncate(kept.len() + random.below(now.len() - kept.len() + 1)),
+                false if random.one_in(2) => now.clone_from(kept),
+                false => {}
+            }
+            kept.clone_from(now);
+        }
+    }
+}
+
+impl Disk for Drive {
+    fn read(&mut self, file: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.borrow().files.get(file).map(|(_, now)| now.clone()))
+    }
+
+    fn append(&mut self, file: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut platter = self.0.borrow_mut();
+        let (done, result) = platter.work(bytes.len());
+        platter.files.entry(file.into()).or_default().1.extend(&bytes[..done]);
+        result
+    }
+
+    fn truncate(&mut self, file: &str, len: u64) -> io::Result<()> {
+        let mut platter = self.0.borrow_mut();
+        platter.work(1).1?;
+        platter.files.entry(file.into()).or_default().1.truncate(len as usize);
+        Ok(())
+    }
+
+    fn sync(&mut self, file: &str) -> io::Result<()> {
+        let mut platter = self.0.borrow_mut();
+        platter.work(1).1?;
+        let (kept, now) = platter.files.entry(file.into()).or_default();
+        kept.clone_from(now);
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        let mut platter = self.0.borrow_mut();
+        platter.work(1).1?;
+        let file = platter.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        platter.files.insert(to.into(), file);
+        Ok(())
+    }
+
+    fn sync_folder(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().work(1).1
+    }
+}
+
+/// A process: the store, what reads it, and the world with the maps.
+struct House {
+    drive: Drive,
+    store: Store<Drive>,
+    reflector: Reflector,
+    world: World,
+    reflected: u64,
+}
+
+impl House {
+    /// Begins with what the disk has.
+    fn open(drive: Drive, mut world: World) -> House {
+        let store = Store::open(drive.clone()).unwrap();
+        let mut reflector = reflector();
+        let initializer = world.writer.register_initializer(API);
+        world.steps();
+        reflect_all(&mut reflector, store.objects(), &world);
+        world.write(|to| to.complete(&initializer));
+        let reflected = store.objects().revision();
+        House { drive, store, reflector, world, reflected }
+    }
+
+    /// Whether it was answered.
+    fn ask(&mut self, change: Change) -> bool {
+        let answers = self.store.commit(&[vec![change]], self.world.now.wall);
+        let events: Vec<_> = self.store.history().since(self.reflected).unwrap().cloned().collect();
+        self.reflected = self.store.objects().revision();
+        let (reflector, objects) = (&mut self.reflector, self.store.objects());
+        self.world.write(|to| reflector.apply(objects, &events, to));
+        answers[0].is_ok()
+    }
+}
+
+fn reflector() -> Reflector {
+    Reflector::new(Precedence::default(), ArmName::Egress)
+}
+
+fn reflect_all(reflector: &mut Reflector, objects: &Objects, world: &World) {
+    let events = objects.as_events();
+    world.write(|to| reflector.apply(objects, &events, to));
+}
+
+fn wishes(objects: &Objects) -> BTreeMap<Key, Spec> {
+    objects.all().map(|object| (object.key(), object.spec.clone())).collect()
+}
+
+/// What would be asked, and what is wanted then.
+fn random_change(random: &mut Random, wanted: &mut BTreeMap<Key, Spec>) -> Change {
+    let number = random.below(4);
+    let (service, list) = (name(&format!("shop/web-{number}")), format!("shop/list-{number}"));
+    let object = match random.one_in(2) {
+        true => {
+            let said = |n: usize| {
+                Said::new(at(&format!("203.0.113.{}", 10 * number + n), 80), Kind::LoadBalancer)
+            };
+            let frontends = (0..3).filter(|_| random.one_in(2)).map(said).collect();
+            let affinity_s = random.below(2) as u32;
+            let spec = ServiceSpec { frontends, affinity_s, ..ServiceSpec::default() };
+            Object::new(service, Source::new(API), Spec::Service(Box::new(spec)))
+        }
+        false => {
+            let mut endpoints = Vec::new();
+            for n in 1..=4 {
+                let state = [State::Active, State::Active, State::Terminating][random.below(3)];
+                let addr = format!("10.0.0.{n}").parse().unwrap();
+                if random.one_in(2) {
+                    endpoints.push(Member { state, ..Member::new(addr, 8080, 6) });
+                }
+            }
+            let spec = BackendsSpec { service, endpoints };
+            Object::new(Name::new(&list).unwrap(), Source::new(API), Spec::Backends(spec))
+        }
+    };
+    let key = object.key();
+    if wanted.contains_key(&key) && random.one_in(4) {
+        wanted.remove(&key);
+        return Change::delete(key);
+    }
+    wanted.insert(key, object.spec.clone());
+    Change::put(object)
+}
+
+#[test]
+fn what_was_answered_outlives_any_crash_and_the_maps_follow() {
+    match std::env::var("SIMULATION_SEED") {
+        Ok(seed) => live(seed.parse().unwrap()),
+        Err(_) => (1..=LIVES).for_each(live),
+    }
+}
+
+fn live(seed: u64) {
+    let random = &mut Random(seed);
+    let mut house = House::open(Drive::default(), World::new());
+    let mut wanted = BTreeMap::new();
+    for _ in 0..4 {
+        house.drive.0.borrow_mut().power = Some(random.below(6_000));
+        let mut under_way = wanted.clone();
+        loop {
+            house.world.plane.maps_mut().per_mille = 100;
+            let change = random_change(random, &mut under_way);
+            if !house.ask(change) {
+                break;
+            }
+            wanted.clone_from(&under_way);
+            house.world.step();
+        }
+        let House { drive, world, .. } = house;
+        drive.0.borrow_mut().restart(random);
+        house = House::open(drive, world.restart());
+        let there = wishes(house.store.objects());
+        assert!(there == wanted || there == under_way, "seed {seed}: {there:?}, not {wanted:?}");
+        wanted = there;
+        house.world.settle();
+
+        let fresh = World::new();
+        reflect_all(&mut reflector(), house.store.objects(), &fresh);
+        let mut fresh = fresh;
+        fresh.settle();
+        assert_eq!(house.world.lines(), fresh.lines(), "seed {seed}");
+    }
+}
