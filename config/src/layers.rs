@@ -3,20 +3,20 @@
 //! Defaults, then the file, then `WEIR_` variables, then `--set`; later ones win, key by key, and
 //! a list replaces a list. Keys are dotted paths with list indices in them: `gateway.0.sources`.
 
+mod written;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
-use std::sync::Arc;
 
 use figment::providers::Env;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
-use miette::NamedSource;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use toml::de::{DeTable, DeValue};
 
-use crate::error::{ConfigError, Problem, Text, Which};
+use crate::error::{ConfigError, Problem};
+
+pub(crate) use written::Written;
 
 /// One layer: its name is how errors and reports call it.
 struct Layer {
@@ -31,92 +31,6 @@ impl Provider for Layer {
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
         Ok(Profile::Default.collect(self.dict.clone()))
-    }
-}
-
-/// A TOML file, and where in it each key and value stands.
-pub(crate) struct TomlFile {
-    text: Text,
-    name: String,
-    dict: Dict,
-    spans: BTreeMap<String, (Range<usize>, Range<usize>)>,
-}
-
-impl TomlFile {
-    pub(crate) fn read(path: &Path, which: Which) -> Result<TomlFile, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|reason| ConfigError::Unreadable {
-            path: path.to_owned(),
-            which,
-            reason,
-        })?;
-        TomlFile::parse(&path.display().to_string(), text)
-    }
-
-    /// All syntax errors of the text at once, or its values with their places.
-    pub(crate) fn parse(name: &str, text: String) -> Result<TomlFile, ConfigError> {
-        let shown = Arc::new(NamedSource::new(name, text.clone()));
-        let (table, errors) = DeTable::parse_recoverable(&text);
-        let mut file =
-            TomlFile { text: shown, name: name.into(), dict: Dict::new(), spans: BTreeMap::new() };
-        if !errors.is_empty() {
-            let wrong = errors.iter().map(|e| file.syntax(e)).collect();
-            return Err(ConfigError::wrong(wrong));
-        }
-        file.dict = file.table(table.get_ref(), "");
-        Ok(file)
-    }
-
-    fn syntax(&self, error: &toml::de::Error) -> Problem {
-        let span = error.span();
-        Problem {
-            place: span.as_ref().map_or_else(|| self.name.clone(), |s| self.line(s)),
-            key: String::new(),
-            found: String::new(),
-            wrong: format!("this is not TOML: {}", error.message()),
-            allowed: "write key = value; texts in quotes, lists in [ ], sections as [name]".into(),
-            shown: span.map(|span| (self.text.clone(), span)),
-        }
-    }
-
-    fn line(&self, span: &Range<usize>) -> String {
-        let before = self.text.inner().as_bytes().get(..span.start).unwrap_or_default();
-        format!("{}:{}", self.name, before.iter().filter(|b| **b == b'\n').count() + 1)
-    }
-
-    fn table(&mut self, table: &DeTable, at: &str) -> Dict {
-        let mut dict = Dict::new();
-        for (key, value) in table {
-            let path = join(at, key.get_ref());
-            self.spans.insert(path.clone(), (key.span(), value.span()));
-            dict.insert(key.get_ref().to_string(), self.value(value.get_ref(), &path));
-        }
-        dict
-    }
-
-    fn value(&mut self, value: &DeValue, at: &str) -> Value {
-        match value {
-            DeValue::String(text) => Value::from(text.as_ref()),
-            DeValue::Integer(number) => {
-                match i64::from_str_radix(number.as_str(), number.radix()) {
-                    Ok(number) => Value::from(number),
-                    Err(_) => Value::from(number.to_string()),
-                }
-            }
-            DeValue::Boolean(yes) => Value::from(*yes),
-            DeValue::Array(list) => {
-                let mut values = Vec::new();
-                for (i, item) in list.iter().enumerate() {
-                    let path = join(at, &i.to_string());
-                    self.spans.insert(path.clone(), (item.span(), item.span()));
-                    values.push(self.value(item.get_ref(), &path));
-                }
-                Value::from(values)
-            }
-            DeValue::Table(table) => Value::from(self.table(table, at)),
-            // No key takes one: the text makes the type error say what was found.
-            DeValue::Float(float) => Value::from(float.to_string()),
-            DeValue::Datetime(moment) => Value::from(moment.to_string()),
-        }
     }
 }
 
@@ -151,14 +65,14 @@ pub(crate) struct Merged {
     figment: Figment,
     value: Value,
     pub(crate) json: Json,
-    file: Option<TomlFile>,
+    file: Option<Written>,
 }
 
 impl Merged {
     /// Merges `defaults`, the file, the environment if its top keys are given, and the `--set`s.
     pub(crate) fn new(
         defaults: Dict,
-        file: Option<TomlFile>,
+        file: Option<Written>,
         environment: Option<Vec<String>>,
         sets: &[String],
     ) -> Result<Merged, ConfigError> {
@@ -225,7 +139,7 @@ impl Merged {
     }
 
     /// Where a value stands, or for an absent one the section that should have it.
-    fn span(&self, file: &TomlFile, path: &str) -> Option<Range<usize>> {
+    fn span(&self, file: &Written, path: &str) -> Option<Range<usize>> {
         let (key, value) = file
             .spans
             .get(path)

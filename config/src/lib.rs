@@ -19,14 +19,14 @@ use figment::value::Dict;
 
 pub use checked::Config;
 pub use error::{ConfigError, Problem, Which};
-use layers::{Merged, TomlFile};
+use layers::{Merged, Written};
 pub use report::report;
 pub use services::Services;
 
 /// The configuration out of all layers: defaults, `file`, the environment (`WEIR_INGRESS__MTU`),
 /// and `sets` (`ingress.mtu=9001`).
 pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
-    let file = file.map(|path| TomlFile::read(path, Which::Configuration)).transpose()?;
+    let file = file.map(|path| Written::read(path, Which::Configuration)).transpose()?;
     let schema = serde_json::Value::from(schemars::schema_for!(file::File));
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
@@ -44,21 +44,26 @@ pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError>
 
 /// The configuration that `text` makes over the defaults, independent of environment and machine.
 pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
-    let file = TomlFile::parse("weir.toml", text.to_owned())?;
+    let file = Written::parse("weir.toml", text.to_owned())?;
     checked::check::check(&Merged::new(defaults(), Some(file), None, &[])?)
 }
 
 /// The services file, checked against itself and `config`.
 pub fn load_services(path: &Path, config: &Config) -> Result<Services, ConfigError> {
-    services_of(TomlFile::read(path, Which::Services)?, config)
+    services_of(Written::read(path, Which::Services)?, config)
 }
 
 /// As [`load_services`], out of a text.
 pub fn services_from_toml(text: &str, config: &Config) -> Result<Services, ConfigError> {
-    services_of(TomlFile::parse("services.toml", text.to_owned())?, config)
+    services_of(Written::parse("services.toml", text.to_owned())?, config)
 }
 
-fn services_of(file: TomlFile, config: &Config) -> Result<Services, ConfigError> {
+/// As [`load_services`], out of a text in YAML: the same keys.
+pub fn services_from_yaml(text: &str, config: &Config) -> Result<Services, ConfigError> {
+    services_of(Written::parse("services.yaml", text.to_owned())?, config)
+}
+
+fn services_of(file: Written, config: &Config) -> Result<Services, ConfigError> {
     services::check(&Merged::new(Dict::new(), Some(file), None, &[])?, config)
 }
 

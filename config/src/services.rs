@@ -2,9 +2,11 @@
 
 mod check;
 mod file;
+mod policy;
 
 pub(crate) use check::{check, schema};
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use schemars::JsonSchema;
@@ -34,6 +36,12 @@ pub struct Service {
     pub tcp_idle_s: u32,
     /// Maglev slots, one of [`crate::checked::MAGLEV_SIZES`].
     pub table_size: u32,
+    /// How it is served beyond that.
+    pub policy: Policy,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
     /// What it answers on, at least one, unique over all services.
     pub frontends: Vec<Frontend>,
     /// Who serves it; empty means that its packets are dropped as `no-backend`.
@@ -104,8 +112,109 @@ pub enum TunnelKind {
     Gue = 4,
 }
 
+/// Who may use a service, and which of its backends serve.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Policy {
+    /// Which backends serve packets from outside.
+    pub external: TrafficPolicy,
+    /// Which backends serve packets from within.
+    pub internal: TrafficPolicy,
+    /// Preference by place.
+    pub distribution: Distribution,
+    /// How a backend is chosen.
+    pub algorithm: Algorithm,
+    /// Translation between families.
+    pub nat: NatPolicy,
+    /// Seconds for which a client address stays with its backend, at most 2^24-1; 0 for none.
+    pub affinity_s: u32,
+    /// Client addresses that `source_policy` is about; empty for everybody.
+    pub source_ranges: Vec<Prefix>,
+    /// What becomes of them.
+    pub source_policy: RangesPolicy,
+    /// TCP port of the health responder; 0 for none.
+    pub health_check_port: u16,
+    /// Port of the proxy on this machine that packets go to, and the service's ports that it is
+    /// for, none for all.
+    pub proxy_redirect: Option<(u16, Vec<u16>)>,
+}
+
+/// Which backends may serve, by where they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TrafficPolicy {
+    /// All.
+    #[default]
+    Cluster,
+    /// Those on nodes or in zones that the appliance calls local.
+    Local,
+}
+
+/// Which of the backends that may serve are preferred.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Distribution {
+    /// None.
+    #[default]
+    Any,
+    /// Those of the appliance's zone.
+    SameZone,
+    /// Those of a local node, then of the zone.
+    SameNode,
+}
+
+/// How a backend is chosen for a new flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Algorithm {
+    /// By a consistent hash of the flow.
+    #[default]
+    Maglev,
+    /// Any, by weight.
+    Random,
+}
+
+/// Whether packets are translated between families.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NatPolicy {
+    /// Backends are of the frontend's family.
+    #[default]
+    None,
+    /// IPv4 frontends, IPv6 backends.
+    Nat46,
+    /// IPv6 frontends, IPv4 backends.
+    Nat64,
+}
+
+/// What becomes of the clients in source ranges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RangesPolicy {
+    /// They alone are admitted.
+    #[default]
+    Allow,
+    /// All others are admitted.
+    Deny,
+}
+
+/// What made an address a frontend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+pub enum FrontendKind {
+    /// An address given by a load balancer.
+    #[default]
+    LoadBalancer,
+    /// The service's own address within the cluster.
+    #[serde(rename = "ClusterIP")]
+    ClusterIp,
+    /// A port on each address of the appliance.
+    NodePort,
+    /// An address that somebody routes here.
+    #[serde(rename = "ExternalIPs")]
+    ExternalIps,
+}
+
 /// What a service answers on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frontend {
     /// One address or a network.
     pub prefix: Prefix,
@@ -115,10 +224,14 @@ pub struct Frontend {
     pub protocol: u8,
     /// Gateway endpoint (GENEVE endpoint id, external VNI) that it is limited to; 0 for all.
     pub scope: u64,
+    /// What made it one.
+    pub kind: FrontendKind,
+    /// Restricts backends to those of a port name; empty for all.
+    pub port_name: String,
 }
 
 /// Who serves. The same address and port in several services are one backend.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Backend {
     /// Its address.
     pub addr: IpAddr,
@@ -132,6 +245,12 @@ pub struct Backend {
     pub arm: ArmName,
     /// Source address whose packets on the exception path go to exactly this backend.
     pub probe: Option<IpAddr>,
+    /// Its node; empty counts as local everywhere.
+    pub node: String,
+    /// Its zone; empty for unknown.
+    pub zone: String,
+    /// Names of the service's ports that it serves; empty for all.
+    pub port_names: Vec<String>,
 }
 
 /// State of a backend; the numbers are those of the tables' records.

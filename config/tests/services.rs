@@ -54,7 +54,7 @@ fn the_right_one_is_taken_with_its_defaults_filled_in() {
     assert_eq!(web.backends[1].state, BackendState::Maintenance);
     let Mode::Tunnel(tunnel) = chain.mode else { panic!() };
     assert_eq!((tunnel.kind, tunnel.port, tunnel.dont_fragment), (TunnelKind::Geneve, 6081, true));
-    let frontend = chain.frontends[0];
+    let frontend = &chain.frontends[0];
     assert_eq!(
         (frontend.prefix.len, frontend.port, frontend.protocol, frontend.scope),
         (0, 0, 0, 31)
@@ -106,6 +106,123 @@ fn backends_must_fit_their_service_and_each_other() {
         config::from_toml("[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"").unwrap();
     let error = config::services_from_toml(RIGHT, &no_nat).unwrap_err().to_string();
     assert!(error.contains("add one to nat.addresses"), "{error}");
+}
+
+const PLACED: &str = r#"
+[[service]]
+name = "a/web"
+mode = "nat"
+external_policy = "local"
+internal_policy = "cluster"
+distribution = "same-node"
+labels = { "app.example/tier" = "front" }
+annotations = { who = "knows" }
+frontends = [
+    { address = "203.0.113.10", port = 80, protocol = "tcp", type = "ExternalIPs" },
+    { address = "0.0.0.0", port = 30080, protocol = "tcp", type = "NodePort", port_name = "http" },
+]
+backends = [{ address = "10.0.2.11", port = 8080, node = "n1", zone = "a", port_names = ["http"] }]
+"#;
+
+#[test]
+fn places_policies_and_labels_are_taken() {
+    use config::services::{Distribution, FrontendKind, TrafficPolicy};
+    let services = read(PLACED).unwrap_or_else(|e| panic!("{}", e.render())).services;
+    let web = &services[0];
+    let policy = &web.policy;
+    assert_eq!((policy.external, policy.internal), (TrafficPolicy::Local, TrafficPolicy::Cluster));
+    assert_eq!(policy.distribution, Distribution::SameNode);
+    assert_eq!((&*web.labels["app.example/tier"], &*web.annotations["who"]), ("front", "knows"));
+    let kinds: Vec<FrontendKind> = web.frontends.iter().map(|f| f.kind).collect();
+    assert_eq!(kinds, [FrontendKind::ExternalIps, FrontendKind::NodePort]);
+    assert_eq!(web.frontends[1].port_name, "http");
+    let backend = &web.backends[0];
+    assert_eq!((&*backend.node, &*backend.zone, &*backend.port_names[0]), ("n1", "a", "http"));
+    for (old, new, parts) in [
+        ("\"0.0.0.0\"", "\"10.0.0.1\"", ["frontends[1].address", "write \"0.0.0.0\" or"]),
+        ("port = 30080, protocol = \"tcp\"", "port = 0", ["frontends[1].port", "is one port"]),
+        ("\"local\"", "\"node\"", ["external_policy", "allowed: \"cluster\", \"local\""]),
+        ("\"knows\"", "7", ["service[0].annotations.who = 7", "write a text, in double quotes"]),
+    ] {
+        let error = read(&PLACED.replacen(old, new, 1)).map(|_| ()).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+}
+
+#[test]
+fn what_no_plane_carries_out_yet_is_refused() {
+    for (field, value) in [
+        ("affinity_s", "60"),
+        ("source_ranges", "[\"10.0.0.0/8\"]"),
+        ("proxy_redirect", "{ port = 9000 }"),
+        ("nat_policy", "\"nat46\""),
+        ("algorithm", "\"random\""),
+        ("health_check_port", "31000"),
+    ] {
+        let line = format!("vni = 0\n{field} = {value}");
+        let text =
+            RIGHT.replacen("tunnel = \"geneve\"", &format!("tunnel = \"geneve\"\n{line}"), 1);
+        let error = read(&text).map(|_| ()).unwrap_err().to_string();
+        let told = format!("services.toml:13: service[1].{field}");
+        assert!(error.starts_with(&told), "no {told:?} in:\n{error}");
+        assert!(error.contains("not yet carried out by a plane; leave it out"), "{error}");
+    }
+    spoiled("\"geneve\"", "\"geneve\"\nsource_policy = \"deny\"", &["there is nobody to deny"]);
+}
+
+const YAML: &str = r#"
+service:
+- name: a/web
+  mode: nat
+  frontends:
+  - {address: 203.0.113.10, port: 80, protocol: tcp}
+  backends:
+  - {address: 10.0.2.11, port: 8080}
+  - address: 10.0.2.12
+    weight: 0
+- name: chain
+  mode: tunnel
+  tunnel: geneve
+  vni:
+  frontends:
+  - address: 0.0.0.0/0
+    scope: "0x1f"
+  backends: [{address: 10.0.2.21, probe: 198.18.0.1}]
+"#;
+
+#[test]
+fn yaml_has_the_same_keys_and_errors() {
+    let settled = settled();
+    let read_yaml = |text: &str| config::services_from_yaml(text, &settled);
+    let yaml = read_yaml(YAML).unwrap_or_else(|e| panic!("{}", e.render()));
+    assert_eq!(yaml, read(RIGHT).unwrap());
+    assert_eq!(read_yaml("").unwrap().services.len(), 0);
+    for (old, new, parts) in [
+        ("mode: nat", "mode: nats", ["services.yaml:4: service[0].mode = \"nats\"", "\"nat\"?"]),
+        ("weight: 0", "weigt: 0", ["services.yaml:10: service[0].backends[1].weigt", "`weight`?"]),
+        ("scope: \"0x1f\"", "scope: y", ["services.yaml:17: service[1].frontends[0].scope", "hex"]),
+        ("name: chain", "name: 7", ["services.yaml:11: service[1].name = 7", "write a text"]),
+        ("- name: chain", "- name: a/web", ["services.yaml:11", "(services.yaml:3)"]),
+        ("  mode: tunnel", " mode: tunnel", ["services.yaml:12", "this is no YAML"]),
+        ("mode: nat", "mode: &x nat", ["services.yaml:4", "anchors"]),
+        ("service:", "a: 1\n---\nservice:", ["services.yaml:1", "more than one document"]),
+        ("service:", "- service:", ["services.yaml", ""]),
+    ] {
+        assert!(YAML.contains(old), "{old}");
+        let error = read_yaml(&YAML.replacen(old, new, 1)).map(|_| ()).unwrap_err();
+        let told = error.to_string();
+        assert!(parts.iter().all(|part| told.contains(part)), "no {parts:?} in:\n{told}");
+        assert!(!error.render().is_empty());
+    }
+    for i in 0..YAML.len() {
+        let mut dropped = YAML.to_owned();
+        dropped.remove(i);
+        for text in [&dropped, &YAML[..i]] {
+            if let Err(error) = read_yaml(text) {
+                assert!(!error.render().is_empty());
+            }
+        }
+    }
 }
 
 #[test]

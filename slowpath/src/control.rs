@@ -3,8 +3,9 @@
 //! `GET /status`, `/services`, `/flows`, `/drops` and `/health` answer a JSON document, `/metrics`
 //! as Prometheus reads it; `GET /trace` answers a JSON line for each stage of each followed packet
 //! as it comes. `GET /db/TABLE` answers the rows of a table of the control state, `GET /maps` what
-//! lies in the plane, `GET /objects/KIND` what was given to us. All of it only reads, except that a trace asks the lcores to report, and that `PUT
-//! /drain/on` and `/drain/off` change what probes are told. The socket is root's alone (mode 0600).
+//! lies in the plane, `GET /objects/KIND` what was given to us. All of it only reads, except that a
+//! trace asks the lcores to report, and that `PUT /drain/on` and `/drain/off` change what probes
+//! are told. The socket is root's alone (mode 0600).
 
 mod db;
 
@@ -108,6 +109,8 @@ pub async fn serve(listener: UnixListener, live: Arc<Live>) -> io::Result<()> {
         .route("/metrics", get(crate::metrics::answer))
         .route("/trace", get(trace))
         .route("/db/{table}", get(db::table))
+        .route("/maps", get(db::maps))
+        .route("/objects/{kind}", get(db::objects))
         .route("/drain/on", put(drain_on))
         .route("/drain/off", put(drain_off))
         .fallback(unknown)

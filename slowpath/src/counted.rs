@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
-use packet::addr::Addr;
+use state::address::Reach;
+use state::backend::Instance;
 use tables::counters::{Counters, ServiceCounter};
 use tables::reason::DropReason;
+use tables::record::NONE;
 use tables::set::TableSet;
 
 use crate::lcores::ARMS;
@@ -40,7 +42,19 @@ impl Counted {
         }
     }
 
-    /// Of a service.
+    /// Of a service, over all that it is in the region.
+    pub fn known(counters: &Counters<'_>, known: &KnownService) -> Counted {
+        let each = known.ids.iter().map(|id| Counted::service(counters, *id));
+        each.fold(Counted::default(), |sum, one| Counted {
+            packets: sum.packets + one.packets,
+            bytes: sum.bytes + one.bytes,
+            new_flows: sum.new_flows + one.new_flows,
+            flows: sum.flows + one.flows,
+            drops: sum.drops + one.drops,
+        })
+    }
+
+    /// Of a service of the region.
     pub fn service(counters: &Counters<'_>, id: u32) -> Counted {
         Counted::read(|counter| counters.sum(|page| page.service_count(id, counter)))
     }
@@ -55,12 +69,13 @@ impl Live {
     /// `GET /services`.
     pub fn services(&self) -> Vec<ServiceReport> {
         let published = self.published();
+        let known = published.services(self.region);
         let set = self.region.tables(self.region.generation());
         let counters = self.region.counters();
         let mut reports: Vec<ServiceReport> =
-            published.services.iter().map(|known| service(known, &set, &counters)).collect();
+            known.iter().map(|known| service(known, &set, &counters)).collect();
         let mut users: HashMap<u32, u32> = HashMap::new();
-        for id in published.services.iter().flat_map(|known| &known.backend_ids) {
+        for (_, id) in known.iter().flat_map(|known| &known.backends) {
             *users.entry(*id).or_default() += 1;
         }
         for backend in reports.iter_mut().flat_map(|service| &mut service.backends) {
@@ -87,30 +102,30 @@ impl Live {
 }
 
 fn service(known: &KnownService, set: &TableSet<'_>, counters: &Counters<'_>) -> ServiceReport {
-    let record = set.service(known.id);
-    let counted = Counted::service(counters, known.id);
+    let counted = Counted::known(counters, known);
     let mut slots: HashMap<u32, u32> = HashMap::new();
-    let mut table_size = 0;
-    if let Some(record) = record {
-        table_size = record.slots[0].count;
-        for id in set.slots(&record.slots[0]) {
+    let (mut all, mut table_size, mut tunnel) = (0, 0, "");
+    for record in known.ids.iter().filter_map(|id| set.service(*id)) {
+        tunnel = tunnel_name(record.tunnel);
+        table_size = table_size.max(record.slots[0].count);
+        let only = Some(record.single).filter(|single| *single != NONE);
+        for id in set.slots(&record.slots[0]).chain(only) {
             *slots.entry(id).or_default() += 1;
-        }
-        if table_size == 0 {
-            slots.insert(record.single, 1);
+            all += 1;
         }
     }
-    let of = f64::from(table_size.max(1));
-    let backends = known.backend_ids.iter().zip(&known.service.backends).map(|(id, wanted)| {
+    let of = f64::from(all.max(1));
+    let backends = known.backends.iter().map(|(wanted, id)| {
         let share = f64::from(slots.get(id).copied().unwrap_or(0)) / of;
         backend(*id, wanted, share, set, counters)
     });
+    let met = known.frontends.iter().filter(|row| row.address().reach == Reach::External);
     ServiceReport {
-        id: known.id,
-        name: known.service.name.clone(),
+        id: known.ids.first().copied().unwrap_or(NONE),
+        name: known.service.name.to_string(),
         mode: mode(&known.service.mode).to_owned(),
-        tunnel: record.map_or("", |record| tunnel_name(record.tunnel)).to_owned(),
-        frontends: known.service.frontends.iter().map(frontend_text).collect(),
+        tunnel: tunnel.to_owned(),
+        frontends: met.map(|row| frontend_text(row.address())).collect(),
         table_size,
         packets: counted.packets,
         bytes: counted.bytes,
@@ -123,7 +138,7 @@ fn service(known: &KnownService, set: &TableSet<'_>, counters: &Counters<'_>) ->
 
 fn backend(
     id: u32,
-    wanted: &config::services::Backend,
+    wanted: &Instance,
     share: f64,
     set: &TableSet<'_>,
     counters: &Counters<'_>,
@@ -132,9 +147,9 @@ fn backend(
     let hop = set.backend(id).and_then(|record| set.next_hop(record.next_hop));
     BackendReport {
         id,
-        address: Addr::from(wanted.addr).to_string(),
-        port: wanted.port,
-        state: format!("{:?}", wanted.state).to_ascii_lowercase(),
+        address: wanted.endpoint.addr.to_string(),
+        port: wanted.endpoint.port,
+        state: wanted.effective().as_str().to_owned(),
         weight: u32::from(wanted.weight),
         share,
         packets: counted.packets,

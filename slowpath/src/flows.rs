@@ -8,6 +8,7 @@ use packet::addr::Addr;
 use tables::command::TraceFilter;
 use tables::flow::{Flows, NO_TUNNEL, PATH_RETURN, Snapshot, TcpState};
 use tables::record::Mode;
+use tables::region::Region;
 
 use crate::live::{Live, Published};
 use crate::report::{FlowPage, FlowReport, address_port};
@@ -96,8 +97,10 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn new(published: &'a Published) -> Names<'a> {
-        let services = published.services.iter().map(|s| (s.id, s.service.name.as_str()));
+    fn new(published: &'a Published, region: &Region) -> Names<'a> {
+        let known = published.services(region).iter();
+        let services =
+            known.flat_map(|one| one.ids.iter().map(|id| (*id, one.service.name.as_str())));
         let tunnels = published.tunnels.iter().map(|(id, name)| (*id, name.as_str()));
         Names { services: services.collect(), tunnels: tunnels.collect() }
     }
@@ -137,7 +140,7 @@ impl FlowFilter {
             return Ok(ends(self.client, self.frontend));
         }
         let published = live.published();
-        let names = Names::new(&published);
+        let names = Names::new(&published, live.region);
         let flows = Flows::new(live.region);
         let all = (0..flows.capacity()).filter_map(|path| flows.snapshot(path));
         let newest = all.filter(|flow| self.takes(flow, &names)).max_by_key(|f| f.last_seen_s);
@@ -153,7 +156,7 @@ impl Live {
     /// `GET /flows`: up to `limit` flows that the filter takes, from path `from` on.
     pub fn flows(&self, filter: &FlowFilter, from: u32, limit: u32) -> FlowPage {
         let published = self.published();
-        let names = Names::new(&published);
+        let names = Names::new(&published, self.region);
         let flows = Flows::new(self.region);
         let now_s = self.region.now_s();
         let mut page = FlowPage { total: self.flows_in_use(), ..FlowPage::default() };

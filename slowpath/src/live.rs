@@ -1,46 +1,34 @@
 //! Between the control loop and those who answer questions: what is published, and the region.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use config::checked::Config;
-use config::services::Service;
 use parking_lot::{Mutex, RwLock};
 use state::appliance::Appliance;
+use state::frontend::Progress;
+use state::object::Objects;
+use state::tables::Tables;
 use tables::flow::Flows;
 use tables::region::Region;
+use tables::set::TableSet;
 use tokio::sync::watch;
 
 use crate::health::Able;
-use crate::report::{Status, Use};
+pub use crate::published::{KnownService, Published};
+use crate::report::{Frontends, Status, Use};
+use crate::targets::region::service_of;
 use crate::trace::TraceRequest;
-
-/// A service as it lies in the tables, with what the tables do not know: names and weights.
-#[derive(Clone, Debug)]
-pub struct KnownService {
-    /// Its id.
-    pub id: u32,
-    /// As it was asked for.
-    pub service: Service,
-    /// Ids of its backends, in their order.
-    pub backend_ids: Vec<u32>,
-}
-
-/// What changes only with a commit.
-#[derive(Clone, Debug, Default)]
-pub struct Published {
-    /// All services by name.
-    pub services: Vec<KnownService>,
-    /// Names of tunnels by id.
-    pub tunnels: Vec<(u32, String)>,
-}
 
 /// What there shall be, as the sources said last.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The tables.
-    pub tables: state::tables::Tables,
+    /// What was given to us.
+    pub objects: Objects,
+    /// The tables that are made of it.
+    pub tables: Tables,
     /// The appliance as selection sees it.
     pub appliance: Arc<Appliance>,
 }
@@ -148,6 +136,33 @@ impl Shared {
     }
 }
 
+/// How many services there are: one may be several of the region's.
+fn services(set: &TableSet<'_>) -> usize {
+    let names = set.services().filter_map(|(id, _)| set.service_name(id));
+    names.map(|name| service_of(&name).to_owned()).collect::<HashSet<_>>().len()
+}
+
+/// How far frontends have come.
+fn frontends(tables: &Tables) -> Frontends {
+    let mut all = Frontends {
+        waited_for: tables.waited_for().map(str::to_owned).collect(),
+        ..Frontends::default()
+    };
+    for row in tables.frontends() {
+        match row.status().progress {
+            Progress::Done => all.done += 1,
+            Progress::Pending => all.pending += 1,
+            Progress::Error(why) => {
+                all.errors += 1;
+                if all.error.is_empty() {
+                    all.error = format!("{}: {why}", row.address());
+                }
+            }
+        }
+    }
+    all
+}
+
 /// What those who answer questions see.
 pub struct Live {
     /// The region.
@@ -184,6 +199,11 @@ impl Live {
         self.shared.wanted.read().clone()
     }
 
+    /// `GET /maps`: what the region holds, in the words of the map model.
+    pub fn dump(&self) -> Vec<state::dump::Record> {
+        self.wanted().dump(self.region)
+    }
+
     /// `GET /status`.
     pub fn status(&self) -> Status {
         let mut status = self.shared.status_now();
@@ -193,7 +213,8 @@ impl Live {
         status.uptime_s = self.started.elapsed().as_secs();
         let place = self.region.path().map(|path| path.display().to_string());
         status.region = place.unwrap_or_default();
-        status.services = set.services().count();
+        status.services = services(&set);
+        status.frontends = frontends(&self.wanted().tables);
         status.backends = set.backends().count();
         status.flows = self.flows_in_use();
         status

@@ -19,6 +19,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use tables::counters::{ArmCounter, Counter, VerdictCounter};
 use tables::reason::DropReason;
+use tables::record::NONE;
 use tokio::net::TcpListener;
 
 use crate::counted::Counted;
@@ -235,17 +236,15 @@ impl Scrape {
 
     fn objects(&self, family: &mut Family<'_, '_>) -> fmt::Result {
         let (published, counters) = (self.0.published(), self.0.region.counters());
-        let services: Vec<(&str, Counted)> = published
-            .services
+        let known = published.services(self.0.region);
+        let services: Vec<(&str, Counted)> = known
             .iter()
-            .map(|known| (known.service.name.as_str(), Counted::service(&counters, known.id)))
+            .map(|known| (known.service.name.as_str(), Counted::known(&counters, known)))
             .collect();
         each(family, "service", "Of a service: ", &services)?;
-        let mut ids: Vec<(u32, String)> = published
-            .services
-            .iter()
-            .flat_map(|known| known.backend_ids.iter().zip(&known.service.backends))
-            .map(|(id, b)| (*id, address_port(&b.addr.to_string(), b.port)))
+        let there = known.iter().flat_map(|known| &known.backends).filter(|(_, id)| *id != NONE);
+        let mut ids: Vec<(u32, String)> = there
+            .map(|(b, id)| (*id, address_port(&b.endpoint.addr.to_string(), b.endpoint.port)))
             .collect();
         ids.sort_unstable();
         ids.dedup();

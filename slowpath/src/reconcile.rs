@@ -1,13 +1,15 @@
 //! The control loop. Open this first: it is the order in which slowpath does everything.
 //!
 //! ```text
-//!   services file, configuration -> next hops of new backends are met -> changes
-//!     -> target: update, delete, prune -> commit -> generation n+1
-//!     -> Switch to each lcore -> acknowledged -> room of generation n is used again
+//!   services file, configuration -> objects -> rows of the tables (desired.rs)
+//!     -> next hops of new backends are met -> state's reconciler: which frontends are to be told
+//!     -> the region as a plane: begin, update, delete, prune -> commit -> generation n+1
+//!     -> Switch to each lcore -> acknowledged -> frontends are done, room of generation n is free
 //! ```
-//! The first content that is read leads to a full sync: everything is said again and what nobody
-//! wants is pruned. After that, only changes are said; and when it is quiet, everything again, so
-//! that whatever was lost on the way is repaired. A content that is refused changes nothing.
+//! The first content that is read leads to a full pass: everything is told and what nobody wants is
+//! pruned. After that, only changes are told; and once a minute everything again, so that whatever
+//! was lost on the way is repaired. A frontend that the region refuses stays as it was, and is tried
+//! again; a file that is refused, or whose commit is, changes nothing.
 //!
 //! One thread, one step after the other, no waiting: time is an argument of [`Reconcile::step`].
 
@@ -15,36 +17,45 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use config::checked::{Config, Plane};
+use config::services::Services;
+use state::appliance::Appliance;
+use state::reconcile::{Now, Reconciler, Settings};
 use tables::command::{Command, Event};
 use tables::region::Region;
 
+use crate::desired::{Desired, appliance};
 use crate::lcores::Lcores;
-use crate::live::{Published, Shared};
+use crate::live::{Published, Shared, Wanted};
 use crate::neighbours::NextHops;
 use crate::neighbours::kernel::Kernel;
 use crate::path_mtus::PathMtus;
 use crate::report::{FileStatus, NextHopStatus, Status};
 use crate::rings::Rings;
 use crate::sources::file::ServicesFile;
-use crate::state::{Change, State};
-use crate::targets::Target;
-use crate::targets::tables::Tables;
+use crate::targets::region::RegionPlane;
 use crate::trace::Tracer;
 
 mod configure;
 mod meet;
+mod take;
 
 use configure::{Configured, Waiting};
+use take::Trial;
 
 /// How often lcores are looked at and the status is published.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often a lagging lcore is told again to switch (its ring may have been full, or it is new).
 const TELL_AGAIN: Duration = Duration::from_millis(100);
-/// After so long without a change everything is said again.
-const QUIET: Duration = Duration::from_secs(60);
-
-/// How many services a full sync says again in one step: a Maglev table takes about a millisecond.
-const AT_ONCE: usize = 4;
+/// How often everything is told again, and pruned. A few hundred frontends in each step, so that
+/// many of them don't hold up the loop; a file is told all at once.
+const TIMES: Settings = Settings {
+    at_once: 256,
+    retry_min: Duration::from_millis(50),
+    retry_max: Duration::from_secs(60),
+    pass: Duration::from_secs(60),
+    prune: Duration::from_secs(10 * 60),
+    patience: Duration::from_secs(60),
+};
 
 /// All that the control loop knows.
 pub struct Reconcile<'r> {
@@ -52,8 +63,10 @@ pub struct Reconcile<'r> {
     configured: Configured,
     region: &'r Region,
     file: ServicesFile,
-    state: State,
-    tables: Tables<'r>,
+    desired: Desired,
+    appliance: Arc<Appliance>,
+    reconciler: Reconciler,
+    plane: RegionPlane<'r>,
     rings: Rings<'r>,
     lcores: Lcores,
     hops: NextHops,
@@ -63,25 +76,28 @@ pub struct Reconcile<'r> {
     shared: Arc<Shared>,
     /// A services file was taken by this process.
     synced: bool,
-    /// Services still to be said in the full sync that is under way.
-    to_say: Vec<String>,
-    /// Read, and not yet said.
+    /// The services that were taken last.
+    services: Services,
+    /// Read, and not yet taken.
     waiting: Option<Waiting>,
-    /// Until when what waits may wait for its backends' next hops.
+    /// Taken, and not yet in the region.
+    trial: Option<Trial>,
+    /// Until when what is new may wait for its backends' next hops.
     meeting: Option<Instant>,
+    /// Next hops were asked for that the region may not want in the end.
+    strangers_asked: bool,
     refused: Option<String>,
     applied: Option<Instant>,
-    quiet_since: Instant,
     told: Instant,
     looked: Option<Instant>,
 }
 
 impl<'r> Reconcile<'r> {
-    /// Begins over `tables`, which is attached to `region`.
+    /// Begins over `plane`, which is attached to `region`.
     pub fn new(
         config: Arc<Config>,
         region: &'r Region,
-        tables: Tables<'r>,
+        mut plane: RegionPlane<'r>,
         kernel: Box<dyn Kernel + Send>,
         shared: Arc<Shared>,
         now: Instant,
@@ -94,12 +110,16 @@ impl<'r> Reconcile<'r> {
             Plane::Dpdk => config.fastpath.lcores.len(),
             Plane::Xdp => 1,
         };
-        for (arm, addr, mac) in tables.next_hops() {
+        let appliance = Arc::new(appliance(&config));
+        plane.set_appliance(&appliance);
+        for (arm, addr, mac) in plane.next_hops() {
             hops.remember(arm, addr, mac, now);
         }
         Reconcile {
             file: ServicesFile::new(&config.services),
-            state: State::default(),
+            desired: Desired::new(config.backend_arm()),
+            appliance,
+            reconciler: Reconciler::new(TIMES),
             rings: Rings::attach(region),
             lcores: Lcores::new(lcores, taps.len()),
             hops,
@@ -107,42 +127,37 @@ impl<'r> Reconcile<'r> {
             kernel,
             tracer: Tracer::default(),
             synced: false,
-            to_say: Vec::new(),
+            services: Services::default(),
             waiting: None,
+            trial: None,
             meeting: None,
+            strangers_asked: false,
             refused: None,
             applied: None,
-            quiet_since: now,
             told: now,
             looked: None,
             config,
             configured: Configured::default(),
             region,
-            tables,
+            plane,
             shared,
         }
     }
 
     /// Once around. Does what is due at `now` and returns.
-    pub fn step(&mut self, now: Instant) {
+    pub fn step(&mut self, time: Now) {
+        let now = time.steady;
         self.look_at_files(now);
         self.hear(now);
         // A lcore that still reads the generation before the last holds up the next one.
-        if self.tables.ready() {
-            if let Some(waiting) = self.waiting.take() {
-                if self.met(&waiting.services, now) {
-                    self.take(waiting, now);
-                } else {
-                    self.waiting = Some(waiting);
-                }
-            } else if self.synced && now >= self.quiet_since + QUIET {
-                self.sync_again(now);
-            }
+        if self.plane.ready() {
+            self.take(time);
+            self.tell_plane(time);
         }
         self.next_hops(now);
         self.path_mtus.expire(self.region, now);
         self.switch(now);
-        self.tables.reclaim(now);
+        self.plane.reclaim(now);
         if self.looked.is_none_or(|at| now >= at + LOOK) {
             self.look(now);
         }
@@ -154,108 +169,52 @@ impl<'r> Reconcile<'r> {
         self.refused = Some(refusal);
     }
 
-    /// Takes over what was read: all of it, or nothing.
-    fn take(&mut self, Waiting { config, services }: Waiting, now: Instant) {
-        let changes = self.state.towards(&services.services);
-        let mut wanted = self.state.clone();
-        for change in &changes {
-            wanted.apply(change.clone());
+    /// Has the region follow the tables, where there is something to follow.
+    fn tell_plane(&mut self, time: Now) {
+        let news = self.desired.writer.news(self.reconciler.seen());
+        if !self.met(&news, time.steady) {
+            return;
         }
-        let before = config.clone().map(|config| self.tables.configure(config));
-        if !self.synced || !changes.is_empty() || config.is_some() {
-            if let Err(refusal) = self.say(&changes, &wanted, !self.synced) {
-                let with_config = before.map(|before| self.tables.configure(before)).is_some();
-                return self.refuse_waiting(with_config, refusal);
-            }
-            tracing::info!(
-                generation = self.region.generation(),
-                services = services.services.len(),
-                changes = changes.len(),
-                "services taken"
-            );
+        let before = self.region.generation();
+        self.reconciler.step(time, &news, &self.appliance, &mut self.plane);
+        if let Some(outcome) = self.plane.take_outcome() {
+            self.taken(outcome, time);
+        } else if self.trial.is_some() && !self.reconciler.has_work(time.steady) {
+            // Nothing of it concerns the region.
+            self.taken(Ok(()), time);
         }
-        if let Some(config) = config {
-            self.configured(config, now);
+        let generation = self.region.generation();
+        if generation != before {
+            self.tell(generation);
+            self.publish();
         }
-        self.state = wanted;
-        self.to_say.clear();
-        self.synced = true;
-        self.refused = None;
-        self.applied = Some(now);
-        self.quiet_since = now;
-        self.want_next_hops(now);
-        self.publish_services();
-    }
-
-    /// Tells the target these changes and commits them; all of them, or none.
-    fn say(&mut self, changes: &[Change], wanted: &State, prune: bool) -> Result<(), String> {
-        let said = (|| {
-            for change in changes {
-                match change {
-                    Change::Put(service) => self.tables.update(service)?,
-                    Change::Remove(name) => self.tables.delete(name)?,
-                }
-            }
-            if prune {
-                self.tables.prune(wanted)?;
-            }
-            self.introduce();
-            self.tables.commit(wanted)
-        })();
-        match said {
-            Ok(None) => Ok(()),
-            Ok(Some(generation)) => {
-                self.tell(generation);
-                Ok(())
-            }
-            Err(refusal) => {
-                self.tables.discard();
-                Err(refusal.to_string())
-            }
-        }
-    }
-
-    /// When it is quiet: everything again, in case something was lost. A few services each step,
-    /// so that a thousand of them don't hold up the loop; the last step prunes.
-    fn sync_again(&mut self, now: Instant) {
-        if self.to_say.is_empty() {
-            self.to_say = self.state.services().map(|service| service.name.clone()).collect();
-        }
-        let rest = self.to_say.len().saturating_sub(AT_ONCE);
-        let names = self.to_say.split_off(rest);
-        let services = names.iter().filter_map(|name| self.state.service(name)).cloned();
-        let some: Vec<Change> = services.map(|service| Change::Put(Box::new(service))).collect();
-        let wanted = self.state.clone();
-        let last = self.to_say.is_empty();
-        if let Err(refusal) = self.say(&some, &wanted, last) {
-            tracing::error!("the full sync was refused: {refusal}");
-        }
-        if last {
-            self.quiet_since = now;
+        if self.plane.take_hops_changed() | std::mem::take(&mut self.strangers_asked) {
+            self.want_next_hops(time.steady);
         }
     }
 
     /// Takes the lcores' events.
     fn hear(&mut self, now: Instant) {
-        let published = self.shared.published();
         for (lcore, event) in self.rings.take() {
             match event {
                 Event::Switched { generation } => {
                     tracing::debug!(lcore, generation, "switched");
                 }
                 Event::NeighbourWanted { next_hop } => {
-                    if let Some((arm, addr)) = self.tables.next_hop(next_hop) {
+                    if let Some((arm, addr)) = self.plane.next_hop(next_hop) {
                         self.hops.ask(arm, addr, now);
                     }
                 }
                 Event::PathMtu { next_hop, mtu } => {
-                    let to = self.tables.next_hop(next_hop).map(|(_, addr)| addr.to_string());
+                    let to = self.plane.next_hop(next_hop).map(|(_, addr)| addr.to_string());
                     let to = to.unwrap_or_else(|| format!("next hop {next_hop}"));
                     tracing::warn!("the path to {to} carries {mtu} bytes at most");
                     self.path_mtus.learned(next_hop, now);
                 }
                 Event::TraceStage { packet, stage, words } => {
-                    self.tracer.stage(lcore, packet, stage, words, &published);
+                    let published = self.shared.published();
+                    let known = published.services(self.region);
+                    self.tracer.stage(lcore, packet, stage, words, known);
                 }
             }
         }
@@ -276,13 +235,13 @@ impl<'r> Reconcile<'r> {
     }
 
     fn want_next_hops(&mut self, now: Instant) {
-        let all = self.tables.next_hops();
+        let all = self.plane.next_hops();
         self.hops.want(all.map(|(arm, addr, _)| (arm, addr)), now);
     }
 
     fn next_hops(&mut self, now: Instant) {
         for resolved in self.hops.step(self.kernel.as_mut(), now) {
-            self.tables.set_next_hop(&resolved);
+            self.plane.set_next_hop(&resolved);
         }
     }
 
@@ -336,11 +295,18 @@ impl<'r> Reconcile<'r> {
         self.shared.publish_status(status, able);
     }
 
-    fn publish_services(&self) {
-        self.shared.publish_tables(Published {
-            services: self.tables.services(&self.state),
-            tunnels: self.tables.tunnel_names(),
-        });
+    /// Tells those who answer questions what is asked now.
+    fn publish_wanted(&self) {
+        let (objects, tables) = (self.desired.objects().clone(), self.desired.writer.tables());
+        let appliance = Arc::clone(&self.appliance);
+        self.shared.publish_wanted(Wanted { objects, tables, appliance });
+    }
+
+    /// The same, and that it is in the region.
+    fn publish(&self) {
+        self.publish_wanted();
+        let tunnels = self.plane.tunnel_names();
+        self.shared.publish_tables(Published::new(self.desired.writer.tables(), tunnels));
     }
 }
 

@@ -1,3 +1,4 @@
-//! Who asks for changes: the services file.
+//! Who says what should be.
 
 pub mod file;
+pub mod objects;

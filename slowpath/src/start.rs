@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use config::checked::{Config, Plane};
 use hugepages::{OpenError, Opened, Unreadable};
-use tables::region::Region;
+use state::reconcile::Now;
+use tables::region::{Region, RegionError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::control::{self, ControlError};
@@ -18,7 +19,7 @@ use crate::metrics;
 use crate::neighbours::kernel::Netlink;
 use crate::reconcile::Reconcile;
 use crate::sources::file::ConfigFile;
-use crate::targets::tables::{Refusal, Tables};
+use crate::targets::region::RegionPlane;
 
 /// How long the control loop rests between two steps: a change, a lost neighbour or an event waits
 /// no longer than this.
@@ -36,9 +37,9 @@ pub enum StartError {
     /// The region.
     #[error("{0}")]
     Region(#[from] OpenError),
-    /// The tables' first commit.
+    /// The tables in it.
     #[error("{0}")]
-    Tables(#[from] Refusal),
+    Tables(#[from] RegionError),
     /// A port.
     #[error("{0}")]
     Listen(#[from] ListenError),
@@ -88,7 +89,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let config = Arc::new(config);
     // Mapped until the process ends; leaked so that all threads may refer to it.
     let region: &'static Region = Box::leak(Box::new(open_region(&config)?));
-    let tables = Tables::attach(region, &config)?;
+    let plane = RegionPlane::attach(region, &config)?;
     let kernel = Box::new(Netlink::open().map_err(StartError::Netlink)?);
     let shared = Arc::new(Shared::default());
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared)));
@@ -114,12 +115,12 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         .spawn(move || {
             let _alive = alive;
             let now = Instant::now();
-            let mut reconcile = Reconcile::new(of_loop, region, tables, kernel, shared_loop, now);
+            let mut reconcile = Reconcile::new(of_loop, region, plane, kernel, shared_loop, now);
             if let Some(file) = file {
                 reconcile.watch_config(file);
             }
             while !stopped.load(Ordering::Relaxed) {
-                reconcile.step(Instant::now());
+                reconcile.step(Now { steady: Instant::now(), wall: SystemTime::now() });
                 std::thread::sleep(REST);
             }
         })

@@ -8,7 +8,7 @@ use tables::record::NONE;
 use tokio::sync::mpsc;
 
 use crate::lcores::ARMS;
-use crate::live::Published;
+use crate::live::KnownService;
 use crate::report::{TraceLine, address_port};
 
 /// A wish to follow packets.
@@ -53,7 +53,7 @@ impl Tracer {
         packet: u32,
         stage: u8,
         words: [u64; 5],
-        known: &Published,
+        known: &[KnownService],
     ) {
         let Some(running) = &mut self.running else { return };
         let seen = Seen::read(words);
@@ -92,7 +92,7 @@ impl Tracer {
 }
 
 /// What is new of a packet after `stage`, for people.
-fn said(seen: &Seen, stage: Stage, known: &Published) -> String {
+fn said(seen: &Seen, stage: Stage, known: &[KnownService]) -> String {
     if seen.decision() == Some(Decision::Drop) {
         return seen.reason().map_or_else(
             || format!("dropped for reason {}", seen.reason),
@@ -133,26 +133,28 @@ fn way(seen: &Seen) -> String {
     }
 }
 
-fn service(id: u32, known: &Published) -> String {
+fn service(id: u32, known: &[KnownService]) -> String {
     if id == NONE {
         return "no service".to_owned();
     }
-    let found = known.services.iter().find(|service| service.id == id);
+    let found = known.iter().find(|service| service.ids.contains(&id));
     found.map_or_else(
         || format!("service {id}"),
         |service| format!("service {}", service.service.name),
     )
 }
 
-fn backend(id: u32, known: &Published) -> String {
+fn backend(id: u32, known: &[KnownService]) -> String {
     if id == NONE {
         return "no backend".to_owned();
     }
-    let all = known.services.iter().flat_map(|s| s.backend_ids.iter().zip(&s.service.backends));
-    let mut found = all.filter(|(known, _)| **known == id);
+    let mut found = known.iter().flat_map(|s| &s.backends).filter(|(_, known)| *known == id);
     found.next().map_or_else(
         || format!("backend {id}"),
-        |(_, b)| format!("backend {}", address_port(&b.addr.to_string(), b.port)),
+        |(b, _)| {
+            let endpoint = &b.endpoint;
+            format!("backend {}", address_port(&endpoint.addr.to_string(), endpoint.port))
+        },
     )
 }
 

@@ -175,8 +175,15 @@ fn it_takes_changes_is_killed_and_goes_on_where_it_was() {
     let after = folder.until(&["services"], |s| {
         s[0]["backends"].as_array().is_some_and(|backends| backends.len() == 3)
     });
-    let id = |services: &serde_json::Value, n: usize| services[0]["backends"][n]["id"].clone();
-    assert_eq!((id(&after, 2), id(&after, 0)), (id(&before, 0), id(&before, 1)));
+    let id = |services: &serde_json::Value, address: &str| {
+        let backends = services[0]["backends"].as_array().unwrap();
+        backends.iter().find(|backend| backend["address"] == address).unwrap()["id"].clone()
+    };
+    for address in ["10.97.2.11", "10.97.2.12"] {
+        assert_eq!(id(&after, address), id(&before, address));
+    }
+    let maps = |folder: &Folder| folder.until(&["maps", "dump"], |lines| lines[0].is_string());
+    let dump = maps(&folder);
 
     let at = generation(&folder.until(&["status"], |_| true));
     slowpath.0.kill().unwrap();
@@ -187,6 +194,7 @@ fn it_takes_changes_is_killed_and_goes_on_where_it_was() {
     let _again = folder.slowpath();
     let again = folder.until(&["services"], |s| s[0]["backends"].as_array().is_some());
     assert_eq!(again, after, "every id, share and counter is what it was");
+    assert_eq!(maps(&folder), dump, "and so is all that lies in the region");
     assert_eq!(generation(&folder.until(&["status"], |_| true)), at, "nothing to commit");
 }
 

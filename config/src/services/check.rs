@@ -4,7 +4,11 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::file::{self, ServicesFile};
-use super::{Backend, BackendState, BackendTunnel, Frontend, Mode, Service, Services, TunnelKind};
+use super::policy::policy;
+use super::{
+    Backend, BackendState, BackendTunnel, Frontend, FrontendKind, Mode, NatPolicy, Service,
+    Services, TunnelKind,
+};
 use crate::checked::check::table_size;
 use crate::checked::door::Door;
 use crate::checked::{ArmName, Config};
@@ -44,6 +48,7 @@ fn check_one(door: &mut Door, key: &str, file: file::Service, config: &Config) -
     let at = |field: &str| format!("{key}.{field}");
     name(door, &at("name"), &file.name);
     let mode = mode(door, key, &file);
+    let policy = policy(door, key, &file);
     let table_size = match file.table_size {
         0 => config.tables.maglev_size,
         size => table_size(door, &at("table_size"), size),
@@ -61,7 +66,7 @@ fn check_one(door: &mut Door, key: &str, file: file::Service, config: &Config) -
         let at = format!("{key}.backends.{i}");
         let Some(backend) = backend(door, &at, written, config) else { continue };
         if mode == Mode::Nat {
-            nat_backend(door, &at, &backend, &frontends, config);
+            nat_backend(door, &at, &backend, &frontends, policy.nat, config);
         } else if backend.port != 0 {
             let wrong = "the packet inside the tunnel keeps its port";
             door.refuse(&format!("{at}.port"), wrong, "remove it, or write mode = \"nat\"");
@@ -75,6 +80,9 @@ fn check_one(door: &mut Door, key: &str, file: file::Service, config: &Config) -
         mss: file.mss,
         tcp_idle_s: file.tcp_idle_s,
         table_size,
+        policy,
+        labels: file.labels,
+        annotations: file.annotations,
         frontends,
         backends,
     }
@@ -161,7 +169,22 @@ fn frontend(door: &mut Door, key: &str, file: &file::Frontend) -> Option<Fronten
         door.refuse(&at("scope"), "this is no endpoint", allowed);
     }
     let prefix = door.prefix(&at("address"), &file.address)?;
-    Some(Frontend { prefix, port: file.port, protocol, scope: scope.unwrap_or(0) })
+    if file.kind == FrontendKind::NodePort && !(prefix.is_single() && prefix.addr.is_unspecified())
+    {
+        let wrong = "a node port answers on all addresses of the appliance";
+        door.refuse(&at("address"), wrong, "write \"0.0.0.0\" or \"::\"");
+    }
+    if file.kind == FrontendKind::NodePort && file.port == 0 {
+        door.refuse(&at("port"), "a node port is one port", "allowed: 1 to 65535");
+    }
+    Some(Frontend {
+        prefix,
+        port: file.port,
+        protocol,
+        scope: scope.unwrap_or(0),
+        kind: file.kind,
+        port_name: file.port_name.clone(),
+    })
 }
 
 fn backend(door: &mut Door, key: &str, file: &file::Backend, config: &Config) -> Option<Backend> {
@@ -186,7 +209,17 @@ fn backend(door: &mut Door, key: &str, file: &file::Backend, config: &Config) ->
     };
     let state = if file.weight == 0 { BackendState::Maintenance } else { file.state };
     let addr = door.address(&format!("{key}.address"), &file.address)?;
-    Some(Backend { addr, port: file.port, weight: file.weight, state, arm, probe })
+    Some(Backend {
+        addr,
+        port: file.port,
+        weight: file.weight,
+        state,
+        arm,
+        probe,
+        node: file.node.clone(),
+        zone: file.zone.clone(),
+        port_names: file.port_names.clone(),
+    })
 }
 
 /// NAT translates within a family, and needs an address of its own in it.
@@ -195,11 +228,18 @@ fn nat_backend(
     key: &str,
     backend: &Backend,
     frontends: &[Frontend],
+    policy: NatPolicy,
     config: &Config,
 ) {
     let family = |v4| if v4 { "IPv4" } else { "IPv6" };
     let (own, at) = (backend.addr.is_ipv4(), format!("{key}.address"));
-    let foreign = frontends.iter().find(|f| f.prefix.addr.is_ipv4() != own);
+    let crosses = |v4| match policy {
+        NatPolicy::None => false,
+        NatPolicy::Nat46 => v4,
+        NatPolicy::Nat64 => !v4,
+    };
+    let reached = |v4| (v4 == own) != crosses(v4);
+    let foreign = frontends.iter().find(|f| !reached(f.prefix.addr.is_ipv4()));
     if let Some(frontend) = foreign {
         let wrong = format!(
             "an {} backend, but frontend {} is {}, and mode nat does not translate between them",
@@ -222,7 +262,8 @@ fn between(door: &mut Door, services: &[Service]) {
     for (i, service) in services.iter().enumerate() {
         names.push((format!("service.{i}.name"), service.name.as_str()));
         let keys = |field: &'static str| (0..).map(move |n| format!("service.{i}.{field}.{n}"));
-        frontends.extend(keys("frontends").zip(&service.frontends));
+        let addresses = service.frontends.iter().map(|f| (f.prefix, f.port, f.protocol, f.scope));
+        frontends.extend(keys("frontends").zip(addresses));
         let own: Vec<(String, &Backend)> = keys("backends").zip(&service.backends).collect();
         let ends: Vec<(String, (IpAddr, u16))> =
             own.iter().map(|(key, b)| (format!("{key}.address"), (b.addr, b.port))).collect();
@@ -234,7 +275,7 @@ fn between(door: &mut Door, services: &[Service]) {
     let mut first: HashMap<(IpAddr, u16), (String, Backend)> = HashMap::new();
     for (key, backend) in backends {
         let end = (backend.addr, backend.port);
-        let (earlier, agreed) = first.entry(end).or_insert((key.clone(), *backend));
+        let (earlier, agreed) = first.entry(end).or_insert_with(|| (key.clone(), backend.clone()));
         // One of the services may leave the probe out: it is the backend that is probed.
         let probe = agreed.probe.or(backend.probe);
         for (field, differs) in [

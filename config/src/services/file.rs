@@ -1,9 +1,14 @@
 //! The services file as it is written. The doc comments are the operator's reference.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BackendState, TunnelKind};
+use super::{
+    Algorithm, BackendState, Distribution, FrontendKind, NatPolicy, RangesPolicy, TrafficPolicy,
+    TunnelKind,
+};
 use crate::checked::TooBig;
 
 /// The services.
@@ -61,13 +66,50 @@ pub struct Service {
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub tcp_idle_s: u32,
-    /// `maglev`, the only one so far.
+    /// How a backend is chosen for a new flow: `maglev` by a hash of the flow, `random` by weight.
     #[serde(default)]
     pub algorithm: Algorithm,
     /// Maglev slots: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 or 131071; 0 for
     /// `tables.maglev_size`.
     #[serde(default)]
     pub table_size: u32,
+    /// Which backends serve packets from outside: all of the `cluster`, or those on nodes or in
+    /// zones that the appliance calls local (`local`).
+    #[serde(default)]
+    pub external_policy: TrafficPolicy,
+    /// The same for packets from within the cluster. Where the two differ, each frontend exists
+    /// for both.
+    #[serde(default)]
+    pub internal_policy: TrafficPolicy,
+    /// Which of those backends are preferred: `any`, those of the appliance's zone (`same-zone`),
+    /// or those of a local node and then of the zone (`same-node`).
+    #[serde(default)]
+    pub distribution: Distribution,
+    /// Seconds for which a client's address stays with its backend; 0 for no affinity.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 16777215))]
+    pub affinity_s: u32,
+    /// Client addresses and networks that `source_policy` is about; empty for everybody.
+    #[serde(default)]
+    pub source_ranges: Vec<String>,
+    /// `allow` admits `source_ranges` alone, `deny` admits all others.
+    #[serde(default)]
+    pub source_policy: RangesPolicy,
+    /// Translation between families: `none`, `nat46` (IPv4 frontends, IPv6 backends) or `nat64`.
+    #[serde(default)]
+    pub nat_policy: NatPolicy,
+    /// TCP port on which the appliance tells whether it has local backends; 0 for none.
+    #[serde(default)]
+    pub health_check_port: u16,
+    /// Packets go to a proxy on this machine.
+    #[serde(default)]
+    pub proxy_redirect: Option<ProxyRedirect>,
+    /// For choosing among services.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// For whoever understands them.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
     /// What it answers on; at least one.
     pub frontends: Vec<Frontend>,
     /// Who serves; empty drops its packets as `no-backend`.
@@ -75,12 +117,16 @@ pub struct Service {
     pub backends: Vec<Backend>,
 }
 
-/// How a backend is chosen.
-#[derive(Clone, Copy, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Algorithm {
-    #[default]
-    Maglev,
+/// To a proxy on this machine.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProxyRedirect {
+    /// The proxy's port.
+    #[schemars(range(min = 1))]
+    pub port: u16,
+    /// Ports of the service that it is for; empty for all.
+    #[serde(default)]
+    pub ports: Vec<u16>,
 }
 
 /// A frontend.
@@ -99,6 +145,13 @@ pub struct Frontend {
     /// VNI); empty for all.
     #[serde(default)]
     pub scope: String,
+    /// What made the address a frontend: `LoadBalancer`, `ClusterIP`, `NodePort` (address 0.0.0.0
+    /// or ::), `ExternalIPs`.
+    #[serde(default, rename = "type")]
+    pub kind: FrontendKind,
+    /// Only backends that have this port name; empty for all.
+    #[serde(default)]
+    pub port_name: String,
 }
 
 /// A backend.
@@ -123,6 +176,15 @@ pub struct Backend {
     /// backend, through the service's tunnel; empty for none.
     #[serde(default)]
     pub probe: String,
+    /// The node on which it runs; empty counts as local everywhere.
+    #[serde(default)]
+    pub node: String,
+    /// The zone in which it runs; empty for unknown.
+    #[serde(default)]
+    pub zone: String,
+    /// Names of the service's ports that it serves; empty for all.
+    #[serde(default)]
+    pub port_names: Vec<String>,
 }
 
 fn yes() -> bool {

@@ -10,6 +10,7 @@
 use std::alloc::System;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
@@ -140,7 +141,7 @@ fn changes(args: &Args) -> Result<(Vec<Change>, Vec<Change>), String> {
         let front = Address::new(IpAddr::V4(Ipv4Addr::from(0x6440_0000 + n)), 80, 6);
         let frontends = vec![Said::new(front, Kind::LoadBalancer)];
         let spec = ServiceSpec { frontends, ..ServiceSpec::default() };
-        add(Object::new(name.clone(), source.clone(), Spec::Service(Box::new(spec))));
+        add(Object::new(name.clone(), source.clone(), Spec::Service(Arc::new(spec))));
         let member = |b: u32| {
             let at = Ipv4Addr::from(0x0a00_0000 + n * args.backends + b);
             Member::new(IpAddr::V4(at), 8080, 6)
@@ -148,7 +149,7 @@ fn changes(args: &Args) -> Result<(Vec<Change>, Vec<Change>), String> {
         let endpoints = (0..args.backends).map(member).collect();
         let spec = BackendsSpec { service: name.clone(), endpoints };
         let slice = Name::new(&format!("bench/service-{n}-1")).map_err(|e| e.to_string())?;
-        add(Object::new(slice, source.clone(), Spec::Backends(spec)));
+        add(Object::new(slice, source.clone(), Spec::Backends(Arc::new(spec))));
     }
     Ok((puts, deletes))
 }

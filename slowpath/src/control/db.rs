@@ -1,4 +1,5 @@
-//! The tables over the control socket: `GET /db/TABLE`, whole or as a stream of what changes.
+//! The control state over the control socket: `GET /db/TABLE`, whole or as a stream of what
+//! changes; `GET /maps`, and `GET /objects/KIND`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,6 +16,8 @@ use axum::response::{IntoResponse, Response};
 use futures_core::Stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use state::dump::Form;
+use state::object::Kind;
 use state::show::{Row, Table};
 use tokio::sync::mpsc;
 
@@ -53,6 +56,58 @@ pub(super) async fn table(
         return Body::from_stream(Lines(taken)).into_response();
     }
     at_leisure(move || Json(look.rows(&live, &asked.prefix))).await
+}
+
+/// How the maps are asked for.
+#[derive(Deserialize)]
+pub(super) struct AskedMaps {
+    /// Only what belongs to this frontend or backend address; empty for all.
+    #[serde(default)]
+    address: String,
+    /// With identifiers.
+    #[serde(default = "yes")]
+    ids: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// `GET /maps`.
+pub(super) async fn maps(
+    State(live): State<Arc<Live>>,
+    Query(asked): Query<AskedMaps>,
+) -> Response {
+    let only = match asked.address.as_str() {
+        "" => None,
+        text => match text.trim_matches(['[', ']']).parse() {
+            Ok(address) => Some(address),
+            Err(_) => {
+                let wrong = format!("--address {text}: give an address, like 203.0.113.10");
+                return refuse(StatusCode::BAD_REQUEST, wrong);
+            }
+        },
+    };
+    let form = Form { only, identifiers: asked.ids };
+    at_leisure(move || Json(state::dump::text(&live.dump(), &form))).await
+}
+
+/// `GET /objects/KIND`.
+pub(super) async fn objects(State(live): State<Arc<Live>>, Path(kind): Path<String>) -> Response {
+    let kind: Kind = match kind.parse() {
+        Ok(kind) => kind,
+        Err(refusal) => return refuse(StatusCode::NOT_FOUND, format!("{refusal}")),
+    };
+    at_leisure(move || {
+        let objects = live.wanted().objects;
+        let all: Result<Vec<Value>, _> =
+            objects.of_kind(kind).map(|object| serde_json::to_value(&**object)).collect();
+        match all {
+            Ok(all) => Json(all).into_response(),
+            Err(e) => refuse(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
+        }
+    })
+    .await
 }
 
 /// What can be looked at.

@@ -1,55 +1,60 @@
 //! New backends are met before they are served: their next hops are asked for first, so that the
 //! first packet to one of them finds a MAC address.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use config::services::Services;
+use state::address::Endpoint;
+use state::watch::News;
 
 use super::Reconcile;
 
 /// How long a change waits for a new backend that does not answer. Then it is served nevertheless:
-/// its state is the operator's word, and others of the same change must not wait for it.
+/// its state is its source's word, and others of the same change must not wait for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Reconcile<'_> {
-    /// True when the next hops of all new backends are known, or were waited for long enough. At a
-    /// start there is nothing to lose: until the first commit we are not able.
-    pub(super) fn met(&mut self, services: &Services, now: Instant) -> bool {
-        let known: HashSet<(u8, IpAddr)> =
-            self.tables.next_hops().map(|(arm, addr, _)| (arm, addr)).collect();
-        let backends = services.services.iter().flat_map(|service| &service.backends);
-        let places = backends.map(|backend| (backend.arm as u8, backend.addr));
-        let strangers: Vec<_> = places.filter(|place| !known.contains(place)).collect();
-        let polled = self.region.live_lcores().next().is_some();
-        if strangers.is_empty() || !self.synced || !polled {
+    /// True when the next hops of all new backends are known, or were waited for long enough; the
+    /// region then knows them before it is told of the backends. At a start there is nothing to
+    /// lose: until the first commit we are not able.
+    pub(super) fn met(&mut self, news: &News, now: Instant) -> bool {
+        let strangers = self.strangers(news);
+        if strangers.is_empty() {
             self.meeting = None;
             return true;
         }
-        let until = *self.meeting.get_or_insert(now + PATIENCE);
-        self.hops.want(known.into_iter().chain(strangers.iter().copied()), now);
-        let resolved = |(arm, to): &(u8, IpAddr)| self.hops.resolved(*arm, *to).is_some();
-        let met = strangers.iter().all(resolved) || now >= until;
-        if met {
-            self.meeting = None;
-        }
-        met
-    }
-
-    /// Writes what is known into the next hops of what is about to be committed.
-    pub(super) fn introduce(&mut self) {
-        // A record that is there already keeps up by itself.
-        let told: HashSet<(u8, IpAddr)> = self
-            .tables
-            .next_hops()
-            .filter_map(|(arm, addr, mac)| mac.map(|_| (arm, addr)))
-            .collect();
-        for (arm, to) in self.tables.prepared_next_hops() {
-            let resolved = self.hops.resolved(arm, to).filter(|_| !told.contains(&(arm, to)));
-            if let Some(resolved) = resolved {
-                self.tables.set_next_hop(&resolved);
+        let polled = self.region.live_lcores().next().is_some();
+        if self.synced && polled {
+            let until = *self.meeting.get_or_insert(now + PATIENCE);
+            let known = self.plane.next_hops().map(|(arm, addr, _)| (arm, addr));
+            self.strangers_asked = true;
+            self.hops.want(known.chain(strangers.iter().copied()), now);
+            let resolved = |(arm, to): &(u8, IpAddr)| self.hops.resolved(*arm, *to).is_some();
+            if now < until && !strangers.iter().all(resolved) {
+                return false;
             }
         }
+        self.meeting = None;
+        let resolved = strangers.iter().filter_map(|(arm, to)| self.hops.resolved(*arm, *to));
+        self.plane.acquaint(resolved);
+        true
+    }
+
+    /// Where backends are that are news, and that the region has no next hop to.
+    fn strangers(&self, news: &News) -> BTreeSet<(u8, IpAddr)> {
+        let place = |endpoint: &Endpoint| {
+            let instances = news.tables.instances_at(endpoint);
+            instances
+                .map(|instance| (instance.arm as u8, instance.endpoint.addr))
+                .collect::<Vec<_>>()
+        };
+        let places: Vec<(u8, IpAddr)> = match &news.touched {
+            Some(touched) => {
+                touched.iter().flat_map(|one| &one.endpoints).flat_map(place).collect()
+            }
+            None => news.tables.endpoints().flat_map(|(endpoint, _)| place(endpoint)).collect(),
+        };
+        places.into_iter().filter(|(arm, addr)| !self.plane.has_next_hop(*arm, *addr)).collect()
     }
 }

@@ -3,10 +3,12 @@
 use super::*;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use crate::health::Able;
 use crate::neighbours::kernel::{Link, Neighbour, News, Route};
 use packet::flow::FlowKey;
+use state::frontend::Progress;
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use tables::layout::Sizes;
 use tables::record::BackendState;
@@ -140,12 +142,12 @@ impl Stage {
 
     fn start(&self) -> (Reconcile<'static>, Arc<Shared>) {
         let shared = Arc::new(Shared::default());
-        let tables = Tables::attach(self.region, &self.config).unwrap();
+        let plane = RegionPlane::attach(self.region, &self.config).unwrap();
         let config = Arc::clone(&self.config);
         let reconcile = Reconcile::new(
             config,
             self.region,
-            tables,
+            plane,
             Box::new(Kind),
             Arc::clone(&shared),
             self.now,
@@ -162,7 +164,7 @@ impl Stage {
     ) {
         for _ in 0..ms / 20 {
             self.now += Duration::from_millis(20);
-            reconcile.step(self.now);
+            reconcile.step(Now { steady: self.now, wall: SystemTime::UNIX_EPOCH });
             if let Some(lcore) = &mut lcore {
                 lcore.turn();
             }
@@ -235,7 +237,7 @@ fn a_bad_file_is_refused_whole_and_the_old_set_stays() {
 }
 
 #[test]
-fn more_than_the_region_holds_is_refused_whole_with_the_setting() {
+fn a_frontend_that_the_region_refuses_stays_as_it_was_and_says_which_setting() {
     let mut stage = Stage::new("full");
     let (mut reconcile, shared) = stage.start();
     stage.backends(&["10.0.2.11"]);
@@ -245,12 +247,66 @@ fn more_than_the_region_holds_is_refused_whole_with_the_setting() {
     stage.backends(&many.iter().map(String::as_str).collect::<Vec<_>>());
     stage.pass(1000, &mut reconcile, None);
     assert_eq!((ids(stage.region), stage.region.generation()), (before.clone(), at));
-    let refused = shared.status_now().services_file.refused.unwrap();
-    assert!(refused.contains("default/web") && refused.contains("region.max_"), "{refused}");
+    assert_eq!(shared.status_now().services_file.refused, None, "the file is in force");
+    let tables = reconcile.desired.writer.tables();
+    let status = tables.frontends().next().unwrap().status();
+    let Progress::Error(why) = status.progress else { panic!("{status:?}") };
+    assert!(why.contains("region.max_"), "{why}");
     stage.backends(&["10.0.2.11", "10.0.2.12"]);
     stage.pass(1000, &mut reconcile, None);
     let after = ids(stage.region);
     assert_eq!((after.0, after.1[0], after.1.len()), (before.0, before.1[0], 2));
+}
+
+#[test]
+fn a_file_whose_commit_is_refused_is_taken_back_whole() {
+    let mut stage = Stage::new("tunnels");
+    let (mut reconcile, shared) = stage.start();
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, None);
+    let (before, at) = (ids(stage.region), stage.region.generation());
+    let tunnels = (1..=20).map(|vni| {
+        format!(
+            "[[service]]\nname = \"t{vni}\"\nmode = \"tunnel\"\ntunnel = \"vxlan\"\nvni = {vni}\n\
+             frontends = [{{address = \"203.0.113.2\", port = {vni}, protocol = \"tcp\"}}]\n\
+             backends = [{{address = \"10.0.2.12\"}}]\n"
+        )
+    });
+    stage.write(&tunnels.collect::<String>());
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!((ids(stage.region), stage.region.generation()), (before, at));
+    let refused = shared.status_now().services_file.refused.unwrap();
+    assert!(refused.contains("tunnels"), "{refused}");
+    let tables = reconcile.desired.writer.tables();
+    let names: Vec<String> = tables.services().map(|service| service.name.to_string()).collect();
+    assert_eq!(names, ["default/web"]);
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(shared.status_now().services_file.refused, None);
+}
+
+#[test]
+fn a_frontend_is_done_when_every_lcore_has_acknowledged_it() {
+    let mut stage = Stage::new("done");
+    let (mut reconcile, _) = stage.start();
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, None);
+    let progress = |reconcile: &Reconcile<'_>| {
+        reconcile.desired.writer.tables().frontends().next().unwrap().status().progress
+    };
+    assert_eq!(progress(&reconcile), Progress::Pending, "nobody moves packets");
+    let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
+    let mut lcore = FakeLcore::join(stage.region);
+    stage.pass(100, &mut reconcile, Some(&mut lcore));
+    assert_eq!(progress(&reconcile), Progress::Done);
+    stage.backends(&["10.0.2.11", "10.0.2.12"]);
+    for _ in 0..100 {
+        stage.region.lcores()[0].turn();
+        stage.pass(20, &mut reconcile, None);
+    }
+    assert_eq!(progress(&reconcile), Progress::Pending, "it lags");
+    stage.pass(200, &mut reconcile, Some(&mut lcore));
+    assert_eq!(progress(&reconcile), Progress::Done);
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use config::checked::{ArmName, Config, Gateway, NoService, TooBig, Tunnel as GatewayTunnel, Wire};
-use config::services::{BackendTunnel, Frontend, Mode, Service};
+use config::services::Mode;
 use packet::addr::Addr;
 use state::address::Address;
+use state::service::Service;
 use tables::record::{
     self, FrontendKey, LOCAL_ADDRS, Local, NAT_ADDRS, NONE, Prefix, Settings, TUNNEL_SOURCES,
     Timeouts, Tunnel, TunnelKind,
@@ -137,29 +138,8 @@ fn blank_tunnel(local: IpAddr, arm: ArmName) -> Tunnel {
     }
 }
 
-/// The tunnels by which backends of tunnel services send packets back: one for each encapsulation
-/// and each of our addresses on an arm and of a family that has such backends.
-pub fn backend_tunnels<'a>(
-    config: &Config,
-    services: impl Iterator<Item = &'a Service>,
-) -> Vec<NamedTunnel> {
-    let mut all: Vec<NamedTunnel> = Vec::new();
-    for service in services {
-        let Mode::Tunnel(made_of) = service.mode else { continue };
-        for backend in &service.backends {
-            let Some(arm) = config.arm(backend.arm) else { continue };
-            let Some(local) = arm.address(backend.addr.is_ipv6()) else { continue };
-            let record = backend_tunnel(config, &made_of, local, backend.arm);
-            if !all.iter().any(|known| known.record == record) {
-                let kind = tunnel_name(made_of.kind as u8);
-                all.push(NamedTunnel { name: format!("backends/{kind}"), record });
-            }
-        }
-    }
-    all
-}
-
-/// The same, by what backends need.
+/// The tunnels by which backends of tunnel services send packets back, by what they need: one for
+/// each encapsulation and each of our addresses on an arm and of a family that has such backends.
 pub(crate) fn needed_tunnels<'a>(
     config: &Config,
     needs: impl Iterator<Item = &'a Need>,
@@ -192,43 +172,23 @@ fn needed_tunnel(config: &Config, need: &Need, local: IpAddr, arm: ArmName) -> T
     record
 }
 
-fn backend_tunnel(config: &Config, of: &BackendTunnel, local: IpAddr, arm: ArmName) -> Tunnel {
-    let mut record = blank_tunnel(local, arm);
-    record.kind = of.kind as u8;
-    record.port = of.port;
-    record.vni = of.vni;
-    record.inner_mtu = BACKEND_INNER_MTU;
-    record.flags = record::TUNNEL_BACKEND;
-    // What we send to an inspection appliance carries the gateway's option class, also back.
-    let class = config.gateways.iter().flat_map(|g| &g.tunnels).find_map(|t| match t.wire {
-        Wire::Geneve { option_class } => Some(option_class),
-        Wire::Vxlan { .. } => None,
-    });
-    record.option_class = class.unwrap_or(0x0108);
-    record
-}
-
-/// A service's record; slots, and the single backend, are the writer's business.
-pub fn service(service: &Service) -> record::Service {
-    record_of(service.mode, service.too_big, service.tcp_idle_s, service.mss)
-}
-
-fn record_of(mode: Mode, too_big: TooBig, tcp_idle_s: u32, mss: u16) -> record::Service {
+/// A service's policy; slots, and the single backend, are the writer's business.
+pub fn policy(service: &Service) -> record::Service {
     let mut record = record::Service {
         slots: [record::SlotArray::default(); record::SLOT_ARRAYS],
         single: NONE,
         vni: 0,
-        tcp_idle_s,
+        tcp_idle_s: service.tcp_idle_s,
         tunnel_port: 0,
         flags: 0,
-        mss,
+        mss: service.mss,
         mode: record::Mode::Nat as u8,
         tunnel: 0,
     };
-    if too_big == TooBig::Reply {
+    if service.too_big == TooBig::Reply {
         record.flags |= record::SERVICE_REPLY_TOO_BIG;
     }
-    let (mode, tunnel) = match mode {
+    let (mode, tunnel) = match service.mode {
         Mode::Nat => return record,
         Mode::Tunnel(tunnel) => (record::Mode::Tunnel, tunnel),
         Mode::Dsr(tunnel) => (record::Mode::Dsr, tunnel),
@@ -246,11 +206,6 @@ fn record_of(mode: Mode, too_big: TooBig, tcp_idle_s: u32, mss: u16) -> record::
     record
 }
 
-/// The policy of a service.
-pub fn policy(service: &state::service::Service) -> record::Service {
-    record_of(service.mode, service.too_big, service.tcp_idle_s, service.mss)
-}
-
 /// What an address is found by.
 pub fn key(address: &Address) -> FrontendKey {
     FrontendKey {
@@ -259,18 +214,6 @@ pub fn key(address: &Address) -> FrontendKey {
         port: address.port,
         proto: address.protocol,
         prefix_len: address.prefix.len128(),
-        pad: 0,
-    }
-}
-
-/// What a frontend is found by.
-pub fn frontend(frontend: &Frontend) -> FrontendKey {
-    FrontendKey {
-        scope_key: frontend.scope,
-        addr: Addr::from(frontend.prefix.addr),
-        port: frontend.port,
-        proto: frontend.protocol,
-        prefix_len: frontend.prefix.len128(),
         pad: 0,
     }
 }
@@ -287,7 +230,7 @@ pub fn tunnel_name(kind: u8) -> &'static str {
 }
 
 /// A frontend for people: `203.0.113.10:80/tcp`, `10.0.0.0/8:*/*`.
-pub fn frontend_text(frontend: &Frontend) -> String {
+pub fn frontend_text(frontend: &Address) -> String {
     let address = match (frontend.prefix.is_single(), frontend.prefix.addr) {
         (true, IpAddr::V6(v6)) => format!("[{v6}]"),
         (true, v4) => v4.to_string(),
@@ -297,7 +240,7 @@ pub fn frontend_text(frontend: &Frontend) -> String {
         0 => "*".to_owned(),
         port => port.to_string(),
     };
-    let scope = match frontend.scope {
+    let scope = match frontend.endpoint {
         0 => String::new(),
         scope => format!(" of endpoint {scope:x}"),
     };

@@ -14,7 +14,7 @@
 
 mod backends;
 mod choice;
-mod dump;
+pub(crate) mod dump;
 mod say;
 mod tunnels;
 
@@ -28,7 +28,7 @@ use std::time::Instant;
 
 use config::checked::Config;
 use packet::addr::Addr;
-use state::address::Address;
+use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::dump::Record;
 use state::plane::{Generation, Plane, Refusal, Wanted};
@@ -41,6 +41,7 @@ use super::compile;
 use crate::neighbours::Resolved;
 pub(crate) use backends::Need;
 use backends::{Key, Wish};
+pub(crate) use choice::{is_met, service_of};
 use tunnels::Leaving;
 
 /// The region's writer, and what has to be remembered beside the tables.
@@ -51,6 +52,10 @@ pub struct RegionPlane<'r> {
     appliance: Appliance,
     /// Frontends that were told and that no packet can meet.
     unmet: BTreeMap<Address, Wanted>,
+    /// Those that were told for all addresses of ours.
+    wildcards: BTreeMap<Address, Wanted>,
+    /// What the last writer left as quarantined.
+    quarantined: Vec<(Address, Endpoint)>,
     /// What each service asks of each backend.
     wishes: HashMap<Key, Vec<(u32, Wish)>>,
     /// By what backends send back, and how many do.
@@ -61,6 +66,8 @@ pub struct RegionPlane<'r> {
     draining: HashMap<Key, Option<Instant>>,
     /// There may be next hops that no backend refers to.
     hops_idle: bool,
+    /// Next hops came or went.
+    hops_changed: bool,
     /// What is known of next hops that are about to be taken.
     met: HashMap<(u8, Addr), Resolved>,
     tunnel_names: Vec<(u32, String)>,
@@ -70,6 +77,8 @@ pub struct RegionPlane<'r> {
     forsaken: BTreeSet<u32>,
     /// What could not be put back as it was, so that the batch must not be seen.
     broken: Option<Refusal>,
+    /// What became of the last batch, until somebody asks.
+    outcome: Option<Result<(), Refusal>>,
     /// Changes of the writer when the batch began, and those that only refused frontends made.
     batch: (u64, u64),
     swept: Option<Instant>,
@@ -90,20 +99,25 @@ impl<'r> RegionPlane<'r> {
             config: Arc::clone(config),
             appliance: Appliance::default(),
             unmet: BTreeMap::new(),
+            wildcards: BTreeMap::new(),
+            quarantined: Vec::new(),
             wishes: HashMap::new(),
             needs: BTreeMap::new(),
             tunnels_changed: true,
             draining: HashMap::new(),
             hops_idle: true,
+            hops_changed: true,
             met: HashMap::new(),
             tunnel_names: Vec::new(),
             leaving: Leaving::new(),
             forsaken: BTreeSet::new(),
             broken: None,
+            outcome: None,
             batch: (0, 0),
             swept: None,
         };
         plane.find();
+        plane.quarantined = dump::quarantined(&plane.writer.committed());
         Ok(plane)
     }
 
@@ -167,6 +181,21 @@ impl<'r> RegionPlane<'r> {
         self.broken = None;
         self.hops_idle = true;
         self.find();
+    }
+
+    /// What became of the batch that was committed since this was last asked; none without one.
+    pub fn take_outcome(&mut self) -> Option<Result<(), Refusal>> {
+        self.outcome.take()
+    }
+
+    /// Whether next hops came or went since this was last asked.
+    pub fn take_hops_changed(&mut self) -> bool {
+        std::mem::take(&mut self.hops_changed)
+    }
+
+    /// Whether there is a next hop to this address.
+    pub fn has_next_hop(&self, arm: u8, addr: IpAddr) -> bool {
+        self.writer.next_hop_id(&addr.into(), arm).is_some()
     }
 
     /// Names of tunnels by id.
@@ -243,7 +272,7 @@ impl Plane for RegionPlane<'_> {
     }
 
     fn delete(&mut self, address: &Address) -> Result<(), Refusal> {
-        self.unsay(address).map_err(Refusal::new)
+        self.unsay(address)
     }
 
     fn prune(&mut self, wanted: &dyn Fn(&Address) -> bool) -> Result<(), Refusal> {
@@ -260,6 +289,7 @@ impl Plane for RegionPlane<'_> {
             }
             self.writer.commit().map_err(Refusal::new)
         });
+        self.outcome = Some(done.clone().map(drop));
         done.inspect_err(|_| self.discard())
     }
 
@@ -267,7 +297,11 @@ impl Plane for RegionPlane<'_> {
         self.region.live_lcores().map(|(_, lcore)| lcore.acknowledged()).min()
     }
 
+    fn quarantined(&self) -> Vec<(Address, Endpoint)> {
+        self.quarantined.clone()
+    }
+
     fn dump(&self) -> Vec<Record> {
-        self.records()
+        dump::records(self.region, self.unmet.values(), self.appliance.external_cluster_ip)
     }
 }

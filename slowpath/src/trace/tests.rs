@@ -34,7 +34,7 @@ fn start(count: u32) -> (Tracer, mpsc::Receiver<TraceLine>, Instant) {
 #[test]
 fn a_packet_is_told_stage_by_stage_and_the_trace_ends_after_it() {
     let (mut tracer, mut taken, now) = start(1);
-    let known = Published::default();
+    let known = [];
     let open = words(Decision::Undecided, 0, Way::Nowhere);
     let sent = words(Decision::Nat, 0, Way::Port);
     tracer.stage(0, 1, Stage::Decap as u8, open, &known);
@@ -62,7 +62,7 @@ fn a_drop_ends_the_packet_and_says_its_reason() {
     let (mut tracer, mut taken, now) = start(1);
     let reason = DropReason::NoBackend;
     let words = words(Decision::Drop, reason as u8, Way::Nowhere);
-    tracer.stage(0, 1, Stage::Select as u8, words, &Published::default());
+    tracer.stage(0, 1, Stage::Select as u8, words, &[]);
     assert!(tracer.ended(now).is_some());
     let line = taken.blocking_recv().unwrap();
     assert!(line.said.contains("no-backend") && line.said.contains(reason.help()));
@@ -84,7 +84,7 @@ fn words_of_a_broken_fastpath_are_told_without_panic() {
     for stage in 0..=u8::MAX {
         let (mut tracer, mut taken, _) = start(2);
         for (packet, words) in [(1, [u64::MAX; 5]), (2, [0xff09, 0, 0, 0, 0])] {
-            tracer.stage(0, packet, stage, words, &Published::default());
+            tracer.stage(0, packet, stage, words, &[]);
             assert!(taken.try_recv().is_ok_and(|line| !line.said.is_empty()));
         }
     }

@@ -27,6 +27,7 @@ pub mod reconcile;
 pub mod reflect;
 pub mod select;
 pub mod service;
+pub mod services;
 pub mod show;
 pub mod sorted;
 pub mod store;

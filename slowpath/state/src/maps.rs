@@ -20,6 +20,7 @@ mod row;
 
 pub use faulty::FaultyMaps;
 pub use memory::MemoryMaps;
+pub use node_ports::{is_unspecified, is_wildcard, wildcard_of};
 pub use plane::{MapPlane, Options};
 
 /// Which map.

@@ -72,15 +72,16 @@ impl From<Name> for String {
     }
 }
 
-/// Who said something: `file`, `api`, `kubernetes`, ... Their precedence is configuration.
+/// Who said something: `file`, `api`, `kubernetes`, ... Their precedence is configuration. One word
+/// wide, since every row has it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Source(Arc<str>);
+pub struct Source(Arc<String>);
 
 impl Source {
     /// A source by its name.
     pub fn new(name: &str) -> Source {
-        Source(name.into())
+        Source(Arc::new(name.to_owned()))
     }
 
     /// Its name.

@@ -15,6 +15,7 @@ mod text;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use schemars::JsonSchema;
@@ -39,7 +40,10 @@ pub trait Described: Serialize + DeserializeOwned + JsonSchema {
     fn check(&self) -> Result<(), Refusal>;
 }
 
-impl<T: Described> Described for Box<T> {
+impl<T: Described> Described for Arc<T>
+where
+    Arc<T>: DeserializeOwned,
+{
     fn check(&self) -> Result<(), Refusal> {
         (**self).check()
     }
@@ -99,11 +103,11 @@ macro_rules! kinds {
 
 kinds! {
     /// A service with its frontends.
-    Service(Box<ServiceSpec>) = "Service", "services";
+    Service(Arc<ServiceSpec>) = "Service", "services";
     /// Backends of a service: one source's list, or a part of it.
-    Backends(BackendsSpec) = "Backends", "backends";
+    Backends(Arc<BackendsSpec>) = "Backends", "backends";
     /// This appliance: where it is, and what it counts as local.
-    Appliance(ApplianceSpec) = "Appliance", "appliances";
+    Appliance(Arc<ApplianceSpec>) = "Appliance", "appliances";
 }
 
 impl fmt::Display for Kind {
@@ -163,13 +167,23 @@ pub struct Object {
     pub generation: u64,
     /// What is wanted.
     pub spec: Spec,
-    /// What became of it; most have nothing to tell.
-    pub status: Option<Box<Status>>,
+    /// What happened to it; most have nothing to tell.
+    life: Option<Box<Life>>,
+}
+
+/// What happened to an object beside what is wanted of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Life {
+    /// What became of it.
+    pub status: Option<Status>,
     /// When its deletion was asked; it goes when the last finalizer is gone.
     pub deletion: Option<SystemTime>,
     /// Who has to clean up before it may go.
     pub finalizers: Vec<Box<str>>,
 }
+
+/// Of an object to which nothing has happened.
+static NEW: Life = Life { status: None, deletion: None, finalizers: Vec::new() };
 
 impl Object {
     /// One that nobody has written yet.
@@ -182,10 +196,20 @@ impl Object {
             revision: 0,
             generation: 0,
             spec,
-            status: None,
-            deletion: None,
-            finalizers: Vec::new(),
+            life: None,
         }
+    }
+
+    /// What happened to it.
+    pub fn life(&self) -> &Life {
+        self.life.as_deref().unwrap_or(&NEW)
+    }
+
+    /// The same with what happened to it.
+    #[must_use]
+    pub fn with_life(mut self, life: Life) -> Object {
+        self.life = (life != NEW).then(|| Box::new(life));
+        self
     }
 
     /// Its kind.

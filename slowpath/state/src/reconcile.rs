@@ -155,6 +155,11 @@ impl Reconciler {
         self.pass = Some(None);
     }
 
+    /// How many frontends are told in one step from now on ([`Settings::at_once`]).
+    pub fn set_at_once(&mut self, frontends: usize) {
+        self.settings.at_once = frontends.max(1);
+    }
+
     /// Prunes with the next step, if sources have said all that they know.
     pub fn prune_now(&mut self, now: Now) {
         if self.prune.due.is_some() {

@@ -161,7 +161,7 @@ impl Reflector {
             }
         }
         if let Some((after, spec)) = event.after.as_ref().and_then(backends_of)
-            && after.deletion.is_none()
+            && after.life().deletion.is_none()
         {
             self.lists.entry(spec.service.clone()).or_default().push(after.clone());
         }
@@ -169,7 +169,7 @@ impl Reflector {
 
     /// The object that is heard under a service's name.
     fn chosen(&self, objects: &Objects, name: &Name) -> Option<Arc<Object>> {
-        let heard = objects.named(Kind::Service, name).filter(|o| o.deletion.is_none());
+        let heard = objects.named(Kind::Service, name).filter(|o| o.life().deletion.is_none());
         heard.min_by_key(|object| self.precedence.of(&object.source)).cloned()
     }
 
@@ -267,7 +267,8 @@ fn merge_names(first: &mut Instance, later: SmallVec<[Arc<str>; 1]>) {
 fn is_news(event: &Event) -> bool {
     match (&event.before, &event.after) {
         (Some(before), Some(after)) => {
-            !before.wants_as(after) || before.deletion.is_some() != after.deletion.is_some()
+            !before.wants_as(after)
+                || before.life().deletion.is_some() != after.life().deletion.is_some()
         }
         _ => true,
     }

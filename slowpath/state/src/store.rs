@@ -175,7 +175,8 @@ impl<D: Disk> Store<D> {
     /// made when the source has said everything that it knows.
     pub fn forgotten(&self, source: &Source) -> Batch {
         let keys = self.unconfirmed.iter().filter(|key| key.source == *source);
-        let there = keys.filter(|key| self.objects.get(key).is_some_and(|o| o.deletion.is_none()));
+        let there =
+            keys.filter(|key| self.objects.get(key).is_some_and(|o| o.life().deletion.is_none()));
         there.cloned().map(Change::delete).collect()
     }
 

@@ -75,21 +75,34 @@ impl Writer<'_> {
         protocol: &str,
         keep_until_s: u32,
     ) -> Result<(), Refusal> {
+        let (ids, views) = self.serving(backends, protocol)?;
+        self.set_table(id, &ids, &views, size, keep_until_s)
+    }
+
+    /// The same with ids, and each backend as Maglev sees it.
+    pub fn set_table(
+        &mut self,
+        id: u32,
+        ids: &[u32],
+        views: &[MaglevBackend],
+        size: u32,
+        keep_until_s: u32,
+    ) -> Result<(), Refusal> {
         let mut service = self.known_service(id)?;
         if !maglev::SIZES.contains(&size) {
             return Err(Refusal::TableSize { found: size });
         }
-        let (ids, texts) = self.serving(backends, protocol)?;
         if ids.len() > size as usize {
             return Err(Refusal::TableFull { backends: ids.len(), size });
         }
         let before = service.slots[0];
-        let (single, slots) = match ids[..] {
+        let (single, slots) = match *ids {
             [] => (NONE, Vec::new()),
             [only] => (only, Vec::new()),
             _ => {
-                let table = maglev::build(&texts, size, self.seed);
-                (NONE, table.into_iter().map(|index| ids[index as usize]).collect())
+                let table = maglev::build(views, size, self.seed);
+                let of = |index| ids.get(index as usize).copied().unwrap_or(NONE);
+                (NONE, table.into_iter().map(of).collect())
             }
         };
         if service.single == single && self.prepared().slots(&before).eq(slots.iter().copied()) {

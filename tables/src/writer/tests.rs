@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::next_hop::NextHop;
+use crate::note::{Member, ServiceNote};
 use crate::record::{ADDRESS_MARK, Backend, Local, Mode, NONE, Service, SlotArray};
 use packet::flow::HashKey;
 use std::net::IpAddr;
@@ -448,4 +449,51 @@ fn an_address_with_a_frontend_is_no_stranger() {
     writer.put_frontend(&network("198.51.100.0", 120, 0, 0), service).unwrap();
     writer.commit().unwrap();
     assert!(!strangers(&nobody, &addr("192.0.2.1")));
+}
+
+#[test]
+fn a_service_keeps_what_it_was_made_of_until_it_goes() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let web = writer.put_service("web", &policy()).unwrap();
+    let all: Vec<Member> = (1..=3)
+        .map(|last| {
+            let backend = writer.put_backend(&backend(last)).unwrap();
+            Member { backend, weight: 0x0102, state: 0x83, protocol: 17 }
+        })
+        .collect();
+    let note = ServiceNote { made_of: 5, serving: 2, table_size: 251, ..ServiceNote::default() };
+    writer.put_note(web, &note, &all).unwrap();
+    let first = writer.commit().unwrap();
+    writer.put_note(web, &note, &all).unwrap();
+    assert_eq!(writer.commit().unwrap(), first, "the same again is no change");
+    drop(writer);
+    let mut writer = Writer::attach(&region).unwrap();
+    let set = writer.committed();
+    assert_eq!(set.members(web).collect::<Vec<_>>(), all);
+    let kept = set.service_note(web).unwrap();
+    assert_eq!((kept.made_of, kept.serving, kept.table_size), (5, 2, 251));
+    writer.put_note(web, &note, &all[..1]).unwrap();
+    assert_eq!(writer.committed().members(web).count(), 3, "nobody sees it before the commit");
+    writer.remove_service(web).unwrap();
+    writer.commit().unwrap();
+    assert!(writer.committed().service_note(web).is_none());
+    let other = writer.put_service("other", &policy()).unwrap();
+    assert_eq!(writer.prepared().members(other).count(), 0);
+}
+
+#[test]
+fn room_for_slots_is_told_without_taking_it() {
+    let region = Region::anonymous_with(&Sizes { slots: 600, ..Sizes::SMALL }, 7).unwrap();
+    let mut writer = Writer::attach(&region).unwrap();
+    writer.commit().unwrap();
+    for _ in 0..3 {
+        writer.slots_room(251, 2, 100).unwrap();
+        assert!(matches!(writer.slots_room(509, 2, 50), Err(Refusal::Slots { wanted: 509, .. })));
+        assert!(matches!(writer.slots_room(251, 1, 301), Err(Refusal::Slots { wanted: 602, .. })));
+        writer.slots_room(509, 1, 300).unwrap();
+    }
+    assert!(matches!(writer.slots_room(250, 1, 1), Err(Refusal::TableSize { found: 250 })));
+    assert!(matches!(writer.slots_room(251, 252, 252), Err(Refusal::TableFull { .. })));
+    assert_eq!(writer.commit().unwrap(), 1, "to ask is no change");
 }

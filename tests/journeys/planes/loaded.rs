@@ -3,14 +3,14 @@
 
 use config::Config;
 use fastpath::lcore::{Lcore, Place};
+use slowpath::desired::{Desired, appliance};
 use slowpath::neighbours::Resolved;
-use slowpath::state::State;
-use slowpath::targets::Target;
-use slowpath::targets::tables::Tables;
+use slowpath::targets::region::RegionPlane;
+use state::reconcile::{Now, Reconciler, Settings};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use tables::addresses::Addresses;
 use tables::counters::{ArmCounter, VerdictCounter};
 use tables::flow::Flows;
@@ -28,9 +28,10 @@ pub struct Loaded {
     pub lcore: Lcore<'static>,
     setup: Setup,
     config: Arc<Config>,
-    state: State,
+    desired: Desired,
+    reconciler: Reconciler,
     /// Who writes its tables; a test may put itself in its place.
-    pub target: Option<Tables<'static>>,
+    pub target: Option<RegionPlane<'static>>,
 }
 
 impl Loaded {
@@ -48,14 +49,17 @@ impl Loaded {
     /// The tables of `setup` in a region that is as new.
     pub fn over(setup: &Setup, region: &'static Region) -> Loaded {
         let config = Arc::new(checked(setup));
-        let target = Some(Tables::attach(region, &config).expect("a new region has no writer"));
+        let mut target = RegionPlane::attach(region, &config).expect("a new region has no writer");
+        target.set_appliance(&appliance(&config));
         // As the fastpath does before its lcores join.
         Flows::new(region).recover();
         Fragments::new(region).recover();
         let place = Place { index: 0, count: 1, epoch: 1, macs: [IN_MAC, OUT_MAC] };
         let lcore = Lcore::join(region, place).expect("room for one lcore");
-        let (setup, state) = (setup.clone(), State::default());
-        let mut loaded = Loaded { region, config, setup, state, target, lcore };
+        let (setup, target) = (setup.clone(), Some(target));
+        let desired = Desired::new(config.backend_arm());
+        let reconciler = Reconciler::new(Settings { at_once: usize::MAX, ..Settings::default() });
+        let mut loaded = Loaded { region, config, setup, desired, reconciler, target, lcore };
         let services = loaded.setup.services.clone();
         loaded.change(&services);
         loaded
@@ -65,15 +69,15 @@ impl Loaded {
     pub fn change(&mut self, services: &str) {
         let services = config::services_from_toml(services, &self.config)
             .unwrap_or_else(|e| panic!("{}", e.render()));
-        for change in self.state.towards(&services.services) {
-            self.state.apply(change);
-        }
+        let now = Now { steady: Instant::now(), wall: SystemTime::UNIX_EPOCH };
+        self.desired.say(&services, now.wall).expect("the services are named well");
         let target = self.target.as_mut().expect("slowpath writes until a test does");
-        for service in self.state.services() {
-            target.update(service).expect("the services fit");
+        let news = self.desired.writer.news(self.reconciler.seen());
+        self.reconciler.step(now, &news, &appliance(&self.config), target);
+        assert_eq!(self.reconciler.errors().next(), None, "the services fit");
+        if let Some(outcome) = target.take_outcome() {
+            outcome.expect("the tables fit");
         }
-        target.prune(&self.state).expect("what is gone can go");
-        target.commit(&self.state).expect("the tables fit");
         self.lcore.poll_control();
         resolve(&self.setup, target);
         target.reclaim(Instant::now());
@@ -127,7 +131,7 @@ pub fn checked(setup: &Setup) -> Config {
 }
 
 /// Says of each next hop what the set-up knows of it.
-fn resolve(setup: &Setup, target: &mut Tables<'_>) {
+fn resolve(setup: &Setup, target: &mut RegionPlane<'_>) {
     for (arm, to, _) in target.next_hops() {
         let known = setup.neighbours.iter().find(|n| {
             n.arm == arm && n.address.parse::<IpAddr>().is_ok_and(|address| address == to)

@@ -97,7 +97,7 @@ fn a_gateway_that_was_taken_away_drains_also_over_a_restart() {
     let path = write(&stage, SAME, "");
     stage.pass(60_000, &mut reconcile, None);
     assert_eq!(tunnels(stage.region), [(0, 6081, 1, false), (1, 6082, 1, true)]);
-    let names = reconcile.tables.tunnel_names();
+    let names = reconcile.plane.tunnel_names();
     assert_eq!(names, [(0, "aws".to_owned()), (1, "two, leaving".to_owned())]);
     drop(reconcile);
     stage.config = Arc::new(config::load(Some(&path), &[]).unwrap());

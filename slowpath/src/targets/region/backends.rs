@@ -127,6 +127,7 @@ impl RegionPlane<'_> {
         let known = self.writer.next_hop_id(&key.addr, record.arm);
         let next_hop = self.writer.put_next_hop(&key.addr, record.arm)?;
         if known.is_none() {
+            self.hops_changed = true;
             path_mtus::forget(self.region, next_hop);
             self.introduce(next_hop, record.arm, &key.addr);
         }
@@ -156,7 +157,8 @@ impl RegionPlane<'_> {
             && !self.hops_idle
             && self.writer.retired().next().is_none();
         let rested = self.swept.is_none_or(|at| now >= at + SWEEP);
-        if idle || !rested || !self.ready() {
+        // Before the first commit there is nothing to reclaim, and no reason for one.
+        if idle || !rested || self.region.generation() == 0 || !self.ready() {
             return;
         }
         self.swept = Some(now);
@@ -219,6 +221,7 @@ impl RegionPlane<'_> {
         let used: HashSet<u32> = set.backends().map(|(_, b)| b.next_hop).collect();
         let idle = set.next_hops().map(|(id, ..)| id).filter(|id| !used.contains(id));
         for id in idle.collect::<Vec<_>>() {
+            self.hops_changed = true;
             if let Err(refusal) = self.writer.remove_next_hop(id) {
                 tracing::debug!("next hop {id} stays: {refusal}");
                 self.hops_idle = true;

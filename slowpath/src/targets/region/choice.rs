@@ -47,8 +47,6 @@ pub(super) struct Choice {
     pub(super) backends: Vec<Asked>,
     pub(super) serving: usize,
     pub(super) table_size: u32,
-    /// What Maglev hashes beside address and port.
-    pub(super) protocol: &'static str,
     /// The same for the same backends and table.
     pub(super) made_of: u64,
 }
@@ -61,7 +59,6 @@ impl Choice {
             0 => tables.maglev_size,
             size => size,
         };
-        let protocol = if wanted.frontend.address().protocol == 17 { "UDP" } else { "TCP" };
         let asked = |instance| Asked::of(instance, &service.mode);
         let mut choice = Choice {
             name: name(&wanted.frontend),
@@ -69,7 +66,6 @@ impl Choice {
             backends: wanted.backends.iter().map(|instance| asked(instance)).collect(),
             serving: wanted.serving.min(wanted.backends.len()),
             table_size,
-            protocol,
             made_of: 0,
         };
         choice.made_of = choice.sum(&tables.seed);
@@ -83,7 +79,6 @@ impl Choice {
         bytes.extend_from_slice(&[policy.mode, policy.tunnel]);
         bytes.extend_from_slice(&policy.tunnel_port.to_le_bytes());
         bytes.extend_from_slice(&policy.vni.to_le_bytes());
-        bytes.extend_from_slice(self.protocol.as_bytes());
         bytes.extend_from_slice(&self.table_size.to_le_bytes());
         bytes.extend_from_slice(&(self.serving as u64).to_le_bytes());
         for asked in &self.backends {
@@ -167,6 +162,17 @@ fn name(frontend: &Frontend) -> String {
     let sum = format!("~{:016x}", checksum(0, whole.as_bytes()));
     let end = whole.floor_char_boundary(NAME_BYTES - sum.len());
     whole[..end].to_owned() + &sum
+}
+
+/// The name of the service of whose choices one is called so in the region; cut where it is too
+/// long.
+pub(crate) fn service_of(name: &str) -> &str {
+    name.split_once('~').map_or(name, |(service, _)| service)
+}
+
+/// Whether packets can be meant for a frontend at all.
+pub(crate) fn is_met(frontend: &Frontend, appliance: &Appliance) -> bool {
+    !places(frontend, appliance).is_empty()
 }
 
 /// Where packets find a frontend in the region, each with its note; nowhere where no packet from

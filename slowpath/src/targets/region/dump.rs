@@ -5,7 +5,7 @@
 //! the region; where it serves several protocols, which the map model tells apart, the others lie
 //! above all ids in the same way.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use config::checked::Prefix;
@@ -14,14 +14,15 @@ use state::backend::State;
 use state::dump::{Flags, Record, Spread};
 use state::plane::Wanted;
 use state::service::Algorithm;
-use tables::record::{FrontendKey, NONE};
+use tables::note::Member;
+use tables::record::{Backend, FrontendKey, NONE};
+use tables::region::Region;
 use tables::set::TableSet;
 
-use super::RegionPlane;
 use super::choice::{COPY, QUARANTINED, noted};
 
 /// What the frontend with this key and note was told as: a copy of a wildcard as the wildcard.
-pub(super) fn address(key: &FrontendKey, note: u32) -> Address {
+pub(crate) fn address(key: &FrontendKey, note: u32) -> Address {
     let mut address = place(key);
     if note & COPY != 0 {
         address.prefix.addr = match address.prefix.addr {
@@ -66,10 +67,8 @@ struct Chosen {
 impl Chosen {
     fn of(set: &TableSet<'_>, service: u32) -> Chosen {
         let slots = set.members(service).filter_map(|member| {
-            let backend = set.backend(member.backend)?;
-            let (addr, port) = (IpAddr::from(backend.addr), backend.port);
             Some(Slot {
-                endpoint: Endpoint { addr, port, protocol: member.protocol },
+                endpoint: endpoint(set.backend(member.backend)?, &member),
                 id: member.backend,
                 state: noted(member.state),
                 quarantined: member.state & QUARANTINED != 0,
@@ -113,90 +112,108 @@ struct Row<'c> {
     chosen: &'c Chosen,
 }
 
-impl RegionPlane<'_> {
-    pub(super) fn records(&self) -> Vec<Record> {
-        let set = self.writer.committed();
-        let chosen: HashMap<u32, Chosen> =
-            set.services().map(|(id, _)| (id, Chosen::of(&set, id))).collect();
-        let unmet: Vec<(Address, Flags, Chosen)> = self
-            .unmet
-            .iter()
-            .map(|(address, wanted)| {
-                let (said, service) = (&wanted.frontend.said, &wanted.frontend.service);
-                let flags = Flags::of(said, service, self.appliance.external_cluster_ip);
-                (*address, flags, Chosen::unmet(wanted))
-            })
-            .collect();
-        let mut rows = self.rows(&set, &chosen);
-        let first = rows.iter().map(|row| row.id.saturating_add(1)).max().unwrap_or(0);
-        rows.extend((first..).zip(&unmet).map(|(id, (address, flags, chosen))| Row {
-            id,
-            address: *address,
-            flags: *flags,
-            chosen,
-        }));
-        let backends = self.backends(rows.iter().flat_map(|row| &row.chosen.slots));
-        let mut records: Vec<Record> = backends
-            .iter()
-            .map(|(endpoint, (id, state))| Record::Backend {
-                id: *id,
-                endpoint: *endpoint,
-                state: *state,
-            })
-            .collect();
-        for row in &rows {
-            records.extend(row.records(&backends));
-        }
-        records
+/// All that the region holds, and those frontends that no packet meets.
+pub(crate) fn records<'w>(
+    region: &Region,
+    unmet: impl Iterator<Item = &'w Wanted>,
+    open_cluster: bool,
+) -> Vec<Record> {
+    let set = region.tables(region.generation());
+    let chosen: HashMap<u32, Chosen> =
+        set.services().map(|(id, _)| (id, Chosen::of(&set, id))).collect();
+    let unmet: Vec<(Address, Flags, Chosen)> = unmet
+        .map(|wanted| {
+            let (said, service) = (&wanted.frontend.said, &wanted.frontend.service);
+            (said.address, Flags::of(said, service, open_cluster), Chosen::unmet(wanted))
+        })
+        .collect();
+    let mut rows = rows(&set, &chosen, region.sizes().services);
+    let first = rows.iter().map(|row| row.id.saturating_add(1)).max().unwrap_or(0);
+    rows.extend((first..).zip(&unmet).map(|(id, (address, flags, chosen))| Row {
+        id,
+        address: *address,
+        flags: *flags,
+        chosen,
+    }));
+    let slots = rows.iter().flat_map(|row| &row.chosen.slots);
+    let backends = backends(slots, region.sizes().backends);
+    let mut records: Vec<Record> = backends
+        .iter()
+        .map(|(&endpoint, &(id, state))| Record::Backend { id, endpoint, state })
+        .collect();
+    for row in &rows {
+        records.extend(row.records(&backends));
     }
+    records
+}
 
-    /// All frontends that lie in the region; wildcards by their copies.
-    fn rows<'c>(&self, set: &TableSet<'_>, chosen: &'c HashMap<u32, Chosen>) -> Vec<Row<'c>> {
-        let mut found: BTreeMap<(u32, Address), Flags> = BTreeMap::new();
+/// Backends that failed their checks for a frontend.
+pub(super) fn quarantined(set: &TableSet<'_>) -> Vec<(Address, Endpoint)> {
+    let failed_of = |service: u32| -> Vec<Endpoint> {
+        let failed = set.members(service).filter(|member| member.state & QUARANTINED != 0);
+        failed.filter_map(|member| Some(endpoint(set.backend(member.backend)?, &member))).collect()
+    };
+    let failed: HashMap<u32, Vec<Endpoint>> = set
+        .services()
+        .map(|(id, _)| (id, failed_of(id)))
+        .filter(|(_, all)| !all.is_empty())
+        .collect();
+    let mut found = Vec::new();
+    if !failed.is_empty() {
         for (key, service, note) in set.frontend_notes() {
-            let flags = Flags(note as u16);
-            found.insert((service, place(key)), flags);
-            if note & COPY != 0 {
-                let hidden = Flags(flags.0 & !Flags::ROUTABLE.0);
-                found.insert((service, address(key, note)), hidden);
-            }
+            let endpoints = failed.get(&service).into_iter().flatten();
+            found.extend(endpoints.map(|endpoint| (address(key, note), *endpoint)));
         }
-        let mut rows = Vec::with_capacity(found.len());
-        let (mut last, mut id) = (NONE, 0_u32);
-        for ((service, address), flags) in found {
-            let Some(chosen) = chosen.get(&service) else { continue };
-            id = if service == last {
-                id.wrapping_add(self.region.sizes().services)
-            } else {
-                service
-            };
-            last = service;
-            rows.push(Row { id, address, flags, chosen });
-        }
-        rows
     }
+    found
+}
 
-    /// Identifier and state of each endpoint: the most alive of what is said of it.
-    fn backends<'c>(
-        &self,
-        slots: impl Iterator<Item = &'c Slot>,
-    ) -> BTreeMap<Endpoint, (u32, State)> {
-        let mut known: BTreeMap<Endpoint, (u32, State)> = BTreeMap::new();
-        for slot in slots {
-            let one = known.entry(slot.endpoint).or_insert((slot.id, slot.state));
-            *one = (one.0.min(slot.id), one.1.min(slot.state));
+fn endpoint(backend: &Backend, member: &Member) -> Endpoint {
+    Endpoint { addr: backend.addr.into(), port: backend.port, protocol: member.protocol }
+}
+
+/// All frontends that lie in the region; wildcards by their copies.
+fn rows<'c>(set: &TableSet<'_>, chosen: &'c HashMap<u32, Chosen>, services: u32) -> Vec<Row<'c>> {
+    let mut found: BTreeMap<(u32, Address), Flags> = BTreeMap::new();
+    for (key, service, note) in set.frontend_notes() {
+        let flags = Flags(note as u16);
+        found.insert((service, place(key)), flags);
+        if note & COPY != 0 {
+            let hidden = Flags(flags.0 & !Flags::ROUTABLE.0);
+            found.insert((service, address(key, note)), hidden);
         }
-        let room = self.region.sizes().backends;
-        let mut given = std::collections::HashSet::new();
-        let mut above = room;
-        for (id, _) in known.values_mut() {
-            if *id == NONE || !given.insert(*id) {
-                *id = above;
-                above = above.wrapping_add(1);
-            }
-        }
-        known
     }
+    let mut rows = Vec::with_capacity(found.len());
+    let (mut last, mut id) = (NONE, 0_u32);
+    for ((service, address), flags) in found {
+        let Some(chosen) = chosen.get(&service) else { continue };
+        id = if service == last { id.wrapping_add(services) } else { service };
+        last = service;
+        rows.push(Row { id, address, flags, chosen });
+    }
+    rows
+}
+
+/// Identifier and state of each endpoint: the most alive of what is said of it. Those that have no
+/// id of their own in the region get one from `room` on.
+fn backends<'c>(
+    slots: impl Iterator<Item = &'c Slot>,
+    room: u32,
+) -> BTreeMap<Endpoint, (u32, State)> {
+    let mut known: BTreeMap<Endpoint, (u32, State)> = BTreeMap::new();
+    for slot in slots {
+        let one = known.entry(slot.endpoint).or_insert((slot.id, slot.state));
+        *one = (one.0.min(slot.id), one.1.min(slot.state));
+    }
+    let mut given = HashSet::new();
+    let mut above = room;
+    for (id, _) in known.values_mut() {
+        if *id == NONE || !given.insert(*id) {
+            *id = above;
+            above = above.wrapping_add(1);
+        }
+    }
+    known
 }
 
 impl Row<'_> {

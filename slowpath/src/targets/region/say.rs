@@ -2,6 +2,7 @@
 
 use packet::addr::Addr;
 use state::address::Address;
+use state::maps::{is_unspecified, is_wildcard, wildcard_of};
 use state::plane::{Refusal, Wanted};
 use tables::note::{Member, ServiceNote};
 use tables::record::{self, FrontendKey, NONE};
@@ -26,11 +27,16 @@ struct Before {
 
 impl RegionPlane<'_> {
     pub(super) fn say(&mut self, wanted: &Wanted) -> Result<(), Refusal> {
+        wanted.check()?;
         refuse_unknown(&wanted.frontend)?;
         let address = *wanted.frontend.address();
+        match is_wildcard(&wanted.frontend.said) {
+            true => drop(self.wildcards.insert(address, wanted.clone())),
+            false => drop(self.wildcards.remove(&address)),
+        }
         let places = self.free_places(places(&wanted.frontend, &self.appliance));
         if places.is_empty() {
-            self.unsay(&address).map_err(Refusal::new)?;
+            self.vacate_all(&address).map_err(Refusal::new)?;
             self.unmet.insert(address, wanted.clone());
             return Ok(());
         }
@@ -57,7 +63,7 @@ impl RegionPlane<'_> {
             }
             return Err(Refusal::new(refusal));
         }
-        if !same && let Err(refusal) = self.choose(id, &choice) {
+        if !same && let Err(refusal) = self.choose(id, &choice, wanted) {
             // There was room a moment ago.
             self.broken = Some(Refusal::new(&refusal));
             return Err(Refusal::new(refusal));
@@ -103,7 +109,7 @@ impl RegionPlane<'_> {
     }
 
     /// Note and slots; room for both was made sure of.
-    fn choose(&mut self, id: u32, choice: &Choice) -> Said {
+    fn choose(&mut self, id: u32, choice: &Choice, wanted: &Wanted) -> Said {
         let mut members = Vec::with_capacity(choice.backends.len());
         for asked in &choice.backends {
             let backend = self.writer.backend_id(&asked.key.addr, asked.key.port).unwrap_or(NONE);
@@ -117,10 +123,11 @@ impl RegionPlane<'_> {
             ..ServiceNote::default()
         };
         self.writer.put_note(id, &note, &members)?;
-        let serving = members.iter().take(choice.serving);
-        let slots: Vec<(u32, u32)> =
-            serving.map(|member| (member.backend, u32::from(member.weight))).collect();
-        self.writer.set_slots(id, &slots, choice.table_size, choice.protocol, 0)
+        let mut views = wanted.maglev();
+        // One that leaves may have no weight, and serves where nothing else does.
+        views.iter_mut().for_each(|view| view.weight = view.weight.max(1));
+        let ids: Vec<u32> = members.iter().take(views.len()).map(|m| m.backend).collect();
+        self.writer.set_table(id, &ids, &views, choice.table_size, 0)
     }
 
     /// As it was before `place` was refused.
@@ -148,11 +155,19 @@ impl RegionPlane<'_> {
         }
     }
 
-    /// Takes a frontend's places away; the service may have lost its last one.
-    pub(super) fn unsay(&mut self, address: &Address) -> Said {
+    /// Takes a frontend away. Where a wildcard had given way to it, its copy comes back.
+    pub(super) fn unsay(&mut self, address: &Address) -> Result<(), Refusal> {
         self.unmet.remove(address);
+        self.wildcards.remove(address);
+        self.vacate_all(address).map_err(Refusal::new)?;
+        let behind = wildcard_of(address).and_then(|all| self.wildcards.get(&all)).cloned();
+        behind.map_or(Ok(()), |wildcard| self.say(&wildcard))
+    }
+
+    /// Takes a frontend's places away; the service may have lost its last one.
+    fn vacate_all(&mut self, address: &Address) -> Said {
         let key = compile::key(address);
-        if !(address.prefix.is_single() && address.prefix.addr.is_unspecified()) {
+        if !is_unspecified(address) {
             return self.vacate(&key);
         }
         let of_family = |addr: &std::net::IpAddr| addr.is_ipv4() == address.is_ipv4();
@@ -198,6 +213,7 @@ impl RegionPlane<'_> {
     /// Removes what is told of in the region and `wanted` by nobody.
     pub(super) fn sweep(&mut self, wanted: &dyn Fn(&Address) -> bool) -> Said {
         self.unmet.retain(|address, _| wanted(address));
+        self.wildcards.retain(|address, _| wanted(address));
         let mut gone = Vec::new();
         let set = self.writer.prepared();
         for (key, _, note) in set.frontend_notes() {

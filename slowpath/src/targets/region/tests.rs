@@ -315,7 +315,6 @@ fn a_node_port_answers_on_each_address_of_ours() {
     told(&mut plane, std::slice::from_ref(&wanted));
     assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [2]);
     delete(&mut plane, &["10.0.1.10:30080"]);
-    told(&mut plane, std::slice::from_ref(&wanted));
     assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [1]);
     // With other addresses, the copy at the old one is nobody's.
     let addresses = vec!["10.0.1.11".parse().unwrap()];
@@ -362,6 +361,20 @@ fn a_restart_finds_everything_by_name_and_prunes_only_when_told() {
     assert_eq!(names(&plane).len(), 4);
     let drained = plane.writer.committed().backends().find(|(_, b)| b.addr.octets()[15] == 9);
     assert_eq!(drained.unwrap().1.state, BackendState::Terminating as u8);
+}
+
+#[test]
+fn what_was_quarantined_before_a_restart_is_told() {
+    let region = region(&Sizes::SMALL);
+    let mut plane = attach(region);
+    let mut failed = instance(&service("a"), 2);
+    failed.health.unhealthy = true;
+    let backends = vec![instance(&service("a"), 1), failed.clone()];
+    told(&mut plane, &[chosen(service("a"), at("203.0.113.1:80", 6), backends)]);
+    assert_eq!(plane.quarantined(), []);
+    drop(plane);
+    let plane = attach(region);
+    assert_eq!(plane.quarantined(), [(at("203.0.113.1:80", 6), failed.endpoint)]);
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub fn service(
     if !is_ours {
         return Ok(None);
     }
-    let mut object = Object::new(name, settings.source.clone(), Spec::Service(Box::new(spec)));
+    let mut object = Object::new(name, settings.source.clone(), Spec::Service(Arc::new(spec)));
     (object.labels, object.annotations) = (meta.labels.clone(), meta.annotations.clone());
     Ok(Some(object))
 }

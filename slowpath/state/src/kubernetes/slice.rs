@@ -55,7 +55,7 @@ pub fn slice(
         }
     }
     collapse(&mut members);
-    let spec = Spec::Backends(BackendsSpec { service, endpoints: members });
+    let spec = Spec::Backends(Arc::new(BackendsSpec { service, endpoints: members }));
     let mut object = Object::new(name, settings.source.clone(), spec);
     (object.labels, object.annotations) = (meta.labels.clone(), meta.annotations.clone());
     Ok(Some(object))

@@ -27,7 +27,8 @@ pub fn is_wildcard(said: &Said) -> bool {
     matches!(said.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&said.address)
 }
 
-pub(super) fn is_unspecified(address: &Address) -> bool {
+/// Whether an address is a single one and none: `0.0.0.0` or `::`.
+pub fn is_unspecified(address: &Address) -> bool {
     address.prefix.is_single() && address.prefix.addr.is_unspecified()
 }
 
@@ -37,7 +38,7 @@ fn at(address: &Address, addr: IpAddr) -> Address {
 }
 
 /// Where the wildcard of an address would be; none for networks.
-pub(super) fn wildcard_of(address: &Address) -> Option<Address> {
+pub fn wildcard_of(address: &Address) -> Option<Address> {
     let addr = match address.prefix.addr {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -95,12 +96,19 @@ impl<M: Maps> MapPlane<M> {
     pub(super) fn copy_all(&mut self) -> Result<(), Failure> {
         let said = self.wildcards.iter().filter(|(_, wildcard)| wildcard.wanted.is_some());
         let wildcards: Vec<Address> = said.map(|(address, _)| *address).collect();
-        wildcards.iter().fold(Ok(()), |result, wildcard| result.and(self.copy(wildcard)))
+        let mut result = Ok(());
+        for wildcard in &wildcards {
+            result = result.and(self.copy(wildcard));
+        }
+        result
     }
 
     fn copy(&mut self, wildcard: &Address) -> Result<(), Failure> {
         let copies: Vec<Address> = self.copies_of(wildcard).collect();
-        let result = copies.iter().fold(Ok(()), |result, copy| result.and(self.copy_to(copy)));
+        let mut result = Ok(());
+        for copy in &copies {
+            result = result.and(self.copy_to(copy));
+        }
         result.and(self.drop_copies(wildcard, |copy| copies.contains(copy)))
     }
 

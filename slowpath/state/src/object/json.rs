@@ -7,7 +7,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::{Kind, Object, Refusal, Spec, Status, text};
+use super::{Kind, Life, Object, Refusal, Spec, Status, text};
 use crate::name::{Name, Source};
 use crate::service::Pairs;
 
@@ -44,7 +44,7 @@ struct Envelope<S> {
     spec: S,
     /// What became of it; what is given is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    status: Option<Box<Status>>,
+    status: Option<Status>,
     /// When its deletion was asked; what is given is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::optional_time")]
     #[schemars(with = "Option<String>")]
@@ -60,18 +60,17 @@ fn api() -> Source {
 
 impl Envelope<Value> {
     fn open(self) -> Result<Object, Refusal> {
+        let spec = self.kind.spec_from(&self.spec)?;
+        let life =
+            Life { status: self.status, deletion: self.deletion, finalizers: self.finalizers };
         Ok(Object {
-            spec: self.kind.spec_from(&self.spec)?,
-            name: self.name,
-            source: self.source,
             labels: self.labels,
             annotations: self.annotations,
             revision: self.revision,
             generation: self.generation,
-            status: self.status,
-            deletion: self.deletion,
-            finalizers: self.finalizers,
-        })
+            ..Object::new(self.name, self.source, spec)
+        }
+        .with_life(life))
     }
 }
 
@@ -92,6 +91,7 @@ impl Object {
 
 impl Serialize for Object {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let life = self.life().clone();
         Envelope::<&Spec> {
             kind: self.kind(),
             name: self.name.clone(),
@@ -101,9 +101,9 @@ impl Serialize for Object {
             revision: self.revision,
             generation: self.generation,
             spec: &self.spec,
-            status: self.status.clone(),
-            deletion: self.deletion,
-            finalizers: self.finalizers.clone(),
+            status: life.status,
+            deletion: life.deletion,
+            finalizers: life.finalizers,
         }
         .serialize(serializer)
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Change, Condition, Key, Kind, Object, Refusal};
+use super::{Change, Condition, Key, Kind, Life, Object, Refusal};
 use crate::name::{Name, Source};
 use crate::sorted::Sorted;
 
@@ -107,7 +107,7 @@ impl Objects {
     pub fn towards(&self, source: &Source, wanted: Vec<Object>) -> Vec<Change> {
         let named: std::collections::HashSet<Key> = wanted.iter().map(Object::key).collect();
         let old = self.all.iter().filter(|(key, _)| key.source == *source);
-        let gone = old.filter(|(key, o)| !named.contains(*key) && o.deletion.is_none());
+        let gone = old.filter(|(key, o)| !named.contains(*key) && o.life().deletion.is_none());
         let mut changes: Vec<Change> = gone.map(|(key, _)| Change::delete(key.clone())).collect();
         let news = |o: &Object| self.get(&o.key()).is_none_or(|old| !old.wants_as(o));
         changes.extend(wanted.into_iter().filter(news).map(Change::put));
@@ -120,8 +120,8 @@ impl Objects {
         seen(&key, old.map_or(0, |old| old.revision), expected)?;
         let mut next = match old {
             Some(old) if old.wants_as(new) => return Ok(None),
-            Some(old) if old.deletion.is_some() => {
-                let who = old.finalizers.join(", ");
+            Some(old) if old.life().deletion.is_some() => {
+                let who = old.life().finalizers.join(", ");
                 let wrong = "it is being deleted";
                 let allowed = format!("wait until it is gone: {who} has to clean up");
                 return Err(Refusal::new("", wrong, allowed).of(&key));
@@ -132,7 +132,7 @@ impl Objects {
                 spec: new.spec.clone(),
                 ..Object::clone(old)
             },
-            None => Object { status: None, deletion: None, finalizers: Vec::new(), ..new.clone() },
+            None => new.clone().with_life(Life::default()),
         };
         new.spec.check().map_err(|refusal| refusal.of(&key))?;
         next.generation = self.revision + 1;
@@ -147,31 +147,34 @@ impl Objects {
     ) -> Result<Option<Event>, Refusal> {
         let old = self.existing(key)?;
         seen(key, old.revision, expected)?;
-        if old.finalizers.is_empty() {
+        let life = old.life();
+        if life.finalizers.is_empty() {
             return Ok(Some(self.write(key.clone(), None)));
         }
-        if old.deletion.is_some() {
+        if life.deletion.is_some() {
             return Ok(None);
         }
-        let next = Object { deletion: Some(now), ..Object::clone(old) };
+        let life = Life { deletion: Some(now), ..life.clone() };
+        let next = Object::clone(old).with_life(life);
         Ok(Some(self.write(key.clone(), Some(next))))
     }
 
     fn finalize(&mut self, key: &Key, name: &str, held: bool) -> Result<Option<Event>, Refusal> {
         let old = self.existing(key)?;
-        if old.finalizers.iter().any(|finalizer| **finalizer == *name) == held {
+        let mut life = old.life().clone();
+        if life.finalizers.iter().any(|finalizer| **finalizer == *name) == held {
             return Ok(None);
         }
-        if held && old.deletion.is_some() {
+        if held && life.deletion.is_some() {
             let allowed = "clean-up is asked for before the deletion is";
             return Err(Refusal::new("finalizers", "it is being deleted", allowed).of(key));
         }
-        let mut next = Object::clone(old);
-        next.finalizers.retain(|finalizer| **finalizer != *name);
+        life.finalizers.retain(|finalizer| **finalizer != *name);
         if held {
-            next.finalizers.push(name.into());
+            life.finalizers.push(name.into());
         }
-        let gone = next.deletion.is_some() && next.finalizers.is_empty();
+        let gone = life.deletion.is_some() && life.finalizers.is_empty();
+        let next = Object::clone(old).with_life(life);
         Ok(Some(self.write(key.clone(), (!gone).then_some(next))))
     }
 
@@ -182,7 +185,7 @@ impl Objects {
         told: &[Condition],
     ) -> Result<Option<Event>, Refusal> {
         let old = self.existing(key)?;
-        let mut status = old.status.as_deref().cloned().unwrap_or_default();
+        let mut status = old.life().status.clone().unwrap_or_default();
         status.observed = observed;
         for new in told {
             match status.conditions.iter_mut().find(|old| old.aspect == new.aspect) {
@@ -193,10 +196,11 @@ impl Objects {
                 None => status.conditions.push(new.clone()),
             }
         }
-        if old.status.as_deref() == Some(&status) {
+        if old.life().status.as_ref() == Some(&status) {
             return Ok(None);
         }
-        let next = Object { status: Some(Box::new(status)), ..Object::clone(old) };
+        let life = Life { status: Some(status), ..old.life().clone() };
+        let next = Object::clone(old).with_life(life);
         Ok(Some(self.write(key.clone(), Some(next))))
     }
 

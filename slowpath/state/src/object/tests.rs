@@ -165,7 +165,7 @@ fn deletion_waits_for_whoever_cleans_up() {
     apply(&Change::put(object("a", 80))).unwrap();
     apply(&finalizer(true)).unwrap();
     let waiting = apply(&Change::delete(key.clone())).unwrap().unwrap().after.unwrap();
-    assert_eq!((waiting.deletion, waiting.generation), (Some(now()), 1));
+    assert_eq!((waiting.life().deletion, waiting.generation), (Some(now()), 1));
     assert_eq!(apply(&Change::delete(key)), Ok(None));
     let told = apply(&Change::put(object("a", 81))).unwrap_err().to_string();
     assert!(told.contains("being deleted") && told.contains("x has to clean up"), "{told}");
@@ -192,7 +192,7 @@ fn a_status_keeps_its_since_while_it_is_the_same() {
     };
     let mut since = |change| {
         let event = objects.apply(&change, now()).unwrap()?;
-        let condition = event.after.unwrap().status.clone().unwrap().conditions[0].clone();
+        let condition = event.after.unwrap().life().status.clone().unwrap().conditions[0].clone();
         Some((condition.since.duration_since(now()).unwrap().as_secs(), condition.reason))
     };
     assert_eq!(since(told(Truth::True, "A", 0)), Some((0, "A".into())));

@@ -358,12 +358,10 @@ fn a_batch_that_cannot_be_committed_is_told_again() {
     let mut world = World::new();
     world.plane.commit = Err(Refusal::new("the region has no room; raise tables.slots"));
     let revision = world.put(1);
-    let mut waits = 0;
-    for _ in 0..3 {
+    for wait in [50, 100, 200] {
         world.step();
         assert!(matches!(world.status(1).progress, Progress::Error(_)));
-        world.pass(Duration::from_millis(50 << waits));
-        waits += 1;
+        world.pass(Duration::from_millis(wait));
     }
     assert_eq!(world.plane.told, 3, "after 50, 100 and 200 ms");
     world.plane.commit = Ok(());

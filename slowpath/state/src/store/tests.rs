@@ -1,6 +1,7 @@
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use super::memory::{Dice, Lost, Memory};
@@ -9,7 +10,7 @@ use crate::name::Name;
 use crate::object::{ApplianceSpec, Kind, Spec};
 
 fn object(source: &str, name: usize, cluster: u32) -> Object {
-    let spec = Spec::Appliance(ApplianceSpec { cluster, ..ApplianceSpec::default() });
+    let spec = Spec::Appliance(Arc::new(ApplianceSpec { cluster, ..ApplianceSpec::default() }));
     Object::new(Name::new(&format!("a{name}")).unwrap(), Source::new(source), spec)
 }
 

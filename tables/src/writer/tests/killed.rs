@@ -2,19 +2,23 @@
 //! writer goes on from it.
 
 use super::*;
+use crate::note::{Member, ServiceNote};
 
 /// Everything that a reader can see, by names and addresses: ids depend on what a dead writer took.
 fn seen(set: &TableSet<'_>) -> String {
     let place = |id: u32| set.backend(id).map_or(Addr::UNSPECIFIED, |b| b.addr).octets()[15];
     let name = |id: u32| set.service_name(id);
     let mut frontends: Vec<_> =
-        set.frontends().map(|(key, id)| format!("{key:?} {:?}", name(id))).collect();
+        set.frontend_notes().map(|(key, id, n)| format!("{key:?} {:?} {n}", name(id))).collect();
     let mut services: Vec<_> = set
         .services()
         .map(|(id, s)| {
             let slots = s.slots.map(|array| set.slots(&array).map(place).collect::<Vec<_>>());
             let times = s.slots.map(|array| array.retire_s);
-            format!("{:?} {} {} {slots:?} {times:?}", name(id), place(s.single), s.mss)
+            let members: Vec<_> = set.members(id).map(|m| (place(m.backend), m.weight)).collect();
+            let note = set.service_note(id).map(|note| (note.made_of, note.serving));
+            let kept = format!("{members:?} {note:?}");
+            format!("{:?} {} {} {slots:?} {times:?} {kept}", name(id), place(s.single), s.mss)
         })
         .collect();
     let mut backends: Vec<_> =
@@ -67,6 +71,20 @@ fn tunnel(vni: u32) -> Tunnel {
     }
 }
 
+fn note(made_of: u64, serving: u32) -> ServiceNote {
+    ServiceNote { made_of, serving, table_size: 251, ..ServiceNote::default() }
+}
+
+fn members(backends: &[(u32, u32)]) -> Vec<Member> {
+    let member = |(backend, weight): &(u32, u32)| Member {
+        backend: *backend,
+        weight: *weight as u16,
+        state: 0,
+        protocol: 6,
+    };
+    backends.iter().map(member).collect()
+}
+
 fn first(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     let web = writer.put_service("web", &policy())?;
     let dns = writer.put_service("dns", &policy())?;
@@ -76,7 +94,9 @@ fn first(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     writer.put_backend(&Backend { probe: addr("198.18.0.1"), ..backend(4) })?;
     writer.set_slots(web, &ids[..3], 251, "TCP", 0)?;
     writer.set_slots(dns, &ids[3..], 251, "UDP", 0)?;
-    writer.put_frontend(&key("203.0.113.1", 80, 6), web)?;
+    writer.put_note(web, &note(1, 3), &members(&ids))?;
+    writer.put_note(dns, &note(2, 1), &members(&ids[3..]))?;
+    writer.put_noted_frontend(&key("203.0.113.1", 80, 6), web, 7)?;
     writer.put_frontend(&key("203.0.113.1", 53, 17), dns)?;
     writer.put_frontend(&network("203.0.113.0", 120, 0, 0), dns)?;
     writer.put_tunnel(0, &tunnel(1))?;
@@ -93,9 +113,11 @@ fn second(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     let ids: Vec<_> = writer.prepared().backends().map(|(id, _)| (id, 1)).collect();
     writer.set_slots(web, &ids, 509, "TCP", 44)?;
     writer.set_slots(third, &[(new, 1)], 251, "TCP", 0)?;
+    writer.put_note(web, &note(3, 5), &members(&ids))?;
+    writer.put_note(third, &note(4, 1), &members(&[(new, 1)]))?;
     writer.remove_frontend(&key("203.0.113.1", 53, 17))?;
     writer.remove_frontend(&network("203.0.113.0", 120, 0, 0))?;
-    writer.put_frontend(&key("203.0.113.1", 80, 6), third)?;
+    writer.put_noted_frontend(&key("203.0.113.1", 80, 6), third, 8)?;
     writer.put_frontend(&key("2001:db8::1", 443, 6), third)?;
     let scoped = FrontendKey { scope_key: 7, ..key("203.0.113.2", 80, 6) };
     writer.put_frontend(&scoped, web)?;

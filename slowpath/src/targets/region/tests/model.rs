@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use state::maps::{MapPlane, MemoryMaps, Options};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -105,8 +106,19 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
     said.sort();
     slots.sort();
     assert_eq!(said, slots);
+    assert_eq!(dumped(plane), as_maps(model), "as the maps have it");
     let masters = dump.iter().filter(|record| matches!(record, Record::Service { .. })).count();
     assert_eq!(masters, model.len());
+}
+
+/// What a plane over the map model makes of the same.
+fn as_maps(model: &Model) -> Vec<String> {
+    let options = Options { maglev_size: 251, ..Options::default() };
+    let mut maps = MapPlane::new(MemoryMaps::new(state::maps::Sizes::default()), options);
+    for wanted in model.values() {
+        maps.update(wanted).unwrap();
+    }
+    text(&maps.dump(), &Form::COMPARED)
 }
 
 fn run(sizes: &Sizes, steps: &[Step]) {

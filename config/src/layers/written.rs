@@ -1,0 +1,164 @@
+//! Files as they are written, and where in them each key and value stands.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use figment::value::{Dict, Value};
+use miette::NamedSource;
+use serde_json::{Map, Value as Json};
+use toml::de::{DeTable, DeValue};
+
+use super::join;
+use crate::error::{ConfigError, Problem, Text, Which};
+use crate::yaml::{Broken, Document, Documents, Places};
+
+/// A file as it is written, TOML or YAML, and where in it each key and value stands.
+pub(crate) struct Written {
+    pub(super) text: Text,
+    pub(super) name: String,
+    pub(super) dict: Dict,
+    pub(super) spans: Places,
+}
+
+impl Written {
+    pub(crate) fn read(path: &Path, which: Which) -> Result<Written, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|reason| ConfigError::Unreadable {
+            path: path.to_owned(),
+            which,
+            reason,
+        })?;
+        Written::parse(&path.display().to_string(), text)
+    }
+
+    /// All syntax errors of the text at once, or its values with their places. A name that ends in
+    /// `.yaml` or `.yml` is YAML's.
+    pub(crate) fn parse(name: &str, text: String) -> Result<Written, ConfigError> {
+        let shown = Arc::new(NamedSource::new(name, text.clone()));
+        if name.ends_with(".yaml") || name.ends_with(".yml") {
+            return Written::yaml(name, shown, &text);
+        }
+        let (table, errors) = DeTable::parse_recoverable(&text);
+        let mut file =
+            Written { text: shown, name: name.into(), dict: Dict::new(), spans: Places::new() };
+        if !errors.is_empty() {
+            let wrong = errors.iter().map(|e| file.syntax(e)).collect();
+            return Err(ConfigError::wrong(wrong));
+        }
+        file.dict = file.table(table.get_ref(), "");
+        Ok(file)
+    }
+
+    /// One document whose keys are those of the TOML shape.
+    fn yaml(name: &str, shown: Text, text: &str) -> Result<Written, ConfigError> {
+        let mut file =
+            Written { text: shown, name: name.into(), dict: Dict::new(), spans: Places::new() };
+        for (i, document) in Documents::new(text, true).enumerate() {
+            let wrong = match document {
+                Ok(Document { value: Json::Null, .. }) => continue,
+                Ok(Document { value: Json::Object(map), places }) if i == 0 => {
+                    file.dict = dict(map);
+                    file.spans = places;
+                    continue;
+                }
+                Ok(_) if i == 0 => {
+                    Broken { at: 0, wrong: "the file is no mapping of keys to values".into() }
+                }
+                Ok(_) => Broken { at: 0, wrong: "there is more than one document".into() },
+                Err(broken) => broken,
+            };
+            return Err(ConfigError::wrong(vec![file.broken(&wrong, text)]));
+        }
+        Ok(file)
+    }
+
+    fn broken(&self, broken: &Broken, text: &str) -> Problem {
+        // A place at the end of a line, or of the text, shows the character before.
+        let start = broken.at.min(text.len().saturating_sub(1));
+        let start = (0..=start).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let len = text.get(start..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
+        let span = start..start + len;
+        Problem {
+            place: self.line(&span),
+            key: String::new(),
+            found: String::new(),
+            wrong: format!("this is no YAML that is taken: {}", broken.wrong),
+            allowed: "write `key: value`, and lists with `- ` before each item".into(),
+            shown: Some((self.text.clone(), span)),
+        }
+    }
+
+    fn syntax(&self, error: &toml::de::Error) -> Problem {
+        let span = error.span();
+        Problem {
+            place: span.as_ref().map_or_else(|| self.name.clone(), |s| self.line(s)),
+            key: String::new(),
+            found: String::new(),
+            wrong: format!("this is not TOML: {}", error.message()),
+            allowed: "write key = value; texts in quotes, lists in [ ], sections as [name]".into(),
+            shown: span.map(|span| (self.text.clone(), span)),
+        }
+    }
+
+    pub(super) fn line(&self, span: &Range<usize>) -> String {
+        let before = self.text.inner().as_bytes().get(..span.start).unwrap_or_default();
+        format!("{}:{}", self.name, before.iter().filter(|b| **b == b'\n').count() + 1)
+    }
+
+    fn table(&mut self, table: &DeTable, at: &str) -> Dict {
+        let mut dict = Dict::new();
+        for (key, value) in table {
+            let path = join(at, key.get_ref());
+            self.spans.insert(path.clone(), (key.span(), value.span()));
+            dict.insert(key.get_ref().to_string(), self.value(value.get_ref(), &path));
+        }
+        dict
+    }
+
+    fn value(&mut self, value: &DeValue, at: &str) -> Value {
+        match value {
+            DeValue::String(text) => Value::from(text.as_ref()),
+            DeValue::Integer(number) => {
+                match i64::from_str_radix(number.as_str(), number.radix()) {
+                    Ok(number) => Value::from(number),
+                    Err(_) => Value::from(number.to_string()),
+                }
+            }
+            DeValue::Boolean(yes) => Value::from(*yes),
+            DeValue::Array(list) => {
+                let mut values = Vec::new();
+                for (i, item) in list.iter().enumerate() {
+                    let path = join(at, &i.to_string());
+                    self.spans.insert(path.clone(), (item.span(), item.span()));
+                    values.push(self.value(item.get_ref(), &path));
+                }
+                Value::from(values)
+            }
+            DeValue::Table(table) => Value::from(self.table(table, at)),
+            // No key takes one: the text makes the type error say what was found.
+            DeValue::Float(float) => Value::from(float.to_string()),
+            DeValue::Datetime(moment) => Value::from(moment.to_string()),
+        }
+    }
+}
+
+/// As from TOML, in which nothing can be null: such a key isn't there.
+fn dict(map: Map<String, Json>) -> Dict {
+    let there = map.into_iter().filter(|(_, value)| !value.is_null());
+    there.map(|(key, value)| (key, value_of(value))).collect()
+}
+
+fn value_of(json: Json) -> Value {
+    match json {
+        Json::Object(map) => Value::from(dict(map)),
+        Json::Array(list) => Value::from(list.into_iter().map(value_of).collect::<Vec<Value>>()),
+        Json::String(text) => Value::from(text),
+        Json::Bool(yes) => Value::from(yes),
+        // No key takes a float: the text makes the type error say what was found.
+        Json::Number(number) => match number.as_i64() {
+            Some(number) => Value::from(number),
+            None => Value::from(number.to_string()),
+        },
+        Json::Null => Value::from(""),
+    }
+}

@@ -1,0 +1,85 @@
+//! What is asked: the objects of all sources, and the tables of services, frontends and backends
+//! that are made of them.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use config::checked::{ArmName, Config};
+use config::services::Services;
+use state::appliance::Appliance;
+use state::name::Precedence;
+use state::object::Objects;
+use state::reflect::{Reflector, Verdict};
+use state::writer::{Initializer, Writer};
+
+use crate::sources::objects::{objects, source};
+
+/// Objects, and who makes rows of them.
+pub struct Desired {
+    objects: Objects,
+    reflector: Reflector,
+    /// The tables.
+    pub writer: Arc<Writer>,
+    /// Until the services file was taken once, nothing is pruned.
+    file: Initializer,
+}
+
+impl Desired {
+    /// Nothing is asked yet. `arm` is that of backends that don't say theirs.
+    pub fn new(arm: ArmName) -> Desired {
+        let writer = Writer::new();
+        let file = writer.register_initializer(source().as_str());
+        Desired {
+            objects: Objects::default(),
+            reflector: Reflector::new(Precedence::default(), arm),
+            writer: Arc::new(writer),
+            file,
+        }
+    }
+
+    /// What was given to us.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// The services file says this now: all of it is taken, or nothing. Tells the revision of the
+    /// tables, which is the one before where nothing is new.
+    pub fn say(&mut self, services: &Services, now: SystemTime) -> Result<u64, String> {
+        let wanted = objects(services).map_err(|e| e.to_string())?;
+        let mut next = self.objects.clone();
+        let mut events = Vec::new();
+        for change in next.towards(&source(), wanted) {
+            events.extend(next.apply(&change, now).map_err(|e| e.to_string())?);
+        }
+        let mut transaction = self.writer.begin(now);
+        let told = self.reflector.apply(&next, &events, &mut transaction);
+        transaction.complete(&self.file);
+        let revision = transaction.commit();
+        for told in told {
+            match &told.verdict {
+                Verdict::Accepted => tracing::info!("{} is in force", told.key),
+                Verdict::Shadowed(by) => tracing::warn!("{}: source {by} is preferred", told.key),
+                Verdict::Refused(error) => tracing::error!("{}: {error}", told.key),
+            }
+            if let Err(gone) = next.apply(&told.into_change(now), now) {
+                tracing::debug!("{gone}");
+            }
+        }
+        self.objects = next;
+        Ok(revision)
+    }
+}
+
+/// The appliance as selection and the region see it.
+pub fn appliance(config: &Config) -> Appliance {
+    let labels =
+        config.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+    let addresses = config.arms().flat_map(|(_, arm)| &arm.addresses);
+    Appliance {
+        name: config.name.as_str().into(),
+        labels: (!config.labels.is_empty()).then(|| Arc::new(labels.collect())),
+        zone: config.zone.as_str().into(),
+        addresses: addresses.map(|interface| interface.addr).collect(),
+        ..Appliance::default()
+    }
+}

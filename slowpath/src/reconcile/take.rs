@@ -1,0 +1,105 @@
+//! What was read is taken: its rows first, then the region. The rows of a file whose commit is refused
+//! are taken back, and its configuration with them.
+
+use std::sync::Arc;
+
+use config::checked::Config;
+use config::services::Services;
+use state::plane::Refusal;
+use state::reconcile::Now;
+
+use super::{Reconcile, TIMES, Waiting};
+use crate::desired::appliance;
+
+/// What was taken and is not yet in the region.
+pub(super) struct Trial {
+    /// Services as they were before.
+    services: Services,
+    /// The configuration as it is now and as it was before, if it is another.
+    config: Option<(Arc<Config>, Arc<Config>)>,
+}
+
+impl Reconcile<'_> {
+    /// Makes rows of what was read, unless something that was taken before is still on its way.
+    pub(super) fn take(&mut self, time: Now) {
+        if self.trial.is_some() {
+            return;
+        }
+        let Some(Waiting { config, services }) = self.waiting.take() else { return };
+        let before = self.desired.writer.tables().revision();
+        let revision = match self.desired.say(&services, time.wall) {
+            Ok(revision) => revision,
+            Err(refusal) => return self.refuse_waiting(config.is_some(), refusal),
+        };
+        let config = config.map(|new| {
+            let before = self.plane.configure(Arc::clone(&new));
+            self.appoint(&new);
+            (new, before)
+        });
+        let services = std::mem::replace(&mut self.services, services);
+        let news = !self.synced || revision != before || config.is_some();
+        self.trial = Some(Trial { services, config });
+        self.publish_wanted();
+        if !news {
+            return self.taken(Ok(()), time);
+        }
+        // The file is one batch, and a first file or other settings concern all frontends.
+        self.reconciler.set_at_once(usize::MAX);
+        if !self.synced || self.trial.as_ref().is_some_and(|trial| trial.config.is_some()) {
+            self.reconciler.say_again();
+        }
+    }
+
+    /// The appliance is as the configuration says.
+    fn appoint(&mut self, config: &Config) {
+        self.appliance = Arc::new(appliance(config));
+        self.plane.set_appliance(&self.appliance);
+    }
+
+    /// A batch was committed, or refused as a whole.
+    pub(super) fn taken(&mut self, outcome: Result<(), Refusal>, time: Now) {
+        let Some(Trial { services, config }) = self.trial.take() else {
+            if let Err(refusal) = outcome {
+                tracing::error!("the tables stay as they are: {refusal}");
+            }
+            return;
+        };
+        self.reconciler.set_at_once(TIMES.at_once);
+        if let Err(refusal) = outcome {
+            return self.take_back(services, config, &refusal, time);
+        }
+        tracing::info!(
+            generation = self.region.generation(),
+            services = self.services.services.len(),
+            "services taken"
+        );
+        if let Some((config, _)) = config {
+            self.configured(config, time.steady);
+        }
+        self.synced = true;
+        self.refused = None;
+        self.applied = Some(time.steady);
+        self.publish();
+    }
+
+    fn take_back(
+        &mut self,
+        services: Services,
+        config: Option<(Arc<Config>, Arc<Config>)>,
+        refusal: &Refusal,
+        time: Now,
+    ) {
+        if let Some((_, before)) = &config {
+            self.plane.configure(Arc::clone(before));
+            let before = Arc::clone(before);
+            self.appoint(&before);
+            self.reconciler.say_again();
+        }
+        if let Err(worse) = self.desired.say(&services, time.wall) {
+            tracing::error!("what was asked before can't be asked again: {worse}");
+        }
+        self.services = services;
+        self.publish_wanted();
+        self.refuse_waiting(config.is_some(), refusal.to_string());
+    }
+}

@@ -1,0 +1,212 @@
+//! The services file as objects: a service and its list of backends, each under the service's name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use config::services::{self as file, BackendState, Service, Services};
+
+use crate::address::{Address, Reach};
+use crate::backend::{Place, State};
+use crate::frontend::{Kind, Said};
+use crate::name::{Name, NoName, Source};
+use crate::object::{BackendsSpec, Member, Object, ServiceSpec, Spec};
+use crate::service::{
+    Algorithm, Distribution, NatPolicy, Pairs, ProxyRedirect, SourceRanges, TrafficPolicy,
+};
+
+/// What a services file wants, as said by `source`; or which name is none.
+pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, NoName> {
+    let mut all = Vec::with_capacity(2 * services.services.len());
+    for service in &services.services {
+        let name = Name::new(&service.name)?;
+        let protocol = protocol(service);
+        let endpoints = service.backends.iter().map(|backend| member(backend, protocol));
+        let backends = BackendsSpec { service: name.clone(), endpoints: endpoints.collect() };
+        let spec = Spec::Service(Box::new(spec(service)));
+        let object = Object::new(name.clone(), source.clone(), spec);
+        let (labels, annotations) = (pairs(&service.labels), pairs(&service.annotations));
+        all.push(Object { labels, annotations, ..object });
+        all.push(Object::new(name, source.clone(), Spec::Backends(backends)));
+    }
+    Ok(all)
+}
+
+fn pairs(written: &BTreeMap<String, String>) -> Pairs {
+    let pairs = written.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+    (!written.is_empty()).then(|| Arc::new(pairs.collect()))
+}
+
+fn spec(service: &Service) -> ServiceSpec {
+    let policy = &service.policy;
+    let traffic = |policy| match policy {
+        file::TrafficPolicy::Cluster => TrafficPolicy::Cluster,
+        file::TrafficPolicy::Local => TrafficPolicy::Local,
+    };
+    let ranges = || SourceRanges {
+        deny: policy.source_policy == file::RangesPolicy::Deny,
+        prefixes: policy.source_ranges.clone(),
+    };
+    let redirect = policy.proxy_redirect.as_ref();
+    let ports = service.frontends.iter().filter(|frontend| !frontend.port_name.is_empty());
+    let port_names: BTreeMap<Box<str>, u16> =
+        ports.map(|frontend| (frontend.port_name.as_str().into(), frontend.port)).collect();
+    ServiceSpec {
+        nat_policy: match policy.nat {
+            file::NatPolicy::None => NatPolicy::None,
+            file::NatPolicy::Nat46 => NatPolicy::Nat46,
+            file::NatPolicy::Nat64 => NatPolicy::Nat64,
+        },
+        external_policy: traffic(policy.external),
+        internal_policy: traffic(policy.internal),
+        distribution: match policy.distribution {
+            file::Distribution::Any => Distribution::Any,
+            file::Distribution::SameZone => Distribution::PreferSameZone,
+            file::Distribution::SameNode => Distribution::PreferSameNode,
+        },
+        mode: service.mode,
+        algorithm: match policy.algorithm {
+            file::Algorithm::Maglev => Algorithm::Maglev,
+            file::Algorithm::Random => Algorithm::Random,
+        },
+        affinity_s: policy.affinity_s,
+        health_check_port: policy.health_check_port,
+        mss: service.mss,
+        tcp_idle_s: service.tcp_idle_s,
+        table_size: service.table_size,
+        too_big: service.too_big,
+        proxy_redirect: redirect
+            .map(|(port, ports)| Arc::new(ProxyRedirect { port: *port, ports: ports.clone() })),
+        source_ranges: (!policy.source_ranges.is_empty()).then(|| Arc::new(ranges())),
+        port_names: (!port_names.is_empty()).then(|| Arc::new(port_names)),
+        frontends: service.frontends.iter().map(said).collect(),
+        ..ServiceSpec::default()
+    }
+}
+
+fn said(frontend: &file::Frontend) -> Said {
+    let address = Address {
+        prefix: frontend.prefix,
+        port: frontend.port,
+        protocol: frontend.protocol,
+        reach: Reach::External,
+        endpoint: frontend.scope,
+    };
+    let kind = match frontend.kind {
+        file::FrontendKind::LoadBalancer => Kind::LoadBalancer,
+        file::FrontendKind::ClusterIp => Kind::ClusterIp,
+        file::FrontendKind::NodePort => Kind::NodePort,
+        file::FrontendKind::ExternalIps => Kind::ExternalIps,
+    };
+    let port_name = (!frontend.port_name.is_empty()).then(|| frontend.port_name.as_str().into());
+    Said { port_name, ..Said::new(address, kind) }
+}
+
+fn member(backend: &file::Backend, protocol: u8) -> Member {
+    let (node, zone) = (backend.node.as_str().into(), backend.zone.as_str().into());
+    let place = Place { node, zone, ..Place::default() };
+    Member {
+        weight: backend.weight,
+        state: match backend.state {
+            BackendState::Active => State::Active,
+            BackendState::Terminating => State::Terminating,
+            BackendState::Quarantined => State::Quarantined,
+            BackendState::Maintenance => State::Maintenance,
+        },
+        arm: Some(backend.arm),
+        place: (place != Place::default()).then(|| Arc::new(place)),
+        port_names: backend.port_names.iter().map(|name| name.as_str().into()).collect(),
+        probe: backend.probe,
+        ..Member::new(backend.addr, backend.port, protocol)
+    }
+}
+
+/// Backends speak what all frontends do: then Maglev's tables are Cilium's, slot for slot. Where
+/// frontends differ, a backend serves any.
+fn protocol(service: &Service) -> u8 {
+    const WITH_PORTS: [u8; 3] = [6, 17, 132];
+    let mut all = service.frontends.iter().map(|frontend| frontend.protocol);
+    let first = all.next().filter(|protocol| WITH_PORTS.contains(protocol)).unwrap_or(0);
+    if all.all(|other| other == first) { first } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::services::Policy;
+    use serde_json::json;
+
+    const BEGIN: &str = "[[service]]\nname = \"shop/web\"\nmode = \"nat\"\nmss = 1300\n\
+                         table_size = 251\nlabels = {tier = \"front\"}\n\
+                         external_policy = \"local\"\ndistribution = \"same-zone\"\n";
+    const WEB: &str = "{address = \"203.0.113.1\", port = 80, protocol = \"tcp\", scope = \"0x1f\", \
+                       type = \"ExternalIPs\", port_name = \"http\"}";
+    const DNS: &str = "{address = \"203.0.113.1\", port = 80, protocol = \"udp\"}";
+    const BACKENDS: &str = "backends = [{address = \"10.0.1.2\", port = 80, weight = 7, state = \
+                            \"terminating\", node = \"n1\", zone = \"a\", port_names = [\"http\"], \
+                            probe = \"198.18.0.1\"}]\n";
+
+    fn read(frontends: &str) -> Services {
+        let config = config::from_toml(
+            "[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"\n[nat]\naddresses = \
+             \"10.0.1.10\"\n",
+        );
+        let text = format!("{BEGIN}frontends = [{frontends}]\n{BACKENDS}");
+        config::services_from_toml(&text, &config.unwrap()).unwrap()
+    }
+
+    fn json(services: &Services) -> Vec<serde_json::Value> {
+        let all = objects(services, &Source::new("file")).unwrap();
+        assert!(all.iter().all(|object| object.spec.check().is_ok()));
+        all.iter().map(|object| serde_json::to_value(object).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_services_file_is_objects() {
+        let all = json(&read(WEB));
+        let service = json!({
+            "external_policy": "Local", "distribution": "PreferSameZone", "mode": "nat",
+            "mss": 1300, "table_size": 251, "port_names": {"http": 80},
+            "frontends": [{"address": "203.0.113.1", "port": 80, "protocol": "tcp",
+                "type": "ExternalIPs", "port_name": "http", "scope": "0x1f"}],
+        });
+        assert_eq!((&all[0]["spec"], &all[0]["labels"]), (&service, &json!({"tier": "front"})));
+        let backends = json!({"service": "shop/web", "endpoints": [{
+            "address": "10.0.1.2", "port": 80, "protocol": "tcp", "port_names": ["http"],
+            "weight": 7, "state": "terminating", "arm": "ingress", "probe": "198.18.0.1",
+            "place": {"node": "n1", "zone": "a", "for_zones": [], "cluster": 0},
+        }]});
+        assert_eq!(all[1]["spec"], backends);
+        let protocol =
+            |frontends: &str| json(&read(frontends))[1]["spec"]["endpoints"][0]["protocol"].clone();
+        assert_eq!(protocol(DNS), "udp");
+        assert_eq!(protocol(&format!("{WEB}, {DNS}")), "any");
+    }
+
+    #[test]
+    fn what_planes_may_carry_out_one_day_is_kept() {
+        let mut services = read(WEB);
+        services.services[0].policy = Policy {
+            algorithm: file::Algorithm::Random,
+            nat: file::NatPolicy::Nat64,
+            affinity_s: 60,
+            source_ranges: vec![
+                "10.0.0.0".parse().map(|addr| file::Prefix { addr, len: 8 }).unwrap(),
+            ],
+            source_policy: file::RangesPolicy::Deny,
+            health_check_port: 31_000,
+            proxy_redirect: Some((9_000, vec![80])),
+            ..Policy::default()
+        };
+        let spec = json(&services)[0]["spec"].clone();
+        for (key, value) in [
+            ("algorithm", json!("random")),
+            ("nat_policy", json!("nat64")),
+            ("affinity_s", json!(60)),
+            ("source_ranges", json!({"policy": "deny", "prefixes": ["10.0.0.0/8"]})),
+            ("health_check_port", json!(31_000)),
+            ("proxy_redirect", json!({"port": 9_000, "ports": [80]})),
+        ] {
+            assert_eq!(spec[key], value, "{key}");
+        }
+    }
+}
