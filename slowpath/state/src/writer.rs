@@ -94,7 +94,8 @@ impl Writer {
         self.watch.subscribe()
     }
 
-    /// Begins to write, as soon as nobody else does. `now` is the time that rows will tell.
+    /// Begins to write, as soon as nobody else does: a thread has one transaction at a time, or
+    /// waits for itself. `now` is the time that rows will tell.
     pub fn begin(&self, now: SystemTime) -> Transaction<'_> {
         let (state, next) = (self.state.lock(), self.watch.tables());
         let touched = Touched { revision: next.revision + 1, ..Touched::default() };

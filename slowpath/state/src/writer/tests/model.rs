@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::backend::Health;
 
-/// One write. Numbers choose from few services, sources, addresses and endpoints, so that they meet.
+/// One write. Numbers choose from few services, sources, addresses and endpoints: they shall meet.
 #[derive(Clone, Debug)]
 enum Op {
     Service(u8, u8, u32),

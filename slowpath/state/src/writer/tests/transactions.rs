@@ -120,3 +120,34 @@ fn writers_of_several_threads_come_one_after_the_other() {
     assert_eq!(writer.tables().revision(), 200);
     assert_eq!(writer.tables().endpoints().count(), 200);
 }
+
+#[test]
+fn who_follows_the_news_misses_nothing_and_sees_nothing_twice() {
+    let writer = Writer::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..2000u16 {
+                write(&writer, 1, |t| {
+                    let host = (n % 7) as u8;
+                    let said = vec![Instance { weight: n + 1, ..instance(host) }];
+                    t.upsert_backends(&name("web"), &source("file"), said);
+                });
+            }
+        });
+        let mut seen = 0;
+        while seen < 2000 {
+            let news = writer.news(seen);
+            let touched = news.touched.unwrap();
+            let revisions: Vec<u64> = touched.iter().map(|touched| touched.revision).collect();
+            let now = news.tables.revision();
+            assert_eq!(revisions, (seen + 1..=now).collect::<Vec<_>>());
+            if let Some(last) = touched.last() {
+                let host = ((now - 1) % 7) as u8;
+                assert_eq!(last.endpoints, [endpoint(host)]);
+                let at = news.tables.instances_at(&endpoint(host)).next().unwrap();
+                assert_eq!(u64::from(at.weight), now);
+            }
+            seen = now;
+        }
+    });
+}
