@@ -95,9 +95,8 @@ fn from_kubernetes(files: &[(String, String)], config: &Config) -> Result<Vec<Ob
         ..kubernetes::Settings::new(kubernetes_source())
     };
     let texts = files.iter().map(|(file, text)| (file.as_str(), text.as_str()));
-    let found = kubernetes::read(texts, &settings).map_err(|broken| {
-        broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-    })?;
+    let found = kubernetes::read(texts, &settings)
+        .map_err(|broken| broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     for kind in &found.skipped {
         tracing::info!("objects of {kind} mean nothing here and are left out");
     }

@@ -2,11 +2,17 @@
 //! afterwards, what wasn't is whole or not at all, and the maps follow.
 //!
 //! `SIMULATION_SEED=7 cargo test -p state --test crashes` plays one life again.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails where what it expects is not so"
+)]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use config::checked::ArmName;
 use state::backend::State;
@@ -163,7 +169,7 @@ fn random_change(random: &mut Random, wanted: &mut BTreeMap<Key, Spec>) -> Chang
             let frontends = (0..3).filter(|_| random.one_in(2)).map(said).collect();
             let affinity_s = random.below(2) as u32;
             let spec = ServiceSpec { frontends, affinity_s, ..ServiceSpec::default() };
-            Object::new(service, Source::new(API), Spec::Service(Box::new(spec)))
+            Object::new(service, Source::new(API), Spec::Service(Arc::new(spec)))
         }
         false => {
             let mut endpoints = Vec::new();
@@ -175,7 +181,7 @@ fn random_change(random: &mut Random, wanted: &mut BTreeMap<Key, Spec>) -> Chang
                 }
             }
             let spec = BackendsSpec { service, endpoints };
-            Object::new(Name::new(&list).unwrap(), Source::new(API), Spec::Backends(spec))
+            Object::new(Name::new(&list).unwrap(), Source::new(API), Spec::Backends(Arc::new(spec)))
         }
     };
     let key = object.key();
