@@ -2,6 +2,7 @@
 //! afterwards, what wasn't is whole or not at all, and the maps follow.
 //!
 //! `SIMULATION_SEED=7 cargo test -p state --test crashes` plays one life again.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! The map plane, step by step: what it writes for which frontend, in which order, and what is left
 //! when a write fails.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! Random changes against a simple model, with and without faults, with checks at every write.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use proptest::prelude::*;
 
