@@ -2,17 +2,12 @@
 //! afterwards, what wasn't is whole or not at all, and the maps follow.
 //!
 //! `SIMULATION_SEED=7 cargo test -p state --test crashes` plays one life again.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails where what it expects is not so"
-)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use config::checked::ArmName;
 use state::backend::State;
