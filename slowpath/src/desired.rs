@@ -7,12 +7,16 @@ use std::time::SystemTime;
 use config::checked::{ArmName, Config};
 use config::services::Services;
 use state::appliance::Appliance;
-use state::name::Precedence;
+use state::name::{Precedence, Source};
 use state::object::Objects;
 use state::reflect::{Reflector, Verdict};
+use state::services::objects;
 use state::writer::{Initializer, Writer};
 
-use crate::sources::objects::{objects, source};
+/// Who says what the services file says.
+fn source() -> Source {
+    Source::new("file")
+}
 
 /// Objects, and who makes rows of them.
 pub struct Desired {
@@ -45,7 +49,7 @@ impl Desired {
     /// The services file says this now: all of it is taken, or nothing. Tells the revision of the
     /// tables, which is the one before where nothing is new.
     pub fn say(&mut self, services: &Services, now: SystemTime) -> Result<u64, String> {
-        let wanted = objects(services).map_err(|e| e.to_string())?;
+        let wanted = objects(services, &source()).map_err(|e| e.to_string())?;
         let mut next = self.objects.clone();
         let mut events = Vec::new();
         for change in next.towards(&source(), wanted) {

@@ -1,4 +1,3 @@
 //! Who says what should be.
 
 pub mod file;
-pub mod objects;
