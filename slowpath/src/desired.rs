@@ -5,18 +5,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use config::checked::{ArmName, Config};
-use config::services::Services;
 use state::appliance::Appliance;
 use state::name::{Precedence, Source};
-use state::object::Objects;
+use state::object::{Object, Objects};
 use state::reflect::{Reflector, Verdict};
-use state::services::objects;
 use state::writer::{Initializer, Writer};
 
-/// Who says what the services file says.
-fn source() -> Source {
-    Source::new("file")
-}
+use crate::sources;
 
 /// Objects, and who makes rows of them.
 pub struct Desired {
@@ -24,20 +19,24 @@ pub struct Desired {
     reflector: Reflector,
     /// The tables.
     pub writer: Arc<Writer>,
-    /// Until the services file was taken once, nothing is pruned.
-    file: Initializer,
+    /// Until the files were taken once, nothing is pruned.
+    files: Vec<(Source, Initializer)>,
 }
 
 impl Desired {
     /// Nothing is asked yet. `arm` is that of backends that don't say theirs.
     pub fn new(arm: ArmName) -> Desired {
         let writer = Writer::new();
-        let file = writer.register_initializer(source().as_str());
+        let files = sources::of_files().into_iter();
+        let files = files.map(|source| {
+            let initializer = writer.register_initializer(source.as_str());
+            (source, initializer)
+        });
         Desired {
             objects: Objects::default(),
             reflector: Reflector::new(Precedence::default(), arm),
+            files: files.collect(),
             writer: Arc::new(writer),
-            file,
         }
     }
 
@@ -46,18 +45,20 @@ impl Desired {
         &self.objects
     }
 
-    /// The services file says this now: all of it is taken, or nothing. Tells the revision of the
-    /// tables, which is the one before where nothing is new.
-    pub fn say(&mut self, services: &Services, now: SystemTime) -> Result<u64, String> {
-        let wanted = objects(services, &source()).map_err(|e| e.to_string())?;
+    /// The files say this now: all of it is taken, or nothing. Tells the revision of the tables,
+    /// which is the one before where nothing is new.
+    pub fn say(&mut self, wanted: &[Object], now: SystemTime) -> Result<u64, String> {
         let mut next = self.objects.clone();
         let mut events = Vec::new();
-        for change in next.towards(&source(), wanted) {
-            events.extend(next.apply(&change, now).map_err(|e| e.to_string())?);
+        for (source, _) in &self.files {
+            let said = wanted.iter().filter(|object| object.source == *source).cloned().collect();
+            for change in next.towards(source, said) {
+                events.extend(next.apply(&change, now).map_err(|e| e.to_string())?);
+            }
         }
         let mut transaction = self.writer.begin(now);
         let told = self.reflector.apply(&next, &events, &mut transaction);
-        transaction.complete(&self.file);
+        self.files.iter().for_each(|(_, initializer)| transaction.complete(initializer));
         let revision = transaction.commit();
         for told in told {
             match &told.verdict {

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use config::checked::{Config, Plane};
-use config::services::Services;
 use state::appliance::Appliance;
+use state::object::Object;
 use state::reconcile::{Now, Reconciler, Settings};
 use tables::command::{Command, Event};
 use tables::region::Region;
@@ -77,7 +77,7 @@ pub struct Reconcile<'r> {
     /// A services file was taken by this process.
     synced: bool,
     /// The services that were taken last.
-    services: Services,
+    services: Vec<Object>,
     /// Read, and not yet taken.
     waiting: Option<Waiting>,
     /// Taken, and not yet in the region.
@@ -127,7 +127,7 @@ impl<'r> Reconcile<'r> {
             kernel,
             tracer: Tracer::default(),
             synced: false,
-            services: Services::default(),
+            services: Vec::new(),
             waiting: None,
             trial: None,
             meeting: None,

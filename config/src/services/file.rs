@@ -66,7 +66,8 @@ pub struct Service {
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub tcp_idle_s: u32,
-    /// How a backend is chosen for a new flow: `maglev` by a hash of the flow, `random` by weight.
+    /// How a backend is chosen for a new flow: `maglev` by a hash of the flow, `random` by weight
+    /// (refused so far).
     #[serde(default)]
     pub algorithm: Algorithm,
     /// Maglev slots: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 or 131071; 0 for
@@ -85,23 +86,26 @@ pub struct Service {
     /// or those of a local node and then of the zone (`same-node`).
     #[serde(default)]
     pub distribution: Distribution,
-    /// Seconds for which a client's address stays with its backend; 0 for no affinity.
+    /// Seconds for which a client's address stays with its backend; 0 for no affinity. Refused so far.
     #[serde(default)]
     #[schemars(range(min = 0, max = 16777215))]
     pub affinity_s: u32,
     /// Client addresses and networks that `source_policy` is about; empty for everybody.
+    /// Refused so far.
     #[serde(default)]
     pub source_ranges: Vec<String>,
     /// `allow` admits `source_ranges` alone, `deny` admits all others.
     #[serde(default)]
     pub source_policy: RangesPolicy,
     /// Translation between families: `none`, `nat46` (IPv4 frontends, IPv6 backends) or `nat64`.
+    /// Refused so far.
     #[serde(default)]
     pub nat_policy: NatPolicy,
-    /// TCP port on which the appliance tells whether it has local backends; 0 for none.
+    /// TCP port on which the appliance tells whether it has local backends; 0 for none. Refused
+    /// so far.
     #[serde(default)]
     pub health_check_port: u16,
-    /// Packets go to a proxy on this machine.
+    /// Packets go to a proxy on this machine. Refused so far.
     #[serde(default)]
     pub proxy_redirect: Option<ProxyRedirect>,
     /// For choosing among services.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use config::checked::Config;
-use config::services::Services;
+use state::object::Object;
 
 use super::Reconcile;
 use crate::report::FileStatus;
@@ -15,7 +15,7 @@ use crate::sources::file::ConfigFile;
 pub(super) struct Waiting {
     /// The configuration that the services were checked against, if it is a new one.
     pub(super) config: Option<Arc<Config>>,
-    pub(super) services: Services,
+    pub(super) services: Vec<Object>,
 }
 
 /// The watched configuration file and what became of it.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use config::checked::Config;
-use config::services::Services;
+use state::object::Object;
 use state::plane::Refusal;
 use state::reconcile::Now;
 
@@ -14,7 +14,7 @@ use crate::desired::appliance;
 /// What was taken and is not yet in the region.
 pub(super) struct Trial {
     /// Services as they were before.
-    services: Services,
+    services: Vec<Object>,
     /// The configuration as it is now and as it was before, if it is another.
     config: Option<(Arc<Config>, Arc<Config>)>,
 }
@@ -70,7 +70,7 @@ impl Reconcile<'_> {
         }
         tracing::info!(
             generation = self.region.generation(),
-            services = self.services.services.len(),
+            objects = self.services.len(),
             "services taken"
         );
         if let Some((config, _)) = config {
@@ -84,7 +84,7 @@ impl Reconcile<'_> {
 
     fn take_back(
         &mut self,
-        services: Services,
+        services: Vec<Object>,
         config: Option<(Arc<Config>, Arc<Config>)>,
         refusal: &Refusal,
         time: Now,

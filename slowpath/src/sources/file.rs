@@ -1,4 +1,4 @@
-//! The two files, watched: a content whole, or a refusal; never half of it.
+//! The files, watched: a content whole, or a refusal; never half of it.
 //!
 //! Looked at several times a second by its name, so that a replacement by rename, a symlink that
 //! is turned (as Kubernetes does with mounted files) and an edit in place are all seen. An edit in
@@ -10,15 +10,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use config::checked::Config;
-use config::services::Services;
+use state::object::Object;
+
+use super::read;
 
 /// How often the file's name is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a changed file has to stay the same before it is read.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// What tells one content from another without reading it: device, inode, size, change time.
-type Stamp = (u64, u64, u64, i64, i64);
+/// What tells one content from another without reading it: of each file its name, device, inode,
+/// size and change time.
+type Stamp = Vec<(PathBuf, [u64; 3], [i64; 2])>;
 
 /// The watch on one file, which need not exist yet.
 struct Watch {
@@ -41,15 +44,15 @@ impl Watch {
         }
         self.next_look = Some(now + LOOK);
         let stamp = stamp(&self.path);
-        if self.read == Some(stamp) {
+        if self.read.as_ref() == Some(&stamp) {
             self.seen = None;
             return false;
         }
-        let since = match self.seen {
-            Some((same, since)) if same == stamp => since,
+        let since = match &self.seen {
+            Some((same, since)) if *same == stamp => *since,
             _ => now,
         };
-        self.seen = Some((stamp, since));
+        self.seen = Some((stamp.clone(), since));
         if self.read.is_some() && now < since + SETTLE {
             return false;
         }
@@ -63,12 +66,18 @@ impl Watch {
     }
 }
 
+/// None where nothing is there; of a folder, the files in it that are read.
 fn stamp(path: &Path) -> Option<Stamp> {
-    let about = std::fs::metadata(path).ok()?;
-    Some((about.dev(), about.ino(), about.size(), about.ctime(), about.ctime_nsec()))
+    let files = read::files(path).ok()?;
+    let stamps = files.into_iter().filter_map(|file| {
+        let about = std::fs::metadata(&file).ok()?;
+        let which = [about.dev(), about.ino(), about.size()];
+        Some((file, which, [about.ctime(), about.ctime_nsec()]))
+    });
+    Some(stamps.collect())
 }
 
-/// The services file.
+/// The services: a file, or a folder of files.
 pub struct ServicesFile(Watch);
 
 impl ServicesFile {
@@ -82,16 +91,16 @@ impl ServicesFile {
         &self.0.path
     }
 
-    /// The file's content if it is new and at rest, or why that can't be taken; none when there is
+    /// What is wanted if that is new and at rest, or why it can't be taken; none when there is
     /// nothing new.
-    pub fn poll(&mut self, config: &Config, now: Instant) -> Option<Result<Services, String>> {
+    pub fn poll(&mut self, config: &Config, now: Instant) -> Option<Result<Vec<Object>, String>> {
         self.0.is_due(now).then(|| self.read(config))
     }
 
-    /// The file's content as it is now, or why that can't be taken.
-    pub fn read(&mut self, config: &Config) -> Result<Services, String> {
+    /// What is wanted as it is written now, or why that can't be taken.
+    pub fn read(&mut self, config: &Config) -> Result<Vec<Object>, String> {
         self.0.read = Some(stamp(&self.0.path));
-        config::load_services(&self.0.path, config).map_err(|refused| refused.to_string())
+        read::read(&self.0.path, config)
     }
 
     /// The next look reads it, changed or not.

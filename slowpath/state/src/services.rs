@@ -23,9 +23,10 @@ pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, NoNa
         let endpoints = service.backends.iter().map(|backend| member(backend, protocol));
         let backends = BackendsSpec { service: name.clone(), endpoints: endpoints.collect() };
         let spec = Spec::Service(Arc::new(spec(service)));
-        let object = Object::new(name.clone(), source.clone(), spec);
-        let (labels, annotations) = (pairs(&service.labels), pairs(&service.annotations));
-        all.push(Object { labels, annotations, ..object });
+        let mut object = Object::new(name.clone(), source.clone(), spec);
+        object.labels = pairs(&service.labels);
+        object.annotations = pairs(&service.annotations);
+        all.push(object);
         all.push(Object::new(name, source.clone(), Spec::Backends(Arc::new(backends))));
     }
     Ok(all)

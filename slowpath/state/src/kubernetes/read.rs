@@ -33,7 +33,7 @@ pub struct Broken {
     /// The line, from 1.
     pub line: usize,
     /// What is wrong, and which key.
-    pub refusal: Refusal,
+    pub refusal: Box<Refusal>,
 }
 
 /// `shop.yaml:12 (document 2): spec.ports[0].port: ...`.
@@ -60,8 +60,10 @@ pub fn read<'t>(
 impl Found {
     fn read(&mut self, file: &str, text: &str, settings: &Settings) -> Result<(), Broken> {
         for (i, document) in Documents::new(text, false).enumerate() {
-            let broken =
-                |line, refusal| Broken { file: file.to_owned(), document: i + 1, line, refusal };
+            let broken = |line, refusal| {
+                let refusal = Box::new(refusal);
+                Broken { file: file.to_owned(), document: i + 1, line, refusal }
+            };
             let document = document.map_err(|wrong| {
                 let refusal =
                     Refusal::new("", format!("this is no YAML that is taken: {wrong}"), "");

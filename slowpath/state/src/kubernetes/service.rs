@@ -99,8 +99,8 @@ fn frontends(
     only: Option<Kind>,
 ) -> Result<Vec<Said>, Refusal> {
     let spec = &from.spec;
-    for (i, port) in spec.ports.iter().enumerate().filter(|(_, port)| port.port == 0) {
-        let wrong = format!("port `{}` has no number", port.name);
+    if let Some(i) = spec.ports.iter().position(|port| port.port == 0) {
+        let wrong = "it has no number";
         return Err(Refusal::new(format!("spec.ports[{i}].port"), wrong, "allowed: 1 to 65535"));
     }
     let cluster = cluster_addresses(spec)?;

@@ -1,0 +1,111 @@
+//! What the services' path holds: one file, or a folder of them; Weir's own shape in TOML or YAML,
+//! or objects as Kubernetes writes them. All of it is taken, or nothing.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use config::checked::Config;
+use config::yaml::Documents;
+use state::kubernetes;
+use state::name::Source;
+use state::object::{Key, Object};
+
+/// Ends of names that are read in a folder.
+const READ: [&str; 4] = ["toml", "yaml", "yml", "json"];
+
+/// Who says what files in Weir's own shape say.
+pub fn own_source() -> Source {
+    Source::new("file")
+}
+
+/// Who says what files in Kubernetes' shape say.
+pub fn kubernetes_source() -> Source {
+    Source::new("kubernetes-file")
+}
+
+/// The files at a path: itself, or what is in the folder by name, hidden ones left out.
+pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !std::fs::metadata(path)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let file = entry?.path();
+        let hidden = file.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        let end = file.extension().and_then(|end| end.to_str()).unwrap_or_default();
+        if !hidden && READ.contains(&end) && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// What is wanted, or what is wrong and where.
+pub fn read(path: &Path, config: &Config) -> Result<Vec<Object>, String> {
+    let failed = |path: &Path, e: io::Error| {
+        format!("{}: {e}; write it, or set `services` to where it is", path.display())
+    };
+    let (mut all, mut foreign) = (Vec::new(), Vec::new());
+    for file in files(path).map_err(|e| failed(path, e))? {
+        match std::fs::read_to_string(&file) {
+            Ok(text) if is_foreign(&file, &text) => {
+                foreign.push((file.display().to_string(), text));
+            }
+            _ => {
+                let services = config::load_services(&file, config).map_err(|e| e.to_string())?;
+                let own = state::services::objects(&services, &own_source())
+                    .map_err(|e| e.to_string())?;
+                all.extend(own.into_iter().map(|object| (file.display().to_string(), object)));
+            }
+        }
+    }
+    let mut wanted = once(all)?;
+    wanted.extend(from_kubernetes(&foreign, config)?);
+    Ok(wanted)
+}
+
+/// Whether a file is in Kubernetes' shape: its first document says of which API it is.
+fn is_foreign(file: &Path, text: &str) -> bool {
+    let first = || Documents::new(text, false).find_map(|document| document.ok());
+    file.extension().is_none_or(|end| end != "toml")
+        && first().is_some_and(|document| document.value["apiVersion"].is_string())
+}
+
+/// Refuses what two files say under one name.
+fn once(all: Vec<(String, Object)>) -> Result<Vec<Object>, String> {
+    let mut said: HashMap<Key, String> = HashMap::new();
+    let mut objects = Vec::with_capacity(all.len());
+    for (file, object) in all {
+        if let Some(other) = said.insert(object.key(), file.clone()) {
+            let name = &object.name;
+            return Err(format!("service {name} is in {other} and in {file}: keep one of them"));
+        }
+        objects.push(object);
+    }
+    Ok(objects)
+}
+
+fn from_kubernetes(files: &[(String, String)], config: &Config) -> Result<Vec<Object>, String> {
+    let labels = config.labels.iter();
+    let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+    let settings = kubernetes::Settings {
+        labels: (!config.labels.is_empty()).then(|| Arc::new(labels.collect())),
+        ..kubernetes::Settings::new(kubernetes_source())
+    };
+    let texts = files.iter().map(|(file, text)| (file.as_str(), text.as_str()));
+    let found = kubernetes::read(texts, &settings)
+        .map_err(|broken| broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    for kind in &found.skipped {
+        tracing::info!("objects of {kind} mean nothing here and are left out");
+    }
+    for note in &found.notes {
+        tracing::warn!("{note}");
+    }
+    Ok(found.objects)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Files and folders as people and Kubernetes write them.
+
+use std::fs;
+
+use state::object::Kind;
+
+use super::*;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("weir-read-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).unwrap();
+    }
+
+    fn read(&self) -> Result<Vec<Object>, String> {
+        read(&self.0, &config())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn config() -> Config {
+    config::from_toml(
+        "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\"]\n\
+         [nat]\naddresses = [\"10.0.1.10\"]\n[fastpath]\nlcores = [1]\n",
+    )
+    .unwrap()
+}
+
+fn own(name: &str, address: &str) -> String {
+    format!(
+        "[[service]]\nname = \"{name}\"\nmode = \"nat\"\n\
+         frontends = [{{address = \"{address}\", port = 80, protocol = \"tcp\"}}]\n\
+         backends = [{{address = \"10.0.1.2\", port = 80}}]\n"
+    )
+}
+
+const YAML: &str = "
+service:
+- name: shop/yaml
+  mode: nat
+  frontends: [{address: 203.0.113.2, port: 80, protocol: tcp}]
+  backends: [{address: 10.0.1.3, port: 80}]
+";
+
+const KUBERNETES: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  type: LoadBalancer
+  clusterIP: 172.20.0.9
+  ports: [{name: http, port: 80, protocol: TCP}]
+status: {loadBalancer: {ingress: [{ip: 203.0.113.3}]}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other, namespace: shop}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.0.1.4], conditions: {ready: true}}]
+";
+
+fn names(objects: &[Object]) -> Vec<String> {
+    objects.iter().map(|object| object.key().to_string()).collect()
+}
+
+#[test]
+fn a_folder_holds_both_shapes_and_what_else_lies_there_is_left_alone() {
+    let folder = Folder::new("both");
+    folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
+    folder.write("b.yaml", YAML);
+    folder.write("c.yml", KUBERNETES);
+    folder.write("README", "nothing of it");
+    folder.write(".d.toml", "nor of this");
+    let objects = folder.read().unwrap();
+    let expected = [
+        "Service shop/toml of file",
+        "Backends shop/toml of file",
+        "Service shop/yaml of file",
+        "Backends shop/yaml of file",
+        "Service shop/web of kubernetes-file",
+        "Backends shop/web-1 of kubernetes-file",
+    ];
+    assert_eq!(names(&objects), expected);
+    let of = |kind| objects.iter().filter(|object| object.kind() == kind).count();
+    assert_eq!((of(Kind::Service), of(Kind::Backends)), (3, 3));
+    // One of them alone, whatever its shape.
+    assert_eq!(read(&folder.0.join("c.yml"), &config()).unwrap().len(), 2);
+    assert_eq!(read(&folder.0.join("b.yaml"), &config()).unwrap().len(), 2);
+}
+
+#[test]
+fn one_broken_file_refuses_all_and_says_where() {
+    let folder = Folder::new("broken");
+    folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
+    folder.write("c.yaml", &KUBERNETES.replace("port: 80,", "port: 800000,"));
+    let wrong = folder.read().unwrap_err();
+    assert!(wrong.contains("c.yaml:") && wrong.contains("port"), "{wrong}");
+    folder.write("c.yaml", KUBERNETES);
+    folder.write("a.toml", "[[service]]\nname = \"shop/toml\"\nprot = 1\n");
+    let wrong = folder.read().unwrap_err();
+    assert!(wrong.contains("a.toml") && wrong.contains("prot"), "{wrong}");
+    folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
+    assert_eq!(folder.read().unwrap().len(), 4);
+}
+
+#[test]
+fn two_files_do_not_say_one_service() {
+    let folder = Folder::new("twice");
+    folder.write("a.toml", &own("shop/web", "203.0.113.1"));
+    folder.write("b.toml", &own("shop/web", "203.0.113.2"));
+    let wrong = folder.read().unwrap_err();
+    assert!(wrong.contains("a.toml") && wrong.contains("b.toml"), "{wrong}");
+}
+
+#[test]
+fn what_is_not_there_is_told_with_what_to_do() {
+    let wrong = read(Path::new("/nowhere/services.toml"), &config()).unwrap_err();
+    assert!(wrong.contains("/nowhere/services.toml") && wrong.contains("write it"), "{wrong}");
+}
