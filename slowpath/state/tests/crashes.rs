@@ -2,12 +2,17 @@
 //! afterwards, what wasn't is whole or not at all, and the maps follow.
 //!
 //! `SIMULATION_SEED=7 cargo test -p state --test crashes` plays one life again.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails where what it expects is not so"
+)]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use config::checked::ArmName;
 use state::backend::State;

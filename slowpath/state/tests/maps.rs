@@ -1,6 +1,10 @@
 //! The map plane, step by step: what it writes for which frontend, in which order, and what is left
 //! when a write fails.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails where what it expects is not so"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;

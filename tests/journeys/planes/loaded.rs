@@ -6,6 +6,7 @@ use fastpath::lcore::{Lcore, Place};
 use slowpath::desired::{Desired, appliance};
 use slowpath::neighbours::Resolved;
 use slowpath::targets::region::RegionPlane;
+use state::name::Source;
 use state::reconcile::{Now, Reconciler, Settings};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -70,7 +71,9 @@ impl Loaded {
         let services = config::services_from_toml(services, &self.config)
             .unwrap_or_else(|e| panic!("{}", e.render()));
         let now = Now { steady: Instant::now(), wall: SystemTime::UNIX_EPOCH };
-        self.desired.say(&services, now.wall).expect("the services are named well");
+        let source = Source::new("file");
+        let objects = state::services::objects(&services, &source).expect("good names");
+        self.desired.say(&objects, now.wall).expect("good objects");
         let target = self.target.as_mut().expect("slowpath writes until a test does");
         let news = self.desired.writer.news(self.reconciler.seen());
         self.reconciler.step(now, &news, &appliance(&self.config), target);
