@@ -87,42 +87,37 @@ fn to_kernel<'w, B: Buffer>(
 }
 
 /// Counts what came in, before any stage looks at it.
+#[inline(always)]
 pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
-    // By arm, and by whether the kernel sent it: mostly all are of one kind, so that they are
-    // summed up in registers.
-    let mut row = Arrivals::default();
-    for (buffer, work) in burst.buffers[..burst.len].iter().zip(&burst.work) {
-        let Some(buffer) = buffer else { continue };
-        let kind = (work.arm & 1, work.front.arrival == Arrival::Kernel);
-        if row.kind != kind {
-            row.count(lcore);
-            row = Arrivals { kind, ..Arrivals::default() };
-        }
-        row.packets += 1;
-        row.bytes += buffer.len() as u64;
+    let packets = burst.buffers[..burst.len].iter().zip(&burst.work);
+    let packets = packets.filter_map(|(buffer, work)| Some((buffer.as_ref()?, work)));
+    // By arm, and by whether the kernel sent it: as a rule all are of one kind, and summed up.
+    let first = kind(&burst.work[0]);
+    let (mut count, mut bytes, mut others) = (0, 0, false);
+    for (buffer, work) in packets.clone() {
+        count += 1;
+        bytes += buffer.len() as u64;
+        others |= kind(work) != first;
     }
-    row.count(lcore);
+    if !others {
+        return count_arrived(first, count, bytes, lcore);
+    }
+    packets.for_each(|(buffer, work)| count_arrived(kind(work), 1, buffer.len() as u64, lcore));
 }
 
-/// Packets of one kind that came in a row.
-#[derive(Default)]
-struct Arrivals {
-    /// Their arm, and whether the kernel sent them.
-    kind: (u8, bool),
-    packets: u64,
-    bytes: u64,
+/// A packet's arm, and whether the kernel sent it.
+#[inline(always)]
+fn kind(work: &Work) -> (u8, bool) {
+    (work.arm, work.front.arrival == Arrival::Kernel)
 }
 
-impl Arrivals {
-    fn count(&self, lcore: &Lcore<'_>) {
-        let Arrivals { kind: (arm, kernel), packets, bytes } = *self;
-        let (of_packets, of_bytes) = match kernel {
-            true => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),
-            false => (ArmCounter::RxPackets, ArmCounter::RxBytes),
-        };
-        lcore.page().arm(arm, of_packets, packets);
-        lcore.page().arm(arm, of_bytes, bytes);
-    }
+fn count_arrived((arm, kernel): (u8, bool), packets: u64, bytes: u64, lcore: &Lcore<'_>) {
+    let (of_packets, of_bytes) = match kernel {
+        true => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),
+        false => (ArmCounter::RxPackets, ArmCounter::RxBytes),
+    };
+    lcore.page().arm(arm, of_packets, packets);
+    lcore.page().arm(arm, of_bytes, bytes);
 }
 
 /// An ICMP error was sent: the packet that it is about counts as dropped, the error as made here.
