@@ -9,6 +9,7 @@ use crate::lcore::Lcore;
 use crate::pmtu;
 use crate::port::Buffer;
 use crate::verdict::{Reply, Verdict};
+use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
 use packet::icmp;
 use packet::ip::{Fragment, Ip, L4};
@@ -50,8 +51,15 @@ fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     if work.inner.kind == L4::IcmpError {
         return error(window, work, lcore);
     }
-    let side = file(work.inner.fragment, key(work.front.scope, &work.inner), work, lcore);
-    work.side = side;
+    // Two copies of the same code: in the one, most words of the addresses are constants.
+    let (ip, scope) = (&work.inner, work.front.scope);
+    work.side = if ip.v6 {
+        file(ip.fragment, key(scope, ip), work, lcore)
+    } else {
+        let (src, dst) = (Addr::v4(ip.src.v4_wire()), Addr::v4(ip.dst.v4_wire()));
+        let key = FlowKey::new(scope, ip.proto, src, ip.sport, dst, ip.dport);
+        file(ip.fragment, key, work, lcore)
+    };
 }
 
 /// Tells by their addresses alone which packets of gateways are to no frontend and of no flow: what

@@ -92,32 +92,27 @@ pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
     let packets = burst.buffers[..burst.len].iter().zip(&burst.work);
     let packets = packets.filter_map(|(buffer, work)| Some((buffer.as_ref()?, work)));
     // By arm, and by whether the kernel sent it: as a rule all are of one kind, and summed up.
-    let first = kind(&burst.work[0]);
-    let (mut count, mut bytes, mut others) = (0, 0, false);
+    let first = &burst.work[0];
+    let (mut count, mut bytes, mut differs) = (0, 0, 0);
     for (buffer, work) in packets.clone() {
         count += 1;
         bytes += buffer.len() as u64;
-        others |= kind(work) != first;
+        differs |= work.arm ^ first.arm | work.front.arrival as u8 ^ first.front.arrival as u8;
     }
-    if !others {
+    if differs == 0 {
         return count_arrived(first, count, bytes, lcore);
     }
-    packets.for_each(|(buffer, work)| count_arrived(kind(work), 1, buffer.len() as u64, lcore));
+    packets.for_each(|(buffer, work)| count_arrived(work, 1, buffer.len() as u64, lcore));
 }
 
-/// A packet's arm, and whether the kernel sent it.
-#[inline(always)]
-fn kind(work: &Work) -> (u8, bool) {
-    (work.arm, work.front.arrival == Arrival::Kernel)
-}
-
-fn count_arrived((arm, kernel): (u8, bool), packets: u64, bytes: u64, lcore: &Lcore<'_>) {
-    let (of_packets, of_bytes) = match kernel {
-        true => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),
-        false => (ArmCounter::RxPackets, ArmCounter::RxBytes),
+/// Counts packets that came in as the one of `work` did.
+fn count_arrived(work: &Work, packets: u64, bytes: u64, lcore: &Lcore<'_>) {
+    let (of_packets, of_bytes) = match work.front.arrival {
+        Arrival::Kernel => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),
+        _ => (ArmCounter::RxPackets, ArmCounter::RxBytes),
     };
-    lcore.page().arm(arm, of_packets, packets);
-    lcore.page().arm(arm, of_bytes, bytes);
+    lcore.page().arm(work.arm, of_packets, packets);
+    lcore.page().arm(work.arm, of_bytes, bytes);
 }
 
 /// An ICMP error was sent: the packet that it is about counts as dropped, the error as made here.

@@ -26,11 +26,7 @@ pub fn to_backend<B: Buffer>(
     work: &mut Work,
     lcore: &Lcore<'_>,
 ) -> Result<(), Refused> {
-    let gateway = match work.front.arrival {
-        Arrival::Gateway => lcore.snapshot().tunnels[usize::from(work.front.tunnel)].record.gateway,
-        _ => 0,
-    };
-    let key = Key::of(work, gateway);
+    let key = Key::of(work);
     if let Some(ready) = lcore.prepared().borrow().find(&key, lcore.snapshot().generation) {
         ends_here(work)?;
         let way = next_hop(work, lcore)?;
@@ -41,6 +37,10 @@ pub fn to_backend<B: Buffer>(
     let service = lcore.set().service(work.service);
     let service = service.ok_or(Refused::Drop(DropReason::NoBackend))?;
     ends_here(work)?;
+    let gateway = match work.front.arrival {
+        Arrival::Gateway => lcore.snapshot().tunnels[usize::from(work.front.tunnel)].record.gateway,
+        _ => 0,
+    };
     send(buffer, work, lcore, service, gateway, Some(key))
 }
 
