@@ -1,13 +1,14 @@
 //! The packet's journey: the stages in order, and nothing else.
 //!
 //! ```text
-//!  parse > decap > sift | classify       | find           | track > select | encap
-//!          what is only | asks the cache | asks the cache |                |
-//!             to return | for the flow   | for its path   |                |
+//!  parse > decap > sift > classify | find           | track > select | encap
+//!          what is    asks the     | asks the cache |                |
+//!          returned   cache for    | for the flow's |                |
+//!          goes back  the flow     | path           |                |
 //! ```
 //! Each stage looks at one packet and leaves a [`crate::verdict::Verdict`] where it can decide; no
 //! stage sends or frees, [`crate::lcore`] does that when all are through. A burst goes through
-//! five loops: short ones let the processor work on several packets at once, and what a look-up
+//! four loops: short ones let the processor work on several packets at once, and what a look-up
 //! asked of the cache is there when the next loop reads it. What is familiar and only to return has
 //! its exit after the first one, and a burst of such packets goes through no other.
 
@@ -32,27 +33,25 @@ pub fn run<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
 }
 
 /// The loops by the stages that they run.
-pub const LOOPS: [&str; 5] = ["parse, decap, sift", "classify", "find", "track, select", "encap"];
+pub const LOOPS: [&str; 4] = ["parse to classify", "find", "track, select", "encap"];
 
-/// The five loops; `after` each, its number in [`LOOPS`] is called, to measure.
+/// The four loops; `after` each, its number in [`LOOPS`] is called, to measure.
 #[inline(always)]
 pub fn loops<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, mut after: impl FnMut(usize)) {
     let left = open(burst, lcore);
     after(0);
     if left {
-        classify(burst, lcore);
-        after(1);
         find(burst, lcore);
-        after(2);
+        after(1);
         settle(burst, lcore);
-        after(3);
+        after(2);
         carry_out(burst, lcore);
-        after(4);
+        after(3);
     }
 }
 
-/// What the packets are. False when all of them are through. Public for the test that compares it
-/// with the long way.
+/// What the packets are, and which flows they would be of. False when all of them are through.
+/// Public for the test that compares it with the long way.
 #[inline(never)]
 pub fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
     let (familiar, generation) = (lcore.familiar(), lcore.snapshot().generation);
@@ -73,11 +72,10 @@ pub fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
         };
         match opened {
             Opened::Through => return,
-            Opened::Left => {}
+            Opened::Left => classify::classify(buffer, work, lcore),
             Opened::Refused(reason) => decap::refuse(buffer, work, reason),
             Opened::Strange => {
-                unfamiliar(buffer, work, lcore);
-                strangers.sift(work);
+                unfamiliar(buffer, work, &strangers, lcore);
                 if plain && work.front.arrival != Arrival::Plain {
                     strange = Some((buffer, work));
                 }
@@ -161,15 +159,16 @@ fn open_as(
 
 /// The long way.
 #[inline(never)]
-fn unfamiliar<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+fn unfamiliar<B: Buffer>(
+    buffer: &mut B,
+    work: &mut Work,
+    strangers: &Strangers<'_>,
+    lcore: &Lcore<'_>,
+) {
     parse::parse(buffer, work, lcore);
     decap::decap(buffer, work, lcore);
-}
-
-/// Which flows they would be of.
-#[inline(never)]
-fn classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
-    burst.each(|buffer, work| classify::classify(buffer, work, lcore));
+    strangers.sift(work);
+    classify::classify(buffer, work, lcore);
 }
 
 /// Looks the flows up, and asks the cache for what they lead to.
@@ -225,7 +224,7 @@ fn traced<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     lcore.trace(burst, Stage::Decap);
     let strangers = Strangers::of(lcore);
     burst.each(|_, work| strangers.sift(work));
-    classify(burst, lcore);
+    burst.each(|buffer, work| classify::classify(buffer, work, lcore));
     lcore.trace(burst, Stage::Classify);
     find(burst, lcore);
     burst.each(|buffer, work| track::track(buffer, work, lcore));

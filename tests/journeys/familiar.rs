@@ -2,8 +2,8 @@
 //! the cases bring, and for some hundred thousand that are nearly the same.
 //!
 //! An lcore learns a frame's headers; then it is shown a mutation of the frame. What it knows of
-//! the packet afterwards (all that the later stages read) is compared with what `parse` and `decap`
-//! find out, which remember nothing. Of a packet that it turned around at once, verdict, exit and
+//! the packet afterwards (all that the later stages read) is compared with what the stages up to
+//! `classify` find out one by one, which remember nothing. Of a packet that it turned around at once, verdict, exit and
 //! every byte are. Mutations come from a fixed seed: a failure names one, and it comes again.
 
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
@@ -18,13 +18,14 @@ mod planes {
 }
 
 use fastpath::burst::{Arrival, Burst, Work};
+use fastpath::classify::Strangers;
 use fastpath::lcore::Lcore;
 use fastpath::port::Buffer;
 use fastpath::port::memory::{Frame, HEADROOM};
-use fastpath::classify::Strangers;
-use fastpath::{decap, encap, parse, pipeline, verdict};
+use fastpath::{classify, decap, encap, parse, pipeline, verdict};
 use nearly::mutation::{self, Dice, Mutation, Trial};
 use nearly::seeds;
+use packet::flow::{FlowKey, Side};
 use planes::loaded::Loaded;
 use planes::memory::Memory;
 use tests::cases::{self, Act, Case, Counts, Exit, Plane, Setup};
@@ -78,6 +79,7 @@ impl Judge {
         parse::parse(&mut frame, &mut work, self.lcore());
         decap::decap(&mut frame, &mut work, self.lcore());
         Strangers::of(self.lcore()).sift(&mut work);
+        classify::classify(&mut frame, &mut work, self.lcore());
         (work, frame)
     }
 
@@ -92,7 +94,9 @@ impl Judge {
         let (mut expected, mut frame) = self.long_way(trial);
         let (found, bytes) = self.open(trial);
         let same = if found.exit == verdict::Exit::None {
-            expected.front == found.front && expected.inner == found.inner
+            expected.front == found.front
+                && expected.inner == found.inner
+                && (!expected.open() || flow_of(&expected) == flow_of(&found))
         } else {
             tally.turned += 1;
             encap::encap(&mut frame, &mut expected, self.lcore());
@@ -109,6 +113,11 @@ fn recognises(lcore: &Lcore<'_>, mut frame: Frame, arm: u8) -> bool {
     let (familiar, window) = (lcore.familiar(), frame.window());
     let seen = familiar.recognise(&window, arm, generation, familiar.first());
     seen.is_some_and(|seen| seen.own(&window, &seen.build()).is_ok())
+}
+
+/// Which flow an open packet would be of, and which end sent it.
+fn flow_of(work: &Work) -> Option<(FlowKey, u64, Side)> {
+    (work.hash != 0).then_some((work.key, work.hash, work.side))
 }
 
 fn difference(expected: &Work, found: &Work) -> String {
