@@ -14,6 +14,7 @@ use tables::flow::{Ends, Forward};
 use tables::record::NONE;
 
 /// Rewrites a packet to its flow's backend.
+#[inline(never)]
 pub fn to_backend<B: Buffer>(
     buffer: &mut B,
     work: &mut Work,
