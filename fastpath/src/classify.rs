@@ -7,7 +7,6 @@
 use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
 use crate::pmtu;
-use crate::port::Buffer;
 use crate::verdict::{Reply, Verdict};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
@@ -20,12 +19,12 @@ use tables::record::{TUNNEL_REPLY_TOO_BIG, Tunnel};
 
 /// Finds the flow key of an open packet.
 #[inline(always)]
-pub fn classify<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+pub fn classify(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     if work.open() {
         work.begin_flow();
         match work.front.arrival {
             Arrival::Kernel => from_kernel(work, lcore),
-            _ => from_wire(&buffer.window(), work, lcore),
+            _ => from_wire(window, work, lcore),
         }
     }
 }

@@ -72,7 +72,7 @@ pub fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
         };
         match opened {
             Opened::Through => return,
-            Opened::Left => classify::classify(buffer, work, lcore),
+            Opened::Left => {}
             Opened::Refused(reason) => decap::refuse(buffer, work, reason),
             Opened::Strange => {
                 unfamiliar(buffer, work, &strangers, lcore);
@@ -95,7 +95,7 @@ pub fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
 enum Opened {
     /// It was turned around, and nothing about it noted down.
     Through,
-    /// It is for the next stages.
+    /// It is classified, and for the next stages.
     Left,
     /// It can't be opened.
     Refused(DropReason),
@@ -103,7 +103,9 @@ enum Opened {
     Strange,
 }
 
-/// As [`open_as`], for what gateways send by far most often: with all places as constants.
+/// Opens a packet of the build that gateways send by far most often, with all places as constants,
+/// and returns it if it is between strangers, else classifies it: at once, while all that it takes
+/// is at hand. The inner header stays in registers until it is known to be wanted.
 #[inline(always)]
 fn open_usual(
     window: &mut Window<'_>,
@@ -112,10 +114,29 @@ fn open_usual(
     strangers: &Strangers<'_>,
     lcore: &Lcore<'_>,
 ) -> Opened {
-    open_as(window, work, seen, Build::USUAL, strangers, lcore)
+    let build = Build::USUAL;
+    let Ok(own) = seen.own(window, &build) else { return Opened::Strange };
+    match decap::inner(window, build.inner_at, build.inner_type, own.end) {
+        Ok(inner) if strangers.meet_in(&inner, &seen.front) => {
+            encap::turn_around(window, work, &seen.front, lcore);
+            Opened::Through
+        }
+        Ok(inner) => {
+            own.write(&seen.front, &mut work.front);
+            work.inner = inner;
+            classify::classify(window, work, lcore);
+            Opened::Left
+        }
+        Err(reason) => {
+            own.write(&seen.front, &mut work.front);
+            Opened::Refused(reason)
+        }
+    }
 }
 
-/// As [`open_as`], out of line, so that the likely way keeps its registers.
+/// As [`open_usual`], of any build, out of line, so that the likely way keeps its registers. The
+/// inner header is written where it shall stand: a copy of what was written a moment ago would
+/// wait for it.
 #[inline(never)]
 fn open_familiar(
     window: &mut Window<'_>,
@@ -124,37 +145,20 @@ fn open_familiar(
     strangers: &Strangers<'_>,
     lcore: &Lcore<'_>,
 ) -> Opened {
-    open_as(window, work, seen, seen.build(), strangers, lcore)
-}
-
-/// Opens a packet behind familiar headers, and returns it if it is between strangers: at once,
-/// while all that it takes is at hand.
-#[inline(always)]
-fn open_as(
-    window: &mut Window<'_>,
-    work: &mut Work,
-    seen: &Seen,
-    build: Build,
-    strangers: &Strangers<'_>,
-    lcore: &Lcore<'_>,
-) -> Opened {
+    let build = seen.build();
     let Ok(own) = seen.own(window, &build) else { return Opened::Strange };
-    let inner = decap::inner(window, build.inner_at, build.inner_type, own.end);
-    match inner {
-        Ok(inner) if strangers.meet_in(&inner, &seen.front) => {
-            encap::turn_around(window, work, &seen.front, lcore);
-            Opened::Through
-        }
-        Ok(inner) => {
-            own.write(&seen.front, &mut work.front);
-            work.inner = inner;
-            Opened::Left
-        }
-        Err(reason) => {
-            own.write(&seen.front, &mut work.front);
-            Opened::Refused(reason)
-        }
+    let inner = &mut work.inner;
+    let read = decap::inner_to(window, build.inner_at, build.inner_type, own.end, inner);
+    if read.is_ok() && strangers.meet_in(inner, &seen.front) {
+        encap::turn_around(window, work, &seen.front, lcore);
+        return Opened::Through;
     }
+    own.write(&seen.front, &mut work.front);
+    if let Err(reason) = read {
+        return Opened::Refused(reason);
+    }
+    classify::classify(window, work, lcore);
+    Opened::Left
 }
 
 /// The long way.
@@ -168,7 +172,7 @@ fn unfamiliar<B: Buffer>(
     parse::parse(buffer, work, lcore);
     decap::decap(buffer, work, lcore);
     strangers.sift(work);
-    classify::classify(buffer, work, lcore);
+    classify::classify(&buffer.window(), work, lcore);
 }
 
 /// Looks the flows up, and asks the cache for what they lead to.
@@ -224,7 +228,7 @@ fn traced<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     lcore.trace(burst, Stage::Decap);
     let strangers = Strangers::of(lcore);
     burst.each(|_, work| strangers.sift(work));
-    burst.each(|buffer, work| classify::classify(buffer, work, lcore));
+    burst.each(|buffer, work| classify::classify(&buffer.window(), work, lcore));
     lcore.trace(burst, Stage::Classify);
     find(burst, lcore);
     burst.each(|buffer, work| track::track(buffer, work, lcore));

@@ -79,7 +79,7 @@ impl Judge {
         parse::parse(&mut frame, &mut work, self.lcore());
         decap::decap(&mut frame, &mut work, self.lcore());
         Strangers::of(self.lcore()).sift(&mut work);
-        classify::classify(&mut frame, &mut work, self.lcore());
+        classify::classify(&frame.window(), &mut work, self.lcore());
         (work, frame)
     }
 
