@@ -29,8 +29,18 @@ pub enum Arrival {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Front {
-    /// Outermost IP header.
-    pub outer: Ip,
+    /// How the packet reached us.
+    pub arrival: Arrival,
+    /// For tunnel arrivals, index into the lcore's tunnels.
+    pub tunnel: u8,
+    /// Bytes of GENEVE options.
+    pub options_len: u8,
+    /// What comes by this tunnel and is returned crosses to its peer.
+    pub crosses: bool,
+    /// For gateways' tunnels that return what is for no service: the longest inner packet, bytes.
+    pub returned: u16,
+    /// Of the GENEVE options, offset and bytes.
+    pub options_at: u16,
     /// The gateway endpoint that the scope stands for, 0 for plain.
     pub scope_key: u64,
     /// Interned scope.
@@ -41,60 +51,51 @@ pub struct Front {
     pub leg: u32,
     /// Ethernet header.
     pub eth: Ethernet,
-    /// Of the GENEVE options, offset and bytes.
-    pub options_at: u16,
     /// Inner Ethernet header (VXLAN), or 0.
     pub inner_eth: u16,
     /// Where the inner packet begins, for tunnel arrivals.
     pub inner_at: u16,
     /// Its Ethernet type.
     pub inner_type: u16,
-    /// For gateways' tunnels that return what is for no service: the longest inner packet, bytes.
-    pub returned: u16,
-    /// Bytes of GENEVE options.
-    pub options_len: u8,
-    /// For tunnel arrivals, index into the lcore's tunnels.
-    pub tunnel: u8,
-    /// How the packet reached us.
-    pub arrival: Arrival,
+    /// Outermost IP header.
+    pub outer: Ip,
 }
 
-// A cache line and a half: what is behind it in [`Work`] begins at half a line, and no copy of half
-// a line crosses two.
-const _: () = assert!(size_of::<Front>() == 96);
+// A cache line and a half: in [`Work`] half a line stands in front of it, and no copy of half a
+// line crosses two.
+const _: () = assert!(size_of::<Front>() == 96 && std::mem::offset_of!(Work, front) == 32);
 
 impl Default for Front {
     /// Nothing known yet.
     fn default() -> Front {
         Front {
-            outer: Ip::default(),
+            arrival: Arrival::Plain,
+            tunnel: u8::MAX,
+            options_len: 0,
+            crosses: false,
+            returned: 0,
+            options_at: 0,
             scope_key: 0,
             scope: 0,
             vni: 0,
             leg: 0,
             eth: Ethernet::default(),
-            options_at: 0,
             inner_eth: 0,
             inner_at: 0,
             inner_type: 0,
-            returned: 0,
-            options_len: 0,
-            tunnel: u8::MAX,
-            arrival: Arrival::Plain,
+            outer: Ip::default(),
         }
     }
 }
 
 /// What is known of one packet. Offsets count from the start of the frame as it lies now.
 ///
-/// In the order in which it is needed: what is returned touches the first three cache lines only.
+/// What every packet needs comes first, and of what is returned nothing else is written. `service`
+/// and `backend` stand apart: they are copied from a path just written in other pieces, and a read
+/// of both at once would wait until those have left the processor.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
-    /// What stands in front of the inner packet.
-    pub front: Front,
-    /// The IP packet that the verdict is about: the inner one, or the outermost for plain packets.
-    pub inner: Ip,
     /// The verdict so far.
     pub verdict: Verdict,
     /// Where it goes.
@@ -105,12 +106,16 @@ pub struct Work {
     pub side: Side,
     /// Service index, or [`tables::record::NONE`].
     pub service: u32,
-    /// Backend index, or [`tables::record::NONE`].
-    pub backend: u32,
     /// Number under which a trace follows it, or 0.
     pub traced: u32,
+    /// Backend index, or [`tables::record::NONE`].
+    pub backend: u32,
     /// Hash of `key`.
     pub hash: u64,
+    /// What stands in front of the inner packet.
+    pub front: Front,
+    /// The IP packet that the verdict is about: the inner one, or the outermost for plain packets.
+    pub inner: Ip,
     /// Flow key, valid unless the packet has none (`hash` is 0 then).
     pub key: FlowKey,
     /// The flow, when it is known.
@@ -125,16 +130,16 @@ impl Default for Work {
     /// Nothing known yet of any packet.
     fn default() -> Work {
         Work {
-            front: Front::default(),
-            inner: Ip::default(),
             verdict: Verdict::Undecided,
             exit: Exit::None,
             arm: 0,
             side: Side::Low,
             service: NONE,
-            backend: NONE,
             traced: 0,
+            backend: NONE,
             hash: 0,
+            front: Front::default(),
+            inner: Ip::default(),
             key: FlowKey::default(),
             hit: None,
             path: Forward::default(),

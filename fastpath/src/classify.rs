@@ -4,26 +4,27 @@
 //! later fragments), and asks the cache for the flow's bucket, so that it is there when `track`
 //! looks.
 
-use crate::burst::{Arrival, Burst, Work};
+use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
 use crate::pmtu;
-use crate::port::Buffer;
 use crate::verdict::{Reply, Verdict};
+use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
 use packet::icmp;
 use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
+use tables::addresses::Addresses;
 use tables::reason::DropReason;
 use tables::record::{TUNNEL_REPLY_TOO_BIG, Tunnel};
 
 /// Finds the flow key of an open packet.
 #[inline(always)]
-pub fn classify<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+pub fn classify(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     if work.open() {
         work.begin_flow();
         match work.front.arrival {
             Arrival::Kernel => from_kernel(work, lcore),
-            _ => from_wire(&buffer.window(), work, lcore),
+            _ => from_wire(window, work, lcore),
         }
     }
 }
@@ -49,35 +50,52 @@ fn from_wire(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     if work.inner.kind == L4::IcmpError {
         return error(window, work, lcore);
     }
-    let side = file(work.inner.fragment, key(work.front.scope, &work.inner), work, lcore);
-    work.side = side;
+    // Two copies of the same code: in the one, most words of the addresses are constants.
+    let (ip, scope) = (&work.inner, work.front.scope);
+    work.side = if ip.v6 {
+        file(ip.fragment, key(scope, ip), work, lcore)
+    } else {
+        let (src, dst) = (Addr::v4(ip.src.v4_wire()), Addr::v4(ip.dst.v4_wire()));
+        let key = FlowKey::new(scope, ip.proto, src, ip.sport, dst, ip.dport);
+        file(ip.fragment, key, work, lcore)
+    };
 }
 
-/// Returns the packets of gateways that are to no frontend and of no flow, by their addresses
-/// alone: what the tables would say of most that a gateway sends, known without asking them. (A
-/// flow was begun to one of its packets' two addresses.) False when nothing is left open.
-#[inline(never)]
-pub fn sift<B>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
-    let Some(known) = lcore.set().acquaintances() else { return true };
-    let flows = *lcore.flow_addresses();
-    let mut left = false;
-    burst.each(|_, work| {
-        let ip = &work.inner;
-        let returned = work.open()
-            && work.front.arrival == Arrival::Gateway
-            && !known.may_have(&ip.dst)
-            && !flows.may_have(&ip.dst)
-            && !flows.may_have(&ip.src)
-            && ip.end - ip.at <= work.front.returned
+/// Tells by their addresses alone which packets of gateways are to no frontend and of no flow: what
+/// the tables would say of most that a gateway sends, known without asking them. (A flow was begun
+/// to one of its packets' two addresses.)
+pub struct Strangers<'r> {
+    frontends: Option<Addresses<'r>>,
+    flows: Addresses<'r>,
+}
+
+impl<'r> Strangers<'r> {
+    /// By the tables of this turn.
+    #[inline(always)]
+    pub fn of(lcore: &Lcore<'r>) -> Strangers<'r> {
+        Strangers { frontends: lcore.set().acquaintances(), flows: *lcore.flow_addresses() }
+    }
+
+    /// Whether `ip`, which came behind `front` by a tunnel, is between strangers and returned.
+    #[inline(always)]
+    pub fn meet_in(&self, ip: &Ip, front: &Front) -> bool {
+        let Some(frontends) = &self.frontends else { return false };
+        !(frontends.may_have(&ip.dst) | self.flows.may_have(&ip.dst))
+            && !self.flows.may_have(&ip.src)
+            && ip.end - ip.at <= front.returned
             && ip.fragment == Fragment::Whole
-            && ip.kind != L4::IcmpError;
-        if returned {
+            && ip.kind != L4::IcmpError
+    }
+
+    /// Has an open packet between strangers returned.
+    #[inline(always)]
+    pub fn sift(&self, work: &mut Work) {
+        let tunnelled = work.front.arrival == Arrival::Gateway;
+        if tunnelled && work.open() && self.meet_in(&work.inner, &work.front) {
             work.hash = 0;
             work.verdict = Verdict::Return;
         }
-        left |= work.open();
-    });
-    left
+    }
 }
 
 /// An ICMP error is of the flow that it quotes.

@@ -3,7 +3,7 @@
 //! Nothing is taken off yet: `return` sends the frame back as it lies, and only the last stage
 //! knows how many bytes the way out needs in front.
 
-use crate::burst::{Arrival, Work};
+use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
 use crate::leg;
 use crate::parse::or_split;
@@ -39,26 +39,47 @@ pub fn decap<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
         }
         Arrival::Gateway => {
             work.front.leg = leg::standing(window, work);
-            inner(window, work, work.front.inner_at, work.front.inner_type)
+            open_inner(window, work)
         }
-        Arrival::Backend => inner(window, work, work.front.inner_at, work.front.inner_type),
+        Arrival::Backend => open_inner(window, work),
     });
     if let Err(reason) = opened {
         refuse(buffer, work, reason);
     }
 }
 
-/// Parses the packet inside, which begins at `at`.
+#[inline(always)]
+fn open_inner(window: &Window<'_>, work: &mut Work) -> Result<(), DropReason> {
+    let Front { inner_at, inner_type, outer, .. } = &work.front;
+    inner_to(window, *inner_at, *inner_type, outer.end, &mut work.inner)
+}
+
+/// Parses the packet inside, which begins at `at`; the outer one ends at `outer_end`.
 #[inline(always)]
 pub fn inner(
     window: &Window<'_>,
-    work: &mut Work,
     at: u16,
     ethertype: u16,
-) -> Result<(), DropReason> {
-    let read = work.inner.read(window, at, ethertype);
+    outer_end: u16,
+) -> Result<Ip, DropReason> {
     // What lies behind the outer packet is Ethernet padding, and nobody sent it.
-    if read.is_err() || work.inner.end > work.front.outer.end {
+    match Ip::parse(window, at, ethertype) {
+        Ok(ip) if ip.end <= outer_end => Ok(ip),
+        _ => Err(DropReason::InnerMalformed),
+    }
+}
+
+/// As [`inner`], written where it shall stand; after an error it says nothing of use.
+#[inline(always)]
+pub fn inner_to(
+    window: &Window<'_>,
+    at: u16,
+    ethertype: u16,
+    outer_end: u16,
+    ip: &mut Ip,
+) -> Result<(), DropReason> {
+    let read = ip.read(window, at, ethertype);
+    if read.is_err() || ip.end > outer_end {
         return Err(DropReason::InnerMalformed);
     }
     Ok(())
@@ -265,6 +286,7 @@ fn enter(work: &mut Work, snapshot: &Snapshot, at: usize, inner: u16, ethertype:
     let tunnel = snapshot.tunnels.get(at);
     let backend = tunnel.is_some_and(KnownTunnel::is_backend);
     work.front.returned = tunnel.map_or(0, KnownTunnel::returned);
+    work.front.crosses = tunnel.is_some_and(KnownTunnel::crosses);
     work.front.tunnel = at as u8;
     work.front.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
     work.front.inner_at = inner;

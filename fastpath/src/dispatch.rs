@@ -87,42 +87,32 @@ fn to_kernel<'w, B: Buffer>(
 }
 
 /// Counts what came in, before any stage looks at it.
+#[inline(always)]
 pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
-    // By arm, and by whether the kernel sent it: mostly all are of one kind, so that they are
-    // summed up in registers.
-    let mut row = Arrivals::default();
-    for (buffer, work) in burst.buffers[..burst.len].iter().zip(&burst.work) {
-        let Some(buffer) = buffer else { continue };
-        let kind = (work.arm & 1, work.front.arrival == Arrival::Kernel);
-        if row.kind != kind {
-            row.count(lcore);
-            row = Arrivals { kind, ..Arrivals::default() };
-        }
-        row.packets += 1;
-        row.bytes += buffer.len() as u64;
+    let packets = burst.buffers[..burst.len].iter().zip(&burst.work);
+    let packets = packets.filter_map(|(buffer, work)| Some((buffer.as_ref()?, work)));
+    // By arm, and by whether the kernel sent it: as a rule all are of one kind, and summed up.
+    let first = &burst.work[0];
+    let (mut count, mut bytes, mut differs) = (0, 0, 0);
+    for (buffer, work) in packets.clone() {
+        count += 1;
+        bytes += buffer.len() as u64;
+        differs |= work.arm ^ first.arm | work.front.arrival as u8 ^ first.front.arrival as u8;
     }
-    row.count(lcore);
+    if differs == 0 {
+        return count_arrived(first, count, bytes, lcore);
+    }
+    packets.for_each(|(buffer, work)| count_arrived(work, 1, buffer.len() as u64, lcore));
 }
 
-/// Packets of one kind that came in a row.
-#[derive(Default)]
-struct Arrivals {
-    /// Their arm, and whether the kernel sent them.
-    kind: (u8, bool),
-    packets: u64,
-    bytes: u64,
-}
-
-impl Arrivals {
-    fn count(&self, lcore: &Lcore<'_>) {
-        let Arrivals { kind: (arm, kernel), packets, bytes } = *self;
-        let (of_packets, of_bytes) = match kernel {
-            true => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),
-            false => (ArmCounter::RxPackets, ArmCounter::RxBytes),
-        };
-        lcore.page().arm(arm, of_packets, packets);
-        lcore.page().arm(arm, of_bytes, bytes);
-    }
+/// Counts packets that came in as the one of `work` did.
+fn count_arrived(work: &Work, packets: u64, bytes: u64, lcore: &Lcore<'_>) {
+    let (of_packets, of_bytes) = match work.front.arrival {
+        Arrival::Kernel => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),
+        _ => (ArmCounter::RxPackets, ArmCounter::RxBytes),
+    };
+    lcore.page().arm(work.arm, of_packets, packets);
+    lcore.page().arm(work.arm, of_bytes, bytes);
 }
 
 /// An ICMP error was sent: the packet that it is about counts as dropped, the error as made here.

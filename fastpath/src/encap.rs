@@ -1,10 +1,11 @@
 //! Stage 6, rewrite and encap: carries the verdict out on the packet's bytes and names its exit.
 //!
-//! The match in [`carry_out`] is the list of ways out; each is one hop away. Beside it stand the
+//! The match in [`carry_out`] is the list of ways out; each is one hop away, and all but the two that
+//! most packets take are out of line, so that those keep their registers. Beside it stand the
 //! few questions that all ways to a backend ask: which next hop, does it fit, does it live long
 //! enough.
 
-use crate::burst::Work;
+use crate::burst::{Front, Work};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::{Exit, Reply, Verdict};
@@ -12,9 +13,9 @@ use crate::{nat, punt, reply, tunnel};
 use packet::ethernet::{self, Macs};
 use packet::rewrite::Congestion;
 use packet::tunnel::{cross_in_place, return_in_place};
-use packet::window::Short;
+use packet::window::{Short, Window};
 use tables::reason::DropReason;
-use tables::record::{TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG};
+use tables::record::{TUNNEL_REPLY_TOO_BIG, Tunnel};
 
 /// Bytes of an Ethernet header without a VLAN tag.
 pub const ETHERNET: usize = 14;
@@ -61,7 +62,10 @@ pub fn encap<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
 #[inline(always)]
 fn carry_out<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
     match work.verdict {
-        Verdict::Return => send_back(buffer, work, lcore),
+        Verdict::Return => {
+            work.exit = send_back(&mut buffer.window(), &work.front, work.arm, lcore)?;
+            Ok(())
+        }
         Verdict::Nat => nat::to_backend(buffer, work, lcore),
         Verdict::Tunnel => tunnel::to_backend(buffer, work, lcore),
         Verdict::Answer => tunnel::to_front(buffer, work, lcore),
@@ -76,27 +80,40 @@ fn carry_out<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> R
     }
 }
 
-/// `return`: the frame goes back as it is, but for its outer addresses.
+/// `return`: the frame goes back as it is, but for its outer addresses. Gives its way out.
 #[inline(always)]
-fn send_back<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
-    let tunnel = &lcore.snapshot().tunnels[usize::from(work.front.tunnel)].record;
-    let peer = match tunnel.flags & TUNNEL_CROSS {
-        0 => None,
-        _ => lcore.snapshot().tunnel(tunnel.peer),
-    };
-    let window = &mut buffer.window();
-    match peer {
-        Some(peer) => {
-            let (port, vni) = (peer.record.port, peer.record.vni);
-            cross_in_place(window, &work.front.outer, port, vni)?;
-            work.exit = Exit::Port(peer.record.arm);
-        }
-        None => {
-            return_in_place(window, &work.front.outer)?;
-            work.exit = Exit::Port(work.arm);
-        }
+fn send_back(
+    window: &mut Window<'_>,
+    front: &Front,
+    arm: u8,
+    lcore: &Lcore<'_>,
+) -> Result<Exit, Short> {
+    if front.crosses
+        && let Some(peer) = peer(front, lcore)
+    {
+        cross_in_place(window, &front.outer, peer.port, peer.vni)?;
+        return Ok(Exit::Port(peer.arm));
     }
-    Ok(())
+    return_in_place(window, &front.outer)?;
+    Ok(Exit::Port(arm))
+}
+
+/// The tunnel that a packet crosses to.
+#[inline(never)]
+fn peer<'a>(front: &Front, lcore: &'a Lcore<'_>) -> Option<&'a Tunnel> {
+    let snapshot = lcore.snapshot();
+    let tunnel = &snapshot.tunnels[usize::from(front.tunnel)];
+    snapshot.tunnel(tunnel.record.peer).map(|peer| &peer.record)
+}
+
+/// Decides on `return` and carries it out, by what is known of headers like these in front: all
+/// that it reads of them is the same in each.
+#[inline(always)]
+pub fn turn_around(window: &mut Window<'_>, work: &mut Work, front: &Front, lcore: &Lcore<'_>) {
+    match send_back(window, front, work.arm, lcore) {
+        Ok(exit) => (work.verdict, work.exit) = (Verdict::Return, exit),
+        Err(Short) => work.drop(DropReason::TooShort),
+    }
 }
 
 /// The way to a backend: in two words, for the reason that [`Macs`] gives.

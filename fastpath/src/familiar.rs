@@ -14,8 +14,10 @@
 use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
 use packet::checksum::ipv4_ok_between;
+use packet::ethernet::IPV4;
 use packet::geneve;
 use packet::ip::{Ip, UDP};
+use packet::template::LEN;
 use packet::window::{Short, Window};
 
 /// Headers that are remembered; a gateway has a node or two in each zone, and some endpoints.
@@ -25,16 +27,38 @@ const BYTES: usize = 96;
 
 type Words = [u64; BYTES / 8];
 
+/// Where things are in one build of headers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Build {
+    /// The outer IP header and its family, the UDP header.
+    at: u16,
+    v6: bool,
+    l4: u16,
+    /// The inner packet.
+    pub inner_at: u16,
+    /// Its Ethernet type.
+    pub inner_type: u16,
+}
+
+impl Build {
+    /// What gateways send by far most often: IPv4 in GENEVE with three options over IPv4, untagged.
+    pub const USUAL: Build =
+        Build { at: 14, v6: false, l4: 34, inner_at: LEN as u16, inner_type: IPV4 };
+}
+
 /// One header and what was found in it.
 #[derive(Clone, Copy)]
-struct Seen {
+pub struct Seen {
     words: Words,
     mask: Words,
-    front: Front,
+    /// What was found; what a packet has of its own is [`Seen::own`]'s to say.
+    pub front: Front,
     /// The tables by which it was admitted.
     generation: u32,
     /// The arm by which it came: each has a MAC address of its own, and takes no other's frames.
     arm: u8,
+    /// It is of the usual build.
+    usual: bool,
 }
 
 impl Seen {
@@ -46,6 +70,41 @@ impl Seen {
         }
         differs != 0 || self.generation != generation || self.arm != arm
     }
+
+    /// Whether it is built as most are ([`Build::USUAL`]).
+    #[inline(always)]
+    pub fn is_usual(&self) -> bool {
+        self.usual
+    }
+
+    /// How it is built.
+    #[inline(always)]
+    pub fn build(&self) -> Build {
+        build(&self.front)
+    }
+
+    /// Reads what the mask left out, of headers of this build. An error means: look closer.
+    #[inline(always)]
+    pub fn own(&self, window: &Window<'_>, build: &Build) -> Result<Own, Short> {
+        let (l3, udp) = (usize::from(build.at), usize::from(build.l4));
+        let first = window.be32(l3)?;
+        let (tos, len, id) = if build.v6 {
+            ((first >> 20) as u8, 40 + u32::from(window.be16(l3 + 4)?), 0)
+        } else {
+            ((first >> 16) as u8, first & 0xffff, window.be16(l3 + 4)?)
+        };
+        let end = u32::from(build.at) + len;
+        let udp_len = u32::from(window.be16(udp + 4)?);
+        // A UDP header is 8 bytes long, and its length counts them.
+        let odd = udp_len < 8 || u32::from(build.l4) + udp_len != end;
+        if odd || end as usize > window.frame_len() {
+            return Err(Short);
+        }
+        if !build.v6 && !ipv4_ok_between(window, build.at, build.l4) {
+            return Err(Short);
+        }
+        Ok(Own { tos, end: end as u16, id, sport: window.be16(udp)? })
+    }
 }
 
 /// The headers that one lcore remembers.
@@ -56,7 +115,8 @@ pub struct Familiar {
 impl Default for Familiar {
     fn default() -> Familiar {
         let (words, mask) = ([0; BYTES / 8], [0; BYTES / 8]);
-        let none = Seen { words, mask, front: Front::default(), generation: u32::MAX, arm: 0 };
+        let front = Front::default();
+        let none = Seen { words, mask, front, generation: u32::MAX, arm: 0, usual: false };
         Familiar { seen: [none; PLACES] }
     }
 }
@@ -71,32 +131,38 @@ fn place(words: &Words) -> usize {
 }
 
 impl Familiar {
-    /// Fills in all that [`crate::parse`] and [`crate::decap`] would find out in front of the inner
-    /// packet, if these headers are known to the tables of `generation`. `last` is where the packet
-    /// before was found: mostly the next one belongs there as well, and the processor need not wait
-    /// for the place to be worked out. Gives where the inner packet begins, and its Ethernet type:
-    /// read from `work`, where they were just written, they would come later.
+    /// One of the headers, to begin with.
     #[inline(always)]
-    pub fn recognise(
-        &self,
+    pub fn first(&self) -> &Seen {
+        &self.seen[0]
+    }
+
+    /// What was found in headers that are the same under the mask, by the tables of `generation`.
+    /// With what the packet has of its own ([`Seen::own`]) it is all that [`crate::parse`] and
+    /// [`crate::decap`] would find out in front of the inner packet. `last` is what was found for
+    /// the packet before: mostly this one is like it, and the processor need not wait for the place
+    /// to be worked out.
+    #[inline(always)]
+    pub fn recognise<'a>(
+        &'a self,
         window: &Window<'_>,
-        work: &mut Work,
+        arm: u8,
         generation: u32,
-        last: &mut usize,
-    ) -> Option<(u16, u16)> {
+        last: &'a Seen,
+    ) -> Option<&'a Seen> {
         let words = window.load::<Words>(0).ok()?;
-        let mut seen = &self.seen[*last % PLACES];
-        if seen.differs(&words, generation, work.arm) {
-            *last = place(&words);
-            seen = &self.seen[*last];
-            if seen.differs(&words, generation, work.arm) {
-                return None;
-            }
+        if !last.differs(&words, generation, arm) {
+            return Some(last);
         }
-        let mut front = seen.front;
-        renew(window, &seen.front.outer, &mut front.outer).ok()?;
-        work.front = front;
-        Some((seen.front.inner_at, seen.front.inner_type))
+        self.look_up(window, arm, generation)
+    }
+
+    /// Out of line and from the start again, so that the likely way keeps its registers.
+    #[inline(never)]
+    fn look_up(&self, window: &Window<'_>, arm: u8, generation: u32) -> Option<&Seen> {
+        let words = window.load::<Words>(0).ok()?;
+        let seen = &self.seen[place(&words)];
+        (!seen.differs(&words, generation, arm)).then_some(seen)
     }
 
     /// Remembers the outer headers of a packet that the stages took apart, if it came by a tunnel
@@ -110,49 +176,44 @@ impl Familiar {
         let Some(mask) = mask(window, work, lcore) else { return };
         let generation = lcore.snapshot().generation;
         let Work { front, arm, .. } = *work;
-        self.seen[place(&words)] = Seen { words, mask, front, generation, arm };
+        let usual = build(&front) == Build::USUAL;
+        self.seen[place(&words)] = Seen { words, mask, front, generation, arm, usual };
     }
 }
 
-/// Reads what the mask left out of `known`. An error means: look closer.
-#[inline(always)]
-fn renew(window: &Window<'_>, known: &Ip, outer: &mut Ip) -> Result<(), Short> {
-    // The same code with its places as constants, for what gateways send by far most often.
-    if (known.at, known.l4, known.v6) == (14, 34, false) {
-        renew_at(window, 14, 34, false, outer)
-    } else {
-        renew_at(window, known.at, known.l4, known.v6, outer)
+/// What the mask leaves out of familiar headers and is read anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Own {
+    /// DSCP and ECN.
+    tos: u8,
+    /// Offset behind the outer packet's last byte.
+    pub end: u16,
+    /// Identification.
+    id: u16,
+    /// UDP source port, host order.
+    sport: u16,
+}
+
+impl Own {
+    /// Writes what is known of headers like `front`, with these of their own.
+    #[inline(always)]
+    pub fn write(&self, front: &Front, to: &mut Front) {
+        *to = *front;
+        to.outer.tos = self.tos;
+        to.outer.end = self.end;
+        to.outer.fragment_id = u32::from(self.id);
+        to.outer.sport = self.sport;
     }
 }
 
 #[inline(always)]
-fn renew_at(window: &Window<'_>, at: u16, l4: u16, v6: bool, outer: &mut Ip) -> Result<(), Short> {
-    let (l3, udp) = (usize::from(at), usize::from(l4));
-    let first = window.be32(l3)?;
-    let (tos, len, id) = if v6 {
-        ((first >> 20) as u8, 40 + u32::from(window.be16(l3 + 4)?), 0)
-    } else {
-        ((first >> 16) as u8, first & 0xffff, window.be16(l3 + 4)?)
-    };
-    let end = u32::from(at) + len;
-    let udp_len = u32::from(window.be16(udp + 4)?);
-    // A UDP header is 8 bytes long, and its length counts them.
-    let odd = udp_len < 8 || u32::from(l4) + udp_len != end;
-    if odd || end as usize > window.frame_len() {
-        return Err(Short);
-    }
-    if !v6 && !ipv4_ok_between(window, at, l4) {
-        return Err(Short);
-    }
-    outer.tos = tos;
-    outer.end = end as u16;
-    outer.fragment_id = u32::from(id);
-    outer.sport = window.be16(udp)?;
-    Ok(())
+fn build(front: &Front) -> Build {
+    let Ip { at, l4, v6, .. } = front.outer;
+    Build { at, v6, l4, inner_at: front.inner_at, inner_type: front.inner_type }
 }
 
 /// Which bytes tell these headers from others: all in front of the inner packet but those that
-/// [`renew`] reads, and those that decide nothing (the sender's MAC, a cookie, inner MACs). None
+/// [`Seen::own`] reads, and those that decide nothing (the sender's MAC, a cookie, inner MACs). None
 /// for headers of unusual build, and where only the inner packet says of which family it is.
 fn mask(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) -> Option<Words> {
     let (at, l4) = (usize::from(work.front.outer.at), usize::from(work.front.outer.l4));

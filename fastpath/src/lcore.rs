@@ -64,7 +64,7 @@ pub struct Lcore<'r> {
     familiar: RefCell<Familiar>,
     prepared: RefCell<Prepared>,
     answer: RefCell<Answer>,
-    region: &'r Region,
+    path_mtus: &'r [AtomicU32],
 }
 
 impl<'r> Lcore<'r> {
@@ -88,7 +88,7 @@ impl<'r> Lcore<'r> {
             familiar: RefCell::default(),
             prepared: RefCell::default(),
             answer: RefCell::new(Answer::empty()),
-            region,
+            path_mtus: region.path_mtus(),
         })
     }
 
@@ -184,6 +184,7 @@ impl<'r> Lcore<'r> {
     }
 
     /// The path MTU in bytes towards a next hop, as routers told; `mtu` where none did.
+    #[inline(always)]
     pub fn path_mtu(&self, next_hop: u32, mtu: u16) -> u16 {
         match self.learned_mtu(next_hop).map_or(0, |mtu| mtu.load(Ordering::Relaxed)) {
             0 => mtu,
@@ -192,8 +193,9 @@ impl<'r> Lcore<'r> {
     }
 
     /// Where the path MTU towards a next hop is kept; 0 for none learned.
+    #[inline(always)]
     pub fn learned_mtu(&self, next_hop: u32) -> Option<&AtomicU32> {
-        self.region.path_mtu(next_hop)
+        self.path_mtus.get(next_hop as usize)
     }
 
     /// Number of this lcore.

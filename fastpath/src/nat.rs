@@ -14,6 +14,7 @@ use tables::flow::{Ends, Forward};
 use tables::record::NONE;
 
 /// Rewrites a packet to its flow's backend.
+#[inline(never)]
 pub fn to_backend<B: Buffer>(
     buffer: &mut B,
     work: &mut Work,
@@ -81,11 +82,18 @@ fn is_echo(ip: &Ip) -> bool {
 }
 
 /// Bounds the MSS that a SYN offers, where the service asks for it.
+#[inline(always)]
 pub fn clamp(window: &mut Window<'_>, work: &Work, lcore: &Lcore<'_>) {
-    let L4::Tcp { flags } = work.inner.kind else { return };
-    if flags & rewrite::SYN == 0 || work.service == NONE {
-        return;
+    if let L4::Tcp { flags } = work.inner.kind
+        && flags & rewrite::SYN != 0
+        && work.service != NONE
+    {
+        clamp_syn(window, work, lcore);
     }
+}
+
+#[cold]
+fn clamp_syn(window: &mut Window<'_>, work: &Work, lcore: &Lcore<'_>) {
     let most = lcore.set().service(work.service).map_or(0, |service| service.mss);
     if most != 0 {
         rewrite::clamp_mss(window, &work.inner, most);

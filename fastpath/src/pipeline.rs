@@ -1,20 +1,27 @@
 //! The packet's journey: the stages in order, and nothing else.
 //!
 //! ```text
-//!  parse > decap | sift         | classify       | find           | track > select | encap
-//!                | what is only | asks the cache | asks the cache |                |
-//!                | to return    | for the flow   | for its path   |                |
+//!  parse > decap > sift > classify | find           | track > select | encap
+//!          what is    asks the     | asks the cache |                |
+//!          returned   cache for    | for the flow's |                |
+//!          goes back  the flow     | path           |                |
 //! ```
 //! Each stage looks at one packet and leaves a [`crate::verdict::Verdict`] where it can decide; no
 //! stage sends or frees, [`crate::lcore`] does that when all are through. A burst goes through
-//! six loops: short ones let the processor work on several packets at once, and what a look-up
-//! asked of the cache is there when the next loop reads it.
+//! four loops: short ones let the processor work on several packets at once, and what a look-up
+//! asked of the cache is there when the next loop reads it. What is familiar and only to return has
+//! its exit after the first one, and a burst of such packets goes through no other.
 
 use crate::burst::{Arrival, Burst, Work};
+use crate::classify::Strangers;
+use crate::familiar::{Build, Seen};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::trace::Stage;
+use crate::verdict::Exit;
 use crate::{classify, decap, encap, parse, select, track};
+use packet::window::Window;
+use tables::reason::DropReason;
 
 /// Takes a burst through all stages; afterwards each packet has a verdict and an exit.
 #[inline(always)]
@@ -26,68 +33,146 @@ pub fn run<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
 }
 
 /// The loops by the stages that they run.
-pub const LOOPS: [&str; 6] = ["parse, decap", "sift", "classify", "find", "track, select", "encap"];
+pub const LOOPS: [&str; 4] = ["parse to classify", "find", "track, select", "encap"];
 
-/// The six loops; `after` each, its number in [`LOOPS`] is called, to measure.
+/// The four loops; `after` each, its number in [`LOOPS`] is called, to measure.
 #[inline(always)]
 pub fn loops<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, mut after: impl FnMut(usize)) {
-    open(burst, lcore);
+    let left = open(burst, lcore);
     after(0);
-    let left = classify::sift(burst, lcore);
-    after(1);
     if left {
-        classify(burst, lcore);
-        after(2);
         find(burst, lcore);
-        after(3);
+        after(1);
         settle(burst, lcore);
-        after(4);
+        after(2);
+        carry_out(burst, lcore);
+        after(3);
     }
-    carry_out(burst, lcore);
-    after(5);
 }
 
-/// What the packets are. Public for the test that compares it with the long way.
+/// What the packets are, and which flows they would be of. False when all of them are through.
+/// Public for the test that compares it with the long way.
 #[inline(never)]
-pub fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
+pub fn open<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) -> bool {
     let (familiar, generation) = (lcore.familiar(), lcore.snapshot().generation);
-    let (mut strange, mut last) = (None, 0);
+    let strangers = Strangers::of(lcore);
+    let (mut strange, mut last, mut left) = (None, familiar.first(), false);
     burst.each(|buffer, work| {
-        let window = buffer.window();
         let plain = work.front.arrival == Arrival::Plain;
+        let window = &mut buffer.window();
         let known = match plain {
-            true => familiar.recognise(&window, work, generation, &mut last),
+            true => familiar.recognise(window, work.arm, generation, last),
             false => None,
         };
-        if let Some((at, ethertype)) = known {
-            if let Err(reason) = decap::inner(&window, work, at, ethertype) {
-                decap::refuse(buffer, work, reason);
-            }
-        } else {
-            unfamiliar(buffer, work, lcore);
-            if plain && work.front.arrival != Arrival::Plain {
-                strange = Some((buffer, work));
+        last = known.unwrap_or(last);
+        let opened = match known {
+            Some(seen) if seen.is_usual() => open_usual(window, work, seen, &strangers, lcore),
+            Some(seen) => open_familiar(window, work, seen, &strangers, lcore),
+            None => Opened::Strange,
+        };
+        match opened {
+            Opened::Through => return,
+            Opened::Left => {}
+            Opened::Refused(reason) => decap::refuse(buffer, work, reason),
+            Opened::Strange => {
+                unfamiliar(buffer, work, &strangers, lcore);
+                if plain && work.front.arrival != Arrival::Plain {
+                    strange = Some((buffer, work));
+                }
             }
         }
+        left = true;
     });
     drop(familiar);
     // One a burst: it costs as much as two packets.
     if let Some((buffer, work)) = strange {
         lcore.learn(&buffer.window(), work);
     }
+    left
+}
+
+/// What became of a packet behind familiar headers.
+enum Opened {
+    /// It was turned around, and nothing about it noted down.
+    Through,
+    /// It is classified, and for the next stages.
+    Left,
+    /// It can't be opened.
+    Refused(DropReason),
+    /// Its headers are not that familiar.
+    Strange,
+}
+
+/// Opens a packet of the build that gateways send by far most often, with all places as constants,
+/// and returns it if it is between strangers, else classifies it: at once, while all that it takes
+/// is at hand. The inner header stays in registers until it is known to be wanted.
+#[inline(always)]
+fn open_usual(
+    window: &mut Window<'_>,
+    work: &mut Work,
+    seen: &Seen,
+    strangers: &Strangers<'_>,
+    lcore: &Lcore<'_>,
+) -> Opened {
+    let build = Build::USUAL;
+    let Ok(own) = seen.own(window, &build) else { return Opened::Strange };
+    match decap::inner(window, build.inner_at, build.inner_type, own.end) {
+        Ok(inner) if strangers.meet_in(&inner, &seen.front) => {
+            encap::turn_around(window, work, &seen.front, lcore);
+            Opened::Through
+        }
+        Ok(inner) => {
+            own.write(&seen.front, &mut work.front);
+            work.inner = inner;
+            classify::classify(window, work, lcore);
+            Opened::Left
+        }
+        Err(reason) => {
+            own.write(&seen.front, &mut work.front);
+            Opened::Refused(reason)
+        }
+    }
+}
+
+/// As [`open_usual`], of any build, out of line, so that the likely way keeps its registers. The
+/// inner header is written where it shall stand: a copy of what was written a moment ago would
+/// wait for it.
+#[inline(never)]
+fn open_familiar(
+    window: &mut Window<'_>,
+    work: &mut Work,
+    seen: &Seen,
+    strangers: &Strangers<'_>,
+    lcore: &Lcore<'_>,
+) -> Opened {
+    let build = seen.build();
+    let Ok(own) = seen.own(window, &build) else { return Opened::Strange };
+    let inner = &mut work.inner;
+    let read = decap::inner_to(window, build.inner_at, build.inner_type, own.end, inner);
+    if read.is_ok() && strangers.meet_in(inner, &seen.front) {
+        encap::turn_around(window, work, &seen.front, lcore);
+        return Opened::Through;
+    }
+    own.write(&seen.front, &mut work.front);
+    if let Err(reason) = read {
+        return Opened::Refused(reason);
+    }
+    classify::classify(window, work, lcore);
+    Opened::Left
 }
 
 /// The long way.
 #[inline(never)]
-fn unfamiliar<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+fn unfamiliar<B: Buffer>(
+    buffer: &mut B,
+    work: &mut Work,
+    strangers: &Strangers<'_>,
+    lcore: &Lcore<'_>,
+) {
     parse::parse(buffer, work, lcore);
     decap::decap(buffer, work, lcore);
-}
-
-/// Which flows they would be of.
-#[inline(never)]
-fn classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
-    burst.each(|buffer, work| classify::classify(buffer, work, lcore));
+    strangers.sift(work);
+    classify::classify(&buffer.window(), work, lcore);
 }
 
 /// Looks the flows up, and asks the cache for what they lead to.
@@ -114,7 +199,11 @@ fn settle<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
 /// Carries it out.
 #[inline(never)]
 fn carry_out<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
-    burst.each(|buffer, work| encap::encap(buffer, work, lcore));
+    burst.each(|buffer, work| {
+        if work.exit == Exit::None {
+            encap::encap(buffer, work, lcore);
+        }
+    });
 }
 
 #[inline(always)]
@@ -137,8 +226,9 @@ fn traced<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     });
     burst.each(|buffer, work| decap::decap(buffer, work, lcore));
     lcore.trace(burst, Stage::Decap);
-    classify::sift(burst, lcore);
-    classify(burst, lcore);
+    let strangers = Strangers::of(lcore);
+    burst.each(|_, work| strangers.sift(work));
+    burst.each(|buffer, work| classify::classify(&buffer.window(), work, lcore));
     lcore.trace(burst, Stage::Classify);
     find(burst, lcore);
     burst.each(|buffer, work| track::track(buffer, work, lcore));

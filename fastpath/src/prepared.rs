@@ -5,9 +5,11 @@
 //! and kept for one generation. Whatever may change within a generation is no part of it: the next
 //! hop with its MAC addresses and path MTU, and all that flow and packet have of their own.
 
-use crate::burst::Work;
+use crate::burst::{Front, Work};
 use packet::template::Template;
 use packet::tunnel::Outer;
+use tables::flow::prefetch;
+use tables::record::NONE;
 
 /// Tunnels that are kept: a service's, by endpoint and family inside. 16 KiB, of which an lcore
 /// touches what it uses.
@@ -17,30 +19,30 @@ const PLACES: usize = 256;
 /// backend's family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
-    /// The gateway endpoint.
-    scope_key: u64,
+    /// The gateway endpoint's: it means the same for as long as the region lives.
+    scope: u32,
     service: u32,
-    /// The gateway, and whether there is IPv6 inside.
-    from: u32,
+    /// The tunnel that the packet came by, and so its gateway.
+    tunnel: u8,
+    /// What is inside: IPv6 is 1.
+    inside: u8,
 }
 
 impl Key {
-    /// No packet's: a gateway's number has 16 bits.
-    const NOBODYS: Key = Key { scope_key: 0, service: 0, from: u32::MAX };
+    /// No packet's: it has neither family inside.
+    const NOBODYS: Key = Key { scope: 0, service: NONE, tunnel: u8::MAX, inside: u8::MAX };
 
-    /// Of a packet on its way to a backend, from the gateway with that number.
+    /// Of a packet on its way to a backend.
     #[inline(always)]
-    pub fn of(work: &Work, gateway: u16) -> Key {
-        Key {
-            scope_key: work.front.scope_key,
-            service: work.service,
-            from: u32::from(gateway) << 1 | u32::from(work.inner.v6),
-        }
+    pub fn of(work: &Work) -> Key {
+        let Front { scope, tunnel, .. } = work.front;
+        Key { scope, service: work.service, tunnel, inside: work.inner.v6.into() }
     }
 
     #[inline(always)]
     fn place(&self) -> usize {
-        (self.service ^ self.scope_key as u32 ^ self.from.rotate_left(7)) as usize % PLACES
+        let more = u32::from(self.tunnel) << 4 | u32::from(self.inside) << 7;
+        (self.service ^ self.scope ^ more) as usize % PLACES
     }
 }
 
@@ -72,6 +74,12 @@ impl Default for Prepared {
 }
 
 impl Prepared {
+    /// Asks the cache for what [`Prepared::find`] will read.
+    #[inline(always)]
+    pub fn prefetch(&self, key: &Key) {
+        prefetch(&self.places[key.place()]);
+    }
+
     /// The headers for packets with this key, by the tables of `generation`.
     #[inline(always)]
     pub fn find(&self, key: &Key, generation: u32) -> Option<&Ready> {

@@ -4,7 +4,9 @@
 //! generation; services, frontends and backends are read in place.
 
 use packet::addr::Addr;
-use tables::record::{NoService, Settings, TUNNEL_BACKEND, TUNNEL_SOURCES, Tunnel, TunnelKind};
+use tables::record::{
+    NoService, Settings, TUNNEL_BACKEND, TUNNEL_CROSS, TUNNEL_SOURCES, Tunnel, TunnelKind,
+};
 use tables::set::TableSet;
 
 /// Most tunnels an appliance has (the region's own limit).
@@ -49,13 +51,20 @@ impl KnownTunnel {
         admitted
     }
 
-    /// The longest inner packet that is returned if it is for no service; 0 where none is.
+    /// The longest inner packet that is returned if it is for no service; 0 where none is, as of
+    /// what backends send.
     pub fn returned(&self) -> u16 {
         match (self.record.inner_mtu, self.no_service()) {
+            _ if self.is_backend() => 0,
             (0, NoService::Return) => u16::MAX,
             (mtu, NoService::Return) => mtu,
             _ => 0,
         }
+    }
+
+    /// Whether what is returned crosses to the tunnel's peer.
+    pub fn crosses(&self) -> bool {
+        self.record.flags & TUNNEL_CROSS != 0
     }
 
     /// What becomes of a packet that is for no service.

@@ -8,6 +8,7 @@ use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
 use crate::leg;
 use crate::port::Buffer;
+use crate::prepared::Key;
 use crate::verdict::Verdict;
 use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
@@ -23,7 +24,7 @@ pub fn find(work: &mut Work, lcore: &Lcore<'_>) {
     // A later fragment has no ports: its datagram's first fragment said which flow it is of. An
     // error about one has no key: nobody remembers which flow's it was.
     if work.open() && work.inner.fragment != Fragment::Later {
-        work.hit = lcore.flows().find(work.hash, &work.key);
+        lcore.flows().find_to(work.hash, &work.key, &mut work.hit);
         if let Some(hit) = &work.hit {
             lcore.flows().prefetch_path(hit);
         }
@@ -134,6 +135,9 @@ fn known(
         refresh_leg(window, work, lcore, hit, from_initiator);
     }
     towards_backend(work);
+    if work.verdict == Verdict::Tunnel {
+        lcore.prepared().borrow().prefetch(&Key::of(work));
+    }
     Ok(())
 }
 

@@ -21,16 +21,13 @@ use tables::record::{
 };
 
 /// Puts a packet on its service's tunnel to the flow's backend.
+#[inline(always)]
 pub fn to_backend<B: Buffer>(
     buffer: &mut B,
     work: &mut Work,
     lcore: &Lcore<'_>,
 ) -> Result<(), Refused> {
-    let gateway = match work.front.arrival {
-        Arrival::Gateway => lcore.snapshot().tunnels[usize::from(work.front.tunnel)].record.gateway,
-        _ => 0,
-    };
-    let key = Key::of(work, gateway);
+    let key = Key::of(work);
     if let Some(ready) = lcore.prepared().borrow().find(&key, lcore.snapshot().generation) {
         ends_here(work)?;
         let way = next_hop(work, lcore)?;
@@ -41,6 +38,10 @@ pub fn to_backend<B: Buffer>(
     let service = lcore.set().service(work.service);
     let service = service.ok_or(Refused::Drop(DropReason::NoBackend))?;
     ends_here(work)?;
+    let gateway = match work.front.arrival {
+        Arrival::Gateway => lcore.snapshot().tunnels[usize::from(work.front.tunnel)].record.gateway,
+        _ => 0,
+    };
     send(buffer, work, lcore, service, gateway, Some(key))
 }
 
@@ -71,6 +72,7 @@ fn send_ready<B: Buffer>(
 }
 
 /// Puts a probe of the kernel's on the tunnel of its backend's service.
+#[inline(never)]
 pub fn probe<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
     let set = lcore.set();
     let backend = set.backend(work.backend).ok_or(Refused::Drop(DropReason::NoBackend))?;
@@ -175,6 +177,7 @@ fn make_room<B: Buffer>(buffer: &mut B, work: &Work, front: usize) -> Result<(),
 
 /// Puts what comes from a backend on its flow's gateway tunnel with the latest options (those of
 /// its own direction, if the gateway brings both), or gives it to the client of a plain flow.
+#[inline(never)]
 pub fn to_front<B: Buffer>(
     buffer: &mut B,
     work: &mut Work,

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tables::region::Region;
 
 /// What is timed with `--stages`.
-pub const STAGES: [&str; 9] = {
-    let [open, sift, classify, find, settle, encap] = pipeline::LOOPS;
-    ["receive", "refill", open, sift, classify, find, settle, encap, "dispatch"]
+pub const STAGES: [&str; 7] = {
+    let [open, find, settle, encap] = pipeline::LOOPS;
+    ["receive", "refill", open, find, settle, encap, "dispatch"]
 };
 
 /// What went wrong on an lcore.

@@ -220,8 +220,11 @@ impl<'r> LcorePage<'r> {
     #[inline(always)]
     #[cfg(not(target_arch = "bpf"))]
     fn add_both(&self, word: usize, n: u64, next: u64) {
-        self.add(word, n);
-        self.add(word + 1, next);
+        let Some([cell, beside]) = self.words.get(word..).and_then(<[_]>::first_chunk) else {
+            return;
+        };
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        beside.store(beside.load(Ordering::Relaxed).wrapping_add(next), Ordering::Relaxed);
     }
 
     #[inline(always)]

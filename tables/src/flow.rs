@@ -48,6 +48,7 @@ use packet::flow::{FlowKey, Side};
 
 pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};
+pub use index::prefetch;
 pub(crate) use index::{Index, Which};
 pub use insert::{Ended, InsertError, NewFlow};
 pub use legs::LegUpdate;
@@ -202,6 +203,13 @@ impl<'r> Flows<'r> {
     #[inline(always)]
     pub fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         self.index.find(hash, key)
+    }
+
+    /// As [`Flows::find`], written where it shall stand.
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    pub fn find_to(&self, hash: u64, key: &FlowKey, out: &mut Option<Hit>) {
+        self.index.find_to(hash, key, out);
     }
 
     /// The flow is in use. Writes only when the second changed since.

@@ -241,7 +241,12 @@ impl Region {
 
     /// Path MTU towards a next hop as the fastpath learned it, in bytes; 0 for unknown.
     pub fn path_mtu(&self, next_hop: u32) -> Option<&AtomicU32> {
-        self.slice::<AtomicU32>(Section::PathMtus).get(next_hop as usize)
+        self.path_mtus().get(next_hop as usize)
+    }
+
+    /// All of them by next hop.
+    pub fn path_mtus(&self) -> &[AtomicU32] {
+        self.slice(Section::PathMtus)
     }
 
     /// Whether the operator wants no new traffic. It lies here because it must outlive the slowpath

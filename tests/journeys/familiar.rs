@@ -2,9 +2,9 @@
 //! the cases bring, and for some hundred thousand that are nearly the same.
 //!
 //! An lcore learns a frame's headers; then it is shown a mutation of the frame. What it knows of
-//! the packet afterwards (all that the later stages read) is compared with what `parse` and `decap`
-//! find out, which remember nothing. Mutations come from a fixed seed: a failure names one, and it
-//! comes again.
+//! the packet afterwards (all that the later stages read) is compared with what the stages up to
+//! `classify` find out one by one, which remember nothing. Of a packet that it turned around at once, verdict, exit and
+//! every byte are. Mutations come from a fixed seed: a failure names one, and it comes again.
 
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
@@ -18,12 +18,14 @@ mod planes {
 }
 
 use fastpath::burst::{Arrival, Burst, Work};
+use fastpath::classify::Strangers;
 use fastpath::lcore::Lcore;
 use fastpath::port::Buffer;
 use fastpath::port::memory::{Frame, HEADROOM};
-use fastpath::{decap, parse, pipeline};
+use fastpath::{classify, decap, encap, parse, pipeline, verdict};
 use nearly::mutation::{self, Dice, Mutation, Trial};
 use nearly::seeds;
+use packet::flow::{FlowKey, Side};
 use planes::loaded::Loaded;
 use planes::memory::Memory;
 use tests::cases::{self, Act, Case, Counts, Exit, Plane, Setup};
@@ -40,6 +42,8 @@ struct Tally {
     learnt: usize,
     mutations: usize,
     recognised: usize,
+    /// Turned around at once.
+    turned: usize,
     failed: Vec<String>,
 }
 
@@ -59,21 +63,24 @@ impl Judge {
         &self.loaded.lcore
     }
 
-    /// What is known of a frame after the loop that may recognise it.
-    fn open(&mut self, trial: &Trial) -> Work {
+    /// What is known of a frame after the loop that may recognise it, and the frame.
+    fn open(&mut self, trial: &Trial) -> (Work, Vec<u8>) {
         self.burst.len = 0;
         self.burst.push(trial.frame(), trial.arm, trial.arrival);
         pipeline::open(&mut self.burst, &self.loaded.lcore);
-        self.burst.work[0]
+        let frame = self.burst.buffers[0].take().expect("no loop takes it");
+        (self.burst.work[0], frame.to_vec())
     }
 
-    /// What the two stages find out that remember nothing.
-    fn long_way(&self, trial: &Trial) -> Work {
+    /// What the stages find out that remember nothing, and the frame as it came.
+    fn long_way(&self, trial: &Trial) -> (Work, Frame) {
         let (mut frame, mut work) = (trial.frame(), Work::default());
         work.begin(trial.arm, trial.arrival);
         parse::parse(&mut frame, &mut work, self.lcore());
         decap::decap(&mut frame, &mut work, self.lcore());
-        work
+        Strangers::of(self.lcore()).sift(&mut work);
+        classify::classify(&frame.window(), &mut work, self.lcore());
+        (work, frame)
     }
 
     fn recognises(&self, trial: &Trial) -> bool {
@@ -84,21 +91,33 @@ impl Judge {
     fn compare(&mut self, trial: &Trial, tally: &mut Tally) -> Result<(), String> {
         tally.mutations += 1;
         tally.recognised += usize::from(self.recognises(trial));
-        let expected = self.long_way(trial);
-        let found = self.open(trial);
-        let same = expected.front == found.front
-            && expected.inner == found.inner
-            && (expected.verdict, expected.exit) == (found.verdict, found.exit);
-        if same { Ok(()) } else { Err(difference(&expected, &found)) }
+        let (mut expected, mut frame) = self.long_way(trial);
+        let (found, bytes) = self.open(trial);
+        let same = if found.exit == verdict::Exit::None {
+            expected.front == found.front
+                && expected.inner == found.inner
+                && (!expected.open() || flow_of(&expected) == flow_of(&found))
+        } else {
+            tally.turned += 1;
+            encap::encap(&mut frame, &mut expected, self.lcore());
+            frame.to_vec() == bytes
+        };
+        let decided = (expected.verdict, expected.exit) == (found.verdict, found.exit);
+        if same && decided { Ok(()) } else { Err(difference(&expected, &found)) }
     }
 }
 
 /// Whether the lcore would take the short way.
 fn recognises(lcore: &Lcore<'_>, mut frame: Frame, arm: u8) -> bool {
-    let mut work = Work::default();
-    work.begin(arm, Arrival::Plain);
     let generation = lcore.snapshot().generation;
-    lcore.familiar().recognise(&frame.window(), &mut work, generation, &mut 0).is_some()
+    let (familiar, window) = (lcore.familiar(), frame.window());
+    let seen = familiar.recognise(&window, arm, generation, familiar.first());
+    seen.is_some_and(|seen| seen.own(&window, &seen.build()).is_ok())
+}
+
+/// Which flow an open packet would be of, and which end sent it.
+fn flow_of(work: &Work) -> Option<(FlowKey, u64, Side)> {
+    (work.hash != 0).then_some((work.key, work.hash, work.side))
 }
 
 fn difference(expected: &Work, found: &Work) -> String {
@@ -187,12 +206,16 @@ fn familiar_headers_are_judged_as_strange_ones_are() {
             break;
         }
     }
-    let Tally { frames, learnt, mutations, recognised, failed } = tally;
-    println!("{frames} frames, {learnt} learnt; {mutations} comparisons, {recognised} familiar");
+    let Tally { frames, learnt, mutations, recognised, turned, failed } = tally;
+    println!(
+        "{frames} frames, {learnt} learnt; {mutations} comparisons, {recognised} familiar, \
+         {turned} turned around"
+    );
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
     // Else nothing would have been compared but the long way with itself.
     assert!(learnt > 50 && recognised > 50_000, "{learnt} learnt, {recognised} recognised");
     assert!(mutations - recognised > 50_000, "{mutations} compared, {recognised} recognised");
+    assert!(turned > 5_000, "{turned} turned around");
 }
 
 /// The plane `memory`, on which the lcore has learnt each frame's headers just before it comes.

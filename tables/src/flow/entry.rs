@@ -39,8 +39,14 @@ impl Entry {
     /// Its state, if it is live and seems to have the key `wanted`; else 0. Whoever reads on asks
     /// [`Entry::still`] in the end.
     #[inline(always)]
+    #[cfg(target_arch = "bpf")]
     pub(super) fn stamp_of(&self, wanted: &Words) -> u32 {
-        let stamp = self.state.load(Acquire);
+        self.stamp_if(self.state.load(Acquire), wanted)
+    }
+
+    /// `stamp`, the state, if by that it is live, and it seems to have the key `wanted`; else 0.
+    #[inline(always)]
+    fn stamp_if(&self, stamp: u32, wanted: &Words) -> u32 {
         let mut differs = u64::from(self.scope.load(Relaxed) ^ wanted.0);
         for (word, wanted) in self.rest.iter().zip(&wanted.1) {
             differs |= word.load(Relaxed) ^ wanted;
@@ -50,8 +56,11 @@ impl Entry {
 
     /// A copy of what it says, if it is live, holds still and has the key `wanted`.
     #[inline(always)]
-    pub(super) fn compare(&self, i: u32, wanted: &Words) -> Option<Hit> {
-        let stamp = self.stamp_of(wanted);
+    #[cfg(not(target_arch = "bpf"))]
+    pub(super) fn compare(&self, i: u32, wanted: &FlowKey) -> Option<Hit> {
+        let state = self.state.load(Acquire);
+        // The key's words are read here and not before, so that they need no registers meanwhile.
+        let stamp = self.stamp_if(state, &Words::of(wanted));
         if stamp == 0 {
             return None;
         }

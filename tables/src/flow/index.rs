@@ -15,8 +15,6 @@ mod rebuild;
 #[cfg(target_arch = "bpf")]
 mod seek;
 
-#[cfg(not(target_arch = "bpf"))]
-use super::entry::Words;
 use super::entry::{Entry, Filling, Hit, LIVE, WRITING};
 use super::step;
 use crate::atomic::{AtomicU64, Ordering::*, spin_loop};
@@ -163,41 +161,56 @@ impl<'r> Index<'r> {
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
+        let mut found = None;
+        self.find_to(hash, key, &mut found);
+        found
+    }
+
+    /// As `find`, written where it shall stand: in each way by itself, else what was found would
+    /// first be put where both ways can leave it.
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    pub(crate) fn find_to(&self, hash: u64, key: &FlowKey, out: &mut Option<Hit>) {
         let place = self.place(hash);
-        let home = self.word(place.home)?.load(Acquire);
+        *out = None;
+        let Some(home) = self.word(place.home) else { return };
+        let home = home.load(Acquire);
         let equal = equal_tags(home, &place);
         if equal != 0 {
             // Which of the four it is, is as good as random: no branch may depend on it.
             let likeliest = place.home * 4 + equal.trailing_zeros() / 8;
-            let hit = self.compare(likeliest, &Words::of(key));
-            return if hit.is_some() { hit } else { self.find_by_tag(hash, key) };
+            if let Some(hit) = self.compare(likeliest, key) {
+                *out = Some(hit);
+                return;
+            }
+        } else {
+            // Most that are not there are known not to be by their tags alone, from one cache line.
+            let Some(second) = self.word(place.second) else { return };
+            if equal_tags(second.load(Acquire), &place) == 0 && (home / SPILLED) & 0xff == 0 {
+                return;
+            }
         }
-        // Most that are not there are known not to be by their tags alone, from one cache line.
-        let second = self.word(place.second)?.load(Acquire);
-        if equal_tags(second, &place) == 0 && (home / SPILLED) & 0xff == 0 {
-            return None;
-        }
-        self.find_by_tag(hash, key)
+        *out = self.find_by_tag(hash, key);
     }
 
     /// Out of line and from the start again, so that the likely way keeps its registers.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(never)]
     fn find_by_tag(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
-        let (place, wanted) = (&self.place(hash), &Words::of(key));
+        let place = &self.place(hash);
         let home = self.word(place.home)?.load(Acquire);
-        if let Some(hit) = self.compare_tagged(place.home, home, place, wanted) {
+        if let Some(hit) = self.compare_tagged(place.home, home, place, key) {
             return Some(hit);
         }
         let second = self.word(place.second)?.load(Acquire);
-        let hit = self.compare_tagged(place.second, second, place, wanted);
+        let hit = self.compare_tagged(place.second, second, place, key);
         if hit.is_some() || (home / SPILLED) & 0xff == 0 {
             return hit;
         }
         for i in 1..=WINDOW {
             let bucket = (place.home + i) & self.mask();
             let word = self.word(bucket)?.load(Acquire);
-            if let Some(hit) = self.compare_tagged(bucket, word, place, wanted) {
+            if let Some(hit) = self.compare_tagged(bucket, word, place, key) {
                 return Some(hit);
             }
         }
@@ -216,7 +229,7 @@ impl<'r> Index<'r> {
 
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
-    fn compare_tagged(&self, bucket: u32, word: u64, at: &Place, wanted: &Words) -> Option<Hit> {
+    fn compare_tagged(&self, bucket: u32, word: u64, at: &Place, wanted: &FlowKey) -> Option<Hit> {
         let mut equal = equal_tags(word, at);
         while equal != 0 {
             if let Some(hit) = self.compare(bucket * 4 + equal.trailing_zeros() / 8, wanted) {
@@ -229,7 +242,7 @@ impl<'r> Index<'r> {
 
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
-    fn compare(&self, i: u32, wanted: &Words) -> Option<Hit> {
+    fn compare(&self, i: u32, wanted: &FlowKey) -> Option<Hit> {
         self.entry(i)?.compare(i, wanted)
     }
 
@@ -369,7 +382,7 @@ fn equal_tags(word: u64, place: &Place) -> u32 {
 
 /// Asks for a cache line that will be read soon.
 #[inline(always)]
-pub(crate) fn prefetch<T>(of: &T) {
+pub fn prefetch<T>(of: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch of any address changes nothing; SSE is part of x86-64.
     #[expect(unsafe_code, reason = "the intrinsic takes a raw pointer")]
