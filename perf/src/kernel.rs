@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn floors_run() {
-        for name in ["nothing", "parse"] {
+        for name in ["nothing", "look_up", "parse"] {
             Floor::load(name).unwrap().run(name, 4).unwrap();
         }
     }
