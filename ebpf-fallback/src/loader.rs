@@ -206,7 +206,7 @@ fn settled(nics: &[Nic]) -> ports::Place {
     let mut arms = nics.iter().map(port);
     let ingress = arms.next().unwrap_or_default();
     let egress = arms.next().unwrap_or(ingress);
-    ports::Place { ports: [ingress, egress], kernel: [0; 2], skew_s: 0 }
+    ports::Place { ports: [ingress, egress], kernel: [0; 2], ..Default::default() }
 }
 
 /// Gives the interfaces the arms' addresses. Only once the programs are there: a kernel that has an

@@ -12,9 +12,9 @@ use tables::region::Region;
 use tables::told::Told;
 
 /// The stages behind [`ENTRY`], in the order of their numbers (`xdp/src/next.rs`).
-pub const STAGES: [&str; 14] = [
+pub const STAGES: [&str; 15] = [
     "decap", "classify", "track", "select", "start", "encap", "front", "nat", "leg", "reply",
-    "fragment", "remember", "insert", "begun",
+    "fragment", "remember", "insert", "begun", "outer",
 ];
 /// The first stage, which is attached.
 pub const ENTRY: &str = "weir";
@@ -67,6 +67,8 @@ pub struct Program {
     /// The kernel empties it when no process and no file has it any more.
     stages: ProgramArray<aya::maps::MapData>,
     next_hops: u32,
+    /// How often it was told where it runs.
+    told: u32,
 }
 
 impl Program {
@@ -113,7 +115,7 @@ impl Program {
             stages.set(number, fd, 0).map_err(named)?;
         }
         loaded(&mut ebpf, ENTRY)?;
-        Ok(Program { ebpf, stages, next_hops })
+        Ok(Program { ebpf, stages, next_hops, told: 0 })
     }
 
     /// The stage that is attached.
@@ -134,6 +136,8 @@ impl Program {
 
     /// Tells the program where it runs.
     pub fn settle(&mut self, place: &Place) -> Result<(), LoadError> {
+        self.told = self.told.wrapping_add(1);
+        let number = self.told;
         let named = |source| LoadError::Map { name: "OUT", source };
         let mut out = DevMap::try_from(self.map("OUT")?).map_err(named)?;
         for (arm, Port { ifindex, .. }) in (0..).zip(place.ports) {
@@ -142,7 +146,7 @@ impl Program {
         }
         let named = |source| LoadError::Map { name: "PLACE", source };
         let mut told = Array::<_, Place>::try_from(self.map("PLACE")?).map_err(named)?;
-        told.set(0, *place, 0).map_err(named)?;
+        told.set(0, Place { told: number, ..*place }, 0).map_err(named)?;
         // Another clock may say another second.
         let named = |source| LoadError::Map { name: "PUNTED", source };
         let mut punted = Array::<_, [u32; 3]>::try_from(self.map("PUNTED")?).map_err(named)?;

@@ -58,6 +58,16 @@ fn the_kernel_accepts_every_stage_within_its_share() {
 }
 
 #[test]
+fn each_stage_has_its_number_in_the_program_too() {
+    let program = include_str!("../xdp/src/next.rs");
+    for (number, stage) in STAGES.iter().enumerate() {
+        let line = format!("pub const {}: u32 = {number};", stage.to_uppercase());
+        assert!(program.contains(&line), "xdp/src/next.rs has no `{line}`");
+    }
+    assert_eq!(program.matches("=> leap::<").count(), STAGES.len());
+}
+
+#[test]
 fn a_packet_whose_next_stage_is_missing_is_counted() {
     let mut rig = Rig::new("astray");
     let port = Port::new(LOOPBACK, OURS);

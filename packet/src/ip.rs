@@ -112,10 +112,30 @@ impl Ip {
     /// As [`Ip::parse`], written where it shall stand; after an error it says nothing of use.
     #[inline(always)]
     pub fn read(&mut self, w: &Window<'_>, at: u16, ethertype: u16) -> Result<(), Malformed> {
-        let frame = w.frame_len() as u32;
-        let end = u32::from(at) + header(w, at, ethertype, self)?;
+        let len = header(w, at, ethertype, self)?;
+        self.read_on(w, u32::from(at) + len)
+    }
+
+    /// As [`Ip::read`], of a whole packet whose upper header follows the 20 or 40 bytes of the IP
+    /// header at once, so that the places of both are constants where `at` is one. False for any
+    /// other packet, whatever it is.
+    #[inline(always)]
+    pub fn read_usual(&mut self, w: &Window<'_>, at: u16, ethertype: u16) -> bool {
+        let fixed = match ethertype {
+            ethernet::IPV4 => ipv4::fixed(w, at, self),
+            _ => ipv6::fixed(w, at, self),
+        };
+        match fixed {
+            Ok(Some(len)) => self.read_on(w, u32::from(at) + len).is_ok(),
+            _ => false,
+        }
+    }
+
+    /// Reads on behind the IP header, of a packet that ends at `end` by its own account.
+    #[inline(always)]
+    fn read_on(&mut self, w: &Window<'_>, end: u32) -> Result<(), Malformed> {
         // Less would end inside the header; `l4` was seen in the window, so it fits in 16 bits.
-        if end > frame || end < u32::from(self.l4) {
+        if end > w.frame_len() as u32 || end < u32::from(self.l4) {
             return Err(Malformed::IpLength);
         }
         self.end = end as u16;

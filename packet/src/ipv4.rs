@@ -17,14 +17,35 @@ const OFFSET: u16 = 0x1fff;
 pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malformed> {
     let h: [u32; 5] = w.load(usize::from(at))?;
     let first = u32::from_be(h[0]);
-    let second = u32::from_be(h[1]);
     let len = first & 0xffff;
     // Without options, as nearly always: one compare for version and length.
     let header = if first >> 24 == 0x45 { 20 } else { with_options(w, at, first)? };
+    let flags = fields(ip, at, &h, header as u16);
+    if flags & (MF | OFFSET) != 0 {
+        ip.fragment = fragment(flags & OFFSET, len - header.min(len), ip.proto)?;
+    }
+    Ok(len)
+}
+
+/// As [`header`], of a whole packet without options; nothing for any other.
+#[inline(always)]
+pub(crate) fn fixed(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<Option<u32>, Malformed> {
+    let h: [u32; 5] = w.load(usize::from(at))?;
+    let first = u32::from_be(h[0]);
+    let flags = fields(ip, at, &h, 20);
+    let usual = first >> 24 == 0x45 && flags & (MF | OFFSET) == 0;
+    Ok(usual.then_some(first & 0xffff))
+}
+
+/// Takes what the five words say, of a header of so many bytes and a packet in one piece; gives
+/// what they say of pieces.
+#[inline(always)]
+fn fields(ip: &mut Ip, at: u16, h: &[u32; 5], header: u16) -> u16 {
+    let (first, second) = (u32::from_be(h[0]), u32::from_be(h[1]));
     let [ttl, proto, _, _] = h[2].to_ne_bytes();
     let flags = second as u16;
     ip.at = at;
-    ip.l4 = at + header as u16;
+    ip.l4 = at + header;
     ip.proto = proto;
     ip.v6 = false;
     ip.tos = (first >> 16) as u8;
@@ -34,10 +55,7 @@ pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malfor
     ip.src = Addr::v4(h[3]);
     ip.dst = Addr::v4(h[4]);
     ip.fragment = Fragment::Whole;
-    if flags & (MF | OFFSET) != 0 {
-        ip.fragment = fragment(flags & OFFSET, len - header.min(len), proto)?;
-    }
-    Ok(len)
+    flags
 }
 
 /// Bytes of a header that does not begin as most do.

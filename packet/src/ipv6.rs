@@ -22,6 +22,27 @@ const EXTENSIONS: usize = 8;
 #[cfg_attr(target_arch = "bpf", inline(always))]
 #[cfg_attr(not(target_arch = "bpf"), inline(never))]
 pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malformed> {
+    let len = fields(w, at, ip)?;
+    if is_extension(ip.proto) {
+        let found = walk(w, ip.proto, at + 40, u32::from(at) + len)?;
+        ip.l4 = found.l4;
+        ip.proto = found.proto;
+        ip.fragment = found.fragment;
+        ip.fragment_id = found.fragment_id;
+    }
+    Ok(len)
+}
+
+/// As [`header`], of a packet without extension headers; nothing for any other.
+#[inline(always)]
+pub(crate) fn fixed(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<Option<u32>, Malformed> {
+    let len = fields(w, at, ip)?;
+    Ok((!is_extension(ip.proto)).then_some(len))
+}
+
+/// Reads the forty bytes of the header alone.
+#[inline(always)]
+fn fields(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malformed> {
     let h: [u32; 10] = w.load(usize::from(at))?;
     let first = u32::from_be(h[0]);
     if first >> 28 != 6 {
@@ -44,13 +65,6 @@ pub(crate) fn header(w: &Window<'_>, at: u16, ip: &mut Ip) -> Result<u32, Malfor
     // flows.
     if ip.src.is_v4() | ip.dst.is_v4() {
         return Err(Malformed::Mapped);
-    }
-    if is_extension(ip.proto) {
-        let found = walk(w, ip.proto, at + 40, u32::from(at) + len)?;
-        ip.l4 = found.l4;
-        ip.proto = found.proto;
-        ip.fragment = found.fragment;
-        ip.fragment_id = found.fragment_id;
     }
     Ok(len)
 }

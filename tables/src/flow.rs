@@ -212,6 +212,13 @@ impl<'r> Flows<'r> {
         self.index.find_to(hash, key, out);
     }
 
+    /// As [`Flows::find`], if it is found at once: what is not may still be there.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn find_likely(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
+        self.index.find_likely(hash, key)
+    }
+
     /// The flow is in use. Writes only when the second changed since.
     #[inline(always)]
     pub fn touch(&self, hit: &Hit, now_s: u32) {

@@ -15,8 +15,9 @@ use tables::addresses::Addresses;
 use tables::atomic::Ordering::Relaxed;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
-use tables::record::{LOCAL_ADDRS, NONE, NoService, TUNNEL_REPLY_TOO_BIG};
+use tables::record::{LOCAL_ADDRS, NONE, NoService, TUNNEL_REPLY_TOO_BIG, Tunnel};
 use tables::region::Region;
+use tables::set::TableSet;
 
 /// The stage.
 #[xdp(frags)]
@@ -90,19 +91,25 @@ fn sift(work: &mut Work) -> Result<(), u32> {
             _ => work.too_big(tunnel.inner_mtu),
         });
     }
-    let may_be_a_strangers = tunnel.no_service == NoService::Return as u8
-        && ip.fragment == Fragment::Whole
-        && ip.kind != L4::IcmpError;
-    if !may_be_a_strangers {
-        return Ok(());
-    }
-    let Some(known) = set.acquaintances() else { return Ok(()) };
-    let flows = Addresses::of_flows(&Region);
-    if known.may_have(&ip.dst) || flows.may_have(&ip.dst) || flows.may_have(&ip.src) {
+    if !between_strangers(&set, tunnel, ip) {
         return Ok(());
     }
     work.verdict = VerdictCounter::Return;
     Err(ENCAP)
+}
+
+/// Whether a packet of this tunnel is surely for no service and of no flow, and goes back.
+#[inline(always)]
+pub fn between_strangers(set: &TableSet<'_>, tunnel: &Tunnel, ip: &Ip) -> bool {
+    let may_be_a_strangers = tunnel.no_service == NoService::Return as u8
+        && ip.fragment == Fragment::Whole
+        && ip.kind != L4::IcmpError;
+    if !may_be_a_strangers {
+        return false;
+    }
+    let Some(known) = set.acquaintances() else { return false };
+    let flows = Addresses::of_flows(&Region);
+    !(known.may_have(&ip.dst) || flows.may_have(&ip.dst) || flows.may_have(&ip.src))
 }
 
 /// Reads the packet that an ICMP error quotes.

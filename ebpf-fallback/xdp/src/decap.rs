@@ -1,9 +1,11 @@
 //! Decap: recognises a tunnel packet, admits it or says why not, and parses the packet inside.
 
+use crate::familiar;
 use crate::frame::window;
 use crate::here::part_scope;
 use crate::next::{CLASSIFY, FINISH, OPEN, done, either, go, raw};
 use crate::or_split;
+use crate::place::place;
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -160,6 +162,13 @@ fn geneve_tunnel(ctx: *mut xdp_md, work: &mut Work, header: u16) -> Result<bool,
         return Err(DropReason::TunnelProtocol);
     }
     scope(work, tunnel)?;
+    if tunnel.flags & TUNNEL_BACKEND == 0
+        && !work.outer.v6
+        && let Some(place) = place()
+    {
+        work.tunnel = id;
+        familiar::remember(place, work);
+    }
     enter(work, id, geneve.payload, geneve.protocol)
 }
 

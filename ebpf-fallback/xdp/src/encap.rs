@@ -8,19 +8,22 @@ use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
+use packet::addr::Addr;
 use packet::ethernet::{self, Macs};
 use packet::flow::FlowKey;
 use packet::geneve::{self, ATTACHMENT_MARK, OWN_OPTIONS};
-use packet::ip::ICMPV6;
+use packet::ip::{ICMPV6, Ip};
 use packet::rewrite::{self, Congestion};
 use packet::tunnel::{
     Kind, OUTER_TTL, Outer, cross_in_place, outer_len, return_in_place, source_port, write_outer,
 };
 use tables::atomic::Ordering::Relaxed;
 use tables::counters::VerdictCounter;
+use tables::next_hop::NextHop;
 use tables::reason::DropReason;
 use tables::record::{
-    LOCAL_ADDRS, NONE, SERVICE_DF, TUNNEL_BACKEND, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, TunnelKind,
+    LOCAL_ADDRS, NONE, SERVICE_DF, Service, Settings, TUNNEL_BACKEND, TUNNEL_CROSS,
+    TUNNEL_REPLY_TOO_BIG, TunnelKind,
 };
 use tables::region::Region;
 
@@ -116,28 +119,9 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
     let Some(kind) = wire_kind(service.tunnel) else {
         return Err(work.drop(DropReason::NoBackend));
     };
-    let attachment = ATTACHMENT_MARK | u64::from(gateway);
-    let options = geneve::own_words(work.scope_key, attachment, work.hash as u32);
-    // SAFETY: the same bytes.
-    let options = unsafe { &*(&raw const options).cast::<[u8; OWN_OPTIONS]>() };
-    let geneve = kind == Kind::Geneve;
-    let mut outer = Outer {
-        kind,
-        macs: way.macs,
-        vlan: 0,
-        src: work.local,
-        dst: to,
-        sport: source_port(work.hash),
-        dport: service.tunnel_port,
-        vni: service.vni,
-        options: if geneve { options } else { &[] },
-        inner_v6: work.inner.v6,
-        inner_eth: if kind == Kind::Vxlan { Some(way.macs) } else { None },
-        tos: work.inner.tos,
-        ttl: OUTER_TTL,
-        df: service.flags & SERVICE_DF != 0,
-        checksum: false,
-    };
+    let options = options(work.scope_key, gateway, work.hash);
+    let ends = (work.local, to);
+    let mut outer = headers(kind, service, &way.macs, ends, work.hash, &options, &work.inner);
     let overhead = (outer_len(&outer) - ethernet::HEADER) as u16;
     fits(work, way.mtu.saturating_sub(overhead))?;
     if work.arrival != Arrival::Kernel {
@@ -150,6 +134,44 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
     put_on(ctx, work, &outer)?;
     work.exit_arm = way.arm;
     Ok(())
+}
+
+/// The options of a packet to a backend, in words as they lie in memory: where it came from.
+#[inline(always)]
+pub fn options(scope_key: u64, gateway: u16, hash: u64) -> [u64; OWN_OPTIONS / 8] {
+    geneve::own_words(scope_key, ATTACHMENT_MARK | u64::from(gateway), hash as u32)
+}
+
+/// The headers of a service's tunnel, from our address to a backend's, in front of `inner`.
+#[inline(always)]
+pub fn headers<'a>(
+    kind: Kind,
+    service: &Service,
+    macs: &Macs,
+    (src, dst): (Addr, Addr),
+    hash: u64,
+    options: &'a [u64; OWN_OPTIONS / 8],
+    inner: &Ip,
+) -> Outer<'a> {
+    // SAFETY: the same bytes.
+    let options = unsafe { &*(&raw const *options).cast::<[u8; OWN_OPTIONS]>() };
+    Outer {
+        kind,
+        macs: *macs,
+        vlan: 0,
+        src,
+        dst,
+        sport: source_port(hash),
+        dport: service.tunnel_port,
+        vni: service.vni,
+        options: if kind == Kind::Geneve { options } else { &[] },
+        inner_v6: inner.v6,
+        inner_eth: if kind == Kind::Vxlan { Some(*macs) } else { None },
+        tos: inner.tos,
+        ttl: OUTER_TTL,
+        df: service.flags & SERVICE_DF != 0,
+        checksum: false,
+    }
 }
 
 /// The way to a backend.
@@ -176,10 +198,18 @@ pub fn next_hop(work: &mut Work) -> Result<Way, u32> {
         want(backend.next_hop);
         return Err(work.drop(DropReason::NoNeighbour));
     }
-    let link = if next.mtu == 0 { u16::MAX } else { next.mtu };
-    let learned = Region.path_mtu(backend.next_hop).map_or(0, |mtu| mtu.load(Relaxed));
-    let mtu = if learned != 0 && learned < u32::from(link) { learned as u16 } else { link };
-    Ok(Way { macs: Macs::new(next.mac, next.src_mac), mtu, arm: next.arm })
+    Ok(Way::by(backend.next_hop, &next))
+}
+
+impl Way {
+    /// By a next hop whose address is known.
+    #[inline(always)]
+    pub fn by(id: u32, next: &NextHop) -> Way {
+        let link = if next.mtu == 0 { u16::MAX } else { next.mtu };
+        let learned = Region.path_mtu(id).map_or(0, |mtu| mtu.load(Relaxed));
+        let mtu = if learned != 0 && learned < u32::from(link) { learned as u16 } else { link };
+        Way { macs: Macs::new(next.mac, next.src_mac), mtu, arm: next.arm }
+    }
 }
 
 /// Our address for what leaves by an arm, in [`Work::local`]; `place` is the arm, doubled, and 1
@@ -188,19 +218,28 @@ pub fn next_hop(work: &mut Work) -> Result<Way, u32> {
 #[inline(never)]
 extern "C" fn part_local(place: u32) -> u32 {
     let Some(work) = work() else { return FINISH };
-    let settings = work.set().settings();
-    for i in 0..LOCAL_ADDRS {
-        let local = &settings.locals[i];
+    match local(work.set().settings(), place, LOCAL_ADDRS) {
+        Some(addr) => {
+            work.local = addr.in_words();
+            OPEN
+        }
+        None => FINISH,
+    }
+}
+
+/// As [`part_local`], among the first `most` of our addresses.
+#[inline(always)]
+pub fn local(settings: &Settings, place: u32, most: usize) -> Option<&Addr> {
+    for local in settings.locals.iter().take(most) {
         let v6 = u32::from(!local.addr.is_v4());
         if local.addr.words == [0; 4] {
             break;
         }
         if u32::from(local.arm & 1) << 1 | v6 == place {
-            work.local = local.addr.in_words();
-            return OPEN;
+            return Some(&local.addr);
         }
     }
-    FINISH
+    None
 }
 
 /// Bounds the MSS that a SYN offers, where the service asks for it.

@@ -3,6 +3,7 @@
 use crate::frame::length;
 use crate::here::page;
 use crate::place::{place, redirect};
+use crate::ports::Place;
 use crate::work::{Arrival, Exit, Reply, work};
 use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX};
 use aya_ebpf::bindings::xdp_md;
@@ -17,6 +18,19 @@ pub fn astray(ctx: *mut xdp_md) -> u32 {
         work.drop(DropReason::StageMissing);
     }
     finish(ctx)
+}
+
+/// Sends a frame that came by the interface `ifindex` out of an arm's port; [`XDP_DROP`] where that
+/// can't be.
+#[inline(always)]
+pub fn sent(place: &Place, arm: u8, ifindex: u32) -> u32 {
+    if place.port(arm).ifindex == ifindex {
+        XDP_TX
+    } else if redirect(arm) {
+        XDP_REDIRECT
+    } else {
+        XDP_DROP
+    }
 }
 
 /// Counts and sends what the stages decided.
@@ -35,13 +49,7 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
     }
     let mut action = XDP_DROP;
     if work.exit == Exit::Port {
-        action = if place.port(work.exit_arm).ifindex == work.ifindex {
-            XDP_TX
-        } else if redirect(work.exit_arm) {
-            XDP_REDIRECT
-        } else {
-            XDP_DROP
-        };
+        action = sent(place, work.exit_arm, work.ifindex);
         if action == XDP_DROP {
             work.drop(DropReason::TxRefused);
         }

@@ -1,14 +1,16 @@
 //! The journey in the kernel: the fastpath's stages in their order, each a program of its own.
 //!
 //! ```text
-//!  weir > decap > classify > track > encap | nat | front > finish
+//!  weir (the usual packet's whole journey; of any other:)
+//!     > outer > decap > classify > track > encap | nat | front > finish
 //!                          > fragment > track (a later piece of a datagram)
 //!                          |       > leg (the gateway's side changed) > encap | nat
 //!                          > select > start > insert (a new flow) > encap | nat
 //!  track, select, insert > remember (a first piece) > on
 //!  any of them > reply (an answer of our own) > finish
 //! ```
-//! One program would be more than the verifier looks at. So each stage is entered by a tail call
+//! One program would be more than the verifier looks at. So `weir` does all of the journey for what
+//! gateways send most (`usual`), and for all else each stage is entered by a tail call
 //! and finds what the one before knew in a record per CPU (`work`). What has a loop in it is a
 //! function of its own, named `part_...`, which the verifier looks at once, for any packet.
 #![no_std]
@@ -18,6 +20,7 @@
 mod classify;
 mod decap;
 mod encap;
+mod familiar;
 mod finish;
 mod fragment;
 mod frame;
@@ -36,6 +39,7 @@ mod reply;
 mod select;
 mod start;
 mod track;
+mod usual;
 mod work;
 
 use aya_ebpf::bindings::xdp_action::XDP_PASS;
@@ -43,7 +47,7 @@ use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use frame::{is_chained, length, window};
-use next::{CLASSIFY, DECAP, ENCAP, FINISH, OPEN, done, either, go, raw};
+use next::{CLASSIFY, DECAP, ENCAP, FINISH, OPEN, OUTER, done, either, go, raw};
 use packet::checksum::ipv4_header_ok;
 use packet::ethernet::{self, Ethernet};
 use packet::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
@@ -54,13 +58,14 @@ use ports::Place;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 use tables::region::Region;
+use usual::{Came, usual};
 use work::{Arrival, Work, work};
 
-/// The first stage: which arm, Ethernet, the outermost IP header.
+/// Where a frame comes in: by which arm, and whether it is a usual one.
 #[xdp(frags)]
 pub fn weir(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
-    let (Some(work), Some(place)) = (work(), place()) else { return XDP_PASS };
+    let Some(place) = place() else { return XDP_PASS };
     // SAFETY: the context that this program was called with.
     let ifindex = unsafe { (*ctx).ingress_ifindex };
     let (arm, arrival) = match ifindex {
@@ -71,11 +76,26 @@ pub fn weir(ctx: XdpContext) -> u32 {
         // An interface that the loader said nothing of: not Weir's.
         _ => return XDP_PASS,
     };
-    work.begin();
-    (work.arm, work.arrival, work.ifindex) = (arm, arrival, ifindex);
+    let Some(work) = work() else { return XDP_PASS };
+    let (now_s, generation) = (place.now_s(), Region.generation());
+    let came = Came { arm, arrival, ifindex, now_s, generation };
+    if arrival == Arrival::Plain {
+        match usual(ctx, work, place, &came) {
+            Ok(action) => return action,
+            Err(CLASSIFY) => return go(ctx, CLASSIFY),
+            Err(_) => {}
+        }
+    }
+    usual::begin(work, &came);
     work.came = length(ctx);
-    work.now_s = place.now_s();
-    work.generation = Region.generation();
+    go(ctx, OUTER)
+}
+
+/// The first stage: Ethernet, the outermost IP header.
+#[xdp(frags)]
+pub fn outer(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let (Some(work), Some(place)) = (work(), place()) else { return go(ctx, FINISH) };
     let next = either(open(ctx, work, place));
     go(ctx, next)
 }

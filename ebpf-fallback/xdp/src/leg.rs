@@ -10,6 +10,7 @@ use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use packet::digest::Digest;
 use packet::geneve::{MAX_OPTIONS, OWN_OPTIONS};
+use packet::ip::Ip;
 use packet::window::Window;
 use tables::counters::{Counter, VerdictCounter};
 use tables::flow::{GatewayLeg, LegUpdate, NO_TUNNEL, Options};
@@ -126,12 +127,28 @@ pub fn digest(ctx: *mut xdp_md, w: &Window<'_>, work: &Work) -> u32 {
     }
     head(w, work, &mut digest);
     if work.arrival == Arrival::Gateway && len != 0 {
-        for word in w.load::<[u64; 4]>(usize::from(work.options_at)).unwrap_or_default() {
-            digest.take(word);
-        }
+        usual_options(w, work.options_at, &mut digest);
     }
     tail(w, work, &mut digest);
     digest.finish()
+}
+
+/// The digest of a gateway's packet in GENEVE, in a frame without a tag, with options of the usual
+/// length.
+#[inline(always)]
+pub fn usual_digest(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, options_at: u16) -> u32 {
+    let mut digest = Digest::new();
+    way(w, tunnel, 0, &mut digest);
+    ends(outer, vni, &mut digest);
+    usual_options(w, options_at, &mut digest);
+    digest.finish()
+}
+
+#[inline(always)]
+fn usual_options(w: &Window<'_>, at: u16, digest: &mut Digest) {
+    for word in w.load::<[u64; 4]>(usize::from(at)).unwrap_or_default() {
+        digest.take(word);
+    }
 }
 
 /// The digest of a packet with unusual options.
@@ -155,17 +172,32 @@ extern "C" fn part_digest(ctx: *mut xdp_md) -> u32 {
 
 #[inline(always)]
 fn head(w: &Window<'_>, work: &Work, digest: &mut Digest) {
-    let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-    let outer = &work.outer;
-    digest.take(w.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
-    digest.take(pair(work.tunnel, u32::from(work.eth.vlan)));
+    way(w, work.tunnel, work.eth.vlan, digest);
     if work.arrival == Arrival::Gateway {
-        let (src, dst) = (&outer.src.words, &outer.dst.words);
-        digest.take(pair(src[0], src[3]));
-        digest.take(pair(src[1], src[2]));
-        digest.take(pair(work.vni, dst[3]));
-        digest.take(pair(u32::from(outer.sport), u32::from(outer.dport)));
+        ends(&work.outer, work.vni, digest);
     }
+}
+
+#[inline(always)]
+const fn pair(high: u32, low: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+/// Who delivered it, and how.
+#[inline(always)]
+fn way(w: &Window<'_>, tunnel: u32, vlan: u16, digest: &mut Digest) {
+    digest.take(w.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
+    digest.take(pair(tunnel, u32::from(vlan)));
+}
+
+/// The tunnel's ends.
+#[inline(always)]
+fn ends(outer: &Ip, vni: u32, digest: &mut Digest) {
+    let (src, dst) = (&outer.src.words, &outer.dst.words);
+    digest.take(pair(src[0], src[3]));
+    digest.take(pair(src[1], src[2]));
+    digest.take(pair(vni, dst[3]));
+    digest.take(pair(u32::from(outer.sport), u32::from(outer.dport)));
 }
 
 #[inline(always)]

@@ -41,6 +41,8 @@ pub const REMEMBER: u32 = 11;
 pub const INSERT: u32 = 12;
 /// See [`crate::insert::begun`].
 pub const BEGUN: u32 = 13;
+/// See [`crate::outer`].
+pub const OUTER: u32 = 14;
 /// It is decided: count it, and out.
 pub const FINISH: u32 = 32;
 /// Nothing is decided: go on.
@@ -69,6 +71,7 @@ pub fn go(ctx: *mut xdp_md, next: u32) -> u32 {
         REMEMBER => leap::<REMEMBER>(ctx),
         INSERT => leap::<INSERT>(ctx),
         BEGUN => leap::<BEGUN>(ctx),
+        OUTER => leap::<OUTER>(ctx),
         _ => return finish::finish(ctx),
     }
     finish::astray(ctx)

@@ -20,6 +20,8 @@ pub struct Place {
     pub kernel: [u32; 2],
     /// Seconds of the region's clock less those of the kernel's monotonic one.
     pub skew_s: u32,
+    /// Counts how often the program was told; what it remembers of before holds no more.
+    pub told: u32,
 }
 
-const _: () = assert!(size_of::<Place>() == 36);
+const _: () = assert!(size_of::<Place>() == 40);

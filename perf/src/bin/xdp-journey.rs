@@ -1,8 +1,8 @@
 //! Measures the journey in the kernel: nanoseconds a packet, and net of what writing the packet
 //! costs. Needs root; takes half a minute.
 //!
-//! All cases and the floors (a program that drops, one that parses, the packets written and
-//! dropped) are run in turn, round after round. `gross` is what the kernel's test run says of a
+//! All cases and the floors (a program that drops, one that looks one row up, one that parses, the
+//! packets written and dropped) are run in turn, round after round. `gross` is what the kernel's test run says of a
 //! packet, the median over all calls; lowest and highest round stand beside it. `net` is less the
 //! time of a packet that is only written.
 
@@ -39,6 +39,10 @@ const RETURN: (Work, VerdictCounter) = (Work::Return, VerdictCounter::Return);
 const TUNNEL: (Work, VerdictCounter) = (Work::Tunnel, VerdictCounter::Tunnel);
 const NAT: (Work, VerdictCounter) = (Work::Nat, VerdictCounter::Nat);
 
+/// The floors: programs, and what they are called.
+const FLOORS: [(&str, &str); 3] =
+    [("nothing", "drop"), ("look_up", "one look-up"), ("parse", "parse")];
+
 /// New flows come first, since they are those that the others then know.
 const CASES: [Case; 8] = [
     case("AWS return, between strangers", RETURN, FLOWS, false),
@@ -58,30 +62,33 @@ fn main() -> Result<(), Failure> {
     for work in [Work::Return, Work::Tunnel, Work::Nat] {
         worlds.push((work, World::load(work, FLOWS)?));
     }
-    let names = ["nothing", "parse"];
-    let mut floors = [Floor::load(names[0])?, Floor::load(names[1])?];
-    let mut floor_rounds = [const { Vec::new() }; 3];
+    let mut floors = Vec::new();
+    for (program, _) in FLOORS {
+        floors.push(Floor::load(program)?);
+    }
+    let mut floor_rounds = [const { Vec::new() }; FLOORS.len()];
+    let mut bare_rounds = Vec::new();
     let mut rounds = [const { Vec::new() }; CASES.len()];
     for _ in 0..ROUNDS {
-        for ((floor, name), rounds) in floors.iter_mut().zip(names).zip(&mut floor_rounds) {
-            rounds.push(round(CALLS, || floor.run(name, CALL))?);
+        for ((floor, (program, _)), rounds) in floors.iter_mut().zip(FLOORS).zip(&mut floor_rounds)
+        {
+            rounds.push(round(CALLS, || floor.run(program, CALL))?);
         }
         feeder.lead_to(None)?;
         feeder.begin(Work::Tunnel, FLOWS)?;
-        floor_rounds[2].push(round(CALLS, || feeder.run(CALL))?);
+        bare_rounds.push(round(CALLS, || feeder.run(CALL))?);
         for (case, rounds) in CASES.iter().zip(&mut rounds) {
             let world = worlds.iter_mut().find(|(work, _)| *work == case.work);
             let (_, world) = world.ok_or("every work has a world")?;
             rounds.push(measure(&mut feeder, world, case)?);
         }
     }
-    let bare = Figure::of(&floor_rounds[2]);
+    let bare = Figure::of(&bare_rounds);
     println!("ns a packet in the kernel, {ROUNDS} rounds     gross  lowest..highest      net");
-    for (name, rounds) in
-        ["drop", "parse", "packets written, and dropped"].iter().zip(&floor_rounds)
-    {
+    for ((_, name), rounds) in FLOORS.iter().zip(&floor_rounds) {
         println!("  {name:<33}{}", Figure::of(rounds));
     }
+    println!("  {:<33}{bare}", "packets written, and dropped");
     for (case, rounds) in CASES.iter().zip(&rounds) {
         let figure = Figure::of(rounds);
         println!("  {:<33}{figure}{:>9.0}", case.name, figure.median - bare.median);

@@ -88,6 +88,22 @@ impl Flows<'_> {
         self.note_tcp_change(hit, flags, from_initiator)
     }
 
+    /// Whether [`Flows::note_tcp`] would change nothing of what is known of the connection, and not
+    /// reopen it. `one_way` is [`PATH_ONE_WAY`] of its path.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn tcp_stays(&self, hit: &Hit, flags: u8, from_initiator: bool, one_way: bool) -> bool {
+        if flags & (SYN | FIN | RST) != 0 {
+            return false;
+        }
+        if hit.is_established() {
+            return true;
+        }
+        let Some(path) = self.paths.row(hit.path) else { return false };
+        let word = path.tcp.load(Acquire);
+        next(word, flags, from_initiator, one_way) == word && word & OPEN == 0
+    }
+
     fn note_tcp_change(&self, hit: &Hit, flags: u8, from_initiator: bool) -> TcpState {
         let path = self.paths.row(hit.path);
         let entry = self.index.entry(hit.entry);

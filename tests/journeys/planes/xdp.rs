@@ -61,7 +61,7 @@ impl Xdp {
         on_first_processor();
         let [ingress, egress, probes0, probes1] = DEVICES.map(index);
         let ports = [Port::new(ingress, IN_MAC), Port::new(egress, OUT_MAC)];
-        let place = Place { ports, kernel: [probes0, probes1], skew_s: 0 };
+        let place = Place { ports, kernel: [probes0, probes1], ..Place::default() };
         Xdp { rigs: HashMap::new(), place, now: None, loaded: None, out: vec![0; ROOM] }
     }
 

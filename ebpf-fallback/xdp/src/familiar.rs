@@ -1,0 +1,81 @@
+//! Gateways met before: by which tunnel their packets come in, and in which scope.
+//!
+//! Whether a tunnel takes a packet is asked of all tunnels and of all their sources, and the answer
+//! is the same for all packets of a gateway's node and endpoint as long as the tables are. So each
+//! CPU remembers some answers that the stage `decap` came to, for `usual`.
+
+use crate::ports::Place;
+use crate::work::Work;
+use aya_ebpf::btf_maps::PerCpuArray;
+use aya_ebpf::macros::btf_map;
+use packet::ip::Ip;
+
+/// How many a CPU remembers: a gateway has a node or two in each zone, and some endpoints.
+const PLACES: u32 = 64;
+
+/// An answer, and of what. Zero is nobody's: no packet is looked at by the tables of generation 0.
+#[repr(C)]
+pub struct Known {
+    /// GENEVE's endpoint.
+    endpoint: u64,
+    /// Tables of which generation.
+    generation: u32,
+    /// [`Place::told`]: tables that were begun anew count generations anew.
+    told: u32,
+    /// Outer IPv4 addresses, raw.
+    src: u32,
+    dst: u32,
+    /// The endpoint's scope.
+    pub scope: u32,
+    /// Outer destination port.
+    dport: u16,
+    /// Tunnel id.
+    pub tunnel: u16,
+}
+
+const _: () = assert!(size_of::<Known>() == 32);
+
+#[btf_map]
+static FAMILIAR: PerCpuArray<Known, { PLACES as usize }> = PerCpuArray::new();
+
+/// Where an answer is kept.
+#[inline(always)]
+fn at(outer: &Ip, endpoint: u64) -> Option<*mut Known> {
+    let mixed = (outer.src.words[3] ^ endpoint as u32).wrapping_mul(0x9e37_79b1);
+    FAMILIAR.get_ptr_mut(mixed >> 26 & (PLACES - 1))
+}
+
+/// What is known of a gateway's packet in GENEVE over IPv4.
+#[inline(always)]
+pub fn recognise(
+    place: &Place,
+    generation: u32,
+    outer: &Ip,
+    endpoint: u64,
+) -> Option<&'static Known> {
+    // SAFETY: a CPU works on one packet at a time, and nobody writes while this one is looked at.
+    let known = unsafe { &*at(outer, endpoint)? };
+    let differs = (known.generation ^ generation)
+        | (known.told ^ place.told)
+        | (known.src ^ outer.src.words[3])
+        | (known.dst ^ outer.dst.words[3])
+        | u32::from(known.dport ^ outer.dport);
+    (u64::from(differs) | (known.endpoint ^ endpoint) == 0).then_some(known)
+}
+
+/// Remembers what `decap` found out of a gateway's packet in GENEVE over IPv4.
+#[inline(always)]
+pub fn remember(place: &Place, work: &Work) {
+    let (outer, endpoint) = (&work.outer, work.scope_key);
+    let Some(known) = at(outer, endpoint) else { return };
+    // SAFETY: a CPU works on one packet at a time.
+    let known = unsafe { &mut *known };
+    known.endpoint = endpoint;
+    known.generation = work.generation;
+    known.told = place.told;
+    known.src = outer.src.words[3];
+    known.dst = outer.dst.words[3];
+    known.scope = work.scope;
+    known.dport = outer.dport;
+    known.tunnel = work.tunnel as u16;
+}
