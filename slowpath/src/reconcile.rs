@@ -8,8 +8,8 @@
 //! ```
 //! The first content that is read leads to a full pass: everything is told and what nobody wants is
 //! pruned. After that, only changes are told; and once a minute everything again, so that whatever
-//! was lost on the way is repaired. A frontend that the region refuses stays as it was, and is tried
-//! again; a file that is refused, or whose commit is, changes nothing.
+//! was lost on the way is repaired. A frontend that the region refuses stays as it was, and is
+//! tried again; a file that is refused, or whose commit is, changes nothing.
 //!
 //! One thread, one step after the other, no waiting: time is an argument of [`Reconcile::step`].
 

@@ -1,5 +1,5 @@
-//! What the tables keep for dumps and for a restarted slowpath, and no lcore reads: the name of each
-//! service, all its backends in their order, and what its choice was made of.
+//! What the tables keep for dumps and for a restarted slowpath, and no lcore reads: the name of
+//! each service, all its backends in their order, and what its choice was made of.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

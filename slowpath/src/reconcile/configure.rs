@@ -44,6 +44,10 @@ impl Reconcile<'_> {
 
     /// Looks at both files. An order (SIGHUP) has them read in any case.
     pub(super) fn look_at_files(&mut self, now: Instant) {
+        // What is on its way decides what the next content is checked against.
+        if self.trial.is_some() {
+            return;
+        }
         if self.shared.take_reload() {
             tracing::info!("reading configuration and services again");
             self.file.again();

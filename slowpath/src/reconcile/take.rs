@@ -1,5 +1,5 @@
-//! What was read is taken: its rows first, then the region. The rows of a file whose commit is refused
-//! are taken back, and its configuration with them.
+//! What was read is taken: its rows first, then the region. The rows of a file whose commit is
+//! refused are taken back, and its configuration with them.
 
 use std::sync::Arc;
 

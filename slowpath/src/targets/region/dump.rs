@@ -1,9 +1,9 @@
 //! What the region holds, in the words of the map model.
 //!
 //! A frontend's identifier is its service's, plus `region.max_services` for each further frontend
-//! of the same service, by address: there each frontend has one of its own. A backend's is its id in
-//! the region; where it serves several protocols, which the map model tells apart, the others lie
-//! above all ids in the same way.
+//! of the same service, by address: there each frontend has one of its own. A backend's is its id
+//! in the region; where it serves several protocols, which the map model tells apart, the others
+//! lie above all ids.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
