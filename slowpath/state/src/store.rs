@@ -7,8 +7,6 @@
 
 mod disk;
 mod group;
-#[cfg(test)]
-mod memory;
 mod record;
 #[cfg(test)]
 mod tests;

@@ -1,3 +1,5 @@
+//! What Kubernetes writes, as objects; and what is wrong with it, by file, document and line.
+
 use std::sync::Arc;
 
 use super::*;

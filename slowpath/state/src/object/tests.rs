@@ -1,3 +1,5 @@
+//! Objects: written, read, changed and refused; as snapshots, and as what has happened.
+
 use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Objects of several sources, as the tables that are made of them.
+
 use std::time::UNIX_EPOCH;
 
 use proptest::prelude::*;
