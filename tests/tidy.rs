@@ -34,8 +34,9 @@ const ROOMS: &[(&str, usize)] = &[
     // Was 1,500 when services were to come from elsewhere: the services file has its two types
     // here as well, and the checks that span keys are most of the rest. Was 2,650 until keys could
     // change while Weir runs and variables that are none had to be told. Was 2,750 until there were
-    // two planes.
-    ("config", 2_950),
+    // two planes. Was 2,950 until files could be YAML too, with the places of their keys, and a
+    // service could say all of its policy.
+    ("config", 3_300),
 ];
 const FILE_LINES: usize = 400;
 const FUNCTION_LINES: usize = 70;

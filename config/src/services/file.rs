@@ -86,7 +86,8 @@ pub struct Service {
     /// or those of a local node and then of the zone (`same-node`).
     #[serde(default)]
     pub distribution: Distribution,
-    /// Seconds for which a client's address stays with its backend; 0 for no affinity. Refused so far.
+    /// Seconds for which a client's address stays with its backend; 0 for no affinity. Refused so
+    /// far.
     #[serde(default)]
     #[schemars(range(min = 0, max = 16777215))]
     pub affinity_s: u32,

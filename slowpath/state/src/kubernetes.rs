@@ -12,7 +12,7 @@ mod slice;
 mod tests;
 mod wire;
 
-pub use annotations::{OWN, UPSTREAM};
+pub use annotations::{CILIUM, OWN};
 pub use read::{Broken, Found, read};
 pub use service::service;
 pub use slice::slice;

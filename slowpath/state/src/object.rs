@@ -78,7 +78,9 @@ macro_rules! kinds {
             }
 
             fn spec_from(self, json: &serde_json::Value) -> Result<Spec, Refusal> {
-                match self { $(Kind::$kind => json::read::<$spec>(json, "spec").map(Spec::$kind),)* }
+                match self {
+                    $(Kind::$kind => json::read::<$spec>(json, "spec").map(Spec::$kind),)*
+                }
             }
         }
 

@@ -139,8 +139,8 @@ mod tests {
     const BEGIN: &str = "[[service]]\nname = \"shop/web\"\nmode = \"nat\"\nmss = 1300\n\
                          table_size = 251\nlabels = {tier = \"front\"}\n\
                          external_policy = \"local\"\ndistribution = \"same-zone\"\n";
-    const WEB: &str = "{address = \"203.0.113.1\", port = 80, protocol = \"tcp\", scope = \"0x1f\", \
-                       type = \"ExternalIPs\", port_name = \"http\"}";
+    const WEB: &str = "{address = \"203.0.113.1\", port = 80, protocol = \"tcp\", \
+                       scope = \"0x1f\", type = \"ExternalIPs\", port_name = \"http\"}";
     const DNS: &str = "{address = \"203.0.113.1\", port = 80, protocol = \"udp\"}";
     const BACKENDS: &str = "backends = [{address = \"10.0.1.2\", port = 80, weight = 7, state = \
                             \"terminating\", node = \"n1\", zone = \"a\", port_names = [\"http\"], \

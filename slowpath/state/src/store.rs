@@ -7,8 +7,6 @@
 
 mod disk;
 mod group;
-#[cfg(test)]
-mod memory;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -171,8 +169,8 @@ impl<D: Disk> Store<D> {
         answers
     }
 
-    /// What a source said before the start and has not said since: the changes that forget it. To be
-    /// made when the source has said everything that it knows.
+    /// What a source said before the start and has not said since: the changes that forget it. To
+    /// be made when the source has said everything that it knows.
     pub fn forgotten(&self, source: &Source) -> Batch {
         let keys = self.unconfirmed.iter().filter(|key| key.source == *source);
         let there =

@@ -11,7 +11,7 @@ use crate::service::{Algorithm, Distribution, NatPolicy, Pairs};
 /// Our own domain of annotations; its keys win.
 pub const OWN: &str = "weir.dev";
 /// The domain in which Cilium has the same keys.
-pub const UPSTREAM: &str = "service.cilium.io";
+pub const CILIUM: &str = "service.cilium.io";
 
 /// Keys of Kubernetes itself for preference by place, the older first, which wins.
 const TOPOLOGY: [&str; 2] =
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
             };
             pairs.iter().find(|(name, _)| whole(name))
         };
-        let (name, text) = find(OWN).or_else(|| find(UPSTREAM))?;
+        let (name, text) = find(OWN).or_else(|| find(CILIUM))?;
         let value = read(text);
         if value.is_none() {
             self.notes.push(format!("annotation {name}: `{text}` is ignored; allowed: {allowed}"));
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
     /// Whether the service is meant for an appliance with these labels.
     pub(super) fn is_for(&mut self, labels: &Pairs) -> bool {
         let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
-        let keys = [format!("{OWN}/node"), format!("{UPSTREAM}/node")];
+        let keys = [format!("{OWN}/node"), format!("{CILIUM}/node")];
         let node = self.value("node", "a label's value", |text| {
             Some(keys.iter().any(|key| label(key) == Some(text)))
         });

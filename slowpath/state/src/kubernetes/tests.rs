@@ -1,3 +1,5 @@
+//! What Kubernetes writes, as objects; and what is wrong with it, by file, document and line.
+
 use std::sync::Arc;
 
 use super::*;
@@ -60,7 +62,7 @@ fn with(metadata: &str, spec: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  namespace: shop\n{metadata}\
          spec:\n  ports:\n  - port: 80\n    nodePort: 30080\n{spec}\
-         status:\n  loadBalancer:\n    ingress:\n    - ip: 203.0.113.10\n    - hostname: x.example\n"
+         status:\n  loadBalancer:\n    ingress:\n    - ip: 203.0.113.10\n    - hostname: x.y\n"
     )
 }
 
@@ -102,9 +104,9 @@ fn each_type_has_its_frontends_of_both_families() {
 
 #[test]
 fn ports_have_names_and_protocols() {
-    let text = "apiVersion: v1\nkind: Service\nmetadata: {name: dns}\nspec:\n  clusterIP: 10.96.0.9\n  \
-                ports:\n  - {name: dns, port: 53, protocol: UDP}\n  - {name: dns-tcp, port: 53}\n  - \
-                {name: sig, port: 3868, protocol: SCTP}\n";
+    let text = "apiVersion: v1\nkind: Service\nmetadata: {name: dns}\nspec:\n  \
+                clusterIP: 10.96.0.9\n  ports:\n  - {name: dns, port: 53, protocol: UDP}\n  \
+                - {name: dns-tcp, port: 53}\n  - {name: sig, port: 3868, protocol: SCTP}\n";
     let object = one(text);
     assert_eq!(object.name.as_str(), "default/dns");
     let told = [
@@ -248,7 +250,8 @@ fn slices_tell_weights_places_and_names() {
     };
     assert_eq!(weighted("7"), "10.0.0.1:8080/TCP active http 7");
     assert_eq!(weighted("0"), "10.0.0.1:8080/TCP maintenance http 0");
-    let endpoints = "\n- addresses: [10.0.0.1]\n  nodeName: n1\n  zone: a\n  hints: {forZones: [{name: a}, \
+    let endpoints = "\n- addresses: [10.0.0.1]\n  nodeName: n1\n  zone: a\n  \
+                     hints: {forZones: [{name: a}, \
                      {name: b}]}\n- addresses: [192.192.192.192]\n";
     let placed = one(&slice_of("", endpoints));
     let place = backends_of(&placed).endpoints[0].place.clone().unwrap();
@@ -256,8 +259,9 @@ fn slices_tell_weights_places_and_names() {
     assert_eq!((&*place.node, &*place.zone, zones.join(" ")), ("n1", "a", "a b".into()));
     // The same place under two names is one backend, and the placeholder is none.
     let text = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s, labels: \
-                {kubernetes.io/service-name: web}}\naddressType: IPv4\nports: [{name: a, port: 9999}, \
-                {name: b, port: 9999}, {port: 53, protocol: UDP}, {name: all}]\nendpoints:\n- {addresses: \
+                {kubernetes.io/service-name: web}}\naddressType: IPv4\nports: \
+                [{name: a, port: 9999}, {name: b, port: 9999}, \
+                {port: 53, protocol: UDP}, {name: all}]\nendpoints:\n- {addresses: \
                 [10.0.0.1]}\n- {addresses: [192.192.192.192]}\n";
     let told = [
         "10.0.0.1:*/TCP active all 100",
@@ -274,9 +278,9 @@ fn slices_tell_weights_places_and_names() {
 fn documents_and_lists_are_read_and_the_rest_is_named_once() {
     let service = with("", "  clusterIP: 10.96.0.1\n");
     let text = format!(
-        "{service}---\n# nothing\n---\n{}---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: \
-         Service\n  metadata: {{name: b}}\n- apiVersion: v1\n  kind: ConfigMap\n- apiVersion: v1\n  kind: \
-         ConfigMap\n---\napiVersion: v1\nkind: ServiceList\nitems:\n- metadata: {{name: c}}\n---\n\
+        "{service}---\n# nothing\n---\n{}---\napiVersion: v1\nkind: List\nitems:\n\
+         - apiVersion: v1\n  kind: Service\n  metadata: {{name: b}}\n\
+         - apiVersion: v1\n  kind: ConfigMap\n- apiVersion: v1\n  kind: ConfigMap\n---\napiVersion: v1\nkind: ServiceList\nitems:\n- metadata: {{name: c}}\n---\n\
          apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\n",
         slice_of("", "null")
     );
@@ -302,29 +306,44 @@ fn documents_and_lists_are_read_and_the_rest_is_named_once() {
 #[test]
 fn a_broken_file_says_where() {
     let right = with("", "  clusterIP: 10.96.0.1\n");
-    for (wrong, parts) in [
-        (right.replace("port: 80\n", "port: 80000\n"), &["shop.yaml:8 (document 1): spec.ports[0].port: ", "u16"][..]),
-        (right.replace("10.96.0.1", "10.96.0"), &["shop.yaml:10", "spec.clusterIP: `10.96.0` is no address"]),
-        (right.replace("name: web", "name: we b"), &["shop.yaml:4", "metadata.name", "is no name"]),
-        (right.replace("kind: Service", "kin: Service"), &["shop.yaml:1", "write apiVersion and kind"]),
-        (right.replace("- ip: 203", "- ip: x203"), &["shop.yaml:14", "status.loadBalancer.ingress[0].ip"]),
-        (right.replace("spec:\n", "spec:\n  sessionAffinity: Client\n"), &["shop.yaml:7", "`None` or `ClientIP`"]),
-        (right.replace("  ports:", " ports:"), &["shop.yaml:", "this is no YAML"]),
-        (format!("{right}---\n{right}"), &["shop.yaml:20 (document 2): metadata.name", "is there already, in shop.yaml"]),
+    let spoilt = |old: &str, new: &str| right.replace(old, new);
+    let list = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  \
+                metadata: {name: a}\n  spec:\n    ports:\n    - port: http\n";
+    let slice = slice_of("", "[{addresses: [10.0.0.1]}, {addresses: [10.0.0.x]}]");
+    for (wrong, part, more) in [
         (
-            format!("{right}---\n{}", slice_of("", "[{addresses: [10.0.0.1]}, {addresses: [10.0.0.x]}]")),
-            &["(document 2): endpoints[1].addresses[0]: `10.0.0.x` is no address; allowed: an IPv4"],
+            spoilt("port: 80\n", "port: 80000\n"),
+            "shop.yaml:8 (document 1): spec.ports[0].port: ",
+            "u16",
         ),
         (
-            "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: a}\n  \
-             spec:\n    ports:\n    - port: http\n".to_owned(),
-            &["shop.yaml:9 (document 1): items[0].spec.ports[0].port"],
+            spoilt("10.96.0.1", "10.96.0"),
+            "shop.yaml:10 (document 1): spec.clusterIP: ",
+            "`10.96.0` is no address",
         ),
+        (spoilt("name: web", "name: we b"), "shop.yaml:4 (document 1): metadata.name", "no name"),
+        (spoilt("kind: Service", "kin: Service"), "shop.yaml:1", "write apiVersion and kind"),
+        (spoilt("- ip: 203", "- ip: x203"), "shop.yaml:14", "status.loadBalancer.ingress[0].ip"),
+        (
+            spoilt("spec:\n", "spec:\n  sessionAffinity: Client\n"),
+            "shop.yaml:7",
+            "`None` or `ClientIP`",
+        ),
+        (spoilt("  ports:", " ports:"), "shop.yaml:", "this is no YAML"),
+        (
+            format!("{right}---\n{right}"),
+            "shop.yaml:20 (document 2): metadata.name",
+            "is there already, in shop.yaml",
+        ),
+        (
+            format!("{right}---\n{slice}"),
+            "(document 2): endpoints[1].addresses[0]: ",
+            "`10.0.0.x` is no address; allowed: an IPv4",
+        ),
+        (list.to_owned(), "shop.yaml:9 (document 1): ", "items[0].spec.ports[0].port"),
     ] {
         let told = broken(&wrong);
-        for part in parts {
-            assert!(told.contains(part), "no {part:?} in: {told}");
-        }
+        assert!(told.contains(part) && told.contains(more), "no {part:?}, {more:?} in: {told}");
     }
     // Each broken file is told, and nothing of the others is taken.
     let files = [("a.yaml", "a: ["), ("b.yaml", &*right), ("c.yaml", "{}")];

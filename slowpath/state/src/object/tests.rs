@@ -1,3 +1,5 @@
+//! Objects: written, read, changed and refused; as snapshots, and as what has happened.
+
 use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
@@ -249,7 +251,10 @@ fn history_is_bounded_and_says_what_it_forgot() {
 
 proptest! {
     #[test]
-    fn times_are_read_as_they_are_written(seconds in 0..253_402_300_799_u64, nanos in 0..1_000_000_000_u32) {
+    fn times_are_read_as_they_are_written(
+        seconds in 0..253_402_300_799_u64,
+        nanos in 0..1_000_000_000_u32,
+    ) {
         let time = UNIX_EPOCH + Duration::new(seconds, nanos);
         prop_assert_eq!(text::time::read(&text::time::written(time)), Some(time));
     }

@@ -1,3 +1,5 @@
+//! Objects of several sources, as the tables that are made of them.
+
 use std::time::UNIX_EPOCH;
 
 use proptest::prelude::*;
@@ -244,7 +246,7 @@ proptest! {
                 let source = ["api", "file", "kubernetes"][source];
                 let object = service(source, ["a", "b", "c", "d"][name], &hosts);
                 let is_there = house.objects.get(&object.key()).is_some();
-                let twice = changes.iter().any(|c| matches!(c, Change::Delete { key, .. } if *key == object.key()));
+                let twice = changes.contains(&gone(&object));
                 match hosts.is_empty() {
                     false => changes.push(Change::put(object)),
                     true if is_there && !twice => changes.push(gone(&object)),
@@ -268,7 +270,8 @@ proptest! {
                         prop_assert_eq!(&row.source, &object.source);
                         let entry = tables.entry(&name).unwrap();
                         prop_assert_eq!(entry.frontends.len(), spec.frontends.len());
-                        prop_assert!(spec.frontends.iter().all(|s| owned(s).as_ref() == Some(&name)));
+                        let is_its = |said: &Said| owned(said).as_ref() == Some(&name);
+                        prop_assert!(spec.frontends.iter().all(is_its));
                     }
                     Some(_) => prop_assert!(
                         spec.frontends.iter().any(|s| owned(s).is_some_and(|o| o != name)),

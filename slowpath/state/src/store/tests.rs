@@ -1,10 +1,15 @@
+//! The store over a disk that loses, tears and fails, and under a process that is killed.
+
+mod memory;
+
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use super::memory::{Dice, Lost, Memory};
+use memory::{Dice, Lost, Memory};
+
 use super::*;
 use crate::name::Name;
 use crate::object::{ApplianceSpec, Kind, Spec};

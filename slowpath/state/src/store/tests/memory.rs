@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::Disk;
+use crate::store::Disk;
 
 /// Numbers that look random and are the same for the same seed.
 #[derive(Clone)]
