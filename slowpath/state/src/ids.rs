@@ -3,7 +3,7 @@
 //! A freed number isn't handed out again until all others were, so that what still knows it (a flow,
 //! a packet under way) doesn't take the new for the old.
 
-use std::collections::HashSet;
+use foldhash::HashSet;
 
 /// Identifiers from 1 to a highest one, handed out one after the other.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Default for Identifiers {
 impl Identifiers {
     /// From 1 to `highest`.
     pub fn up_to(highest: u32) -> Identifiers {
-        Identifiers { last: 0, highest, used: HashSet::new() }
+        Identifiers { last: 0, highest, used: HashSet::default() }
     }
 
     /// The next that is free after the one that was handed out last.

@@ -12,9 +12,11 @@
 //!
 //! No clock and no thread: whoever has them calls [`Reconciler::step`] with the news and the time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use foldhash::HashMap;
 
 use crate::address::{Address, Endpoint};
 use crate::appliance::Appliance;
@@ -115,7 +117,7 @@ impl Reconciler {
             prune: Prune::default(),
             gap: None,
             committed: VecDeque::new(),
-            quarantined: HashMap::new(),
+            quarantined: HashMap::default(),
             blocked: None,
         }
     }

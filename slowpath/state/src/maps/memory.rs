@@ -1,8 +1,7 @@
 //! The maps in memory.
 
-use std::collections::{HashMap, HashSet};
-
 use config::checked::Prefix;
+use foldhash::{HashMap, HashSet};
 
 use super::{Backend, Failure, Key, Map, Maps, Master, Sizes, Slot, Table, Value};
 use crate::address::Address;

@@ -95,7 +95,8 @@ impl<M: Maps> MapPlane<M> {
     /// its place became free, say.
     pub(super) fn copy_all(&mut self) -> Result<(), Failure> {
         let said = self.wildcards.iter().filter(|(_, wildcard)| wildcard.wanted.is_some());
-        let wildcards: Vec<Address> = said.map(|(address, _)| *address).collect();
+        let mut wildcards: Vec<Address> = said.map(|(address, _)| *address).collect();
+        wildcards.sort_unstable();
         let mut result = Ok(());
         for wildcard in &wildcards {
             result = result.and(self.copy(wildcard));

@@ -1,9 +1,9 @@
 //! A plane over the maps: which identifiers stand for what, and who uses which backend.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use config::checked::Prefix;
+use foldhash::HashMap;
 use smallvec::SmallVec;
 use tables::maglev::{DEFAULT_SIZE, Seed};
 
@@ -138,10 +138,10 @@ impl<M: Maps> MapPlane<M> {
             options,
             services,
             backends,
-            books: HashMap::new(),
-            ids: HashMap::new(),
-            uses: HashMap::new(),
-            wildcards: HashMap::new(),
+            books: HashMap::default(),
+            ids: HashMap::default(),
+            uses: HashMap::default(),
+            wildcards: HashMap::default(),
             quarantined: Vec::new(),
             generation: 1,
             changed: false,
@@ -186,6 +186,13 @@ impl<M: Maps> MapPlane<M> {
         self.maps.delete(&key)?;
         self.changed = true;
         Ok(())
+    }
+
+    /// The keys of a map in their order, so that what is done with them is the same each time.
+    pub(super) fn keys(&self, map: Map) -> Vec<Key> {
+        let mut keys = self.maps.keys(map);
+        keys.sort_unstable();
+        keys
     }
 
     fn record(&self, key: Key) -> Option<Record> {

@@ -1,7 +1,7 @@
 //! What an earlier process left in the maps: its identifiers are kept, and what nobody wants any
 //! more goes with the first prune.
 
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
 
 use super::node_ports::{is_unspecified, wildcard_of};
 use super::plane::{Book, MapPlane, Use};
@@ -15,7 +15,7 @@ const COPIED: [Flags; 2] = [Flags::NODE_PORT, Flags::HOST_PORT];
 impl<M: Maps> MapPlane<M> {
     /// Takes over what is in the maps.
     pub(super) fn restore(&mut self) {
-        for key in self.maps.keys(Map::Backends) {
+        for key in self.keys(Map::Backends) {
             if let (Key::Backend(id), Some(Value::Backend(backend))) = (key, self.maps.get(&key)) {
                 let Backend { endpoint, .. } = backend;
                 self.ids.insert(endpoint, id);
@@ -23,8 +23,8 @@ impl<M: Maps> MapPlane<M> {
                 self.backends.restore(id);
             }
         }
-        let keys = self.maps.keys(Map::Services);
-        let mut addresses = HashMap::new();
+        let keys = self.keys(Map::Services);
+        let mut addresses = HashMap::default();
         for key in &keys {
             if let (Key::Service(address, 0), Some(Value::Master(master))) =
                 (key, self.maps.get(key))
@@ -43,7 +43,7 @@ impl<M: Maps> MapPlane<M> {
             }
         }
         for map in [Map::Reverse, Map::Affinity, Map::SourceRanges, Map::Maglev] {
-            for key in self.maps.keys(map) {
+            for key in self.keys(map) {
                 self.restore_rest(key, &addresses);
             }
         }
@@ -119,7 +119,8 @@ impl<M: Maps> MapPlane<M> {
             let copies = of.and_then(|of| plane.wildcards.get(&of)).map(|of| &of.copies);
             wanted(address) || copies.is_some_and(|copies| copies.contains(address))
         };
-        let all: Vec<Address> = self.books.keys().copied().collect();
+        let mut all: Vec<Address> = self.books.keys().copied().collect();
+        all.sort_unstable();
         let mut result = Ok(());
         for address in all.iter().filter(|address| !keeps(self, address)).collect::<Vec<_>>() {
             // A copy may have gone with its wildcard.
@@ -133,7 +134,7 @@ impl<M: Maps> MapPlane<M> {
         // Backends last: nothing shall point to one that is gone.
         let pointing = Map::ALL.into_iter().filter(|map| *map != Map::Backends);
         for map in pointing.chain([Map::Backends]) {
-            for key in self.maps.keys(map) {
+            for key in self.keys(map) {
                 if !self.is_needed(&key, &ids) {
                     result = result.and(self.remove_needless(key));
                 }

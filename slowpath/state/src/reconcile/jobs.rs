@@ -2,8 +2,10 @@
 //! that were refused when their time has come.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
+
+use foldhash::HashMap;
 
 use crate::address::Address;
 
