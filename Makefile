@@ -45,6 +45,7 @@ lab: setup ## run the lab only: namespaces, emulated gateways, real clients and 
 bench: setup ## measure against testpmd and a C loop in the same run (see perf/README.md)
 	cargo build --release --package perf --package fastpath --bins
 	$(AS_ROOT) $(TARGET_DIR)/release/bench
+	$(TARGET_DIR)/release/control
 	cargo build --release --package ebpf-fallback --bins
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-journey
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-state

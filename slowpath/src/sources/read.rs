@@ -46,7 +46,8 @@ pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
 /// What is wanted, or what is wrong and where.
 pub fn read(path: &Path, config: &Config) -> Result<Vec<Object>, String> {
     let failed = |path: &Path, e: io::Error| {
-        format!("{}: {e}; write it, or set `services` to where it is", path.display())
+        let path = path.display();
+        format!("cannot read {path}: {e}; write it, or set `services` to where it is")
     };
     let (mut all, mut foreign) = (Vec::new(), Vec::new());
     for file in files(path).map_err(|e| failed(path, e))? {

@@ -60,7 +60,18 @@ impl Entry {
     pub(super) fn compare(&self, i: u32, wanted: &FlowKey) -> Option<Hit> {
         let state = self.state.load(Acquire);
         // The key's words are read here and not before, so that they need no registers meanwhile.
-        let stamp = self.stamp_if(state, &Words::of(wanted));
+        self.copied(i, self.stamp_if(state, &Words::of(wanted)))
+    }
+
+    /// As `compare`, with the key's words at hand.
+    #[inline(always)]
+    #[cfg(target_arch = "bpf")]
+    pub(super) fn compare_words(&self, i: u32, wanted: &Words) -> Option<Hit> {
+        self.copied(i, self.stamp_of(wanted))
+    }
+
+    #[inline(always)]
+    fn copied(&self, i: u32, stamp: u32) -> Option<Hit> {
         if stamp == 0 {
             return None;
         }

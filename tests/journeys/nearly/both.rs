@@ -271,7 +271,7 @@ fn flows(loaded: &Loaded) -> Vec<Option<Snapshot>> {
 fn alike(one: Option<&Snapshot>, other: Option<&Snapshot>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) if one.last_seen_s.abs_diff(other.last_seen_s) <= 1 => {
-            *one == Snapshot { last_seen_s: one.last_seen_s, ..other.clone() }
+            *one == Snapshot { last_seen_s: one.last_seen_s, ..*other }
         }
         _ => one == other,
     }

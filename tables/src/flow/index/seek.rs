@@ -23,7 +23,7 @@ impl Index<'_> {
     pub(crate) fn find_likely(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let (place, wanted) = (&self.place(hash), &Words::of(key));
         let own = place.home * 4 + place.slot;
-        let hit = self.entry(own)?.compare(own, wanted);
+        let hit = self.entry(own)?.compare_words(own, wanted);
         if hit.is_some() {
             return hit;
         }
@@ -35,7 +35,7 @@ impl Index<'_> {
             + u32::from(equal & 0x8080 == 0)
             + u32::from(equal & 0x80_8080 == 0);
         let tagged = place.home * 4 + slot;
-        self.entry(tagged)?.compare(tagged, wanted)
+        self.entry(tagged)?.compare_words(tagged, wanted)
     }
 
     /// Number and state of the entry that seems to have a key; else [`NONE`].
