@@ -194,7 +194,11 @@ fn the_first_file_becomes_the_first_generation_and_makes_us_able() {
     let mut stage = Stage::new("first");
     let (mut reconcile, shared) = stage.start();
     stage.pass(200_000, &mut reconcile, None);
-    assert!(able(&shared).reasons.iter().any(|r| r.contains("cannot read")), "{:?}", able(&shared));
+    assert!(
+        able(&shared).reasons.iter().any(|r| r.contains("services file was refused")),
+        "{:?}",
+        able(&shared)
+    );
     let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
     let mut lcore = FakeLcore::join(stage.region);
     stage.backends(&["10.0.2.11", "10.0.2.12"]);

@@ -257,8 +257,8 @@ fn a_commit_that_is_refused_leaves_everything_as_before() {
 #[test]
 fn what_no_plane_does_is_refused_in_words() {
     let mut plane = small();
-    type Changed = fn(&mut Service);
-    let change: [(Changed, &str); 3] = [
+    type Change = fn(&mut Service);
+    let change: [(Change, &str); 3] = [
         (|s| s.affinity_s = 60, "session affinity"),
         (|s| s.nat_policy = NatPolicy::Nat46, "between IPv4 and IPv6"),
         (|s| s.algorithm = Algorithm::Random, "random"),
