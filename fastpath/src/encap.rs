@@ -1,7 +1,7 @@
 //! Stage 6, rewrite and encap: carries the verdict out on the packet's bytes and names its exit.
 //!
-//! The match in [`carry_out`] is the list of ways out; each is one hop away, and all but the two that
-//! most packets take are out of line, so that those keep their registers. Beside it stand the
+//! The match in [`carry_out`] is the list of ways out; each is one hop away, and all but the two
+//! that most packets take are out of line, so that those keep their registers. Beside it stand the
 //! few questions that all ways to a backend ask: which next hop, does it fit, does it live long
 //! enough.
 

@@ -213,8 +213,8 @@ fn build(front: &Front) -> Build {
 }
 
 /// Which bytes tell these headers from others: all in front of the inner packet but those that
-/// [`Seen::own`] reads, and those that decide nothing (the sender's MAC, a cookie, inner MACs). None
-/// for headers of unusual build, and where only the inner packet says of which family it is.
+/// [`Seen::own`] reads, and those that decide nothing (the sender's MAC, a cookie, inner MACs).
+/// None for headers of unusual build, and where only the inner packet says of which family it is.
 fn mask(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) -> Option<Words> {
     let (at, l4) = (usize::from(work.front.outer.at), usize::from(work.front.outer.l4));
     let front = usize::from(work.front.inner_at);

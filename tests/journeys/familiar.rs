@@ -3,8 +3,9 @@
 //!
 //! An lcore learns a frame's headers; then it is shown a mutation of the frame. What it knows of
 //! the packet afterwards (all that the later stages read) is compared with what the stages up to
-//! `classify` find out one by one, which remember nothing. Of a packet that it turned around at once, verdict, exit and
-//! every byte are. Mutations come from a fixed seed: a failure names one, and it comes again.
+//! `classify` find out one by one, which remember nothing. Of a packet that it turned around at
+//! once, verdict, exit and every byte are. Mutations come from a fixed seed: a failure names one,
+//! and it comes again.
 
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 

@@ -2,8 +2,8 @@
 //! the reconciler into a plane's maps in memory, and out again.
 //!
 //! The shape is that of the load-balancing benchmark whose figures `PROMISES.md` names: all objects
-//! are made first; then each round inserts all of them, waits until the plane is so, deletes all and
-//! waits until it is empty. CPU time is the process's own. Bytes are those of the heap that are
+//! are made first; then each round inserts all of them, waits until the plane is so, deletes all
+//! and waits until it is empty. CPU time is the process's own. Bytes are those of the heap that are
 //! still reachable after an insert, over what was there before; objects are the caller's and don't
 //! count.
 

@@ -2,9 +2,9 @@
 //! costs. Needs root; takes half a minute.
 //!
 //! All cases and the floors (a program that drops, one that looks one row up, one that parses, the
-//! packets written and dropped) are run in turn, round after round. `gross` is what the kernel's test run says of a
-//! packet, the median over all calls; lowest and highest round stand beside it. `net` is less the
-//! time of a packet that is only written.
+//! packets written and dropped) are run in turn, round after round. `gross` is what the kernel's
+//! test run says of a packet, the median over all calls; lowest and highest round stand beside it.
+//! `net` is less the time of a packet that is only written.
 
 use perf::kernel::{CALL, Failure, Feeder, Floor, World, stay};
 use perf::world::Work;

@@ -2,10 +2,10 @@
 //! people who know Cilium's `lb/maps-dump` can read.
 //!
 //! ```text
-//!   SVC: ID=1 ADDR=203.0.113.10:80/TCP SLOT=0 LBALG=maglev AFFTimeout=0 COUNT=1 QCOUNT=0 FLAGS=LoadBalancer
-//!   SVC: ID=1 ADDR=203.0.113.10:80/TCP SLOT=1 BEID=1 COUNT=0 QCOUNT=0 FLAGS=LoadBalancer
+//!   SVC: ID=1 ADDR=192.0.2.1:80/TCP SLOT=0 LBALG=maglev AFFTimeout=0 COUNT=1 QCOUNT=0 FLAGS=...
+//!   SVC: ID=1 ADDR=192.0.2.1:80/TCP SLOT=1 BEID=1 COUNT=0 QCOUNT=0 FLAGS=LoadBalancer
 //!   BE: ID=1 ADDR=10.0.0.1:80/TCP STATE=active
-//!   REV: ID=1 ADDR=203.0.113.10:80
+//!   REV: ID=1 ADDR=192.0.2.1:80
 //!   MAGLEV: ID=1 INNER=[1(16381)]
 //! ```
 //! Each plane numbers as it likes, so identifiers can be hidden: things are named by address then,

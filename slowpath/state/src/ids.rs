@@ -1,7 +1,7 @@
 //! Identifiers: numbers that stand for addresses in what planes hold.
 //!
-//! A freed number isn't handed out again until all others were, so that what still knows it (a flow,
-//! a packet under way) doesn't take the new for the old.
+//! A freed number isn't handed out again until all others were, so that what still knows it (a
+//! flow, a packet under way) doesn't take the new for the old.
 
 use foldhash::HashSet;
 

@@ -1,3 +1,5 @@
+//! Records as text, and flags by kind and policy.
+
 use std::sync::Arc;
 
 use super::*;

@@ -280,7 +280,8 @@ fn documents_and_lists_are_read_and_the_rest_is_named_once() {
     let text = format!(
         "{service}---\n# nothing\n---\n{}---\napiVersion: v1\nkind: List\nitems:\n\
          - apiVersion: v1\n  kind: Service\n  metadata: {{name: b}}\n\
-         - apiVersion: v1\n  kind: ConfigMap\n- apiVersion: v1\n  kind: ConfigMap\n---\napiVersion: v1\nkind: ServiceList\nitems:\n- metadata: {{name: c}}\n---\n\
+         - apiVersion: v1\n  kind: ConfigMap\n- apiVersion: v1\n  kind: ConfigMap\n---\n\
+         apiVersion: v1\nkind: ServiceList\nitems:\n- metadata: {{name: c}}\n---\n\
          apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\n",
         slice_of("", "null")
     );

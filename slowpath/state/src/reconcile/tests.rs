@@ -1,3 +1,5 @@
+//! The reconciler step by step, over a plane that does as it is told.
+
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 

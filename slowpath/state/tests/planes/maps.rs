@@ -1,14 +1,10 @@
 //! The map plane, step by step: what it writes for which frontend, in which order, and what is left
 //! when a write fails.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails where what it expects is not so"
-)]
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::world::{Checked, MAGLEV_SIZE, World, at, endpoint, ip, name, options, source};
 use config::checked::Prefix;
 use config::services::{BackendTunnel, Mode, TunnelKind};
 use state::address::Endpoint;
@@ -19,9 +15,6 @@ use state::ids::Identifiers;
 use state::maps::{Failure, FaultyMaps, Key, Map, MapPlane, Maps, MemoryMaps, Sizes, Value};
 use state::plane::Plane;
 use state::service::{Algorithm, NatPolicy, ProxyRedirect, Service, SourceRanges, TrafficPolicy};
-use world::{Checked, MAGLEV_SIZE, World, at, endpoint, ip, name, options, source};
-
-mod world;
 
 fn web() -> Said {
     Said::new(at("203.0.113.10", 80), Kind::LoadBalancer)

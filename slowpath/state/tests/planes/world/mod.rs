@@ -1,6 +1,4 @@
 //! A writer, a reconciler and a plane over checked maps, and a time that the test moves.
-// Each test uses its part of this.
-#![allow(dead_code)]
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};

@@ -1,24 +1,17 @@
 //! Lives of an appliance: changes, faults, restarts with the maps kept and the tables said anew.
 //!
-//! Each life follows from its seed. `SIMULATION_SEED=7 cargo test -p state --test simulation` plays
+//! Each life follows from its seed. `SIMULATION_SEED=7 cargo test -p state --test planes` plays
 //! one again; `SIMULATIONS=10000` plays as many.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails where what it expects is not so"
-)]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::world::World;
+use crate::world::model::Model;
+use crate::world::ops::{self, Random};
 use state::address::Address;
 use state::dump::Record;
 use state::plane::Plane;
-use world::World;
-use world::model::Model;
-use world::ops::{self, Random};
-
-mod world;
 
 /// How many lives are played where nobody says.
 const LIVES: u64 = 60;
@@ -39,9 +32,7 @@ impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let seed = self.0;
-            eprintln!(
-                "play it again: SIMULATION_SEED={seed} cargo test -p state --test simulation"
-            );
+            eprintln!("play it again: SIMULATION_SEED={seed} cargo test -p state --test planes");
         }
     }
 }

@@ -1,16 +1,9 @@
 //! Random changes against a simple model, with and without faults, with checks at every write.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails where what it expects is not so"
-)]
 
 use proptest::prelude::*;
 
-use world::model::Model;
-use world::{World, ops};
-
-mod world;
+use crate::world::model::Model;
+use crate::world::{World, ops};
 
 fn play(numbers: &[u64], per_mille: u32) {
     let (mut world, mut model) = (World::new(), Model::default());

@@ -1,12 +1,7 @@
 //! From objects on a disk to maps, with power that goes at any byte: what was answered is there
 //! afterwards, what wasn't is whole or not at all, and the maps follow.
 //!
-//! `SIMULATION_SEED=7 cargo test -p state --test crashes` plays one life again.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails where what it expects is not so"
-)]
+//! `SIMULATION_SEED=7 cargo test -p state --test planes` plays one life again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,6 +9,8 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::world::ops::Random;
+use crate::world::{World, at, name};
 use config::checked::ArmName;
 use state::backend::State;
 use state::frontend::{Kind, Said};
@@ -21,10 +18,6 @@ use state::name::{Name, Precedence, Source};
 use state::object::{API, BackendsSpec, Change, Key, Member, Object, Objects, ServiceSpec, Spec};
 use state::reflect::Reflector;
 use state::store::{Disk, Store};
-use world::ops::Random;
-use world::{World, at, name};
-
-mod world;
 
 const LIVES: u64 = 40;
 
