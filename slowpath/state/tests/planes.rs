@@ -1,5 +1,5 @@
-//! Planes of maps and the reconciler, from outside: step by step, by random histories, in lives with
-//! faults and restarts, and with power that goes at any byte.
+//! Planes of maps and the reconciler, from outside: step by step, by random histories, in lives
+//! with faults and restarts, and with power that goes at any byte.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
