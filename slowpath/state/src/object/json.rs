@@ -146,7 +146,20 @@ pub(crate) fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, Ref
         let text = error.into_inner().to_string();
         // serde's own words say what is allowed behind a comma.
         let (wrong, allowed) = text.split_once(", expected ").unwrap_or((&text, ""));
-        let allowed = if allowed.is_empty() { "" } else { &format!("allowed: {allowed}") };
+        let allowed = if allowed.is_empty() { "" } else { &format!("allowed: {}", named(allowed)) };
         Refusal::new(field, wrong, allowed)
     })
+}
+
+/// A type in the words of those who write files.
+fn named(allowed: &str) -> &str {
+    match allowed {
+        "u8" => "a number from 0 to 255",
+        "u16" => "a number from 0 to 65535",
+        "u32" => "a number from 0 to 4294967295",
+        "u64" => "a number, 0 or more",
+        "a string" => "a text",
+        "a boolean" => "true or false",
+        other => other,
+    }
 }
