@@ -111,7 +111,7 @@ fn one_broken_file_refuses_all_and_says_where() {
     folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
     folder.write("c.yaml", &KUBERNETES.replace("port: 80,", "port: 800000,"));
     let wrong = folder.read().unwrap_err();
-    assert!(wrong.contains("c.yaml:7 (document 1): spec.ports[0].port"), "{wrong}");
+    assert!(wrong.contains("c.yaml:8 (document 1): spec.ports[0].port"), "{wrong}");
     assert!(wrong.contains("a number from 0 to 65535"), "{wrong}");
     folder.write("c.yaml", KUBERNETES);
     folder.write("a.toml", "[[service]]\nname = \"shop/toml\"\nprot = 1\n");
