@@ -315,7 +315,7 @@ fn a_broken_file_says_where() {
         (
             spoilt("port: 80\n", "port: 80000\n"),
             "shop.yaml:8 (document 1): spec.ports[0].port: ",
-            "u16",
+            "0 to 65535",
         ),
         (
             spoilt("10.96.0.1", "10.96.0"),

@@ -106,7 +106,10 @@ fn what_is_wrong_is_told_by_its_field() {
         (spoiled("/spec", "mss", json!(9461)), ["spec.mss: 9461 is out of range", "0 to 9460"]),
         (spoiled("/spec", "affinity_s", json!(1 << 24)), ["spec.affinity_s", "0 to 16777215"]),
         (spoiled("/spec", "table_size", json!(250)), ["spec.table_size", "allowed: 0, 251"]),
-        (spoiled("/spec/frontends/0", "port", json!(70000)), ["spec.frontends[0].port", "u16"]),
+        (
+            spoiled("/spec/frontends/0", "port", json!(70000)),
+            ["spec.frontends[0].port", "0 to 65535"],
+        ),
         (
             spoiled("/spec/frontends/0", "protocol", json!("icmp")),
             ["spec.frontends[0]", "no ports"],
