@@ -32,6 +32,8 @@ pub struct Config {
     pub name: String,
     /// Zone it runs in; empty when unknown.
     pub zone: String,
+    /// Names of the nodes and zones whose backends count as local.
+    pub local: Vec<String>,
     /// Free labels of the appliance.
     pub labels: BTreeMap<String, String>,
     /// What moves packets.

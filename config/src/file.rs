@@ -21,12 +21,15 @@ pub struct File {
     pub name: String,
     /// Zone in which it runs; empty when there is none.
     pub zone: String,
+    /// Names of the nodes and zones whose backends count as local: what a service's traffic policy
+    /// `local` is about.
+    pub local: Vec<String>,
     /// Free labels, `key = "value"`.
     pub labels: BTreeMap<String, String>,
     /// What moves packets: `dpdk`, the program fastpath with NICs of its own, or `xdp`, programs in
     /// the kernel that ebpf-fallback attaches to NICs. Tables, flows and counters go over.
     pub plane: Plane,
-    /// The services file (its keys are below); watched, changes apply without a restart.
+    /// The services: a file, or a folder of files (their keys are below); watched, changes apply without a restart.
     pub services: String,
     /// The packet-moving process.
     pub fastpath: Fastpath,

@@ -84,7 +84,28 @@ pub fn appliance(config: &Config) -> Appliance {
         name: config.name.as_str().into(),
         labels: (!config.labels.is_empty()).then(|| Arc::new(labels.collect())),
         zone: config.zone.as_str().into(),
+        local: config.local.iter().map(|name| name.as_str().into()).collect(),
         addresses: addresses.map(|interface| interface.addr).collect(),
         ..Appliance::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use state::backend::Place;
+
+    #[test]
+    fn the_appliance_calls_local_what_its_configuration_names() {
+        let text = "name = \"t\"\nzone = \"a\"\nlocal = [\"node-1\", \"b\"]\n\
+                    [ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\"]\n\
+                    [fastpath]\nlcores = [1]\n";
+        let appliance = appliance(&config::from_toml(text).unwrap());
+        let local = |node: &str, zone: &str| {
+            let place = Place { node: node.into(), zone: zone.into(), ..Place::default() };
+            appliance.is_local(Some(&place))
+        };
+        assert!(local("node-1", "c") && local("node-2", "b"));
+        assert!(!local("node-2", "a"));
     }
 }

@@ -45,6 +45,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     Ok(Config {
         name: file.name,
         zone: file.zone,
+        local: file.local,
         labels: file.labels,
         plane,
         services: file.services.into(),

@@ -12,7 +12,8 @@ use crate::layers::shortened;
 /// Sections and keys that may change at any time.
 const LIVE: [&str; 5] = ["gateway", "nat", "flows", "punt", "tables.maglev_size"];
 /// Sections and keys that only slowpath reads.
-const SLOWPATH: [&str; 7] = ["name", "zone", "labels", "services", "health", "metrics", "control"];
+const SLOWPATH: [&str; 8] =
+    ["name", "zone", "local", "labels", "services", "health", "metrics", "control"];
 
 /// What has to be started again for a change to take effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,6 +10,7 @@ impl Default for File {
         File {
             name: "weir".into(),
             zone: String::new(),
+            local: Vec::new(),
             labels: Default::default(),
             plane: Plane::Dpdk,
             services: "/etc/weir/services.toml".into(),
