@@ -29,7 +29,8 @@ pub struct File {
     /// What moves packets: `dpdk`, the program fastpath with NICs of its own, or `xdp`, programs in
     /// the kernel that ebpf-fallback attaches to NICs. Tables, flows and counters go over.
     pub plane: Plane,
-    /// The services: a file, or a folder of files (their keys are below); watched, changes apply without a restart.
+    /// The services: a file, or a folder of files (their keys are below); watched, changes apply
+    /// without a restart.
     pub services: String,
     /// The packet-moving process.
     pub fastpath: Fastpath,
