@@ -25,6 +25,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("fastpath", 4_500),
     // Of the design's 20,000 for all of slowpath, which is cut up since it passed 6,000.
     ("slowpath", 6_000),
+    ("slowpath/cli", 2_500),
     ("slowpath/state", 7_000),
     // Was 2,500: the journey's stages and their loader, which knows each driver's limits. Was 4,900
     // until the usual packet had its whole journey in one program.

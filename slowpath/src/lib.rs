@@ -15,7 +15,6 @@
 #![forbid(unsafe_code)]
 
 mod busy;
-pub mod cli;
 pub mod control;
 pub mod counted;
 pub mod desired;

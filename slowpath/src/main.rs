@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use slowpath::sources::CONFIG;
 use slowpath::sources::file::ConfigFile;
 use tracing_subscriber::EnvFilter;
 
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
 
-    let default = std::path::Path::new(slowpath::cli::CONFIG);
+    let default = std::path::Path::new(CONFIG);
     let file = cli.config.as_deref().or(default.exists().then_some(default));
     let config = match config::load(file, &cli.set) {
         Ok(config) => config,

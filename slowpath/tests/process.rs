@@ -14,6 +14,13 @@ struct Folder {
     ports: [u16; 3],
 }
 
+/// The `weir` program, which is of another crate and lies beside `slowpath`.
+fn weir() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_slowpath")).with_file_name("weir");
+    assert!(path.exists(), "{path:?} is not there: `cargo build -p cli` builds it");
+    path
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -107,7 +114,7 @@ impl Folder {
     }
 
     fn weir(&self, args: &[&str]) -> Output {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let mut program = Command::new(weir());
         program.arg("--config").arg(self.path.join("weir.toml")).args(args).output().unwrap()
     }
 
@@ -256,16 +263,16 @@ fn a_second_slowpath_is_refused_and_a_port_in_use_is_explained() {
 fn a_typo_names_file_key_and_what_is_allowed() {
     let folder = Folder::new("typo");
     folder.write("weir.toml", &folder.config().replace("[metrics]", "[metrix]"));
-    for program in [env!("CARGO_BIN_EXE_slowpath"), env!("CARGO_BIN_EXE_weir")] {
-        let mut command = Command::new(program);
+    for program in [PathBuf::from(env!("CARGO_BIN_EXE_slowpath")), weir()] {
+        let mut command = Command::new(&program);
         command.arg("--config").arg(folder.path.join("weir.toml"));
         if program.ends_with("weir") {
             command.args(["config", "check"]);
         }
         let out = command.output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(!out.status.success(), "{program}");
-        assert!(said.contains("metrix") && said.contains("weir.toml"), "{program}: {said}");
+        assert!(!out.status.success(), "{program:?}");
+        assert!(said.contains("metrix") && said.contains("weir.toml"), "{program:?}: {said}");
     }
 }
 

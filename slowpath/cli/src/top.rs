@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::draw::{Table, count, span};
-use crate::report::{DropReport, ServiceReport, Status, address_port};
+use slowpath::report::{DropReport, ServiceReport, Status, address_port};
 
 /// One look at the live system.
 pub struct Look {

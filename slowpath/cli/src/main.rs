@@ -19,11 +19,10 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::report::{DropReport, Failure, FlowPage, ServiceReport, Status, TraceLine};
 use ask::AskError;
+use slowpath::report::{DropReport, Failure, FlowPage, ServiceReport, Status, TraceLine};
+use slowpath::sources::CONFIG;
 
-/// Where the configuration is when nobody says.
-pub const CONFIG: &str = "/etc/weir/weir.toml";
 /// Where slowpath listens when nobody says.
 const SOCKET: &str = "/run/weir/control.sock";
 
@@ -178,7 +177,7 @@ enum HugepagesWhat {
 }
 
 /// Runs the command line; the exit code is 0, 1 for "no", 2 for errors.
-pub fn main() -> ExitCode {
+fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(&cli) {
         Ok(code) => code,

@@ -1,7 +1,7 @@
 //! The documents of the live system as text for people.
 
 use super::draw::{Table, bytes, count, span};
-use crate::report::{DropReport, FlowPage, Frontends, ServiceReport, Status, TraceLine};
+use slowpath::report::{DropReport, FlowPage, Frontends, ServiceReport, Status, TraceLine};
 
 /// `weir status`.
 pub fn status(status: &Status) -> String {
@@ -128,7 +128,7 @@ fn backends(service: &ServiceReport) -> Table {
     for backend in &service.backends {
         let shared = if backend.shared { " *" } else { "" };
         table.row(vec![
-            crate::report::address_port(&backend.address, backend.port) + shared,
+            slowpath::report::address_port(&backend.address, backend.port) + shared,
             backend.state.clone(),
             backend.weight.to_string(),
             format!("{:.1} %", backend.share * 100.0),

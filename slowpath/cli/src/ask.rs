@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use crate::report::Failure;
+use slowpath::report::Failure;
 
 /// How long an answer may take; a trace says so itself with its own time.
 const PATIENCE: Duration = Duration::from_secs(10);

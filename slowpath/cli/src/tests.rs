@@ -1,7 +1,7 @@
 //! What people see: golden output of each view.
 
 use super::*;
-use crate::report::*;
+use slowpath::report::*;
 use std::time::Instant;
 
 fn a_status() -> Status {
