@@ -8,6 +8,7 @@
 mod addresses;
 mod attach;
 mod attend;
+mod inlet;
 mod limits;
 mod nic;
 
@@ -31,6 +32,8 @@ use addresses::Added;
 pub use attach::AttachError;
 use attach::{Links, told};
 use attend::{Attending, REST};
+pub use inlet::ROUTES;
+use limits::Choice;
 use nic::{Kernel, Nic};
 
 use crate::ports;
@@ -59,6 +62,16 @@ pub enum LoadError {
         /// What was configured.
         device: String,
         /// What is wrong, and what to type.
+        what: String,
+    },
+    /// The kernel's way into the programs.
+    #[error("{arm}.tap = \"{tap}\": {what}")]
+    Inlet {
+        /// Which arm.
+        arm: &'static str,
+        /// Its interface's name.
+        tap: String,
+        /// What is wrong.
         what: String,
     },
     /// The kernel doesn't say what it is asked.
@@ -108,6 +121,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     opened.notes.iter().for_each(|note| say(note));
     let region = opened.region;
     let cpus = online_cpus(&region)?;
+    let choices = choices(config, &nics, cpus.len() as u32)?;
     let claim = region.claim(Role::Fastpath)?;
     let place = Place::Maps(config.region.maps.clone());
     let links = Links::new(place.links().unwrap_or_default());
@@ -117,21 +131,24 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let stages = place.path().join(format!("{STAGES}{}", claim.epoch()));
     let _ = std::fs::remove_file(&stages);
     let mut program = Program::load_kept(&region, place.path(), claim.epoch(), &stages)?;
-    program.settle(&settled(&nics))?;
-    for ((name, arm), nic) in config.arms().zip(&nics) {
-        let choice = limits::choose(nic, cpus.len() as u32, config.fastpath.attach)
-            .map_err(|what| device_error(name.as_str(), arm.device.as_str(), what))?;
+    let inlets = inlets(config, &kernel, &nics, &place)?;
+    program.settle(&settled(&nics, &inlets))?;
+    for (n, (((name, _), nic), choice)) in config.arms().zip(&nics).zip(&choices).enumerate() {
         choice.notes.iter().for_each(|note| say(note));
-        let (mode, notes) = links.attach(program.entry()?, nic, &choice)?;
+        let (mode, notes) = links.attach(program.entry()?, nic, choice)?;
         notes.iter().for_each(|note| say(note));
         say(&format!("{} XDP on {} ({}, mtu {})", mode.as_str(), nic.name, nic.driver, nic.mtu));
+        // As the NIC that its packets leave by: one sends frames of the driver's, the other skbs.
+        let choice = Choice { modes: vec![mode], notes: Vec::new() };
+        links.attach(program.entry()?, &inlets[n], &choice)?;
         region.set_label(
             if name.as_str() == "ingress" { Label::Ingress } else { Label::Egress },
             &nic.name,
         );
     }
-    give_addresses(config, &kernel, &nics, &place)?;
-    tidy_up(&links, &nics, &place, Some(&stages))?;
+    give_addresses(config, &nics, &place)?;
+    let attached: Vec<&Nic> = nics.iter().chain(&inlets).collect();
+    tidy_up(&links, &attached, &place, Some(&stages))?;
     region.set_label(Label::Fastpath, concat!("xdp ", env!("CARGO_PKG_VERSION")));
 
     let mut attending = Attending::join(&region, claim.epoch(), &cpus)
@@ -200,29 +217,49 @@ fn find_nics(config: &Config, kernel: &Kernel) -> Result<Vec<Nic>, LoadError> {
     nics.collect()
 }
 
+/// How programs are to be attached to each arm's interface.
+fn choices(config: &Config, nics: &[Nic], cpus: u32) -> Result<Vec<Choice>, LoadError> {
+    let arms = config.arms().zip(nics);
+    arms.map(|((name, arm), nic)| {
+        let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
+        limits::choose(nic, cpus, config.fastpath.attach).map_err(failed)
+    })
+    .collect()
+}
+
 /// What the programs are told of where they run. Their clock is the region's.
-fn settled(nics: &[Nic]) -> ports::Place {
+fn settled(nics: &[Nic], inlets: &[Nic]) -> ports::Place {
     let port = |nic: &Nic| ports::Port::new(nic.index, nic.mac);
     let mut arms = nics.iter().map(port);
     let ingress = arms.next().unwrap_or_default();
     let egress = arms.next().unwrap_or(ingress);
-    ports::Place { ports: [ingress, egress], kernel: [0; 2], ..Default::default() }
+    let kernel = [0, 1].map(|n| inlets.get(n).map_or(0, |inlet: &Nic| inlet.index));
+    ports::Place { ports: [ingress, egress], kernel, ..Default::default() }
 }
 
-/// Gives the interfaces the arms' addresses. Only once the programs are there: a kernel that has an
-/// address which it shares by NAT resets the connections whose packets nobody takes from it.
-fn give_addresses(
+/// The kernel's ways in, one for each arm.
+fn inlets(
     config: &Config,
     kernel: &Kernel,
     nics: &[Nic],
     place: &Place,
-) -> Result<(), LoadError> {
+) -> Result<Vec<Nic>, LoadError> {
+    let added = Added::new(place.beside("added"));
+    let arms = config.arms().zip(nics).enumerate();
+    arms.map(|(n, ((name, arm), nic))| {
+        let failed = |what| LoadError::Inlet { arm: name.as_str(), tap: arm.tap.clone(), what };
+        inlet::open(kernel, n, arm, nic, &added).map_err(failed)
+    })
+    .collect()
+}
+
+/// Gives the interfaces the arms' addresses. Only once the programs are there: a kernel that has an
+/// address which it shares by NAT resets the connections whose packets nobody takes from it.
+fn give_addresses(config: &Config, nics: &[Nic], place: &Place) -> Result<(), LoadError> {
     let added = Added::new(place.beside("added"));
     for ((name, arm), nic) in config.arms().zip(nics) {
-        let tap = kernel.nic(&arm.tap).map_err(LoadError::Kernel)?;
-        let tap = tap.is_some_and(|tap| tap.driver == "tun");
         let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
-        added.add(&nic.name, arm, tap).map_err(failed)?;
+        added.add(&nic.name, arm).map_err(failed)?;
     }
     Ok(())
 }
@@ -274,7 +311,7 @@ const STAGES: &str = "stages-";
 /// programs that were replaced.
 fn tidy_up(
     links: &Links,
-    nics: &[Nic],
+    nics: &[&Nic],
     place: &Place,
     stages: Option<&Path>,
 ) -> Result<(), LoadError> {

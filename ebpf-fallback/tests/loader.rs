@@ -2,6 +2,8 @@
 //! a network namespace of its own, with veth pairs in it. Root is needed.
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
 
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::Ordering;
@@ -15,7 +17,12 @@ use packet::flow::{FlowKey, SCOPE_PLAIN};
 use tables::command::Event;
 use tables::counters::{LcorePage, VerdictCounter};
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
+use tables::next_hop::NextHop;
 use tables::reason::DropReason;
+use tables::record::{
+    Backend, Local, Mode, NONE, Prefix, Service, Settings, TUNNEL_BACKEND, TUNNEL_SOURCES, Tunnel,
+    TunnelKind,
+};
 use tables::region::{Label, Place, Region, Role};
 use tables::ring::{Consumer, SharedSlots};
 use tables::writer::Writer;
@@ -212,12 +219,17 @@ fn programs_are_attached_outlive_the_loader_and_are_replaced_in_place() {
     drop(peer);
 }
 
-/// A datagram for this machine itself, to the interface's MAC: it goes through the stages.
-fn frame_to(interface: &str) -> Vec<u8> {
+fn mac_of(interface: &str) -> [u8; 6] {
     let told = ip(&format!("link show dev {interface}"));
     let mut words = told.split_whitespace();
     let mac = words.find(|word| *word == "link/ether").and_then(|_| words.next()).unwrap();
-    let mut frame: Vec<u8> = mac.split(':').map(|b| u8::from_str_radix(b, 16).unwrap()).collect();
+    let bytes: Vec<u8> = mac.split(':').map(|b| u8::from_str_radix(b, 16).unwrap()).collect();
+    bytes.try_into().unwrap()
+}
+
+/// A datagram for this machine itself, to the interface's MAC: it goes through the stages.
+fn frame_to(interface: &str) -> Vec<u8> {
+    let mut frame = mac_of(interface).to_vec();
     frame.extend([2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 36, 0, 1, 0, 0, 64, 17, 0, 0]);
     frame.extend([10, 96, 1, 77, 10, 96, 1, 10, 0, 9, 0, 9, 0, 16, 0, 0]);
     frame.extend([0; 8]);
@@ -229,22 +241,64 @@ fn frame_to(interface: &str) -> Vec<u8> {
     frame
 }
 
+/// A packet socket on an interface: what comes in there is heard, what is sent goes out.
+struct Capture(OwnedFd);
+
+impl Capture {
+    fn of(interface: &str) -> Capture {
+        let index = ip(&format!("-o link show dev {interface}"));
+        let index = index.split(':').next().unwrap().parse().unwrap();
+        let all = (libc::ETH_P_ALL as u16).to_be();
+        // SAFETY: an address and a time of the kernel's form, all zero but for what is set.
+        #[expect(unsafe_code, reason = "packet sockets, which std has not")]
+        unsafe {
+            let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+            let socket = libc::socket(libc::AF_PACKET, kind, all.into());
+            assert!(socket >= 0, "{}", std::io::Error::last_os_error());
+            let socket = OwnedFd::from_raw_fd(socket);
+            let mut at: libc::sockaddr_ll = std::mem::zeroed();
+            (at.sll_family, at.sll_ifindex) = (libc::AF_PACKET as u16, index);
+            at.sll_protocol = all;
+            let bytes = size_of::<libc::sockaddr_ll>() as u32;
+            let bound = libc::bind(socket.as_raw_fd(), (&raw const at).cast(), bytes);
+            assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
+            let wait = libc::timeval { tv_sec: 30, tv_usec: 0 };
+            let (wait, bytes) = ((&raw const wait).cast(), size_of::<libc::timeval>() as u32);
+            let socket_of = socket.as_raw_fd();
+            libc::setsockopt(socket_of, libc::SOL_SOCKET, libc::SO_RCVTIMEO, wait, bytes);
+            Capture(socket)
+        }
+    }
+
+    /// The next frame of that kind.
+    fn next(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        loop {
+            let mut frame = vec![0; 10_000];
+            // SAFETY: the room is as long as said.
+            #[expect(unsafe_code, reason = "packet sockets, which std has not")]
+            let len = unsafe {
+                let (at, room) = (frame.as_mut_ptr().cast(), frame.len());
+                libc::recv(self.0.as_raw_fd(), at, room, 0)
+            };
+            assert!(len > 0, "nothing came: {}", std::io::Error::last_os_error());
+            frame.truncate(len as usize);
+            if wanted(&frame) {
+                return frame;
+            }
+        }
+    }
+
+    fn send(&self, frame: &[u8]) {
+        // SAFETY: the frame's bytes.
+        #[expect(unsafe_code, reason = "packet sockets, which std has not")]
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+    }
+}
+
 /// Sends a frame by an interface.
 fn send(interface: &str, frame: &[u8]) {
-    let index = ip(&format!("-o link show dev {interface}"));
-    let index = index.split(':').next().unwrap().parse().unwrap();
-    // SAFETY: an address of the kernel's form, all zero but for what is set, and the frame's bytes.
-    #[expect(unsafe_code, reason = "packet sockets, which std has not")]
-    unsafe {
-        let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
-        assert!(socket >= 0, "{}", std::io::Error::last_os_error());
-        let mut to: libc::sockaddr_ll = std::mem::zeroed();
-        (to.sll_family, to.sll_ifindex) = (libc::AF_PACKET as u16, index);
-        let (at, bytes) = ((&raw const to).cast(), size_of::<libc::sockaddr_ll>() as u32);
-        let sent = libc::sendto(socket, frame.as_ptr().cast(), frame.len(), 0, at, bytes);
-        assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
-        libc::close(socket);
-    }
+    Capture::of(interface).send(frame);
 }
 
 /// A flow as programs make them.
@@ -263,6 +317,107 @@ fn keep_a_flow(region: &Region) -> FlowKey {
     };
     Flows::new(region).as_owner(0, 1).insert(&new, &[], region.now_s()).unwrap();
     front
+}
+
+/// A service by GENEVE to one backend, which is probed from 198.18.0.1.
+fn probed(region: &Region) {
+    let addr = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap());
+    let mut writer = Writer::attach(region).unwrap();
+    let mut settings = Settings::EMPTY;
+    settings.locals[0] = Local { addr: addr("10.96.2.10"), arm: 1, pad: [0; 3] };
+    writer.put_settings(&settings).unwrap();
+    let mut sources = [Prefix::default(); TUNNEL_SOURCES];
+    sources[0] = Prefix { addr: addr("10.96.2.11"), len: 128, pad: [0; 3] };
+    let tunnel = Tunnel {
+        local: addr("10.96.2.10"),
+        sources,
+        scope_key: 0,
+        vni: 0,
+        peer: NONE,
+        gateway: 0,
+        port: 6081,
+        option_class: 0x0108,
+        inner_mtu: 0,
+        flags: TUNNEL_BACKEND,
+        kind: TunnelKind::Geneve as u8,
+        no_service: 0,
+        source_count: 1,
+        arm: 1,
+        pad: [0; 2],
+    };
+    writer.put_tunnel(0, &tunnel).unwrap();
+    let next_hop = writer.put_next_hop(&addr("10.96.2.11"), 1).unwrap();
+    let (mac, src_mac) = ([2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 8]);
+    let hop = NextHop { mac, src_mac, mtu: 0, arm: 1, known: true };
+    writer.set_next_hop(next_hop, &hop).unwrap();
+    let policy = Service {
+        slots: Default::default(),
+        single: NONE,
+        vni: 0,
+        tcp_idle_s: 0,
+        tunnel_port: 6081,
+        flags: 0,
+        mss: 0,
+        mode: Mode::Tunnel as u8,
+        tunnel: TunnelKind::Geneve as u8,
+    };
+    let service = writer.put_service("web", &policy).unwrap();
+    let backend = Backend {
+        addr: addr("10.96.2.11"),
+        probe: addr("198.18.0.1"),
+        incarnation: 0,
+        next_hop,
+        nat_ports: NONE,
+        probe_service: service,
+        port: 0,
+        state: 0,
+        arm: 1,
+        pad: 0,
+    };
+    writer.put_backend(&backend).unwrap();
+    writer.commit().unwrap();
+}
+
+/// Swaps the bytes of two places.
+fn swap<const N: usize>(frame: &mut [u8], a: usize, b: usize) {
+    for i in 0..N {
+        frame.swap(a + i, b + i);
+    }
+}
+
+#[test]
+fn what_the_kernel_sends_from_a_probe_source_goes_to_its_backend_and_the_answer_comes_back() {
+    for attach in ["generic", "native"] {
+        let stage = Stage::new(attach);
+        let peer = ["in1", "eg1"].map(self::attach);
+        let loader = stage.started(&["--set", &format!("fastpath.attach={attach}")]);
+        probed(&Region::open(&stage.place).unwrap());
+        let heard = Capture::of("eg1");
+        ip("link set lo up");
+        ip("address add 198.18.0.1/32 dev lo");
+        ip(&format!("rule add from 198.18.0.1 lookup {}", ebpf_fallback::loader::ROUTES[1]));
+        let socket = UdpSocket::bind("198.18.0.1:45000").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        socket.connect("203.0.113.10:53").unwrap();
+        socket.send(b"are you there").unwrap();
+        let mut frame = heard.next(|frame| frame.len() > 100 && frame[23] == 17);
+        // Ethernet, IPv4, UDP, GENEVE with three options; then what the kernel sent.
+        let inner = 14 + 20 + 8 + 8 + 32;
+        assert_eq!(frame[30..34], [10, 96, 2, 11], "to the backend");
+        assert_eq!(frame[inner + 12..inner + 20], [198, 18, 0, 1, 203, 0, 113, 10]);
+        assert!(frame.ends_with(b"are you there"));
+        swap::<6>(&mut frame, 0, 6);
+        frame[..6].copy_from_slice(&mac_of("eg0"));
+        swap::<4>(&mut frame, 26, 30);
+        swap::<4>(&mut frame, inner + 12, inner + 16);
+        swap::<2>(&mut frame, inner + 20, inner + 22);
+        send("eg1", &frame);
+        let mut answer = [0; 64];
+        let len = socket.recv(&mut answer).unwrap();
+        assert_eq!(&answer[..len], b"are you there");
+        loader.end("-TERM");
+        drop(peer);
+    }
 }
 
 #[test]
@@ -305,8 +460,8 @@ fn detaching_leaves_nothing_of_ours_and_all_that_was_there() {
     ip("address add 10.96.1.10/24 dev in0");
     // The TAP of the other plane would have the same address.
     ip("tuntap add dev weir-in mode tap");
-    ip("link add weir-out type veth peer name weir-far");
     stage.started(&[]).end("-TERM");
+    assert!(attached("weir-in-x").is_some() && attached("weir-out-x").is_some());
     assert!(attached("in0").is_some() && attached("eg0").is_some());
     assert!(ip("address show dev eg0").contains("10.96.2.10/24"));
     let (done, said) = stage.ended(&["--detach"]);
@@ -323,7 +478,7 @@ fn detaching_leaves_nothing_of_ours_and_all_that_was_there() {
     assert!(!ip("route show").contains("default"));
     assert!(!stage.place.links().unwrap().exists() && !stage.place.beside("added").exists());
     let links = ip("link show");
-    assert!(!links.contains("weir-in") && links.contains("weir-out"), "that is no TAP: {links}");
+    assert!(!links.contains("weir-"), "neither TAP nor pair: {links}");
     let region = Region::open(&stage.place).unwrap();
     drop(region);
     let (done, said) = stage.ended(&["--detach", "--purge"]);
@@ -372,5 +527,8 @@ fn what_would_not_work_is_refused_with_what_to_type() {
     refused("ingress.device=none0", "there is no interface none0 here");
     refused("ingress.mtu=9600", "`ip link set dev in0 mtu 9600`");
     refused("fastpath.attach=native", "unless its peer has an XDP program");
+    ip("link add weir-out type veth peer name weir-far");
+    refused("plane=xdp", "weir-out is somebody else's interface (veth)");
+    assert!(ip("link show").contains("weir-far"), "and stays");
     assert!(attached("in0").is_none() && attached("eg0").is_none());
 }

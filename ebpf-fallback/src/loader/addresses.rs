@@ -22,12 +22,9 @@ impl Added {
         Added { notes }
     }
 
-    /// Gives the interface the arm's addresses and default routes, and removes the TAP that would
-    /// have the same ones. An error says which command failed.
-    pub fn add(&self, interface: &str, arm: &Arm, tap_is_there: bool) -> Result<(), String> {
-        if tap_is_there && arm.tap != interface {
-            ip(&["link", "delete", "dev", &arm.tap])?;
-        }
+    /// Gives the interface the arm's addresses and default routes. An error says which command
+    /// failed.
+    pub fn add(&self, interface: &str, arm: &Arm) -> Result<(), String> {
         ip(&["link", "set", "dev", interface, "up"])?;
         for address in &arm.addresses {
             let text = format!("{}/{}", address.addr, address.len);
@@ -66,7 +63,8 @@ impl Added {
         };
     }
 
-    fn note(&self, added: Result<(), String>, delete: &[&str]) -> Result<(), String> {
+    /// Notes how to take off what was added; what had been there stays when we go.
+    pub fn note(&self, added: Result<(), String>, delete: &[&str]) -> Result<(), String> {
         match added {
             Err(said) if said.contains("File exists") || said.contains("already assigned") => {
                 return Ok(());
@@ -79,7 +77,8 @@ impl Added {
     }
 }
 
-fn ip(words: &[&str]) -> Result<(), String> {
+/// Runs `ip`; an error says which command failed, and what it said.
+pub fn ip(words: &[&str]) -> Result<(), String> {
     let failed = |said: &str| format!("`ip {}` failed: {said}", words.join(" "));
     let output = Command::new("ip").args(words).output();
     let output = output

@@ -77,6 +77,14 @@ pub struct Nic {
     pub peer: Option<Peer>,
 }
 
+impl Nic {
+    /// Its MAC address as people write it.
+    pub fn mac_text(&self) -> String {
+        let [a, b, c, d, e, f] = self.mac;
+        format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    }
+}
+
 /// Asks about interfaces.
 pub struct Kernel {
     links: Socket,
@@ -189,6 +197,19 @@ impl Kernel {
         Some(about[1])
     }
 
+    /// Has the kernel hand packets to an interface as they shall be on the wire: checksums finished,
+    /// none larger than its MTU.
+    pub fn send_whole(&self, name: &str) -> io::Result<()> {
+        for command in [ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO] {
+            match self.ask(name, &mut [command, 0]) {
+                // What can't be turned off is off: a program in the other end's driver did that.
+                Err(fixed) if fixed.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
     /// One question of ethtool's; the answer takes the question's place.
     fn ask<const N: usize>(&self, name: &str, about: &mut [u32; N]) -> io::Result<()> {
         let mut request = Request { name: [0; 16], about: about.as_mut_ptr().cast(), rest: [0; 2] };
@@ -215,6 +236,9 @@ struct Request {
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_STXCSUM: u32 = 0x17;
+const ETHTOOL_STSO: u32 = 0x1f;
+const ETHTOOL_SGSO: u32 = 0x24;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_FLAG_LRO: u32 = 1 << 15;
