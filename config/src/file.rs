@@ -159,8 +159,8 @@ pub struct Arm {
     /// Packets that each transmit queue holds, a power of two.
     #[schemars(range(min = 64, max = 8192))]
     pub tx_descriptors: u16,
-    /// Name of the kernel's interface for this arm, at most 15 characters. Empty: `weir-in`,
-    /// `weir-out`.
+    /// Name of the kernel's interface for this arm, at most 15 characters: a TAP, or with `plane =
+    /// "xdp"` the end of a veth pair by which its probes go. Empty: `weir-in`, `weir-out`.
     pub tap: String,
 }
 
