@@ -13,13 +13,13 @@ mod errors;
 mod header;
 
 use crate::addr::Addr;
-use crate::checksum::{self, change16, change32, fold, of_addr, pseudo, udp, update};
+use crate::checksum::{change16, change32, fold, of_addr, pseudo, udp, update};
 use crate::icmp;
 use crate::ip::{Fragment, ICMP, ICMPV6, Ip, L4};
 use crate::rewrite::{Rewrite, set_ports};
 use crate::window::{Short, Window};
 
-pub use header::Header;
+pub use header::{Header, proto};
 
 /// The least MTU of an IPv6 link, bytes (RFC 8200 §5): senders are told of none below.
 const LEAST_SIX: u16 = 1280;
@@ -179,12 +179,19 @@ pub fn error(
 /// Gives a UDP datagram the checksum that it came without. [`Short`] also when its payload lies in
 /// further segments, or its length is not the packet's.
 pub fn complete(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
-    let l4 = usize::from(ip.l4);
-    if w.be16(l4 + 4)? != ip.end - ip.l4 {
+    let sum = w.sum(usize::from(ip.l4), usize::from(ip.end - ip.l4))?;
+    complete_by(w, ip, sum)
+}
+
+/// As [`complete`], where the `sum` of the datagram's bytes is known.
+#[inline(always)]
+pub fn complete_by(w: &mut Window<'_>, ip: &Ip, sum: u64) -> Result<(), Short> {
+    let (l4, len) = (usize::from(ip.l4), ip.end - ip.l4);
+    if w.be16(l4 + 4)? != len {
         return Err(Short);
     }
-    let sum = checksum::l4_full(w, ip)?;
-    w.store(l4 + 6, sum)
+    let ends = pseudo(&ip.src, &ip.dst, ip.v6, ip.proto, u32::from(len));
+    w.store(l4 + 6, udp(!fold(sum + ends)))
 }
 
 /// Changes ports, identifier, ICMP type and checksum in place; `carries` is how long the upper

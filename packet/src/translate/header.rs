@@ -53,6 +53,16 @@ pub(super) const fn len(v6: bool, fragment: Fragment) -> u16 {
     }
 }
 
+/// The protocol of the other family that carries the same: ICMP has one in each.
+#[inline(always)]
+pub const fn proto(ip: &Ip) -> u8 {
+    match (ip.v6, ip.proto) {
+        (false, ICMP) => ICMPV6,
+        (true, ICMPV6) => ICMP,
+        (_, proto) => proto,
+    }
+}
+
 impl Header {
     /// Nobody's.
     pub(super) const NONE: Header = Header {
@@ -179,17 +189,12 @@ pub(super) fn of(
         true => u32::from(datagram_id(w, usize::from(ip.at), true)),
         false => ip.fragment_id,
     };
-    let proto = match (ip.v6, ip.proto) {
-        (false, ICMP) => ICMPV6,
-        (true, ICMPV6) => ICMP,
-        (_, proto) => proto,
-    };
     Ok(Header {
         v6: !ip.v6,
         df,
         tos: ip.tos,
         ttl: ip.ttl,
-        proto,
+        proto: proto(ip),
         fragment: ip.fragment,
         part,
         carries,

@@ -1,7 +1,7 @@
 //! Translated packets against what the other family's sender would have sent.
 
 use super::*;
-use crate::checksum::{ipv4_header_ok, l4_full};
+use crate::checksum::{self, ipv4_header_ok, l4_full};
 use crate::tests::{Dice, packet as sample, samples};
 use std::net::IpAddr;
 use std::vec::Vec;
