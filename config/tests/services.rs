@@ -155,7 +155,6 @@ fn what_no_plane_carries_out_yet_is_refused() {
         ("affinity_s", "60"),
         ("source_ranges", "[\"10.0.0.0/8\"]"),
         ("proxy_redirect", "{ port = 9000 }"),
-        ("nat_policy", "\"nat46\""),
         ("algorithm", "\"random\""),
         ("health_check_port", "31000"),
     ] {

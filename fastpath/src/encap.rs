@@ -12,6 +12,7 @@ use crate::verdict::{Exit, Reply, Verdict};
 use crate::{nat, punt, reply, tunnel};
 use packet::ethernet::{self, Macs};
 use packet::rewrite::Congestion;
+use packet::translate::Untranslatable;
 use packet::tunnel::{cross_in_place, return_in_place};
 use packet::window::{Short, Window};
 use tables::reason::DropReason;
@@ -40,6 +41,15 @@ impl From<Congestion> for Refused {
         Refused::Drop(match cause {
             Congestion::Short => DropReason::TooShort,
             Congestion::Lost => DropReason::Congestion,
+        })
+    }
+}
+
+impl From<Untranslatable> for Refused {
+    fn from(cause: Untranslatable) -> Refused {
+        Refused::Drop(match cause {
+            Untranslatable::Short => DropReason::TooShort,
+            Untranslatable::Nothing | Untranslatable::Unsummed => DropReason::NotTranslatable,
         })
     }
 }

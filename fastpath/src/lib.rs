@@ -24,6 +24,7 @@ pub mod burst;
 pub mod classify;
 pub mod clock;
 pub mod control;
+pub mod cross;
 pub mod decap;
 pub mod dispatch;
 pub mod encap;

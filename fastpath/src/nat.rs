@@ -3,10 +3,12 @@
 //! Checksums are updated incrementally, never computed anew: what was wrong stays wrong (RFC 1624).
 
 use crate::burst::{Arrival, Work};
+use crate::cross;
 use crate::encap::{Refused, ends_here, fits, next_hop, plain_frame};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::Exit;
+use packet::addr::Addr;
 use packet::ip::{Ip, L4};
 use packet::rewrite::{self, Rewrite};
 use packet::window::Window;
@@ -21,24 +23,20 @@ pub fn to_backend<B: Buffer>(
     lcore: &Lcore<'_>,
 ) -> Result<(), Refused> {
     let way = next_hop(work, lcore)?;
-    fits(work, way.mtu())?;
-    ends_here(work)?;
-    let window = &mut buffer.window();
-    if work.front.arrival == Arrival::Gateway {
-        rewrite::take_congestion(window, &work.front.outer, &work.inner)?;
-    }
-    rewrite::decrement_ttl(window, &work.inner)?;
-    let path = work.path;
-    match work.quoted {
-        None => rewrite::nat(window, &work.inner, &forward(&path, &work.inner))?,
-        // The client's side tells of trouble with an answer: for the backend it is an answer to us.
-        Some(quoted) => {
-            let to = Rewrite { src: path.nat_addr, dst: path.backend_addr, ..Rewrite::none() };
-            let quote = backward(&path, &quoted);
-            rewrite::nat_quoted(window, &work.inner, &quoted, &to, &quote)?;
+    if cross::is_crossing(work) {
+        cross::to_backend(buffer, work, lcore, way.mtu())?;
+    } else {
+        fits(work, way.mtu())?;
+        ends_here(work)?;
+        let window = &mut buffer.window();
+        if work.front.arrival == Arrival::Gateway {
+            rewrite::take_congestion(window, &work.front.outer, &work.inner)?;
         }
+        rewrite::decrement_ttl(window, &work.inner)?;
+        let (to, quote) = outward(work);
+        rewrite(window, work, &to, &quote)?;
+        clamp(window, work, lcore);
     }
-    clamp(window, work, lcore);
     plain_frame(buffer, work, &way.macs(), 0)?;
     work.exit = Exit::Port(way.arm());
     Ok(())
@@ -46,23 +44,49 @@ pub fn to_backend<B: Buffer>(
 
 /// Rewrites what a backend answers to what the client expects. The frame is still where it was.
 pub fn from_backend(window: &mut Window<'_>, work: &Work, ends: &Ends) -> Result<(), Refused> {
-    let (client, service) = (ends.initiator, ends.target);
+    // From the backend itself it must seem to come from the service; a router stays itself.
+    let from_backend = work.inner.src == work.path.backend_addr;
+    let router = if from_backend { None } else { Some(work.inner.src) };
+    let (to, quote) = homeward(work, ends, router);
+    rewrite(window, work, &to, &quote)
+}
+
+#[inline(always)]
+fn rewrite(
+    window: &mut Window<'_>,
+    work: &Work,
+    to: &Rewrite,
+    quote: &Rewrite,
+) -> Result<(), Refused> {
     match work.quoted {
-        None => {
-            let to = Rewrite { src: service.0, sport: service.1, dst: client.0, dport: client.1 };
-            rewrite::nat(window, &work.inner, &to)?;
-        }
-        Some(quoted) => {
-            // From the backend itself it must seem to come from the service; a router stays itself.
-            let from_backend = work.inner.src == work.path.backend_addr;
-            let src = if from_backend { service.0 } else { work.inner.src };
-            let to = Rewrite { src, dst: client.0, ..Rewrite::none() };
-            let quote =
-                Rewrite { src: client.0, sport: client.1, dst: service.0, dport: service.1 };
-            rewrite::nat_quoted(window, &work.inner, &quoted, &to, &quote)?;
-        }
+        None => rewrite::nat(window, &work.inner, to)?,
+        Some(quoted) => rewrite::nat_quoted(window, &work.inner, &quoted, to, quote)?,
     }
     Ok(())
+}
+
+/// What a packet from the client's side becomes, and what it quotes.
+#[inline(always)]
+pub fn outward(work: &Work) -> (Rewrite, Rewrite) {
+    let path = &work.path;
+    let Some(quoted) = &work.quoted else { return (forward(path, &work.inner), Rewrite::none()) };
+    // It tells of trouble with an answer: for the backend it is an answer to us.
+    let to = Rewrite { src: path.nat_addr, dst: path.backend_addr, ..Rewrite::none() };
+    (to, backward(path, quoted))
+}
+
+/// What a packet from the backend's side becomes, and what it quotes. An error of a `router`'s
+/// seems to come from there.
+#[inline(always)]
+pub fn homeward(work: &Work, ends: &Ends, router: Option<Addr>) -> (Rewrite, Rewrite) {
+    let (client, service) = (ends.initiator, ends.target);
+    let answer = Rewrite { src: service.0, sport: service.1, dst: client.0, dport: client.1 };
+    if work.quoted.is_none() {
+        return (answer, Rewrite::none());
+    }
+    let to = Rewrite { src: router.unwrap_or(service.0), dst: client.0, ..Rewrite::none() };
+    let request = Rewrite { src: client.0, sport: client.1, dst: service.0, dport: service.1 };
+    (to, request)
 }
 
 /// What a packet from the client becomes.

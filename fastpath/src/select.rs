@@ -10,9 +10,10 @@ use crate::verdict::{Reply, Verdict};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 use packet::ip::{Fragment, L4};
+use packet::translate;
 use packet::window::Window;
 use tables::counters::{Counter, ServiceCounter};
-use tables::flow::{Forward, Hit, InsertError, NewFlow, PATH_ONE_WAY};
+use tables::flow::{Forward, Hit, InsertError, NewFlow, PATH_CROSSES, PATH_ONE_WAY};
 use tables::fragment::FragmentTarget;
 use tables::reason::DropReason;
 use tables::record::{Backend, Mode, NONE, NoService, Service, TunnelKind};
@@ -200,10 +201,12 @@ fn begin_nat(
         L4::IcmpEcho { request: true } => true,
         _ => return Err(DropReason::NatProtocol),
     };
-    if backend.addr.is_v4() == work.inner.v6 {
-        return Err(DropReason::NatNoAddress);
-    }
     work.path.mode = Mode::Nat as u8;
+    let mut proto = work.inner.proto;
+    if backend.addr.is_v4() == work.inner.v6 {
+        work.path.flags = PATH_CROSSES;
+        proto = translate::proto(&work.inner);
+    }
     let settings = &lcore.snapshot().settings;
     let family = settings.nat.iter().take_while(|n| n.addr != Addr::UNSPECIFIED);
     let family = family.filter(|n| n.addr.is_v4() == backend.addr.is_v4());
@@ -221,14 +224,7 @@ fn begin_nat(
         work.path.nat_addr = ours.addr;
         work.path.nat_port = port;
         let backend_port = if echo { port } else { work.path.backend_port };
-        let back = FlowKey::new(
-            SCOPE_PLAIN,
-            work.inner.proto,
-            ours.addr,
-            port,
-            backend.addr,
-            backend_port,
-        );
+        let back = FlowKey::new(SCOPE_PLAIN, proto, ours.addr, port, backend.addr, backend_port);
         match insert(window, work, lcore, service, Some(back), map) {
             Ok(()) => {
                 towards_backend(work);

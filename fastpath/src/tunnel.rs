@@ -1,6 +1,7 @@
 //! Tunnels: to a backend, and from a backend back to the flow's gateway or plain client.
 
 use crate::burst::{Arrival, Work};
+use crate::cross;
 use crate::encap::{
     ETHERNET, Refused, Way, ends_here, fits, next_hop, plain_frame, tells_too_big, trim,
 };
@@ -8,7 +9,7 @@ use crate::lcore::Lcore;
 use crate::nat;
 use crate::port::Buffer;
 use crate::prepared::Key;
-use crate::verdict::{Exit, Reply};
+use crate::verdict::Exit;
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
 use packet::template::{self, Own, Template};
@@ -143,7 +144,7 @@ fn send<B: Buffer>(
 
 /// What every packet undergoes that leaves a tunnel of ours and goes on: congestion, one hop less.
 #[inline(always)]
-fn take_off<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Refused> {
+pub fn take_off<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Refused> {
     let window = &mut buffer.window();
     if work.front.arrival != Arrival::Plain {
         work.inner.tos = rewrite::take_congestion(window, &work.front.outer, &work.inner)?;
@@ -192,6 +193,7 @@ pub fn to_front<B: Buffer>(
     };
     flows.answer(&hit, hit.from_initiator(work.side), &mut answer).map_err(gone)?;
     ends_here(work)?;
+    let crosses = cross::is_crossing(work);
     let leg = &answer.gateway;
     let front = match leg.tunnel {
         NO_TUNNEL => None,
@@ -202,10 +204,13 @@ pub fn to_front<B: Buffer>(
     };
     if let Some(tunnel) = front {
         let limit = tunnel.record.inner_mtu;
-        if limit != 0 && fits(work, limit).is_err() {
+        let fits = if crosses { cross::fits(work, limit) } else { fits(work, limit) };
+        if limit != 0
+            && let Err(too_big) = fits
+        {
             let told = tunnel.record.flags & tables::record::TUNNEL_REPLY_TOO_BIG != 0;
             return Err(match told && tells_too_big(work, lcore) {
-                true => Refused::Answer(Reply::TooBig(limit)),
+                true => too_big,
                 false => Refused::Drop(DropReason::TooBig),
             });
         }
@@ -213,9 +218,14 @@ pub fn to_front<B: Buffer>(
     take_off(buffer, work)?;
     if work.path.mode == Mode::Nat as u8 {
         let ends = flows.ends(&hit).map_err(gone)?;
-        nat::from_backend(&mut buffer.window(), work, &ends)?;
+        match crosses {
+            true => cross::from_backend(buffer, work, lcore, &ends)?,
+            false => nat::from_backend(&mut buffer.window(), work, &ends)?,
+        }
     }
-    nat::clamp(&mut buffer.window(), work, lcore);
+    if !crosses {
+        nat::clamp(&mut buffer.window(), work, lcore);
+    }
     let own = lcore.macs()[usize::from(leg.arm & 1)];
     let Some(tunnel) = front else {
         plain_frame(buffer, work, &Macs::new(leg.gateway_mac, own), leg.vlan)?;

@@ -28,6 +28,13 @@ pub fn quoted(w: &Window<'_>, error: &Ip) -> Result<Ip, Malformed> {
     }
 }
 
+/// Bytes of a quoted packet by its own account, of which less may be quoted.
+#[inline(always)]
+pub(crate) fn claimed_len(w: &Window<'_>, quoted: &Ip) -> Result<u16, Short> {
+    let at = usize::from(quoted.at);
+    if quoted.v6 { w.be16(at + 4).map(|len| len.saturating_add(40)) } else { w.be16(at + 2) }
+}
+
 /// The largest IP packet in bytes that a too-big error tells of (RFC 1191 §4, RFC 4443 §3.2); 0
 /// when it is another error, or comes from a router older than RFC 1191.
 pub fn told_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {

@@ -8,14 +8,14 @@ use crate::window::Window;
 
 pub(crate) use crate::ip::ICMPV6;
 
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
+pub(crate) const HOP_BY_HOP: u8 = 0;
+pub(crate) const ROUTING: u8 = 43;
+pub(crate) const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
-const DESTINATION: u8 = 60;
+pub(crate) const DESTINATION: u8 = 60;
 
 /// How many extension headers are walked at most.
-const EXTENSIONS: usize = 8;
+pub(crate) const EXTENSIONS: usize = 8;
 
 /// Reads the header at `at`, without `end` and what lies above; the packet's length. Out of line
 /// on a host, so that the two families don't compete for registers.

@@ -133,7 +133,7 @@ fn translate(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64, Short> {
 
 /// Writes the ports of TCP and UDP; returns the change.
 #[inline(always)]
-fn set_ports(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64, Short> {
+pub(crate) fn set_ports(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64, Short> {
     let old = (u32::from(ip.sport) << 16 | u32::from(ip.dport)).to_be();
     let new = (u32::from(to.sport) << 16 | u32::from(to.dport)).to_be();
     w.store(usize::from(ip.l4), new)?;

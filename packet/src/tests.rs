@@ -51,7 +51,7 @@ impl Dice {
 
 type Harness = fn(&mut [u8]);
 
-const HARNESSES: [Harness; 9] = [
+const HARNESSES: [Harness; 10] = [
     crate::window::harness,
     crate::ethernet::harness,
     crate::ip::harness,
@@ -61,6 +61,7 @@ const HARNESSES: [Harness; 9] = [
     crate::gue::harness,
     crate::rewrite::harness,
     crate::tunnel::harness,
+    crate::translate::harness,
 ];
 
 fn run_all(bytes: &[u8]) {

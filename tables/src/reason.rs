@@ -73,6 +73,7 @@ reasons! {
     ScopeTableFull "scope-table-full" "More gateway endpoints than region.max_scopes.",
     TxRefused "tx-refused" "The NIC took no more packets.",
     StageMissing "stage-missing" "The kernel's program lacks one of its stages: start ebpf-fallback again.",
+    NotTranslatable "not-translatable" "The other address family has no such packet or ICMP message (RFC 7915), or the datagram lacks the checksum that IPv6 demands.",
 }
 
 const _: () = assert!(DropReason::ALL.len() <= MAX_REASONS);

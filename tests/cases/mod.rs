@@ -23,6 +23,7 @@ mod outer;
 mod plain;
 mod refused;
 mod select;
+mod translate;
 mod tunnel;
 
 pub use coverage::{ELSEWHERE, Elsewhere, reasons_shown, verdicts_shown};
@@ -39,6 +40,7 @@ pub fn all() -> Vec<Case> {
         aws::cases(),
         azure::cases(),
         nat::cases(),
+        translate::cases(),
         tunnel::cases(),
         chain::cases(),
         plain::cases(),

@@ -88,6 +88,7 @@ impl Setup {
                 egress(11, "10.0.2.11"),
                 egress(12, "10.0.2.12"),
                 egress(11, "fd00:2::11"),
+                egress(12, "fd00:2::12"),
             ],
             kernel_room: usize::MAX,
         }
@@ -179,6 +180,24 @@ pub fn web_by_nat() -> String {
         )
 }
 
+/// The frontends of [`web_by_nat`] with backends of the other family.
+fn web_translated() -> String {
+    let service = |name: &str, policy: &str, frontend: &str, backend: &str| {
+        let keys = format!("mode = \"nat\"\nnat_policy = \"{policy}\"");
+        service(name, &keys, frontend, backend)
+    };
+    let web6 = r#"{address = "2001:db8:f::10", port = 80, protocol = "tcp"}"#;
+    service("web46", "nat46", WEB, r#"{address = "fd00:2::11", port = 8080}"#)
+        + &service("any46", "nat46", r#"{address = "203.0.113.20"}"#, r#"{address = "fd00:2::12"}"#)
+        + &service("web64", "nat64", web6, WEB_BACKEND)
+        + &service(
+            "any64",
+            "nat64",
+            r#"{address = "2001:db8:f::20"}"#,
+            r#"{address = "10.0.2.12"}"#,
+        )
+}
+
 /// A service "web" with a tunnel to its backends.
 pub fn web_by_tunnel(mode: &str, tunnel: &str, backend: &str) -> String {
     let keys = format!("mode = \"{mode}\"\ntunnel = \"{tunnel}\"");
@@ -223,4 +242,19 @@ pub fn plain_dsr(tunnel: &str, backend: &str) -> Setup {
 /// No gateway, services by NAT.
 pub fn plain_nat() -> Setup {
     Setup::new("nat44 plain", "", &web_by_nat())
+}
+
+/// An AWS gateway, services with backends of the other family.
+pub fn aws_translated() -> Setup {
+    Setup::new("aws nat46 and nat64", AWS, &web_translated())
+}
+
+/// An Azure gateway, the same services.
+pub fn azure_translated() -> Setup {
+    Setup::new("azure nat46 and nat64", AZURE, &web_translated())
+}
+
+/// No gateway, the same services.
+pub fn plain_translated() -> Setup {
+    Setup::new("nat46 and nat64 plain", "", &web_translated())
 }

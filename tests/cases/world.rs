@@ -109,6 +109,9 @@ pub const COOKIE_LOW_2: u16 = 0xfd04;
 /// The identification of an outer IPv4 header without DF: any, and another in each packet.
 pub const ANY_ID: u16 = 0xfc01;
 
+/// That of a packet translated to IPv4 that may be cut: any, and another in each.
+pub const INNER_ID: u16 = 0xfc02;
+
 /// All of them. NAT ports are `nat.ports` of the set-ups; hashes fill the dynamic range, as
 /// RFC 8926 3.3 and RFC 7348 5 recommend.
 pub const LEARNT: &[Learnt] = &[
@@ -151,6 +154,12 @@ pub const LEARNT: &[Learnt] = &[
         lasting: true,
     },
     Learnt { stands_for: ANY_ID, range: 0..=65_535, what: "the identification", lasting: false },
+    Learnt {
+        stands_for: INNER_ID,
+        range: 0..=65_535,
+        what: "the translated packet's identification",
+        lasting: false,
+    },
 ];
 
 /// The options of our own GENEVE tunnels to backends: the gateway's endpoint, a mark with the

@@ -28,7 +28,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 use tables::counters::VerdictCounter;
 use tests::cases::setups::{
-    aws_chain, aws_nat, aws_return, aws_tunnel, azure_nat, azure_return, plain_dsr, plain_nat,
+    aws_chain, aws_nat, aws_return, aws_translated, aws_tunnel, azure_nat, azure_return, plain_dsr,
+    plain_nat, plain_translated,
 };
 use tests::cases::world::EGRESS;
 use tests::cases::{self, Act, Case, Exit, Setup};
@@ -196,6 +197,7 @@ fn usual() -> Vec<Setup> {
     let tunnels = ["geneve", "vxlan", "gue", "ipip"];
     let dsr = ["vxlan", "gue", "ipip"].map(|tunnel| plain_dsr(tunnel, "10.0.2.11"));
     let others = [aws_return(), aws_nat(), aws_chain(), azure_return(), azure_nat(), plain_nat()];
+    let others = others.into_iter().chain([aws_translated(), plain_translated()]);
     tunnels.map(aws_tunnel).into_iter().chain(dsr).chain(others).collect()
 }
 

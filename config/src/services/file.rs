@@ -98,8 +98,8 @@ pub struct Service {
     /// `allow` admits `source_ranges` alone, `deny` admits all others.
     #[serde(default)]
     pub source_policy: RangesPolicy,
-    /// Translation between families: `none`, `nat46` (IPv4 frontends, IPv6 backends) or `nat64`.
-    /// Refused so far.
+    /// Translation between families with mode nat: `none`, `nat46` (IPv4 frontends, IPv6 backends)
+    /// or `nat64`.
     #[serde(default)]
     pub nat_policy: NatPolicy,
     /// TCP port on which the appliance tells whether it has local backends; 0 for none. Refused

@@ -1,7 +1,7 @@
 //! A service's policy, checked; and what of it no plane carries out yet.
 
 use super::file;
-use super::{Algorithm, NatPolicy, Policy, RangesPolicy};
+use super::{Algorithm, Policy, RangesPolicy};
 use crate::checked::door::Door;
 
 pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy {
@@ -35,7 +35,6 @@ fn not_yet(door: &mut Door, key: &str, file: &file::Service) {
         ("affinity_s", file.affinity_s != 0),
         ("source_ranges", !file.source_ranges.is_empty()),
         ("proxy_redirect", file.proxy_redirect.is_some()),
-        ("nat_policy", file.nat_policy != NatPolicy::None),
         ("algorithm", file.algorithm == Algorithm::Random),
         ("health_check_port", file.health_check_port != 0),
     ] {

@@ -42,3 +42,27 @@ pub fn cut_end(ctx: *mut xdp_md, bytes: i32) -> bool {
     // SAFETY: as above.
     unsafe { bpf_xdp_adjust_tail(ctx, -bytes) == 0 }
 }
+
+/// The sum of all from `at` to the frame's end, of at most so many times 32 bytes.
+#[inline(always)]
+pub fn sum_from(w: &Window<'_>, at: usize, most: usize) -> u64 {
+    let mut total = 0;
+    let mut at = at;
+    for _ in 0..most {
+        let Ok(words) = w.load::<[u32; 8]>(at) else { break };
+        for word in words {
+            total += u64::from(word);
+        }
+        at += 32;
+    }
+    for _ in 0..7 {
+        let Ok(word) = w.load::<u32>(at) else { break };
+        total += u64::from(word);
+        at += 4;
+    }
+    if let Ok(word) = w.load::<u16>(at) {
+        total += u64::from(word);
+        at += 2;
+    }
+    total + w.byte(at).map_or(0, u64::from)
+}

@@ -1,10 +1,11 @@
 //! Front: from a backend back to the flow's gateway with the latest options (those of its own
 //! direction, if the gateway brings both), or to the client of a plain flow.
 
+use crate::cross::translated_len;
 use crate::encap::{ends_here, part_clamp, plain_frame, put_on, take_off, tells_too_big};
 use crate::here::flows;
 use crate::nat::part_to_client;
-use crate::next::{FINISH, OPEN, done, either, go, raw};
+use crate::next::{CROSS, FINISH, OPEN, done, either, go, raw};
 use crate::place::place;
 use crate::work::{Work, work};
 use aya_ebpf::bindings::xdp_md;
@@ -12,11 +13,12 @@ use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use packet::ethernet::Macs;
 use packet::geneve::MAX_OPTIONS;
+use packet::translate;
 use packet::tunnel::{Kind, OUTER_TTL, Outer};
 use tables::counters::VerdictCounter;
 use tables::flow::{Missed, NO_TUNNEL};
 use tables::reason::DropReason;
-use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, TunnelKind};
+use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, Tunnel, TunnelKind};
 
 /// The stage.
 #[xdp(frags)]
@@ -29,8 +31,10 @@ pub fn front(ctx: XdpContext) -> u32 {
 
 #[inline(always)]
 fn to_front(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
-    done(part_answer())?;
-    ends_here(work)?;
+    if !work.crossed {
+        done(part_answer())?;
+        ends_here(work)?;
+    }
     let tunnel = match work.answer.gateway.tunnel {
         NO_TUNNEL => None,
         id => match work.set().tunnel(u32::from(id)) {
@@ -38,21 +42,20 @@ fn to_front(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
             some => some,
         },
     };
-    if let Some(tunnel) = tunnel {
-        let limit = tunnel.inner_mtu;
-        if limit != 0 && work.inner.end - work.inner.at > limit {
-            let told = tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0 && tells_too_big(work);
-            return Err(match told {
-                true => work.too_big(limit),
-                false => work.drop(DropReason::TooBig),
-            });
+    if !work.crossed {
+        if let Some(tunnel) = tunnel {
+            may_pass(work, tunnel)?;
         }
+        take_off(ctx, work)?;
+        if work.crosses() {
+            work.home = true;
+            return Ok(CROSS);
+        }
+        if work.path.mode == Mode::Nat as u8 {
+            done(part_to_client(ctx))?;
+        }
+        part_clamp(ctx);
     }
-    take_off(ctx, work)?;
-    if work.path.mode == Mode::Nat as u8 {
-        done(part_to_client(ctx))?;
-    }
-    part_clamp(ctx);
     let arm = work.answer.gateway.arm;
     let own = place().map_or([0; 6], |place| place.port(arm).mac());
     let macs = Macs::new(work.answer.gateway.gateway_mac, own);
@@ -64,6 +67,25 @@ fn to_front(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         Some(_) => done(part_to_gateway(ctx))?,
     }
     Ok(work.out(VerdictCounter::Answer, arm))
+}
+
+/// Refuses what exceeds the gateway's inner MTU, as it will be then.
+#[inline(always)]
+fn may_pass(work: &mut Work, tunnel: &Tunnel) -> Result<(), u32> {
+    let limit = tunnel.inner_mtu;
+    let (len, mtu) = if work.crosses() {
+        (translated_len(work), translate::sender_mtu(&work.inner, limit))
+    } else {
+        (u32::from(work.inner.end - work.inner.at), limit)
+    };
+    if limit == 0 || len <= u32::from(limit) {
+        return Ok(());
+    }
+    let told = tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0 && tells_too_big(work);
+    Err(match told {
+        true => work.too_big(mtu),
+        false => work.drop(DropReason::TooBig),
+    })
 }
 
 /// Copies out what the answer needs.

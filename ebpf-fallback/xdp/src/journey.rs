@@ -7,6 +7,7 @@
 //!                          |       > leg (the gateway's side changed) > encap | nat
 //!                          > select > start > insert (a new flow) > encap | nat
 //!  track, select, insert > remember (a first piece) > on
+//!  leg, track, insert > cross (to a backend of the other family); front > cross > front (back)
 //!  any of them > reply (an answer of our own) > finish
 //! ```
 //! One program would be more than the verifier looks at. So `weir` does all of the journey for what
@@ -18,6 +19,7 @@
 #![feature(asm_experimental_arch)]
 
 mod classify;
+mod cross;
 mod decap;
 mod encap;
 mod familiar;

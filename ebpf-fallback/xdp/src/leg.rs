@@ -3,7 +3,7 @@
 
 use crate::frame::window;
 use crate::here::{flows, page};
-use crate::next::{ENCAP, FINISH, NAT, OPEN, go, raw};
+use crate::next::{CROSS, ENCAP, FINISH, NAT, OPEN, go, raw};
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -35,7 +35,7 @@ pub fn leg(ctx: XdpContext) -> u32 {
 #[inline(always)]
 pub fn towards_backend(work: &mut Work) -> u32 {
     if work.path.mode == Mode::Nat as u8 {
-        return NAT;
+        return if work.crosses() { CROSS } else { NAT };
     }
     work.verdict = VerdictCounter::Tunnel;
     ENCAP

@@ -32,23 +32,28 @@ fn to_backend(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     fits(work, way.mtu)?;
     ends_here(work)?;
     take_off(ctx, work)?;
+    outward(work);
+    done(if work.quotes { part_rewrite_quoted(ctx) } else { part_rewrite(ctx) })?;
+    part_clamp(ctx);
+    plain_frame(ctx, work, &way.macs, 0)?;
+    Ok(work.out(VerdictCounter::Nat, way.arm))
+}
+
+/// What a packet from the client's side becomes, and what it quotes.
+#[inline(always)]
+pub fn outward(work: &mut Work) {
     let path = &work.path;
     let to_backend = Rewrite { src: path.nat_addr, dst: path.backend_addr, ..Rewrite::none() };
     if work.quotes {
-        // The client's side tells of trouble with an answer: for the backend it is an answer to us.
+        // It tells of trouble with an answer: for the backend it is an answer to us.
         let sport = if is_echo(&work.quoted) { path.nat_port } else { path.backend_port };
         let (src, dst, dport) = (path.backend_addr, path.nat_addr, path.nat_port);
         work.quote = Rewrite { src, sport, dst, dport };
         work.to = to_backend;
-        done(part_rewrite_quoted(ctx))?;
     } else {
         let dport = if is_echo(&work.inner) { path.nat_port } else { path.backend_port };
         work.to = Rewrite { sport: path.nat_port, dport, ..to_backend };
-        done(part_rewrite(ctx))?;
     }
-    part_clamp(ctx);
-    plain_frame(ctx, work, &way.macs, 0)?;
-    Ok(work.out(VerdictCounter::Nat, way.arm))
 }
 
 #[inline(always)]
@@ -72,7 +77,7 @@ pub fn part_to_client(ctx: *mut xdp_md) -> u32 {
 /// Reads who began the flow and whom it asked for.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_ends() -> u32 {
+pub extern "C" fn part_ends() -> u32 {
     let Some(work) = work() else { return FINISH };
     let ends = match flows().ends(&work.hit) {
         Ok(ends) => ends,
@@ -84,8 +89,9 @@ extern "C" fn part_ends() -> u32 {
         work.to = Rewrite { src: service.0, sport: service.1, dst: client.0, dport: client.1 };
         return OPEN;
     }
-    // From the backend itself it must seem to come from the service; a router stays itself.
-    let from_backend = work.inner.src == work.path.backend_addr;
+    // From the backend itself it must seem to come from the service; a router stays itself, but
+    // has no address in the other family.
+    let from_backend = work.inner.src == work.path.backend_addr || work.crosses();
     let src = if from_backend { service.0 } else { work.inner.src };
     work.to = Rewrite { src, dst: client.0, ..Rewrite::none() };
     work.quote = Rewrite { src: client.0, sport: client.1, dst: service.0, dport: service.1 };

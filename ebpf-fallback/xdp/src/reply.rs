@@ -4,7 +4,7 @@
 //! what the error quotes, the outer headers moved forward by the error's own.
 
 use crate::encap::tells_too_big;
-use crate::frame::{cut_end, length, move_start, window};
+use crate::frame::{cut_end, length, move_start, sum_from, window};
 use crate::next::{FINISH, OPEN, done, either, go, raw};
 use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::bindings::xdp_md;
@@ -106,36 +106,12 @@ extern "C" fn part_error(ctx: *mut xdp_md) -> u32 {
         Reply::TooBig => Trouble::TooBig(work.mtu),
         _ => Trouble::TimeExceeded,
     };
-    let quote = sum(w, at + header);
+    let quote = sum_from(w, at + header, MOST_OF_ERROR / 32);
     let written = icmp::write_error_around(w, at, &work.inner, trouble, quote);
     if written.is_err() || relength(w, work).is_err() {
         return work.drop(work.reason);
     }
     OPEN
-}
-
-/// The sum of all from `at` to the frame's end.
-#[inline(always)]
-fn sum(w: &Window<'_>, at: usize) -> u64 {
-    let mut total = 0;
-    let mut at = at;
-    for _ in 0..MOST_OF_ERROR / 32 {
-        let Ok(words) = w.load::<[u32; 8]>(at) else { break };
-        for word in words {
-            total += u64::from(word);
-        }
-        at += 32;
-    }
-    for _ in 0..7 {
-        let Ok(word) = w.load::<u32>(at) else { break };
-        total += u64::from(word);
-        at += 4;
-    }
-    if let Ok(word) = w.load::<u16>(at) {
-        total += u64::from(word);
-        at += 2;
-    }
-    total + w.byte(at).map_or(0, u64::from)
 }
 
 /// Makes the outer headers say that the packet ends where the frame does.

@@ -13,7 +13,8 @@ use core::hint::black_box;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN};
 use packet::ip::L4;
-use tables::flow::{Forward, PATH_ONE_WAY};
+use packet::translate;
+use tables::flow::{Forward, PATH_CROSSES, PATH_ONE_WAY};
 use tables::reason::DropReason;
 use tables::record::{Mode, NAT_ADDRS, NONE};
 
@@ -73,10 +74,10 @@ fn begin_nat(work: &mut Work) -> Result<u32, u32> {
         L4::Tcp { .. } | L4::Udp | L4::IcmpEcho { request: true } => {}
         _ => return Err(work.drop(DropReason::NatProtocol)),
     }
-    if work.path.backend_addr.is_v4() == work.inner.v6 {
-        return Err(work.drop(DropReason::NatNoAddress));
-    }
     work.path.mode = Mode::Nat as u8;
+    if work.path.backend_addr.is_v4() == work.inner.v6 {
+        work.path.flags = PATH_CROSSES;
+    }
     work.reason = DropReason::NatNoAddress;
     (work.nat_at, work.nat_nth) = (0, 0);
     Ok(next_port(work))
@@ -100,7 +101,9 @@ fn next_port(work: &mut Work) -> u32 {
         }
         work.path.nat_port = port;
         let backend_port = if echo { port } else { work.path.backend_port };
-        let (nat, to, proto) = (work.path.nat_addr, work.path.backend_addr, work.inner.proto);
+        let (nat, to) = (work.path.nat_addr, work.path.backend_addr);
+        let crosses = work.crosses();
+        let proto = if crosses { translate::proto(&work.inner) } else { work.inner.proto };
         (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
         work.has_back = true;
         return INSERT;

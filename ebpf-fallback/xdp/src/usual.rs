@@ -30,7 +30,7 @@ use packet::rewrite::{self, Rewrite};
 use packet::tunnel::{Kind, ecn_decap, return_in_place, write_outer};
 use packet::window::{Short, Window};
 use tables::counters::{ArmCounter, VerdictCounter};
-use tables::flow::{Forward, Hit, PATH_ONE_WAY, PATH_RESPONDER_LEG};
+use tables::flow::{Forward, Hit, PATH_CROSSES, PATH_ONE_WAY, PATH_RESPONDER_LEG};
 use tables::reason::DropReason;
 use tables::record::{Mode, NONE, Service, TUNNEL_CROSS, Tunnel, TunnelKind};
 use tables::region::Region;
@@ -279,7 +279,8 @@ fn track(
     let way = Way::by(backend.next_hop, &next);
     let len = work.inner.end - INNER;
     if path.mode == Mode::Nat as u8 {
-        let goes = from_initiator && len <= way.mtu;
+        let same = path.flags & PATH_CROSSES == 0;
+        let goes = from_initiator && same && len <= way.mtu;
         return goes.then_some(Onward { hit, path, way, by: None });
     }
     let service = set.service(path.service)?;

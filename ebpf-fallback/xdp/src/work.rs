@@ -7,8 +7,9 @@ use packet::ethernet::Ethernet;
 use packet::flow::{FlowKey, Side};
 use packet::ip::{Fragment, Ip, L4};
 use packet::rewrite::Rewrite;
+use packet::translate::Front;
 use tables::counters::VerdictCounter;
-use tables::flow::{Answer, Forward, GatewayLeg, Hit};
+use tables::flow::{Answer, Forward, GatewayLeg, Hit, PATH_CROSSES};
 use tables::reason::DropReason;
 use tables::record::NONE;
 use tables::region::Region;
@@ -79,6 +80,8 @@ pub struct Work {
     pub to: Rewrite,
     /// What the ends of the packet that it quotes become.
     pub quote: Rewrite,
+    /// What stands in front of the packet in the other family.
+    pub new: Front,
     /// Our address towards the backend.
     pub local: Addr,
     /// Number of the next address that NAT may send from.
@@ -145,6 +148,10 @@ pub struct Work {
     pub begins: bool,
     /// Whether the flow is known.
     pub known: bool,
+    /// Whether it goes back to the client's side.
+    pub home: bool,
+    /// Whether it has become one of the other family.
+    pub crossed: bool,
     /// Whether it is an error that quotes a packet.
     pub quotes: bool,
     /// Whether its datagram is remembered.
@@ -191,6 +198,8 @@ impl Work {
         self.inner_eth = 0;
         self.known = false;
         self.quotes = false;
+        self.home = false;
+        self.crossed = false;
         self.remembered = false;
         self.begins = false;
         self.verdict = VerdictCounter::Drop;
@@ -202,6 +211,12 @@ impl Work {
     #[inline(always)]
     pub fn set(&self) -> TableSet<'static> {
         Region.tables(self.generation)
+    }
+
+    /// Whether the backend of its flow is of the other family.
+    #[inline(always)]
+    pub fn crosses(&self) -> bool {
+        self.path.flags & PATH_CROSSES != 0
     }
 
     /// TCP's flags, if it is TCP.

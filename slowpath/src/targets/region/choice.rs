@@ -13,7 +13,7 @@ use state::dump::Flags;
 use state::frontend::{Frontend, Kind, Said};
 use state::plane::{Refusal, Wanted};
 use state::select::is_local_only;
-use state::service::{Algorithm, NatPolicy};
+use state::service::Algorithm;
 use tables::checksum::checksum;
 use tables::record::{self, BackendState, FrontendKey, NAME_BYTES};
 
@@ -202,17 +202,11 @@ pub(super) fn places(frontend: &Frontend, appliance: &Appliance) -> Vec<(Fronten
 /// What no plane does yet is refused, and not left out silently.
 pub(super) fn refuse_unknown(frontend: &Frontend) -> Result<(), Refusal> {
     let service = &frontend.service;
-    let crossed = match service.nat_policy {
-        NatPolicy::None => false,
-        NatPolicy::Nat46 => frontend.address().is_ipv4(),
-        NatPolicy::Nat64 => !frontend.address().is_ipv4(),
-    };
     let proxy = service.redirect.as_ref().is_some_and(|r| r.takes(frontend.said.service_port));
     let asked = [
         (service.affinity_s > 0, "session affinity"),
         (service.source_ranges.is_some(), "source ranges"),
         (proxy, "a proxy redirect"),
-        (crossed, "translation between IPv4 and IPv6"),
         (service.algorithm == Algorithm::Random, "the algorithm `random`"),
     ];
     match asked.into_iter().find(|(asked, _)| *asked) {

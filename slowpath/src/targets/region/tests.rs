@@ -258,9 +258,8 @@ fn a_commit_that_is_refused_leaves_everything_as_before() {
 fn what_no_plane_does_is_refused_in_words() {
     let mut plane = small();
     type Change = fn(&mut Service);
-    let change: [(Change, &str); 3] = [
+    let change: [(Change, &str); 2] = [
         (|s| s.affinity_s = 60, "session affinity"),
-        (|s| s.nat_policy = NatPolicy::Nat46, "between IPv4 and IPv6"),
         (|s| s.algorithm = Algorithm::Random, "random"),
     ];
     for (change, word) in change {
@@ -271,6 +270,20 @@ fn what_no_plane_does_is_refused_in_words() {
         assert!(refused[0].contains(word), "{refused:?}");
         assert_eq!((generation, names(&plane).len()), (1, 0));
     }
+}
+
+#[test]
+fn a_frontend_may_have_backends_of_the_other_family() {
+    let mut plane = small();
+    let of = Service { nat_policy: NatPolicy::Nat64, ..service("a") };
+    let instances = vec![instance(&of, 1), instance(&of, 2)];
+    told(&mut plane, &[chosen(of, at("[2001:db8::1]:80", 6), instances)]);
+    assert_eq!(names(&plane), ["a~tcp6"]);
+    let set = plane.writer.committed();
+    let frontend = Addr::from("2001:db8::1".parse::<IpAddr>().unwrap());
+    assert!(set.frontend(0, &frontend, 80, 6).is_some());
+    let nat: Vec<_> = set.backends().map(|(_, backend)| backend.nat_ports).collect();
+    assert!(nat.len() == 2 && !nat.contains(&NONE), "{nat:?}");
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! NAT between families (NAT46, NAT64): a flow whose backend is of the other one. What nat does to a
+//! packet's ends is done here with its headers as well (RFC 7915), which get longer or shorter.
+
+use crate::burst::Work;
+use crate::encap::{Refused, ends_here, trim};
+use crate::lcore::Lcore;
+use crate::nat;
+use crate::port::Buffer;
+use crate::tunnel::take_off;
+use crate::verdict::Reply;
+use packet::rewrite::Rewrite;
+use packet::translate::{self, Front, Untranslatable};
+use packet::window::Window;
+use tables::flow::{Ends, PATH_CROSSES};
+use tables::reason::DropReason;
+
+/// Whether the packet's flow has a backend of the other family. Its path is known.
+#[inline(always)]
+pub fn is_crossing(work: &Work) -> bool {
+    work.path.flags & PATH_CROSSES != 0
+}
+
+/// Refuses a packet that is above `mtu` bytes once it is translated, and has its sender told how
+/// much passes in its own family.
+pub fn fits(work: &Work, mtu: u16) -> Result<(), Refused> {
+    if translate::translated_len(&work.inner, work.quoted.as_ref()) <= u32::from(mtu) {
+        return Ok(());
+    }
+    Err(Refused::Answer(Reply::TooBig(translate::sender_mtu(&work.inner, mtu))))
+}
+
+/// Makes of a packet on its way to the backend one of the backend's family, of at most `mtu` bytes.
+/// It begins the frame then.
+#[inline(never)]
+pub fn to_backend<B: Buffer>(
+    buffer: &mut B,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    mtu: u16,
+) -> Result<(), Refused> {
+    fits(work, mtu)?;
+    ends_here(work)?;
+    take_off(buffer, work)?;
+    let (to, quote) = nat::outward(work);
+    translate(buffer, work, lcore, &to, &quote)
+}
+
+/// Makes of what a backend answers a packet of the client's family. It begins the frame then. An
+/// error of a router's seems to come from the service: in this family the router has no address.
+#[inline(never)]
+pub fn from_backend<B: Buffer>(
+    buffer: &mut B,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    ends: &Ends,
+) -> Result<(), Refused> {
+    let (to, quote) = nat::homeward(work, ends, None);
+    translate(buffer, work, lcore, &to, &quote)
+}
+
+/// Translates a packet that has lost its hop.
+fn translate<B: Buffer>(
+    buffer: &mut B,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    to: &Rewrite,
+    quote: &Rewrite,
+) -> Result<(), Refused> {
+    work.inner.ttl -= 1;
+    let window = &mut buffer.window();
+    // As long as its headers are in sight: with new ones in front they may not be.
+    nat::clamp(window, work, lcore);
+    let front = front(window, work, to, quote)?;
+    trim(buffer, work);
+    if !(buffer.strip(usize::from(front.keeps)) && buffer.grow(usize::from(front.len()))) {
+        return Err(Refused::Drop(DropReason::NoHeadroom));
+    }
+    front.write(&mut buffer.window(), 0)?;
+    front.place(0, &mut work.inner);
+    Ok(())
+}
+
+/// Changes what stays of a packet; what is to stand in front of it.
+fn front(
+    window: &mut Window<'_>,
+    work: &Work,
+    to: &Rewrite,
+    quote: &Rewrite,
+) -> Result<Front, Untranslatable> {
+    if let Some(quoted) = &work.quoted {
+        return translate::error(window, &work.inner, quoted, to, quote);
+    }
+    match translate::packet(window, &work.inner, to) {
+        Err(Untranslatable::Unsummed) => {
+            // Where all of it is at hand, it is given the checksum that its sender spared.
+            translate::complete(window, &work.inner).or(Err(Untranslatable::Unsummed))?;
+            translate::packet(window, &work.inner, to)
+        }
+        done => done,
+    }
+}

@@ -1,0 +1,282 @@
+//! Translation between IPv4 and IPv6 (RFC 7915): packets, ICMP echoes, and errors with the packet
+//! that they quote.
+//!
+//! It has two steps, since the headers in front change their length. [`packet`] and [`error`] change
+//! what stays in place (ports, checksums) and work out the headers of the other family, a
+//! [`Front`]; the caller takes all before [`Front::keeps`] off, makes [`Front::len`] bytes of room
+//! and has the front written there.
+//!
+//! Checksums are only updated (RFC 1624): what was wrong stays wrong. The one that has to be made,
+//! of a UDP datagram that came without, is asked for ([`Untranslatable::Unsummed`], [`complete`]).
+
+mod errors;
+mod header;
+
+use crate::addr::Addr;
+use crate::checksum::{change16, change32, fold, of_addr, pseudo, udp, update};
+use crate::icmp;
+use crate::ip::{Fragment, ICMP, ICMPV6, Ip, L4};
+use crate::rewrite::{Rewrite, set_ports};
+use crate::window::{Short, Window};
+
+pub use header::{Header, proto};
+
+/// The least MTU of an IPv6 link, bytes (RFC 8200 §5): senders are told of none below.
+const LEAST_SIX: u16 = 1280;
+/// Bytes of an ICMP header.
+const HEAD: u16 = 8;
+/// The longest header of a quoted packet, bytes: IPv4 with all options.
+const MOST_QUOTED: u16 = 60;
+
+/// Why a packet has no translation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Untranslatable {
+    /// The window ends before its headers do.
+    Short,
+    /// RFC 7915 names none: another ICMP message or a piece of one, a source route or a routing
+    /// header that is not through, an extension header that can't be left out.
+    Nothing,
+    /// A whole UDP datagram over IPv4 without a checksum, which IPv6 demands (§4.5). Nothing has
+    /// been changed; with [`complete`] it can be translated.
+    Unsummed,
+}
+
+impl From<Short> for Untranslatable {
+    #[inline(always)]
+    fn from(_: Short) -> Untranslatable {
+        Untranslatable::Short
+    }
+}
+
+/// What stands in front of a translated packet's payload or upper header, to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Front {
+    /// Offset of the first byte that stays, before anything is moved.
+    pub keeps: u16,
+    /// Whether [`Front::head`] and [`Front::quote`] follow the header.
+    pub quotes: bool,
+    /// The packet's header.
+    pub ip: Header,
+    /// The error's ICMP header, raw.
+    pub head: [u32; 2],
+    /// The header of the packet that the error quotes.
+    pub quote: Header,
+}
+
+impl Front {
+    /// Bytes of all of it.
+    #[inline(always)]
+    pub const fn len(&self) -> u16 {
+        self.ip.len() + if self.quotes { HEAD + self.quote.len() } else { 0 }
+    }
+
+    /// Never: there is a header.
+    #[inline(always)]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes it at `at`, so that what stays follows.
+    #[inline(always)]
+    pub fn write(&self, w: &mut Window<'_>, at: u16) -> Result<(), Short> {
+        self.ip.write(w, usize::from(at))?;
+        if !self.quotes {
+            return Ok(());
+        }
+        let head = at + self.ip.len();
+        w.store(usize::from(head), self.head)?;
+        self.quote.write(w, usize::from(head + HEAD))
+    }
+
+    /// What is known of the packet once it stands at `at`; `before` is what was.
+    #[inline(always)]
+    pub fn place(&self, at: u16, before: &mut Ip) {
+        before.end = at + self.len() + (before.end - self.keeps);
+        (before.at, before.l4) = (at, at + self.ip.len());
+        before.v6 = self.ip.v6;
+        (before.src, before.dst) = (self.ip.src.in_words(), self.ip.dst.in_words());
+        (before.proto, before.df) = (self.ip.proto, self.ip.v6 | self.ip.df);
+        before.fragment_id = self.ip.id;
+    }
+}
+
+/// Bytes that a packet has once it is translated, with what it quotes.
+#[inline(always)]
+pub const fn translated_len(ip: &Ip, quoted: Option<&Ip>) -> u32 {
+    let len = header::len(!ip.v6, ip.fragment) as u32 + (ip.end - ip.l4) as u32;
+    match quoted {
+        Some(quote) => {
+            len + header::len(!ip.v6, quote.fragment) as u32 - (quote.l4 - quote.at) as u32
+        }
+        None => len,
+    }
+}
+
+/// What a packet's sender is told where translated ones of at most `mtu` bytes pass: the size in
+/// its own family (§4.2, §5.2), for IPv6 no less than 1,280.
+#[inline(always)]
+pub const fn sender_mtu(ip: &Ip, mtu: u16) -> u16 {
+    let (six, four) = (header::len(true, ip.fragment), header::len(false, ip.fragment));
+    let more = six - four;
+    if !ip.v6 {
+        return mtu.saturating_sub(more);
+    }
+    let told = mtu.saturating_add(more);
+    if told < LEAST_SIX { LEAST_SIX } else { told }
+}
+
+/// Gives a packet that is no ICMP error the ends of `to`, of the other family: what stays, in
+/// place, and the front to write. TTL and traffic class are those of `ip`.
+#[inline(always)]
+pub fn packet(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<Front, Untranslatable> {
+    if ip.kind == L4::Udp && !ip.v6 && w.load::<u16>(usize::from(ip.l4) + 6)? == 0 {
+        return Err(match ip.fragment {
+            Fragment::Whole => Untranslatable::Unsummed,
+            _ => Untranslatable::Nothing,
+        });
+    }
+    let carries = ip.end - ip.l4;
+    let header = header::of(w, ip, to, carries, true)?;
+    upper(w, ip, to, carries)?;
+    Ok(Front { keeps: ip.l4, quotes: false, ip: header, head: [0; 2], quote: Header::NONE })
+}
+
+/// Gives an ICMP `error` the addresses of `to`, and the packet that it quotes the ends of `quote`,
+/// both of the other family. Of what it tells, only what that family can say is translated.
+#[inline(always)]
+pub fn error(
+    w: &mut Window<'_>,
+    error: &Ip,
+    quoted: &Ip,
+    to: &Rewrite,
+    quote: &Rewrite,
+) -> Result<Front, Untranslatable> {
+    let before = quoted.l4 - quoted.at;
+    if error.fragment != Fragment::Whole || before > MOST_QUOTED {
+        return Err(Untranslatable::Nothing);
+    }
+    // What the quoted packet said of itself, and not what is quoted of it.
+    let claimed = icmp::claimed_len(w, quoted)?;
+    let inside = header::of(w, quoted, quote, claimed.saturating_sub(before), false)?;
+    let field = usize::from(error.l4);
+    let old: [u32; 2] = w.load(field)?;
+    let [kind, code, c0, c1] = old[0].to_ne_bytes();
+    let said = errors::Said { kind, code, rest: u32::from_be(old[1]) };
+    let said = errors::translated(error.v6, said, claimed).ok_or(Untranslatable::Nothing)?;
+    let stood = fold(w.sum(usize::from(quoted.at), usize::from(before))?);
+    let carries = (HEAD + inside.len()).saturating_add(error.end - quoted.l4);
+    let header = header::of(w, error, to, carries, true)?;
+    let mut change = upper(w, quoted, quote, claimed.saturating_sub(before))?;
+    change += u64::from(!stood) + inside.sum();
+    let first = [u16::from_ne_bytes([kind, code]), u16::from_ne_bytes([said.kind, said.code])];
+    change += change16(first[0], first[1]) + change32(old[1], said.rest.to_be());
+    change += covered(error, error.end - error.l4, to, carries);
+    let [c0, c1] = update(u16::from_ne_bytes([c0, c1]), change).to_ne_bytes();
+    let head = [u32::from_ne_bytes([said.kind, said.code, c0, c1]), said.rest.to_be()];
+    Ok(Front { keeps: quoted.l4, quotes: true, ip: header, head, quote: inside })
+}
+
+/// Gives a UDP datagram the checksum that it came without. [`Short`] also when its payload lies in
+/// further segments, or its length is not the packet's.
+pub fn complete(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
+    let sum = w.sum(usize::from(ip.l4), usize::from(ip.end - ip.l4))?;
+    complete_by(w, ip, sum)
+}
+
+/// As [`complete`], where the `sum` of the datagram's bytes is known.
+#[inline(always)]
+pub fn complete_by(w: &mut Window<'_>, ip: &Ip, sum: u64) -> Result<(), Short> {
+    let (l4, len) = (usize::from(ip.l4), ip.end - ip.l4);
+    if w.be16(l4 + 4)? != len {
+        return Err(Short);
+    }
+    let ends = pseudo(&ip.src, &ip.dst, ip.v6, ip.proto, u32::from(len));
+    w.store(l4 + 6, udp(!fold(sum + ends)))
+}
+
+/// Changes ports, identifier, ICMP type and checksum in place; `carries` is how long the upper
+/// packet says it is. Returns the change to the sum of these bytes.
+#[inline(always)]
+fn upper(w: &mut Window<'_>, ip: &Ip, to: &Rewrite, carries: u16) -> Result<u64, Untranslatable> {
+    let l4 = usize::from(ip.l4);
+    let field = match ip.kind {
+        L4::Tcp { .. } => l4 + 16,
+        L4::Udp => l4 + 6,
+        L4::IcmpEcho { request } if ip.fragment == Fragment::Whole => {
+            return echo(w, ip, to, carries, request);
+        }
+        // A piece of an ICMP message has a checksum that nobody can mend.
+        L4::None if !is_icmp(ip) => return Ok(0),
+        _ => return Err(Untranslatable::Nothing),
+    };
+    let ports = set_ports(w, ip, to)?;
+    // A quote may end before the checksum.
+    if field + 2 > usize::from(ip.end) {
+        return Ok(ports);
+    }
+    let old: u16 = w.load(field)?;
+    if ip.kind == L4::Udp && old == 0 {
+        return Ok(ports);
+    }
+    let new = update(old, ends(ip, to) + ports);
+    let new = if ip.kind == L4::Udp { udp(new) } else { new };
+    w.store(field, new)?;
+    Ok(ports + change16(old, new))
+}
+
+/// As [`upper`], of an ICMP echo.
+#[inline(always)]
+fn echo(
+    w: &mut Window<'_>,
+    ip: &Ip,
+    to: &Rewrite,
+    carries: u16,
+    request: bool,
+) -> Result<u64, Untranslatable> {
+    let l4 = usize::from(ip.l4);
+    let kind = match (ip.v6, request) {
+        (false, true) => 128,
+        (false, false) => 129,
+        (true, true) => 8,
+        (true, false) => 0,
+    };
+    let id = if request { to.sport } else { to.dport };
+    let [first, old]: [u16; 2] = w.load(l4)?;
+    let said = u16::from_ne_bytes([kind, first.to_ne_bytes()[1]]);
+    let body = change16(first, said) + change16(ip.sport.to_be(), id.to_be());
+    let new = update(old, body + covered(ip, carries, to, carries));
+    w.store(l4, [said, new])?;
+    w.set_be16(l4 + 4, id)?;
+    Ok(body + change16(old, new))
+}
+
+/// What changes of what a checksum covers besides the packet's own bytes: only ICMPv6 has a
+/// pseudo-header. `before` and `after` are the bytes of the ICMP message.
+#[inline(always)]
+fn covered(ip: &Ip, before: u16, to: &Rewrite, after: u16) -> u64 {
+    if ip.v6 {
+        return u64::from(!fold(pseudo(&ip.src, &ip.dst, true, ICMPV6, u32::from(before))));
+    }
+    pseudo(&to.src, &to.dst, true, ICMPV6, u32::from(after))
+}
+
+/// The change from the addresses of one family to those of the other. Length and protocol are the
+/// same in both pseudo-headers.
+#[inline(always)]
+fn ends(ip: &Ip, to: &Rewrite) -> u64 {
+    let both = |src: &Addr, dst: &Addr, v6| of_addr(src, v6) + of_addr(dst, v6);
+    u64::from(!fold(both(&ip.src, &ip.dst, ip.v6))) + both(&to.src, &to.dst, !ip.v6)
+}
+
+#[inline(always)]
+const fn is_icmp(ip: &Ip) -> bool {
+    ip.proto == if ip.v6 { ICMPV6 } else { ICMP }
+}
+
+#[cfg(any(test, feature = "fuzz"))]
+mod harness;
+#[cfg(any(test, feature = "fuzz"))]
+pub use harness::harness;
+
+#[cfg(test)]
+mod tests;

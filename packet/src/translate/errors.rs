@@ -1,0 +1,219 @@
+//! What an ICMP error of one family says in the other (RFC 7915 §4.2 and §5.2).
+
+/// Type, code, and the four bytes behind the checksum as a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Said {
+    pub(super) kind: u8,
+    pub(super) code: u8,
+    pub(super) rest: u32,
+}
+
+/// An IPv6 packet has at least 20 bytes more of header.
+const MORE: u32 = 20;
+/// The least MTU of an IPv6 link and of an IPv4 one, bytes (RFC 8200 §5, RFC 791 §3.2).
+const LEAST: [u32; 2] = [1280, 68];
+/// Sizes that routers older than RFC 1191 pass, the largest first (its §7).
+const PLATEAUS: [u16; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
+
+/// The same error in the other family's words; `len` is the length of the packet that it is about,
+/// by its own account. None where there are no such words.
+///
+/// Extensions (RFC 4884) stay in the quote as bytes that nobody points to: their place would have
+/// to be a multiple of another number.
+#[inline(always)]
+pub(super) fn translated(v6: bool, said: Said, len: u16) -> Option<Said> {
+    if v6 { to_four(said) } else { to_six(said, len) }
+}
+
+#[inline(always)]
+fn to_six(said: Said, len: u16) -> Option<Said> {
+    let (kind, code, rest) = match (said.kind, said.code) {
+        // No such protocol: the field of the next header, which is byte 6.
+        (3, 2) => (4, 1, 6),
+        (3, 3) => (1, 4, 0),
+        (3, 4) => (2, 0, mtu_of_six(said.rest & 0xffff, len)),
+        (3, 9 | 10 | 13 | 15) => (1, 1, 0),
+        (3, 0..=8 | 11 | 12) => (1, 0, 0),
+        (11, code) => (3, code, 0),
+        (12, 0 | 2) => (4, 0, place_in_six(said.rest >> 24)?),
+        _ => return None,
+    };
+    Some(Said { kind, code, rest })
+}
+
+#[inline(always)]
+fn to_four(said: Said) -> Option<Said> {
+    let (kind, code, rest) = match (said.kind, said.code) {
+        (1, 0 | 2 | 3) => (3, 1, 0),
+        (1, 1) => (3, 10, 0),
+        (1, 4) => (3, 3, 0),
+        (2, _) => (3, 4, mtu_of_four(said.rest)),
+        (3, code) => (11, code, 0),
+        (4, 0) => (12, 0, place_in_four(said.rest)? << 24),
+        (4, 1) => (3, 2, 0),
+        _ => return None,
+    };
+    Some(Said { kind, code, rest })
+}
+
+/// The MTU to tell an IPv6 sender; a router that tells none passes the next size below the
+/// packet's.
+#[inline(always)]
+fn mtu_of_six(told: u32, len: u16) -> u32 {
+    let mut mtu = told;
+    if told == 0 {
+        for plateau in PLATEAUS {
+            if plateau < len {
+                mtu = u32::from(plateau);
+                break;
+            }
+        }
+    }
+    let mtu = mtu + MORE;
+    if mtu < LEAST[0] { LEAST[0] } else { mtu }
+}
+
+/// The MTU to tell an IPv4 sender.
+#[inline(always)]
+fn mtu_of_four(told: u32) -> u32 {
+    let mtu = if told > 0xffff { 0xffff } else { told };
+    if mtu < LEAST[1] + MORE { LEAST[1] } else { mtu - MORE }
+}
+
+/// Which byte of an IPv6 header means what this one of an IPv4 header does (§4.2, figure 3).
+#[inline(always)]
+fn place_in_six(at: u32) -> Option<u32> {
+    Some(match at {
+        0 | 1 => at,
+        2 | 3 => 4,
+        8 => 7,
+        9 => 6,
+        12..=15 => 8,
+        16..=19 => 24,
+        _ => return None,
+    })
+}
+
+/// The other way (§5.2, figure 6).
+#[inline(always)]
+fn place_in_four(at: u32) -> Option<u32> {
+    Some(match at {
+        0 | 1 => at,
+        4 | 5 => 2,
+        6 => 9,
+        7 => 8,
+        8..=23 => 12,
+        24..=39 => 16,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn four(kind: u8, code: u8, rest: u32, len: u16) -> Option<(u8, u8, u32)> {
+        let said = translated(false, Said { kind, code, rest }, len);
+        said.map(|said| (said.kind, said.code, said.rest))
+    }
+
+    fn six(kind: u8, code: u8, rest: u32) -> Option<(u8, u8, u32)> {
+        let said = translated(true, Said { kind, code, rest }, 0);
+        said.map(|said| (said.kind, said.code, said.rest))
+    }
+
+    #[test]
+    fn what_ipv4_says_is_said_in_ipv6() {
+        let unreachable = [0, 0, 99, 4, 99, 0, 0, 0, 0, 1, 1, 0, 0, 1, 88, 1];
+        for (code, expected) in unreachable.into_iter().enumerate() {
+            let expected = match (code, expected) {
+                (2, _) => Some((4, 1, 6)),
+                (4, _) => Some((2, 0, 1_420)),
+                (_, 88) => None,
+                (_, six) => Some((1, six, 0)),
+            };
+            assert_eq!(four(3, code as u8, 1_400, 1_500), expected, "code {code}");
+        }
+        assert_eq!((four(3, 16, 0, 0), four(4, 0, 0, 0), four(5, 1, 9, 0)), (None, None, None));
+        assert_eq!((four(11, 0, 7, 0), four(11, 1, 0, 0)), (Some((3, 0, 0)), Some((3, 1, 0))));
+        let places = [
+            Some(0),
+            Some(1),
+            Some(4),
+            Some(4),
+            None,
+            None,
+            None,
+            None,
+            Some(7),
+            Some(6),
+            None,
+            None,
+            Some(8),
+            Some(8),
+            Some(8),
+            Some(8),
+            Some(24),
+            Some(24),
+            Some(24),
+            Some(24),
+            None,
+        ];
+        for (at, place) in places.into_iter().enumerate() {
+            let expected = place.map(|place| (4, 0, place));
+            assert_eq!(four(12, 0, (at as u32) << 24 | 0x7777, 0), expected, "byte {at}");
+            assert_eq!(four(12, 2, (at as u32) << 24, 0), expected, "byte {at}");
+        }
+        assert_eq!((four(12, 1, 0, 0), four(8, 0, 0, 0), four(13, 0, 0, 0)), (None, None, None));
+    }
+
+    #[test]
+    fn what_ipv6_says_is_said_in_ipv4() {
+        for (code, expected) in
+            [Some(1), Some(10), Some(1), Some(1), Some(3), None, None].into_iter().enumerate()
+        {
+            let expected = expected.map(|four| (3, four, 0));
+            assert_eq!(six(1, code as u8, 5), expected, "code {code}");
+        }
+        assert_eq!((six(3, 0, 1), six(3, 1, 0)), (Some((11, 0, 0)), Some((11, 1, 0))));
+        assert_eq!((six(4, 1, 6), six(4, 2, 6), six(4, 3, 6)), (Some((3, 2, 0)), None, None));
+        for at in 0..48 {
+            let place = match at {
+                0 | 1 => Some(at),
+                4 | 5 => Some(2),
+                6 => Some(9),
+                7 => Some(8),
+                8..24 => Some(12),
+                24..40 => Some(16),
+                _ => None,
+            };
+            assert_eq!(six(4, 0, at), place.map(|place| (12, 0, place << 24)), "byte {at}");
+        }
+        assert_eq!(six(4, 0, u32::MAX), None);
+        for kind in [0, 5, 100, 128, 130, 133, 135, 136, 137, 255] {
+            assert_eq!(six(kind, 0, 0), None, "type {kind}");
+        }
+    }
+
+    #[test]
+    fn an_mtu_is_told_in_the_other_familys_bytes() {
+        for (told, len, expected) in [
+            (1_480, 1_500, 1_500),
+            (9_001, 9_100, 9_021),
+            (600, 1_500, 1_280),
+            (0, 1_500, 1_512),
+            (0, 1_492, 1_280),
+            (0, 9_000, 8_186),
+            (0, 100, 1_280),
+            (0, 60, 1_280),
+            (65_535, 65_535, 65_555),
+        ] {
+            assert_eq!(four(3, 4, told, len), Some((2, 0, expected)), "{told} of {len}");
+        }
+        for (told, expected) in
+            [(1_500, 1_480), (1_280, 1_260), (1_000, 980), (80, 68), (0, 68), (u32::MAX, 65_515)]
+        {
+            assert_eq!(six(2, 0, told), Some((3, 4, expected)), "{told}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What holds of any packet's translation, whatever the bytes.
+
+use super::{Untranslatable, complete, error, packet, translated_len};
+use crate::addr::Addr;
+use crate::checksum::{ipv4_header_ok, l4_field, l4_full};
+use crate::icmp;
+use crate::ip::{Fragment, Ip, L4};
+use crate::rewrite::Rewrite;
+use crate::window::{Short, Window};
+use std::vec::Vec;
+
+const SIX: [Addr; 2] =
+    [Addr { words: [0xfd, 2, 3, 0x0405_0607] }, Addr { words: [0xfd, 0xffff_ffff, 0, 99] }];
+const FOUR: [Addr; 2] = [Addr::v4(0x0a0b_0c0d), Addr::v4(0xffff_fefe)];
+
+fn ends(v6: bool) -> Rewrite {
+    let [src, dst] = if v6 { SIX } else { FOUR };
+    Rewrite { src, sport: 4_660, dst, dport: 4_660 }
+}
+
+/// The packet that `bytes` begin with, translated; none where that can't be. What it was, with its
+/// checksum if it had to be completed, is in `bytes` afterwards.
+pub(super) fn translated(bytes: &mut Vec<u8>, ip: &Ip, to: &Rewrite) -> Option<Vec<u8>> {
+    let quoted = icmp::quoted(&Window::new(bytes), ip).ok();
+    let mut changed = bytes.clone();
+    let mut w = Window::new(&mut changed);
+    let front = match quoted {
+        Some(quoted) => error(&mut w, ip, &quoted, to, to),
+        None => match packet(&mut w, ip, to) {
+            Err(Untranslatable::Unsummed) => {
+                assert_eq!(changed, *bytes, "nothing is changed before it can be");
+                complete(&mut Window::new(bytes), ip).ok()?;
+                changed.clone_from(bytes);
+                packet(&mut Window::new(&mut changed), ip, to)
+            }
+            other => other,
+        },
+    };
+    let front = front.ok()?;
+    let mut out = std::vec![0; usize::from(front.len())];
+    out.extend_from_slice(&changed[usize::from(front.keeps)..usize::from(ip.end)]);
+    assert_eq!(out.len() as u32, translated_len(ip, quoted.as_ref()));
+    let mut w = Window::new(&mut out);
+    assert!(front.write(&mut w, 0).is_ok());
+    let mut placed = *ip;
+    front.place(0, &mut placed);
+    let now = Ip::parse(&w, 0, placed.ethertype()).expect("a translation is a packet");
+    assert_eq!((now.at, now.l4, now.end, now.v6), (placed.at, placed.l4, placed.end, !ip.v6));
+    assert_eq!((now.proto, now.df, now.src, now.dst), (placed.proto, placed.df, to.src, to.dst));
+    if now.fragment != Fragment::Whole || !now.v6 {
+        assert_eq!(now.fragment_id as u16, placed.fragment_id as u16);
+    }
+    Some(out)
+}
+
+fn is_right(bytes: &mut [u8], ip: &Ip) -> bool {
+    let w = Window::new(bytes);
+    let sum = l4_field(ip).map_or(Err(Short), |field| w.load::<u16>(usize::from(field)));
+    l4_full(&w, ip).map(|full| full % 0xffff) == sum.map(|sum| sum % 0xffff)
+}
+
+/// Any accepted packet: its translation is a packet between the new ends, right if it was and else
+/// wrong; and there and back again it is what it was, but for what the other family can't say.
+pub fn harness(bytes: &mut [u8]) {
+    for ethertype in [crate::ethernet::IPV4, crate::ethernet::IPV6] {
+        let Ok(ip) = Ip::parse(&Window::new(bytes), 0, ethertype) else { continue };
+        // As far as it goes, so that lengths agree.
+        let mut before = bytes[..usize::from(ip.end)].to_vec();
+        let to = ends(!ip.v6);
+        let Some(mut there) = translated(&mut before, &ip, &to) else { continue };
+        let now = Ip::parse(&Window::new(&mut there), 0, if ip.v6 { 0x0800 } else { 0x86dd });
+        let now = now.expect("it was seen a moment ago");
+        assert!((now.src, now.dst) == (to.src, to.dst) && (now.tos, now.ttl) == (ip.tos, ip.ttl));
+        assert_eq!(now.fragment, ip.fragment);
+        assert!(now.v6 || ipv4_header_ok(&Window::new(&mut there), &now));
+        if ip.kind != L4::IcmpError && ip.kind != L4::None {
+            assert_eq!((now.sport, now.dport), (to.sport, to.dport));
+        }
+        let summed = ip.fragment == Fragment::Whole
+            && !(ip.kind == L4::Udp && is_unsummed(&mut before, &ip));
+        if summed && l4_full(&Window::new(&mut before), &ip).is_ok() {
+            assert_eq!(is_right(&mut before, &ip), is_right(&mut there, &now), "{ip:?}");
+        }
+        // Over IPv6 nothing goes without a checksum.
+        let unsummed = ip.kind == L4::Udp && is_unsummed(&mut there, &now);
+        if ip.kind == L4::IcmpError || unsummed {
+            continue;
+        }
+        let back = Rewrite { src: ip.src, sport: ip.sport, dst: ip.dst, dport: ip.dport };
+        let mut again = translated(&mut there, &now, &back).expect("what came can go");
+        let last = Ip::parse(&Window::new(&mut again), 0, ethertype).expect("as before");
+        let Ip { at, l4, end, df, fragment_id, .. } = ip;
+        assert_eq!(Ip { at, l4, end, df, fragment_id, ..last }, ip);
+        assert_eq!(payload(&again, &last), payload(&before, &ip));
+    }
+}
+
+fn is_unsummed(bytes: &mut [u8], ip: &Ip) -> bool {
+    Window::new(bytes).load(usize::from(ip.l4) + 6) == Ok(0_u16)
+}
+
+/// What is behind the IP header. Both forms of zero in a checksum mean the same.
+fn payload(bytes: &[u8], ip: &Ip) -> Vec<u8> {
+    let mut payload = bytes[usize::from(ip.l4)..].to_vec();
+    let field = l4_field(ip).map_or(0, |field| usize::from(field - ip.l4));
+    if field != 0 && payload[field..field + 2] == [0xff, 0xff] {
+        payload[field..field + 2].fill(0);
+    }
+    payload
+}

@@ -1,0 +1,271 @@
+//! Translated packets against what the other family's sender would have sent.
+
+use super::*;
+use crate::checksum::{self, ipv4_header_ok, l4_full};
+use crate::tests::{Dice, packet as sample, samples};
+use std::net::IpAddr;
+use std::vec::Vec;
+
+fn addr(text: &str) -> Addr {
+    Addr::from(text.parse::<IpAddr>().unwrap())
+}
+
+fn ends(src: &str, sport: u16, dst: &str, dport: u16) -> Rewrite {
+    Rewrite { src: addr(src), sport, dst: addr(dst), dport }
+}
+
+fn six() -> Rewrite {
+    ends("fd00::10", 1024, "fd00::99", 8080)
+}
+
+fn four() -> Rewrite {
+    ends("10.0.2.10", 1024, "10.0.2.99", 8080)
+}
+
+/// A sample with other ends, and what `Ip` says of it then.
+fn translated(bytes: &mut Vec<u8>, ip: &Ip) -> (Vec<u8>, Ip) {
+    let to = if ip.v6 { four() } else { six() };
+    let mut out = harness::translated(bytes, ip, &to).unwrap();
+    let now = Ip::parse(&Window::new(&mut out), 0, if ip.v6 { 0x0800 } else { 0x86dd }).unwrap();
+    (out, now)
+}
+
+fn refused(bytes: &mut [u8], ip: &Ip) -> Untranslatable {
+    let to = if ip.v6 { four() } else { six() };
+    let w = &mut Window::new(bytes);
+    match icmp::quoted(w, ip) {
+        Ok(quoted) => error(w, ip, &quoted, &to, &to),
+        Err(_) => packet(w, ip, &to),
+    }
+    .unwrap_err()
+}
+
+/// Ends of [`six`] and [`four`] as they lie in a header.
+const SIX: &str = "fd000000000000000000000000000010fd000000000000000000000000000099";
+const FOUR: &str = "0a00020a0a000263";
+
+#[track_caller]
+fn begins(packet: &[u8], header: &str, ends: &str) {
+    let expected = crate::tests::bytes(&(std::string::String::from(header) + ends));
+    assert_eq!(packet[..expected.len()], expected, "{packet:02x?}");
+}
+
+#[test]
+fn headers_become_the_other_familys() {
+    for (name, header) in [
+        (samples::SYN, "6b8000000020063c"),
+        (samples::UDP4, "60000000000d1109"),
+        (samples::UDP4_ZERO, "60000000000d1109"),
+        (samples::ECHO4, ""),
+        (samples::ECHO4_REPLY, ""),
+        (samples::OPTIONS4, "60000000001d0640"),
+        (samples::UDP6, "45b80029"),
+        (samples::EXTENSIONS6, "4500002b"),
+        (samples::ECHO6, ""),
+        (samples::ECHO6_REPLY, ""),
+    ] {
+        let (mut bytes, ip) = sample(name);
+        let (mut out, now) = translated(&mut bytes, &ip);
+        begins(&out, &header.replace(' ', ""), "");
+        begins(&out[if now.v6 { 8 } else { 12 }..], "", if now.v6 { SIX } else { FOUR });
+        let w = Window::new(&mut out);
+        assert_eq!(l4_full(&w, &now), w.load(usize::from(checksum::l4_field(&now).unwrap())));
+        assert!(now.v6 || ipv4_header_ok(&w, &now));
+        assert_eq!((now.ttl, now.tos, now.kind), (ip.ttl, ip.tos, ip.kind));
+        let reply = now.kind == L4::IcmpEcho { request: false };
+        assert_eq!(now.sport, if reply { 8080 } else { 1024 });
+        // What is behind the upper header stays.
+        assert_eq!(out.last(), bytes.last());
+    }
+}
+
+#[test]
+fn small_packets_may_be_cut_in_ipv4_and_large_ones_not() {
+    for (len, df) in [(1_260, false), (1_261, true)] {
+        let (mut bytes, _) = sample(samples::UDP6);
+        bytes.resize(len + 20, 7);
+        bytes[4..6].copy_from_slice(&(len as u16 - 20).to_be_bytes());
+        let ip = Ip::parse(&Window::new(&mut bytes), 0, 0x86dd).unwrap();
+        let (out, now) = translated(&mut bytes, &ip);
+        assert_eq!((out.len(), now.df), (len, df));
+        assert_eq!(now.fragment_id == 0, df, "what may be cut has an identification");
+    }
+}
+
+#[test]
+fn pieces_stay_pieces() {
+    for (name, header) in [
+        (samples::FRAGMENT6_FIRST, "4500005c beef2000 40"),
+        (samples::FRAGMENT6_LATER, "4500004c beef0009 40"),
+    ] {
+        let (mut bytes, ip) = sample(name);
+        let (out, now) = translated(&mut bytes, &ip);
+        begins(&out, &header.replace(' ', ""), "11");
+        assert_eq!((now.fragment, now.df), (ip.fragment, false));
+    }
+    for name in [samples::FRAGMENT4_FIRST, samples::FRAGMENT4_LATER] {
+        let (mut bytes, ip) = sample(name);
+        let (mut out, now) = translated(&mut bytes, &ip);
+        let part = u16::from_be_bytes([bytes[6], bytes[7]]);
+        assert_eq!(out[6], 44);
+        let w = Window::new(&mut out);
+        assert_eq!(w.be16(42), Ok((part & 0x1fff) << 3 | part >> 13 & 1));
+        assert_eq!((now.fragment, now.fragment_id), (ip.fragment, ip.fragment_id));
+    }
+}
+
+#[test]
+fn a_datagram_in_pieces_has_the_right_checksum_once_it_is_whole() {
+    let (mut first, ip) = sample(samples::FRAGMENT4_FIRST);
+    let (mut whole, now) = translated(&mut first, &ip);
+    let (mut later, ip) = sample(samples::FRAGMENT4_LATER);
+    whole.extend_from_slice(&translated(&mut later, &ip).0[48..]);
+    // The third fragment's bytes, as scapy cut them: 100 bytes of payload in all.
+    whole.extend(88..100u8);
+    whole.drain(40..48);
+    whole[6] = 17;
+    let len = (whole.len() - 40) as u16;
+    whole[4..6].copy_from_slice(&len.to_be_bytes());
+    let w = Window::new(&mut whole);
+    let joined = Ip::parse(&w, 0, 0x86dd).unwrap();
+    assert_eq!((joined.src, joined.fragment), (now.src, Fragment::Whole));
+    assert_eq!(l4_full(&w, &joined), w.load(46));
+}
+
+#[test]
+fn errors_say_the_same_of_the_packet_that_they_quote() {
+    for (name, says) in [
+        (samples::ERROR4, [2, 0]),
+        (samples::ERROR4_UDP, [1, 4]),
+        (samples::ERROR4_NAT, [2, 0]),
+        (samples::TOO_BIG4, [2, 0]),
+        (samples::ERROR6, [3, 4]),
+        (samples::EXCEEDED6, [11, 0]),
+    ] {
+        let (mut bytes, ip) = sample(name);
+        let before = icmp::quoted(&Window::new(&mut bytes), &ip).unwrap();
+        let (mut out, now) = translated(&mut bytes, &ip);
+        assert_eq!(out[usize::from(now.l4)..][..2], says, "{name}");
+        let w = Window::new(&mut out);
+        assert_eq!(l4_full(&w, &now), w.load(usize::from(now.l4) + 2), "{name}");
+        let quote = icmp::quoted(&w, &now).unwrap();
+        assert_eq!((quote.src, quote.sport), (now.src, 1024));
+        assert_eq!((quote.ttl, quote.tos, quote.proto), (before.ttl, before.tos, before.proto));
+        assert_eq!(quote.end - quote.l4, before.end - before.l4);
+        if quote.kind == L4::Udp && quote.end == now.end {
+            assert_eq!(l4_full(&w, &quote), w.load(usize::from(quote.l4) + 6), "{name}");
+        }
+        let claimed = icmp::claimed_len(&Window::new(&mut bytes), &before).unwrap();
+        let told = icmp::claimed_len(&Window::new(&mut out), &quote).unwrap();
+        assert_eq!(claimed - (before.l4 - before.at), told - (quote.l4 - quote.at), "{name}");
+    }
+}
+
+#[test]
+fn a_wrong_checksum_stays_wrong() {
+    for name in [samples::SYN, samples::UDP6, samples::ECHO4, samples::ERROR4, samples::ERROR6] {
+        let (mut bytes, ip) = sample(name);
+        let field = usize::from(checksum::l4_field(&ip).unwrap());
+        bytes[field] ^= 0x55;
+        let (mut out, now) = translated(&mut bytes, &ip);
+        let w = Window::new(&mut out);
+        assert_ne!(l4_full(&w, &now), w.load(usize::from(checksum::l4_field(&now).unwrap())));
+    }
+}
+
+#[test]
+fn udp_without_a_checksum_is_given_one_if_it_is_whole() {
+    let (mut bytes, ip) = sample(samples::UDP4_ZERO);
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Unsummed);
+    bytes[25] += 1;
+    assert_eq!(complete(&mut Window::new(&mut bytes), &ip), Err(Short), "a length of its own");
+    let (mut bytes, ip) = sample(samples::FRAGMENT4_FIRST);
+    bytes[26..28].fill(0);
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    // IPv6 has none without but in tunnels (RFC 6935), and IPv4 takes it as it is.
+    let (mut bytes, ip) = sample(samples::UDP6);
+    bytes[46..48].fill(0);
+    let (out, _) = translated(&mut bytes, &ip);
+    assert_eq!(out[26..28], [0, 0]);
+}
+
+#[test]
+fn what_has_no_translation_is_refused() {
+    // A source route with an address to go; one that is through is left out like other options.
+    let (mut bytes, mut ip) = sample(samples::OPTIONS4);
+    for kind in [131, 137] {
+        bytes[20] = kind;
+        assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+        bytes[22] = 8;
+        assert!(packet(&mut Window::new(&mut bytes), &ip, &six()).is_ok());
+        bytes[22] = 4;
+    }
+    ip.kind = L4::Other;
+    bytes[20] = 7;
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    // A routing header with a node to go, an authentication header.
+    let (mut bytes, ip) = sample(samples::EXTENSIONS6);
+    bytes[51] = 1;
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    let (mut bytes, ip) = sample(samples::AH6);
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    // Pieces of ICMP messages, and an error that is one.
+    for fragment in [Fragment::First, Fragment::Later] {
+        let (mut bytes, mut ip) = sample(samples::ECHO4);
+        ip.fragment = fragment;
+        if fragment == Fragment::Later {
+            ip.kind = L4::None;
+        }
+        assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+        let (mut bytes, mut ip) = sample(samples::ERROR4);
+        ip.fragment = fragment;
+        assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    }
+    // An error that the other family has no word for, and one that quotes an error.
+    let (mut bytes, ip) = sample(samples::ERROR4);
+    (bytes[20], bytes[21]) = (5, 1);
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    // A payload that fits in no IPv6 packet of 65,535 bytes.
+    let (mut bytes, mut ip) = sample(samples::UDP4);
+    ip.end = u16::MAX;
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+}
+
+#[test]
+fn senders_are_told_what_passes_in_their_own_family() {
+    let (_, four) = sample(samples::SYN);
+    let (_, six) = sample(samples::UDP6);
+    let (_, piece) = sample(samples::FRAGMENT4_FIRST);
+    assert_eq!(sender_mtu(&four, 1_500), 1_480);
+    assert_eq!(sender_mtu(&piece, 1_500), 1_472);
+    assert_eq!(sender_mtu(&six, 1_500), 1_520);
+    assert_eq!(sender_mtu(&six, 1_000), 1_280);
+    assert_eq!(sender_mtu(&six, u16::MAX), u16::MAX);
+    for (ip, mtu) in [(four, 1_500), (piece, 1_500), (six, 1_500)] {
+        let told = sender_mtu(&ip, mtu);
+        let fits = Ip { end: ip.at + told, ..ip };
+        assert!(translated_len(&fits, None) <= u32::from(mtu));
+    }
+}
+
+#[test]
+fn whatever_the_ends_incremental_is_a_whole_recomputation() {
+    let mut dice = Dice(64);
+    for _ in 0..if cfg!(miri) { 20 } else { 20_000 } {
+        for name in [samples::SYN, samples::UDP4, samples::ECHO4, samples::UDP6, samples::ECHO6] {
+            let (mut bytes, ip) = sample(name);
+            let mut word = || dice.roll(1 << 31) as u32 * 2 + 1;
+            let mut address = || match ip.v6 {
+                true => Addr::v4(word()),
+                false => Addr { words: core::array::from_fn(|_| word()) },
+            };
+            let (src, dst) = (address(), address());
+            let to = Rewrite { src, sport: word() as u16, dst, dport: word() as u16 };
+            let mut out = harness::translated(&mut bytes, &ip, &to).unwrap();
+            let w = Window::new(&mut out);
+            let now = Ip::parse(&w, 0, if ip.v6 { 0x0800 } else { 0x86dd }).unwrap();
+            let field = checksum::l4_field(&now).unwrap();
+            assert_eq!(l4_full(&w, &now), w.load(usize::from(field)));
+        }
+    }
+}

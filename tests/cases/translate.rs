@@ -1,0 +1,536 @@
+//! NAT46 and NAT64: clients of one family, backends of the other, errors and all (RFC 7915).
+
+use super::setups::{aws_translated, azure_translated, plain_translated};
+use super::world::*;
+use super::{Case, Step, arrives, case};
+use crate::frames::{Frame, Ip, Mac, echo, error, flags, raw, tcp, udp};
+use tables::reason::DropReason;
+
+/// Who is who in one of the two directions.
+#[derive(Clone, Copy)]
+struct Who {
+    client: &'static str,
+    frontend: &'static str,
+    /// Any port of this one is served.
+    any: &'static str,
+    ours: &'static str,
+    backend: &'static str,
+    /// The backend of `any`, without a port.
+    any_backend: &'static str,
+    /// A router at the client's, and one at the backend's.
+    routers: [&'static str; 2],
+    six: bool,
+}
+
+/// IPv4 clients, IPv6 backends.
+const W46: Who = Who {
+    client: CLIENT,
+    frontend: FRONTEND,
+    any: "203.0.113.20",
+    ours: OUR_NAT6,
+    backend: BACKEND6,
+    any_backend: "fd00:2::12",
+    routers: ["198.51.100.1", "fd00:9::9"],
+    six: false,
+};
+
+/// IPv6 clients, IPv4 backends.
+const W64: Who = Who {
+    client: CLIENT6,
+    frontend: FRONTEND6,
+    any: "2001:db8:f::20",
+    ours: OUR_NAT,
+    backend: BACKEND,
+    any_backend: "10.0.2.12",
+    routers: ["2001:db8:c::1", "10.9.9.9"],
+    six: true,
+};
+
+/// An address or an end without its port.
+fn alone(end: &str) -> String {
+    crate::frames::end(end).ip().to_string()
+}
+
+/// As a translator writes the header: without options; over IPv4, what is small may be cut and has
+/// an identification, and what is large may not.
+fn written(mut ip: Ip) -> Ip {
+    ip.options.clear();
+    ip.extensions.clear();
+    ip.label = 0;
+    if ip.fragment.is_some() {
+        return ip;
+    }
+    let small = ip.bytes().len() <= 1_260;
+    match ip.is_v6() || !small {
+        true => Ip { df: true, id: 0, ..ip },
+        false => ip.may_fragment().id(u32::from(INNER_ID)),
+    }
+}
+
+/// The same of a quoted packet, whose identification nobody asks for.
+fn quoted(ip: Ip) -> Ip {
+    written(ip).id(0)
+}
+
+impl Who {
+    fn syn(&self) -> Ip {
+        tcp(self.client, self.frontend, flags::SYN).numbers(7_000, 0).mss(1_400)
+    }
+
+    fn request(&self) -> Ip {
+        let segment = tcp(self.client, self.frontend, flags::PSH | flags::ACK);
+        segment.numbers(7_001, 9_001).load(b"GET / HTTP/1.1\r\n")
+    }
+
+    fn syn_ack(&self) -> Ip {
+        let segment = tcp(self.frontend, self.client, flags::SYN | flags::ACK);
+        segment.numbers(9_000, 7_001).mss(1_400)
+    }
+
+    fn response(&self) -> Ip {
+        let segment = tcp(self.frontend, self.client, flags::PSH | flags::ACK);
+        segment.numbers(9_001, 7_017).load(b"HTTP/1.1 200 OK\r\n")
+    }
+
+    /// The client's packet as the backend's side has it, no hop on.
+    fn beyond(&self, ip: Ip) -> Ip {
+        ip.from(self.ours).from_port(NAT_1).to(self.backend)
+    }
+
+    /// The frontend's packet as the backend sends it.
+    fn behind(&self, ip: Ip) -> Ip {
+        ip.from(self.backend).to(self.ours).to_port(NAT_1)
+    }
+
+    /// To the backend by an AWS gateway.
+    fn there(&self, ip: Ip) -> Step {
+        self.there_by(|ip| from_gateway(1, ip), ip)
+    }
+
+    fn there_by(&self, by: fn(Ip) -> Frame, ip: Ip) -> Step {
+        let out = written(self.beyond(ip.clone()).hop());
+        arrives(INGRESS, by(ip)).leaves(EGRESS, to_backend(11, out), "nat")
+    }
+
+    /// From the backend to an AWS gateway.
+    fn back(&self, ip: Ip) -> Step {
+        self.back_by(|ip| to_gateway(1, ip), ip)
+    }
+
+    fn back_by(&self, by: fn(Ip) -> Frame, ip: Ip) -> Step {
+        // What is in front has the traffic class of what is inside.
+        let frame = by(written(ip.clone().hop())).with(|outer| outer.tos(ip.tos));
+        arrives(EGRESS, from_backend(11, self.behind(ip))).leaves(INGRESS, frame, "answer")
+    }
+
+    /// To the backend of `any`, of which the port stays.
+    fn any_there(&self, ip: Ip) -> Step {
+        let port = ip.dst.port();
+        let out = ip.clone().from(self.ours).from_port(NAT_1).to(self.any_backend).to_port(port);
+        let out = to_backend(12, written(out.hop()));
+        arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, out, "nat")
+    }
+
+    /// From the backend of `any`.
+    fn any_back(&self, ip: Ip, plain: Ip) -> Step {
+        let frame = to_gateway(1, written(ip.hop()));
+        arrives(EGRESS, from_backend(12, plain)).leaves(INGRESS, frame, "answer")
+    }
+
+    /// An error from the backend's side about the request, from `router` (or the backend itself),
+    /// and what the client gets of it.
+    fn error_back(&self, from: &str, was: (u8, u8, u32), is: (u8, u8, u32)) -> Step {
+        let about = written(self.beyond(self.request()).hop());
+        let plain = error(from, self.ours, (was.0, was.1), was.2, about).quoting(1_000);
+        let told = quoted(self.request().hop());
+        let (from, to) = (alone(self.frontend), alone(self.client));
+        let inner = error(&from, &to, (is.0, is.1), is.2, told).quoting(1_000);
+        let frame = to_gateway(1, written(inner.hop()));
+        arrives(EGRESS, from_backend(11, plain)).leaves(INGRESS, frame, "answer")
+    }
+
+    /// An error from the client's side about an answer, and what the backend gets of it.
+    fn error_there(&self, was: (u8, u8, u32), is: (u8, u8, u32)) -> Step {
+        let (at, to) = (alone(self.frontend), alone(self.backend));
+        let about = written(self.response().hop());
+        let inner = error(self.routers[0], &at, (was.0, was.1), was.2, about).quoting(1_000);
+        let told = quoted(self.behind(self.response()).hop());
+        let plain = error(self.ours, &to, (is.0, is.1), is.2, told).quoting(1_000);
+        let out = to_backend(11, written(plain.hop()));
+        arrives(INGRESS, from_gateway(1, inner)).leaves(EGRESS, out, "nat")
+    }
+}
+
+fn connections() -> Vec<Case> {
+    let both = |who: Who| {
+        vec![
+            who.there(who.syn()),
+            who.back(who.syn_ack()),
+            who.there(who.request().tos(0xb8)),
+            who.back(who.response().tos(0x02)),
+            who.there(who.request().wrong_by(0x0101)),
+            who.back(who.response().wrong_by(0x7001)),
+            who.there(who.request().sized(1_281)),
+            who.back(who.response().sized(1_280)),
+            who.back(who.response().sized(1_281)),
+        ]
+    };
+    let options = W46.request().options(&[7, 7, 4, 0, 0, 0, 0]).id(99);
+    let extension = W64.request().extension(0, &[1, 4, 0, 0, 0, 0]).label(0x0123);
+    vec![
+        case(
+            "A connection of an IPv4 client to an IPv6 backend: headers, ends and checksums are the \
+             other family's, and a wrong checksum stays as wrong.",
+            aws_translated(),
+            both(W46),
+        ),
+        case("A connection of an IPv6 client to an IPv4 backend.", aws_translated(), both(W64)),
+        case(
+            "IPv4 options are left out on the way to IPv6.",
+            aws_translated(),
+            vec![W46.there(W46.syn()), W46.there(options)],
+        ),
+        case(
+            "Extension headers that are done with are left out on the way to IPv4.",
+            aws_translated(),
+            vec![W64.there(W64.syn()), W64.there(extension)],
+        ),
+    ]
+}
+
+fn other_ways() -> Vec<Case> {
+    let plain = |who: Who| {
+        vec![
+            who.there_by(from_router, who.syn()),
+            who.back_by(to_router, who.syn_ack()),
+            who.there_by(from_router, who.request()),
+            who.back_by(to_router, who.response()),
+        ]
+    };
+    let azure = |who: Who| {
+        let answered = |ip: Ip| {
+            from_external(ip).sent_back().with(|ip| {
+                let ip = ip.may_fragment().id(u32::from(ANY_ID));
+                ip.vxlan(|v| std::mem::swap::<Mac>(&mut v.from, &mut v.to))
+            })
+        };
+        vec![
+            who.there_by(from_external, who.syn()),
+            who.back_by(answered, who.syn_ack()),
+            who.there_by(from_external, who.request()),
+            who.back_by(answered, who.response()),
+        ]
+    };
+    vec![
+        case(
+            "An Azure gateway's IPv4 clients reach an IPv6 backend.",
+            azure_translated(),
+            azure(W46),
+        ),
+        case(
+            "An Azure gateway's IPv6 clients reach an IPv4 backend.",
+            azure_translated(),
+            azure(W64),
+        ),
+        case("Plain IPv4 clients reach an IPv6 backend.", plain_translated(), plain(W46)),
+        case("Plain IPv6 clients reach an IPv4 backend.", plain_translated(), plain(W64)),
+    ]
+}
+
+fn other_protocols() -> Vec<Case> {
+    let datagrams = |who: Who| {
+        let at = |port: u16| std::net::SocketAddr::new(crate::frames::end(who.any).ip(), port);
+        let (frontend, backend) = (at(53).to_string(), who.any_backend);
+        let question = udp(who.client, &frontend).load(b"question");
+        let answer = udp(&frontend, who.client).load(b"an answer");
+        let plain = answer.clone().from(backend).from_port(53).to(who.ours).to_port(NAT_1);
+        vec![who.any_there(question), who.any_back(answer, plain)]
+    };
+    let pings = |who: Who| {
+        let client = alone(who.client);
+        let ping = echo(&client, who.any, true).from_port(77).load(b"ping");
+        let pong = echo(who.any, &client, false).from_port(77).load(b"ping");
+        let plain = echo(who.any_backend, who.ours, false).from_port(NAT_1).load(b"ping");
+        vec![who.any_there(ping), who.any_back(pong, plain)]
+    };
+    let unsummed = udp(CLIENT, "203.0.113.20:53").load(b"question").unsummed();
+    let summed = unsummed.clone().summed().from(OUR_NAT6).from_port(NAT_1).to("[fd00:2::12]:53");
+    vec![
+        case("UDP of an IPv4 client reaches an IPv6 backend.", aws_translated(), datagrams(W46)),
+        case("UDP of an IPv6 client reaches an IPv4 backend.", aws_translated(), datagrams(W64)),
+        case("A ping over IPv4 is one over IPv6 for the backend.", aws_translated(), pings(W46)),
+        case("A ping over IPv6 is one over IPv4 for the backend.", aws_translated(), pings(W64)),
+        case(
+            "A UDP datagram without a checksum is given the one that IPv6 demands.",
+            aws_translated(),
+            vec![arrives(INGRESS, from_gateway(1, unsummed)).leaves(
+                EGRESS,
+                to_backend(12, summed.hop()),
+                "nat",
+            )],
+        ),
+    ]
+}
+
+fn pieces() -> Vec<Case> {
+    let parts = |who: Who| {
+        let at = |port: u16| std::net::SocketAddr::new(crate::frames::end(who.any).ip(), port);
+        let frontend = at(53).to_string();
+        let question = || udp(who.client, &frontend).id(4_711).load(&[0x5a; 3_000]);
+        let answer = || udp(&frontend, who.client).id(99).load(&[0xa5; 2_000]);
+        let plain = || answer().from(who.any_backend).from_port(53).to(who.ours).to_port(NAT_1);
+        vec![
+            who.any_there(question().part(0, 1_480, true)),
+            who.any_there(question().part(1_480, 1_480, true)),
+            who.any_there(question().part(2_960, 48, false)),
+            who.any_back(answer().part(0, 1_480, true), plain().part(0, 1_480, true)),
+            who.any_back(answer().part(1_480, 528, false), plain().part(1_480, 528, false)),
+        ]
+    };
+    vec![
+        case("Fragments over IPv4 are fragments over IPv6.", aws_translated(), parts(W46)),
+        case("Fragments over IPv6 are fragments over IPv4.", aws_translated(), parts(W64)),
+    ]
+}
+
+fn errors() -> Vec<Case> {
+    // What a router or host of one family says, and the same in the other's words.
+    let to_four: &[((u8, u8, u32), (u8, u8, u32))] = &[
+        ((1, 0, 0), (3, 1, 0)),
+        ((1, 1, 0), (3, 10, 0)),
+        ((1, 3, 0), (3, 1, 0)),
+        ((2, 0, 1_400), (3, 4, 1_380)),
+        ((3, 0, 0), (11, 0, 0)),
+        ((4, 0, 7), (12, 0, 8 << 24)),
+        ((4, 1, 6), (3, 2, 0)),
+    ];
+    let to_six: &[((u8, u8, u32), (u8, u8, u32))] = &[
+        ((3, 0, 0), (1, 0, 0)),
+        ((3, 2, 0), (4, 1, 6)),
+        ((3, 4, 1_400), (2, 0, 1_420)),
+        ((3, 4, 600), (2, 0, 1_280)),
+        ((3, 13, 0), (1, 1, 0)),
+        ((11, 1, 0), (3, 1, 0)),
+        ((12, 0, 16 << 24), (4, 0, 24)),
+    ];
+    let words = |six: bool| if six { to_four } else { to_six };
+    let about_requests = |who: Who| {
+        let mut steps = vec![who.there(who.syn())];
+        let words = words(!who.six).iter();
+        steps.extend(words.map(|(was, is)| who.error_back(who.routers[1], *was, *is)));
+        steps
+    };
+    let about_answers = |who: Who| {
+        let mut steps = vec![who.there(who.syn()), who.back(who.syn_ack())];
+        steps.extend(words(who.six).iter().map(|(was, is)| who.error_there(*was, *is)));
+        steps
+    };
+    let refused = |who: Who, was: (u8, u8), is: (u8, u8)| {
+        let own = alone(who.backend);
+        let port = who.error_back(&own, (was.0, was.1, 0), (is.0, is.1, 0));
+        vec![who.there(who.syn()), port]
+    };
+    vec![
+        case(
+            "Errors of IPv6 routers about a translated request reach the IPv4 client from the \
+             frontend, in its own words.",
+            aws_translated(),
+            about_requests(W46),
+        ),
+        case(
+            "Errors of IPv4 routers about a translated request reach the IPv6 client.",
+            aws_translated(),
+            about_requests(W64),
+        ),
+        case(
+            "Errors of the IPv4 client's side about an answer reach the IPv6 backend.",
+            aws_translated(),
+            about_answers(W46),
+        ),
+        case(
+            "Errors of the IPv6 client's side about an answer reach the IPv4 backend.",
+            aws_translated(),
+            about_answers(W64),
+        ),
+        case(
+            "An IPv6 backend that refuses a port does so from the frontend.",
+            aws_translated(),
+            refused(W46, (1, 4), (3, 3)),
+        ),
+        case(
+            "An IPv4 backend that refuses a port does so from the frontend.",
+            aws_translated(),
+            refused(W64, (3, 3), (1, 4)),
+        ),
+    ]
+}
+
+/// An error that quotes the first 8 bytes behind the header, as routers once did.
+fn short_quotes() -> Vec<Case> {
+    let about = written(W64.beyond(W64.request()).hop());
+    let plain = error("10.9.9.9", OUR_NAT, (11, 0), 0, about).quoting(28);
+    let told = error("2001:db8:f::10", "2001:db8:c::7", (3, 0), 0, W64.request().hop()).quoting(48);
+    let pinged = |six: bool| match six {
+        true => echo(OUR_NAT6, "fd00:2::12", true).from_port(NAT_1).load(b"ping").hop(),
+        false => echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(b"ping").hop(),
+    };
+    let ping = echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(b"ping");
+    let plain6 = error("fd00:2::12", OUR_NAT6, (1, 4), 0, pinged(true)).quoting(1_000);
+    let told4 = error("203.0.113.20", "198.51.100.7", (3, 3), 0, quoted(pinged(false)));
+    vec![
+        case(
+            "An error that quotes only ports finds its flow, and quotes as much in IPv6.",
+            aws_translated(),
+            vec![
+                W64.there(W64.syn()),
+                arrives(EGRESS, from_backend(11, plain)).leaves(
+                    INGRESS,
+                    to_gateway(1, told.hop()),
+                    "answer",
+                ),
+            ],
+        ),
+        case(
+            "An error about a translated ping quotes the client's own.",
+            aws_translated(),
+            vec![
+                W46.any_there(ping),
+                arrives(EGRESS, from_backend(12, plain6)).leaves(
+                    INGRESS,
+                    to_gateway(1, written(told4.quoting(1_000).hop())),
+                    "answer",
+                ),
+            ],
+        ),
+    ]
+}
+
+fn sizes() -> Vec<Case> {
+    let big = |who: Who, len: usize| tcp(who.client, who.frontend, flags::ACK).sized(len);
+    let answer =
+        |who: Who, len: usize| who.behind(tcp(who.frontend, who.client, flags::ACK)).sized(len);
+    let gets = |who: Who, len: usize| tcp(who.frontend, who.client, flags::ACK).sized(len);
+    // An error about the packet that `from` was to have, as Weir makes it.
+    let told = |who: Who, is: (u8, u8), mtu: u32, about: Ip| {
+        let told = error(who.ours, &alone(who.backend), is, mtu, about);
+        let quotes = if who.six { 548 } else { 1_232 };
+        Frame::new(OUT_MAC, backend_mac(11), told.quoting(quotes).tos(0xc0))
+    };
+    let fits = |who: Who, from: usize, to: usize| {
+        arrives(EGRESS, from_backend(11, answer(who, from))).leaves(
+            INGRESS,
+            to_gateway(1, written(gets(who, to).hop())),
+            "answer",
+        )
+    };
+    let needed = error("203.0.113.10", "198.51.100.7", (3, 4), 8_981, big(W46, 8_982));
+    let needed = to_router(needed.quoting(548).tos(0xc0));
+    vec![
+        case(
+            "What fits its backend's way only without the longer header is answered in the \
+             sender's own size.",
+            plain_translated(),
+            vec![
+                W46.there_by(from_router, W46.syn()),
+                W46.there_by(from_router, big(W46, 8_981)),
+                arrives(INGRESS, from_router(big(W46, 8_982))).answered(
+                    INGRESS,
+                    needed,
+                    DropReason::TooBigAnswered,
+                ),
+            ],
+        ),
+        case(
+            "An answer of 8,480 bytes is one of 8,500 for the gateway; a longer one is answered.",
+            aws_translated(),
+            vec![
+                W64.there(W64.syn()),
+                fits(W64, 8_480, 8_500),
+                arrives(EGRESS, from_backend(11, answer(W64, 8_481))).answered(
+                    EGRESS,
+                    told(W64, (3, 4), 8_480, answer(W64, 8_481)),
+                    DropReason::TooBigAnswered,
+                ),
+            ],
+        ),
+        case(
+            "An answer of 8,520 bytes is one of 8,500 over IPv4; a longer one is answered.",
+            aws_translated(),
+            vec![
+                W46.there(W46.syn()),
+                fits(W46, 8_520, 8_500),
+                arrives(EGRESS, from_backend(11, answer(W46, 8_521))).answered(
+                    EGRESS,
+                    told(W46, (2, 0), 8_520, answer(W46, 8_521)),
+                    DropReason::TooBigAnswered,
+                ),
+            ],
+        ),
+    ]
+}
+
+fn ends_here() -> Vec<Case> {
+    let exceeded = |who: Who, is: (u8, u8), quotes: usize| {
+        let (at, to) = (alone(who.frontend), alone(who.client));
+        let told = error(&at, &to, is, 0, who.syn().ttl(1)).quoting(quotes).tos(0xc0);
+        let asked = from_gateway(1, who.syn().ttl(1));
+        let answer = from_gateway(1, told).sent_back();
+        vec![
+            who.there(who.syn()),
+            arrives(INGRESS, asked).answered(INGRESS, answer, DropReason::TtlExceeded),
+        ]
+    };
+    let redirect = error("198.51.100.1", "203.0.113.10", (5, 1), 7, W46.response().hop());
+    let option = error("fd00:9::9", OUR_NAT6, (4, 2), 40, W46.beyond(W46.request()).hop());
+    let routed = W46.request().options(&[131, 7, 4, 192, 0, 2, 1]);
+    let cut = udp(CLIENT, "203.0.113.20:53").id(9).load(&[1; 600]).unsummed().part(0, 256, true);
+    let piece = echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(&[1; 600]);
+    let authentic = raw("2001:db8:c::7", "2001:db8:f::20", 6).extension(51, &[0; 10]);
+    let segment = tcp(CLIENT6, "[2001:db8:f::20]:80", flags::SYN).bytes();
+    let authentic = authentic.load(&segment[40..]);
+    let refused =
+        |ip: Ip| arrives(INGRESS, from_gateway(1, ip)).dropped(DropReason::NotTranslatable);
+    vec![
+        case(
+            "An IPv4 packet whose TTL runs out here is answered in IPv4.",
+            aws_translated(),
+            exceeded(W46, (11, 0), 548),
+        ),
+        case(
+            "An IPv6 packet whose hop limit runs out here is answered in IPv6.",
+            aws_translated(),
+            exceeded(W64, (3, 0), 1_232),
+        ),
+        case(
+            "What the other family has no words for drops under its own reason: a redirect, an \
+             unknown option, a source route, a piece of a datagram without a checksum or of a ping.",
+            aws_translated(),
+            vec![
+                W46.there(W46.syn()),
+                refused(redirect),
+                arrives(EGRESS, from_backend(11, option)).dropped(DropReason::NotTranslatable),
+                refused(routed),
+                refused(cut),
+                refused(piece.id(11).part(0, 256, true)),
+                refused(authentic),
+            ],
+        ),
+    ]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [
+        connections(),
+        other_ways(),
+        other_protocols(),
+        pieces(),
+        errors(),
+        short_quotes(),
+        sizes(),
+        ends_here(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
