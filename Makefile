@@ -46,9 +46,7 @@ bench: setup ## measure against testpmd and a C loop in the same run (see perf/R
 	cargo build --release --package perf --package fastpath --bins
 	$(AS_ROOT) $(TARGET_DIR)/release/bench
 	$(TARGET_DIR)/release/control
-	cargo build --release --package ebpf-fallback --bins
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-journey
-	$(AS_ROOT) $(TARGET_DIR)/release/xdp-state
 
 check: setup ## formatting, lints, licences and advisories of what we depend on
 	cargo fmt --all --check

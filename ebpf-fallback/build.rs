@@ -15,7 +15,7 @@ const TARGET: &str = "bpfel-unknown-none";
 const FLAGS: [&str; 3] = ["-Cdebuginfo=2", "-Clink-arg=--btf", "-Ctarget-cpu=v3"];
 const LINKER: &str = "0.10.2";
 /// What is built: the binaries of `xdp/Cargo.toml`.
-const OBJECTS: &[&str] = &["bench", "floor", "journey", "state", "tables"];
+const OBJECTS: &[&str] = &["bench", "floor", "journey", "tables"];
 
 fn main() -> ExitCode {
     match build() {

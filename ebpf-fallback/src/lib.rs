@@ -19,10 +19,6 @@ pub const FLOOR: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/
 /// the same code on the host.
 pub const TABLES: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tables"));
 
-/// Ways of keeping flows, to be measured: programs `none`, `lru`, `hash`, `array`, driven by the
-/// map `RIG`.
-pub const STATE: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/state"));
-
 /// A journey's packets, to measure it: program `feed` writes them as the map `FEED` says and goes
 /// on to the program in `NEXT`.
 pub const BENCH: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/bench"));

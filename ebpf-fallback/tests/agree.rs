@@ -68,7 +68,7 @@ fn here(bytes: &mut [u8]) -> Report {
     if outcome == OPENED {
         outcome = open::inner(&w, &mut found);
     }
-    open::classify(&mut found, &HashKey::new(0), 0);
+    open::classify(&mut found, &HashKey::new(0));
     Report::of(&found, outcome)
 }
 
@@ -125,7 +125,6 @@ fn assert_agreed(ebpf: &mut Ebpf, bytes: &mut [u8]) -> u32 {
 
 #[test]
 fn kernel_and_host_find_the_same_in_every_frame_of_the_cases() {
-    loaded(ebpf_fallback::STATE, &["none", "lru", "hash", "array"]);
     let mut ebpf = loaded(ebpf_fallback::FLOOR, &["nothing", "parse"]);
     let mut frames = frames();
     let opened =

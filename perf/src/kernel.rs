@@ -29,8 +29,9 @@ pub type Failure = Box<dyn Error>;
 pub const CALL: u32 = 1 << 16;
 /// By which interface test runs come in: loopback.
 const LOOPBACK: u32 = 1;
-/// Odd, so that every flow is met once in a round, far from the one before.
-const STRIDE: u64 = 0x9e37_79b1;
+/// In which order flows are begun, and known ones met. Odd, so that each is met once in a round, far
+/// from the one before; and not the same, since paths lie in the order in which flows began.
+const STRIDES: [u64; 2] = [0x9e37_79b1, 0x85eb_ca6b];
 /// The order of buckets, the same in every run.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Bytes in front of a request's inner packet.
@@ -86,12 +87,13 @@ impl Feeder {
         Ok(())
     }
 
-    /// Begins anew with so many flows, a power of two, of what `work` asks for.
+    /// Begins anew with so many flows, a power of two, of what `work` asks for; `new` ones in
+    /// another order than those that are known.
     ///
     /// # Errors
     /// The map's.
-    pub fn begin(&mut self, work: Work, flows: u32) -> Result<(), Failure> {
-        let fed = fed(&frame(work)?, flows);
+    pub fn begin(&mut self, work: Work, flows: u32, new: bool) -> Result<(), Failure> {
+        let fed = fed(&frame(work)?, flows, STRIDES[usize::from(!new)]);
         let map = self.ebpf.map_mut("FEED").ok_or("no map FEED")?;
         Ok(Array::<_, Fed>::try_from(map)?.set(0, fed, 0)?)
     }
@@ -223,14 +225,14 @@ fn frame(work: Work) -> Result<[u8; REQUEST], Failure> {
 }
 
 /// What the map `FEED` is told.
-fn fed(frame: &[u8; REQUEST], flows: u32) -> Fed {
+fn fed(frame: &[u8; REQUEST], flows: u32, stride: u64) -> Fed {
     let byte = |at: usize| u64::from(frame[INNER + at]);
     let half = |at: usize| byte(at) << 8 | byte(at + 1);
     let word = |at: usize| half(at) << 16 | half(at + 2);
     let sum: u64 = [0, 2, 4, 6, 8].into_iter().map(half).sum();
     let mut fed = [0; WORDS];
     fed[1] = u64::from(flows - 1);
-    fed[2] = STRIDE;
+    fed[2] = stride;
     fed[3] = word(12) | word(16) << 32;
     fed[4] = word(20) | sum << 32;
     for (at, bytes) in frame.chunks(8).enumerate() {
@@ -261,11 +263,12 @@ mod tests {
     fn all_have(work: Work, verdict: VerdictCounter) {
         stay().unwrap();
         let (mut feeder, mut world) = (Feeder::load().unwrap(), World::load(work, FLOWS).unwrap());
-        feeder.begin(work, FLOWS).unwrap();
+        feeder.begin(work, FLOWS, true).unwrap();
         feeder.run(FLOWS).unwrap();
         assert_eq!(world.verdicts(verdict), 0, "{work:?}: nobody gets them yet");
         feeder.lead_to(Some(&mut world)).unwrap();
         for round in 1..=3 {
+            feeder.begin(work, FLOWS, round == 1).unwrap();
             feeder.run(FLOWS).unwrap();
             assert_eq!(world.drops(), [], "{work:?}");
             assert_eq!(world.verdicts(verdict), round * u64::from(FLOWS), "{work:?}");

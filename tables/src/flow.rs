@@ -48,6 +48,8 @@ use packet::flow::{FlowKey, Side};
 
 pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};
+#[cfg(target_arch = "bpf")]
+pub use index::Asked;
 pub use index::prefetch;
 pub(crate) use index::{Index, Which};
 pub use insert::{Ended, InsertError, NewFlow};
@@ -212,11 +214,18 @@ impl<'r> Flows<'r> {
         self.index.find_to(hash, key, out);
     }
 
+    /// Begins [`Flows::find_likely`]; as much as possible should be done in between.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn ask(&self, hash: u64) -> Option<Asked<'r>> {
+        self.index.ask(hash)
+    }
+
     /// As [`Flows::find`], if it is found at once: what is not may still be there.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
-    pub fn find_likely(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
-        self.index.find_likely(hash, key)
+    pub fn find_likely(&self, asked: &Asked<'_>, key: &FlowKey) -> Option<Hit> {
+        self.index.find_likely(asked, key)
     }
 
     /// The flow is in use. Writes only when the second changed since.

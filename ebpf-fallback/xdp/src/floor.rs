@@ -57,7 +57,7 @@ pub fn parse(ctx: XdpContext) -> u32 {
         Ok(()) => open::OPENED,
         Err(outcome) => outcome,
     };
-    open::classify(found, &HashKey::new(0), 0);
+    open::classify(found, &HashKey::new(0));
     // SAFETY: the array has one element; only tests read it, and run one packet at a time.
     unsafe { *to = Report::of(found, outcome) };
     XDP_DROP

@@ -158,13 +158,11 @@ pub fn inner(w: &Window<'_>, to: &mut Found) -> u32 {
     }
 }
 
-/// Last stage: the key. `other` is mixed into the inner source, to make many flows of one packet.
+/// Last stage: the key.
 #[inline(always)]
-pub fn classify(to: &mut Found, by: &HashKey, other: u32) {
+pub fn classify(to: &mut Found, by: &HashKey) {
     let inner = &to.inner;
-    let mut src = inner.src;
-    src.words[3] ^= other;
-    let (key, _) = FlowKey::new(1, inner.proto, src, inner.sport, inner.dst, inner.dport);
+    let (key, _) = FlowKey::new(1, inner.proto, inner.src, inner.sport, inner.dst, inner.dport);
     to.hash = key.hash(by);
     to.key = key;
 }

@@ -30,7 +30,7 @@ use packet::rewrite::{self, Rewrite};
 use packet::tunnel::{Kind, ecn_decap, return_in_place, write_outer};
 use packet::window::{Short, Window};
 use tables::counters::{ArmCounter, VerdictCounter};
-use tables::flow::{Forward, Hit, PATH_CROSSES, PATH_ONE_WAY, PATH_RESPONDER_LEG};
+use tables::flow::{Asked, Forward, Hit, PATH_CROSSES, PATH_ONE_WAY, PATH_RESPONDER_LEG};
 use tables::reason::DropReason;
 use tables::record::{Mode, NONE, Service, TUNNEL_CROSS, Tunnel, TunnelKind};
 use tables::region::Region;
@@ -81,10 +81,13 @@ pub fn usual(ctx: *mut xdp_md, work: &mut Work, place: &Place, came: &Came) -> R
     let w = &mut window(ctx);
     let set = &Region.tables(came.generation);
     let (known, tunnel) = read(w, work, set, place).ok_or(OUTER)?;
+    let strangers = between_strangers(set, tunnel, &work.inner);
+    // A flow's entry is asked for before anything else that takes time.
+    let asking = if strangers { None } else { ask(known, &work.inner) };
     if !is_sound(w, work, place, tunnel, came.arm) {
         return Err(OUTER);
     }
-    let (exit, done) = if between_strangers(set, tunnel, &work.inner) {
+    let (exit, done) = if strangers {
         if tunnel.flags & TUNNEL_CROSS != 0 {
             return Err(OUTER);
         }
@@ -92,17 +95,15 @@ pub fn usual(ctx: *mut xdp_md, work: &mut Work, place: &Place, came: &Came) -> R
         let exit = Exit { verdict, arm, service: NONE, backend: NONE, less: 0 };
         (exit, return_in_place(w, &outer(work)))
     } else {
-        let ip = &work.inner;
-        let (key, side) = FlowKey::new(known.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
-        let hash = key.hash(&Region.hash_key());
-        let Some(onward) = track(w, work, set, known, (&key, side, hash)) else {
+        let onward = asking.and_then(|asking| track(w, work, set, known, &asking));
+        let Some(onward) = onward else {
             begin(work, came);
             note(w, work, known);
             return Err(CLASSIFY);
         };
         flows().touch(&onward.hit, came.now_s);
         let done = match onward.by {
-            Some(by) => encap(w, work, &onward, by, tunnel.gateway, hash),
+            Some(by) => encap(w, work, &onward, by, tunnel.gateway),
             None => nat(ctx, w, work, &onward),
         };
         (onward.exit(), done)
@@ -229,6 +230,7 @@ struct Onward {
     hit: Hit,
     path: Forward,
     way: Way,
+    hash: u64,
     /// By a service's tunnel from our address; else by NAT.
     by: Option<(&'static Service, &'static Addr)>,
 }
@@ -245,6 +247,21 @@ impl Onward {
     }
 }
 
+/// A packet's flow, which is being asked for.
+struct Asking {
+    key: FlowKey,
+    side: Side,
+    hash: u64,
+    asked: Asked<'static>,
+}
+
+#[inline(always)]
+fn ask(known: &Known, ip: &Ip) -> Option<Asking> {
+    let (key, side) = FlowKey::new(known.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
+    let hash = key.hash(&Region.hash_key());
+    Some(Asking { key, side, hash, asked: flows().ask(hash)? })
+}
+
 /// The stage `track`, and what the ways to a backend ask, of a packet of a known flow that goes on
 /// as those before it.
 #[inline(always)]
@@ -253,11 +270,14 @@ fn track(
     work: &Work,
     set: &TableSet<'static>,
     known: &Known,
-    (key, side, hash): (&FlowKey, Side, u64),
+    asking: &Asking,
 ) -> Option<Onward> {
     let flows = flows();
-    let hit = flows.find_likely(hash, key)?;
-    let from_initiator = hit.from_initiator(side);
+    // Before what was asked for is looked at: it may be on its way still.
+    let digest = digest(w, work, known);
+    let hit = flows.find_likely(&asking.asked, &asking.key)?;
+    let hash = asking.hash;
+    let from_initiator = hit.from_initiator(asking.side);
     let path = flows.forward(&hit).ok()?;
     let backend = set.backend(path.backend)?;
     let one_way = path.flags & PATH_ONE_WAY != 0;
@@ -266,7 +286,6 @@ fn track(
         _ => true,
     };
     let next = set.next_hop(backend.next_hop)?;
-    let digest = digest(w, work, known);
     let goes = backend.incarnation == path.incarnation
         && stays
         && is_known_leg(&hit, &path, from_initiator, digest)
@@ -281,13 +300,13 @@ fn track(
     if path.mode == Mode::Nat as u8 {
         let same = path.flags & PATH_CROSSES == 0;
         let goes = from_initiator && same && len <= way.mtu;
-        return goes.then_some(Onward { hit, path, way, by: None });
+        return goes.then_some(Onward { hit, path, way, hash, by: None });
     }
     let service = set.service(path.service)?;
     let ours = local(set.settings(), u32::from(way.arm) << 1, LOCALS)?;
     let same = service.tunnel == TunnelKind::Geneve as u8 && path.backend_addr.is_v4();
     let fits = len <= way.mtu.saturating_sub(TUNNEL);
-    (same && fits).then_some(Onward { hit, path, way, by: Some((service, ours)) })
+    (same && fits).then_some(Onward { hit, path, way, hash, by: Some((service, ours)) })
 }
 
 /// The digest of the gateway's side.
@@ -317,8 +336,8 @@ fn encap(
     onward: &Onward,
     (service, ours): (&Service, &Addr),
     gateway: u16,
-    hash: u64,
 ) -> Result<(), Short> {
+    let hash = onward.hash;
     let (outer, mut inner) = (outer(work), inner(work));
     inner.tos = rewrite::take_congestion(w, &outer, &inner).or(Err(Short))?;
     rewrite::decrement_ttl(w, &inner)?;

@@ -75,7 +75,7 @@ fn main() -> Result<(), Failure> {
             rounds.push(round(CALLS, || floor.run(program, CALL))?);
         }
         feeder.lead_to(None)?;
-        feeder.begin(Work::Tunnel, FLOWS)?;
+        feeder.begin(Work::Tunnel, FLOWS, false)?;
         bare_rounds.push(round(CALLS, || feeder.run(CALL))?);
         for (case, rounds) in CASES.iter().zip(&mut rounds) {
             let world = worlds.iter_mut().find(|(work, _)| *work == case.work);
@@ -103,7 +103,7 @@ fn measure(feeder: &mut Feeder, world: &mut World, case: &Case) -> Result<f64, F
         world.renew()?;
     }
     feeder.lead_to(Some(world))?;
-    feeder.begin(case.work, case.flows)?;
+    feeder.begin(case.work, case.flows, case.new)?;
     let before = world.verdicts(case.verdict);
     let ns = round(calls, || feeder.run(CALL))?;
     let had = world.verdicts(case.verdict) - before;

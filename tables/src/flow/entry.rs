@@ -63,11 +63,11 @@ impl Entry {
         self.copied(i, self.stamp_if(state, &Words::of(wanted)))
     }
 
-    /// As `compare`, with the key's words at hand.
+    /// As `compare`, with the key's words at hand, and the state as it was read before.
     #[inline(always)]
     #[cfg(target_arch = "bpf")]
-    pub(super) fn compare_words(&self, i: u32, wanted: &Words) -> Option<Hit> {
-        self.copied(i, self.stamp_of(wanted))
+    pub(super) fn compare_since(&self, i: u32, state: u32, wanted: &Words) -> Option<Hit> {
+        self.copied(i, self.stamp_if(state, wanted))
     }
 
     #[inline(always)]

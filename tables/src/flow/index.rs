@@ -15,6 +15,9 @@ mod rebuild;
 #[cfg(target_arch = "bpf")]
 mod seek;
 
+#[cfg(target_arch = "bpf")]
+pub use seek::Asked;
+
 use super::entry::{Entry, Filling, Hit, LIVE, WRITING};
 use super::step;
 use crate::atomic::{AtomicU64, Ordering::*, spin_loop};

@@ -1,13 +1,21 @@
 //! How the kernel's program finds a key: one loop over all buckets that it may lie in, since to the
 //! verifier a likely way beside it would be a second one.
 
-use super::super::entry::{Hit, Words};
-use super::{Index, SPILLED, WINDOW, equal_tags};
+use super::super::entry::{Entry, Hit, Words};
+use super::{Index, Place, SPILLED, WINDOW, equal_tags};
 use crate::atomic::Ordering::*;
 use crate::record::NONE;
 use packet::flow::FlowKey;
 
-impl Index<'_> {
+/// What [`Index::ask`] read.
+pub struct Asked<'r> {
+    place: Place,
+    own: &'r Entry,
+    state: u32,
+    word: u64,
+}
+
+impl<'r> Index<'r> {
     /// The entry of a key, by a search that the kernel's verifier sees once: see `parts`.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
@@ -17,17 +25,29 @@ impl Index<'_> {
         entry.still(stamp).then_some(hit)
     }
 
-    /// As [`Index::find`], where most keys lie: in the slot that their hash names, or the first of
-    /// their home bucket with their tag. No loop, and of a key in its own slot no second line.
+    /// Reads what tells where most keys lie: the state of the slot that a hash names, and the word
+    /// of its home bucket. Both lines may be in no cache, and a program can't ask for a line and go
+    /// on; but a processor goes on until somebody wants to know what was read.
     #[inline(always)]
-    pub(crate) fn find_likely(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
-        let (place, wanted) = (&self.place(hash), &Words::of(key));
+    pub(crate) fn ask(&self, hash: u64) -> Option<Asked<'r>> {
+        let place = self.place(hash);
+        let own = self.entry(place.home * 4 + place.slot)?;
+        let state = own.state.load(Acquire);
+        let word = self.word(place.home)?.load(Acquire);
+        Some(Asked { place, own, state, word })
+    }
+
+    /// As [`Index::find`], where most keys lie: in the slot that their hash names, or the first of
+    /// their home bucket with their tag. No loop, and of a key in its own slot one line.
+    #[inline(always)]
+    pub(crate) fn find_likely(&self, asked: &Asked<'_>, key: &FlowKey) -> Option<Hit> {
+        let (place, wanted) = (&asked.place, &Words::of(key));
         let own = place.home * 4 + place.slot;
-        let hit = self.entry(own)?.compare_words(own, wanted);
+        let hit = asked.own.compare_since(own, asked.state, wanted);
         if hit.is_some() {
             return hit;
         }
-        let equal = equal_tags(self.word(place.home)?.load(Acquire), place);
+        let equal = equal_tags(asked.word, place);
         if equal == 0 {
             return None;
         }
@@ -35,7 +55,8 @@ impl Index<'_> {
             + u32::from(equal & 0x8080 == 0)
             + u32::from(equal & 0x80_8080 == 0);
         let tagged = place.home * 4 + slot;
-        self.entry(tagged)?.compare_words(tagged, wanted)
+        let entry = self.entry(tagged)?;
+        entry.compare_since(tagged, entry.state.load(Acquire), wanted)
     }
 
     /// Number and state of the entry that seems to have a key; else [`NONE`].
