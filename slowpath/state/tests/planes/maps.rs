@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::world::{Checked, MAGLEV_SIZE, World, at, endpoint, ip, name, options, source};
 use config::checked::Prefix;
-use config::services::{BackendTunnel, Mode, TunnelKind};
 use state::address::Endpoint;
 use state::backend::{Instance, State};
 use state::dump::Record;
@@ -14,7 +13,7 @@ use state::frontend::{Kind, Progress, Said};
 use state::ids::Identifiers;
 use state::maps::{Failure, FaultyMaps, Key, Map, MapPlane, Maps, MemoryMaps, Sizes, Value};
 use state::plane::Plane;
-use state::service::{Algorithm, NatPolicy, ProxyRedirect, Service, SourceRanges, TrafficPolicy};
+use state::service::{Algorithm, ProxyRedirect, Service, SourceRanges, TrafficPolicy};
 
 fn web() -> Said {
     Said::new(at("203.0.113.10", 80), Kind::LoadBalancer)
@@ -127,27 +126,6 @@ fn kinds_families_and_reaches_are_rows_of_their_own() {
     }
     assert_eq!(masters.len(), expected.len());
     assert_eq!(lines_with(&world, "BEID=[fd00::1]:8080").len(), 1, "families don't mix");
-}
-
-#[test]
-fn backends_that_answer_by_themselves_are_flagged() {
-    let mode = Mode::Dsr(BackendTunnel {
-        kind: TunnelKind::Ipip,
-        port: 0,
-        vni: 0,
-        outer_checksum: false,
-        dont_fragment: false,
-    });
-    let world = with(Service { mode, ..service("web") }, vec![web()], &["10.0.0.1"]);
-    assert_eq!(lines_with(&world, "FLAGS=LoadBalancer+dsr").len(), 2);
-}
-
-#[test]
-fn translation_between_families_is_flagged() {
-    let nat46 = Service { nat_policy: NatPolicy::Nat46, ..service("web") };
-    let world = with(nat46, vec![web()], &["10.0.0.1", "fd00::1"]);
-    assert_eq!(lines_with(&world, "FLAGS=LoadBalancer+46x64").len(), 2);
-    assert_eq!(lines_with(&world, "BEID=[fd00::1]:8080/TCP").len(), 1);
 }
 
 #[test]
@@ -413,17 +391,6 @@ fn table(record: Record) -> Option<Vec<u32>> {
 }
 
 #[test]
-fn wildcards_and_inner_cluster_addresses_have_no_maglev_table() {
-    let saids = vec![
-        Said::new(at("0.0.0.0", 30_080), Kind::NodePort),
-        Said::new(at("10.96.0.1", 80), Kind::ClusterIp),
-    ];
-    let world = with(Service::new(name("web"), source()), saids, &["10.0.0.1"]);
-    assert_eq!(lines_with(&world, "SLOT=0").len(), 2);
-    assert!(lines_with(&world, "MAGLEV:").is_empty());
-}
-
-#[test]
 fn source_ranges_are_added_before_others_are_removed() {
     let ranges = |deny, lens: &[u8]| {
         let prefix = |len: &u8| Prefix { addr: ip("198.51.100.0"), len: *len };
@@ -477,15 +444,6 @@ fn a_shared_backend_stays_until_the_last_lets_go_and_tells_the_most_alive_state(
     remove(&world, "web");
     world.steps();
     assert!(world.lines().is_empty());
-}
-
-#[test]
-fn a_proxy_stands_in_the_masters_place_of_an_algorithm() {
-    let redirect = Some(Arc::new(ProxyRedirect { port: 2000, ports: vec![] }));
-    let world = with(Service { redirect, ..service("web") }, vec![web()], &["10.0.0.1"]);
-    let master = "SVC: ADDR=203.0.113.10:80/TCP SLOT=0 L7Proxy=2000 COUNT=1 QCOUNT=0 \
-                  FLAGS=LoadBalancer+l7-load-balancer";
-    assert_eq!(lines_with(&world, "SLOT=0"), [master]);
 }
 
 #[test]
@@ -556,17 +514,6 @@ fn a_frontend_of_its_own_comes_before_a_copy_and_gives_the_place_back() {
     remove(&world, "web");
     world.steps();
     assert_eq!(world.lines().len(), 0);
-}
-
-#[test]
-fn host_ports_of_the_unspecified_address_are_copied_and_loopback_is_flagged() {
-    let service = Service { loopback_host_port: true, ..service("web") };
-    let said = Said::new(at("0.0.0.0", 8080), Kind::HostPort);
-    let mut world = with(service, vec![said], &["10.0.0.1"]);
-    world.set_addresses(&["192.0.2.1"]);
-    world.steps();
-    assert_eq!(lines_with(&world, "FLAGS=HostPort+loopback").len(), 2);
-    assert_eq!(lines_with(&world, "FLAGS=HostPort+non-routable+loopback").len(), 2);
 }
 
 #[test]

@@ -1,0 +1,282 @@
+//! What was shown against what the case says, and what the case would have to say.
+
+use std::collections::BTreeMap;
+
+use state::show::{Table, cell};
+
+use super::planes::Below;
+use super::script::{Case, Section, Step};
+use super::stage::Shown;
+
+/// Everything in which a plane is not as the case says, with what is there.
+pub fn complaints(case: &Case, shown: &[Shown], below: Below) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let nothing = Vec::new();
+    for (number, (step, now)) in case.steps.iter().zip(shown).enumerate() {
+        let before = number.checked_sub(1).map_or(&nothing, |before| &shown[before].lines);
+        let region = below.is_region().then(|| Region::of(step));
+        let refused = region.as_ref().map(|region| region.refuses.clone()).unwrap_or_default();
+        let mut complain = |title: &str, expected: &[String], there: &[String]| {
+            if expected != there {
+                let (name, sentence) = (&case.name, &case.sentence);
+                wrong.push(format!(
+                    "{name}, step {} over {below:?}: {sentence}\n{}-- {title} --\n{}\n",
+                    number + 1,
+                    difference(expected, there),
+                    there.join("\n"),
+                ));
+            }
+        };
+        let others: BTreeMap<_, _> =
+            now.refused.iter().filter(|(at, why)| refused.get(*at) != Some(why)).collect();
+        let gone = refused.iter().filter(|(at, _)| !now.refused.contains_key(*at));
+        let gone: Vec<String> = gone.map(|(at, why)| format!("{at} {why}")).collect();
+        complain("region refuses (these are not refused: delete the lines)", &gone, &[]);
+        for section in &step.there {
+            match section.words().as_slice() {
+                ["maps", kinds @ ..] => {
+                    let expected: Vec<String> = section.lines().map(str::to_owned).collect();
+                    let expected = match &region {
+                        Some(region) => region.expected(&expected, before, kinds),
+                        None => expected,
+                    };
+                    complain(&section.title, &expected, &of_kinds(&now.lines, kinds));
+                }
+                ["conditions"] => {
+                    let expected: Vec<String> = section.lines().map(str::to_owned).collect();
+                    complain(&section.title, &expected, &now.conditions);
+                }
+                ["region", ..] => {}
+                _ => {
+                    let (expected, there) = compared(section, now, &refused);
+                    complain(&section.title, &expected, &there);
+                }
+            }
+        }
+        // What is refused is told where it is shown, or has to be.
+        if step.there.iter().all(|section| section.words()[0] != "frontends") {
+            let others: Vec<String> =
+                others.iter().map(|(at, why)| format!("{at} {why}")).collect();
+            complain("region refuses", &[], &others);
+        }
+    }
+    wrong
+}
+
+/// Lines that are missing and lines that are too much.
+fn difference(expected: &[String], there: &[String]) -> String {
+    let missing = expected.iter().filter(|line| !there.contains(line));
+    let surplus = there.iter().filter(|line| !expected.contains(line));
+    let missing = missing.map(|line| format!("  not there: {line}\n"));
+    missing.chain(surplus.map(|line| format!("  there:     {line}\n"))).collect()
+}
+
+/// In what the region differs, as a step says.
+struct Region {
+    refuses: BTreeMap<String, String>,
+    lacks: Vec<String>,
+    adds: Vec<String>,
+}
+
+impl Region {
+    fn of(step: &Step) -> Region {
+        let lines = |title: &str| -> Vec<String> {
+            step.there(title).iter().flat_map(|s| s.lines()).map(str::to_owned).collect()
+        };
+        let refuses = lines("region refuses").into_iter().map(|line| {
+            let (at, why) = line.split_once(' ').expect("an address and why");
+            (at.to_owned(), why.to_owned())
+        });
+        let refuses = refuses.collect();
+        Region { refuses, lacks: lines("region lacks"), adds: lines("region adds") }
+    }
+
+    /// What the region should hold where maps hold `plain`, and it held `before`.
+    fn expected(&self, plain: &[String], before: &[String], kinds: &[&str]) -> Vec<String> {
+        let mut lines = without_refused(&self.refuses, plain, before);
+        for line in &of_kinds(&self.lacks, kinds) {
+            let was = lines.len();
+            lines.retain(|other| other != line);
+            assert!(lines.len() < was, "`region lacks` what isn't there anyway: {line}");
+        }
+        for line in of_kinds(&self.adds, kinds) {
+            assert!(!lines.contains(&line), "`region adds` what is there anyway: {line}");
+            lines.push(line);
+        }
+        lines.sort();
+        of_kinds(&lines, kinds)
+    }
+}
+
+/// A frontend that is refused stays as it was, with its backends.
+fn without_refused(
+    refused: &BTreeMap<String, String>,
+    plain: &[String],
+    before: &[String],
+) -> Vec<String> {
+    let (_, mut lines) = parted(plain, refused);
+    lines.retain(|line| !line.starts_with("BE:"));
+    lines.extend(parted(before, refused).0);
+    let mut held: BTreeMap<&str, &String> = BTreeMap::new();
+    for line in before.iter().chain(plain).filter(|line| line.starts_with("BE:")) {
+        let address = word_after(line, "ADDR=").unwrap_or_default();
+        let slot = format!(" BEID={address} COUNT");
+        if lines.iter().any(|other| other.contains(&slot)) {
+            held.insert(address, line);
+        }
+    }
+    let held: Vec<String> = held.into_values().cloned().collect();
+    lines.extend(held);
+    lines.sort();
+    lines
+}
+
+/// Lines of the frontends that are refused, and the others. Reverse NAT is told without protocol
+/// and reach: each frontend has one such line.
+fn parted(lines: &[String], refused: &BTreeMap<String, String>) -> (Vec<String>, Vec<String>) {
+    let mut reverse: Vec<&str> =
+        refused.keys().map(|at| at.split('/').next().unwrap_or(at)).collect();
+    lines.iter().cloned().partition(|line| {
+        let of = word_after(line, "ADDR=").or_else(|| word_after(line, "ID="));
+        let of = of.unwrap_or_default();
+        match line.split(':').next() {
+            Some("BE") => false,
+            Some("REV") => match reverse.iter().position(|at| *at == of) {
+                Some(at) => !reverse.swap_remove(at).is_empty(),
+                None => false,
+            },
+            _ => refused.contains_key(of),
+        }
+    })
+}
+
+fn word_after<'l>(line: &'l str, key: &str) -> Option<&'l str> {
+    line.split(&format!(" {key}")).nth(1)?.split(' ').next()
+}
+
+fn of_kinds(lines: &[String], kinds: &[&str]) -> Vec<String> {
+    let is_of = |line: &&String| {
+        kinds.is_empty() || kinds.iter().any(|kind| line.starts_with(&format!("{kind}:")))
+    };
+    lines.iter().filter(is_of).cloned().collect()
+}
+
+/// The same, but for no kinds no lines.
+fn of_shown(lines: Vec<String>, kinds: &[&str]) -> Vec<String> {
+    if kinds.is_empty() { Vec::new() } else { of_kinds(&lines, kinds) }
+}
+
+fn columns(section: &Section) -> (Table, Vec<String>) {
+    let words = section.words();
+    let table = Table::named(words[0]).expect("a title of what is there");
+    let columns = match &words[1..] {
+        [] => table.columns().iter().filter(|column| **column != "since").copied().collect(),
+        some => some.to_vec(),
+    };
+    (table, columns.into_iter().map(str::to_owned).collect())
+}
+
+/// The cells of a table, by line.
+fn cells(section: &Section, shown: &Shown) -> Vec<Vec<String>> {
+    let (table, columns) = columns(section);
+    let rows =
+        &shown.rows[Table::ALL.iter().position(|other| *other == table).expect("one of all")];
+    let value = |row: &state::show::Row, column: &String| {
+        let value = row.get(column).unwrap_or_else(|| panic!("there is no column {column}"));
+        match cell(value) {
+            empty if empty.is_empty() => "-".to_owned(),
+            text => text,
+        }
+    };
+    let rows = rows.iter().map(|row| columns.iter().map(|column| value(row, column)).collect());
+    std::iter::once(columns.clone()).chain(rows).collect()
+}
+
+fn aligned(cells: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max();
+    let line = |row: &Vec<String>| {
+        let padded = row.iter().enumerate().map(|(n, cell)| {
+            let width = width(n).unwrap_or_default();
+            format!("{cell:width$}")
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    cells.iter().map(line).collect()
+}
+
+/// A table as it is expected and as it is, in the same form. Frontends that are to be refused are
+/// asked for elsewhere how far they have come.
+fn compared(
+    section: &Section,
+    shown: &Shown,
+    refused: &BTreeMap<String, String>,
+) -> (Vec<String>, Vec<String>) {
+    let mut there = cells(section, shown);
+    let split = |line: &str| -> Vec<String> {
+        let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+        cells.map(str::to_owned).collect()
+    };
+    let mut expected: Vec<Vec<String>> = section.lines().map(split).collect();
+    let (_, columns) = columns(section);
+    for rows in [&mut there, &mut expected] {
+        for row in rows.iter_mut().filter(|row| refused.contains_key(&row[0])) {
+            for (cell, column) in row.iter_mut().zip(&columns) {
+                if ["status", "error"].contains(&column.as_str()) {
+                    "(refused)".clone_into(cell);
+                }
+            }
+        }
+    }
+    let whole = expected.iter().all(|row| row.len() == columns.len());
+    let expected =
+        if whole { aligned(&expected) } else { section.lines().map(str::to_owned).collect() };
+    (expected, aligned(&there))
+}
+
+/// What a case would have to say of each step.
+pub fn written(case: &Case, plain: &[Shown], region: &[Shown]) -> Vec<Vec<Section>> {
+    let nothing = Vec::new();
+    let mut all = Vec::new();
+    for (number, step) in case.steps.iter().enumerate() {
+        let (now, there) = (&plain[number], &region[number]);
+        let mut sections = Vec::new();
+        let mut kinds: Vec<&str> = Vec::new();
+        for section in step.there.iter().filter(|section| section.words()[0] != "region") {
+            let lines = match section.words().as_slice() {
+                ["maps", some @ ..] => {
+                    kinds.extend(if some.is_empty() {
+                        &["SVC", "BE", "REV", "AFF", "SRCRANGE", "MAGLEV"]
+                    } else {
+                        some
+                    });
+                    of_kinds(&now.lines, some)
+                }
+                ["conditions"] => now.conditions.clone(),
+                _ => aligned(&cells(section, now)),
+            };
+            sections.push(Section::new(&section.title, &lines));
+        }
+        let refused: BTreeMap<String, String> = there
+            .refused
+            .iter()
+            .filter(|(at, _)| !now.refused.contains_key(*at))
+            .map(|(at, why)| (at.clone(), why.clone()))
+            .collect();
+        let before = number.checked_sub(1).map_or(&nothing, |before| &region[before].lines);
+        let expected = without_refused(&refused, &now.lines, before);
+        let missing = expected.iter().filter(|line| !there.lines.contains(line)).cloned();
+        let surplus = there.lines.iter().filter(|line| !expected.contains(line)).cloned();
+        let refuses = refused.iter().map(|(at, why)| format!("{at} {why}"));
+        for (title, lines) in [
+            ("region refuses", refuses.collect::<Vec<_>>()),
+            ("region lacks", of_shown(missing.collect(), &kinds)),
+            ("region adds", of_shown(surplus.collect(), &kinds)),
+        ] {
+            if !lines.is_empty() {
+                sections.push(Section::new(title, &lines));
+            }
+        }
+        all.push(sections);
+    }
+    all
+}

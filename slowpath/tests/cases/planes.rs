@@ -1,0 +1,224 @@
+//! The planes that cases are played over.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use config::checked::Config;
+use hugepages::Unreadable;
+use slowpath::targets::region::RegionPlane;
+use state::appliance::Appliance;
+use state::maps::{FaultyMaps, MapPlane, MemoryMaps, Options, Sizes};
+use state::plane::Plane;
+use tables::region::{Claim, Place, Region, Role};
+
+/// Slots of Maglev tables: few, so that they are built quickly.
+const MAGLEV_SIZE: u32 = 251;
+/// Of 1,000 writes to the faulty maps, how many fail.
+const FAULTS: u32 = 100;
+
+/// What lies below the reconciler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Below {
+    /// Maps in memory.
+    Memory,
+    /// The same, of whose writes one in ten fails.
+    Faulty,
+    /// The region in a file, as fastpath reads it.
+    File,
+    /// The region in kernel maps, as `plane = "xdp"` has it.
+    KernelMaps,
+}
+
+impl Below {
+    pub fn is_region(self) -> bool {
+        matches!(self, Below::File | Below::KernelMaps)
+    }
+
+    /// An empty one. The number decides which writes fail.
+    pub fn made(self, seed: u64) -> Box<dyn Played> {
+        match self {
+            Below::Memory => Box::new(Maps::made(0, seed)),
+            Below::Faulty => Box::new(Maps::made(FAULTS, seed)),
+            Below::File => Box::new(InRegion::made("dpdk")),
+            Below::KernelMaps => Box::new(InRegion::made("xdp")),
+        }
+    }
+}
+
+/// A plane, and what belongs to its process.
+pub trait Played {
+    fn plane(&mut self) -> &mut dyn Plane;
+    /// The appliance is so now.
+    fn appoint(&mut self, appliance: &Appliance);
+    /// The process ends and another begins over what it left.
+    fn restart(&mut self, appliance: &Appliance);
+    /// What others do meanwhile.
+    fn meanwhile(&mut self, now: Instant);
+    /// Grows with each write.
+    fn writes(&self) -> u64;
+    fn faults(&self) -> u64;
+}
+
+/// Maps in memory.
+struct Maps(MapPlane<FaultyMaps<MemoryMaps>>);
+
+fn options(appliance: &Appliance) -> Options {
+    Options {
+        addresses: appliance.addresses.clone(),
+        open_cluster: appliance.external_cluster_ip,
+        maglev_size: MAGLEV_SIZE,
+        ..Options::default()
+    }
+}
+
+impl Maps {
+    fn made(per_mille: u32, seed: u64) -> Maps {
+        let maps = FaultyMaps::new(MemoryMaps::new(Sizes::all(1000)), per_mille, seed);
+        Maps(MapPlane::new(maps, options(&Appliance::default())))
+    }
+}
+
+impl Played for Maps {
+    fn plane(&mut self) -> &mut dyn Plane {
+        &mut self.0
+    }
+
+    /// Whether cluster addresses are open is known from the start of a process.
+    fn appoint(&mut self, appliance: &Appliance) {
+        self.restart(appliance);
+    }
+
+    fn restart(&mut self, appliance: &Appliance) {
+        self.0 = MapPlane::new(self.0.maps().clone(), options(appliance));
+    }
+
+    fn meanwhile(&mut self, _: Instant) {}
+
+    fn writes(&self) -> u64 {
+        self.0.maps().maps.writes()
+    }
+
+    fn faults(&self) -> u64 {
+        self.0.maps().failed()
+    }
+}
+
+/// The region, with a fastpath of one lcore that has no packets.
+struct InRegion {
+    config: Arc<Config>,
+    place: Place,
+    plane: Option<RegionPlane<'static>>,
+    fastpath: &'static Region,
+    _claim: Claim<'static>,
+}
+
+/// Regions of one test process.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+fn config(plane: &str) -> Config {
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let own = format!("weir-cases-{}-{number}", std::process::id());
+    let text = format!(
+        r#"
+        name = "weir-cases"
+        plane = "{plane}"
+        [tables]
+        maglev_size = {MAGLEV_SIZE}
+        [region]
+        path = "/dev/shm/{own}/region"
+        maps = "/sys/fs/bpf/{own}"
+        max_services = 64
+        max_frontends = 128
+        max_backends = 128
+        max_next_hops = 128
+        slots = 32768
+        max_flows = 1024
+        option_slabs = 16
+        max_fragments = 16
+        nat_maps = 512
+        max_scopes = 16
+        ring_slots = 16
+        [fastpath]
+        lcores = [1]
+        [ingress]
+        device = "net_af_packet0,iface=weir-cases0"
+        address = ["198.18.1.10/24", "2001:db8:1::10/64"]
+        mtu = 1500
+        [egress]
+        device = "net_af_packet1,iface=weir-cases1"
+        address = ["10.0.0.254/8", "fd00::ffff/64"]
+        mtu = 1500
+        "#
+    );
+    config::from_toml(&text).unwrap()
+}
+
+/// Mapped until the test process ends.
+fn open(config: &Config) -> &'static Region {
+    let opened = hugepages::open_region(config, Unreadable::Refuse).unwrap();
+    Box::leak(Box::new(opened.region))
+}
+
+impl InRegion {
+    fn made(plane: &str) -> InRegion {
+        let config = Arc::new(config(plane));
+        let fastpath = open(&config);
+        let claim = fastpath.claim(Role::Fastpath).unwrap();
+        fastpath.lcores()[0].join(fastpath, claim.epoch(), 1);
+        let place = match config.plane {
+            config::checked::Plane::Dpdk => Place::File(config.region.path.clone()),
+            config::checked::Plane::Xdp => Place::Maps(config.region.maps.clone()),
+        };
+        assert_eq!(fastpath.path(), Some(place.path()));
+        let mut made = InRegion { config, place, plane: None, fastpath, _claim: claim };
+        made.restart(&Appliance::default());
+        made
+    }
+}
+
+impl Played for InRegion {
+    fn plane(&mut self) -> &mut dyn Plane {
+        self.plane.as_mut().expect("there is one but in a restart")
+    }
+
+    fn appoint(&mut self, appliance: &Appliance) {
+        let plane = self.plane.as_mut().expect("there is one but in a restart");
+        plane.set_appliance(appliance);
+    }
+
+    fn restart(&mut self, appliance: &Appliance) {
+        self.plane = None;
+        let mut plane = RegionPlane::attach(open(&self.config), &self.config).unwrap();
+        plane.set_appliance(appliance);
+        self.plane = Some(plane);
+    }
+
+    fn meanwhile(&mut self, now: Instant) {
+        self.fastpath.lcores()[0].acknowledge(self.fastpath.generation());
+        self.plane.as_mut().expect("there is one but in a restart").reclaim(now);
+    }
+
+    fn writes(&self) -> u64 {
+        u64::from(self.fastpath.generation())
+    }
+
+    fn faults(&self) -> u64 {
+        0
+    }
+}
+
+impl Drop for InRegion {
+    fn drop(&mut self) {
+        self.plane = None;
+        let _ = self.place.remove();
+        match &self.place {
+            Place::File(path) => drop(std::fs::remove_dir(path.parent().expect("a folder"))),
+            Place::Maps(folder) => {
+                let name = folder.display().to_string().trim_start_matches('/').replace('/', ":");
+                let _ = std::fs::remove_file(PathBuf::from(format!("/run/weir/{name}.lock")));
+            }
+        }
+    }
+}

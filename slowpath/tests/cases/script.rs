@@ -1,0 +1,111 @@
+//! Case files: read into steps, written back.
+
+use std::path::{Path, PathBuf};
+
+/// A case: what is done and what is there then, step by step.
+pub struct Case {
+    /// The file's name without its end.
+    pub name: String,
+    path: PathBuf,
+    /// The sentence.
+    pub sentence: String,
+    pub steps: Vec<Step>,
+}
+
+/// What is done, and what is there then.
+#[derive(Default)]
+pub struct Step {
+    pub done: Vec<Section>,
+    pub there: Vec<Section>,
+}
+
+/// A title and what is below it.
+#[derive(Clone)]
+pub struct Section {
+    pub title: String,
+    pub body: String,
+}
+
+/// First words of titles of what is there.
+const THERE: [&str; 6] = ["services", "frontends", "backends", "conditions", "maps", "region"];
+
+impl Section {
+    pub fn new(title: &str, lines: &[String]) -> Section {
+        let body = lines.iter().map(|line| format!("{line}\n")).collect();
+        Section { title: title.to_owned(), body }
+    }
+
+    /// The words of the title.
+    pub fn words(&self) -> Vec<&str> {
+        self.title.split_whitespace().collect()
+    }
+
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.body.lines().filter(|line| !line.trim().is_empty())
+    }
+}
+
+impl Step {
+    /// The section of that title, as far as it goes.
+    pub fn there(&self, title: &str) -> Option<&Section> {
+        self.there.iter().find(|section| section.title == title)
+    }
+}
+
+impl Case {
+    /// All cases, by name.
+    pub fn all() -> Vec<Case> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<PathBuf> =
+            files.filter(|path| path.extension().is_some_and(|end| end == "txt")).collect();
+        files.sort();
+        files.iter().map(|path| Case::read(path)).collect()
+    }
+
+    fn read(path: &Path) -> Case {
+        let text = std::fs::read_to_string(path).unwrap();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let mut sections = vec![Section::new("", &[])];
+        for line in text.lines() {
+            match line.strip_prefix("-- ").and_then(|rest| rest.strip_suffix(" --")) {
+                Some(title) => sections.push(Section::new(title, &[])),
+                None => {
+                    let last = sections.last_mut().expect("there is one at least");
+                    last.body.push_str(line);
+                    last.body.push('\n');
+                }
+            }
+        }
+        let sentence = sections.remove(0).body.trim().to_owned();
+        assert!(sentence.ends_with('.'), "{name} begins with no sentence");
+        let mut steps: Vec<Step> = Vec::new();
+        for section in sections {
+            let is_there = THERE.contains(&section.words()[0]);
+            let new = steps.last().is_none_or(|step| !is_there && !step.there.is_empty());
+            if new {
+                steps.push(Step::default());
+            }
+            let step = steps.last_mut().expect("it was pushed");
+            if is_there { &mut step.there } else { &mut step.done }.push(section);
+        }
+        let shown = steps.iter().all(|step| !step.there.is_empty() && !step.done.is_empty());
+        assert!(shown && !steps.is_empty(), "{name}: a step that does or shows nothing");
+        Case { name, path: path.to_owned(), sentence, steps }
+    }
+
+    /// Puts what is there in place of what is written.
+    pub fn write(&self, there: &[Vec<Section>]) {
+        let mut text = format!("{}\n", self.sentence);
+        for (step, there) in self.steps.iter().zip(there) {
+            for Section { title, body } in step.done.iter().chain(there) {
+                let body = match body.trim_end() {
+                    "" => String::new(),
+                    body => format!("{body}\n"),
+                };
+                text.push_str(&format!("\n-- {title} --\n{body}"));
+            }
+        }
+        std::fs::write(&self.path, text).unwrap();
+    }
+}

@@ -1,0 +1,363 @@
+//! A case is played: objects, tables, reconciler and a plane, and a time that the stage moves.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use config::checked::ArmName;
+use config::yaml::Documents;
+use serde_json::{Value, json};
+use state::address::Address;
+use state::appliance::Appliance;
+use state::dump::{self, Form};
+use state::frontend::Progress;
+use state::kubernetes;
+use state::name::{Name, Precedence, Source};
+use state::object::{Change, Event, Key, Object, Objects, Spec};
+use state::reconcile::{Now, Reconciler, Settings};
+use state::reflect::{self, Reflector};
+use state::show::{Row, Table};
+use state::writer::{Initializer, Writer};
+
+use super::planes::{Below, Played};
+use super::script::{Case, Section};
+
+/// Longer than any retry and any patience.
+const ROUND: Duration = Duration::from_secs(61);
+
+/// What a plane and the tables above it showed after a step.
+pub struct Shown {
+    /// Services, frontends, backends.
+    pub rows: [Vec<Row>; 3],
+    pub conditions: Vec<String>,
+    /// The dump without identifiers.
+    pub lines: Vec<String>,
+    /// Frontends that the plane refuses, and why.
+    pub refused: BTreeMap<String, String>,
+}
+
+/// All that a case showed.
+pub struct Of {
+    pub shown: Vec<Shown>,
+    /// Writes that failed on purpose.
+    pub faults: u64,
+}
+
+/// Plays a case; panics where a step can't be done. The seed decides which writes fail.
+pub fn play(case: &Case, below: Below, seed: u64) -> Of {
+    let mut stage = Stage::new(below.made(seed));
+    let mut shown = Vec::new();
+    for step in &case.steps {
+        for section in &step.done {
+            stage.act(section);
+            stage.settle(&format!("{} over {below:?}, `{}`", case.name, section.title));
+        }
+        shown.push(stage.shown());
+    }
+    Of { shown, faults: stage.below.faults() }
+}
+
+struct Stage {
+    below: Box<dyn Played>,
+    objects: Objects,
+    precedence: Precedence,
+    process: Process,
+    appliance: Appliance,
+    now: Now,
+}
+
+/// What a restart loses.
+struct Process {
+    writer: Writer,
+    reflector: Reflector,
+    reconciler: Reconciler,
+    waiting: Option<Initializer>,
+}
+
+impl Process {
+    fn new(precedence: &Precedence) -> Process {
+        // Nothing is done again for its own sake: the stage asks for it.
+        let long = Duration::from_secs(100 * 86_400);
+        let settings = Settings { pass: long, prune: long, ..Settings::default() };
+        let writer = Writer::new();
+        let mut to = writer.begin(SystemTime::UNIX_EPOCH);
+        to.set_precedence(precedence.clone());
+        to.commit();
+        Process {
+            writer,
+            reflector: Reflector::new(precedence.clone(), ArmName::Egress),
+            reconciler: Reconciler::new(settings),
+            waiting: None,
+        }
+    }
+}
+
+impl Stage {
+    fn new(below: Box<dyn Played>) -> Stage {
+        let precedence = Precedence::default();
+        Stage {
+            below,
+            objects: Objects::default(),
+            process: Process::new(&precedence),
+            precedence,
+            appliance: Appliance::default(),
+            now: Now { steady: Instant::now(), wall: SystemTime::UNIX_EPOCH },
+        }
+    }
+
+    fn act(&mut self, section: &Section) {
+        match section.words().as_slice() {
+            ["appliance"] => self.appoint(&section.body),
+            ["objects"] => self.change(puts(&section.body)),
+            ["delete"] => self.change(deletes(section)),
+            ["health"] => self.health(section),
+            ["redirect"] => self.redirect(section),
+            ["precedence"] => {
+                let order = section.body.split_whitespace().map(Source::new);
+                self.precedence = Precedence::new(order);
+                // As a new process would, with the same objects.
+                self.restart(Vec::new(), false);
+            }
+            ["restart"] => self.restart(deletes(section), false),
+            ["restart", "waiting"] => self.restart(deletes(section), true),
+            ["initialized"] => {
+                let waiting = self.process.waiting.take().expect("somebody is waited for");
+                let mut to = self.process.writer.begin(self.now.wall);
+                to.complete(&waiting);
+                to.commit();
+            }
+            other => panic!("there is nothing called {other:?} to do"),
+        }
+    }
+
+    fn appoint(&mut self, yaml: &str) {
+        let spec = documents(yaml).into_iter().next().unwrap_or(Value::Null);
+        let json = json!({"kind": "Appliance", "name": "edge", "spec": spec});
+        let object = Object::from_json(&json).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let Spec::Appliance(spec) = &object.spec else { unreachable!("the kind says so") };
+        self.appliance = reflect::appliance(&object, spec);
+        self.below.appoint(&self.appliance);
+        // Copies of node ports come with what is said, and go with what is pruned.
+        self.process.reconciler.say_again();
+        self.process.reconciler.prune_now(self.now);
+    }
+
+    /// Makes changes and the rows that follow from them, in one transaction.
+    fn change(&mut self, changes: Vec<Change>) {
+        let events = self.changed(changes);
+        self.reflect(&events);
+    }
+
+    fn changed(&mut self, changes: Vec<Change>) -> Vec<Event> {
+        let apply = |change: Change| match self.objects.apply(&change, self.now.wall) {
+            Ok(event) => event,
+            Err(refusal) => panic!("{refusal}"),
+        };
+        changes.into_iter().filter_map(apply).collect()
+    }
+
+    fn reflect(&mut self, events: &[Event]) {
+        let Process { writer, reflector, .. } = &mut self.process;
+        let mut to = writer.begin(self.now.wall);
+        let told = reflector.apply(&self.objects, events, &mut to);
+        to.commit();
+        let conditions = told.into_iter().map(|told| told.into_change(self.now.wall)).collect();
+        self.changed(conditions);
+    }
+
+    fn health(&self, section: &Section) {
+        let mut to = self.process.writer.begin(self.now.wall);
+        for line in section.lines() {
+            let [service, endpoint, verdict] = words(line);
+            let service = Name::new(service).unwrap();
+            let entry = to.tables().entry(&service).cloned();
+            let at = entry.iter().flat_map(|entry| entry.used()).map(|instance| instance.endpoint);
+            let at = at.into_iter().find(|at| at.to_string() == endpoint);
+            let at = at.unwrap_or_else(|| panic!("{service} has no backend at {endpoint}"));
+            let passes = match verdict {
+                "passes" => true,
+                "fails" => false,
+                other => panic!("`{other}` is no verdict: fails, passes"),
+            };
+            to.update_backend_health(&service, &at, passes).unwrap();
+        }
+        to.commit();
+    }
+
+    fn redirect(&self, section: &Section) {
+        let mut to = self.process.writer.begin(self.now.wall);
+        for line in section.lines() {
+            let [address, _, other] = words(line);
+            let at: Address = *to
+                .tables()
+                .frontends()
+                .map(|row| row.address())
+                .find(|at| at.to_string() == address)
+                .unwrap_or_else(|| panic!("there is no frontend at {address}"));
+            let other = (other != "itself").then(|| Name::new(other).unwrap());
+            to.set_redirect_to(&at, other).unwrap();
+        }
+        to.commit();
+    }
+
+    /// The process ends; `meanwhile` is asked before the next begins. What is in the maps is found
+    /// there, and what is said again gets the identifiers that it had.
+    fn restart(&mut self, meanwhile: Vec<Change>, waiting: bool) {
+        let before = self.numbered();
+        self.process = Process::new(&self.precedence);
+        if waiting {
+            self.process.waiting = Some(self.process.writer.register_initializer("test"));
+        }
+        self.below.restart(&self.appliance);
+        let found = self.numbered();
+        let strange: Vec<&String> = found.iter().filter(|line| !before.contains(line)).collect();
+        assert!(strange.is_empty(), "after the restart: {strange:#?}\nbefore: {before:#?}");
+        let same = meanwhile.is_empty();
+        self.changed(meanwhile);
+        let events = self.objects.as_events();
+        self.reflect(&events);
+        if same && !waiting {
+            self.settle("a restart");
+            let after = identifiers(&self.numbered());
+            for (address, id) in identifiers(&before) {
+                let now = after.get(&address);
+                assert!(now.is_none_or(|now| *now == id), "{address} had {id} and has {now:?}");
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let reconciler = &mut self.process.reconciler;
+        let news = self.process.writer.news(reconciler.seen());
+        reconciler.step(self.now, &news, &self.appliance, self.below.plane());
+        self.below.meanwhile(self.now.steady);
+        // What lcores acknowledge is heard with the next step.
+        reconciler.step(self.now, &news, &self.appliance, self.below.plane());
+        self.below.meanwhile(self.now.steady);
+    }
+
+    fn steps(&mut self) {
+        self.step();
+        while self.process.reconciler.has_work(self.now.steady) {
+            self.step();
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = Now { steady: self.now.steady + time, wall: self.now.wall + time };
+        self.steps();
+    }
+
+    /// Time passes until nothing is left to do; then everything is said again, and nothing is
+    /// written.
+    fn settle(&mut self, at: &str) {
+        for round in 0.. {
+            assert!(round < 300, "{at}: writes fail for ever");
+            self.steps();
+            self.pass(ROUND);
+            if !self.fails() {
+                break;
+            }
+        }
+        // The region lets go of what has drained, one thing after the other.
+        (0..3).for_each(|_| self.pass(Duration::from_secs(2)));
+        let before = self.below.writes();
+        let lines = self.numbered();
+        self.process.reconciler.say_again();
+        self.process.reconciler.prune_now(self.now);
+        self.steps();
+        let after = self.numbered();
+        assert_eq!(
+            (self.below.writes(), &after),
+            (before, &lines),
+            "{at}: nothing differed, and something was written"
+        );
+    }
+
+    /// Whether something failed on purpose and has not succeeded since.
+    fn fails(&self) -> bool {
+        let reconciler = &self.process.reconciler;
+        let on_purpose = |text: &str| text.contains("on purpose");
+        let pruning = reconciler.health(&self.process.writer.tables()).reason;
+        reconciler.errors().any(|(_, why)| on_purpose(why))
+            || pruning.as_deref().is_some_and(on_purpose)
+    }
+
+    fn numbered(&mut self) -> Vec<String> {
+        dump::text(&self.below.plane().dump(), &Form::default())
+    }
+
+    fn shown(&mut self) -> Shown {
+        let tables = self.process.writer.tables();
+        let refused = tables.frontends().filter_map(|row| match row.status().progress {
+            Progress::Error(why) => Some((row.address().to_string(), why.to_string())),
+            _ => None,
+        });
+        Shown {
+            refused: refused.collect(),
+            rows: Table::ALL.map(|table| table.rows(&tables, &self.appliance)),
+            conditions: self.objects.all().flat_map(|object| conditions(object)).collect(),
+            lines: dump::text(&self.below.plane().dump(), &Form::COMPARED),
+        }
+    }
+}
+
+/// Exactly three words.
+fn words(line: &str) -> [&str; 3] {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    words.try_into().unwrap_or_else(|_| panic!("`{line}` has not three words"))
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    let one = |document: Result<config::yaml::Document, _>| match document {
+        Ok(document) => document.value,
+        Err(broken) => panic!("{broken} in\n{text}"),
+    };
+    Documents::new(text, false).map(one).filter(|value| !value.is_null()).collect()
+}
+
+fn puts(text: &str) -> Vec<Change> {
+    let all = documents(text);
+    let objects = if all.iter().any(|value| value["apiVersion"].is_string()) {
+        let settings = kubernetes::Settings::new(Source::new("kubernetes"));
+        let found = kubernetes::read([("case", text)], &settings);
+        found.unwrap_or_else(|broken| panic!("{}", broken[0])).objects
+    } else {
+        let one = |json| Object::from_json(json).unwrap_or_else(|wrong| panic!("{wrong}"));
+        all.iter().map(one).collect()
+    };
+    objects.into_iter().map(Change::put).collect()
+}
+
+/// `Service shop/web of api`.
+fn deletes(section: &Section) -> Vec<Change> {
+    let key = |line: &str| {
+        let [kind, name, "of", source] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("`{line}` is no `Service shop/web of api`");
+        };
+        let (kind, name) = (kind.parse().unwrap(), Name::new(name).unwrap());
+        Change::delete(Key { kind, name, source: Source::new(source) })
+    };
+    section.lines().map(key).collect()
+}
+
+/// `Service shop/web of api: Accepted=False Shadowed: ...`.
+fn conditions(object: &Object) -> Vec<String> {
+    let status = object.life().status.iter().flat_map(|status| &status.conditions);
+    let line = |condition: &state::object::Condition| {
+        let told = format!("{}={:?}", condition.aspect, condition.status);
+        let line = format!("{}: {told} {}: {}", object.key(), condition.reason, condition.message);
+        line.trim_end_matches([' ', ':']).to_owned()
+    };
+    status.map(line).collect()
+}
+
+/// Identifiers of services and backends by address, from a dump that shows them.
+fn identifiers(lines: &[String]) -> BTreeMap<String, String> {
+    let of = |line: &String| {
+        let (what, rest) = line.split_once(": ID=")?;
+        let (id, rest) = rest.split_once(" ADDR=")?;
+        let address = rest.split(' ').next()?;
+        ["REV", "BE"].contains(&what).then(|| (format!("{what} {address}"), id.to_owned()))
+    };
+    lines.iter().filter_map(of).collect()
+}
