@@ -153,7 +153,6 @@ fn places_policies_and_labels_are_taken() {
 fn what_no_plane_carries_out_yet_is_refused() {
     for (field, value) in [
         ("affinity_s", "60"),
-        ("source_ranges", "[\"10.0.0.0/8\"]"),
         ("proxy_redirect", "{ port = 9000 }"),
         ("algorithm", "\"random\""),
         ("health_check_port", "31000"),

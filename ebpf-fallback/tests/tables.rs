@@ -16,8 +16,9 @@ use tables::fragment::Fragments;
 use tables::layout::{Section, Sizes};
 use tables::nat_port::NatPorts;
 use tables::next_hop::NextHop;
+use tables::note::ServiceNote;
 use tables::reason::DropReason;
-use tables::record::{Backend, BackendState, FrontendKey, Mode, NONE, Service};
+use tables::record::{Backend, BackendState, FrontendKey, Mode, NONE, Service, SlotArray};
 use tables::region::Region;
 use tables::scope::Scopes;
 use tables::writer::Writer;
@@ -110,6 +111,7 @@ fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
     let policy = Service {
         slots: Default::default(),
         single: NONE,
+        ranges: SlotArray::default(),
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 6081,
@@ -122,6 +124,11 @@ fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
         let id = writer.put_service(&format!("web/{n}"), &policy).expect("there is room");
         let count = [0, 1, 2, 5, 12, 3, 7, 1][n];
         writer.set_slots(id, &backends[..count], 251, "TCP", 0).expect("there is room");
+        // Some of the clients 198.51.100.0 to 198.51.100.31; of an odd number the last ends nowhere.
+        let bounds = (0..[0, 1, 2, 5, 8, 3, 7, 4][n]).map(|at| 0xc633_6400 + 4 * at);
+        let words: Vec<u32> = bounds.flat_map(|last| [0, 0, 0xffff, last]).collect();
+        writer.put_note(id, &ServiceNote::default(), &[]).expect("there is room");
+        writer.set_ranges(id, &[], &words).expect("there is room");
         id
     };
     (0..8).map(&mut service).collect()
@@ -168,7 +175,7 @@ fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
         }
         let mut kernel = Kernel::new(&region, &["frontend"]);
         let set = region.tables(generation);
-        let (mut found, mut picked) = (0, 0);
+        let (mut found, mut picked, mut admitted) = (0, 0, 0);
         for _ in 0..1000 {
             let key = frontend_key(&mut dice, 0);
             let mut here = nothing();
@@ -178,13 +185,16 @@ fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
                 here.port = 8000 + dice.roll(6) as u16;
             }
             here.hash = dice.word();
+            here.front.low = v4(0xc633_6400 + dice.roll(32) as u32);
             let there = kernel.ask("frontend", &here);
             asked::frontend(&mut here, &set);
             assert_eq!(here, there);
             found += u32::from(here.outcome != MISSED);
             picked += u32::from(here.more[0] != MISSED);
+            admitted += u32::from(here.outcome != MISSED && here.more[2] == 1);
         }
         assert!(found > 300 && picked > 200 && found > picked, "{found} found, {picked} picked");
+        assert!(admitted > 100 && found > admitted + 50, "{admitted} admitted of {found}");
     }
 }
 

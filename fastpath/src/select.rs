@@ -64,6 +64,9 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
 fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let set = lcore.set();
     let service = set.service(work.service).ok_or(DropReason::NoBackend)?;
+    if !set.admits(service, &work.inner.src) {
+        return Err(DropReason::SourceRefused);
+    }
     let backend = set.pick(service, work.hash).ok_or(DropReason::NoBackend)?;
     let record = set.backend(backend).ok_or(DropReason::NoBackend)?;
     work.backend = backend;

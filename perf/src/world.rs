@@ -10,7 +10,7 @@ use tables::layout::{Layout, Sizes};
 use tables::next_hop::NextHop;
 use tables::record::{
     Backend, BackendState, FrontendKey, Local, Mode, NONE, NoService, Prefix, Service, Settings,
-    Tunnel, TunnelKind,
+    SlotArray, Tunnel, TunnelKind,
 };
 use tables::region::{Region, RegionError};
 use tables::writer::Writer;
@@ -208,6 +208,7 @@ fn services(writer: &mut Writer<'_>, work: Work, family: Family) -> Result<(), B
     let policy = Service {
         slots: Default::default(),
         single: NONE,
+        ranges: SlotArray::default(),
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 6081,

@@ -78,6 +78,7 @@ mod pen;
 pub mod reason;
 pub mod record;
 mod rows;
+pub mod run;
 pub mod set;
 pub mod told;
 pub mod versioned;

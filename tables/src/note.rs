@@ -57,12 +57,13 @@ pub struct ServiceNote {
     pub made_of: u64,
     /// A run of the slot arena with two words for each backend ([`Member`]). The writer decides it.
     pub members: SlotArray,
+    /// A run with five words for each of its source ranges, as they were asked for: an address and
+    /// how many of its 128 bits count. The writer decides it.
+    pub ranges: SlotArray,
     /// How many of them, from the first, get new flows.
     pub serving: u32,
     /// Slots of the table, were there one: as asked for.
     pub table_size: u32,
-    /// Zero.
-    pub pad: u32,
 }
 
 /// A backend of a service.

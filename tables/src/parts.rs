@@ -7,6 +7,7 @@
 //! part_walk    walked      a chain of frontends
 //! part_service served      a frontend's address in all networks
 //! part_kinds   tried       a frontend's address with and without port and protocol
+//! part_bound   bounded     a bound of source ranges against an address
 //! part_find    found       a key of the flow index
 //! part_piece   piece       a key of the fragments' index
 //! part_lock    locked      a bucket's lock
@@ -32,6 +33,7 @@ unsafe extern "C" {
     safe fn part_walk(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) -> u64;
     safe fn part_kinds(scope_key: u64, first: u64, second: u64, rest: u64, kinds_at: u64) -> u64;
     safe fn part_service(scope_key: u64, first: u64, second: u64, rest: u64, at: u64) -> u64;
+    safe fn part_bound(at: u64, high: u64, low: u64) -> u64;
     safe fn part_find(hash: u64, key: *const FlowKey) -> u64;
     safe fn part_piece(hash: u64, key: *const FlowKey) -> u64;
     safe fn part_lock(home: u64, owner: u64) -> u64;
@@ -109,6 +111,19 @@ pub fn tried(scope_key: u64, first: u64, second: u64, rest: u64, kinds_at: u64) 
     let key = FrontendKey { addr: key.addr.masked(key.prefix_len), ..key };
     let found = Frontends::new(&Region).try_kinds(kinds as u32, key, at as u32);
     found.map_or(0, |target| u64::from(target) + 1)
+}
+
+/// Whether the bound at a place of the slot arena is not above an address: 1 or 0.
+#[inline(always)]
+pub(crate) fn bound(at: u32, high: u64, low: u64) -> u32 {
+    part_bound(at.into(), high, low) as u32
+}
+
+/// What `part_bound` does.
+#[inline(always)]
+pub fn bounded(at: u64, high: u64, low: u64) -> u64 {
+    // The slot arena has no generation.
+    Region.tables(0).bound(at as u32, high, low).into()
 }
 
 /// Number and state of the entry of a key; [`NONE`] as its number for none.

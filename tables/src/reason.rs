@@ -49,6 +49,7 @@ reasons! {
     UnknownBackendTunnel "unknown-backend-tunnel" "A tunnel packet from a sender that is no backend of a tunnel service.",
     NoService "no-service" "No frontend matches and the gateway's no_service is drop.",
     NoBackend "no-backend" "The service has no backend that serves.",
+    SourceRefused "source-refused" "The service's source_ranges do not admit the client.",
     NoFlow "no-flow" "An answer for a flow that is not known (any more).",
     NoNeighbour "no-neighbour" "The next hop's MAC address is not known yet; it was asked for.",
     NoRoute "no-route" "The kernel has no route to the destination.",

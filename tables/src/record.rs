@@ -92,6 +92,19 @@ impl Prefix {
     }
 }
 
+/// As the slot arena keeps it.
+#[cfg(not(target_arch = "bpf"))]
+impl Prefix {
+    pub(crate) fn words(&self) -> [u32; 5] {
+        let [a, b, c, d] = self.addr.words;
+        [a, b, c, d, u32::from(self.len)]
+    }
+
+    pub(crate) fn of([a, b, c, d, len]: [u32; 5]) -> Prefix {
+        Prefix { addr: Addr { words: [a, b, c, d] }, len: len as u8, pad: [0; 3] }
+    }
+}
+
 /// A tunnel by which a gateway reaches us. An lcore copies the live ones at each switch.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -170,17 +183,19 @@ pub const SERVICE_CHECKSUM: u16 = 1;
 pub const SERVICE_DF: u16 = 2;
 /// [`Service::flags`]: too big for the way to the backend is answered with an ICMP error.
 pub const SERVICE_REPLY_TOO_BIG: u16 = 4;
+/// [`Service::flags`]: clients in its source ranges are refused, and not the only ones admitted.
+pub const SERVICE_DENY: u16 = 8;
 
 /// Slot arrays that a service may refer to at once: the current one and those being retired.
 pub const SLOT_ARRAYS: usize = 4;
 
-/// A run of the slot arena: `count` backend ids from `first`.
+/// A run of the slot arena: `count` words from `first`, of a Maglev array backend ids.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SlotArray {
     /// First slot's index in the arena.
     pub first: u32,
-    /// A Maglev prime, or 0 for "none".
+    /// How many, of a Maglev array a prime; 0 for "none".
     pub count: u32,
     /// When flows need it no more, seconds of the region's clock; 0 for the current one.
     pub retire_s: u32,
@@ -194,6 +209,8 @@ pub struct Service {
     pub slots: [SlotArray; SLOT_ARRAYS],
     /// The only serving backend when `slots[0]` is empty, or [`NONE`] when nothing serves.
     pub single: u32,
+    /// Bounds of its source ranges: see [`crate::run`]. Without any, everybody is admitted.
+    pub ranges: SlotArray,
     /// VNI towards the backends (VXLAN, GENEVE).
     pub vni: u32,
     /// TCP established idle time in seconds; 0 for the gateway's.
@@ -379,9 +396,9 @@ macro_rules! records {
     )*};
 }
 
-records!(Tunnel: 208, Service: 68, FrontendKey: 32, Backend: 56, Settings: 516);
+records!(Tunnel: 208, Service: 80, FrontendKey: 32, Backend: 56, Settings: 516);
 #[cfg(not(target_arch = "bpf"))]
-records!(ServiceNote: 32);
+records!(ServiceNote: 40);
 
 /// Length of the longest object name, in bytes of UTF-8 (`[cluster/]namespace/name`).
 pub const NAME_BYTES: usize = 120;

@@ -4,7 +4,7 @@
 //! two bursts. It stays valid until the lcore acknowledges a later one: until then no commit reuses
 //! what it reads.
 
-use crate::atomic::{AtomicU32, Ordering};
+use crate::atomic::Ordering;
 
 use packet::addr::Addr;
 
@@ -16,9 +16,9 @@ use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_mark, scope_ma
 use crate::next_hop::{NextHop, NextHopCell};
 #[cfg(not(target_arch = "bpf"))]
 use crate::note::{Member, NoteCell, ServiceNote};
-#[cfg(not(target_arch = "bpf"))]
-use crate::record::SlotArray;
 use crate::record::{ADDRESS_MARK, Backend, FrontendKey, NONE, Service, Settings, Tunnel};
+#[cfg(not(target_arch = "bpf"))]
+use crate::record::{Prefix, SlotArray};
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
 use crate::versioned::Twin;
@@ -51,8 +51,14 @@ pub(crate) struct Parts<'r> {
     pub(crate) addresses: Addresses<'r>,
     pub(crate) backends: Rows<'r, Twin<Backend>>,
     pub(crate) next_hops: Rows<'r, NextHopCell>,
-    pub(crate) slots: Rows<'r, AtomicU32>,
+    pub(crate) slots: Rows<'r, Slot>,
 }
+
+/// What the slot arena is read by. In a value of the kernel's map lie two words.
+#[cfg(not(target_arch = "bpf"))]
+type Slot = crate::atomic::AtomicU32;
+#[cfg(target_arch = "bpf")]
+type Slot = crate::atomic::AtomicU64;
 
 impl<'r> Parts<'r> {
     #[inline]
@@ -205,8 +211,18 @@ impl<'r> TableSet<'r> {
             return (service.single != NONE).then_some(service.single);
         }
         let slot = ((hash >> 32) * u64::from(array.count)) >> 32;
-        let at = array.first.checked_add(slot as u32)?;
-        Some(self.parts.slots.row(at)?.load(Ordering::Relaxed))
+        self.slot(array.first.checked_add(slot as u32)?)
+    }
+
+    /// Word `at` of the slot arena.
+    #[inline(always)]
+    pub(crate) fn slot(&self, at: u32) -> Option<u32> {
+        #[cfg(not(target_arch = "bpf"))]
+        return Some(self.parts.slots.row(at)?.load(Ordering::Relaxed));
+        // Chosen of the two by a shift and not by an address: the verifier then doesn't care how
+        // the number came about, and a search is one way to look at.
+        #[cfg(target_arch = "bpf")]
+        Some((self.parts.slots.row(at / 2)?.load(Ordering::Relaxed) >> (at % 2 * 32)) as u32)
     }
 
     /// A next hop, as known now: it has no generation.
@@ -261,6 +277,16 @@ impl<'r> TableSet<'r> {
         let run = self.service_note(id).map(|note| note.members).unwrap_or_default();
         let mut words = self.slots(&run);
         std::iter::from_fn(move || Some(Member::of([words.next()?, words.next()?])))
+    }
+
+    /// The source ranges of a service as they were asked for.
+    pub fn source_ranges(&self, id: u32) -> impl Iterator<Item = Prefix> + use<'r> {
+        let run = self.service_note(id).map(|note| note.ranges).unwrap_or_default();
+        let mut words = self.slots(&run);
+        std::iter::from_fn(move || {
+            let mut word = || words.next();
+            Some(Prefix::of([word()?, word()?, word()?, word()?, word()?]))
+        })
     }
 
     /// All backends with their ids, for dumps.

@@ -18,6 +18,7 @@ mod notes;
 mod recover;
 mod refusal;
 mod room;
+mod runs;
 mod services;
 
 #[cfg(test)]

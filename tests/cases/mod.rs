@@ -21,6 +21,7 @@ mod limits;
 mod nat;
 mod outer;
 mod plain;
+mod policy;
 mod refused;
 mod select;
 mod translate;
@@ -45,6 +46,7 @@ pub fn all() -> Vec<Case> {
         chain::cases(),
         plain::cases(),
         select::cases(),
+        policy::cases(),
         outer::cases(),
         icmp::cases(),
         fragments::cases(),

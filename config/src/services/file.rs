@@ -91,8 +91,8 @@ pub struct Service {
     #[serde(default)]
     #[schemars(range(min = 0, max = 16777215))]
     pub affinity_s: u32,
-    /// Client addresses and networks that `source_policy` is about; empty for everybody.
-    /// Refused so far.
+    /// Client addresses and networks that `source_policy` is about; empty for everybody. They are
+    /// asked of new flows: one that is known goes on.
     #[serde(default)]
     pub source_ranges: Vec<String>,
     /// `allow` admits `source_ranges` alone, `deny` admits all others.

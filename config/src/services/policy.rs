@@ -33,7 +33,6 @@ pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy
 fn not_yet(door: &mut Door, key: &str, file: &file::Service) {
     for (field, asked) in [
         ("affinity_s", file.affinity_s != 0),
-        ("source_ranges", !file.source_ranges.is_empty()),
         ("proxy_redirect", file.proxy_redirect.is_some()),
         ("algorithm", file.algorithm == Algorithm::Random),
         ("health_check_port", file.health_check_port != 0),

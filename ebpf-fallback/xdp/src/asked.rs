@@ -74,6 +74,7 @@ pub fn frontend(asked: &mut Asked, set: &TableSet<'_>) {
     };
     asked.outcome = id;
     let Some(service) = set.service(id) else { return };
+    asked.more[2] = set.admits(service, &asked.front.low).into();
     let Some(backend) = set.pick(service, asked.hash) else { return };
     asked.more[0] = backend;
     let Some(backend) = set.backend(backend) else { return };

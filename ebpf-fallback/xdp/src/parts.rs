@@ -24,6 +24,13 @@ pub extern "C" fn part_kinds(scope_key: u64, a: u64, b: u64, rest: u64, kinds_at
     parts::tried(scope_key, a, b, rest, kinds_at)
 }
 
+/// See [`parts::bounded`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_bound(at: u64, high: u64, low: u64) -> u64 {
+    parts::bounded(at, high, low)
+}
+
 /// See [`parts::found`].
 #[unsafe(no_mangle)]
 #[inline(never)]

@@ -30,7 +30,11 @@ fn choose(work: &mut Work) -> u32 {
     if work.inner.kind != L4::IcmpError {
         work.service = part_frontend();
         if work.service != NONE {
-            return part_pick();
+            return if part_admits() == 0 {
+                work.drop(DropReason::SourceRefused)
+            } else {
+                part_pick()
+            };
         }
     }
     for_nobody(work)
@@ -50,6 +54,15 @@ extern "C" fn part_frontend() -> u32 {
     let Some(work) = work() else { return NONE };
     let ip = &work.inner;
     work.set().frontend(work.scope_key, &ip.dst, ip.dport, ip.proto).unwrap_or(NONE)
+}
+
+/// Whether the service's source ranges admit the client; 1 for yes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_admits() -> u32 {
+    let Some(work) = work() else { return 0 };
+    let set = work.set();
+    u32::from(set.service(work.service).is_none_or(|service| set.admits(service, &work.inner.src)))
 }
 
 /// The service's backend for the packet's flow.

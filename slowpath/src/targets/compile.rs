@@ -172,11 +172,12 @@ fn needed_tunnel(config: &Config, need: &Need, local: IpAddr, arm: ArmName) -> T
     record
 }
 
-/// A service's policy; slots, and the single backend, are the writer's business.
+/// A service's policy; slots, runs, and the single backend, are the writer's business.
 pub fn policy(service: &Service) -> record::Service {
     let mut record = record::Service {
         slots: [record::SlotArray::default(); record::SLOT_ARRAYS],
         single: NONE,
+        ranges: record::SlotArray::default(),
         vni: 0,
         tcp_idle_s: service.tcp_idle_s,
         tunnel_port: 0,
@@ -187,6 +188,9 @@ pub fn policy(service: &Service) -> record::Service {
     };
     if service.too_big == TooBig::Reply {
         record.flags |= record::SERVICE_REPLY_TOO_BIG;
+    }
+    if service.source_ranges.as_ref().is_some_and(|ranges| ranges.deny) {
+        record.flags |= record::SERVICE_DENY;
     }
     let (mode, tunnel) = match service.mode {
         Mode::Nat => return record,
@@ -204,6 +208,46 @@ pub fn policy(service: &Service) -> record::Service {
         record.flags |= record::SERVICE_DF;
     }
     record
+}
+
+/// A service's source ranges as they are dumped: each once, in their order.
+pub fn ranges(service: &Service) -> Vec<Prefix> {
+    let prefixes = service.source_ranges.iter().flat_map(|ranges| &ranges.prefixes);
+    let record =
+        |p: &config::checked::Prefix| Prefix { addr: p.addr.into(), len: p.len128(), pad: [0; 3] };
+    let mut ranges: Vec<Prefix> = prefixes.map(record).collect();
+    ranges.sort_unstable_by_key(|range| (range.addr.octets(), range.len));
+    ranges.dedup();
+    ranges
+}
+
+/// Where ranges begin and end, all of them together: see [`tables::run`].
+pub fn bounds(ranges: &[Prefix]) -> Vec<u32> {
+    let mut spans: Vec<(u128, u128)> = ranges.iter().flat_map(spans).collect();
+    spans.sort_unstable();
+    let mut whole: Vec<(u128, u128)> = Vec::new();
+    for (first, last) in spans {
+        match whole.last_mut().filter(|(_, end)| first <= end.saturating_add(1)) {
+            Some((_, end)) => *end = last.max(*end),
+            None => whole.push((first, last)),
+        }
+    }
+    let bounds = whole.into_iter().flat_map(|(first, last)| [Some(first), last.checked_add(1)]);
+    let words = |bound: u128| [96, 64, 32, 0].map(|shift| (bound >> shift) as u32);
+    bounds.flatten().flat_map(words).collect()
+}
+
+/// First and last address of a range. One of IPv6 has no client of IPv4, whose addresses lie among
+/// IPv6's.
+fn spans(range: &Prefix) -> impl Iterator<Item = (u128, u128)> + use<> {
+    const IPV4: (u128, u128) = (0xffff_0000_0000, 0xffff_ffff_ffff);
+    let first = u128::from_be_bytes(range.addr.octets());
+    let last = first | u128::MAX.checked_shr(u32::from(range.len)).unwrap_or(0);
+    let parts = match first < IPV4.0 && last >= IPV4.1 {
+        true => [(first, IPV4.0 - 1), (IPV4.1 + 1, last)],
+        false => [(first, last), (1, 0)],
+    };
+    parts.into_iter().filter(|(first, last)| first <= last)
 }
 
 /// What an address is found by.

@@ -139,6 +139,7 @@ fn service(mss: u16) -> Service {
     Service {
         slots: [SlotArray::default(); 4],
         single: NONE,
+        ranges: SlotArray::default(),
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 0,

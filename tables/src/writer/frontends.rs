@@ -92,8 +92,7 @@ impl Writer<'_> {
     ) -> Result<(), Refusal> {
         check_key(key)?;
         if self.prepared().service(service).is_none() {
-            let count = self.region.sizes().services;
-            return Err(Refusal::NoSuchId { what: "services", id: service, count });
+            return Err(self.no_service(service));
         }
         let before = self.frontend(key);
         if before == Some((service, note)) {

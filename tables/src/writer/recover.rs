@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::frontends::entry_sum;
 use super::notes::note_sum;
+use super::runs::BOUNDS;
 use super::services::{array_sum, name_sum};
 use super::{Known, Writer, sum};
 use crate::layout::Section;
@@ -132,8 +133,9 @@ impl Writer<'_> {
             };
             self.known.services.take(id);
             self.known.names.insert(name, id);
-            let members = tables.service_note(id).map(|note| note.members);
-            let arrays = service.slots.into_iter().chain(members);
+            let note = tables.service_note(id).copied().unwrap_or_default();
+            let runs = [service.ranges, note.members, note.ranges];
+            let arrays = service.slots.into_iter().chain(runs);
             for array in arrays.filter(|array| array.count > 0) {
                 if !self.known.arena.take_at(array.first, array.count) {
                     // Two services that share slots, or slots outside the arena.
@@ -195,6 +197,9 @@ fn tables_sum(tables: &TableSet<'_>) -> u64 {
         whole ^= name_sum(id, &parts.notes[id as usize].name());
         for array in service.slots.iter().filter(|array| array.count > 0) {
             whole ^= array_sum(tables, Section::Slots, id, array);
+        }
+        if service.ranges.count > 0 {
+            whole ^= array_sum(tables, BOUNDS, id, &service.ranges);
         }
         if let Some(note) = tables.service_note(id) {
             whole ^= note_sum(tables, id, note);

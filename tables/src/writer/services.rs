@@ -1,5 +1,6 @@
 //! Services: names, policy, and the choice of backends.
 
+use super::runs::BOUNDS;
 use super::{Refusal, Writer, place};
 use crate::checksum::checksum;
 use crate::layout::Section;
@@ -8,8 +9,9 @@ use crate::record::{NAME_BYTES, NONE, SLOT_ARRAYS, Service, SlotArray};
 use crate::set::TableSet;
 
 impl Writer<'_> {
-    /// Adds a service or changes the policy of the one with this name, and returns its id. `slots`
-    /// and `single` of `policy` are ignored: [`Writer::set_slots`] decides them.
+    /// Adds a service or changes the policy of the one with this name, and returns its id. `slots`,
+    /// `single` and `ranges` of `policy` are ignored: [`Writer::set_slots`] and
+    /// [`Writer::set_ranges`] decide them.
     pub fn put_service(&mut self, name: &str, policy: &Service) -> Result<u32, Refusal> {
         if name.is_empty() || name.len() > NAME_BYTES {
             return Err(Refusal::Name { name: name.to_owned() });
@@ -21,10 +23,13 @@ impl Writer<'_> {
             Refusal::Full { what: "services", setting, used, room, retired }
         })?;
         let service = match self.prepared().service(id) {
-            Some(now) => Service { slots: now.slots, single: now.single, ..*policy },
+            Some(now) => {
+                let Service { slots, single, ranges, .. } = *now;
+                Service { slots, single, ranges, ..*policy }
+            }
             None => {
-                let slots = [SlotArray::default(); SLOT_ARRAYS];
-                Service { slots, single: NONE, ..*policy }
+                let (slots, ranges) = ([SlotArray::default(); SLOT_ARRAYS], SlotArray::default());
+                Service { slots, single: NONE, ranges, ..*policy }
             }
         };
         if known.is_none() {
@@ -54,6 +59,7 @@ impl Writer<'_> {
         for array in service.slots {
             self.release_array(id, array);
         }
+        self.release_run(BOUNDS, id, service.ranges);
         self.remove_note(id)?;
         self.remove_twin(Section::Services, self.parts.services, id)?;
         let name = self.parts.notes[id as usize].name();
@@ -158,9 +164,11 @@ impl Writer<'_> {
     }
 
     pub(super) fn known_service(&self, id: u32) -> Result<Service, Refusal> {
-        let count = self.region.sizes().services;
-        let known = self.prepared().service(id).copied();
-        known.ok_or(Refusal::NoSuchId { what: "services", id, count })
+        self.prepared().service(id).copied().ok_or_else(|| self.no_service(id))
+    }
+
+    pub(super) fn no_service(&self, id: u32) -> Refusal {
+        Refusal::NoSuchId { what: "services", id, count: self.region.sizes().services }
     }
 
     /// Writes a new run of the arena; nobody refers to it yet.
@@ -178,10 +186,7 @@ impl Writer<'_> {
     }
 
     fn release_array(&mut self, service: u32, array: SlotArray) {
-        if array.count > 0 {
-            self.sum ^= array_sum(&self.prepared(), Section::Slots, service, &array);
-            self.known.arena.retire(array.first, array.count);
-        }
+        self.release_run(Section::Slots, service, array);
     }
 }
 

@@ -23,6 +23,7 @@ fn policy() -> Service {
     Service {
         slots: [SlotArray { first: 9, count: 9, retire_s: 9 }; 4],
         single: 77,
+        ranges: SlotArray::default(),
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 0,
@@ -488,12 +489,18 @@ fn room_for_slots_is_told_without_taking_it() {
     let mut writer = Writer::attach(&region).unwrap();
     writer.commit().unwrap();
     for _ in 0..3 {
-        writer.slots_room(251, 2, 100).unwrap();
-        assert!(matches!(writer.slots_room(509, 2, 50), Err(Refusal::Slots { wanted: 509, .. })));
-        assert!(matches!(writer.slots_room(251, 1, 301), Err(Refusal::Slots { wanted: 602, .. })));
-        writer.slots_room(509, 1, 300).unwrap();
+        writer.slots_room(251, 2, &[200]).unwrap();
+        assert!(matches!(
+            writer.slots_room(509, 2, &[100]),
+            Err(Refusal::Slots { wanted: 509, .. })
+        ));
+        assert!(matches!(
+            writer.slots_room(251, 1, &[602]),
+            Err(Refusal::Slots { wanted: 602, .. })
+        ));
+        writer.slots_room(509, 1, &[400, 200]).unwrap();
     }
-    assert!(matches!(writer.slots_room(250, 1, 1), Err(Refusal::TableSize { found: 250 })));
-    assert!(matches!(writer.slots_room(251, 252, 252), Err(Refusal::TableFull { .. })));
+    assert!(matches!(writer.slots_room(250, 1, &[2]), Err(Refusal::TableSize { found: 250 })));
+    assert!(matches!(writer.slots_room(251, 252, &[504]), Err(Refusal::TableFull { .. })));
     assert_eq!(writer.commit().unwrap(), 1, "to ask is no change");
 }

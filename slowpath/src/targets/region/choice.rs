@@ -15,7 +15,7 @@ use state::plane::{Refusal, Wanted};
 use state::select::is_local_only;
 use state::service::Algorithm;
 use tables::checksum::checksum;
-use tables::record::{self, BackendState, FrontendKey, NAME_BYTES};
+use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
 
 use super::backends::{Key, Need, Wish};
 use crate::targets::compile;
@@ -47,7 +47,10 @@ pub(super) struct Choice {
     pub(super) backends: Vec<Asked>,
     pub(super) serving: usize,
     pub(super) table_size: u32,
-    /// The same for the same backends and table.
+    /// Source ranges, and their bounds.
+    pub(super) ranges: Vec<Prefix>,
+    pub(super) bounds: Vec<u32>,
+    /// The same for the same backends, table and ranges.
     pub(super) made_of: u64,
 }
 
@@ -60,12 +63,15 @@ impl Choice {
             size => size,
         };
         let asked = |instance| Asked::of(instance, &service.mode);
+        let ranges = compile::ranges(service);
         let mut choice = Choice {
             name: name(&wanted.frontend),
             policy: compile::policy(service),
             backends: wanted.backends.iter().map(|instance| asked(instance)).collect(),
             serving: wanted.serving.min(wanted.backends.len()),
             table_size,
+            bounds: compile::bounds(&ranges),
+            ranges,
             made_of: 0,
         };
         choice.made_of = choice.sum(&tables.seed);
@@ -89,7 +95,16 @@ impl Choice {
             bytes.extend_from_slice(&wish.probe.octets());
             bytes.extend_from_slice(&[asked.state, asked.protocol, wish.arm, u8::from(wish.nat)]);
         }
+        for range in &self.ranges {
+            bytes.extend_from_slice(&range.addr.octets());
+            bytes.push(range.len);
+        }
         checksum(0, &bytes) | 1
+    }
+
+    /// Words of the slot arena that it takes beside its table, run by run.
+    pub(super) fn runs(&self) -> [usize; 3] {
+        [2 * self.backends.len(), 5 * self.ranges.len(), self.bounds.len()]
     }
 }
 
@@ -205,7 +220,6 @@ pub(super) fn refuse_unknown(frontend: &Frontend) -> Result<(), Refusal> {
     let proxy = service.redirect.as_ref().is_some_and(|r| r.takes(frontend.said.service_port));
     let asked = [
         (service.affinity_s > 0, "session affinity"),
-        (service.source_ranges.is_some(), "source ranges"),
         (proxy, "a proxy redirect"),
         (service.algorithm == Algorithm::Random, "the algorithm `random`"),
     ];

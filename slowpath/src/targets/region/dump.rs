@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use config::checked::Prefix;
+use packet::addr::Addr;
 use state::address::{Address, Endpoint, Reach};
 use state::backend::State;
 use state::dump::{Flags, Record, Spread};
@@ -20,6 +21,7 @@ use tables::region::Region;
 use tables::set::TableSet;
 
 use super::choice::{COPY, QUARANTINED, noted};
+use crate::targets::compile;
 
 /// What the frontend with this key and note was told as: a copy of a wildcard as the wildcard.
 pub(crate) fn address(key: &FrontendKey, note: u32) -> Address {
@@ -35,15 +37,20 @@ pub(crate) fn address(key: &FrontendKey, note: u32) -> Address {
 
 /// Where packets find it.
 fn place(key: &FrontendKey) -> Address {
-    let addr = IpAddr::from(key.addr);
-    let shorter = if addr.is_ipv4() { 96 } else { 0 };
     Address {
-        prefix: Prefix { addr, len: key.prefix_len.saturating_sub(shorter) },
+        prefix: prefix(key.addr, key.prefix_len),
         port: key.port,
         protocol: key.proto,
         reach: Reach::External,
         endpoint: key.scope_key,
     }
+}
+
+/// A prefix by its bits in the 128-bit form.
+fn prefix(addr: Addr, len: u8) -> Prefix {
+    let addr = IpAddr::from(addr);
+    let shorter = if addr.is_ipv4() { 96 } else { 0 };
+    Prefix { addr, len: len.saturating_sub(shorter) }
 }
 
 /// A backend of a frontend.
@@ -56,10 +63,11 @@ struct Slot {
     quarantined: bool,
 }
 
-/// The backends of a service, and its table by region id.
+/// The backends of a service, its table by region id, its source ranges.
 #[derive(Clone, Default)]
 struct Chosen {
     slots: Vec<Slot>,
+    ranges: Vec<Prefix>,
     serving: usize,
     table: Vec<(u32, u32)>,
 }
@@ -76,7 +84,9 @@ impl Chosen {
         });
         let note = set.service_note(service).copied().unwrap_or_default();
         let (slots, serving) = (slots.collect(), note.serving as usize);
-        Chosen { slots, serving, table: table(set, service, note.table_size) }
+        let ranges = set.source_ranges(service).map(|range| prefix(range.addr, range.len));
+        let (ranges, table) = (ranges.collect(), table(set, service, note.table_size));
+        Chosen { slots, ranges, serving, table }
     }
 
     /// One that no packet meets has no table.
@@ -87,7 +97,9 @@ impl Chosen {
             state: instance.state,
             quarantined: instance.effective() == State::Quarantined,
         });
-        Chosen { slots: slots.collect(), serving: wanted.serving, table: Vec::new() }
+        let ranges = compile::ranges(&wanted.frontend.service);
+        let ranges = ranges.iter().map(|range| prefix(range.addr, range.len)).collect();
+        Chosen { slots: slots.collect(), ranges, serving: wanted.serving, table: Vec::new() }
     }
 }
 
@@ -232,6 +244,8 @@ impl Row<'_> {
             let (backend, quarantined) = (number(endpoint), *quarantined);
             records.push(Record::Slot { address, slot, backend, quarantined });
         }
+        records
+            .extend(chosen.ranges.iter().map(|range| Record::SourceRange { id, prefix: *range }));
         if flags.has(Flags::ROUTABLE) && !chosen.table.is_empty() {
             let of_id = |id: u32| chosen.slots.iter().find(|slot| slot.id == id);
             let named = |(id, count): &(u32, u32)| {

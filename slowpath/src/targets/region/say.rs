@@ -46,8 +46,8 @@ impl RegionPlane<'_> {
         let note = known.and_then(|id| set.service_note(id));
         let same = note.is_some_and(|note| note.made_of == choice.made_of);
         if !same {
-            let (serving, all) = (choice.serving, choice.backends.len());
-            let room = self.writer.slots_room(choice.table_size, serving, all);
+            let (size, serving) = (choice.table_size, choice.serving);
+            let room = self.writer.slots_room(size, serving, &choice.runs());
             room.map_err(Refusal::new)?;
         }
         let before = Before {
@@ -108,7 +108,7 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// Note and slots; room for both was made sure of.
+    /// Note, ranges and slots; room for all was made sure of.
     fn choose(&mut self, id: u32, choice: &Choice, wanted: &Wanted) -> Said {
         let mut members = Vec::with_capacity(choice.backends.len());
         for asked in &choice.backends {
@@ -123,6 +123,7 @@ impl RegionPlane<'_> {
             ..ServiceNote::default()
         };
         self.writer.put_note(id, &note, &members)?;
+        self.writer.set_ranges(id, &choice.ranges, &choice.bounds)?;
         let mut views = wanted.maglev();
         // One that leaves may have no weight, and serves where nothing else does.
         views.iter_mut().for_each(|view| view.weight = view.weight.max(1));

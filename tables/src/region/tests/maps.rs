@@ -56,6 +56,7 @@ fn serve(writer: &mut Writer<'_>, name: &str, last: u8) -> u32 {
     let policy = Service {
         slots: [SlotArray { first: 0, count: 0, retire_s: 0 }; 4],
         single: NONE,
+        ranges: SlotArray::default(),
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 0,

@@ -1,0 +1,93 @@
+//! Sorted runs of the slot arena, searched by halving: a service's source ranges.
+//!
+//! ```text
+//!  10.0.0.0/8, 192.0.2.0/24  ->  ::ffff:a00:0 | ::ffff:b00:0 | ::ffff:c000:200 | ::ffff:c000:300
+//!                                 begins         ends           begins           ends
+//! ```
+//! Ranges of both families are bounds in the 128-bit form, in rising order, four words each with
+//! the highest first: a client is in a range when an odd number of bounds is not above its address.
+//! What ends behind the last address has no end bound. So nested, touching and doubled prefixes
+//! cost nothing when a client comes.
+
+use packet::addr::Addr;
+
+use crate::record::{SERVICE_DENY, Service};
+use crate::set::TableSet;
+
+/// Words of a bound.
+pub const BOUND_WORDS: u32 = 4;
+
+/// Halvings after which nothing is left of the longest run that the arena can hold (2^30 words).
+const STEPS: u32 = 31;
+
+/// How many of the first `count` things are not above what is sought, which `not_above` says of
+/// one by 1 or 0. Each step halves what is left whichever way it goes, so that no branch depends
+/// on it.
+#[inline(always)]
+fn not_above(count: u32, not_above: impl Fn(u32) -> u32) -> u32 {
+    let (mut found, mut left) = (0, count);
+    for _ in 0..STEPS {
+        if left == 0 {
+            break;
+        }
+        let half = left.div_ceil(2);
+        found += half * not_above(found + half - 1);
+        left /= 2;
+    }
+    found
+}
+
+#[inline(always)]
+const fn pair(high: u32, low: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+impl TableSet<'_> {
+    /// Whether a service's source ranges admit a client.
+    #[inline(always)]
+    pub fn admits(&self, service: &Service, client: &Addr) -> bool {
+        let run = service.ranges;
+        if run.count == 0 {
+            return true;
+        }
+        let [a, b, c, d] = client.words.map(u32::from_be);
+        let (high, low) = (pair(a, b), pair(c, d));
+        let bounds = not_above(run.count / BOUND_WORDS, |n| {
+            let at = run.first.wrapping_add(n * BOUND_WORDS);
+            // In the kernel a function of its own, so that a step is one way to look at.
+            #[cfg(target_arch = "bpf")]
+            return crate::parts::bound(at, high, low);
+            #[cfg(not(target_arch = "bpf"))]
+            self.bound(at, high, low).into()
+        });
+        (bounds % 2 == 1) != (service.flags & SERVICE_DENY != 0)
+    }
+
+    /// Whether the bound at a place of the arena is not above an address in two halves.
+    #[inline(always)]
+    pub(crate) fn bound(&self, at: u32, high: u64, low: u64) -> bool {
+        let word = |i| self.slot(at.wrapping_add(i)).unwrap_or(0);
+        let (first, rest) = (pair(word(0), word(1)), pair(word(2), word(3)));
+        first < high || (first == high && rest <= low)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halving_finds_what_counting_does() {
+        for count in 0..70_u32 {
+            for sought in 0..=count {
+                assert_eq!(
+                    not_above(count, |n| u32::from(n < sought)),
+                    sought,
+                    "{sought} of {count}"
+                );
+            }
+        }
+        assert_eq!(not_above(1 << 30, |n| u32::from(n < 123_456_789)), 123_456_789);
+        assert_eq!(not_above(1 << 30, |_| 1), 1 << 30);
+    }
+}
