@@ -12,11 +12,13 @@ mod live;
 pub(crate) mod machine;
 mod plane;
 mod prefix;
+mod probing;
 
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
 pub use plane::{Attach, Plane};
 pub use prefix::{Interface, Prefix, mask};
+pub use probing::Probing;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -351,6 +353,8 @@ pub struct Health {
     pub listen: Vec<SocketAddr>,
     /// Where TCP probes are answered: listened on only while able.
     pub tcp: Vec<SocketAddr>,
+    /// How backends are probed.
+    pub probing: Probing,
 }
 
 /// `[metrics]`.

@@ -49,7 +49,7 @@ pub struct File {
     pub punt: Punt,
     /// A gateway that sends packets here; one section each.
     pub gateway: Vec<Gateway>,
-    /// The endpoint that clouds and routers probe.
+    /// The endpoint that clouds and routers probe, and how backends are probed.
     pub health: Health,
     /// The Prometheus endpoint.
     pub metrics: Metrics,
@@ -269,7 +269,7 @@ pub struct VxlanEnd {
     pub vni: u32,
 }
 
-/// Health.
+/// Health: of the appliance, as others probe it, and of backends, as it probes them.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Health {
@@ -280,6 +280,37 @@ pub struct Health {
     /// while the appliance is able, and is refused otherwise.
     #[serde(deserialize_with = "one_or_many")]
     pub tcp: Vec<String>,
+    /// Probes of backends that are under way at once, at most. One that hangs takes its timeout:
+    /// N backends that all hang need N x `timeout_ms` / `interval_ms`.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub probes_at_once: u32,
+    /// Addresses of this machine that probes of backends come from, one of each family at most;
+    /// empty leaves it to the kernel.
+    #[serde(deserialize_with = "one_or_many")]
+    pub probe_sources: Vec<String>,
+    /// PEM file of the authorities that https probes believe, of services that name no `ca_file`.
+    pub ca_file: String,
+    /// Milliseconds from one probe of a backend to the next, of services that don't say.
+    #[schemars(range(min = 100, max = 300_000))]
+    pub interval_ms: u32,
+    /// Milliseconds that a probe may take in all, of services that don't say.
+    #[schemars(range(min = 10, max = 300_000))]
+    pub timeout_ms: u32,
+    /// Good probes in a row that make a backend healthy, of services that don't say.
+    #[schemars(range(min = 1, max = 100))]
+    pub rise: u8,
+    /// Bad probes in a row that make a backend unhealthy, of services that don't say.
+    #[schemars(range(min = 1, max = 100))]
+    pub fall: u8,
+    /// By how much of the interval a probe may come later than its turn, in percent, of services
+    /// that don't say.
+    #[schemars(range(min = 0, max = 50))]
+    pub jitter_percent: u8,
+    /// A backend that fails within 32 probes after it recovered needs twice as many good ones the
+    /// next time, doubled so often at most; every 32 probes in health take one doubling back. 0
+    /// for never.
+    #[schemars(range(min = 0, max = 6))]
+    pub damping: u8,
 }
 
 /// Metrics.

@@ -2,9 +2,11 @@
 
 mod check;
 mod file;
+mod health;
 mod policy;
 
 pub(crate) use check::{check, schema};
+pub use health::{HealthCheck, ProbeKind, Timing, Wrong, statuses};
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -133,6 +135,8 @@ pub struct Policy {
     pub source_policy: RangesPolicy,
     /// TCP port of the health responder; 0 for none.
     pub health_check_port: u16,
+    /// How its backends are probed; none for not at all.
+    pub health: Option<HealthCheck>,
     /// Port of the proxy on this machine that packets go to, and the service's ports that it is
     /// for, none for all.
     pub proxy_redirect: Option<(u16, Vec<u16>)>,

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share is test code as well")]
 
-use config::services::{BackendState, Mode, TunnelKind};
+use config::services::{BackendState, Mode, TunnelKind, statuses};
 use config::{Config, Services};
 
 const RIGHT: &str = r#"
@@ -155,7 +155,6 @@ fn what_no_plane_carries_out_yet_is_refused() {
         ("affinity_s", "60"),
         ("proxy_redirect", "{ port = 9000 }"),
         ("algorithm", "\"random\""),
-        ("health_check_port", "31000"),
     ] {
         let line = format!("vni = 0\n{field} = {value}");
         let text =
@@ -166,6 +165,51 @@ fn what_no_plane_carries_out_yet_is_refused() {
         assert!(error.contains("not yet carried out by a plane; leave it out"), "{error}");
     }
     spoiled("\"geneve\"", "\"geneve\"\nsource_policy = \"deny\"", &["there is nobody to deny"]);
+}
+
+#[test]
+fn checks_of_backends_are_taken_and_each_wrong_word_is_told() {
+    let with = |health: &str| RIGHT.replacen("\"nat\"", &format!("\"nat\"\nhealth = {health}"), 1);
+    let text = "{ kind = \"https\", path = \"/live?x=1\", expect = \"200,301-308\", \
+                interval_ms = 1000, rise = 1, jitter_percent = 0 }";
+    let policy = read(&with(text)).unwrap().services[0].policy.clone();
+    let check = policy.health.unwrap();
+    let timing = check.timing(&settled().health.probing);
+    let second = std::time::Duration::from_secs(1);
+    assert_eq!((timing.interval, timing.timeout), (second, second), "cut to the interval");
+    assert_eq!((timing.rise, timing.fall, timing.jitter.as_millis()), (1, 3, 0));
+    assert_eq!(statuses(&check.expect), Some(vec![200..=200, 301..=308]));
+    for (health, parts) in [
+        ("{ }", ["services.toml:5", "kind"]),
+        ("{ kind = \"udp\" }", ["health.kind = \"udp\"", "\"tcp\", \"http\", \"https\""]),
+        ("{ kind = \"tcp\", path = \"/\" }", ["health.path", "write kind = \"http\" or \"https\""]),
+        ("{ kind = \"http\", path = \"live\" }", ["health.path = \"live\"", "from `/` on"]),
+        ("{ kind = \"http\", host = \"a b\" }", ["health.host", "write a name"]),
+        ("{ kind = \"http\", expect = \"20x\" }", ["health.expect = \"20x\"", "200-399"]),
+        ("{ kind = \"http\", expect = \"100\" }", ["health.expect", "200 to 599"]),
+        ("{ kind = \"http\", verify = false }", ["health.verify = false", "\"https\""]),
+        ("{ kind = \"https\", server_name = \"a..b\" }", ["health.server_name", "DNS name"]),
+        ("{ kind = \"https\", ca_file = \"ca.pem\" }", ["health.ca_file", "from `/` on"]),
+        ("{ kind = \"tcp\", interval_ms = 50 }", ["health.interval_ms = 50", "100 to 300000"]),
+        ("{ kind = \"tcp\", fall = 101 }", ["health.fall = 101", "0 to 100"]),
+        (
+            "{ kind = \"tcp\", interval_ms = 500, timeout_ms = 501 }",
+            ["health.timeout_ms = 501", "at most interval_ms, 500"],
+        ),
+    ] {
+        let error = read(&with(health)).map(|_| ()).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{health}: {error}");
+        assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+    }
+    let port = |policy: &str| {
+        RIGHT.replacen("\"nat\"", &format!("\"nat\"\nhealth_check_port = 31000\n{policy}"), 1)
+    };
+    assert_eq!(
+        read(&port("external_policy = \"local\"")).unwrap().services[0].policy.health_check_port,
+        31_000
+    );
+    let error = read(&port("")).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("health_check_port") && error.contains("external_policy"), "{error}");
 }
 
 const YAML: &str = r#"

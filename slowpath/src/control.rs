@@ -1,7 +1,7 @@
 //! The control socket: HTTP over a unix socket, for `weir` and `curl --unix-socket`.
 //!
-//! `GET /status`, `/services`, `/flows`, `/drops` and `/health` answer a JSON document, `/metrics`
-//! as Prometheus reads it; `GET /trace` answers a JSON line for each stage of each followed packet
+//! `GET /status`, `/services`, `/flows`, `/drops`, `/health` (of the appliance) and `/checks` (of
+//! backends) answer a JSON document, `/metrics` as Prometheus reads it; `GET /trace` answers a JSON line for each stage of each followed packet
 //! as it comes. `GET /db/TABLE` answers the rows of a table of the control state, `GET /maps` what
 //! lies in the plane, `GET /objects/KIND` what was given to us. All of it only reads, except that a
 //! trace asks the lcores to report, and that `PUT /drain/on` and `/drain/off` change what probes
@@ -106,6 +106,7 @@ pub async fn serve(listener: UnixListener, live: Arc<Live>) -> io::Result<()> {
         .route("/flows", get(flows))
         .route("/drops", get(drops))
         .route("/health", get(health))
+        .route("/checks", get(checks))
         .route("/metrics", get(crate::metrics::answer))
         .route("/trace", get(trace))
         .route("/db/{table}", get(db::table))
@@ -123,8 +124,8 @@ fn refuse(code: StatusCode, error: String) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "there is /status, /services, /flows, /drops, /health, /db, /maps, /objects, \
-                 /metrics, /trace and /drain";
+    let known = "there is /status, /services, /flows, /drops, /health, /checks, /db, /maps, \
+                 /objects, /metrics, /trace and /drain";
     refuse(StatusCode::NOT_FOUND, known.to_owned())
 }
 
@@ -142,6 +143,10 @@ async fn drops(State(live): State<Arc<Live>>) -> Response {
 
 async fn health(State(live): State<Arc<Live>>) -> Response {
     Json(live.able()).into_response()
+}
+
+async fn checks(State(live): State<Arc<Live>>) -> Response {
+    Json(live.checks().rows().await).into_response()
 }
 
 async fn drain_on(State(live): State<Arc<Live>>) -> Response {

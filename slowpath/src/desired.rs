@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use config::checked::{ArmName, Config};
+use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
-use state::name::{Precedence, Source};
-use state::object::{Object, Objects};
+use state::name::{Name, Precedence, Source};
+use state::object::{Change, Condition, Key, Kind, Object, Objects, Truth};
 use state::reflect::{Reflector, Verdict};
 use state::writer::{Initializer, Writer};
 
@@ -72,6 +73,59 @@ impl Desired {
         }
         self.objects = next;
         Ok(revision)
+    }
+
+    /// What the plane held as unhealthy before a restart is so for the tables too, where somebody
+    /// will look again: the checker begins with it, and nobody is served meanwhile who failed.
+    pub fn hold_quarantined(&self, held: &[(Address, Endpoint)], now: SystemTime) {
+        let tables = self.writer.tables();
+        let mut transaction = self.writer.begin(now);
+        for (address, endpoint) in held {
+            let Some(row) = tables.frontend(address) else { continue };
+            let name = row.redirect_to.as_ref().unwrap_or(&row.service.name);
+            let Some(entry) = tables.entry(name) else { continue };
+            let checked = entry.service.as_ref().is_some_and(|service| service.health.is_some());
+            let judged = entry.at(endpoint).iter().any(|instance| instance.health.since.is_some());
+            if checked
+                && !judged
+                && transaction.update_backend_health(name, endpoint, false).is_ok()
+            {
+                tracing::info!("{endpoint} of {name} is unhealthy as before the restart");
+            }
+        }
+        transaction.commit();
+    }
+
+    /// Notes a condition of a service on the object that is heard. Tells whether it is news.
+    pub fn note(
+        &mut self,
+        service: &Name,
+        aspect: &'static str,
+        trouble: Option<String>,
+        now: SystemTime,
+    ) -> bool {
+        let tables = self.writer.tables();
+        let Some(row) = tables.service(service) else { return false };
+        let (name, source) = (service.clone(), row.source.clone());
+        let key = Key { kind: Kind::Service, name, source };
+        let Some(object) = self.objects.get(&key) else { return false };
+        if let Some(trouble) = &trouble {
+            tracing::warn!("service {service}: {trouble}");
+        }
+        let (status, reason) = match trouble {
+            None => (Truth::True, aspect),
+            Some(_) => (Truth::False, "Failed"),
+        };
+        let condition = Condition {
+            aspect: aspect.into(),
+            status,
+            reason: reason.into(),
+            message: trouble.unwrap_or_default().into(),
+            since: now,
+        };
+        let observed = object.generation;
+        let change = Change::Status { key, observed, conditions: vec![condition] };
+        self.objects.apply(&change, now).is_ok_and(|event| event.is_some())
     }
 }
 

@@ -6,6 +6,7 @@
 //!                       kernel --> neighbours.rs --------'  |               v
 //!                                                  rings <--'            region <--> fastpath
 //!                                                                           |
+//!     backends <-- checks.rs: the crate `health` --> verdicts, to the control loop
 //!       probes <-- health.rs      Prometheus <-- metrics.rs <-- live.rs <---'
 //!                                 `weir`     <-- control.rs <----'
 //! ```
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod busy;
+pub mod checks;
 pub mod control;
 pub mod counted;
 pub mod desired;

@@ -16,6 +16,7 @@ use tables::region::Region;
 use tables::set::TableSet;
 use tokio::sync::watch;
 
+use crate::checks::Checks;
 use crate::health::Able;
 pub use crate::published::{KnownService, Published};
 use crate::report::{Frontends, Status, Use};
@@ -50,6 +51,7 @@ pub struct Shared {
     wanted: RwLock<Wanted>,
     trace: Mutex<TraceSlot>,
     reload: AtomicBool,
+    checks: Checks,
 }
 
 impl Default for Shared {
@@ -62,6 +64,7 @@ impl Default for Shared {
             wanted: RwLock::default(),
             trace: Mutex::default(),
             reload: AtomicBool::new(false),
+            checks: Checks::default(),
         }
     }
 }
@@ -197,6 +200,11 @@ impl Live {
     /// What there shall be.
     pub fn wanted(&self) -> Wanted {
         self.shared.wanted.read().clone()
+    }
+
+    /// The health checker.
+    pub fn checks(&self) -> &Checks {
+        &self.shared.checks
     }
 
     /// `GET /maps`: what the region holds, in the words of the map model.

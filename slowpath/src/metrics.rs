@@ -145,6 +145,7 @@ impl Collector for Scrape {
         self.drops(&mut family)?;
         self.lcores(&mut family)?;
         self.objects(&mut family)?;
+        self.checks(&mut family)?;
         self.appliance(&mut family)
     }
 }
@@ -251,6 +252,31 @@ impl Scrape {
         let backends: Vec<(&str, Counted)> =
             ids.iter().map(|(id, name)| (&**name, Counted::backend(&counters, *id))).collect();
         each(family, "backend", "Of a backend, for all its services: ", &backends)
+    }
+
+    fn checks(&self, family: &mut Family<'_, '_>) -> fmt::Result {
+        let counts = self.0.checks().counters().read();
+        let results = [("good", counts.good), ("bad", counts.bad), ("untold", counts.untold)];
+        family.counters(
+            "weir_probes",
+            "Probes of backends by result; untold: this machine could not ask.",
+            results.map(|(result, count)| ([("result", result)], count)),
+        )?;
+        let late = "Probes that began a tenth of their interval too late.";
+        family.counters("weir_probes_late", late, [([], counts.late)])?;
+        let verdicts = [("healthy", counts.healthy), ("unhealthy", counts.unhealthy)];
+        family.counters(
+            "weir_health_verdicts",
+            "Verdicts on backends of services, where they changed.",
+            verdicts.map(|(verdict, count)| ([("verdict", verdict)], count)),
+        )?;
+        let states = ["unknown", "healthy", "unhealthy"].into_iter().zip(counts.standing);
+        family.gauges(
+            "weir_health_backends",
+            "Probed backends, each once for each service, by what is held of them.",
+            states.map(|(state, count)| ([("state", state)], count as f64)),
+        )?;
+        family.gauge("weir_probes_running", "Probes under way.", counts.running as f64)
     }
 
     fn appliance(&self, family: &mut Family<'_, '_>) -> fmt::Result {

@@ -14,9 +14,11 @@
 //! One thread, one step after the other, no waiting: time is an argument of [`Reconcile::step`].
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use config::checked::{Config, Plane};
+use health::checker::Told;
 use state::appliance::Appliance;
 use state::object::Object;
 use state::reconcile::{Now, Reconciler, Settings};
@@ -35,6 +37,7 @@ use crate::sources::file::ServicesFile;
 use crate::targets::region::RegionPlane;
 use crate::trace::Tracer;
 
+mod checks;
 mod configure;
 mod meet;
 mod take;
@@ -74,6 +77,8 @@ pub struct Reconcile<'r> {
     kernel: Box<dyn Kernel + Send>,
     tracer: Tracer,
     shared: Arc<Shared>,
+    /// What the health checker tells, if there is one.
+    checker: Option<Receiver<Told>>,
     /// A services file was taken by this process.
     synced: bool,
     /// The services that were taken last.
@@ -126,6 +131,7 @@ impl<'r> Reconcile<'r> {
             path_mtus: PathMtus::find(region, now),
             kernel,
             tracer: Tracer::default(),
+            checker: None,
             synced: false,
             services: Vec::new(),
             waiting: None,
@@ -149,6 +155,7 @@ impl<'r> Reconcile<'r> {
         let now = time.steady;
         self.look_at_files(now);
         self.hear(now);
+        self.hear_checker(time);
         // A lcore that still reads the generation before the last holds up the next one.
         if self.plane.ready() {
             self.take(time);

@@ -12,6 +12,7 @@ use state::reconcile::Now;
 use tables::region::{Region, RegionError};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::checks;
 use crate::control::{self, ControlError};
 use crate::health::{self, ListenError};
 use crate::live::{Live, Shared};
@@ -52,6 +53,9 @@ pub enum StartError {
     /// The control loop ended by itself: a fault of ours, told where it happened.
     #[error("the control loop broke; the fastpath goes on with the tables as they are")]
     Loop,
+    /// The health checker ended by itself: the same.
+    #[error("the health checker broke; the fastpath goes on with the tables as they are")]
+    Checker,
     /// Threads, signals, listeners that broke.
     #[error("{what}: {source}")]
     System {
@@ -110,6 +114,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let of_loop = Arc::clone(&config);
     // Dropped when the loop's thread ends, however it does.
     let (alive, loop_ended) = tokio::sync::oneshot::channel::<()>();
+    let (hand, handed) = std::sync::mpsc::sync_channel(1);
     let control_loop = std::thread::Builder::new()
         .name("slowpath-loop".into())
         .spawn(move || {
@@ -119,6 +124,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
             if let Some(file) = file {
                 reconcile.watch_config(file);
             }
+            let _ = hand.send(reconcile.checked());
             while !stopped.load(Ordering::Relaxed) {
                 reconcile.step(Now { steady: Instant::now(), wall: SystemTime::now() });
                 std::thread::sleep(REST);
@@ -126,7 +132,11 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         })
         .map_err(|source| StartError::System { what: "starting the control loop", source })?;
 
-    let served = runtime.block_on(serve(&config, &live, socket, loop_ended));
+    let served = handed.recv().map_err(|_| StartError::Loop).and_then(|checked| {
+        let checker_ended = checks::start(&config, &live, checked)
+            .map_err(|source| StartError::System { what: "starting the health checker", source })?;
+        runtime.block_on(serve(&config, &live, socket, [loop_ended, checker_ended]))
+    });
     stop.store(true, Ordering::Relaxed);
     let joined = control_loop.join();
     let _ = std::fs::remove_file(&config.control.socket);
@@ -143,7 +153,7 @@ async fn serve(
     config: &Config,
     live: &Arc<Live>,
     socket: tokio::net::UnixListener,
-    mut loop_ended: tokio::sync::oneshot::Receiver<()>,
+    [mut loop_ended, mut checker_ended]: [tokio::sync::oneshot::Receiver<()>; 2],
 ) -> Result<(), StartError> {
     let mut tasks = tokio::task::JoinSet::new();
     for addr in config.health.listen.iter().copied() {
@@ -174,6 +184,7 @@ async fn serve(
             _ = interrupt.recv() => return Ok(()),
             _ = hangup.recv() => live.reload(),
             _ = &mut loop_ended => return Err(StartError::Loop),
+            _ = &mut checker_ended => return Err(StartError::Checker),
             ended = tasks.join_next() => match ended {
                 Some(Ok(Ok(()))) => {}
                 Some(Ok(Err(error))) => return Err(error),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::door::Door;
 use super::{
     Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, Metrics, NoService, Plane, Punt,
-    Region, Tables, arms, gateways,
+    Region, Tables, arms, gateways, probing,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -184,6 +184,7 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
         let example = "for example listen = \"0.0.0.0:8080\"";
         door.refuse("health.listen", "clouds and routers have to probe something", example);
     }
+    let probing = probing::check(door, &health);
     let mut keyed: Vec<_> = listen.iter().chain(&tcp).cloned().collect();
     let scraped = door.socket("metrics.listen", &metrics.listen);
     keyed.extend(scraped.map(|socket| ("metrics.listen".into(), socket)));
@@ -195,7 +196,7 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
         ));
     }
     let plain = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
-    (Health { listen: plain(listen), tcp: plain(tcp) }, Metrics { listen: scraped })
+    (Health { listen: plain(listen), tcp: plain(tcp), probing }, Metrics { listen: scraped })
 }
 
 fn sockets(door: &mut Door, field: &str, texts: &[String]) -> Vec<(String, SocketAddr)> {

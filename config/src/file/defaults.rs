@@ -109,7 +109,19 @@ impl Default for Punt {
 
 impl Default for Health {
     fn default() -> Health {
-        Health { listen: vec!["0.0.0.0:8080".into()], tcp: vec!["0.0.0.0:8081".into()] }
+        Health {
+            listen: vec!["0.0.0.0:8080".into()],
+            tcp: vec!["0.0.0.0:8081".into()],
+            probes_at_once: 512,
+            probe_sources: Vec::new(),
+            ca_file: "/etc/ssl/certs/ca-certificates.crt".into(),
+            interval_ms: 5_000,
+            timeout_ms: 2_000,
+            rise: 2,
+            fall: 3,
+            jitter_percent: 10,
+            damping: 4,
+        }
     }
 }
 

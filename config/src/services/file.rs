@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Algorithm, BackendState, Distribution, FrontendKind, NatPolicy, RangesPolicy, TrafficPolicy,
-    TunnelKind,
+    Algorithm, BackendState, Distribution, FrontendKind, HealthCheck, NatPolicy, RangesPolicy,
+    TrafficPolicy, TunnelKind,
 };
 use crate::checked::TooBig;
 
@@ -102,10 +102,14 @@ pub struct Service {
     /// or `nat64`.
     #[serde(default)]
     pub nat_policy: NatPolicy,
-    /// TCP port on which the appliance tells whether it has local backends; 0 for none. Refused
-    /// so far.
+    /// TCP port on which the appliance tells whether it has local backends (HTTP, as Kubernetes'
+    /// `healthCheckNodePort`); 0 for none. For services with `external_policy = "local"`.
     #[serde(default)]
     pub health_check_port: u16,
+    /// How its backends are probed: `health = { kind = "http", path = "/healthz" }`. Left out: they
+    /// are what their `state` says.
+    #[serde(default)]
+    pub health: Option<HealthCheck>,
     /// Packets go to a proxy on this machine. Refused so far.
     #[serde(default)]
     pub proxy_redirect: Option<ProxyRedirect>,

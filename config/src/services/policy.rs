@@ -1,7 +1,7 @@
 //! A service's policy, checked; and what of it no plane carries out yet.
 
 use super::file;
-use super::{Algorithm, Policy, RangesPolicy};
+use super::{Algorithm, HealthCheck, Policy, RangesPolicy, TrafficPolicy};
 use crate::checked::door::Door;
 
 pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy {
@@ -10,6 +10,14 @@ pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy
     if file.source_policy == RangesPolicy::Deny && file.source_ranges.is_empty() {
         let allowed = "write source_ranges, or leave source_policy out";
         door.refuse(&at("source_policy"), "there is nobody to deny", allowed);
+    }
+    for wrong in file.health.iter().flat_map(HealthCheck::faults) {
+        door.refuse(&at(&format!("health.{}", wrong.field)), &wrong.wrong, &wrong.allowed);
+    }
+    if file.health_check_port != 0 && file.external_policy != TrafficPolicy::Local {
+        let wrong = "only who needs local backends is asked whether there are any";
+        let allowed = "write external_policy = \"local\", or leave it out";
+        door.refuse(&at("health_check_port"), wrong, allowed);
     }
     let ranges = file.source_ranges.iter().enumerate();
     let source_ranges = ranges
@@ -25,6 +33,7 @@ pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy
         source_ranges,
         source_policy: file.source_policy,
         health_check_port: file.health_check_port,
+        health: file.health.clone(),
         proxy_redirect: file.proxy_redirect.as_ref().map(|to| (to.port, to.ports.clone())),
     }
 }
@@ -35,7 +44,6 @@ fn not_yet(door: &mut Door, key: &str, file: &file::Service) {
         ("affinity_s", file.affinity_s != 0),
         ("proxy_redirect", file.proxy_redirect.is_some()),
         ("algorithm", file.algorithm == Algorithm::Random),
-        ("health_check_port", file.health_check_port != 0),
     ] {
         if asked {
             let wrong = "this is not yet carried out by a plane";

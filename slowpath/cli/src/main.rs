@@ -4,6 +4,7 @@ mod ask;
 mod db;
 mod draw;
 mod get;
+mod health;
 mod offline;
 mod pages;
 mod show;
@@ -90,6 +91,8 @@ enum What {
     Db(db::DbWhat),
     /// Objects as they were given, with what became of them
     Get(get::GetArgs),
+    /// Health of backends as it is measured: state, since when, the last probe and why
+    Health(health::HealthArgs),
     /// What lies in the plane, one line a thing
     #[command(subcommand)]
     Maps(get::MapsWhat),
@@ -238,6 +241,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         What::Top { every, looks } => top::run(&socket, *every, *looks)?,
         What::Db(what) => db::run(with, &socket, what)?,
         What::Get(args) => get::get(with, &socket, args)?,
+        What::Health(args) => health::run(with, &socket, args)?,
         What::Maps(what) => get::maps(with, &socket, what)?,
         What::Config(_) | What::Hugepages(_) | What::Completions { .. } | What::Man { .. } => {}
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::checked::Config;
 use state::object::Object;
-use state::plane::Refusal;
+use state::plane::{Plane, Refusal};
 use state::reconcile::Now;
 
 use super::{Reconcile, TIMES, Waiting};
@@ -31,6 +31,9 @@ impl Reconcile<'_> {
             Ok(revision) => revision,
             Err(refusal) => return self.refuse_waiting(config.is_some(), refusal),
         };
+        if !self.synced {
+            self.desired.hold_quarantined(&self.plane.quarantined(), time.wall);
+        }
         let config = config.map(|new| {
             let before = self.plane.configure(Arc::clone(&new));
             self.appoint(&new);

@@ -4,6 +4,7 @@
 //! has it. What Kubernetes or Cilium's annotations leave open is decided as Cilium decides it.
 
 mod annotations;
+mod health;
 mod read;
 mod selector;
 mod service;

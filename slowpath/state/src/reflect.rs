@@ -348,6 +348,7 @@ fn row(object: &Object, spec: &ServiceSpec) -> Service {
         delegate_if_local: spec.delegate_if_local,
         affinity_s: spec.affinity_s,
         health_check_port: spec.health_check_port,
+        health: spec.health.clone(),
         mss: spec.mss,
         tcp_idle_s: spec.tcp_idle_s,
         table_size: spec.table_size,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::checked::{Prefix, TooBig};
-use config::services::Mode;
+use config::services::{HealthCheck, Mode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -138,6 +138,8 @@ pub struct Service {
     pub affinity_s: u32,
     /// TCP port of the health responder; 0 for none.
     pub health_check_port: u16,
+    /// How its backends are probed; none for not at all.
+    pub health: Option<Arc<HealthCheck>>,
     /// Upper bound for the MSS option of passing SYNs, bytes; 0 for none.
     pub mss: u16,
     /// TCP established idle time, seconds; 0 for the appliance's.
@@ -173,6 +175,7 @@ impl Service {
             delegate_if_local: false,
             affinity_s: 0,
             health_check_port: 0,
+            health: None,
             mss: 0,
             tcp_idle_s: 0,
             table_size: 0,

@@ -71,6 +71,7 @@ fn spec(service: &Service) -> ServiceSpec {
         },
         affinity_s: policy.affinity_s,
         health_check_port: policy.health_check_port,
+        health: policy.health.clone().map(Arc::new),
         mss: service.mss,
         tcp_idle_s: service.tcp_idle_s,
         table_size: service.table_size,
@@ -195,6 +196,7 @@ mod tests {
             ],
             source_policy: file::RangesPolicy::Deny,
             health_check_port: 31_000,
+            health: Some(file::HealthCheck::new(file::ProbeKind::Tcp)),
             proxy_redirect: Some((9_000, vec![80])),
             ..Policy::default()
         };
@@ -205,6 +207,7 @@ mod tests {
             ("affinity_s", json!(60)),
             ("source_ranges", json!({"policy": "deny", "prefixes": ["10.0.0.0/8"]})),
             ("health_check_port", json!(31_000)),
+            ("health", json!({"kind": "tcp"})),
             ("proxy_redirect", json!({"port": 9_000, "ports": [80]})),
         ] {
             assert_eq!(spec[key], value, "{key}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::annotations::Reader;
 use super::wire::{Affinity, Family, Service, ServiceFields, ServiceType};
-use super::{Settings, wire};
+use super::{Settings, health, wire};
 use crate::address::Address;
 use crate::frontend::{Kind, Said};
 use crate::object::{Object, Refusal, ServiceSpec, Spec, prefix_of};
@@ -30,6 +30,7 @@ pub fn service(
     let is_ours = annotations.is_for(&settings.labels);
     let mut spec = policy(&from.spec)?;
     annotations.apply(&mut spec);
+    spec.health = health::check(&mut annotations).map(Arc::new);
     if !from.spec.load_balancer_source_ranges.is_empty() {
         let prefixes = ranges(&from.spec.load_balancer_source_ranges)?;
         let deny = annotations.denies();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::object::{BackendsSpec, Object, ServiceSpec, Spec};
 use crate::service::{Algorithm, Distribution, NatPolicy, TrafficPolicy};
-use config::services::{Mode, TunnelKind};
+use config::services::{Mode, ProbeKind, TunnelKind};
 
 fn settings() -> Settings {
     let labels = [("weir.dev/node", "edge-1"), ("zone", "a")];
@@ -174,6 +174,32 @@ fn a_foreign_class_has_no_load_balancer_addresses() {
     };
     assert_eq!(of("service.k8s.aws/nlb"), [""; 0]);
     assert_eq!(of(CLASS), ["LoadBalancer 203.0.113.10:80/TCP - 80"]);
+}
+
+#[test]
+fn annotations_ask_for_probes_or_are_noted() {
+    let read = |annotations: &[(&str, &str)]| {
+        let found = found(&annotated(annotations));
+        (service_of(&found.objects[0]).health.clone(), found.notes)
+    };
+    let kind = ("weir.dev/health-kind", "https");
+    let (check, notes) = read(&[
+        kind,
+        ("weir.dev/health-path", "/live"),
+        ("weir.dev/health-interval-ms", "1000"),
+        ("weir.dev/health-fall", "2"),
+        ("weir.dev/health-verify", "false"),
+    ]);
+    let check = check.unwrap();
+    assert_eq!((check.kind, check.path.as_str()), (ProbeKind::Https, "/live"));
+    assert_eq!((check.interval_ms, check.fall, check.verify), (1000, 2, false));
+    assert!(notes.is_empty(), "{notes:?}");
+    let (check, notes) = read(&[kind, ("weir.dev/health-rise", "many")]);
+    assert_eq!(check.unwrap().rise, 0);
+    assert!(notes[0].contains("health-rise: `many` is ignored"), "{notes:?}");
+    let (check, notes) = read(&[kind, ("weir.dev/health-path", "live")]);
+    assert!(check.is_none() && notes[0].contains("backends are not probed"), "{notes:?}");
+    assert!(read(&[]).0.is_none());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::checked::{MAGLEV_SIZES, Prefix, TooBig};
-use config::services::Mode;
+use config::services::{HealthCheck, Mode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -53,6 +53,9 @@ pub struct ServiceSpec {
     /// TCP port of the health responder; 0 for none.
     #[serde(skip_serializing_if = "is_default")]
     pub health_check_port: u16,
+    /// How its backends are probed; none for not at all.
+    #[serde(skip_serializing_if = "is_default")]
+    pub health: Option<Arc<HealthCheck>>,
     /// Upper bound for the MSS option of passing SYNs, bytes; 0 for none.
     #[schemars(range(min = 0, max = 9460))]
     #[serde(skip_serializing_if = "is_default")]
@@ -109,6 +112,12 @@ impl Described for ServiceSpec {
         }
         if let Mode::Tunnel(tunnel) | Mode::Dsr(tunnel) = self.mode {
             least("mode.vni", tunnel.vni, (1 << 24) - 1)?;
+        }
+        if let Some(fault) =
+            self.health.as_ref().and_then(|check| check.faults().into_iter().next())
+        {
+            let field = format!("spec.health.{}", fault.field);
+            return Err(Refusal::new(field, fault.wrong, fault.allowed));
         }
         if self.source_ranges.as_ref().is_some_and(|ranges| ranges.prefixes.is_empty()) {
             let allowed = "write at least one prefix, or leave source_ranges out";

@@ -39,7 +39,10 @@ fn every_field_of_every_kind_survives_being_written_and_read() {
                 "mode": {"tunnel": {"kind": "geneve", "port": 6081, "vni": 5,
                     "outer_checksum": true, "dont_fragment": false}},
                 "algorithm": "random", "loopback_host_port": true, "affinity_s": 30,
-                "health_check_port": 31000, "mss": 1400, "tcp_idle_s": 60, "table_size": 251,
+                "health_check_port": 31000, "health": {"kind": "https",
+                    "port": 8443, "path": "/live", "host": "web.example", "expect": "200-299",
+                    "verify": false, "server_name": "web", "interval_ms": 1000,
+                    "timeout_ms": 500, "rise": 1, "fall": 2, "jitter_percent": 0}, "mss": 1400, "tcp_idle_s": 60, "table_size": 251,
                 "too_big": "drop", "proxy_redirect": {"port": 9000, "ports": [80]},
                 "source_ranges": {"policy": "deny", "prefixes": ["10.0.0.0/8", "fd00::1"]},
                 "port_names": {"http": 80},
@@ -104,6 +107,10 @@ fn what_is_wrong_is_told_by_its_field() {
         (spoiled("", "colour", json!("red")), ["colour", "unknown field `colour`; allowed: "]),
         (spoiled("/spec", "colour", json!(1)), ["spec.colour", "`affinity_s`"]),
         (spoiled("/spec", "mss", json!(9461)), ["spec.mss: 9461 is out of range", "0 to 9460"]),
+        (
+            spoiled("/spec", "health", json!({"kind": "http", "expect": "ok"})),
+            ["spec.health.expect", "write statuses"],
+        ),
         (spoiled("/spec", "affinity_s", json!(1 << 24)), ["spec.affinity_s", "0 to 16777215"]),
         (spoiled("/spec", "table_size", json!(250)), ["spec.table_size", "allowed: 0, 251"]),
         (

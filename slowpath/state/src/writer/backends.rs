@@ -152,6 +152,19 @@ impl Transaction<'_> {
         Ok(true)
     }
 
+    /// Forgets what a health checker found: nobody checks any more, and what the source says counts
+    /// alone. Tells whether there was a verdict.
+    pub fn forget_backend_health(&mut self, service: &Name, endpoint: &Endpoint) -> bool {
+        let list = self.instances(service);
+        let health = Health::default();
+        let judged = places_at(list, endpoint).filter(|n| list[*n].health != health);
+        let fresh = |n: usize| (n, Arc::new(Instance { health, ..Instance::clone(&list[n]) }));
+        let replaced: Vec<_> = judged.map(fresh).collect();
+        let known = !replaced.is_empty();
+        self.apply(service, Changes { replaced, ..Changes::default() });
+        known
+    }
+
     /// Sets which sources win over which, for all instances that are there and that will come.
     pub fn set_precedence(&mut self, precedence: Precedence) {
         let differs = |instance: &Instance| instance.priority != precedence.of(&instance.source);

@@ -220,6 +220,11 @@ fn health_is_of_one_service_and_stays_until_the_next_verdict() {
     let (told, _) =
         write(&writer, 8, |t| t.update_backend_health(&web_name(), &endpoint(2), true).unwrap());
     assert!(told);
+    // Where nobody checks any more, the source's word counts alone.
+    for (at, (had, revision)) in [(8, (true, 8)), (9, (false, 8))] {
+        let told = write(&writer, at, |t| t.forget_backend_health(&web_name(), &endpoint(2)));
+        assert_eq!(told, (had, revision));
+    }
     // Who goes and comes back has not been looked at.
     write(&writer, 9, |t| {
         t.delete_backends_of_service(&web_name());

@@ -1,0 +1,253 @@
+//! How a service's backends are probed: the same words in the services file and in objects.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::checked::Probing;
+
+/// What a probe asks of a backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProbeKind {
+    /// A TCP connection comes about.
+    #[default]
+    Tcp,
+    /// An HTTP/1.1 request is answered with an expected status.
+    Http,
+    /// The same in TLS 1.2 or 1.3.
+    Https,
+}
+
+/// How the backends of a service are probed. What comes of it counts for this service alone.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HealthCheck {
+    /// `tcp` (a connection comes about), `http` or `https` (an expected status is answered).
+    pub kind: ProbeKind,
+    /// Port that is probed; 0 for the backend's own, or the first frontend's where it has none.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub port: u16,
+    /// http and https: what is asked for, from `/` on; empty for `/`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub path: String,
+    /// http and https: the `Host` header; empty for the backend's address and port.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub host: String,
+    /// http and https: statuses that are good, `200-399` or `200,204,301-308`; empty for 200-399.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub expect: String,
+    /// https: `false` takes any certificate.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub verify: bool,
+    /// https: PEM file of the authorities that are believed; empty for `health.ca_file`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ca_file: String,
+    /// https: the name that is asked for and that the certificate has to bear; empty for `host`,
+    /// and for the backend's address where that is empty too.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub server_name: String,
+    /// Milliseconds from one probe of a backend to the next, at least 100; 0 for
+    /// `health.interval_ms`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(range(min = 0, max = 300_000))]
+    pub interval_ms: u32,
+    /// Milliseconds that a probe may take in all, at least 10 and at most the interval; 0 for
+    /// `health.timeout_ms`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(range(min = 0, max = 300_000))]
+    pub timeout_ms: u32,
+    /// Good probes in a row that make a backend healthy; 0 for `health.rise`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(range(min = 0, max = 100))]
+    pub rise: u8,
+    /// Bad probes in a row that make it unhealthy; 0 for `health.fall`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(range(min = 0, max = 100))]
+    pub fall: u8,
+    /// By how much of the interval a probe may come later than its turn, so that probes spread;
+    /// left out for `health.jitter_percent`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(range(min = 0, max = 50))]
+    pub jitter_percent: Option<u8>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// When a backend is probed, and what makes a verdict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    /// From one probe to the next; 100 ms to 300 s.
+    pub interval: Duration,
+    /// All that a probe may take; at most the interval.
+    pub timeout: Duration,
+    /// How much later than its turn a probe may come; at most half the interval.
+    pub jitter: Duration,
+    /// Good probes in a row that make a backend healthy; 1 to 100.
+    pub rise: u32,
+    /// Bad ones that make it unhealthy; 1 to 100.
+    pub fall: u32,
+    /// How often the rise of one that flaps is doubled at most; 0 to 6.
+    pub damping: u8,
+}
+
+/// What is wrong with a check: the field, what was found, and what is allowed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wrong {
+    /// The field of [`HealthCheck`].
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub wrong: String,
+    /// What may stand there.
+    pub allowed: String,
+}
+
+/// The good statuses where nobody says.
+const GOOD: RangeInclusive<u16> = 200..=399;
+
+/// The statuses of a text, or none where it is no list of statuses.
+pub fn statuses(text: &str) -> Option<Vec<RangeInclusive<u16>>> {
+    if text.is_empty() {
+        return Some(vec![GOOD]);
+    }
+    let one = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<u16>().ok().filter(|n| *n >= 200 && *n < 600);
+        let (first, last) = (number(first)?, number(last)?);
+        (first <= last).then_some(first..=last)
+    };
+    text.split(',').map(one).collect()
+}
+
+impl HealthCheck {
+    /// One of that kind of which nothing else is said.
+    pub fn new(kind: ProbeKind) -> HealthCheck {
+        HealthCheck {
+            kind,
+            port: 0,
+            path: String::new(),
+            host: String::new(),
+            expect: String::new(),
+            verify: true,
+            ca_file: String::new(),
+            server_name: String::new(),
+            interval_ms: 0,
+            timeout_ms: 0,
+            rise: 0,
+            fall: 0,
+            jitter_percent: None,
+        }
+    }
+
+    /// When it probes, with the appliance's times for those that it leaves open. An appliance's
+    /// timeout longer than the interval is cut to it.
+    pub fn timing(&self, appliance: &Probing) -> Timing {
+        let milliseconds = |own: u32, default: Duration| match own {
+            0 => default,
+            own => Duration::from_millis(own.into()),
+        };
+        let count = |own: u8, default: u8| u32::from(if own == 0 { default } else { own });
+        let interval = milliseconds(self.interval_ms, appliance.interval);
+        let percent = self.jitter_percent.unwrap_or(appliance.jitter_percent).min(50);
+        Timing {
+            interval,
+            timeout: milliseconds(self.timeout_ms, appliance.timeout).min(interval),
+            jitter: interval * u32::from(percent) / 100,
+            rise: count(self.rise, appliance.rise),
+            fall: count(self.fall, appliance.fall),
+            damping: appliance.damping,
+        }
+    }
+
+    /// All that is wrong with it.
+    pub fn faults(&self) -> Vec<Wrong> {
+        let mut faults = Vec::new();
+        let mut refuse = |field: &'static str, wrong: &str, allowed: &str| {
+            faults.push(Wrong { field, wrong: wrong.into(), allowed: allowed.into() });
+        };
+        self.times(&mut refuse);
+        let visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if !self.path.is_empty() && !(self.path.starts_with('/') && visible(&self.path)) {
+            let allowed = "write it from `/` on, without spaces: \"/healthz?full=1\"";
+            refuse("path", "this is no path", allowed);
+        }
+        if !visible(&self.host) || self.host.len() > 255 {
+            refuse("host", "this is no host", "write a name, or an address with its port");
+        }
+        if statuses(&self.expect).is_none() {
+            let allowed = "write statuses of 200 to 599: \"200\", \"200-399\", \"200,204,301-308\"";
+            refuse("expect", "these are no statuses", allowed);
+        }
+        if !self.server_name.is_empty() && !is_name(&self.server_name) {
+            let allowed = "write a DNS name, \"web.example\", or an address";
+            refuse("server_name", "no certificate can bear this", allowed);
+        }
+        if !self.ca_file.is_empty() && !self.ca_file.starts_with('/') {
+            refuse("ca_file", "this is no path of a file", "write it from `/` on");
+        }
+        let http = self.kind != ProbeKind::Tcp;
+        let https = self.kind == ProbeKind::Https;
+        for (field, written, fits, kinds) in [
+            ("path", !self.path.is_empty(), http, "\"http\" or \"https\""),
+            ("host", !self.host.is_empty(), http, "\"http\" or \"https\""),
+            ("expect", !self.expect.is_empty(), http, "\"http\" or \"https\""),
+            ("verify", !self.verify, https, "\"https\""),
+            ("ca_file", !self.ca_file.is_empty(), https, "\"https\""),
+            ("server_name", !self.server_name.is_empty(), https, "\"https\""),
+        ] {
+            if written && !fits {
+                let allowed = format!("remove it, or write kind = {kinds}");
+                refuse(field, "probes of this kind don't have it", &allowed);
+            }
+        }
+        if !self.verify && !self.ca_file.is_empty() {
+            let wrong = "with verify = false no authority is asked";
+            refuse("ca_file", wrong, "remove the one or the other");
+        }
+        faults
+    }
+
+    fn times(&self, refuse: &mut impl FnMut(&'static str, &str, &str)) {
+        if !matches!(self.interval_ms, 0 | 100..=300_000) {
+            refuse("interval_ms", "this is no interval", "allowed: 100 to 300000, or 0");
+        }
+        if !matches!(self.timeout_ms, 0 | 10..=300_000) {
+            refuse("timeout_ms", "this is no timeout", "allowed: 10 to 300000, or 0");
+        } else if self.interval_ms != 0 && self.timeout_ms > self.interval_ms {
+            let allowed = format!("allowed: at most interval_ms, {}", self.interval_ms);
+            refuse("timeout_ms", "a backend's next probe would be due before its end", &allowed);
+        }
+        for (field, number, most) in [
+            ("rise", self.rise, 100),
+            ("fall", self.fall, 100),
+            ("jitter_percent", self.jitter_percent.unwrap_or(0), 50),
+        ] {
+            if number > most {
+                let wrong = format!("{number} is out of range");
+                refuse(field, &wrong, &format!("allowed: 0 to {most}"));
+            }
+        }
+    }
+}
+
+/// Whether it is a DNS name or an address.
+fn is_name(text: &str) -> bool {
+    let label = |label: &str| {
+        let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        (1..=63).contains(&label.len()) && label.bytes().all(good)
+    };
+    text.parse::<std::net::IpAddr>().is_ok()
+        || text.len() <= 253 && text.strip_suffix('.').unwrap_or(text).split('.').all(label)
+}

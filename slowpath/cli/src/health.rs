@@ -1,0 +1,59 @@
+//! `weir health`: what the health checker knows of each backend.
+
+use std::path::Path;
+
+use clap::Args;
+use health::report::Row;
+
+use super::db::{Output, written};
+use super::draw::{Table, span};
+use super::{With, put};
+
+/// Which backends, and how they are shown.
+#[derive(Args)]
+pub struct HealthArgs {
+    /// Only services whose name contains this
+    service: Option<String>,
+    /// Only backends that are not healthy
+    #[arg(long)]
+    ill: bool,
+    /// Table for people, JSON or YAML for programs
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+/// Runs `weir health`.
+pub fn run(with: &With, socket: &Path, args: &HealthArgs) -> Result<(), String> {
+    let mut rows: Vec<Row> = super::get(socket, "/checks")?;
+    let part = args.service.as_deref().unwrap_or_default();
+    rows.retain(|row| row.service.contains(part) && !(args.ill && row.state == "healthy"));
+    let output = if with.json { Output::Json } else { args.output };
+    match output {
+        Output::Table => put(&table(&rows)),
+        other => put(&written(&rows, other)?),
+    }
+    Ok(())
+}
+
+pub(super) fn table(rows: &[Row]) -> String {
+    let heads = ["SERVICE", "BACKEND", "STATE", ">SINCE", "LAST", ">TOOK", ">NEXT", "WHY"];
+    let mut table = Table::new(&heads);
+    for row in rows {
+        let ms = |ms: Option<u64>| ms.map(|ms| format!("{ms} ms")).unwrap_or_default();
+        let next = match row.state.as_str() {
+            "unprobed" => String::new(),
+            _ => row.next_ms.map_or("now".to_owned(), |next| ms(Some(next))),
+        };
+        table.row(vec![
+            row.service.clone(),
+            row.backend.clone(),
+            row.state.clone(),
+            row.since_s.map(span).unwrap_or_default(),
+            row.last.clone(),
+            ms(row.took_ms),
+            next,
+            row.why.clone(),
+        ]);
+    }
+    table.text()
+}

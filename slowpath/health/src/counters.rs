@@ -1,0 +1,84 @@
+//! What the checker counts, for whoever scrapes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::machine::Answer;
+
+/// Counts of one process, written by the checker alone.
+#[derive(Debug, Default)]
+pub struct Counters {
+    good: AtomicU64,
+    bad: AtomicU64,
+    untold: AtomicU64,
+    late: AtomicU64,
+    healthy: AtomicU64,
+    unhealthy: AtomicU64,
+    running: AtomicU64,
+    standing: [AtomicU64; 3],
+}
+
+/// The counts at one time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Probes with a good answer.
+    pub good: u64,
+    /// Probes with a bad answer, or none in time.
+    pub bad: u64,
+    /// Probes that this machine could not make.
+    pub untold: u64,
+    /// Probes that began a tenth of their interval too late.
+    pub late: u64,
+    /// Verdicts that a backend is healthy, where it was not held so before.
+    pub healthy: u64,
+    /// Verdicts that a backend is unhealthy.
+    pub unhealthy: u64,
+    /// Probes under way.
+    pub running: u64,
+    /// Backends by what is held of them: unknown, healthy, unhealthy.
+    pub standing: [u64; 3],
+}
+
+impl Counters {
+    /// The counts now.
+    pub fn read(&self) -> Counts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            good: of(&self.good),
+            bad: of(&self.bad),
+            untold: of(&self.untold),
+            late: of(&self.late),
+            healthy: of(&self.healthy),
+            unhealthy: of(&self.unhealthy),
+            running: of(&self.running),
+            standing: [0, 1, 2].map(|n: usize| of(&self.standing[n])),
+        }
+    }
+
+    pub(crate) fn answered(&self, answer: &Answer) {
+        let counter = match answer.good {
+            Some(true) => &self.good,
+            Some(false) => &self.bad,
+            None => &self.untold,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn late(&self) {
+        self.late.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn judged(&self, healthy: bool) {
+        let counter = if healthy { &self.healthy } else { &self.unhealthy };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn running(&self, running: usize) {
+        self.running.store(running as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn standing(&self, counts: [u64; 3]) {
+        for (counter, count) in self.standing.iter().zip(counts) {
+            counter.store(count, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Answers on `healthCheckNodePort`: whether this appliance has local backends for a service.
+//!
+//! Load balancers in front of several appliances ask each, and send a service's packets to those
+//! that say 200. The answer is that of Kubernetes' nodes: the number of local backends in the body
+//! and as weight in a header. Active ones count; those that terminate serve, but nobody should send
+//! more.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::State as Shown;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::{Json, Router};
+use serde::Serialize;
+use state::appliance::Appliance;
+use state::backend::State;
+use state::name::Name;
+use state::service::TrafficPolicy;
+use state::tables::Entry;
+use tokio::sync::{oneshot, watch};
+
+/// How soon a port that is taken is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Whether the appliance as a whole would serve.
+pub type Able = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// What one service wants to be answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Local {
+    /// Its port.
+    pub port: u16,
+    /// Backends on local nodes or in local zones that serve, by address.
+    pub backends: usize,
+}
+
+/// What a service wants to be answered, if anything.
+pub fn local(entry: &Entry, appliance: &Appliance) -> Option<Local> {
+    let service = entry.service.as_ref()?;
+    if service.health_check_port == 0 || service.external_policy != TrafficPolicy::Local {
+        return None;
+    }
+    let serves = entry.used().filter(|instance| {
+        instance.effective() == State::Active && appliance.is_local(instance.place.as_deref())
+    });
+    let addresses: BTreeSet<_> = serves.map(|instance| instance.endpoint.addr).collect();
+    Some(Local { port: service.health_check_port, backends: addresses.len() })
+}
+
+/// Listens for those services that want it.
+pub struct NodePorts {
+    able: Able,
+    wanted: BTreeMap<Name, Local>,
+    open: HashMap<u16, Open>,
+    /// Services whose port could not be had, and why.
+    troubles: BTreeMap<Name, String>,
+    again: Option<Instant>,
+}
+
+/// A port that is listened on; dropped, it closes.
+struct Open {
+    answer: watch::Sender<Answer>,
+    _stop: oneshot::Sender<()>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct Answer {
+    service: Name,
+    local: usize,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    service: Service<'a>,
+    #[serde(rename = "localEndpoints")]
+    local: usize,
+    #[serde(rename = "serviceProxyHealthy")]
+    able: bool,
+}
+
+#[derive(Serialize)]
+struct Service<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl NodePorts {
+    /// Without a service. `able` is asked at each question.
+    pub fn new(able: Able) -> NodePorts {
+        NodePorts {
+            able,
+            wanted: BTreeMap::new(),
+            open: HashMap::new(),
+            troubles: BTreeMap::new(),
+            again: None,
+        }
+    }
+
+    /// What a service wants from now on.
+    pub fn set(&mut self, service: &Name, local: Option<Local>) {
+        match local {
+            Some(local) => drop(self.wanted.insert(service.clone(), local)),
+            None => drop(self.wanted.remove(service)),
+        }
+    }
+
+    /// The services that want something.
+    pub fn services(&self) -> impl Iterator<Item = &Name> {
+        self.wanted.keys()
+    }
+
+    /// Why a service's port is not answered on; none where it is, or where it wants none.
+    pub fn trouble(&self, service: &Name) -> Option<&str> {
+        self.troubles.get(service).map(String::as_str)
+    }
+
+    /// When a port that is taken is to be tried again.
+    pub fn again(&self) -> Option<Instant> {
+        self.again
+    }
+
+    /// Opens, changes and closes ports until they are as wanted. Returns the services that another
+    /// trouble has come to, or whose trouble is over. Within a tokio runtime.
+    pub fn follow(&mut self, now: Instant) -> Vec<Name> {
+        let mut owners: HashMap<u16, Name> = HashMap::new();
+        let mut troubles = BTreeMap::new();
+        for (service, local) in &self.wanted {
+            if let Some(owner) = owners.get(&local.port) {
+                let why = format!(
+                    "health check port {} is service {owner}'s; give each its own",
+                    local.port
+                );
+                troubles.insert(service.clone(), why);
+                continue;
+            }
+            owners.insert(local.port, service.clone());
+            let answer = Answer { service: service.clone(), local: local.backends };
+            if let Some(open) = self.open.get(&local.port) {
+                open.answer.send_if_modified(|before| {
+                    let news = *before != answer;
+                    *before = answer;
+                    news
+                });
+                continue;
+            }
+            match listen(local.port, answer, &self.able) {
+                Ok(open) => drop(self.open.insert(local.port, open)),
+                Err(e) => drop(troubles.insert(service.clone(), taken(local.port, &e))),
+            }
+        }
+        self.open.retain(|port, _| owners.contains_key(port));
+        self.again = (!troubles.is_empty()).then_some(now + AGAIN);
+        let before = std::mem::replace(&mut self.troubles, troubles);
+        let touched: BTreeSet<&Name> = before.keys().chain(self.troubles.keys()).collect();
+        let news = touched.into_iter().filter(|name| before.get(*name) != self.troubles.get(*name));
+        news.cloned().collect()
+    }
+}
+
+fn taken(port: u16, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "health check port {port} is in use by another process; find it with \
+             `ss -ltnp 'sport = :{port}'`; it is tried again every second"
+        ),
+        _ => format!("can't listen on health check port {port}: {error}"),
+    }
+}
+
+/// On all addresses: those who ask come by any.
+fn listen(port: u16, answer: Answer, able: &Able) -> io::Result<Open> {
+    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    let listener = TcpListener::bind(any).or_else(|e| match e.kind() {
+        io::ErrorKind::AddrInUse => Err(e),
+        // A machine without IPv6.
+        _ => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
+    })?;
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let (answer, shown) = watch::channel(answer);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let app = Router::new().fallback(tell).with_state((shown, Arc::clone(able)));
+    let served = axum::serve(listener, app).with_graceful_shutdown(async move {
+        let _ = stopped.await;
+    });
+    tokio::spawn(served.into_future());
+    Ok(Open { answer, _stop: stop })
+}
+
+/// Any path: who asks knows the port alone.
+async fn tell(Shown((shown, able)): Shown<(watch::Receiver<Answer>, Able)>) -> impl IntoResponse {
+    let Answer { service, local } = shown.borrow().clone();
+    let able = able();
+    let (_, namespace, name) = service.parts();
+    let code = match able && local > 0 {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let weight = [
+        ("x-load-balancing-endpoint-weight", local.to_string()),
+        ("x-content-type-options", "nosniff".to_owned()),
+    ];
+    let body = Json(Body { service: Service { namespace, name }, local, able });
+    (code, weight, body).into_response()
+}
+
+#[cfg(test)]
+mod tests;

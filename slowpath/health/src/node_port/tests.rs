@@ -1,0 +1,140 @@
+//! The responder over sockets that are there.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use state::address::Endpoint;
+use state::backend::{Instance, Place};
+use state::name::Source;
+use state::service::Service as Row;
+use state::writer::Writer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::*;
+
+fn free_port() -> u16 {
+    TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port()
+}
+
+async fn get(port: u16) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").await.ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.ok()?;
+    Some(text)
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+#[tokio::test]
+async fn it_answers_as_kubernetes_nodes_do_and_follows_what_is_wanted() {
+    let able = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&able);
+    let mut ports = NodePorts::new(Arc::new(move || asked.load(Ordering::Relaxed)));
+    let (web, port, now) = (name("shop/web"), free_port(), Instant::now());
+    ports.set(&web, Some(Local { port, backends: 2 }));
+    assert_eq!(ports.follow(now), []);
+    let text = get(port).await.unwrap();
+    assert!(text.starts_with("HTTP/1.0 200 OK\r\n"), "{text}");
+    assert!(text.contains("\r\nx-load-balancing-endpoint-weight: 2\r\n"), "{text}");
+    let body: serde_json::Value =
+        serde_json::from_str(text.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    let service = serde_json::json!({"namespace": "shop", "name": "web"});
+    let all = serde_json::json!({
+        "service": service, "localEndpoints": 2, "serviceProxyHealthy": true
+    });
+    assert_eq!(body, all);
+    ports.set(&web, Some(Local { port, backends: 0 }));
+    ports.follow(now);
+    let text = get(port).await.unwrap();
+    assert!(text.starts_with("HTTP/1.0 503") && text.contains("weight: 0"), "{text}");
+    ports.set(&web, Some(Local { port, backends: 1 }));
+    ports.follow(now);
+    able.store(false, Ordering::Relaxed);
+    let text = get(port).await.unwrap();
+    assert!(text.contains(" 503 ") && text.contains("\"serviceProxyHealthy\":false"), "{text}");
+    // Another port, and then none.
+    let other = free_port();
+    ports.set(&web, Some(Local { port: other, backends: 1 }));
+    ports.follow(now);
+    assert!(get(other).await.is_some());
+    ports.set(&web, None);
+    ports.follow(now);
+    for closed in [port, other] {
+        let mut open = true;
+        for _ in 0..200 {
+            open = get(closed).await.is_some();
+            if !open {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(!open, "{closed} is closed");
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_its_services_trouble_and_is_tried_again() {
+    let mut ports = NodePorts::new(Arc::new(|| true));
+    let taken = TcpListener::bind("[::]:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (web, dns, now) = (name("shop/web"), name("shop/dns"), Instant::now());
+    ports.set(&web, Some(Local { port, backends: 1 }));
+    assert_eq!(ports.follow(now), [web.clone()]);
+    assert!(ports.trouble(&web).unwrap().contains("ss -ltnp"), "{:?}", ports.trouble(&web));
+    assert_eq!(ports.again(), Some(now + AGAIN));
+    assert_eq!(ports.follow(now), [], "no news");
+    drop(taken);
+    assert_eq!(ports.follow(now + AGAIN), [web.clone()]);
+    assert_eq!((ports.trouble(&web), ports.again()), (None, None));
+    assert!(get(port).await.unwrap().contains(" 200 "));
+    // Two services cannot have one.
+    ports.set(&dns, Some(Local { port, backends: 1 }));
+    let told = ports.follow(now);
+    assert_eq!(told, [web.clone()]);
+    assert!(ports.trouble(&web).unwrap().contains("is service shop/dns's"));
+    ports.set(&dns, None);
+    assert_eq!(ports.follow(now), [web]);
+    assert!(get(port).await.unwrap().contains("\"web\""));
+}
+
+#[test]
+fn active_backends_on_local_nodes_count_once_an_address() {
+    let (web, source) = (name("shop/web"), Source::new("file"));
+    let writer = Writer::new();
+    let appliance =
+        Appliance { local: std::iter::once("node-1".into()).collect(), ..Appliance::default() };
+    let on = |host: u8, port, node: &str, state| {
+        let endpoint = Endpoint { addr: [10, 0, 2, host].into(), port, protocol: 6 };
+        let place = Place { node: node.into(), ..Place::default() };
+        let place = Some(Arc::new(place));
+        Instance { place, state, ..Instance::new(endpoint, web.clone(), source.clone()) }
+    };
+    let count = |policy, port| {
+        let row = Row {
+            external_policy: policy,
+            health_check_port: port,
+            ..Row::new(web.clone(), source.clone())
+        };
+        let mut transaction = writer.begin(std::time::SystemTime::UNIX_EPOCH);
+        transaction.upsert_service(row).unwrap();
+        let said = vec![
+            on(1, 80, "node-1", State::Active),
+            on(1, 443, "node-1", State::Active),
+            on(2, 80, "node-1", State::Active),
+            on(3, 80, "node-2", State::Active),
+            on(4, 80, "node-1", State::Terminating),
+            on(5, 80, "node-1", State::Active),
+        ];
+        let ill = said[5].endpoint;
+        transaction.set_backends(&web, &source, said);
+        transaction.update_backend_health(&web, &ill, false).unwrap();
+        transaction.commit();
+        local(writer.tables().entry(&web).unwrap(), &appliance)
+    };
+    assert_eq!(count(TrafficPolicy::Local, 31_000), Some(Local { port: 31_000, backends: 2 }));
+    assert_eq!(count(TrafficPolicy::Local, 0), None);
+    assert_eq!(count(TrafficPolicy::Cluster, 31_000), None);
+}

@@ -1,0 +1,139 @@
+//! From rows to targets.
+
+use std::time::{Duration, SystemTime};
+
+use config::services::{BackendTunnel, TunnelKind};
+use state::address::Address;
+use state::frontend::{Kind, Said};
+use state::name::{Name, Source};
+use state::service::Service;
+use state::writer::Writer;
+
+use super::*;
+
+fn probing() -> Probing {
+    Probing {
+        at_once: 8,
+        sources: vec!["10.0.2.10".parse().unwrap()],
+        ca_file: "/etc/ca.pem".into(),
+        interval: Duration::from_secs(5),
+        timeout: Duration::from_secs(2),
+        rise: 2,
+        fall: 3,
+        jitter_percent: 10,
+        damping: 4,
+    }
+}
+
+fn place() -> Place {
+    Place { probing: probing(), entrances: Ok(vec!["weir0".into(), "weir1".into()]) }
+}
+
+/// The plan for a service with these frontends and one backend.
+fn planned(
+    change: impl FnOnce(&mut Service, &mut Instance),
+    frontends: &[(&str, u16, u8)],
+    place: &Place,
+) -> Plan {
+    let (name, source) = (Name::new("shop/web").unwrap(), Source::new("file"));
+    let endpoint = Endpoint { addr: "10.0.2.11".parse().unwrap(), port: 8080, protocol: 6 };
+    let mut instance = Instance::new(endpoint, name.clone(), source.clone());
+    let mut service = Service::new(name.clone(), source.clone());
+    service.health = Some(Arc::new(HealthCheck::new(ProbeKind::Http)));
+    change(&mut service, &mut instance);
+    let said = frontends.iter().map(|(addr, port, protocol)| {
+        Said::new(Address::new(addr.parse().unwrap(), *port, *protocol), Kind::LoadBalancer)
+    });
+    let writer = Writer::new();
+    let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);
+    transaction.upsert_service_and_frontends(service, said.collect()).unwrap();
+    transaction.upsert_backends(&name, &source, vec![instance]);
+    transaction.commit();
+    plan(writer.tables().entry(&name).unwrap(), place)
+}
+
+fn only(plan: &Plan) -> &Target {
+    assert!(plan.unprobed.is_empty() && plan.wanted.len() == 1, "{plan:?}");
+    &plan.wanted[0].0.target
+}
+
+const WEB: &[(&str, u16, u8)] = &[("203.0.113.1", 80, 6)];
+
+fn by_geneve(service: &mut Service) {
+    service.mode = Mode::Tunnel(BackendTunnel::new(TunnelKind::Geneve));
+}
+
+#[test]
+fn a_backend_is_asked_where_it_is_unless_the_check_says_otherwise() {
+    let plain = planned(|_, _| {}, WEB, &place());
+    let target = only(&plain);
+    assert_eq!(target.to.to_string(), "10.0.2.11:8080");
+    assert_eq!((target.from, target.entrance.clone()), (Some([10, 0, 2, 10].into()), None));
+    let http = target.ask.http.as_ref().unwrap();
+    assert_eq!((http.path.as_str(), http.host.as_str()), ("/", ""));
+    assert_eq!(plain.wanted[0].1, None, "nobody has judged yet");
+    let ported = |s: &mut Service, _: &mut Instance| {
+        s.health = Some(Arc::new(HealthCheck { port: 9000, ..HealthCheck::new(ProbeKind::Tcp) }));
+    };
+    let ported = planned(ported, WEB, &place());
+    assert_eq!(only(&ported).to.port(), 9000);
+    assert!(only(&ported).ask.http.is_none());
+    let frontends = &[("203.0.113.1", 53, 17), ("203.0.113.1", 443, 6)];
+    let without = planned(|_, i| i.endpoint.port = 0, frontends, &place());
+    assert_eq!(only(&without).to.port(), 443, "TCP's frontend before UDP's");
+    let nowhere = planned(|_, i| i.endpoint.port = 0, &[("203.0.113.1", 0, 0)], &place());
+    assert!(nowhere.unprobed[0].1.contains("write health.port"), "{nowhere:?}");
+    let none = planned(|s, _| s.health = None, WEB, &place());
+    assert!(none.wanted.is_empty() && none.unprobed.is_empty());
+    // Every state is probed: what is found counts when it is its turn again.
+    let away = planned(|_, i| i.state = state::backend::State::Maintenance, WEB, &place());
+    only(&away);
+}
+
+#[test]
+fn a_name_is_required_of_certificates_as_the_host_says() {
+    let tls = |host: &str, server_name: &str, verify| {
+        let plan = planned(
+            |s, _| {
+                s.health = Some(Arc::new(HealthCheck {
+                    host: host.into(),
+                    server_name: server_name.into(),
+                    verify,
+                    ..HealthCheck::new(ProbeKind::Https)
+                }));
+            },
+            WEB,
+            &place(),
+        );
+        let tls = only(&plan).ask.tls.as_ref().unwrap();
+        (tls.name.clone(), tls.authorities.clone())
+    };
+    let own = Some(PathBuf::from("/etc/ca.pem"));
+    assert_eq!(tls("web.example:8443", "", true), ("web.example".into(), own.clone()));
+    assert_eq!(tls("[fd00::1]:8443", "", true).0, "fd00::1");
+    assert_eq!(tls("[fd00::1]", "", true).0, "fd00::1");
+    assert_eq!(tls("web.example", "other.example", true).0, "other.example");
+    assert_eq!(tls("", "", false), (String::new(), None));
+}
+
+#[test]
+fn through_the_tunnel_it_is_asked_under_a_frontends_address_from_its_reserved_source() {
+    let probed = |s: &mut Service, i: &mut Instance| {
+        by_geneve(s);
+        (i.endpoint.port, i.probe) = (0, Some("198.18.0.1".parse().unwrap()));
+    };
+    let plan = planned(probed, &[("203.0.113.1", 53, 17), ("203.0.113.2", 80, 6)], &place());
+    let target = only(&plan);
+    assert_eq!(target.to.to_string(), "203.0.113.2:80");
+    assert_eq!(target.from, Some([198, 18, 0, 1].into()));
+    assert_eq!(target.entrance.as_deref(), Some("weir1"), "the arm of the backend");
+    // Without a reserved source it is asked directly.
+    let direct = planned(|s, _| by_geneve(s), WEB, &place());
+    assert_eq!(only(&direct).entrance, None);
+    let chain = planned(probed, &[("2001:db8::1", 80, 6)], &place());
+    assert!(chain.unprobed[0].1.contains("198.18.0.1"), "{chain:?}");
+    let why = "with plane = \"xdp\" no probe enters a tunnel";
+    let xdp = Place { entrances: Err(why.into()), ..place() };
+    assert_eq!(planned(probed, WEB, &xdp).unprobed[0].1, why);
+    only(&planned(|_, _| {}, WEB, &xdp));
+}

@@ -1,0 +1,184 @@
+//! One probe: a connection, in TLS or not, and a question. Its timeout covers all of it.
+//!
+//! The socket is closed with a reset: at thousands of probes a second, connections that were closed
+//! politely would use up the ports for a minute each (TIME_WAIT). Only the head of an HTTP answer
+//! is read, and of that so much.
+
+use std::borrow::Cow;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+
+use crate::machine::Answer;
+use crate::plan::{Http, Target};
+
+/// Bytes of the longest head of an answer.
+const HEAD: usize = 16 * 1024;
+/// Headers in it at most.
+const HEADERS: usize = 128;
+
+/// What a probe waits for, one after the other: for the words of a timeout.
+const STAGES: [&str; 3] = ["a connection", "the TLS handshake", "an answer"];
+
+/// Why a probe is not good.
+enum Failure {
+    /// So says the backend, or its silence.
+    Bad(String),
+    /// This machine could not ask.
+    Untold(String),
+}
+
+/// Asks. `tls` is whom to believe, for targets that speak TLS.
+pub async fn probe(target: &Target, tls: Option<Arc<ClientConfig>>, timeout: Duration) -> Answer {
+    let begun = Instant::now();
+    let stage = AtomicUsize::new(0);
+    let asked = tokio::time::timeout(timeout, ask(target, tls, &stage)).await;
+    let (good, why) = match asked {
+        Ok(Ok(why)) => (Some(true), why),
+        Ok(Err(Failure::Bad(why))) => (Some(false), why.into()),
+        Ok(Err(Failure::Untold(why))) => (None, why.into()),
+        Err(_) => {
+            let stage = STAGES[stage.load(Ordering::Relaxed)];
+            let why = format!("waited {} ms for {stage}", timeout.as_millis());
+            (Some(false), why.into())
+        }
+    };
+    Answer { good, why, took: begun.elapsed() }
+}
+
+async fn ask(
+    target: &Target,
+    tls: Option<Arc<ClientConfig>>,
+    stage: &AtomicUsize,
+) -> Result<Cow<'static, str>, Failure> {
+    let stream = connect(target).await?;
+    let Some(http) = &target.ask.http else { return Ok("connected".into()) };
+    let (Some(wanted), Some(config)) = (&target.ask.tls, tls) else {
+        stage.store(2, Ordering::Relaxed);
+        return question(stream, http, target.to).await;
+    };
+    stage.store(1, Ordering::Relaxed);
+    let name = match wanted.name.as_str() {
+        "" => Ok(ServerName::IpAddress(target.to.ip().into())),
+        name => ServerName::try_from(name.to_owned()),
+    };
+    let name = name.map_err(|_| Failure::Untold(format!("`{}` is no name", wanted.name)))?;
+    let connected = TlsConnector::from(config).connect(name, stream).await;
+    let stream = connected.map_err(|e| Failure::Bad(format!("TLS: {e}")))?;
+    stage.store(2, Ordering::Relaxed);
+    question(stream, http, target.to).await
+}
+
+async fn connect(target: &Target) -> Result<TcpStream, Failure> {
+    let untold = |e: io::Error| Failure::Untold(format!("no socket for the probe: {e}"));
+    let socket = if target.to.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let socket = socket.map_err(untold)?;
+    socket.set_zero_linger().map_err(untold)?;
+    if let Some(entrance) = &target.entrance {
+        socket.bind_device(Some(entrance.as_bytes())).map_err(|e| {
+            Failure::Untold(format!("probes of this backend enter the tunnel by {entrance}: {e}"))
+        })?;
+    }
+    if let Some(from) = target.from {
+        socket.bind(SocketAddr::new(from, 0)).map_err(|e| match e.kind() {
+            io::ErrorKind::AddrNotAvailable => Failure::Untold(format!(
+                "this machine does not have the probe's source; type: ip addr add {from} dev lo"
+            )),
+            _ => Failure::Untold(format!("can't probe from {from}: {e}")),
+        })?;
+    }
+    let through = target.entrance.as_deref();
+    socket.connect(target.to).await.map_err(|e| refused(target.to, through, &e))
+}
+
+/// Whose fault it is that no connection comes about.
+fn refused(to: SocketAddr, through: Option<&str>, error: &io::Error) -> Failure {
+    use io::ErrorKind as K;
+    match (error.kind(), through) {
+        // The kernel knows no way to the frontend; of the backend behind it, it can't know.
+        (K::NetworkUnreachable | K::HostUnreachable, Some(entrance)) => Failure::Untold(format!(
+            "the kernel has no way to {to} by {entrance} ({error}): it needs a route there, by \
+             any neighbour"
+        )),
+        (K::ConnectionRefused, _) => Failure::Bad("connection refused".to_owned()),
+        (
+            K::ConnectionReset
+            | K::ConnectionAborted
+            | K::TimedOut
+            | K::HostUnreachable
+            | K::NetworkUnreachable,
+            _,
+        ) => Failure::Bad(format!("no connection: {error}")),
+        _ => Failure::Untold(format!("can't connect to {to}: {error}")),
+    }
+}
+
+/// Asks over an open connection, and judges the status.
+async fn question(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    http: &Http,
+    to: SocketAddr,
+) -> Result<Cow<'static, str>, Failure> {
+    let broken = |e: io::Error| Failure::Bad(format!("the connection broke: {e}"));
+    let Http { path, host, expect } = http;
+    let whom = if host.is_empty() { to.to_string() } else { host.clone() };
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {whom}\r\nUser-Agent: weir-health\r\nAccept: */*\r\n\
+         Connection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.map_err(broken)?;
+    stream.flush().await.map_err(broken)?;
+    let mut head = Vec::with_capacity(512);
+    loop {
+        if let Some(status) = status(&mut head)? {
+            return match expect.iter().any(|range| range.contains(&status)) {
+                true => Ok(format!("status {status}").into()),
+                false => Err(Failure::Bad(format!("status {status}, expected {}", said(http)))),
+            };
+        }
+        if head.len() >= HEAD {
+            return Err(Failure::Bad(format!("its answer's head is longer than {HEAD} bytes")));
+        }
+        let mut rest = (&mut stream).take((HEAD - head.len()) as u64);
+        if rest.read_buf(&mut head).await.map_err(broken)? == 0 {
+            let why = if head.is_empty() { "closed without an answer" } else { "half an answer" };
+            return Err(Failure::Bad(why.to_owned()));
+        }
+    }
+}
+
+/// The status of a head that is complete; interim ones (1xx) are taken out.
+fn status(head: &mut Vec<u8>) -> Result<Option<u16>, Failure> {
+    loop {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut response = httparse::Response::new(&mut headers);
+        let parsed = response.parse(head);
+        let parsed =
+            parsed.map_err(|e| Failure::Bad(format!("this is no HTTP/1.1 answer: {e}")))?;
+        let httparse::Status::Complete(len) = parsed else { return Ok(None) };
+        match response.code {
+            Some(100..=199) => drop(head.drain(..len)),
+            status => return Ok(status),
+        }
+    }
+}
+
+/// `200-399`, as it was written.
+fn said(http: &Http) -> String {
+    let one = |range: &std::ops::RangeInclusive<u16>| match (range.start(), range.end()) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first}-{last}"),
+    };
+    http.expect.iter().map(one).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests;

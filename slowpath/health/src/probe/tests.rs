@@ -1,0 +1,264 @@
+//! Probes of servers that are there: good ones, and those that die, hang, dawdle and talk nonsense.
+
+use std::net::IpAddr;
+
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+use crate::plan::{Ask, Tls};
+use crate::tls::Believed;
+
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// A server that does the same with each connection.
+async fn server<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream));
+        }
+    });
+    addr
+}
+
+/// One that reads a request and says this, then closes.
+async fn says(answer: &'static str) -> SocketAddr {
+    server(move |mut stream| async move {
+        let _ = stream.read(&mut [0; 1024]).await;
+        let _ = stream.write_all(answer.as_bytes()).await;
+    })
+    .await
+}
+
+fn target(to: SocketAddr, http: Option<Http>, tls: Option<Tls>) -> Target {
+    Target { to, from: None, entrance: None, ask: Arc::new(Ask { http, tls }) }
+}
+
+fn http() -> Option<Http> {
+    Some(Http { path: "/live".into(), host: String::new(), expect: vec![200..=399] })
+}
+
+async fn asked(to: SocketAddr, http: Option<Http>) -> (Option<bool>, String) {
+    let answer = probe(&target(to, http, None), None, PATIENCE).await;
+    (answer.good, answer.why.into_owned())
+}
+
+#[tokio::test]
+async fn a_connection_is_enough_for_tcp_and_a_closed_port_is_refused() {
+    let to = server(|_| async {}).await;
+    assert_eq!(asked(to, None).await, (Some(true), "connected".into()));
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    assert_eq!(asked(free, None).await, (Some(false), "connection refused".into()));
+}
+
+#[tokio::test]
+async fn statuses_are_judged_and_interim_ones_passed_over() {
+    for (answer, good, why) in [
+        ("HTTP/1.1 200 OK\r\n\r\n", true, "status 200"),
+        ("HTTP/1.0 302 Found\r\nLocation: /\r\n\r\n", true, "status 302"),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", true, "status 204"),
+        ("HTTP/1.1 503 Busy\r\n\r\nsorry", false, "status 503, expected 200-399"),
+        ("HTTP/1.1 404 Not Found\r\n\r\n", false, "status 404, expected 200-399"),
+    ] {
+        assert_eq!(asked(says(answer).await, http()).await, (Some(good), why.into()));
+    }
+}
+
+#[tokio::test]
+async fn nonsense_and_half_answers_are_bad() {
+    for (answer, why) in [
+        ("", "closed without an answer"),
+        ("HTTP/1.1 20", "half an answer"),
+        ("HTTP/1.1 200 OK\r\nA: b\r\n", "half an answer"),
+        ("SSH-2.0-OpenSSH_9.6\r\n", "this is no HTTP/1.1 answer"),
+        ("\0\0\0\0", "this is no HTTP/1.1 answer"),
+        ("HTTP/1.1 2000 OK\r\n\r\n", "this is no HTTP/1.1 answer"),
+    ] {
+        let (good, said) = asked(says(answer).await, http()).await;
+        assert_eq!(good, Some(false), "{answer:?}");
+        assert!(said.contains(why), "{answer:?}: {said}");
+    }
+    let endless = server(|mut stream| async move {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n").await;
+        while stream.write_all(b"A: b\r\n").await.is_ok() {}
+    });
+    let (good, said) = asked(endless.await, http()).await;
+    assert_eq!(good, Some(false));
+    assert!(said.contains("too many headers") || said.contains("longer than 16384"), "{said}");
+    let wide = server(|mut stream| async move {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nA: ").await;
+        while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
+    });
+    let (good, said) = asked(wide.await, http()).await;
+    assert!(good == Some(false) && said.contains("longer than 16384 bytes"), "{said}");
+}
+
+#[tokio::test]
+async fn who_hangs_or_dawdles_has_the_timeout_for_all_of_it() {
+    let hangs = server(|stream| async move {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        drop(stream);
+    });
+    let hangs = hangs.await;
+    assert_eq!(asked(hangs, http()).await, (Some(false), "waited 300 ms for an answer".into()));
+    assert_eq!(asked(hangs, None).await.0, Some(true), "its kernel still takes connections");
+    let dawdles = server(|mut stream| async move {
+        for byte in b"HTTP/1.1 200 OK\r\nServer: slow\r\n\r\n" {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            if stream.write_all(&[*byte]).await.is_err() {
+                return;
+            }
+        }
+    });
+    let (good, why) = asked(dawdles.await, http()).await;
+    assert_eq!((good, why.as_str()), (Some(false), "waited 300 ms for an answer"));
+}
+
+#[tokio::test]
+async fn the_request_is_what_was_asked_for() {
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let to = server(move |mut stream| {
+        let tell = tell.clone();
+        async move {
+            let mut request = vec![0; 1024];
+            let read = stream.read(&mut request).await.unwrap();
+            let from = stream.peer_addr().unwrap().ip();
+            tell.send((from, String::from_utf8_lossy(&request[..read]).into_owned())).unwrap();
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
+        }
+    });
+    let to = to.await;
+    let ours: IpAddr = [127, 0, 0, 7].into();
+    let sent = Target { from: Some(ours), ..target(to, http(), None) };
+    assert_eq!(probe(&sent, None, PATIENCE).await.good, Some(true));
+    let (from, request) = told.recv().await.unwrap();
+    assert_eq!(from, ours);
+    let head = format!("GET /live HTTP/1.1\r\nHost: {to}\r\n");
+    assert!(request.starts_with(&head) && request.ends_with("\r\n\r\n"), "{request}");
+    let named = Http { host: "web.example".into(), ..http().unwrap() };
+    assert_eq!(asked(to, Some(named)).await.0, Some(true));
+    assert!(told.recv().await.unwrap().1.contains("\r\nHost: web.example\r\n"));
+}
+
+#[tokio::test]
+async fn what_this_machine_lacks_is_not_the_backends_fault() {
+    let to = server(|_| async {}).await;
+    let from = Some([203, 0, 113, 9].into());
+    let answer = probe(&Target { from, ..target(to, None, None) }, None, PATIENCE).await;
+    assert_eq!(answer.good, None);
+    assert!(answer.why.ends_with("type: ip addr add 203.0.113.9 dev lo"), "{}", answer.why);
+    let entrance = Some("h7-none0".into());
+    let answer = probe(&Target { entrance, ..target(to, None, None) }, None, PATIENCE).await;
+    assert!(answer.good.is_none() && answer.why.contains("h7-none0"), "{}", answer.why);
+}
+
+#[tokio::test]
+async fn no_connection_is_left_waiting() {
+    let to = says("HTTP/1.1 200 OK\r\n\r\n").await;
+    for _ in 0..50 {
+        assert_eq!(asked(to, http()).await.0, Some(true));
+        assert_eq!(asked(to, None).await.0, Some(true));
+    }
+    // The probes' ends: 06 is TIME_WAIT.
+    let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let port = format!(":{:04X}", to.port());
+    let waits = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words[2].ends_with(&port) && words[3] == "06"
+    };
+    assert_eq!(sockets.lines().skip(1).filter(waits).count(), 0, "{sockets}");
+}
+
+/// A server in TLS, and the file with the authority that it is believed by.
+async fn in_tls(names: &[&str], answer: &'static str) -> (SocketAddr, std::path::PathBuf) {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let config = builder.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let to = server(move |stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            let Ok(mut stream) = acceptor.accept(stream).await else { return };
+            let _ = stream.read(&mut [0; 1024]).await;
+            let _ = stream.write_all(answer.as_bytes()).await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    let to = to.await;
+    let process = std::process::id();
+    let file = std::env::temp_dir().join(format!("weir-ca-{process}-{}.pem", to.port()));
+    std::fs::write(&file, made.cert.pem()).unwrap();
+    (to, file)
+}
+
+async fn asked_in_tls(to: SocketAddr, tls: Tls) -> (Option<bool>, String) {
+    let config = Believed::default().by(tls.authorities.as_ref(), Instant::now()).unwrap();
+    let answer = probe(&target(to, http(), Some(tls)), Some(config), PATIENCE * 10).await;
+    (answer.good, answer.why.into_owned())
+}
+
+#[tokio::test]
+async fn certificates_are_believed_by_authority_and_name_or_not_at_all() {
+    let (to, own) = in_tls(&["web.example", "127.0.0.1"], "HTTP/1.1 200 OK\r\n\r\n").await;
+    let (_, other) = in_tls(&["web.example"], "").await;
+    let tls = |authorities: Option<&std::path::PathBuf>, name: &str| Tls {
+        authorities: authorities.cloned(),
+        name: name.into(),
+    };
+    for name in ["web.example", ""] {
+        assert_eq!(
+            asked_in_tls(to, tls(Some(&own), name)).await,
+            (Some(true), "status 200".into())
+        );
+    }
+    let (good, why) = asked_in_tls(to, tls(Some(&own), "shop.example")).await;
+    assert!(good == Some(false) && why.contains("TLS: invalid peer certificate"), "{why}");
+    let (good, why) = asked_in_tls(to, tls(Some(&other), "web.example")).await;
+    assert!(good == Some(false) && why.contains("invalid peer certificate"), "{why}");
+    assert_eq!(asked_in_tls(to, tls(None, "shop.example")).await.0, Some(true));
+    let plain = says("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    let (good, why) = asked_in_tls(plain, tls(None, "")).await;
+    assert!(good == Some(false) && why.starts_with("TLS: "), "{why}");
+    let hangs = server(|stream| async move {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        drop(stream);
+    });
+    let hangs = hangs.await;
+    let config = Believed::default().by(None, Instant::now()).unwrap();
+    let sent = target(hangs, http(), Some(tls(None, "web.example")));
+    let answer = probe(&sent, Some(config), PATIENCE).await;
+    assert_eq!(answer.why, "waited 300 ms for the TLS handshake");
+    let busy = in_tls(&["web.example"], "HTTP/1.1 503 Busy\r\n\r\n").await;
+    let (good, why) = asked_in_tls(busy.0, tls(Some(&busy.1), "web.example")).await;
+    assert!(good == Some(false) && why.contains("status 503"), "{why}");
+    for file in [own, other, busy.1] {
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
+#[test]
+fn a_file_of_authorities_that_is_none_is_told_and_read_again_after_a_while() {
+    let file = std::env::temp_dir().join(format!("weir-ca-{}-none.pem", std::process::id()));
+    let (mut believed, now) = (Believed::default(), Instant::now());
+    let missing = believed.by(Some(&file), now).unwrap_err();
+    assert!(missing.contains(&file.display().to_string()), "{missing}");
+    let made = rcgen::generate_simple_self_signed(vec!["web.example".into()]).unwrap();
+    std::fs::write(&file, "nothing").unwrap();
+    assert_eq!(believed.by(Some(&file), now + Duration::from_secs(59)).unwrap_err(), missing);
+    let empty = believed.by(Some(&file), now + Duration::from_secs(61)).unwrap_err();
+    assert!(empty.contains("there is no certificate in it"), "{empty}");
+    std::fs::write(&file, made.cert.pem()).unwrap();
+    assert!(believed.by(Some(&file), now + Duration::from_secs(122)).is_ok());
+    std::fs::remove_file(file).unwrap();
+}

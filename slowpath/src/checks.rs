@@ -1,0 +1,87 @@
+//! Starts the health checker on a thread of its own, between the control loop and those who ask.
+
+use std::io;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use config::checked::{Config, Plane};
+use health::checker::{Given, Question, Told, run};
+use health::counters::Counters;
+use health::plan::Place;
+use health::report::Row;
+use state::writer::Writer;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::desired::appliance;
+use crate::live::Live;
+
+/// Questions that wait for the checker before further ones wait to be asked.
+const QUESTIONS: usize = 16;
+
+/// How the checker is asked, once it runs.
+#[derive(Default)]
+pub struct Checks {
+    questions: OnceLock<mpsc::Sender<Question>>,
+    counters: Arc<Counters>,
+}
+
+impl Checks {
+    /// What it counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What it knows of each backend that it probes; nothing before it runs.
+    pub async fn rows(&self) -> Vec<Row> {
+        let Some(questions) = self.questions.get() else { return Vec::new() };
+        let (question, answer) = oneshot::channel();
+        match questions.send(question).await {
+            Ok(()) => answer.await.unwrap_or_default(),
+            Err(_) => Vec::new(),
+        }
+    }
+}
+
+/// Starts it. The receiver ends with the checker, however that happens.
+pub fn start(
+    config: &Config,
+    live: &Arc<Live>,
+    (writer, told): (Arc<Writer>, Sender<Told>),
+) -> io::Result<oneshot::Receiver<()>> {
+    let checks = live.checks();
+    let (questions, asked) = mpsc::channel(QUESTIONS);
+    // Started once in a process.
+    let _ = checks.questions.set(questions);
+    let able = Arc::clone(live);
+    let given = Given {
+        writer,
+        place: place(config),
+        appliance: Arc::new(appliance(config)),
+        able: Arc::new(move || able.able().able),
+        seed: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64,
+        told,
+        counters: Arc::clone(&checks.counters),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (alive, ended) = oneshot::channel::<()>();
+    std::thread::Builder::new().name("slowpath-health".into()).spawn(move || {
+        let _alive = alive;
+        runtime.block_on(run(given, asked));
+    })?;
+    Ok(ended)
+}
+
+/// By which of the kernel's interfaces probes enter tunnels.
+fn place(config: &Config) -> Place {
+    let entrances = match config.plane {
+        Plane::Dpdk => {
+            Ok(config.arms().map(|(_, arm)| config.kernel_interface(arm).into()).collect())
+        }
+        Plane::Xdp => Err("with plane = \"xdp\" no probe enters a tunnel, for the kernel has no \
+                           device that leads into it; take `probe` away so that backends are \
+                           asked directly, or use plane = \"dpdk\""
+            .to_owned()),
+    };
+    Place { probing: config.health.probing.clone(), entrances }
+}
