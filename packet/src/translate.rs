@@ -19,7 +19,7 @@ use crate::ip::{Fragment, ICMP, ICMPV6, Ip, L4};
 use crate::rewrite::{Rewrite, set_ports};
 use crate::window::{Short, Window};
 
-pub use header::{Header, proto};
+pub use header::{Header, piece, proto};
 
 /// The least MTU of an IPv6 link, bytes (RFC 8200 §5): senders are told of none below.
 const LEAST_SIX: u16 = 1280;
@@ -129,6 +129,18 @@ pub const fn sender_mtu(ip: &Ip, mtu: u16) -> u16 {
 /// place, and the front to write. TTL and traffic class are those of `ip`.
 #[inline(always)]
 pub fn packet(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<Front, Untranslatable> {
+    let piece = piece(w, ip)?;
+    packet_as(w, ip, piece, to)
+}
+
+/// As [`packet`], of which it is known what [`piece`] says.
+#[inline(always)]
+pub fn packet_as(
+    w: &mut Window<'_>,
+    ip: &Ip,
+    piece: u16,
+    to: &Rewrite,
+) -> Result<Front, Untranslatable> {
     if ip.kind == L4::Udp && !ip.v6 && w.load::<u16>(usize::from(ip.l4) + 6)? == 0 {
         return Err(match ip.fragment {
             Fragment::Whole => Untranslatable::Unsummed,
@@ -136,7 +148,7 @@ pub fn packet(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<Front, Untran
         });
     }
     let carries = ip.end - ip.l4;
-    let header = header::of(w, ip, to, carries, true)?;
+    let header = header::of(w, ip, piece, to, carries, true)?;
     upper(w, ip, to, carries)?;
     Ok(Front { keeps: ip.l4, quotes: false, ip: header, head: [0; 2], quote: Header::NONE })
 }
@@ -151,29 +163,60 @@ pub fn error(
     to: &Rewrite,
     quote: &Rewrite,
 ) -> Result<Front, Untranslatable> {
+    piece(w, error)?;
+    let piece = piece(w, quoted)?;
+    let inside = quoted_header(w, quoted, piece, quote)?;
+    error_around(w, error, quoted, to, quote, &inside)
+}
+
+/// The header that a quoted packet has in the other family; `piece` is [`piece`] of it.
+#[inline(always)]
+pub fn quoted_header(
+    w: &Window<'_>,
+    quoted: &Ip,
+    piece: u16,
+    to: &Rewrite,
+) -> Result<Header, Untranslatable> {
     let before = quoted.l4 - quoted.at;
-    if error.fragment != Fragment::Whole || before > MOST_QUOTED {
+    if before > MOST_QUOTED {
         return Err(Untranslatable::Nothing);
     }
     // What the quoted packet said of itself, and not what is quoted of it.
     let claimed = icmp::claimed_len(w, quoted)?;
-    let inside = header::of(w, quoted, quote, claimed.saturating_sub(before), false)?;
-    let field = usize::from(error.l4);
-    let old: [u32; 2] = w.load(field)?;
-    let [kind, code, c0, c1] = old[0].to_ne_bytes();
-    let said = errors::Said { kind, code, rest: u32::from_be(old[1]) };
-    let said = errors::translated(error.v6, said, claimed).ok_or(Untranslatable::Nothing)?;
+    header::of(w, quoted, piece, to, claimed.saturating_sub(before), false)
+}
+
+/// As [`error`], of which [`piece`] has no complaint and the quoted packet's header is known.
+#[inline(always)]
+pub fn error_around(
+    w: &mut Window<'_>,
+    error: &Ip,
+    quoted: &Ip,
+    to: &Rewrite,
+    quote: &Rewrite,
+    inside: &Header,
+) -> Result<Front, Untranslatable> {
+    if error.fragment != Fragment::Whole {
+        return Err(Untranslatable::Nothing);
+    }
+    let before = quoted.l4 - quoted.at;
     let stood = fold(w.sum(usize::from(quoted.at), usize::from(before))?);
     let carries = (HEAD + inside.len()).saturating_add(error.end - quoted.l4);
-    let header = header::of(w, error, to, carries, true)?;
-    let mut change = upper(w, quoted, quote, claimed.saturating_sub(before))?;
+    let header = header::of(w, error, 0, to, carries, true)?;
+    let mut change = upper(w, quoted, quote, inside.carries)?;
     change += u64::from(!stood) + inside.sum();
+    change += covered(error, error.end - error.l4, to, carries);
+    // Last, since it is what has the most outcomes for a verifier to follow.
+    let old: [u32; 2] = w.load(usize::from(error.l4))?;
+    let [kind, code, c0, c1] = old[0].to_ne_bytes();
+    let said = errors::Said { kind, code, rest: u32::from_be(old[1]) };
+    let claimed = inside.carries.saturating_add(before);
+    let said = errors::translated(error.v6, said, claimed).ok_or(Untranslatable::Nothing)?;
     let first = [u16::from_ne_bytes([kind, code]), u16::from_ne_bytes([said.kind, said.code])];
     change += change16(first[0], first[1]) + change32(old[1], said.rest.to_be());
-    change += covered(error, error.end - error.l4, to, carries);
     let [c0, c1] = update(u16::from_ne_bytes([c0, c1]), change).to_ne_bytes();
     let head = [u32::from_ne_bytes([said.kind, said.code, c0, c1]), said.rest.to_be()];
-    Ok(Front { keeps: quoted.l4, quotes: true, ip: header, head, quote: inside })
+    Ok(Front { keeps: quoted.l4, quotes: true, ip: header, head, quote: *inside })
 }
 
 /// Gives a UDP datagram the checksum that it came without. [`Short`] also when its payload lies in

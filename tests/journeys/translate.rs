@@ -9,7 +9,7 @@ use tests::lab::capture::{Capture, complaints};
 use tests::lab::client::{Client, Load};
 use tests::lab::journey::restless;
 use tests::lab::netns::Netns;
-use tests::lab::settings::{Backend, Service, Settings};
+use tests::lab::settings::{Backend, Plane, Service, Settings};
 use tests::lab::topology::{EGRESS, EGRESS6, HTTP, Lab};
 use tests::lab::weir::Weir;
 
@@ -28,6 +28,8 @@ const BEYOND: [&str; 2] = ["fd00:2::99", "10.0.2.99"];
 /// The narrow link's MTU, and what the clients are told of it: in bytes of their own packets.
 const LINK: u16 = 1_400;
 const TOLD: [u16; 2] = [1_380, 1_420];
+/// A port of which no decoder expects anything.
+const DATAGRAMS: u16 = 47_111;
 /// How long something may take that is on its way.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -57,9 +59,9 @@ fn exchange(lab: &Lab, frontend: IpAddr, ours: IpAddr) -> Outcome {
     };
     let any =
         |six| if six { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
-    let server = bind(&lab.hosts[0].ns, any(true), 5_353)?;
+    let server = bind(&lab.hosts[0].ns, any(true), DATAGRAMS)?;
     let client = bind(&lab.aws[0], any(frontend.is_ipv6()), 0)?;
-    client.connect((frontend, 5_353))?;
+    client.connect((frontend, DATAGRAMS))?;
     let mut room = [0; 9_000];
     for len in [1_usize, 28, 1_300, 8_400] {
         let said: Vec<u8> = (0..len).map(|n| n as u8).collect();
@@ -98,7 +100,11 @@ fn ping(ns: &Netns, to: IpAddr) -> Outcome {
 /// The first host has a narrow link behind it, and says for whom.
 fn narrow(lab: &Lab) -> Outcome {
     let ns = &lab.hosts[0].ns;
-    ns.ip(&[&format!("link add narrow mtu {LINK} type dummy"), "link set narrow up"])?;
+    ns.ip(&[
+        &format!("link add narrow mtu {LINK} type veth peer name end mtu {LINK}"),
+        "link set end up",
+        "link set narrow up",
+    ])?;
     for (key, value) in [
         ("ipv6/conf/narrow/disable_ipv6", "0"),
         ("ipv6/conf/all/forwarding", "1"),
@@ -123,7 +129,7 @@ fn learns(ns: &Netns, to: IpAddr, told: u16, why: impl Fn() -> String) -> Outcom
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = ns.run(move || UdpSocket::bind((any, 0)))??;
-    socket.connect((to, 5_353))?;
+    socket.connect((to, DATAGRAMS))?;
     let until = Instant::now() + PATIENCE;
     loop {
         // What was told before may make it fail.
@@ -144,6 +150,10 @@ fn clients_of_each_family_reach_backends_of_the_other() -> Outcome {
     let mut lab = Lab::new(&["web-1"])?;
     let gateway = lab.aws_gateway(restless())?;
     lab.add_ipv6()?;
+    if Plane::asked().is_xdp() {
+        // The port is the kernel's own then.
+        lab.weir.sysctl("ipv6/conf/eg0/disable_ipv6", "0")?;
+    }
     narrow(&lab)?;
     let host = &lab.hosts[0];
     let services = [
@@ -172,7 +182,7 @@ fn clients_of_each_family_reach_backends_of_the_other() -> Outcome {
         learns(&lab.aws[0], frontend, told, why)?;
     }
     let report = gateway.stop()?;
-    assert!(report.clean() && report.answered > 1_000, "{report}");
+    assert!(report.clean() && report.answered > 600, "{report}");
     let drops = weir.drops()?;
     assert!(drops.iter().all(|drop| drop.reason != "not-translatable"), "{drops:?}");
     weir.stop()?;

@@ -9,14 +9,15 @@ use crate::work::{Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
+use packet::ip::Ip;
 use packet::translate::{self, Untranslatable};
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 
 /// What [`part_translate`] says besides [`OPEN`]: it lacks the checksum that IPv6 demands.
 const UNSUMMED: u32 = 40;
-/// The longest datagram that is given one, bytes: a jumbo frame's.
-const MOST_SUMMED: usize = 9_216;
+/// The longest datagram that is given one, bytes: what a frame's first buffer, a page, can hold.
+const MOST_SUMMED: usize = 3_584;
 
 /// The stage. What goes back to the client's side comes from `front`, and goes on there.
 #[xdp(frags)]
@@ -69,7 +70,10 @@ fn to_other_family(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
         // It can't fail: the frame is in one piece, and longer than that.
         cut_end(ctx, padding);
     }
+    done(part_place_in_datagram(ctx, 0))?;
     if work.quotes {
+        done(part_place_in_datagram(ctx, 1))?;
+        done(part_quoted_header(ctx))?;
         done(part_translate_error(ctx))?;
     } else {
         let mut next = part_translate(ctx);
@@ -86,12 +90,41 @@ fn to_other_family(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     done(part_write_front(ctx))
 }
 
+/// Looks whether the header of the packet, or (1) of the one that it quotes, has a translation.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_place_in_datagram(ctx: *mut xdp_md, quoted: u32) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let ip: &Ip = if quoted != 0 { &work.quoted } else { &work.inner };
+    match translate::piece(&window(ctx), ip) {
+        Ok(piece) => {
+            work.piece = piece;
+            OPEN
+        }
+        Err(why) => refused(work, why),
+    }
+}
+
+/// Works out the header that the quoted packet is to have.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_quoted_header(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    match translate::quoted_header(&window(ctx), &work.quoted, work.piece, &work.quote) {
+        Ok(header) => {
+            work.new.quote = header;
+            OPEN
+        }
+        Err(why) => refused(work, why),
+    }
+}
+
 /// Changes what stays of a packet, and works out what is to stand in front.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_translate(ctx: *mut xdp_md) -> u32 {
     let Some(work) = work() else { return FINISH };
-    match translate::packet(&mut window(ctx), &work.inner, &work.to) {
+    match translate::packet_as(&mut window(ctx), &work.inner, work.piece, &work.to) {
         Ok(new) => {
             work.new = new;
             OPEN
@@ -121,8 +154,9 @@ extern "C" fn part_complete(ctx: *mut xdp_md) -> u32 {
 #[inline(never)]
 extern "C" fn part_translate_error(ctx: *mut xdp_md) -> u32 {
     let Some(work) = work() else { return FINISH };
-    let w = &mut window(ctx);
-    match translate::error(w, &work.inner, &work.quoted, &work.to, &work.quote) {
+    let (w, inside) = (&mut window(ctx), work.new.quote);
+    let (error, quoted) = (&work.inner, &work.quoted);
+    match translate::error_around(w, error, quoted, &work.to, &work.quote, &inside) {
         Ok(new) => {
             work.new = new;
             OPEN

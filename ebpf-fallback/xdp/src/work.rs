@@ -80,6 +80,8 @@ pub struct Work {
     pub to: Rewrite,
     /// What the ends of the packet that it quotes become.
     pub quote: Rewrite,
+    /// Where the packet lies in its datagram, as IPv6 writes it.
+    pub piece: u16,
     /// What stands in front of the packet in the other family.
     pub new: Front,
     /// Our address towards the backend.

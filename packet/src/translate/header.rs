@@ -167,12 +167,19 @@ impl Header {
     }
 }
 
-/// The header of the other family for `ip`, which says that it carries so many bytes, between the
-/// addresses of `to`. `sent` is false for a packet that is only quoted.
+/// Where a packet lies in its datagram ([`Header::part`]), if its header has a translation.
+#[inline(always)]
+pub fn piece(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
+    if ip.v6 { part_of_six(w, ip) } else { part_of_four(w, ip) }
+}
+
+/// The header of the other family for `ip`, a part of its datagram that says that it carries so
+/// many bytes, between the addresses of `to`. `sent` is false for a packet that is only quoted.
 #[inline(always)]
 pub(super) fn of(
     w: &Window<'_>,
     ip: &Ip,
+    part: u16,
     to: &Rewrite,
     carries: u16,
     sent: bool,
@@ -180,7 +187,6 @@ pub(super) fn of(
     if carries > MOST {
         return Err(Untranslatable::Nothing);
     }
-    let part = if ip.v6 { part_of_six(w, ip)? } else { part_of_four(w, ip)? };
     let whole = ip.fragment == Fragment::Whole;
     let df = ip.v6 && whole && carries > CUT - 20;
     // What may be cut needs an identification; a packet in one piece that came over IPv6 has none.
