@@ -152,10 +152,8 @@ fn places_policies_and_labels_are_taken() {
 #[test]
 fn what_no_plane_carries_out_yet_is_refused() {
     for (field, value) in [
-        ("affinity_s", "60"),
         ("proxy_redirect", "{ port = 9000 }"),
         ("nat_policy", "\"nat46\""),
-        ("algorithm", "\"random\""),
         ("health_check_port", "31000"),
     ] {
         let line = format!("vni = 0\n{field} = {value}");

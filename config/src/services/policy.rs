@@ -1,7 +1,7 @@
 //! A service's policy, checked; and what of it no plane carries out yet.
 
 use super::file;
-use super::{Algorithm, NatPolicy, Policy, RangesPolicy};
+use super::{NatPolicy, Policy, RangesPolicy};
 use crate::checked::door::Door;
 
 pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy {
@@ -32,10 +32,8 @@ pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy
 /// Refuses what would be asked in vain: a service that seems to have it is worse than none.
 fn not_yet(door: &mut Door, key: &str, file: &file::Service) {
     for (field, asked) in [
-        ("affinity_s", file.affinity_s != 0),
         ("proxy_redirect", file.proxy_redirect.is_some()),
         ("nat_policy", file.nat_policy != NatPolicy::None),
-        ("algorithm", file.algorithm == Algorithm::Random),
         ("health_check_port", file.health_check_port != 0),
     ] {
         if asked {

@@ -6,6 +6,7 @@
 //!                          > fragment > track (a later piece of a datagram)
 //!                          |       > leg (the gateway's side changed) > encap | nat
 //!                          > select > start > insert (a new flow) > encap | nat
+//!                                   > stay (a service with affinity) > start
 //!  track, select, insert > remember (a first piece) > on
 //!  any of them > reply (an answer of our own) > finish
 //! ```
@@ -38,6 +39,7 @@ mod region;
 mod reply;
 mod select;
 mod start;
+mod stay;
 mod track;
 mod usual;
 mod work;

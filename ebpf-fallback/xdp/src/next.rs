@@ -43,6 +43,8 @@ pub const INSERT: u32 = 12;
 pub const BEGUN: u32 = 13;
 /// See [`crate::outer`].
 pub const OUTER: u32 = 14;
+/// See [`crate::stay`].
+pub const STAY: u32 = 15;
 /// It is decided: count it, and out.
 pub const FINISH: u32 = 32;
 /// Nothing is decided: go on.
@@ -72,6 +74,7 @@ pub fn go(ctx: *mut xdp_md, next: u32) -> u32 {
         INSERT => leap::<INSERT>(ctx),
         BEGUN => leap::<BEGUN>(ctx),
         OUTER => leap::<OUTER>(ctx),
+        STAY => leap::<STAY>(ctx),
         _ => return finish::finish(ctx),
     }
     finish::astray(ctx)
