@@ -203,6 +203,8 @@ pub struct Region {
     pub max_fragments: u32,
     /// NAT port maps: one per backend and NAT address of its family.
     pub nat_maps: u32,
+    /// Clients with session affinity.
+    pub max_affinities: u32,
     /// Gateway endpoints.
     pub max_scopes: u32,
     /// Messages per ring, a power of two.

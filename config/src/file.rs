@@ -126,6 +126,9 @@ pub struct Region {
     /// NAT port maps, 8 KiB each: one per backend of mode nat and NAT address of its family.
     #[schemars(range(min = 1, max = 1048576))]
     pub nat_maps: u32,
+    /// Clients that services with `affinity_s` remember; 64 bytes each, and room to spare.
+    #[schemars(range(min = 8, max = 16777216))]
+    pub max_affinities: u32,
     /// Gateway endpoints.
     #[schemars(range(min = 8, max = 4194304))]
     pub max_scopes: u32,

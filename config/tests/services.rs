@@ -152,9 +152,7 @@ fn places_policies_and_labels_are_taken() {
 #[test]
 fn what_no_plane_carries_out_yet_is_refused() {
     for (field, value) in [
-        ("affinity_s", "60"),
         ("proxy_redirect", "{ port = 9000 }"),
-        ("algorithm", "\"random\""),
     ] {
         let line = format!("vni = 0\n{field} = {value}");
         let text =

@@ -22,6 +22,7 @@ use config::checked::Plane;
 use hugepages::{OpenError, Unreadable};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tables::addresses::Addresses;
+use tables::affinity::Affinities;
 use tables::command::Event;
 use tables::flow::Flows;
 use tables::fragment::Fragments;
@@ -295,6 +296,7 @@ fn recover(claim: &Claim<'_>, links: &Links) {
         addresses.renew(live.map(|flow| flow.front.end(flow.initiator.other()).0));
     }
     Fragments::new(region).recover();
+    Affinities::new(region).recover();
     Scopes::new(region).recover();
     if recovery.kept + recovery.cleared_paths > 0 {
         say(&format!(

@@ -12,9 +12,9 @@ use tables::region::Region;
 use tables::told::Told;
 
 /// The stages behind [`ENTRY`], in the order of their numbers (`xdp/src/next.rs`).
-pub const STAGES: [&str; 16] = [
+pub const STAGES: [&str; 17] = [
     "decap", "classify", "track", "select", "start", "encap", "front", "nat", "leg", "reply",
-    "fragment", "remember", "insert", "begun", "outer", "cross",
+    "fragment", "remember", "insert", "begun", "outer", "cross", "stay",
 ];
 /// The first stage, which is attached.
 pub const ENTRY: &str = "weir";

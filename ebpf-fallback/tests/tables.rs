@@ -112,6 +112,8 @@ fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
         slots: Default::default(),
         single: NONE,
         ranges: SlotArray::default(),
+        stays: SlotArray::default(),
+        affinity_s: 0,
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 6081,

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tables::addresses::Addresses;
+use tables::affinity::Affinities;
 use tables::counters::ArmCounter;
 use tables::flow::Flows;
 use tables::fragment::Fragments;
@@ -120,6 +121,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     let recovery = Flows::new(&region).recover();
     forget_addresses(&region);
     Fragments::new(&region).recover();
+    Affinities::new(&region).recover();
     Scopes::new(&region).recover();
     if recovery.kept + recovery.cleared_paths > 0 {
         println!(

@@ -20,6 +20,7 @@ use packet::window::Window;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tables::addresses::Addresses;
+use tables::affinity::Affinities;
 use tables::counters::{Counter, LcorePage};
 use tables::flow::{Answer, Flows, Hit};
 use tables::fragment::Fragments;
@@ -54,6 +55,7 @@ pub struct Lcore<'r> {
     flows: Flows<'r>,
     flow_addresses: Addresses<'r>,
     fragments: Fragments<'r>,
+    affinities: Affinities<'r>,
     nat_ports: NatPorts<'r>,
     scopes: Scopes<'r>,
     page: LcorePage<'r>,
@@ -79,6 +81,7 @@ impl<'r> Lcore<'r> {
             flows: Flows::new(region).as_owner(lcore, place.epoch),
             flow_addresses: Addresses::of_flows(region),
             fragments: Fragments::new(region).as_owner(lcore, place.epoch),
+            affinities: Affinities::new(region).as_owner(lcore, place.epoch),
             nat_ports: NatPorts::new(region),
             scopes: Scopes::new(region),
             page: region.counters().lcore(place.index)?,
@@ -251,6 +254,11 @@ impl<'r> Lcore<'r> {
     /// The fragment table.
     pub fn fragments(&self) -> Fragments<'r> {
         self.fragments.with_lifetime(self.snapshot().settings.timeouts.fragment_s)
+    }
+
+    /// The affinity table.
+    pub fn affinities(&self) -> Affinities<'r> {
+        self.affinities
     }
 
     /// The NAT port maps.

@@ -12,6 +12,7 @@ use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 use packet::ip::{Fragment, L4};
 use packet::translate;
 use packet::window::Window;
+use tables::affinity::{Client, Stay};
 use tables::counters::{Counter, ServiceCounter};
 use tables::flow::{Forward, Hit, InsertError, NewFlow, PATH_CROSSES, PATH_ONE_WAY};
 use tables::fragment::FragmentTarget;
@@ -67,10 +68,32 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
     if !set.admits(service, &work.inner.src) {
         return Err(DropReason::SourceRefused);
     }
-    let backend = set.pick(service, work.hash).ok_or(DropReason::NoBackend)?;
+    let backend = match service.affinity_s {
+        0 => set.pick(service, work.hash),
+        _ => stay(work, lcore, service),
+    };
+    let backend = backend.ok_or(DropReason::NoBackend)?;
     let record = set.backend(backend).ok_or(DropReason::NoBackend)?;
     work.backend = backend;
     begin(window, work, lcore, service, record)
+}
+
+/// The backend that the client stays with, or will from now on.
+#[inline(never)]
+fn stay(work: &Work, lcore: &Lcore<'_>, service: &Service) -> Option<u32> {
+    let (set, affinities, now_s) = (lcore.set(), lcore.affinities(), lcore.now_s());
+    let (scope, addr) = (work.front.scope, work.inner.src);
+    let client = Client { scope, service: work.service, addr };
+    let known = affinities.find(&client, now_s, service.affinity_s);
+    let backend = match known.filter(|stay| set.stays(service, stay)) {
+        Some(stay) => stay.backend,
+        None => set.pick(service, affinities.hash(&client))?,
+    };
+    let stay = Stay { backend, incarnation: set.backend(backend)?.incarnation };
+    if affinities.keep(&client, &stay, now_s, service.affinity_s).is_err() {
+        lcore.page().count(Counter::AffinitiesUntracked, 1);
+    }
+    Some(backend)
 }
 
 /// A later fragment whose first one has not come by: it can only go where addresses alone decide.

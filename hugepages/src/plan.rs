@@ -34,7 +34,7 @@ pub fn sizes(config: &Config) -> Sizes {
         fragments: region.max_fragments,
         nat_maps: region.nat_maps,
         scopes: region.max_scopes,
-        pad: 0,
+        affinities: region.max_affinities,
     }
 }
 

@@ -209,6 +209,8 @@ fn services(writer: &mut Writer<'_>, work: Work, family: Family) -> Result<(), B
         slots: Default::default(),
         single: NONE,
         ranges: SlotArray::default(),
+        stays: SlotArray::default(),
+        affinity_s: 0,
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 6081,

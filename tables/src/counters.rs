@@ -88,6 +88,7 @@ counters! {
     Counter at most ARM_WORDS {
         FlowsUntracked "flows_untracked" "New flows that went on without an entry because the table was full or contended.",
         FragmentsUntracked "fragments_untracked" "First fragments that could not be remembered; their later ones won't find the flow.",
+        AffinitiesUntracked "affinities_untracked" "New flows whose client could not be noted, because the table was full or contended: it may meet another backend once the service's change.",
         GatewayLegChanges "gateway_leg_changes" "Known flows whose gateway node, ports or options changed.",
         GatewayLegsShared "gateway_legs_shared" "Changes of a gateway leg that the flow's other direction has to share, because no option slab is free.",
         EventsLost "events_lost" "Events for slowpath that found the ring full.",

@@ -72,6 +72,8 @@ maps! {
     SlabLinks SLAB_LINKS,
     Fragments FRAGMENTS,
     FragmentLocks FRAGMENT_LOCKS,
+    Affinities AFFINITIES,
+    AffinityLocks AFFINITY_LOCKS,
     NatMaps NAT_MAPS,
     Scopes SCOPES,
 }

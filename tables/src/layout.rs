@@ -58,8 +58,8 @@ pub struct Sizes {
     pub nat_maps: u32,
     /// Gateway endpoints (`region.max_scopes`).
     pub scopes: u32,
-    /// Zero.
-    pub pad: u32,
+    /// Clients with session affinity (`region.max_affinities`).
+    pub affinities: u32,
 }
 
 /// Tunnels fit in one 64-bit mask.
@@ -83,7 +83,7 @@ impl Sizes {
         fragments: 4096,
         nat_maps: 4096,
         scopes: 4096,
-        pad: 0,
+        affinities: 16_384,
     };
 
     /// A small region for tests: every table can be filled in a moment.
@@ -101,7 +101,7 @@ impl Sizes {
         fragments: 32,
         nat_maps: 64,
         scopes: 32,
-        pad: 0,
+        affinities: 32,
     };
 }
 
@@ -166,6 +166,10 @@ pub enum Section {
     Fragments,
     /// A lock word (`AtomicU64`) per fragment bucket.
     FragmentLocks,
+    /// Affinity entries, 64 bytes, in buckets of [`BUCKET_ENTRIES`].
+    Affinities,
+    /// A lock word (`AtomicU64`) per affinity bucket.
+    AffinityLocks,
     /// Port maps of [`NAT_MAP_BYTES`].
     NatMaps,
     /// Scopes, 32 bytes, open addressing over a power of two.
@@ -173,7 +177,7 @@ pub enum Section {
 }
 
 /// All sections, in the order in which they lie.
-pub const SECTIONS: [Section; 30] = [
+pub const SECTIONS: [Section; 32] = [
     Section::Header,
     Section::Tunnels,
     Section::Settings,
@@ -202,6 +206,8 @@ pub const SECTIONS: [Section; 30] = [
     Section::SlabLinks,
     Section::Fragments,
     Section::FragmentLocks,
+    Section::Affinities,
+    Section::AffinityLocks,
     Section::NatMaps,
     Section::Scopes,
 ];
@@ -224,9 +230,9 @@ pub const fn flow_entries(flows: u32) -> usize {
     if entries < 2 * BUCKET_ENTRIES { 2 * BUCKET_ENTRIES } else { entries }
 }
 
-/// Fragment entries for `fragments` datagrams: at most four fifths full, a power of two.
-pub const fn fragment_entries(fragments: u32) -> usize {
-    let entries = (fragments as usize * 5 / 4).next_power_of_two();
+/// Entries for so many datagrams, or clients: at most four fifths full, a power of two.
+pub const fn single_entries(things: u32) -> usize {
+    let entries = (things as usize * 5 / 4).next_power_of_two();
     if entries < 2 * BUCKET_ENTRIES { 2 * BUCKET_ENTRIES } else { entries }
 }
 
@@ -329,11 +335,16 @@ impl Sizes {
                 "region.option_slabs", "long gateway options, and second legs of flows"),
             Section::SlabLinks => ("slab links", s.option_slabs as usize, 4, "region.option_slabs",
                 "the free list of slabs"),
-            Section::Fragments => ("fragments", fragment_entries(s.fragments), 64,
+            Section::Fragments => ("fragments", single_entries(s.fragments), 64,
                 "region.max_fragments", "datagrams in pieces, at most four fifths full"),
             Section::FragmentLocks => ("fragment locks",
-                fragment_entries(s.fragments) / BUCKET_ENTRIES, 8,
+                single_entries(s.fragments) / BUCKET_ENTRIES, 8,
                 "region.max_fragments", "a lock per bucket of four entries"),
+            Section::Affinities => ("affinities", single_entries(s.affinities), 64,
+                "region.max_affinities", "which backend clients stay with, at most four fifths full"),
+            Section::AffinityLocks => ("affinity locks",
+                single_entries(s.affinities) / BUCKET_ENTRIES, 8,
+                "region.max_affinities", "a lock per bucket of four entries"),
             Section::NatMaps => ("NAT port maps", s.nat_maps as usize, NAT_MAP_BYTES,
                 "region.nat_maps", "65,536 ports per backend and NAT address"),
             Section::Scopes => ("scopes", scope_cells(s.scopes), 32, "region.max_scopes",

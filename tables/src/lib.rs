@@ -39,6 +39,8 @@
 //! | slab links      |      4  |          |                                                       |
 //! | fragments       |     64  |          | datagrams in pieces (`fragment`)                      |
 //! | fragment locks  |      8  |          |                                                       |
+//! | affinities      |     64  |          | which backend clients stay with (`affinity`)          |
+//! | affinity locks  |      8  |          |                                                       |
 //! | NAT port maps   |  8,192  |          | a bit per port, backend and NAT address (`nat_port`)  |
 //! | scopes          |     32  |          | gateway endpoints by number (`scope`)                 |
 //! +-----------------+---------+----------+-------------------------------------------------------+
@@ -83,6 +85,7 @@ pub mod set;
 pub mod told;
 pub mod versioned;
 
+pub mod affinity;
 pub mod flow;
 pub mod fragment;
 pub mod nat_port;

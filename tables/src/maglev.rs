@@ -149,6 +149,18 @@ pub fn build(backends: &[MaglevBackend], size: u32, seed: Seed) -> Vec<u32> {
     table
 }
 
+/// A table of `size` slots for services that ask for no consistency: to each backend its share by
+/// weight, as exactly as whole slots allow, one run after the other.
+pub fn shares(weights: &[u32], size: u32) -> Vec<u32> {
+    let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+    let (mut table, mut upto) = (Vec::with_capacity(size as usize), 0);
+    for (index, weight) in (0..).zip(weights) {
+        upto += u64::from(*weight) * u64::from(size);
+        table.resize((upto / sum.max(1)) as usize, index);
+    }
+    table
+}
+
 impl Walk {
     fn step(&mut self, m: u64) {
         self.next = (self.next + self.skip) % m;

@@ -10,6 +10,8 @@
 //! part_bound   bounded     a bound of source ranges against an address
 //! part_find    found       a key of the flow index
 //! part_piece   piece       a key of the fragments' index
+//! part_client  client      a key of the affinities' index
+//! part_member  membered    whether a word of a run is above a number
 //! part_lock    locked      a bucket's lock
 //! part_claim   claimed     a free slot of the flow index
 //! part_take    taken       a free port of a NAT port map
@@ -20,6 +22,7 @@
 use packet::addr::Addr;
 use packet::flow::FlowKey;
 
+use crate::affinity::Affinities;
 use crate::flow::{Flows, Which};
 use crate::fragment::Fragments;
 use crate::lookup::{Frontends, chained};
@@ -36,6 +39,8 @@ unsafe extern "C" {
     safe fn part_bound(at: u64, high: u64, low: u64) -> u64;
     safe fn part_find(hash: u64, key: *const FlowKey) -> u64;
     safe fn part_piece(hash: u64, key: *const FlowKey) -> u64;
+    safe fn part_client(hash: u64, key: *const FlowKey) -> u64;
+    safe fn part_member(at: u64, sought: u64) -> u64;
     safe fn part_lock(home: u64, owner: u64) -> u64;
     safe fn part_claim(hash: u64) -> u64;
     safe fn part_take(map: u64, first: u64, last: u64) -> u64;
@@ -126,12 +131,27 @@ pub fn bounded(at: u64, high: u64, low: u64) -> u64 {
     Region.tables(0).bound(at as u32, high, low).into()
 }
 
+/// Whether the word at a place of the slot arena is not above a number: 1 or 0.
+#[inline(always)]
+pub(crate) fn member(at: u32, sought: u32) -> u32 {
+    part_member(at.into(), sought.into()) as u32
+}
+
+/// What `part_member` does.
+#[inline(always)]
+pub fn membered(at: u64, sought: u64) -> u64 {
+    // What lies outside the arena is above all numbers.
+    let word = Region.tables(0).slot(at as u32).unwrap_or(u32::MAX);
+    u64::from(word <= sought as u32)
+}
+
 /// Number and state of the entry of a key; [`NONE`] as its number for none.
 #[inline(always)]
 pub(crate) fn find(which: Which, hash: u64, key: &FlowKey) -> (u32, u32) {
     let found = match which {
         Which::Flows => part_find(hash, key),
         Which::Fragments => part_piece(hash, key),
+        Which::Affinities => part_client(hash, key),
     };
     (found as u32, (found >> 32) as u32)
 }
@@ -150,10 +170,17 @@ pub fn piece(hash: u64, key: *const FlowKey) -> u64 {
     stamped(Fragments::new(&Region).index().seek(hash, key))
 }
 
+/// What `part_client` does.
+#[inline(always)]
+pub fn client(hash: u64, key: *const FlowKey) -> u64 {
+    let Some(key) = given(key) else { return u64::MAX };
+    stamped(Affinities::new(&Region).index().seek(hash, key))
+}
+
 /// What the verifier wants to see of an address that it is given.
 #[inline(always)]
 fn given<'a>(key: *const FlowKey) -> Option<&'a FlowKey> {
-    // SAFETY: only `find` calls the two functions, with a reference.
+    // SAFETY: only `find` calls the three functions, with a reference.
     #[expect(unsafe_code, reason = "a record by address")]
     unsafe {
         key.as_ref()

@@ -185,6 +185,8 @@ pub const SERVICE_DF: u16 = 2;
 pub const SERVICE_REPLY_TOO_BIG: u16 = 4;
 /// [`Service::flags`]: clients in its source ranges are refused, and not the only ones admitted.
 pub const SERVICE_DENY: u16 = 8;
+/// [`Service::flags`]: its slots are filled by weight alone. For dumps; no packet asks.
+pub const SERVICE_RANDOM: u16 = 16;
 
 /// Slot arrays that a service may refer to at once: the current one and those being retired.
 pub const SLOT_ARRAYS: usize = 4;
@@ -211,6 +213,10 @@ pub struct Service {
     pub single: u32,
     /// Bounds of its source ranges: see [`crate::run`]. Without any, everybody is admitted.
     pub ranges: SlotArray,
+    /// Ids of the backends that its clients may stay with, in rising order.
+    pub stays: SlotArray,
+    /// Seconds for which a client stays with its backend; 0 for no affinity.
+    pub affinity_s: u32,
     /// VNI towards the backends (VXLAN, GENEVE).
     pub vni: u32,
     /// TCP established idle time in seconds; 0 for the gateway's.
@@ -396,7 +402,7 @@ macro_rules! records {
     )*};
 }
 
-records!(Tunnel: 208, Service: 80, FrontendKey: 32, Backend: 56, Settings: 516);
+records!(Tunnel: 208, Service: 96, FrontendKey: 32, Backend: 56, Settings: 516);
 #[cfg(not(target_arch = "bpf"))]
 records!(ServiceNote: 40);
 

@@ -1,4 +1,5 @@
-//! Sorted runs of the slot arena, searched by halving: a service's source ranges.
+//! Sorted runs of the slot arena, searched by halving: a service's source ranges, and the backends
+//! that its clients may stay with.
 //!
 //! ```text
 //!  10.0.0.0/8, 192.0.2.0/24  ->  ::ffff:a00:0 | ::ffff:b00:0 | ::ffff:c000:200 | ::ffff:c000:300
@@ -11,6 +12,7 @@
 
 use packet::addr::Addr;
 
+use crate::affinity::Stay;
 use crate::record::{SERVICE_DENY, Service};
 use crate::set::TableSet;
 
@@ -69,6 +71,26 @@ impl TableSet<'_> {
         let word = |i| self.slot(at.wrapping_add(i)).unwrap_or(0);
         let (first, rest) = (pair(word(0), word(1)), pair(word(2), word(3)));
         first < high || (first == high && rest <= low)
+    }
+}
+
+impl TableSet<'_> {
+    /// Whether a client of a service may stay where it was: the backend still is the same one, and
+    /// serves the service.
+    #[inline(always)]
+    pub fn stays(&self, service: &Service, stay: &Stay) -> bool {
+        let run = service.stays;
+        let among = not_above(run.count, |n| {
+            let at = run.first.wrapping_add(n);
+            #[cfg(target_arch = "bpf")]
+            return crate::parts::member(at, stay.backend);
+            #[cfg(not(target_arch = "bpf"))]
+            self.slot(at).is_some_and(|word| word <= stay.backend).into()
+        });
+        // The last one that is not above it is it, or it isn't there.
+        among != 0
+            && self.slot(run.first.wrapping_add(among - 1)) == Some(stay.backend)
+            && self.backend(stay.backend).is_some_and(|b| b.incarnation == stay.incarnation)
     }
 }
 

@@ -7,8 +7,9 @@ use packet::flow::HashKey;
 
 use crate::layout::{SECTIONS, Sizes};
 
-/// Which word of 4 bytes of the header is the committed generation.
-pub const GENERATION_WORD: usize = 144;
+/// Which word of 4 bytes of the header is the committed generation: the first line after what never
+/// changes, which has 88 bytes and two offsets for each section.
+pub const GENERATION_WORD: usize = (88 + 16 * SECTIONS.len()).next_multiple_of(64) / 4;
 
 /// What never changes while a program is loaded. Integers without padding.
 #[repr(C)]

@@ -1,8 +1,9 @@
-//! What a service's policy promises to clients: who may use it.
+//! What a service's policy promises to clients: who may use it, and that they meet the same backend
+//! again.
 
-use super::setups::{Setup, WEB, WEB_BACKEND, aws_nat, plain_nat, service};
+use super::setups::{Setup, WEB, WEB_BACKEND, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
 use super::world::*;
-use super::{Case, Step, arrives, case, services};
+use super::{Act, Case, Counted, Step, arrives, case, services, wait};
 use crate::frames::{Frame, Ip, flags, tcp};
 use tables::reason::DropReason;
 
@@ -110,7 +111,150 @@ fn source_ranges() -> Vec<Case> {
     ]
 }
 
+/// Backend 11 alone, or by far less likely than 12.
+const ONE: &str = r#"{address = "10.0.2.11", weight = 1}"#;
+const OTHER: &str = r#"{address = "10.0.2.12", weight = 65535}"#;
+
+/// "web" by IPIP, which shows of a flow nothing but its packets.
+fn carried(mode: &str, keys: &str, backends: &[&str]) -> String {
+    let keys = format!("mode = \"{mode}\"\ntunnel = \"ipip\"\n{keys}");
+    service("web", &keys, WEB, &backends.join(", "))
+}
+
+fn staying(backends: &[&str]) -> String {
+    carried("dsr", "affinity_s = 60", backends)
+}
+
+/// Clients that stay for a minute; backend 11 alone at first.
+fn affine() -> Setup {
+    let setup = plain_dsr("ipip", "10.0.2.11").named("clients stay with backends");
+    // Which backend a newcomer is given depends on it.
+    Setup { services: staying(&[ONE]), seed: Some(0x5745_4952), ..setup }
+}
+
+/// A new flow of a client reaches a backend.
+fn goes(client: &str, backend: u8) -> Step {
+    let there = format!("10.0.2.{backend}");
+    let out = to_backend(backend, from(client).hop().in_ip("10.0.2.10", &there));
+    arrives(INGRESS, from_router(from(client))).leaves(EGRESS, out, "tunnel")
+}
+
+fn affinity() -> Vec<Case> {
+    let both = || services(staying(&[ONE, OTHER]));
+    let leaving = || services(staying(&[&ONE.replace('}', ", state = \"terminating\"}"), OTHER]));
+    vec![
+        case(
+            "A client's new flows go where its first one went, and other clients by weight.",
+            affine(),
+            vec![
+                goes("198.51.100.7:4000", 11),
+                both(),
+                goes("198.51.100.7:4001", 11),
+                goes("198.51.100.8:4000", 12),
+                services(carried("dsr", "", &[ONE, OTHER])),
+                goes("198.51.100.7:4002", 12),
+            ],
+        ),
+        case(
+            "A client stays for affinity_s seconds from its latest new flow.",
+            affine(),
+            vec![
+                goes("198.51.100.7:4000", 11),
+                both(),
+                wait(40),
+                goes("198.51.100.7:4001", 11),
+                wait(40),
+                goes("198.51.100.7:4002", 11),
+                wait(63),
+                goes("198.51.100.7:4003", 12),
+            ],
+        ),
+        case(
+            "A client leaves a backend that gets no new flows, and stays with the next one.",
+            affine(),
+            vec![
+                goes("198.51.100.7:4000", 11),
+                leaving(),
+                goes("198.51.100.7:4001", 12),
+                services(staying(&[
+                    &ONE.replace("weight = 1", "weight = 65535"),
+                    &OTHER.replace("65535", "1"),
+                ])),
+                goes("198.51.100.7:4002", 12),
+                goes("198.51.100.8:4000", 11),
+            ],
+        ),
+        case(
+            "A client leaves a backend that has gone.",
+            affine(),
+            vec![
+                goes("198.51.100.7:4000", 11),
+                services(staying(&[OTHER])),
+                goes("198.51.100.7:4001", 12),
+                both(),
+                goes("198.51.100.7:4002", 12),
+            ],
+        ),
+    ]
+}
+
+/// The same address behind two endpoints.
+fn affine_by_endpoint() -> Case {
+    let stay = |backends: &[&str]| carried("tunnel", "affinity_s = 60", backends);
+    let goes = |endpoint, client, backend: u8| {
+        let there = format!("10.0.2.{backend}");
+        let out = to_backend(backend, from(client).hop().in_ip("10.0.2.10", &there));
+        arrives(INGRESS, from_node(NODE, endpoint, 1, from(client))).leaves(EGRESS, out, "tunnel")
+    };
+    let setup = aws_tunnel("ipip").named("clients of two endpoints stay");
+    case(
+        "A client's address is another client behind another endpoint.",
+        Setup { services: stay(&[ONE]), seed: Some(0x5745_4952), ..setup },
+        vec![
+            goes(ENDPOINT, "198.51.100.7:4000", 11),
+            services(stay(&[ONE, OTHER])),
+            goes(OTHER_ENDPOINT, "198.51.100.7:4001", 12),
+            goes(ENDPOINT, "198.51.100.7:4002", 11),
+            goes(OTHER_ENDPOINT, "198.51.100.7:4003", 12),
+        ],
+    )
+}
+
+/// More clients than there is room for, each with one flow.
+fn many_clients() -> Case {
+    let make = |n: u16| from_router(from(&format!("198.51.{}.{}:4000", 100 + n / 250, n % 250)));
+    let mut flood = Step::new(Act::Flood { arm: INGRESS, make, count: 300 });
+    flood.counted.push(Counted::Verdict("tunnel"));
+    let setup = affine().named("room for eight clients");
+    case(
+        "With a full affinity table new clients are served as if they were known.",
+        Setup { max_affinities: 8, services: staying(&[ONE, OTHER]), ..setup },
+        vec![flood],
+    )
+}
+
+fn random() -> Vec<Case> {
+    let random = |backends: &[&str]| carried("dsr", "algorithm = \"random\"", backends);
+    vec![case(
+        "With algorithm = random, new flows go by weight alone, and a flow stays where it is.",
+        Setup { services: random(&[ONE, OTHER]), ..affine().named("backends by weight alone") },
+        vec![
+            goes("198.51.100.7:4000", 12),
+            goes("198.51.100.7:4001", 12),
+            goes("198.51.100.8:4000", 12),
+            services(random(&[
+                &ONE.replace("weight = 1", "weight = 65535"),
+                &OTHER.replace("65535", "1"),
+            ])),
+            goes("198.51.100.7:4000", 12),
+            goes("198.51.100.7:4002", 11),
+            goes("198.51.100.9:4000", 11),
+        ],
+    )]
+}
+
 /// All of them.
 pub fn cases() -> Vec<Case> {
-    source_ranges()
+    let others = vec![affine_by_endpoint(), many_clients()];
+    [source_ranges(), affinity(), others, random()].into_iter().flatten().collect()
 }

@@ -27,6 +27,8 @@ pub struct Setup {
     pub max_flows: u32,
     /// `region.max_fragments`.
     pub max_fragments: u32,
+    /// `region.max_affinities`.
+    pub max_affinities: u32,
     /// `region.max_scopes`.
     pub max_scopes: u32,
     /// `region.option_slabs`.
@@ -74,6 +76,7 @@ impl Setup {
             services: services.into(),
             max_flows: 1024,
             max_fragments: 64,
+            max_affinities: 64,
             max_scopes: 64,
             option_slabs: 64,
             nat_ports: "1024-32767",
@@ -110,7 +113,8 @@ impl Setup {
     /// The configuration file, with what DPDK opens for each arm.
     pub fn config(&self, ingress: &str, egress: &str) -> String {
         let Setup { gateways, nat_ports, nat_addresses, punt, flows, .. } = self;
-        let Setup { max_flows, max_fragments, max_scopes, option_slabs, .. } = self;
+        let Setup { max_flows, max_fragments, max_affinities, max_scopes, .. } = self;
+        let option_slabs = self.option_slabs;
         format!(
             r#"name = "cases"
 [fastpath]
@@ -127,6 +131,7 @@ slots = 65536
 nat_maps = 64
 max_flows = {max_flows}
 max_fragments = {max_fragments}
+max_affinities = {max_affinities}
 max_scopes = {max_scopes}
 option_slabs = {option_slabs}
 [ingress]

@@ -127,6 +127,7 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
         max_flows: file.max_flows,
         option_slabs: file.option_slabs,
         max_fragments: file.max_fragments,
+        max_affinities: file.max_affinities,
         nat_maps: file.nat_maps,
         max_scopes: file.max_scopes,
         ring_slots: file.ring_slots,

@@ -60,6 +60,7 @@ impl Default for Region {
             max_flows: 65_536,
             option_slabs: 1024,
             max_fragments: 4096,
+            max_affinities: 16_384,
             nat_maps: 4096,
             max_scopes: 4096,
             ring_slots: 1024,

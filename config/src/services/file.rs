@@ -66,8 +66,8 @@ pub struct Service {
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub tcp_idle_s: u32,
-    /// How a backend is chosen for a new flow: `maglev` by a hash of the flow, `random` by weight
-    /// (refused so far).
+    /// How a backend is chosen for a new flow: `maglev` by a hash of the flow that moves few flows
+    /// when backends change, `random` by a hash of the flow and weights alone.
     #[serde(default)]
     pub algorithm: Algorithm,
     /// Maglev slots: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 or 131071; 0 for
@@ -86,8 +86,8 @@ pub struct Service {
     /// or those of a local node and then of the zone (`same-node`).
     #[serde(default)]
     pub distribution: Distribution,
-    /// Seconds for which a client's address stays with its backend; 0 for no affinity. Refused so
-    /// far.
+    /// Seconds for which a client's address stays with its backend, counted from its latest new
+    /// flow; 0 for no affinity.
     #[serde(default)]
     #[schemars(range(min = 0, max = 16777215))]
     pub affinity_s: u32,

@@ -1,7 +1,7 @@
 //! A service's policy, checked; and what of it no plane carries out yet.
 
 use super::file;
-use super::{Algorithm, HealthCheck, Policy, RangesPolicy, TrafficPolicy};
+use super::{HealthCheck, Policy, RangesPolicy, TrafficPolicy};
 use crate::checked::door::Door;
 
 pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy {
@@ -41,9 +41,7 @@ pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy
 /// Refuses what would be asked in vain: a service that seems to have it is worse than none.
 fn not_yet(door: &mut Door, key: &str, file: &file::Service) {
     for (field, asked) in [
-        ("affinity_s", file.affinity_s != 0),
         ("proxy_redirect", file.proxy_redirect.is_some()),
-        ("algorithm", file.algorithm == Algorithm::Random),
     ] {
         if asked {
             let wrong = "this is not yet carried out by a plane";

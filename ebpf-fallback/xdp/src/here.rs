@@ -2,6 +2,7 @@
 
 use crate::work::{Work, work};
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
+use tables::affinity::Affinities;
 use tables::counters::LcorePage;
 use tables::flow::Flows;
 use tables::fragment::Fragments;
@@ -33,6 +34,12 @@ pub fn flows() -> Flows<'static> {
 pub fn fragments(work: &Work) -> Fragments<'static> {
     let lifetime = work.set().settings().timeouts.fragment_s;
     Fragments::new(&Region).as_owner(cpu() as u8, Region.epoch()).with_lifetime(lifetime)
+}
+
+/// The affinity table.
+#[inline(always)]
+pub fn affinities() -> Affinities<'static> {
+    Affinities::new(&Region).as_owner(cpu() as u8, Region.epoch())
 }
 
 /// The NAT port maps.

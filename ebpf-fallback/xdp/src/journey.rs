@@ -6,6 +6,7 @@
 //!                          > fragment > track (a later piece of a datagram)
 //!                          |       > leg (the gateway's side changed) > encap | nat
 //!                          > select > start > insert (a new flow) > encap | nat
+//!                                   > stay (a service with affinity) > start
 //!  track, select, insert > remember (a first piece) > on
 //!  leg, track, insert > cross (to a backend of the other family); front > cross > front (back)
 //!  any of them > reply (an answer of our own) > finish
@@ -40,6 +41,7 @@ mod region;
 mod reply;
 mod select;
 mod start;
+mod stay;
 mod track;
 mod usual;
 mod work;

@@ -45,6 +45,8 @@ pub const BEGUN: u32 = 13;
 pub const OUTER: u32 = 14;
 /// See [`crate::cross`].
 pub const CROSS: u32 = 15;
+/// See [`crate::stay`].
+pub const STAY: u32 = 16;
 /// It is decided: count it, and out.
 pub const FINISH: u32 = 32;
 /// Nothing is decided: go on.
@@ -75,6 +77,7 @@ pub fn go(ctx: *mut xdp_md, next: u32) -> u32 {
         BEGUN => leap::<BEGUN>(ctx),
         OUTER => leap::<OUTER>(ctx),
         CROSS => leap::<CROSS>(ctx),
+        STAY => leap::<STAY>(ctx),
         _ => return finish::finish(ctx),
     }
     finish::astray(ctx)

@@ -45,6 +45,20 @@ pub extern "C" fn part_piece(hash: u64, key: *const FlowKey) -> u64 {
     parts::piece(hash, key)
 }
 
+/// See [`parts::client`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_client(hash: u64, key: *const FlowKey) -> u64 {
+    parts::client(hash, key)
+}
+
+/// See [`parts::membered`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn part_member(at: u64, sought: u64) -> u64 {
+    parts::membered(at, sought)
+}
+
 /// See [`parts::locked`].
 #[unsafe(no_mangle)]
 #[inline(never)]

@@ -1,6 +1,6 @@
 //! Select: for packets of no known flow, which service, which backend, or whose else they are.
 
-use crate::next::{ENCAP, FINISH, REMEMBER, START, go, raw};
+use crate::next::{ENCAP, FINISH, REMEMBER, START, STAY, go, raw};
 use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -74,6 +74,9 @@ extern "C" fn part_pick() -> u32 {
     let Some(service) = set.service(work.service) else {
         return work.drop(DropReason::NoBackend);
     };
+    if service.affinity_s != 0 {
+        return STAY;
+    }
     match set.pick(service, work.hash) {
         Some(backend) if set.backend(backend).is_some() => {
             work.backend = backend;

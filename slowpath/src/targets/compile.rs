@@ -6,7 +6,7 @@ use config::checked::{ArmName, Config, Gateway, NoService, TooBig, Tunnel as Gat
 use config::services::Mode;
 use packet::addr::Addr;
 use state::address::Address;
-use state::service::Service;
+use state::service::{Algorithm, Service};
 use tables::record::{
     self, FrontendKey, LOCAL_ADDRS, Local, NAT_ADDRS, NONE, Prefix, Settings, TUNNEL_SOURCES,
     Timeouts, Tunnel, TunnelKind,
@@ -178,6 +178,8 @@ pub fn policy(service: &Service) -> record::Service {
         slots: [record::SlotArray::default(); record::SLOT_ARRAYS],
         single: NONE,
         ranges: record::SlotArray::default(),
+        stays: record::SlotArray::default(),
+        affinity_s: service.affinity_s,
         vni: 0,
         tcp_idle_s: service.tcp_idle_s,
         tunnel_port: 0,
@@ -191,6 +193,9 @@ pub fn policy(service: &Service) -> record::Service {
     }
     if service.source_ranges.as_ref().is_some_and(|ranges| ranges.deny) {
         record.flags |= record::SERVICE_DENY;
+    }
+    if service.algorithm == Algorithm::Random {
+        record.flags |= record::SERVICE_RANDOM;
     }
     let (mode, tunnel) = match service.mode {
         Mode::Nat => return record,

@@ -1,4 +1,4 @@
-//! The index: where a key is found. Flows and fragments are both kept in one of these.
+//! The index: where a key is found. Flows, fragments and affinities are kept in one each.
 //!
 //! ```text
 //! words    one per bucket: who writes (epoch, lcore) | spilled | four tags of 8 bits
@@ -58,6 +58,7 @@ impl Place {
 pub(crate) enum Which {
     Flows,
     Fragments,
+    Affinities,
 }
 
 /// A view over entries and bucket words.

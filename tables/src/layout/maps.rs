@@ -35,6 +35,8 @@ impl Section {
             Section::SlabLinks => "SLAB_LINKS",
             Section::Fragments => "FRAGMENTS",
             Section::FragmentLocks => "FRAGMENT_LOCKS",
+            Section::Affinities => "AFFINITIES",
+            Section::AffinityLocks => "AFFINITY_LOCKS",
             Section::NatMaps => "NAT_MAPS",
             Section::Scopes => "SCOPES",
         }
@@ -45,7 +47,7 @@ impl Section {
     pub const fn map_value_bytes(self, each: usize) -> usize {
         match self {
             // A bucket: whoever looks an entry up looks at all four.
-            Section::FlowIndex | Section::Fragments => BUCKET_ENTRIES * 64,
+            Section::FlowIndex | Section::Fragments | Section::Affinities => BUCKET_ENTRIES * 64,
             // A line of eight words: pages and rings can be larger than a value may be.
             Section::Counters | Section::Commands | Section::Events => 64,
             // The kernel rounds values up to 8 bytes: two elements of 4.

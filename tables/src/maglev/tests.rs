@@ -19,6 +19,23 @@ fn shares(table: &[u32], count: usize) -> Vec<u32> {
 }
 
 #[test]
+fn shares_are_exact_to_a_slot_and_fill_the_table() {
+    for weights in [&[1][..], &[1, 1], &[1, 2, 3], &[65_535, 1], &[1, 0, 7, 7], &[100; 251]] {
+        for size in SIZES {
+            let table = shares(weights, size);
+            assert_eq!(table.len(), size as usize);
+            let sum: u32 = weights.iter().sum();
+            for (index, weight) in (0..).zip(weights) {
+                let have = table.iter().filter(|slot| **slot == index).count() as f64;
+                let share = f64::from(size) * f64::from(*weight) / f64::from(sum);
+                assert!((have - share).abs() < 1.0, "{weights:?} in {size}: {have} of {share}");
+            }
+        }
+    }
+    assert!(shares(&[], 251).is_empty());
+}
+
+#[test]
 fn the_seed_is_read_as_cilium_writes_it() {
     assert_eq!(Seed::parse(DEFAULT_SEED).unwrap(), Seed::default());
     for bad in ["", "JLfvgnHc2kaSUFa", "JLfvgnHc2kaSUFaI=", "JLfvgnHc2kaS FaI"] {

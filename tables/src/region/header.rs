@@ -243,7 +243,7 @@ pub(super) fn same_sizes(path: &Path, found: &Sizes, wanted: &Sizes) -> Result<(
 
 impl Sizes {
     /// Each size with the setting that decides it.
-    pub fn settings(&self) -> [(&'static str, u32); 13] {
+    pub fn settings(&self) -> [(&'static str, u32); 14] {
         [
             ("gateway", self.tunnels),
             ("region.max_services", self.services),
@@ -258,6 +258,7 @@ impl Sizes {
             ("region.max_fragments", self.fragments),
             ("region.nat_maps", self.nat_maps),
             ("region.max_scopes", self.scopes),
+            ("region.max_affinities", self.affinities),
         ]
     }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::{Label, Place, Region, RegionError, Role, header};
+use crate::affinity::Affinities;
 use crate::flow::Flows;
 use crate::fragment::Fragments;
 use crate::layout::{Section, Sizes};
@@ -11,7 +12,7 @@ use crate::scope::Scopes;
 
 /// What goes over as it is. The header has fields of its own below, counters too. What is missing
 /// here belongs to the lcores that were (status, rings, locks), or is found again from the rest.
-const SECTIONS: [Section; 20] = [
+const SECTIONS: [Section; 21] = [
     Section::Tunnels,
     Section::Settings,
     Section::Services,
@@ -30,6 +31,7 @@ const SECTIONS: [Section; 20] = [
     Section::Paths,
     Section::OptionSlabs,
     Section::Fragments,
+    Section::Affinities,
     Section::NatMaps,
     Section::Scopes,
 ];
@@ -109,6 +111,7 @@ impl Region {
         self.copy_header(&old);
         let flows = Flows::new(self).recover().kept;
         Fragments::new(self).recover();
+        Affinities::new(self).recover();
         Scopes::new(self).recover();
         let from = other.path().to_path_buf();
         Ok(TakeOver::Taken { from, flows, generation: self.generation() })

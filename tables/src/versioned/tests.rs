@@ -140,6 +140,8 @@ fn service(mss: u16) -> Service {
         slots: [SlotArray::default(); 4],
         single: NONE,
         ranges: SlotArray::default(),
+        stays: SlotArray::default(),
+        affinity_s: 0,
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 0,

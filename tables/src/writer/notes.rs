@@ -31,7 +31,8 @@ impl Writer<'_> {
 
     /// Whether the arena has room for one more table of `size` and for runs of so many words: what
     /// is refused here would be by [`Writer::set_slots`], [`Writer::put_note`] (two words for each
-    /// backend) and [`Writer::set_ranges`] (its bounds, and five for each range).
+    /// backend), [`Writer::set_ranges`] (its bounds, and five for each range) and
+    /// [`Writer::set_stays`].
     pub fn slots_room(&mut self, size: u32, serving: usize, runs: &[usize]) -> Result<(), Refusal> {
         if !maglev::SIZES.contains(&size) {
             return Err(Refusal::TableSize { found: size });

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::frontends::entry_sum;
 use super::notes::note_sum;
-use super::runs::BOUNDS;
+use super::runs::{BOUNDS, STAYS};
 use super::services::{array_sum, name_sum};
 use super::{Known, Writer, sum};
 use crate::layout::Section;
@@ -134,7 +134,7 @@ impl Writer<'_> {
             self.known.services.take(id);
             self.known.names.insert(name, id);
             let note = tables.service_note(id).copied().unwrap_or_default();
-            let runs = [service.ranges, note.members, note.ranges];
+            let runs = [service.ranges, service.stays, note.members, note.ranges];
             let arrays = service.slots.into_iter().chain(runs);
             for array in arrays.filter(|array| array.count > 0) {
                 if !self.known.arena.take_at(array.first, array.count) {
@@ -198,8 +198,10 @@ fn tables_sum(tables: &TableSet<'_>) -> u64 {
         for array in service.slots.iter().filter(|array| array.count > 0) {
             whole ^= array_sum(tables, Section::Slots, id, array);
         }
-        if service.ranges.count > 0 {
-            whole ^= array_sum(tables, BOUNDS, id, &service.ranges);
+        for (section, run) in [(BOUNDS, service.ranges), (STAYS, service.stays)] {
+            if run.count > 0 {
+                whole ^= array_sum(tables, section, id, &run);
+            }
         }
         if let Some(note) = tables.service_note(id) {
             whole ^= note_sum(tables, id, note);

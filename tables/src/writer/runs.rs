@@ -8,6 +8,8 @@ use crate::record::{Prefix, SlotArray};
 
 /// What the bounds of source ranges count as in checksums.
 pub(super) const BOUNDS: Section = Section::Services;
+/// What the backends count as that clients may stay with.
+pub(super) const STAYS: Section = Section::Backends;
 /// What source ranges as they were asked for count as.
 pub(super) const RANGES: Section = Section::Frontends;
 
@@ -29,6 +31,13 @@ impl Writer<'_> {
         note.ranges = self.put_run(RANGES, id, note.ranges, &words)?;
         self.put_twin(Section::Services, self.parts.services, id, service)?;
         self.put_record(Section::ServiceNotes, &self.parts.notes[id as usize].note, id, note)
+    }
+
+    /// Says with which backends the clients of a service may stay; ids in rising order.
+    pub fn set_stays(&mut self, id: u32, ids: &[u32]) -> Result<(), Refusal> {
+        let mut service = self.known_service(id)?;
+        service.stays = self.put_run(STAYS, id, service.stays, ids)?;
+        self.put_twin(Section::Services, self.parts.services, id, service)
     }
 
     /// A run of these words: `before`, if it says just that, or a new one in its place.

@@ -1,17 +1,17 @@
 //! Services: names, policy, and the choice of backends.
 
-use super::runs::BOUNDS;
+use super::runs::{BOUNDS, STAYS};
 use super::{Refusal, Writer, place};
 use crate::checksum::checksum;
 use crate::layout::Section;
-use crate::maglev::{self, MaglevBackend};
+use crate::maglev::{self, MaglevBackend, Seed};
 use crate::record::{NAME_BYTES, NONE, SLOT_ARRAYS, Service, SlotArray};
 use crate::set::TableSet;
 
 impl Writer<'_> {
     /// Adds a service or changes the policy of the one with this name, and returns its id. `slots`,
-    /// `single` and `ranges` of `policy` are ignored: [`Writer::set_slots`] and
-    /// [`Writer::set_ranges`] decide them.
+    /// `single`, `ranges` and `stays` of `policy` are ignored: [`Writer::set_slots`],
+    /// [`Writer::set_ranges`] and [`Writer::set_stays`] decide them.
     pub fn put_service(&mut self, name: &str, policy: &Service) -> Result<u32, Refusal> {
         if name.is_empty() || name.len() > NAME_BYTES {
             return Err(Refusal::Name { name: name.to_owned() });
@@ -22,15 +22,19 @@ impl Writer<'_> {
             let setting = "region.max_services";
             Refusal::Full { what: "services", setting, used, room, retired }
         })?;
+        let none = SlotArray::default();
         let service = match self.prepared().service(id) {
             Some(now) => {
-                let Service { slots, single, ranges, .. } = *now;
-                Service { slots, single, ranges, ..*policy }
+                let Service { slots, single, ranges, stays, .. } = *now;
+                Service { slots, single, ranges, stays, ..*policy }
             }
-            None => {
-                let (slots, ranges) = ([SlotArray::default(); SLOT_ARRAYS], SlotArray::default());
-                Service { slots, single: NONE, ranges, ..*policy }
-            }
+            None => Service {
+                slots: [none; SLOT_ARRAYS],
+                single: NONE,
+                ranges: none,
+                stays: none,
+                ..*policy
+            },
         };
         if known.is_none() {
             self.begin()?;
@@ -60,6 +64,7 @@ impl Writer<'_> {
             self.release_array(id, array);
         }
         self.release_run(BOUNDS, id, service.ranges);
+        self.release_run(STAYS, id, service.stays);
         self.remove_note(id)?;
         self.remove_twin(Section::Services, self.parts.services, id)?;
         let name = self.parts.notes[id as usize].name();
@@ -82,15 +87,16 @@ impl Writer<'_> {
         keep_until_s: u32,
     ) -> Result<(), Refusal> {
         let (ids, views) = self.serving(backends, protocol)?;
-        self.set_table(id, &ids, &views, size, keep_until_s)
+        self.set_table(id, &ids, |seed| maglev::build(&views, size, seed), size, keep_until_s)
     }
 
-    /// The same with ids, and each backend as Maglev sees it.
+    /// The same with ids, and with what makes the table of them where it takes one: for each slot
+    /// the place in `ids` of its backend.
     pub fn set_table(
         &mut self,
         id: u32,
         ids: &[u32],
-        views: &[MaglevBackend],
+        table: impl FnOnce(Seed) -> Vec<u32>,
         size: u32,
         keep_until_s: u32,
     ) -> Result<(), Refusal> {
@@ -106,9 +112,8 @@ impl Writer<'_> {
             [] => (NONE, Vec::new()),
             [only] => (only, Vec::new()),
             _ => {
-                let table = maglev::build(views, size, self.seed);
                 let of = |index| ids.get(index as usize).copied().unwrap_or(NONE);
-                (NONE, table.into_iter().map(of).collect())
+                (NONE, table(self.seed).into_iter().map(of).collect())
             }
         };
         if service.single == single && self.prepared().slots(&before).eq(slots.iter().copied()) {

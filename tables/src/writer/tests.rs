@@ -24,6 +24,8 @@ fn policy() -> Service {
         slots: [SlotArray { first: 9, count: 9, retire_s: 9 }; 4],
         single: 77,
         ranges: SlotArray::default(),
+        stays: SlotArray::default(),
+        affinity_s: 0,
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 0,

@@ -279,7 +279,8 @@ fn alike(one: Option<&Snapshot>, other: Option<&Snapshot>) -> bool {
 
 /// What both planes count of an lcore: not bursts, of which the kernel knows none, nor what lcores
 /// and slowpath say to each other.
-const COUNTERS: [Counter; 4] = [
+const COUNTERS: [Counter; 5] = [
+    Counter::AffinitiesUntracked,
     Counter::FlowsUntracked,
     Counter::FragmentsUntracked,
     Counter::GatewayLegChanges,

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use tables::addresses::Addresses;
+use tables::affinity::Affinities;
 use tables::counters::{ArmCounter, VerdictCounter};
 use tables::flow::Flows;
 use tables::fragment::Fragments;
@@ -55,6 +56,7 @@ impl Loaded {
         // As the fastpath does before its lcores join.
         Flows::new(region).recover();
         Fragments::new(region).recover();
+        Affinities::new(region).recover();
         let place = Place { index: 0, count: 1, epoch: 1, macs: [IN_MAC, OUT_MAC] };
         let lcore = Lcore::join(region, place).expect("room for one lcore");
         let (setup, target) = (setup.clone(), Some(target));

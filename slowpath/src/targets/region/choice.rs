@@ -13,7 +13,6 @@ use state::dump::Flags;
 use state::frontend::{Frontend, Kind, Said};
 use state::plane::{Refusal, Wanted};
 use state::select::is_local_only;
-use state::service::Algorithm;
 use tables::checksum::checksum;
 use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
 
@@ -95,6 +94,8 @@ impl Choice {
             bytes.extend_from_slice(&wish.probe.octets());
             bytes.extend_from_slice(&[asked.state, asked.protocol, wish.arm, u8::from(wish.nat)]);
         }
+        let random = policy.flags & record::SERVICE_RANDOM != 0;
+        bytes.extend_from_slice(&[u8::from(policy.affinity_s > 0), u8::from(random)]);
         for range in &self.ranges {
             bytes.extend_from_slice(&range.addr.octets());
             bytes.push(range.len);
@@ -103,8 +104,14 @@ impl Choice {
     }
 
     /// Words of the slot arena that it takes beside its table, run by run.
-    pub(super) fn runs(&self) -> [usize; 3] {
-        [2 * self.backends.len(), 5 * self.ranges.len(), self.bounds.len()]
+    pub(super) fn runs(&self) -> [usize; 4] {
+        let stays = self.backends.iter().filter(|asked| self.stays(asked)).count();
+        [2 * self.backends.len(), stays, 5 * self.ranges.len(), self.bounds.len()]
+    }
+
+    /// Whether clients may stay with a backend.
+    pub(super) fn stays(&self, asked: &Asked) -> bool {
+        self.policy.affinity_s > 0 && asked.wish.state == BackendState::Active
     }
 }
 
@@ -218,11 +225,7 @@ pub(super) fn places(frontend: &Frontend, appliance: &Appliance) -> Vec<(Fronten
 pub(super) fn refuse_unknown(frontend: &Frontend) -> Result<(), Refusal> {
     let service = &frontend.service;
     let proxy = service.redirect.as_ref().is_some_and(|r| r.takes(frontend.said.service_port));
-    let asked = [
-        (service.affinity_s > 0, "session affinity"),
-        (proxy, "a proxy redirect"),
-        (service.algorithm == Algorithm::Random, "the algorithm `random`"),
-    ];
+    let asked = [(proxy, "a proxy redirect")];
     match asked.into_iter().find(|(asked, _)| *asked) {
         None => Ok(()),
         Some((_, what)) => Err(Refusal::new(format!(

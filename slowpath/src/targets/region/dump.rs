@@ -16,7 +16,7 @@ use state::dump::{Flags, Record, Spread};
 use state::plane::Wanted;
 use state::service::Algorithm;
 use tables::note::Member;
-use tables::record::{Backend, FrontendKey, NONE};
+use tables::record::{Backend, FrontendKey, NONE, SERVICE_RANDOM};
 use tables::region::Region;
 use tables::set::TableSet;
 
@@ -46,6 +46,9 @@ fn place(key: &FrontendKey) -> Address {
     }
 }
 
+/// How most services are spread.
+const PLAIN: Spread = Spread::Backends { algorithm: Algorithm::Maglev, affinity_s: 0 };
+
 /// A prefix by its bits in the 128-bit form.
 fn prefix(addr: Addr, len: u8) -> Prefix {
     let addr = IpAddr::from(addr);
@@ -63,11 +66,12 @@ struct Slot {
     quarantined: bool,
 }
 
-/// The backends of a service, its table by region id, its source ranges.
-#[derive(Clone, Default)]
+/// The backends of a service, its table by region id, its source ranges, how it is spread.
+#[derive(Clone)]
 struct Chosen {
     slots: Vec<Slot>,
     ranges: Vec<Prefix>,
+    spread: Spread,
     serving: usize,
     table: Vec<(u32, u32)>,
 }
@@ -86,7 +90,14 @@ impl Chosen {
         let (slots, serving) = (slots.collect(), note.serving as usize);
         let ranges = set.source_ranges(service).map(|range| prefix(range.addr, range.len));
         let (ranges, table) = (ranges.collect(), table(set, service, note.table_size));
-        Chosen { slots, ranges, serving, table }
+        let spread = set.service(service).map_or(PLAIN, |service| Spread::Backends {
+            algorithm: match service.flags & SERVICE_RANDOM {
+                0 => Algorithm::Maglev,
+                _ => Algorithm::Random,
+            },
+            affinity_s: service.affinity_s,
+        });
+        Chosen { slots, ranges, spread, serving, table }
     }
 
     /// One that no packet meets has no table.
@@ -97,9 +108,11 @@ impl Chosen {
             state: instance.state,
             quarantined: instance.effective() == State::Quarantined,
         });
-        let ranges = compile::ranges(&wanted.frontend.service);
+        let (said, service) = (&wanted.frontend.said, &wanted.frontend.service);
+        let (ranges, slots) = (compile::ranges(service), slots.collect());
         let ranges = ranges.iter().map(|range| prefix(range.addr, range.len)).collect();
-        Chosen { slots: slots.collect(), ranges, serving: wanted.serving, table: Vec::new() }
+        let spread = Spread::of(service, said.service_port);
+        Chosen { slots, ranges, spread, serving: wanted.serving, table: Vec::new() }
     }
 }
 
@@ -234,19 +247,23 @@ impl Row<'_> {
         let number = |endpoint: &Endpoint| backends.get(endpoint).map_or(NONE, |(id, _)| *id);
         let count = chosen.serving.min(chosen.slots.len()) as u32;
         let rest = chosen.slots.len() as u32 - count;
-        let spread = Spread::Backends { algorithm: Algorithm::Maglev, affinity_s: 0 };
+        let spread = chosen.spread;
         let mut records = vec![
             Record::Service { id, address, spread, count, rest, flags },
             Record::Reverse { id, address },
         ];
         for (slot, backend) in (1..).zip(&chosen.slots) {
-            let Slot { endpoint, quarantined, .. } = backend;
+            let Slot { endpoint, quarantined, state, .. } = backend;
             let (backend, quarantined) = (number(endpoint), *quarantined);
             records.push(Record::Slot { address, slot, backend, quarantined });
+            if flags.has(Flags::AFFINITY) && *state == State::Active && !quarantined {
+                records.push(Record::AffinityMatch { id, backend });
+            }
         }
         records
             .extend(chosen.ranges.iter().map(|range| Record::SourceRange { id, prefix: *range }));
-        if flags.has(Flags::ROUTABLE) && !chosen.table.is_empty() {
+        let maglev = matches!(spread, Spread::Backends { algorithm: Algorithm::Maglev, .. });
+        if maglev && flags.has(Flags::ROUTABLE) && !chosen.table.is_empty() {
             let of_id = |id: u32| chosen.slots.iter().find(|slot| slot.id == id);
             let named = |(id, count): &(u32, u32)| {
                 (of_id(*id).map_or(*id, |slot| number(&slot.endpoint)), *count)

@@ -4,6 +4,8 @@ use packet::addr::Addr;
 use state::address::{Address, Reach};
 use state::maps::{is_unspecified, is_wildcard, wildcard_of};
 use state::plane::{Refusal, Wanted};
+use state::service::Algorithm;
+use tables::maglev;
 use tables::note::{Member, ServiceNote};
 use tables::record::{self, FrontendKey, NONE};
 use tables::writer;
@@ -124,11 +126,23 @@ impl RegionPlane<'_> {
         };
         self.writer.put_note(id, &note, &members)?;
         self.writer.set_ranges(id, &choice.ranges, &choice.bounds)?;
+        let stays = choice.backends.iter().zip(&members).filter(|(asked, _)| choice.stays(asked));
+        let mut stays: Vec<u32> = stays.map(|(_, member)| member.backend).collect();
+        stays.sort_unstable();
+        self.writer.set_stays(id, &stays)?;
         let mut views = wanted.maglev();
         // One that leaves may have no weight, and serves where nothing else does.
         views.iter_mut().for_each(|view| view.weight = view.weight.max(1));
         let ids: Vec<u32> = members.iter().take(views.len()).map(|m| m.backend).collect();
-        self.writer.set_table(id, &ids, &views, choice.table_size, 0)
+        let size = choice.table_size;
+        let table = |seed| match wanted.frontend.service.algorithm {
+            Algorithm::Maglev => maglev::build(&views, size, seed),
+            Algorithm::Random => {
+                let weights: Vec<u32> = views.iter().map(|view| view.weight).collect();
+                maglev::shares(&weights, size)
+            }
+        };
+        self.writer.set_table(id, &ids, table, size, 0)
     }
 
     /// As it was before `place` was refused.

@@ -9,12 +9,13 @@ use state::backend::{Instance, State};
 use state::dump::{Form, text};
 use state::frontend::{Frontend, Kind, Said};
 use state::name::{Name, Source};
-use state::service::{Algorithm, NatPolicy, Service, TrafficPolicy};
+use state::service::{Algorithm, NatPolicy, ProxyRedirect, Service, TrafficPolicy};
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use tables::layout::Sizes;
 use tables::record::{BackendState, NONE};
 
 mod model;
+mod policy;
 
 const CONFIG: &str = r#"
     name = "weir-t"
@@ -258,9 +259,8 @@ fn a_commit_that_is_refused_leaves_everything_as_before() {
 fn what_no_plane_does_is_refused_in_words() {
     let mut plane = small();
     type Change = fn(&mut Service);
-    let change: [(Change, &str); 2] = [
-        (|s| s.affinity_s = 60, "session affinity"),
-        (|s| s.algorithm = Algorithm::Random, "random"),
+    let change: [(Change, &str); 1] = [
+        (|s| s.redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: vec![] })), "proxy"),
     ];
     for (change, word) in change {
         let mut of = service("a");

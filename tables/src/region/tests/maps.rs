@@ -57,6 +57,8 @@ fn serve(writer: &mut Writer<'_>, name: &str, last: u8) -> u32 {
         slots: [SlotArray { first: 0, count: 0, retire_s: 0 }; 4],
         single: NONE,
         ranges: SlotArray::default(),
+        stays: SlotArray::default(),
+        affinity_s: 0,
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 0,

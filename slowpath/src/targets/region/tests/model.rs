@@ -1,8 +1,10 @@
 //! Random batches against what should be there, with restarts, and with a region that is too small.
 
 use super::*;
+use config::checked::Prefix;
 use proptest::prelude::*;
 use state::maps::{MapPlane, MemoryMaps, Options};
+use state::service::SourceRanges;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -32,9 +34,22 @@ fn address(frontend: u8) -> Address {
     at(&format!("203.0.113.{frontend}:80"), protocol)
 }
 
-/// Frontends of one service and protocol want the same, as selection has it.
+/// Frontends of one service and protocol want the same, as selection has it. Each service has a
+/// policy of its own.
 fn wanted(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> Wanted {
-    let of = service(&format!("s{service_number}"));
+    let mut of = service(&format!("s{service_number}"));
+    match service_number {
+        1 => of.affinity_s = 60,
+        2 => of.algorithm = Algorithm::Random,
+        3 => {
+            let prefix = |last| Prefix { addr: IpAddr::from([10, 0, 0, last]), len: 32 };
+            // Some are there twice, and not in their order.
+            let prefixes = [9, 4, 9, 5].map(prefix).to_vec();
+            of.source_ranges = Some(Arc::new(SourceRanges { deny: true, prefixes }));
+            of.affinity_s = 1;
+        }
+        _ => {}
+    }
     let mut instances: Vec<Instance> =
         (0..8).filter(|n| backends >> n & 1 == 1).map(|n| instance(&of, 11 + n)).collect();
     for leaving in instances.iter_mut().take(usize::from(terminating)) {

@@ -1,0 +1,74 @@
+//! Stay: a client of a service with affinity goes where it went before, or is given a backend.
+
+use crate::here::{affinities, page};
+use crate::next::{FINISH, START, go, raw};
+use crate::work::{Work, work};
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
+use tables::affinity::{Client, Stay};
+use tables::counters::Counter;
+use tables::reason::DropReason;
+use tables::record::NONE;
+
+/// The stage.
+#[xdp(frags)]
+pub fn stay(ctx: XdpContext) -> u32 {
+    let ctx = raw(&ctx);
+    let Some(work) = work() else { return go(ctx, FINISH) };
+    work.backend = part_stays();
+    if work.backend == NONE {
+        work.backend = part_settles();
+    }
+    let next = match work.backend {
+        NONE => work.drop(DropReason::NoBackend),
+        _ => {
+            part_keep();
+            START
+        }
+    };
+    go(ctx, next)
+}
+
+#[inline(always)]
+fn client(work: &Work) -> Client {
+    Client { scope: work.scope, service: work.service, addr: work.inner.src }
+}
+
+/// The backend that the client stays with, if it may; else [`NONE`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_stays() -> u32 {
+    let Some(work) = work() else { return NONE };
+    let set = work.set();
+    let Some(service) = set.service(work.service) else { return NONE };
+    match affinities().find(&client(work), work.now_s, service.affinity_s) {
+        Some(stay) if set.stays(service, &stay) => stay.backend,
+        _ => NONE,
+    }
+}
+
+/// The backend that the client is given, of whom nothing is known.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_settles() -> u32 {
+    let Some(work) = work() else { return NONE };
+    let set = work.set();
+    let Some(service) = set.service(work.service) else { return NONE };
+    set.pick(service, affinities().hash(&client(work))).unwrap_or(NONE)
+}
+
+/// Notes it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_keep() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let (set, backend) = (work.set(), work.backend);
+    let (Some(service), Some(record)) = (set.service(work.service), set.backend(backend)) else {
+        return FINISH;
+    };
+    let stay = Stay { backend, incarnation: record.incarnation };
+    if affinities().keep(&client(work), &stay, work.now_s, service.affinity_s).is_err() {
+        page().count(Counter::AffinitiesUntracked, 1);
+    }
+    START
+}

@@ -1,0 +1,187 @@
+//! Policies that clients feel, as the region has them.
+
+use super::*;
+use config::checked::Prefix;
+use state::service::SourceRanges;
+use tables::affinity::Stay;
+
+fn ranged(deny: bool, texts: &[&str]) -> Wanted {
+    let mut of = service("a");
+    let prefixes = texts.iter().map(|text| {
+        let (addr, len) = text.split_once('/').unwrap();
+        Prefix { addr: addr.parse().unwrap(), len: len.parse().unwrap() }
+    });
+    of.source_ranges = Some(Arc::new(SourceRanges { deny, prefixes: prefixes.collect() }));
+    let backends = vec![instance(&of, 1)];
+    chosen(of, at("203.0.113.1:80", 6), backends)
+}
+
+fn admits(plane: &RegionPlane<'_>, client: &str) -> bool {
+    let set = plane.writer.committed();
+    let (_, service) = set.services().next().unwrap();
+    set.admits(service, &client.parse::<IpAddr>().unwrap().into())
+}
+
+#[test]
+fn source_ranges_are_one_set_and_survive_a_restart() {
+    let region = region(&Sizes::SMALL);
+    let mut plane = attach(region);
+    let all = ["10.1.0.0/16", "10.0.0.0/16", "10.0.3.0/24", "192.0.2.7/32", "2001:db8::/32"];
+    told(&mut plane, &[ranged(false, &all)]);
+    let check = |plane: &RegionPlane<'_>, inside: bool| {
+        for client in ["10.0.0.0", "10.1.255.255", "10.0.3.9", "192.0.2.7", "2001:db8::1"] {
+            assert_eq!(admits(plane, client), inside, "{client}");
+        }
+        for client in ["9.255.255.255", "10.2.0.0", "192.0.2.6", "192.0.2.8", "2001:db9::", "::"] {
+            assert_eq!(admits(plane, client), !inside, "{client}");
+        }
+    };
+    check(&plane, true);
+    let set = plane.writer.committed();
+    let (_, record) = set.services().next().unwrap();
+    assert_eq!(record.ranges.count, 4 * 6, "two networks of the five are within others");
+    let lines: Vec<String> = dumped(&plane).into_iter().filter(|l| l.contains("SRC")).collect();
+    assert_eq!(lines.len(), 5, "{lines:?}");
+    assert_eq!(lines[0], "SRCRANGE: ID=203.0.113.1:80/TCP CIDR=10.0.0.0/16");
+    let before = dumped(&plane);
+    drop(plane);
+    let mut plane = attach(region);
+    assert_eq!(dumped(&plane), before);
+    assert_eq!(told(&mut plane, &[ranged(false, &all)]), 1, "nothing is news");
+    told(&mut plane, &[ranged(true, &all)]);
+    check(&plane, false);
+    // All addresses of both families: the last bound is behind the last address.
+    told(&mut plane, &[ranged(false, &["0.0.0.0/0", "::/0"])]);
+    assert!(["0.0.0.0", "255.255.255.255", "::", "ffff::ffff"].iter().all(|c| admits(&plane, c)));
+    told(&mut plane, &[ranged(false, &["::/0"])]);
+    assert!(admits(&plane, "::1") && admits(&plane, "::1:0:0:0") && !admits(&plane, "10.0.0.1"));
+    told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
+    assert!(admits(&plane, "192.0.2.99"));
+    delete(&mut plane, &["203.0.113.1:80"]);
+    assert_eq!(
+        plane.writer.slots_room(251, 1, &[Sizes::SMALL.slots as usize]),
+        Ok(()),
+        "no room is lost"
+    );
+}
+
+#[test]
+fn source_ranges_without_room_are_refused_with_the_setting() {
+    let mut plane = attach(region(&Sizes { slots: 64, ..Sizes::SMALL }));
+    told(&mut plane, &[ranged(false, &["10.0.0.0/8", "192.0.2.0/24"])]);
+    let before = dumped(&plane);
+    let many: Vec<String> = (0..10).map(|n| format!("10.{n}.0.0/17")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let (refused, _) = tell(&mut plane, &[ranged(false, &many)]);
+    assert!(refused[0].contains("region.slots"), "{refused:?}");
+    assert_eq!(dumped(&plane), before);
+    assert!(admits(&plane, "192.0.2.1"));
+}
+
+#[test]
+fn clients_stay_with_active_backends_only() {
+    let region = region(&Sizes::SMALL);
+    let mut plane = attach(region);
+    let with = |states: &[(u8, State)]| {
+        let mut of = service("a");
+        of.affinity_s = 60;
+        let of_state = |(last, state): &(u8, State)| {
+            let mut one = instance(&of, *last);
+            one.state = *state;
+            one
+        };
+        let instances = states.iter().map(of_state).collect();
+        chosen(of.clone(), at("203.0.113.1:80", 6), instances)
+    };
+    let stays = |plane: &RegionPlane<'_>| -> Vec<u8> {
+        let set = plane.writer.committed();
+        let (_, service) = set.services().next().unwrap();
+        assert_eq!(service.affinity_s, 60);
+        let may =
+            |id: u32, incarnation: u32| set.stays(service, &Stay { backend: id, incarnation });
+        let all = set.backends().filter(|(id, backend)| {
+            assert!(!may(*id, backend.incarnation + 1), "that is another backend");
+            may(*id, backend.incarnation)
+        });
+        let mut last: Vec<u8> = all.map(|(_, backend)| backend.addr.octets()[15]).collect();
+        last.sort_unstable();
+        last
+    };
+    let all = [(1, State::Active), (2, State::Active), (3, State::Terminating)];
+    told(&mut plane, &[with(&all)]);
+    assert_eq!(stays(&plane), [1, 2]);
+    let matches: Vec<String> = dumped(&plane).into_iter().filter(|l| l.contains("AFF:")).collect();
+    let line = |last: u8| format!("AFF: ID=203.0.113.1:80/TCP BEID=10.0.2.{last}:80/*");
+    assert_eq!(matches, [line(1), line(2)]);
+    let before = dumped(&plane);
+    drop(plane);
+    let mut plane = attach(region);
+    assert_eq!((stays(&plane), dumped(&plane)), (vec![1, 2], before));
+    let mut failed = with(&all);
+    Arc::make_mut(&mut failed.backends[0]).health.unhealthy = true;
+    failed.serving = 1;
+    failed.backends.rotate_left(1);
+    told(&mut plane, &[failed]);
+    assert_eq!(stays(&plane), [2]);
+    told(&mut plane, &[with(&all[2..])]);
+    assert_eq!(stays(&plane), [0_u8; 0], "who leaves serves only where nobody else does");
+    told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
+    assert!(dumped(&plane).iter().all(|line| !line.contains("AFF:")));
+}
+
+#[test]
+fn random_fills_slots_by_weight_and_has_no_maglev_table() {
+    let mut plane = small();
+    let mut of = service("a");
+    of.algorithm = Algorithm::Random;
+    let mut heavy = instance(&of, 2);
+    heavy.weight = 300;
+    let backends = vec![instance(&of, 1), heavy];
+    told(&mut plane, &[chosen(of, at("203.0.113.1:80", 6), backends.clone())]);
+    let set = plane.writer.committed();
+    let (_, service) = set.services().next().unwrap();
+    let slots: Vec<u32> = set.slots(&service.slots[0]).collect();
+    assert_eq!(slots.iter().filter(|id| **id == slots[0]).count(), 62, "a quarter of 251");
+    assert!(slots.is_sorted(), "in runs");
+    let dump = dumped(&plane);
+    assert!(dump.iter().all(|line| !line.contains("MAGLEV")), "{dump:#?}");
+    assert!(dump.iter().any(|line| line.contains("LBALG=random")), "{dump:#?}");
+    // The same backends by Maglev are another table.
+    told(&mut plane, &[chosen(super::service("a"), at("203.0.113.1:80", 6), backends)]);
+    let set = plane.writer.committed();
+    let (_, service) = set.services().next().unwrap();
+    assert!(!set.slots(&service.slots[0]).is_sorted());
+}
+
+#[test]
+fn a_host_port_on_the_loopback_address_is_met_by_no_packet_from_outside() {
+    let mut plane = small();
+    let host = |address: &str, loopback: bool| {
+        let mut of = service("a");
+        of.loopback_host_port = loopback;
+        let mut wanted = chosen(of.clone(), at(address, 6), vec![instance(&of, 1)]);
+        let said = Said { kind: Kind::HostPort, ..wanted.frontend.said.clone() };
+        wanted.frontend = frontend(of, said);
+        wanted
+    };
+    let met = |plane: &RegionPlane<'_>| {
+        let own = ["10.0.1.10:8080", "127.0.0.1:8080", "0.0.0.0:8080", "10.0.2.10:8080"];
+        own.into_iter().filter(|at| !meets(plane, at, 6).is_empty()).collect::<Vec<_>>()
+    };
+    told(&mut plane, &[host("0.0.0.0:8080", false)]);
+    assert_eq!(met(&plane), ["10.0.1.10:8080"], "a host port is met on our addresses");
+    // Its copies go as soon as it is bound to the loopback address.
+    told(&mut plane, &[host("0.0.0.0:8080", true), host("10.0.2.10:8080", true)]);
+    assert_eq!(met(&plane), [""; 0]);
+    assert_eq!(plane.writer.committed().frontends().count(), 0);
+    // One that gave way to another leaves nothing behind either, when that one goes.
+    told(&mut plane, &[web("b", "10.0.1.10:8080", &[2])]);
+    told(&mut plane, &[host("0.0.0.0:8080", true)]);
+    assert_eq!(meets(&plane, "10.0.1.10:8080", 6), [2]);
+    delete(&mut plane, &["10.0.1.10:8080"]);
+    assert_eq!(met(&plane), [""; 0]);
+    // The dump shows it, as one that no packet meets.
+    assert!(
+        dumped(&plane).iter().any(|line| line.contains("HostPort") && line.contains("loopback"))
+    );
+}

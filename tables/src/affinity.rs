@@ -1,0 +1,260 @@
+//! Session affinity: which backend a client stays with, for services that ask for it.
+//!
+//! It is the flows' own index with another meaning of the words: the key is a client of a service
+//! in a scope, `path` and `digest` name the backend and its incarnation, and in place of when it was
+//! seen stands when it ends. Places whose time is over are used again, so that nobody has to sweep.
+//! Whether the backend may still serve the client is asked of the tables, for each new flow
+//! ([`TableSet::stays`](crate::set::TableSet::stays)).
+//!
+//! A client of whom nothing is known is given a slot by its address, not by its flow. So two of its
+//! flows that two lcores begin at once meet the same backend, and where the table is full, clients
+//! stay where they are for as long as the service's slots do.
+
+use crate::flow::{Entry, Filling, Index, Which};
+use crate::layout::Section;
+use crate::record::NONE;
+use crate::region::Region;
+use crate::{atomic::Ordering::Relaxed, flow::Hit};
+use core::fmt;
+use packet::addr::Addr;
+use packet::flow::FlowKey;
+
+/// A client as one service sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Client {
+    /// The gateway's scope: two endpoints may bring the same address.
+    pub scope: u32,
+    /// Service id.
+    pub service: u32,
+    /// Its address.
+    pub addr: Addr,
+}
+
+impl Client {
+    /// A flow key in form only.
+    #[inline(always)]
+    fn key(&self, service: u32) -> FlowKey {
+        let (low, high) = (self.addr, Addr::UNSPECIFIED);
+        FlowKey { scope: self.scope, proto: 0, ports: service, low, high }
+    }
+}
+
+/// The backend that a client stays with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stay {
+    /// Backend id.
+    pub backend: u32,
+    /// The backend's incarnation when it was noted.
+    pub incarnation: u32,
+}
+
+/// Why a client was not noted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AffinityError {
+    /// No room: raise `region.max_affinities`.
+    Full,
+    /// Others held the bucket for too long.
+    Contended,
+}
+
+impl fmt::Display for AffinityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AffinityError::Full => "the affinity table is full: raise region.max_affinities",
+            AffinityError::Contended => "the client's bucket stayed locked for too long",
+        })
+    }
+}
+
+impl core::error::Error for AffinityError {}
+
+/// The affinity table of a region, shared by all lcores.
+#[derive(Clone, Copy)]
+pub struct Affinities<'r> {
+    index: Index<'r>,
+}
+
+impl<'r> Affinities<'r> {
+    /// The table of a region.
+    #[inline]
+    pub fn new(region: &'r Region) -> Affinities<'r> {
+        let entries = region.slice(Section::Affinities);
+        let words = region.slice(Section::AffinityLocks);
+        Affinities { index: Index::new(Which::Affinities, entries, words, region) }
+    }
+
+    #[cfg(target_arch = "bpf")]
+    pub(crate) fn index(&self) -> &Index<'r> {
+        &self.index
+    }
+
+    /// The same table for one writer: what its lock words say.
+    pub fn as_owner(self, lcore: u8, epoch: u32) -> Affinities<'r> {
+        Affinities { index: self.index.as_owner(lcore, epoch) }
+    }
+
+    /// What a slot is picked by for a client of whom nothing is known: the same for all services,
+    /// so that appliances which share their seed agree on it.
+    #[inline(always)]
+    pub fn hash(&self, client: &Client) -> u64 {
+        self.index.hash(&client.key(0))
+    }
+
+    /// With whom the client stays, if that was noted, and no longer than `affinity_s` seconds ago.
+    #[inline(always)]
+    pub fn find(&self, client: &Client, now_s: u32, affinity_s: u32) -> Option<Stay> {
+        let hit = self.look_up(&client.key(client.service))?;
+        let left_s = hit.last_seen_s.wrapping_sub(now_s);
+        // Another lcore's clock may be a second ahead. What was noted for longer than the service
+        // asks for now is over as well.
+        if left_s == 0 || left_s > affinity_s.wrapping_add(1) {
+            return None;
+        }
+        Some(Stay { backend: hit.path, incarnation: hit.digest })
+    }
+
+    #[inline(always)]
+    fn look_up(&self, key: &FlowKey) -> Option<Hit> {
+        self.index.find(self.index.hash(key), key)
+    }
+
+    /// Notes, or notes once more, with whom the client stays for `affinity_s` seconds from now.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn keep(
+        &self,
+        client: &Client,
+        stay: &Stay,
+        now_s: u32,
+        affinity_s: u32,
+    ) -> Result<(), AffinityError> {
+        let key = client.key(client.service);
+        let until_s = now_s.wrapping_add(affinity_s);
+        let hash = self.index.hash(&key);
+        let same = |hit: &Hit| hit.path == stay.backend && hit.digest == stay.incarnation;
+        if let Some(hit) = self.index.find(hash, &key)
+            && same(&hit)
+        {
+            if let Some(entry) = self.index.entry(hit.entry) {
+                entry.last_seen_s.store(until_s, Relaxed);
+            }
+            return Ok(());
+        }
+        let place = self.index.place(hash);
+        if !self.index.lock(place.home) {
+            return Err(AffinityError::Contended);
+        }
+        if let Some(old) = self.index.find(hash, &key) {
+            self.index.clear(old.entry, old.stamp);
+        }
+        let over = |entry: &Entry| is_over(entry.last_seen_s.load(Relaxed), now_s);
+        let done = match self.index.claim(&place, over) {
+            NONE => Err(AffinityError::Full),
+            i => {
+                let (path, digest) = (stay.backend, stay.incarnation);
+                let filling = Filling { key: &key, path, flags: 0, digest, now_s: until_s };
+                self.index.fill(i, &place, &filling);
+                Ok(())
+            }
+        };
+        self.index.unlock(place.home);
+        done
+    }
+
+    /// Frees what a killed fastpath left locked or half written. To be called at every start of a
+    /// fastpath before any lcore runs. Returns how many clients it forgot.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn recover(&self) -> u32 {
+        self.index.rebuild(|_, _, _| true).0
+    }
+}
+
+/// Whether that second has come.
+fn is_over(until_s: u32, now_s: u32) -> bool {
+    let left_s = until_s.wrapping_sub(now_s);
+    left_s == 0 || left_s > u32::MAX / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Sizes;
+    use packet::flow::SCOPE_PLAIN;
+
+    fn client(n: u32) -> Client {
+        Client { scope: SCOPE_PLAIN, service: 3, addr: Addr::v4(n) }
+    }
+
+    fn stay(n: u32) -> Stay {
+        Stay { backend: n, incarnation: n + 1 }
+    }
+
+    #[test]
+    fn a_client_stays_for_its_time_and_as_one_service_and_scope_only() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let table = Affinities::new(&region);
+        assert_eq!(table.find(&client(1), 100, 60), None);
+        table.keep(&client(1), &stay(4), 100, 60).unwrap();
+        for now_s in [99, 100, 159] {
+            assert_eq!(table.find(&client(1), now_s, 60), Some(stay(4)), "{now_s}");
+        }
+        assert_eq!(table.find(&client(1), 160, 60), None);
+        for other in
+            [Client { scope: 7, ..client(1) }, Client { service: 4, ..client(1) }, client(2)]
+        {
+            assert_eq!(table.find(&other, 101, 60), None);
+        }
+        // Noted once more it stays longer, also with another.
+        table.keep(&client(1), &stay(4), 150, 60).unwrap();
+        assert_eq!(table.find(&client(1), 209, 60), Some(stay(4)));
+        table.keep(&client(1), &stay(5), 160, 60).unwrap();
+        assert_eq!(table.find(&client(1), 219, 60), Some(stay(5)));
+        assert_eq!(table.find(&client(1), 220, 60), None);
+        // A service that asks for less now does not honour what was noted for longer.
+        table.keep(&client(2), &stay(4), 300, 3600).unwrap();
+        assert_eq!(table.find(&client(2), 301, 60), None);
+        assert_eq!(table.find(&client(2), 3_850, 60), Some(stay(4)));
+    }
+
+    #[test]
+    fn the_slot_of_a_client_depends_on_scope_and_address_alone() {
+        let region = Region::anonymous_with(&Sizes::SMALL, 7).unwrap();
+        let other = Region::anonymous_with(&Sizes::SMALL, 7).unwrap();
+        let (table, other) = (Affinities::new(&region), Affinities::new(&other));
+        let same = Client { service: 9, ..client(1) };
+        assert_eq!(table.hash(&client(1)), other.hash(&same));
+        assert_ne!(table.hash(&client(1)), table.hash(&client(2)));
+        assert_ne!(table.hash(&client(1)), table.hash(&Client { scope: 5, ..client(1) }));
+    }
+
+    #[test]
+    fn a_full_table_refuses_until_times_are_over() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let table = Affinities::new(&region);
+        let room = region.layout().term(Section::Affinities).count as u32;
+        let mut kept = 0;
+        for n in 0..4 * room {
+            match table.keep(&client(n), &stay(n), 100, 60) {
+                Ok(()) => kept += 1,
+                Err(error) => assert_eq!(error, AffinityError::Full),
+            }
+        }
+        assert!(kept >= Sizes::SMALL.affinities && kept <= room, "{kept} of {room}");
+        let known = (0..4 * room).filter(|n| table.find(&client(*n), 100, 60) == Some(stay(*n)));
+        assert_eq!(known.count() as u32, kept);
+        for n in 0..room {
+            table.keep(&client(n), &stay(n + 1), 160 + n, 60).unwrap();
+            assert_eq!(table.find(&client(n), 160 + n, 60), Some(stay(n + 1)));
+        }
+    }
+
+    #[test]
+    fn clients_survive_a_restart() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let table = Affinities::new(&region);
+        (0..20).for_each(|n| table.keep(&client(n), &stay(n), 100, 60).unwrap());
+        assert!(table.index.lock(table.index.place(table.index.hash(&client(3).key(3))).home));
+        assert_eq!(table.recover(), 0);
+        assert!((0..20).all(|n| table.find(&client(n), 101, 60) == Some(stay(n))));
+        table.keep(&client(3), &stay(9), 101, 60).unwrap();
+    }
+}
