@@ -17,6 +17,8 @@ packages=(
   # The lab: namespaces and veth, sysctl, offloads off, the kernel kept from answering, and a
   # second decoder.
   iproute2 procps ethtool nftables tshark
+  # The API as others see it: certificates, a client, and schemathesis' own Python.
+  openssl curl python3-venv
 )
 
 # bindgen reads DPDK's headers with any libclang that comes with its own headers.
@@ -87,4 +89,14 @@ if [[ $(PATH=.tools/bin:$PATH bpf-linker --version 2> /dev/null) != "bpf-linker 
   cargo install bpf-linker --version "$linker" --locked --quiet --root .tools \
     --target-dir target/bpf-linker
   rm -r target/bpf-linker
+fi
+
+# What drives the API by its own document, with all that it needs beside it.
+schemathesis=4.32.5
+if [[ $(.tools/schemathesis/bin/schemathesis --version 2> /dev/null) != *" $schemathesis" ]]; then
+  echo "setup: installing schemathesis $schemathesis into .tools (a minute)"
+  rm -rf .tools/schemathesis
+  python3 -m venv .tools/schemathesis
+  .tools/schemathesis/bin/pip install --quiet --disable-pip-version-check \
+    "schemathesis==$schemathesis"
 fi

@@ -27,6 +27,7 @@ const ROOMS: &[(&str, usize)] = &[
     ("slowpath", 6_000),
     ("slowpath/cli", 2_500),
     ("slowpath/state", 7_000),
+    ("slowpath/api", 1_500),
     // Probes of backends: judge, machine, driver with TLS, and the answers on health check ports.
     ("slowpath/health", 1_500),
     // Was 2,500: the journey's stages and their loader, which knows each driver's limits. Was 4,900

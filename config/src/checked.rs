@@ -1,9 +1,8 @@
 //! The configuration as the programs need it: every value parsed, every default filled in, every
-//! cross-check done. Past the door of this crate nobody sees what was written.
-//!
-//! An `Option` here means that the thing itself may be absent (an egress arm), never that a
-//! default is still to be chosen. Only [`crate::load`] makes a [`Config`].
+//! cross-check done. Past the door of this crate nobody sees what was written. An `Option` means
+//! that the thing itself may be absent. Only [`crate::load`] makes a [`Config`].
 
+mod api;
 mod arms;
 pub(crate) mod check;
 pub(crate) mod door;
@@ -14,6 +13,7 @@ mod plane;
 mod prefix;
 mod probing;
 
+pub use api::{Api, Tls};
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
 pub use plane::{Attach, Plane};
@@ -36,12 +36,18 @@ pub struct Config {
     pub zone: String,
     /// Names of the nodes and zones whose backends count as local.
     pub local: Vec<String>,
+    /// Number of its cluster; 0 where there is only one.
+    pub cluster: u32,
+    /// The first and the last port that are node ports.
+    pub node_ports: (u16, u16),
+    /// Whether packets from outside may go to cluster addresses.
+    pub external_cluster_ip: bool,
     /// Free labels of the appliance.
     pub labels: BTreeMap<String, String>,
     /// What moves packets.
     pub plane: Plane,
-    /// The services file, watched by slowpath.
-    pub services: PathBuf,
+    /// The services file, watched by slowpath; none where all services come through the API.
+    pub services: Option<PathBuf>,
     /// The packet-moving process.
     pub fastpath: Fastpath,
     /// Shared memory and its maxima.
@@ -64,6 +70,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Local control socket.
     pub control: Control,
+    /// The API over TCP, where it is wanted.
+    pub api: Option<Api>,
     /// Maglev parameters.
     pub tables: Tables,
     /// What is allowed but probably not meant, a sentence each; also in [`crate::report`].
@@ -371,6 +379,8 @@ pub struct Metrics {
 pub struct Control {
     /// The unix socket of `weir status` and its siblings.
     pub socket: PathBuf,
+    /// The folder where objects are kept; none where they are not.
+    pub state: Option<PathBuf>,
 }
 
 /// The sizes a Maglev table may have: primes near the powers of two (Cilium's list).

@@ -24,13 +24,20 @@ pub struct File {
     /// Names of the nodes and zones whose backends count as local: what a service's traffic policy
     /// `local` is about.
     pub local: Vec<String>,
+    /// Number of the cluster that it belongs to; 0 where there is only one.
+    pub cluster: u32,
+    /// Ports that are node ports, `first-last`: a service's frontend of type NodePort has one of
+    /// them.
+    pub node_ports: String,
+    /// Whether packets from outside may go to a cluster's own addresses (type ClusterIP).
+    pub external_cluster_ip: bool,
     /// Free labels, `key = "value"`.
     pub labels: BTreeMap<String, String>,
     /// What moves packets: `dpdk`, the program fastpath with NICs of its own, or `xdp`, programs in
     /// the kernel that ebpf-fallback attaches to NICs. Tables, flows and counters go over.
     pub plane: Plane,
     /// The services: a file, or a folder of files (their keys are below); watched, changes apply
-    /// without a restart.
+    /// without a restart. Empty: no file, all of them come through the API.
     pub services: String,
     /// The packet-moving process.
     pub fastpath: Fastpath,
@@ -53,8 +60,10 @@ pub struct File {
     pub health: Health,
     /// The Prometheus endpoint.
     pub metrics: Metrics,
-    /// The socket of the `weir` command.
+    /// The socket of the `weir` command, and what slowpath keeps.
     pub control: Control,
+    /// The API over TCP; over `control.socket` it is there always.
+    pub api: Api,
     /// How backends are chosen.
     pub tables: Tables,
 }
@@ -330,6 +339,27 @@ pub struct Metrics {
 pub struct Control {
     /// Path of the unix socket, at most 107 bytes.
     pub socket: String,
+    /// Folder where services and all else that was asked for is kept over restarts, a few kB each
+    /// and this appliance's alone. Empty: nothing is kept, and what came through the API is gone
+    /// when slowpath ends.
+    pub state: String,
+}
+
+/// The API.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Api {
+    /// `address:port`, one or a list, where the API is served; empty for none. Anything but
+    /// loopback needs `tls_cert` and `tls_key`.
+    #[serde(deserialize_with = "one_or_many")]
+    pub listen: Vec<String>,
+    /// File with the certificate and those that lead to its root, in PEM.
+    pub tls_cert: String,
+    /// File with the certificate's private key, in PEM.
+    pub tls_key: String,
+    /// File with the token that clients send (`Authorization: Bearer ...`), 16 characters or more,
+    /// as from `head -c 24 /dev/urandom | base64`. Read at start.
+    pub token_file: String,
 }
 
 /// Tables.

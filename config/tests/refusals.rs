@@ -205,6 +205,13 @@ fn the_rest_is_told_as_well() {
     also("[tables]\nseed = \"short\"", &["12 bytes in base64"]);
     also("[punt]\nplain_no_service = \"return\"", &["\"drop\", \"punt\""]);
     also("[control]\nsocket = \"here\"", &["whole path"]);
+    also("[control]\nstate = \"here\"", &["control.state", "whole path"]);
+    also("node_ports = \"30000\"", &["node_ports = \"30000\"", "30000-32767"]);
+    also("node_ports = \"0-9\"", &["within 1 and 65535"]);
+    also("[api]\nlisten = \"127.0.0.1:8443\"", &["api.token_file", "only root can read"]);
+    let open = "[api]\nlisten = \"0.0.0.0:8443\"\ntoken_file = \"/etc/weir/token\"";
+    also(open, &["api.listen", "not loopback", "api.tls_cert"]);
+    also("[api]\ntls_key = \"/etc/weir/key.pem\"", &["api.tls_cert", "set both, or neither"]);
     also("name = \"Weir One\"", &["name = \"Weir One\"", "a-z"]);
     also("[region]\nring_slots = 1000", &["for example 1024"]);
     spoiled("[nat]", "[nat]\nports = \"80-90\"", &["nat.ports = \"80-90\"", "1024-32767"]);

@@ -1,11 +1,12 @@
 //! The control socket: HTTP over a unix socket, for `weir` and `curl --unix-socket`.
 //!
 //! `GET /status`, `/services`, `/flows`, `/drops`, `/health` (of the appliance) and `/checks` (of
-//! backends) answer a JSON document, `/metrics` as Prometheus reads it; `GET /trace` answers a JSON line for each stage of each followed packet
-//! as it comes. `GET /db/TABLE` answers the rows of a table of the control state, `GET /maps` what
-//! lies in the plane, `GET /objects/KIND` what was given to us. All of it only reads, except that a
-//! trace asks the lcores to report, and that `PUT /drain/on` and `/drain/off` change what probes
-//! are told. The socket is root's alone (mode 0600).
+//! backends) answer a JSON document, `/metrics` as Prometheus reads it; `GET /trace` answers a JSON
+//! line for each stage of each followed packet as it comes. `GET /db/TABLE` answers the rows of a
+//! table of the control state, `GET /maps` what lies in the plane, `GET /objects/KIND` what was
+//! given to us. Below `/v1` is the API (its room is `api`), which writes. All else only reads,
+//! except that a trace asks the lcores to report, and that `PUT /drain/on` and `/drain/off` change
+//! what probes are told. The socket is root's alone (mode 0600).
 
 mod db;
 
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use api::Api;
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -99,7 +101,7 @@ pub fn listen(path: &Path) -> Result<UnixListener, ControlError> {
 }
 
 /// Serves the socket for good.
-pub async fn serve(listener: UnixListener, live: Arc<Live>) -> io::Result<()> {
+pub async fn serve(listener: UnixListener, live: Arc<Live>, api: Api) -> io::Result<()> {
     let app = Router::new()
         .route("/status", get(status))
         .route("/services", get(services))
@@ -115,7 +117,8 @@ pub async fn serve(listener: UnixListener, live: Arc<Live>) -> io::Result<()> {
         .route("/drain/on", put(drain_on))
         .route("/drain/off", put(drain_off))
         .fallback(unknown)
-        .with_state(live);
+        .with_state(live)
+        .merge(api::router(api));
     axum::serve(listener, app).await
 }
 
@@ -124,7 +127,7 @@ fn refuse(code: StatusCode, error: String) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "there is /status, /services, /flows, /drops, /health, /checks, /db, /maps, \
+    let known = "there is /v1, /status, /services, /flows, /drops, /health, /checks, /db, /maps, \
                  /objects, /metrics, /trace and /drain";
     refuse(StatusCode::NOT_FOUND, known.to_owned())
 }

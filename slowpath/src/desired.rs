@@ -1,78 +1,171 @@
-//! What is asked: the objects of all sources, and the tables of services, frontends and backends
-//! that are made of them.
+//! What is asked: the objects of all sources, kept over restarts, and the tables of services,
+//! frontends and backends that are made of them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use config::checked::{ArmName, Config};
+use config::checked::Config;
 use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::name::{Name, Precedence, Source};
-use state::object::{Change, Condition, Key, Kind, Object, Objects, Truth};
-use state::reflect::{Reflector, Verdict};
+use state::object::{Change, Condition, Event, Key, Kind, Object, Objects, Refusal, Truth};
+use state::reflect::{ACCEPTED, Reflector, Told, Verdict};
+use state::store::{AnyDisk, Folder, Nowhere, Shared};
 use state::writer::{Initializer, Writer};
 
 use crate::sources;
 
+/// The objects on whichever disk there is.
+pub type Store = Shared<AnyDisk>;
+
+/// Opens what is kept in a folder; none where nothing is to be kept.
+///
+/// # Errors
+/// What the disk says; that another process has the folder; that its snapshot is damaged.
+pub fn open_store(folder: Option<&Path>) -> std::io::Result<Store> {
+    let disk: AnyDisk = match folder {
+        Some(folder) => Box::new(Folder::open(folder)?),
+        None => Box::new(Nowhere),
+    };
+    state::store::Store::open(disk).map(Store::new)
+}
+
 /// Objects, and who makes rows of them.
 pub struct Desired {
+    store: Arc<Store>,
+    /// As they are in the tables.
     objects: Objects,
     reflector: Reflector,
     /// The tables.
     pub writer: Arc<Writer>,
     /// Until the files were taken once, nothing is pruned.
     files: Vec<(Source, Initializer)>,
+    /// The files were taken once: what the store remembers of them is what they say.
+    settled: bool,
 }
 
 impl Desired {
-    /// Nothing is asked yet. `arm` is that of backends that don't say theirs.
-    pub fn new(arm: ArmName) -> Desired {
+    /// What the store remembers is asked until its sources say something else.
+    pub fn new(config: &Config, store: Arc<Store>, now: SystemTime) -> Desired {
         let writer = Writer::new();
         let files = sources::of_files().into_iter();
         let files = files.map(|source| {
             let initializer = writer.register_initializer(source.as_str());
             (source, initializer)
         });
-        Desired {
+        let (first, last) = config.node_ports;
+        let mut desired = Desired {
             objects: Objects::default(),
-            reflector: Reflector::new(Precedence::default(), arm),
+            reflector: Reflector::new(Precedence::default(), config.backend_arm())
+                .with_node_ports(first..=last),
             files: files.collect(),
             writer: Arc::new(writer),
+            settled: false,
+            store,
+        };
+        let objects = desired.store.objects();
+        if objects.revision() > 0 {
+            let mut told = desired.reflect(objects.clone(), &objects.as_events(), false, now).1;
+            told.extend(in_force_again(&objects, &told));
+            desired.tell(told, now);
         }
+        desired
     }
 
-    /// What was given to us.
+    /// What was given to us, as far as it is in the tables.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// The files say this now: all of it is taken, or nothing. Tells the revision of the tables,
-    /// which is the one before where nothing is new.
-    pub fn say(&mut self, wanted: &[Object], now: SystemTime) -> Result<u64, String> {
-        let mut next = self.objects.clone();
-        let mut events = Vec::new();
+    /// What the files said last.
+    pub fn of_files(&self) -> Vec<Object> {
+        let is_file = |source: &Source| self.files.iter().any(|(file, _)| file == source);
+        let said = self.objects.all().filter(|object| is_file(&object.source));
+        said.map(|object| Object::clone(object)).collect()
+    }
+
+    /// The files say this now: all of it is kept and taken, or nothing. Tells the revision of the
+    /// tables, which is the one before where nothing is new.
+    ///
+    /// # Errors
+    /// What cannot be, or that the store's disk doesn't take it.
+    pub fn say(&mut self, wanted: &[Object], now: SystemTime) -> Result<u64, Refusal> {
+        let objects = self.store.objects();
+        let mut batch: Vec<Change> = Vec::new();
         for (source, _) in &self.files {
             let said = wanted.iter().filter(|object| object.source == *source).cloned().collect();
-            for change in next.towards(source, said) {
-                events.extend(next.apply(&change, now).map_err(|e| e.to_string())?);
-            }
+            batch.extend(objects.towards(source, said));
         }
+        if !batch.is_empty() {
+            self.store.change(batch, now)?;
+        }
+        if !std::mem::replace(&mut self.settled, true) {
+            let mut store = self.store.store();
+            self.files.iter().for_each(|(source, _)| store.settled(source));
+        }
+        let (objects, events) = self.news();
+        let (revision, told) = self.reflect(objects, &events, true, now);
+        self.tell(told, now);
+        Ok(revision)
+    }
+
+    /// Makes rows of what others have written since. Tells whether there was something.
+    pub fn follow(&mut self, now: SystemTime) -> bool {
+        if *self.store.watch().borrow() == self.objects.revision() {
+            return false;
+        }
+        let (objects, events) = self.news();
+        let told = self.reflect(objects, &events, false, now).1;
+        self.tell(told, now);
+        true
+    }
+
+    /// What became of an object on its way into the tables.
+    pub fn verdict(&self, key: &Key) -> Verdict {
+        self.reflector.verdict(key)
+    }
+
+    fn news(&self) -> (Objects, Vec<Event>) {
+        let news = self.store.news(self.objects.revision());
+        let events = news.events.unwrap_or_else(|_| news.objects.events_since(&self.objects));
+        (news.objects, events)
+    }
+
+    fn reflect(
+        &mut self,
+        objects: Objects,
+        events: &[Event],
+        files_said: bool,
+        now: SystemTime,
+    ) -> (u64, Vec<Told>) {
         let mut transaction = self.writer.begin(now);
-        let told = self.reflector.apply(&next, &events, &mut transaction);
-        self.files.iter().for_each(|(_, initializer)| transaction.complete(initializer));
+        let told = self.reflector.apply(&objects, events, &mut transaction);
+        if files_said {
+            self.files.iter().for_each(|(_, initializer)| transaction.complete(initializer));
+        }
         let revision = transaction.commit();
+        self.objects = objects;
+        (revision, told)
+    }
+
+    /// Notes on the objects what became of them.
+    fn tell(&self, told: Vec<Told>, now: SystemTime) {
+        let mut batch = Vec::with_capacity(told.len());
         for told in told {
             match &told.verdict {
                 Verdict::Accepted => tracing::info!("{} is in force", told.key),
                 Verdict::Shadowed(by) => tracing::warn!("{}: source {by} is preferred", told.key),
                 Verdict::Refused(error) => tracing::error!("{}: {error}", told.key),
             }
-            if let Err(gone) = next.apply(&told.into_change(now), now) {
-                tracing::debug!("{gone}");
-            }
+            batch.push(told.into_change(now));
         }
-        self.objects = next;
-        Ok(revision)
+        if batch.is_empty() {
+            return;
+        }
+        if let Err(refusal) = self.store.change(batch, now) {
+            tracing::debug!("what became of objects is not noted: {refusal}");
+        }
     }
 
     /// What the plane held as unhealthy before a restart is so for the tables too, where somebody
@@ -125,8 +218,28 @@ impl Desired {
         };
         let observed = object.generation;
         let change = Change::Status { key, observed, conditions: vec![condition] };
-        self.objects.apply(&change, now).is_ok_and(|event| event.is_some())
+        if let Err(refusal) = self.store.change(vec![change], now) {
+            tracing::debug!("{aspect} of {service} is not noted: {refusal}");
+            return false;
+        }
+        self.follow(now)
     }
+}
+
+/// What an earlier process refused, and this one took.
+fn in_force_again(objects: &Objects, told: &[Told]) -> Vec<Told> {
+    let was_refused = |object: &&std::sync::Arc<Object>| {
+        let conditions = object.life().status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|c| &*c.aspect == ACCEPTED && c.status == Truth::False)
+    };
+    let refused = objects.all().filter(was_refused);
+    let news = refused.filter(|object| told.iter().all(|told| told.key != object.key()));
+    news.map(|object| Told {
+        key: object.key(),
+        generation: object.generation,
+        verdict: Verdict::Accepted,
+    })
+    .collect()
 }
 
 /// The appliance as selection and the region see it.
@@ -134,12 +247,16 @@ pub fn appliance(config: &Config) -> Appliance {
     let labels =
         config.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
     let addresses = config.arms().flat_map(|(_, arm)| &arm.addresses);
+    let (first, last) = config.node_ports;
     Appliance {
         name: config.name.as_str().into(),
         labels: (!config.labels.is_empty()).then(|| Arc::new(labels.collect())),
         zone: config.zone.as_str().into(),
         local: config.local.iter().map(|name| name.as_str().into()).collect(),
         addresses: addresses.map(|interface| interface.addr).collect(),
+        cluster: config.cluster,
+        external_cluster_ip: config.external_cluster_ip,
+        node_ports: first..=last,
         ..Appliance::default()
     }
 }
@@ -151,7 +268,8 @@ mod tests {
 
     #[test]
     fn the_appliance_calls_local_what_its_configuration_names() {
-        let text = "name = \"t\"\nzone = \"a\"\nlocal = [\"node-1\", \"b\"]\n\
+        let text = "name = \"t\"\nzone = \"a\"\nlocal = [\"node-1\", \"b\"]\ncluster = 3\n\
+                    node_ports = \"31000-31999\"\nexternal_cluster_ip = true\n\
                     [ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\"]\n\
                     [fastpath]\nlcores = [1]\n";
         let appliance = appliance(&config::from_toml(text).unwrap());
@@ -161,5 +279,7 @@ mod tests {
         };
         assert!(local("node-1", "c") && local("node-2", "b"));
         assert!(!local("node-2", "a"));
+        assert_eq!((appliance.cluster, &appliance.node_ports), (3, &(31_000..=31_999)));
+        assert!(appliance.external_cluster_ip);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use api::Wait;
 use config::checked::Config;
 use parking_lot::{Mutex, RwLock};
 use state::appliance::Appliance;
@@ -50,6 +51,7 @@ pub struct Shared {
     published: RwLock<Arc<Published>>,
     wanted: RwLock<Wanted>,
     trace: Mutex<TraceSlot>,
+    waits: Mutex<Vec<Wait>>,
     reload: AtomicBool,
     checks: Checks,
 }
@@ -63,6 +65,7 @@ impl Default for Shared {
             published: RwLock::default(),
             wanted: RwLock::default(),
             trace: Mutex::default(),
+            waits: Mutex::default(),
             reload: AtomicBool::new(false),
             checks: Checks::default(),
         }
@@ -121,6 +124,11 @@ impl Shared {
         *self.wanted.write() = wanted;
     }
 
+    /// Who has begun to wait for a change since this was last asked.
+    pub fn take_waits(&self) -> Vec<Wait> {
+        std::mem::take(&mut *self.waits.lock())
+    }
+
     /// The trace that somebody wants, once; from then on one runs.
     pub fn take_trace(&self) -> Option<TraceRequest> {
         let mut slot = self.trace.lock();
@@ -136,6 +144,17 @@ impl Shared {
     /// The trace that ran is over.
     pub fn free_trace(&self) {
         *self.trace.lock() = TraceSlot::Free;
+    }
+}
+
+impl api::Control for Shared {
+    fn tables(&self) -> (Tables, Arc<Appliance>) {
+        let wanted = self.wanted.read();
+        (wanted.tables.clone(), Arc::clone(&wanted.appliance))
+    }
+
+    fn wait(&self, wait: Wait) {
+        self.waits.lock().push(wait);
     }
 }
 

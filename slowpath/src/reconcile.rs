@@ -1,7 +1,7 @@
 //! The control loop. Open this first: it is the order in which slowpath does everything.
 //!
 //! ```text
-//!   services file, configuration -> objects -> rows of the tables (desired.rs)
+//!   services file, configuration, API -> objects, kept -> rows of the tables (desired.rs)
 //!     -> next hops of new backends are met -> state's reconciler: which frontends are to be told
 //!     -> the region as a plane: begin, update, delete, prune -> commit -> generation n+1
 //!     -> Switch to each lcore -> acknowledged -> frontends are done, room of generation n is free
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use api::Wait;
 use config::checked::{Config, Plane};
 use health::checker::Told;
 use state::appliance::Appliance;
@@ -25,7 +26,7 @@ use state::reconcile::{Now, Reconciler, Settings};
 use tables::command::{Command, Event};
 use tables::region::Region;
 
-use crate::desired::{Desired, appliance};
+use crate::desired::{Desired, Store, appliance};
 use crate::lcores::Lcores;
 use crate::live::{Published, Shared, Wanted};
 use crate::neighbours::NextHops;
@@ -41,6 +42,7 @@ mod checks;
 mod configure;
 mod meet;
 mod take;
+mod wait;
 
 use configure::{Configured, Waiting};
 use take::Trial;
@@ -53,6 +55,7 @@ const TELL_AGAIN: Duration = Duration::from_millis(100);
 /// many of them don't hold up the loop; a file is told all at once.
 const TIMES: Settings = Settings {
     at_once: 256,
+    prune_at_once: 256,
     retry_min: Duration::from_millis(50),
     retry_max: Duration::from_secs(60),
     pass: Duration::from_secs(60),
@@ -92,6 +95,10 @@ pub struct Reconcile<'r> {
     /// Next hops were asked for that the region may not want in the end.
     strangers_asked: bool,
     refused: Option<String>,
+    /// Who waits for a change to be in force.
+    waits: Vec<Wait>,
+    /// When what the store's disk did not take is read again.
+    again: Option<Instant>,
     applied: Option<Instant>,
     told: Instant,
     looked: Option<Instant>,
@@ -105,8 +112,10 @@ impl<'r> Reconcile<'r> {
         mut plane: RegionPlane<'r>,
         kernel: Box<dyn Kernel + Send>,
         shared: Arc<Shared>,
-        now: Instant,
+        store: Arc<Store>,
+        time: Now,
     ) -> Reconcile<'r> {
+        let now = time.steady;
         let taps: Vec<(String, u16)> =
             config.arms().map(|(_, arm)| (config.kernel_interface(arm), arm.mtu)).collect();
         let mut hops = NextHops::new(&taps, now);
@@ -120,11 +129,17 @@ impl<'r> Reconcile<'r> {
         for (arm, addr, mac) in plane.next_hops() {
             hops.remember(arm, addr, mac, now);
         }
-        Reconcile {
-            file: ServicesFile::new(&config.services),
-            desired: Desired::new(config.backend_arm()),
+        let desired = Desired::new(&config, store, time.wall);
+        desired.hold_quarantined(&plane.quarantined(), time.wall);
+        let remembers = desired.objects().revision() > 0;
+        // What is remembered is all that there was: nothing is scaled down by telling it.
+        let patience = if remembers { Duration::ZERO } else { TIMES.patience };
+        let reconcile = Reconcile {
+            file: ServicesFile::new(config.services.as_deref()),
+            services: desired.of_files(),
+            desired,
             appliance,
-            reconciler: Reconciler::new(TIMES),
+            reconciler: Reconciler::new(Settings { patience, ..TIMES }),
             rings: Rings::attach(region),
             lcores: Lcores::new(lcores, taps.len()),
             hops,
@@ -133,12 +148,13 @@ impl<'r> Reconcile<'r> {
             tracer: Tracer::default(),
             checker: None,
             synced: false,
-            services: Vec::new(),
             waiting: None,
             trial: None,
             meeting: None,
             strangers_asked: false,
             refused: None,
+            waits: Vec::new(),
+            again: None,
             applied: None,
             told: now,
             looked: None,
@@ -147,7 +163,11 @@ impl<'r> Reconcile<'r> {
             region,
             plane,
             shared,
+        };
+        if remembers {
+            reconcile.publish();
         }
+        reconcile
     }
 
     /// Once around. Does what is due at `now` and returns.
@@ -156,11 +176,15 @@ impl<'r> Reconcile<'r> {
         self.look_at_files(now);
         self.hear(now);
         self.hear_checker(time);
+        if self.desired.follow(time.wall) {
+            self.publish();
+        }
         // A lcore that still reads the generation before the last holds up the next one.
         if self.plane.ready() {
             self.take(time);
             self.tell_plane(time);
         }
+        self.answer_waits();
         self.next_hops(now);
         self.path_mtus.expire(self.region, now);
         self.switch(now);

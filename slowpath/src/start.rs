@@ -2,10 +2,13 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use api::Api;
+use api::serve::{ServeError, Serving};
 use config::checked::{Config, Plane};
 use hugepages::{OpenError, Opened, Unreadable};
 use state::reconcile::Now;
@@ -14,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::checks;
 use crate::control::{self, ControlError};
+use crate::desired::open_store;
 use crate::health::{self, ListenError};
 use crate::live::{Live, Shared};
 use crate::metrics;
@@ -44,9 +48,20 @@ pub enum StartError {
     /// A port.
     #[error("{0}")]
     Listen(#[from] ListenError),
+    /// The folder of what is kept.
+    #[error("control.state = {path:?}: {source}; the fastpath goes on with the tables as they are")]
+    State {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: std::io::Error,
+    },
     /// The control socket.
     #[error("{0}")]
     Control(#[from] ControlError),
+    /// The API over TCP.
+    #[error("{0}")]
+    Api(#[from] ServeError),
     /// The kernel's routes and neighbours.
     #[error("can't ask the kernel for routes and neighbours (rtnetlink): {0}")]
     Netlink(std::io::Error),
@@ -94,6 +109,10 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     // Mapped until the process ends; leaked so that all threads may refer to it.
     let region: &'static Region = Box::leak(Box::new(open_region(&config)?));
     let plane = RegionPlane::attach(region, &config)?;
+    let folder = config.control.state.clone();
+    let path = folder.clone().unwrap_or_default();
+    let store = open_store(folder.as_deref());
+    let store = Arc::new(store.map_err(|source| StartError::State { path, source })?);
     let kernel = Box::new(Netlink::open().map_err(StartError::Netlink)?);
     let shared = Arc::new(Shared::default());
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared)));
@@ -110,6 +129,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         let _inside = runtime.enter();
         control::listen(&config.control.socket)?
     };
+    let api = Api { store: Arc::clone(&store), control: Arc::clone(&shared) as _ };
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
     let of_loop = Arc::clone(&config);
     // Dropped when the loop's thread ends, however it does.
@@ -119,14 +139,15 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         .name("slowpath-loop".into())
         .spawn(move || {
             let _alive = alive;
-            let now = Instant::now();
-            let mut reconcile = Reconcile::new(of_loop, region, plane, kernel, shared_loop, now);
+            let now = || Now { steady: Instant::now(), wall: SystemTime::now() };
+            let mut reconcile =
+                Reconcile::new(of_loop, region, plane, kernel, shared_loop, store, now());
             if let Some(file) = file {
                 reconcile.watch_config(file);
             }
             let _ = hand.send(reconcile.checked());
             while !stopped.load(Ordering::Relaxed) {
-                reconcile.step(Now { steady: Instant::now(), wall: SystemTime::now() });
+                reconcile.step(now());
                 std::thread::sleep(REST);
             }
         })
@@ -135,7 +156,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let served = handed.recv().map_err(|_| StartError::Loop).and_then(|checked| {
         let checker_ended = checks::start(&config, &live, checked)
             .map_err(|source| StartError::System { what: "starting the health checker", source })?;
-        runtime.block_on(serve(&config, &live, socket, [loop_ended, checker_ended]))
+        runtime.block_on(serve(&config, &live, (socket, api), [loop_ended, checker_ended]))
     });
     stop.store(true, Ordering::Relaxed);
     let joined = control_loop.join();
@@ -152,7 +173,7 @@ fn is_root() -> bool {
 async fn serve(
     config: &Config,
     live: &Arc<Live>,
-    socket: tokio::net::UnixListener,
+    (socket, api): (tokio::net::UnixListener, Api),
     [mut loop_ended, mut checker_ended]: [tokio::sync::oneshot::Receiver<()>; 2],
 ) -> Result<(), StartError> {
     let mut tasks = tokio::task::JoinSet::new();
@@ -164,10 +185,15 @@ async fn serve(
         tasks.spawn(async move { Ok(health::serve_tcp("health.tcp", addr, able).await?) });
     }
     tasks.spawn(serve_metrics(config.metrics.listen, Arc::clone(live)));
+    if let Some(listen) = &config.api {
+        let (serving, api) = (Serving::open(listen).await?, api.clone());
+        let system = |source| StartError::System { what: "api.listen", source };
+        tasks.spawn(async move { serving.run(api).await.map_err(system) });
+    }
     let of_control = Arc::clone(live);
     tasks.spawn(async move {
         let system = |source| StartError::System { what: "control.socket", source };
-        control::serve(socket, of_control).await.map_err(system)
+        control::serve(socket, of_control, api).await.map_err(system)
     });
     tracing::info!(
         socket = %config.control.socket.display(),

@@ -97,7 +97,7 @@ impl Settings {
             false => Default::default(),
         };
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
-        let socket = folder.file("control.sock");
+        let (socket, state) = (folder.file("control.sock"), folder.file("state"));
         // Longer than 70 lines: a file as an operator writes it.
         // The af_packet PMD cuts frames to 2,048 bytes unless told their size. 9,216 holds one of
         // 9,001 + 18 bytes and its own header, and fits into a buffer; four fill nine pages.
@@ -162,6 +162,7 @@ listen = "127.0.0.1:9100"
 
 [control]
 socket = {socket:?}
+state = {state:?}
 {more}"#
         )
     }

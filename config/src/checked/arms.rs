@@ -1,7 +1,7 @@
 //! The arms and NAT: devices, addresses, what must differ between the two.
 
 use super::door::Door;
-use super::{Arm, ArmName, Device, Interface, Nat, NatAddress, Plane};
+use super::{Arm, ArmName, Device, Interface, Nat, NatAddress, Plane, check};
 use crate::file;
 
 /// Addresses over both arms and NAT addresses: what the tables have room for.
@@ -213,14 +213,7 @@ pub(super) fn nat(door: &mut Door, file: file::Nat, ingress: &Arm, egress: Optio
         }
         addresses.push(NatAddress { addr, arm });
     }
-    let ports = file.ports.split_once('-').and_then(|(first, last)| {
-        Some((first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?))
-    });
-    let ports = ports.filter(|(first, last)| *first >= 1024 && first <= last);
-    let (first_port, last_port) = ports.unwrap_or_else(|| {
-        let allowed = "write \"first-last\" within 1024 and 65535, for example \"1024-32767\"";
-        door.refuse("nat.ports", "this is no range of ports", allowed);
-        (0, 0)
-    });
+    let (first_port, last_port) =
+        check::ports(door, "nat.ports", &file.ports, (1024, "1024-32767"));
     Nat { addresses, first_port, last_port }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::door::Door;
 use super::{
     Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, Metrics, NoService, Plane, Punt,
-    Region, Tables, arms, gateways, probing,
+    Region, Tables, api, arms, gateways, probing,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -22,7 +22,8 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let file: File = merged.typed()?;
     let mut door = Door::new(merged);
     door.name("name", &file.name);
-    door.path("services", &file.services, 4095);
+    let services = optional(&mut door, "services", file.services);
+    let node_ports = ports(&mut door, "node_ports", &file.node_ports, (1, "30000-32767"));
     let fastpath = fastpath(&mut door, file.fastpath);
     let region = region(&mut door, file.region, fastpath.hugepages);
     let lcores = fastpath.lcores.len() as u16;
@@ -37,7 +38,8 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     }
     let (health, metrics) = listeners(&mut door, file.health, file.metrics);
     let punt = punt(&mut door, file.punt);
-    door.path("control.socket", &file.control.socket, 107);
+    let control = control(&mut door, file.control);
+    let api = api::api(&mut door, file.api);
     let tables = tables(&mut door, file.tables);
     if !door.problems.is_empty() {
         return Err(ConfigError::wrong(door.problems));
@@ -46,9 +48,12 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         name: file.name,
         zone: file.zone,
         local: file.local,
+        cluster: file.cluster,
+        node_ports,
+        external_cluster_ip: file.external_cluster_ip,
         labels: file.labels,
         plane,
-        services: file.services.into(),
+        services,
         fastpath,
         region,
         ingress,
@@ -59,10 +64,44 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         gateways,
         health,
         metrics,
-        control: Control { socket: file.control.socket.into() },
+        control,
+        api,
         tables,
         warnings: door.warnings,
         origins: merged.origins(),
+    })
+}
+
+fn control(door: &mut Door, file: file::Control) -> Control {
+    door.path("control.socket", &file.socket, 107);
+    let state = optional(door, "control.state", file.state);
+    Control { socket: file.socket.into(), state }
+}
+
+/// A path, or none where it is empty.
+fn optional(door: &mut Door, key: &str, text: String) -> Option<PathBuf> {
+    if text.is_empty() {
+        return None;
+    }
+    door.path(key, &text, 4000);
+    Some(text.into())
+}
+
+/// `first-last`, from `least` on; else `example` is told.
+pub(super) fn ports(
+    door: &mut Door,
+    key: &str,
+    text: &str,
+    (least, example): (u16, &str),
+) -> (u16, u16) {
+    let ports = text.split_once('-').and_then(|(first, last)| {
+        Some((first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?))
+    });
+    ports.filter(|(first, last)| *first >= least && first <= last).unwrap_or_else(|| {
+        let allowed =
+            format!("write \"first-last\" within {least} and 65535, for example \"{example}\"");
+        door.refuse(key, "this is no range of ports", &allowed);
+        (0, 0)
     })
 }
 

@@ -12,8 +12,20 @@ use crate::layers::shortened;
 /// Sections and keys that may change at any time.
 const LIVE: [&str; 5] = ["gateway", "nat", "flows", "punt", "tables.maglev_size"];
 /// Sections and keys that only slowpath reads.
-const SLOWPATH: [&str; 8] =
-    ["name", "zone", "local", "labels", "services", "health", "metrics", "control"];
+const SLOWPATH: [&str; 12] = [
+    "name",
+    "zone",
+    "local",
+    "cluster",
+    "node_ports",
+    "external_cluster_ip",
+    "labels",
+    "services",
+    "health",
+    "metrics",
+    "control",
+    "api",
+];
 
 /// What has to be started again for a change to take effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

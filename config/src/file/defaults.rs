@@ -1,7 +1,7 @@
 //! What holds for keys that nobody wrote: the lowest layer.
 
 use super::{
-    Arm, Attach, Control, Fastpath, File, Flows, Health, Idle, Metrics, Nat, NoService, Plane,
+    Api, Arm, Attach, Control, Fastpath, File, Flows, Health, Idle, Metrics, Nat, NoService, Plane,
     Punt, Region, Tables,
 };
 
@@ -11,6 +11,9 @@ impl Default for File {
             name: "weir".into(),
             zone: String::new(),
             local: Vec::new(),
+            cluster: 0,
+            node_ports: "30000-32767".into(),
+            external_cluster_ip: false,
             labels: Default::default(),
             plane: Plane::Dpdk,
             services: "/etc/weir/services.toml".into(),
@@ -25,6 +28,7 @@ impl Default for File {
             health: Health::default(),
             metrics: Metrics::default(),
             control: Control::default(),
+            api: Api::default(),
             tables: Tables::default(),
         }
     }
@@ -134,7 +138,18 @@ impl Default for Metrics {
 
 impl Default for Control {
     fn default() -> Control {
-        Control { socket: "/run/weir/control.sock".into() }
+        Control { socket: "/run/weir/control.sock".into(), state: "/var/lib/weir".into() }
+    }
+}
+
+impl Default for Api {
+    fn default() -> Api {
+        Api {
+            listen: Vec::new(),
+            tls_cert: String::new(),
+            tls_key: String::new(),
+            token_file: String::new(),
+        }
     }
 }
 

@@ -40,9 +40,7 @@ pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy
 
 /// Refuses what would be asked in vain: a service that seems to have it is worse than none.
 fn not_yet(door: &mut Door, key: &str, file: &file::Service) {
-    for (field, asked) in [
-        ("proxy_redirect", file.proxy_redirect.is_some()),
-    ] {
+    for (field, asked) in [("proxy_redirect", file.proxy_redirect.is_some())] {
         if asked {
             let wrong = "this is not yet carried out by a plane";
             door.refuse(&format!("{key}.{field}"), wrong, "leave it out");

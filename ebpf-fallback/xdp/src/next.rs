@@ -54,7 +54,7 @@ pub const OPEN: u32 = 33;
 
 /// The stages after the first one.
 #[map]
-static STAGES: ProgramArray = ProgramArray::with_max_entries(16, 0);
+static STAGES: ProgramArray = ProgramArray::with_max_entries(17, 0);
 
 /// Goes on with `next`. Each number stands in an instruction of its own: the kernel then jumps
 /// there, and asks neither for the map nor for what lies in it.

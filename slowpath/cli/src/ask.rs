@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::Problem;
 use serde::de::DeserializeOwned;
 
 use slowpath::report::Failure;
@@ -86,8 +87,10 @@ fn request(
     }
     let mut body = String::new();
     answer.read_to_string(&mut body)?;
-    match serde_json::from_str::<Failure>(&body) {
-        Ok(failure) => Err(AskError::Refused(failure.error)),
+    let problem = || serde_json::from_str::<Problem>(&body).map(|problem| problem.to_string());
+    match serde_json::from_str::<Failure>(&body).map(|failure| failure.error).or_else(|_| problem())
+    {
+        Ok(error) => Err(AskError::Refused(error)),
         Err(_) => Err(AskError::Strange(format!("{} {body}", status.trim()))),
     }
 }

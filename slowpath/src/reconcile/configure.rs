@@ -48,6 +48,11 @@ impl Reconcile<'_> {
         if self.trial.is_some() {
             return;
         }
+        if self.again.is_some_and(|at| now >= at) {
+            self.again = None;
+            self.file.again();
+            self.read_config_again();
+        }
         if self.shared.take_reload() {
             tracing::info!("reading configuration and services again");
             self.file.again();

@@ -2,14 +2,18 @@
 //! refused are taken back, and its configuration with them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use config::checked::Config;
-use state::object::Object;
+use state::object::{self, Object, Why};
 use state::plane::{Plane, Refusal};
 use state::reconcile::Now;
 
 use super::{Reconcile, TIMES, Waiting};
 use crate::desired::appliance;
+
+/// When a disk that doesn't take changes is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What was taken and is not yet in the region.
 pub(super) struct Trial {
@@ -29,7 +33,7 @@ impl Reconcile<'_> {
         let before = self.desired.writer.tables().revision();
         let revision = match self.desired.say(&services, time.wall) {
             Ok(revision) => revision,
-            Err(refusal) => return self.refuse_waiting(config.is_some(), refusal),
+            Err(refusal) => return self.refuse_said(config.is_some(), &refusal, time),
         };
         if !self.synced {
             self.desired.hold_quarantined(&self.plane.quarantined(), time.wall);
@@ -51,6 +55,13 @@ impl Reconcile<'_> {
         if !self.synced || self.trial.as_ref().is_some_and(|trial| trial.config.is_some()) {
             self.reconciler.say_again();
         }
+    }
+
+    fn refuse_said(&mut self, with_config: bool, refusal: &object::Refusal, time: Now) {
+        if refusal.why == Why::Disk {
+            self.again = Some(time.steady + ASK_AGAIN);
+        }
+        self.refuse_waiting(with_config, refusal.to_string());
     }
 
     /// The appliance is as the configuration says.

@@ -97,6 +97,11 @@ impl<'r> FakeLcore<'r> {
     }
 }
 
+/// A store that keeps nothing.
+fn nowhere() -> Arc<Store> {
+    Arc::new(crate::desired::open_store(None).unwrap())
+}
+
 /// A region, a services file, a clock.
 struct Stage {
     region: &'static Region,
@@ -111,7 +116,7 @@ impl Stage {
         std::fs::create_dir_all(&folder).unwrap();
         let services = folder.join("services.toml");
         let mut config = config::from_toml(CONFIG).unwrap();
-        config.services.clone_from(&services);
+        config.services = Some(services.clone());
         // For the rest of the test process: the loop refers to it while the stage passes time.
         let region = Box::leak(Box::new(Region::anonymous(&Sizes::SMALL).unwrap()));
         Stage { region, config: Arc::new(config), services, now: Instant::now() }
@@ -150,7 +155,8 @@ impl Stage {
             plane,
             Box::new(Kind),
             Arc::clone(&shared),
-            self.now,
+            nowhere(),
+            Now { steady: self.now, wall: SystemTime::UNIX_EPOCH },
         );
         (reconcile, shared)
     }

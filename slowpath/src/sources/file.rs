@@ -77,16 +77,16 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some(stamps.collect())
 }
 
-/// The services: a file, or a folder of files.
+/// The services: a file, or a folder of files, or nothing.
 pub struct ServicesFile(Watch);
 
 impl ServicesFile {
-    /// Watches `path`, which need not exist yet.
-    pub fn new(path: &Path) -> ServicesFile {
-        ServicesFile(Watch::new(path))
+    /// Watches `path`, which need not exist yet. Without one, nothing is wanted by files.
+    pub fn new(path: Option<&Path>) -> ServicesFile {
+        ServicesFile(Watch::new(path.unwrap_or(Path::new(""))))
     }
 
-    /// Where it is.
+    /// Where it is; empty where there is none.
     pub fn path(&self) -> &Path {
         &self.0.path
     }

@@ -43,8 +43,11 @@ pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What is wanted, or what is wrong and where.
+/// What is wanted, or what is wrong and where. Nothing at an empty path.
 pub fn read(path: &Path, config: &Config) -> Result<Vec<Object>, String> {
+    if path.as_os_str().is_empty() {
+        return Ok(Vec::new());
+    }
     let failed = |path: &Path, e: io::Error| {
         let path = path.display();
         format!("cannot read {path}: {e}; write it, or set `services` to where it is")

@@ -275,8 +275,12 @@ impl Plane for RegionPlane<'_> {
         self.unsay(address)
     }
 
-    fn prune(&mut self, wanted: &dyn Fn(&Address) -> bool) -> Result<(), Refusal> {
-        self.sweep(wanted).map_err(Refusal::new)
+    fn prune(
+        &mut self,
+        wanted: &dyn Fn(&Address) -> bool,
+        at_most: usize,
+    ) -> Result<bool, Refusal> {
+        self.sweep(wanted, at_most).map_err(Refusal::new)
     }
 
     fn commit(&mut self) -> Result<Generation, Refusal> {

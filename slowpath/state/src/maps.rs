@@ -45,15 +45,15 @@ impl Map {
     pub const ALL: [Map; 6] =
         [Map::Services, Map::Backends, Map::Reverse, Map::Affinity, Map::SourceRanges, Map::Maglev];
 
-    /// The setting that says how many rows it has room for.
-    pub fn setting(self) -> &'static str {
+    /// What gives it room for more rows: the settings that say it, where there are some.
+    pub fn remedy(self) -> &'static str {
         match self {
-            Map::Services => "maps.services",
-            Map::Backends => "maps.backends",
-            Map::Reverse => "maps.reverse_nat",
-            Map::Affinity => "maps.affinity",
-            Map::SourceRanges => "maps.source_ranges",
-            Map::Maglev => "maps.maglev",
+            Map::Services => "raise region.max_frontends and region.slots",
+            Map::Backends => "raise region.max_backends",
+            Map::Reverse => "raise region.max_frontends",
+            Map::Affinity => "take session affinity from some",
+            Map::SourceRanges => "take source ranges from some",
+            Map::Maglev => "raise region.slots",
         }
     }
 }
@@ -224,8 +224,8 @@ impl Table {
 pub enum Failure {
     /// No room.
     #[error(
-        "the map of {0:?} is full with {1} rows; raise {setting} or remove services",
-        setting = .0.setting()
+        "the map of {0:?} is full with {1} rows; {remedy} or remove services",
+        remedy = .0.remedy()
     )]
     Full(Map, usize),
     /// No identifier is free.

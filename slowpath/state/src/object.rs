@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use appliance::ApplianceSpec;
 pub use backends::{BackendsSpec, Member};
-pub use change::{Change, Refusal};
+pub use change::{Change, Refusal, Why};
 pub(crate) use json::read;
 pub use json::{API, schema};
 pub use objects::{Event, History, Objects, TooOld};

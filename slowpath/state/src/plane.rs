@@ -117,8 +117,10 @@ pub trait Plane {
     fn delete(&mut self, address: &Address) -> Result<(), Refusal>;
 
     /// Takes away what `wanted` says no to: frontends whose address isn't wanted, and whatever lies
-    /// about that no frontend needs. Not before every source has said all that it knows.
-    fn prune(&mut self, wanted: &dyn Fn(&Address) -> bool) -> Result<(), Refusal>;
+    /// about that no frontend needs; at most so many of them, and tells whether that was all. Not
+    /// before every source has said all that it knows.
+    fn prune(&mut self, wanted: &dyn Fn(&Address) -> bool, at_most: usize)
+    -> Result<bool, Refusal>;
 
     /// Makes the batch visible, and tells its generation: the same as before when nothing changed.
     fn commit(&mut self) -> Result<Generation, Refusal>;

@@ -28,10 +28,12 @@ use crate::watch::News;
 
 mod health;
 mod jobs;
+mod prune;
 mod settings;
 
 pub use health::Health;
 use jobs::Jobs;
+use prune::Prune;
 pub use settings::{Now, Settings};
 
 #[cfg(test)]
@@ -64,15 +66,6 @@ pub struct Reconciler {
 
 /// Behind which address a pass goes on; none for its start.
 type From = Option<Address>;
-
-/// When the plane is pruned next.
-#[derive(Debug, Default)]
-struct Prune {
-    /// None until sources have said all that they know.
-    due: Option<Instant>,
-    failures: u32,
-    error: Option<Refusal>,
-}
 
 /// A batch that is being told.
 struct Telling<'a> {
@@ -107,7 +100,11 @@ impl Reconciler {
     /// One that has told nothing yet.
     pub fn new(settings: Settings) -> Reconciler {
         Reconciler {
-            settings: Settings { at_once: settings.at_once.max(1), ..settings },
+            settings: Settings {
+                at_once: settings.at_once.max(1),
+                prune_at_once: settings.prune_at_once.max(1),
+                ..settings
+            },
             started: None,
             running: false,
             seen: 0,
@@ -160,13 +157,6 @@ impl Reconciler {
     /// How many frontends are told in one step from now on ([`Settings::at_once`]).
     pub fn set_at_once(&mut self, frontends: usize) {
         self.settings.at_once = frontends.max(1);
-    }
-
-    /// Prunes with the next step, if sources have said all that they know.
-    pub fn prune_now(&mut self, now: Now) {
-        if self.prune.due.is_some() {
-            self.prune.due = Some(now.steady);
-        }
     }
 
     /// The revision up to which everything is in the plane and acknowledged by all lcores.
@@ -322,46 +312,6 @@ impl Reconciler {
         self.jobs.failed(told.address, told.revision, again, &refusal.0);
         if let Some(row) = told.row {
             row.set_status(Progress::Error(refusal.0.as_str().into()), told.note, now.wall);
-        }
-    }
-
-    /// Whether the plane is to be pruned: it is time, or news were missed, and only their being
-    /// there no more tells what was deleted.
-    fn must_prune(&self, now: Instant) -> bool {
-        let missed = self.gap.is_some() && self.pass.is_none() && self.prune.failures == 0;
-        self.prune.due.is_some_and(|due| due <= now || missed)
-    }
-
-    /// Prunes if it is to be. Tells whether it did.
-    fn prune(&mut self, batch: &mut Telling<'_>) -> bool {
-        let (now, tables) = (batch.now.steady, batch.tables);
-        if !tables.initialized() || !self.must_prune(now) {
-            return false;
-        }
-        let Settings { retry_min, retry_max, .. } = self.settings;
-        match batch.plane.prune(&|address| tables.frontend(address).is_some()) {
-            Ok(()) => {
-                self.prune = Prune { due: Some(now + self.settings.prune), ..Prune::default() };
-                self.quarantined.retain(|address, _| tables.frontend(address).is_some());
-                self.let_quarantine_go(now);
-                true
-            }
-            Err(refusal) => {
-                let again = now + delay(retry_min, retry_max, self.prune.failures);
-                let failures = self.prune.failures + 1;
-                self.prune = Prune { due: Some(again), failures, error: Some(refusal) };
-                false
-            }
-        }
-    }
-
-    /// Where nobody checks any more, nobody would ever take back what an earlier process found.
-    fn let_quarantine_go(&mut self, now: Instant) {
-        if self.started.is_some_and(|started| now >= started + self.settings.prune)
-            && !self.quarantined.is_empty()
-        {
-            self.quarantined.clear();
-            self.say_again();
         }
     }
 

@@ -7,74 +7,28 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use config::checked::ArmName;
 use smallvec::SmallVec;
 
 use crate::address::Reach;
-use crate::appliance::Appliance;
+use crate::appliance::{Appliance, NODE_PORTS};
 use crate::backend::Instance;
 use crate::frontend::{Kind as FrontendKind, Said};
 use crate::name::{Name, Precedence, Source};
 use crate::object::{
-    ApplianceSpec, BackendsSpec, Change, Condition, Event, Key, Kind, Member, Object, Objects,
-    ServiceSpec, Spec, Truth,
+    ApplianceSpec, BackendsSpec, Event, Key, Kind, Member, Object, Objects, ServiceSpec, Spec,
 };
 use crate::service::Service;
 use crate::writer::{Error, Transaction};
 
 #[cfg(test)]
 mod tests;
+mod verdict;
 
-/// The type of the condition that tells a [`Verdict`].
-pub const ACCEPTED: &str = "Accepted";
-
-/// What became of a service's object on its way into the tables.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// It is there.
-    Accepted,
-    /// Another source, which is preferred, says what this service is.
-    Shadowed(Source),
-    /// It cannot be there; it is tried again when what is in its way changes.
-    Refused(Error),
-}
-
-/// A verdict that is news.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Told {
-    /// The object.
-    pub key: Key,
-    /// The generation of which it is true.
-    pub generation: u64,
-    /// What became of it.
-    pub verdict: Verdict,
-}
-
-impl Told {
-    /// The change that notes it on the object.
-    pub fn into_change(self, now: SystemTime) -> Change {
-        let (status, reason, message) = match &self.verdict {
-            Verdict::Accepted => (Truth::True, "Accepted", String::new()),
-            Verdict::Shadowed(by) => (
-                Truth::False,
-                "Shadowed",
-                format!("source `{by}` is preferred and says what it is"),
-            ),
-            Verdict::Refused(error) => (Truth::False, "Refused", error.to_string()),
-        };
-        let condition = Condition {
-            aspect: ACCEPTED.into(),
-            status,
-            reason: reason.into(),
-            message: message.into(),
-            since: now,
-        };
-        Change::Status { key: self.key, observed: self.generation, conditions: vec![condition] }
-    }
-}
+pub use verdict::{ACCEPTED, Told, Verdict};
 
 /// Sources whose objects of one name have changed.
 type Sources = SmallVec<[Source; 1]>;
@@ -85,6 +39,8 @@ pub struct Reflector {
     precedence: Precedence,
     /// The arm of backends that don't say theirs.
     arm: ArmName,
+    /// Ports that are node ports.
+    node_ports: RangeInclusive<u16>,
     /// Lists of backends by service.
     lists: HashMap<Name, SmallVec<[Arc<Object>; 1]>>,
     /// Services that wait for what another has, by the other's name.
@@ -97,7 +53,18 @@ impl Reflector {
     /// Has seen nothing yet: it begins with [`Objects::as_events`].
     pub fn new(precedence: Precedence, arm: ArmName) -> Reflector {
         let (lists, waiting, told) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
-        Reflector { precedence, arm, lists, waiting, told }
+        Reflector { precedence, arm, node_ports: NODE_PORTS, lists, waiting, told }
+    }
+
+    /// The same where these are node ports.
+    #[must_use]
+    pub fn with_node_ports(self, node_ports: RangeInclusive<u16>) -> Reflector {
+        Reflector { node_ports, ..self }
+    }
+
+    /// What became of an object that was told of.
+    pub fn verdict(&self, key: &Key) -> Verdict {
+        self.told.get(key).cloned().unwrap_or(Verdict::Accepted)
     }
 
     /// Writes what has changed; `objects` is how all of them are after that. Tells what is news of
@@ -181,10 +148,14 @@ impl Reflector {
         to: &mut Transaction<'_>,
         news: &mut Vec<Told>,
     ) {
-        let written = chosen.as_ref().and_then(|object| {
-            let Spec::Service(spec) = &object.spec else { return None };
-            Some(to.upsert_service_and_frontends(row(object, spec), frontends(spec)))
-        });
+        let written =
+            chosen.as_ref().and_then(|object| {
+                let Spec::Service(spec) = &object.spec else { return None };
+                let written = self.node_ports_of(name, spec);
+                Some(written.and_then(|()| {
+                    to.upsert_service_and_frontends(row(object, spec), frontends(spec))
+                }))
+            });
         let verdict = match written {
             Some(Err(error)) => {
                 let owner = match &error {
@@ -222,6 +193,16 @@ impl Reflector {
                 news.push(Told { key, generation, verdict });
             }
         }
+    }
+
+    /// Refuses a service one of whose node ports is none.
+    fn node_ports_of(&self, service: &Name, spec: &ServiceSpec) -> Result<(), Error> {
+        let wrong = |said: &&Said| {
+            said.kind == FrontendKind::NodePort && !self.node_ports.contains(&said.address.port)
+        };
+        let Some(said) = spec.frontends.iter().find(wrong) else { return Ok(()) };
+        let (first, last) = (*self.node_ports.start(), *self.node_ports.end());
+        Err(Error::NoNodePort { service: service.clone(), port: said.address.port, first, last })
     }
 
     /// What a source says of a service's backends, over all its lists.

@@ -18,11 +18,11 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use tracing::{error, warn};
 
-pub use disk::{Disk, Folder};
-pub use group::Shared;
+pub use disk::{AnyDisk, Disk, Folder, Nowhere};
+pub use group::{News, Shared};
 
 use crate::name::Source;
-use crate::object::{API, Change, Event, History, Key, Object, Objects, Refusal};
+use crate::object::{API, Change, Event, Key, Object, Objects, Refusal, Why};
 
 /// Changes, one record a batch.
 const LOG: &str = "log";
@@ -32,8 +32,6 @@ const SNAPSHOT: &str = "snapshot";
 const UNFINISHED: &str = "snapshot.new";
 /// The shortest log, bytes, that is a reason for a snapshot.
 const SHORT_LOG: u64 = 1 << 20;
-/// Events that watchers may be behind.
-const REMEMBERED: usize = 8_192;
 
 /// Changes that are made all or not at all.
 pub type Batch = Vec<Change>;
@@ -63,7 +61,8 @@ impl Line {
 pub struct Store<D> {
     disk: D,
     objects: Objects,
-    history: History,
+    /// What happened and nobody has asked for yet.
+    events: Vec<Event>,
     /// Remembered from before the start, and not said again by their source yet.
     unconfirmed: BTreeSet<Key>,
     /// Bytes of the log that are known to be on disk; what is behind them doesn't count.
@@ -105,12 +104,11 @@ impl<D: Disk> Store<D> {
         }
         let strange = objects.all().filter(|object| object.source.as_str() != API);
         let unconfirmed = strange.map(|object| object.key()).collect();
-        let history = History::new(objects.revision(), REMEMBERED);
         let (log, snapshot) = (whole as u64, snapshot.len() as u64);
         Ok(Store {
             disk,
             objects,
-            history,
+            events: Vec::new(),
             unconfirmed,
             log,
             snapshot,
@@ -124,9 +122,9 @@ impl<D: Disk> Store<D> {
         &self.objects
     }
 
-    /// What happened since a revision.
-    pub fn history(&self) -> &History {
-        &self.history
+    /// What happened since this was last asked.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
     }
 
     /// Makes batches of changes, in order, each whole or not at all, with one wait for the disk for
@@ -150,7 +148,9 @@ impl<D: Disk> Store<D> {
         if let Err(error) = written.and_then(|()| self.append(&bytes)) {
             error!(%error, "the store doesn't take changes");
             let wrong = format!("the store's disk doesn't take it: {error}");
-            let refusal = Refusal::new("", wrong, "look at the disk, and ask again");
+            let refusal =
+                Refusal::new("", wrong, "look at the disk of control.state, and ask again")
+                    .because(Why::Disk);
             return answers.into_iter().map(|a| a.and(Err(refusal.clone()))).collect();
         }
         for change in batches.iter().zip(&answers).filter(|(_, a)| a.is_ok()).flat_map(|(b, _)| b) {
@@ -160,7 +160,7 @@ impl<D: Disk> Store<D> {
         }
         self.unconfirmed.retain(|key| next.get(key).is_some());
         self.objects = next;
-        self.history.note(events);
+        self.events.extend(events);
         if self.log > self.short_log.max(2 * self.snapshot)
             && let Err(error) = self.fold()
         {

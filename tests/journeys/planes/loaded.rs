@@ -3,7 +3,7 @@
 
 use config::Config;
 use fastpath::lcore::{Lcore, Place};
-use slowpath::desired::{Desired, appliance};
+use slowpath::desired::{Desired, appliance, open_store};
 use slowpath::neighbours::Resolved;
 use slowpath::targets::region::RegionPlane;
 use state::name::Source;
@@ -60,7 +60,8 @@ impl Loaded {
         let place = Place { index: 0, count: 1, epoch: 1, macs: [IN_MAC, OUT_MAC] };
         let lcore = Lcore::join(region, place).expect("room for one lcore");
         let (setup, target) = (setup.clone(), Some(target));
-        let desired = Desired::new(config.backend_arm());
+        let store = Arc::new(open_store(None).expect("a store that keeps nothing"));
+        let desired = Desired::new(&config, store, SystemTime::UNIX_EPOCH);
         let reconciler = Reconciler::new(Settings { at_once: usize::MAX, ..Settings::default() });
         let mut loaded = Loaded { region, config, setup, desired, reconciler, target, lcore };
         let services = loaded.setup.services.clone();

@@ -230,8 +230,13 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// Removes what is told of in the region and `wanted` by nobody.
-    pub(super) fn sweep(&mut self, wanted: &dyn Fn(&Address) -> bool) -> Said {
+    /// Removes what is told of in the region and `wanted` by nobody: at most so many frontends, and
+    /// tells whether those were all.
+    pub(super) fn sweep(
+        &mut self,
+        wanted: &dyn Fn(&Address) -> bool,
+        at_most: usize,
+    ) -> Said<bool> {
         self.unmet.retain(|address, _| wanted(address));
         self.wildcards.retain(|address, _| wanted(address));
         let mut gone = Vec::new();
@@ -243,8 +248,11 @@ impl RegionPlane<'_> {
                 gone.push(*key);
             }
         }
-        for key in gone {
-            self.vacate(&key)?;
+        for key in gone.iter().take(at_most) {
+            self.vacate(key)?;
+        }
+        if gone.len() > at_most {
+            return Ok(false);
         }
         for (id, _) in set.services() {
             if self.writer.frontends_of(id) == 0 {
@@ -257,6 +265,6 @@ impl RegionPlane<'_> {
                 self.settle_backend(key)?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 }

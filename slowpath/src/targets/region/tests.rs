@@ -259,9 +259,8 @@ fn a_commit_that_is_refused_leaves_everything_as_before() {
 fn what_no_plane_does_is_refused_in_words() {
     let mut plane = small();
     type Change = fn(&mut Service);
-    let change: [(Change, &str); 1] = [
-        (|s| s.redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: vec![] })), "proxy"),
-    ];
+    let change: [(Change, &str); 1] =
+        [(|s| s.redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: vec![] })), "proxy")];
     for (change, word) in change {
         let mut of = service("a");
         change(&mut of);
@@ -303,9 +302,9 @@ fn what_no_packet_meets_is_known_and_not_written() {
     assert_eq!(slots, 3, "{dump:#?}");
     plane.begin().unwrap();
     plane.delete(&at("10.96.0.1:80", 6)).unwrap();
-    plane
-        .prune(&|address| address.port == 80 && *address != at("203.0.113.1:80", 6).internal())
-        .unwrap();
+    let wanted =
+        |address: &Address| address.port == 80 && *address != at("203.0.113.1:80", 6).internal();
+    assert_eq!(plane.prune(&wanted, usize::MAX), Ok(true));
     plane.commit().unwrap();
     assert_eq!(dumped(&plane).iter().filter(|line| line.contains("SLOT=0")).count(), 1);
 }
@@ -335,7 +334,7 @@ fn a_node_port_answers_on_each_address_of_ours() {
     plane.set_appliance(&Appliance { addresses, ..Appliance::default() });
     plane.begin().unwrap();
     plane.update(&wanted).unwrap();
-    plane.prune(&|_| true).unwrap();
+    plane.prune(&|_| true, usize::MAX).unwrap();
     plane.commit().unwrap();
     assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [0_u8; 0]);
     assert_eq!(meets(&plane, "10.0.1.11:30080", 6), [1]);
@@ -370,7 +369,7 @@ fn a_restart_finds_everything_by_name_and_prunes_only_when_told() {
     assert_eq!(told(&mut plane, &all[..4]), generation, "nothing is news");
     assert_eq!(text(&plane.dump(), &Form::default()), before);
     plane.begin().unwrap();
-    plane.prune(&|address| *address != at("203.0.113.9:80", 6)).unwrap();
+    plane.prune(&|address| *address != at("203.0.113.9:80", 6), usize::MAX).unwrap();
     assert_eq!(plane.commit().unwrap(), generation + 1);
     assert_eq!(names(&plane).len(), 4);
     let drained = plane.writer.committed().backends().find(|(_, b)| b.addr.octets()[15] == 9);

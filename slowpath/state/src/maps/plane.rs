@@ -237,8 +237,12 @@ impl<M: Maps> Plane for MapPlane<M> {
         self.delete_row(address).map_err(Refusal::new)
     }
 
-    fn prune(&mut self, wanted: &dyn Fn(&Address) -> bool) -> Result<(), Refusal> {
-        self.prune_rows(wanted).map_err(Refusal::new)
+    fn prune(
+        &mut self,
+        wanted: &dyn Fn(&Address) -> bool,
+        at_most: usize,
+    ) -> Result<bool, Refusal> {
+        self.prune_rows(wanted, at_most).map_err(Refusal::new)
     }
 
     fn commit(&mut self) -> Result<Generation, Refusal> {

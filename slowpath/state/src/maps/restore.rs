@@ -111,9 +111,14 @@ impl<M: Maps> MapPlane<M> {
         }
     }
 
-    /// Deletes the frontends that aren't wanted, and the rows that no frontend needs. Goes on where
-    /// something fails, and tells the first failure.
-    pub(super) fn prune_rows(&mut self, wanted: &dyn Fn(&Address) -> bool) -> Result<(), Failure> {
+    /// Deletes the frontends that aren't wanted, and the rows that no frontend needs: at most so
+    /// many, and tells whether that was all. Goes on where something fails, and tells the first
+    /// failure.
+    pub(super) fn prune_rows(
+        &mut self,
+        wanted: &dyn Fn(&Address) -> bool,
+        at_most: usize,
+    ) -> Result<bool, Failure> {
         let keeps = |plane: &Self, address: &Address| {
             let of = wildcard_of(address).filter(wanted);
             let copies = of.and_then(|of| plane.wildcards.get(&of)).map(|of| &of.copies);
@@ -121,10 +126,15 @@ impl<M: Maps> MapPlane<M> {
         };
         let mut all: Vec<Address> = self.books.keys().copied().collect();
         all.sort_unstable();
-        let mut result = Ok(());
-        for address in all.iter().filter(|address| !keeps(self, address)).collect::<Vec<_>>() {
+        all.retain(|address| !keeps(self, address));
+        let (mut result, mut room) = (Ok(()), at_most);
+        for address in &all {
+            if room == 0 {
+                return result.map(|()| false);
+            }
             // A copy may have gone with its wildcard.
             if self.books.contains_key(address) {
+                room -= 1;
                 result = result.and(self.delete_row(address));
             }
         }
@@ -135,16 +145,21 @@ impl<M: Maps> MapPlane<M> {
         let pointing = Map::ALL.into_iter().filter(|map| *map != Map::Backends);
         for map in pointing.chain([Map::Backends]) {
             for key in self.keys(map) {
-                if !self.is_needed(&key, &ids) {
-                    result = result.and(self.remove_needless(key));
+                if self.is_needed(&key, &ids) {
+                    continue;
                 }
+                if room == 0 {
+                    return result.map(|()| false);
+                }
+                room -= 1;
+                result = result.and(self.remove_needless(key));
             }
         }
         if result.is_ok() {
             let claimed: HashSet<u32> = ids.into_keys().collect();
             self.services.retain(|id| claimed.contains(&id));
         }
-        result
+        result.map(|()| true)
     }
 
     fn is_needed(&self, key: &Key, ids: &HashMap<u32, Address>) -> bool {

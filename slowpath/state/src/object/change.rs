@@ -55,6 +55,22 @@ impl Change {
     }
 }
 
+/// What sort of reason there is, for those who answer machines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Why {
+    /// What is asked can never be as it is.
+    #[default]
+    Wrong,
+    /// There is no such object.
+    Absent,
+    /// Another revision is there than the writer has seen.
+    Changed,
+    /// The object is being deleted.
+    Leaving,
+    /// The store doesn't take changes: its disk is full, say. It may do so later.
+    Disk,
+}
+
 /// Why a change isn't made.
 #[derive(Clone, PartialEq, Eq, Debug, Default, thiserror::Error)]
 pub struct Refusal {
@@ -66,6 +82,8 @@ pub struct Refusal {
     pub wrong: String,
     /// What is allowed, or what to do.
     pub allowed: String,
+    /// What sort of reason that is.
+    pub why: Why,
 }
 
 impl Refusal {
@@ -76,7 +94,13 @@ impl Refusal {
         allowed: impl Into<String>,
     ) -> Refusal {
         let (field, wrong, allowed) = (field.into(), wrong.into(), allowed.into());
-        Refusal { object: None, field, wrong, allowed }
+        Refusal { object: None, field, wrong, allowed, why: Why::Wrong }
+    }
+
+    /// The same for another sort of reason.
+    #[must_use]
+    pub fn because(self, why: Why) -> Refusal {
+        Refusal { why, ..self }
     }
 
     /// The same, of this object.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Change, Condition, Key, Kind, Life, Object, Refusal};
+use super::{Change, Condition, Key, Kind, Life, Object, Refusal, Why};
 use crate::name::{Name, Source};
 use crate::sorted::Sorted;
 
@@ -55,6 +55,13 @@ impl Objects {
         from.map(|(_, object)| object).take_while(move |object| object.kind() == kind)
     }
 
+    /// All of a kind behind a key, by name and source; all of them for none.
+    pub fn after(&self, kind: Kind, after: Option<&Key>) -> impl Iterator<Item = &Arc<Object>> {
+        let before = |key: &Key| key.kind < kind || after.is_some_and(|after| key <= after);
+        let from = self.all.from(before);
+        from.map(|(_, object)| object).take_while(move |object| object.kind() == kind)
+    }
+
     /// What the sources say under one name, by source.
     pub fn named(&self, kind: Kind, name: &Name) -> impl Iterator<Item = &Arc<Object>> {
         let from = self.all.from(|key| (key.kind, &key.name) < (kind, name));
@@ -70,6 +77,26 @@ impl Objects {
             after: Some(object.clone()),
         };
         self.all().map(event).collect()
+    }
+
+    /// What led here from an earlier snapshot, an event an object: for whoever is so far behind
+    /// that a [`History`] has forgotten it.
+    pub fn events_since(&self, before: &Objects) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (key, old) in before.all.iter() {
+            if self.all.get(key).is_none() {
+                let (revision, before) = (self.revision, Some(old.clone()));
+                events.push(Event { revision, before, after: None });
+            }
+        }
+        for (key, new) in self.all.iter() {
+            let old = before.all.get(key);
+            if old.is_none_or(|old| !Arc::ptr_eq(old, new)) {
+                let (before, after) = (old.cloned(), Some(new.clone()));
+                events.push(Event { revision: new.revision, before, after });
+            }
+        }
+        events
     }
 
     /// Makes a change; what is so already changes nothing and has no event. After a refusal
@@ -124,7 +151,7 @@ impl Objects {
                 let who = old.life().finalizers.join(", ");
                 let wrong = "it is being deleted";
                 let allowed = format!("wait until it is gone: {who} has to clean up");
-                return Err(Refusal::new("", wrong, allowed).of(&key));
+                return Err(Refusal::new("", wrong, allowed).because(Why::Leaving).of(&key));
             }
             Some(old) => Object {
                 labels: new.labels.clone(),
@@ -167,7 +194,8 @@ impl Objects {
         }
         if held && life.deletion.is_some() {
             let allowed = "clean-up is asked for before the deletion is";
-            return Err(Refusal::new("finalizers", "it is being deleted", allowed).of(key));
+            let refusal = Refusal::new("finalizers", "it is being deleted", allowed);
+            return Err(refusal.because(Why::Leaving).of(key));
         }
         life.finalizers.retain(|finalizer| **finalizer != *name);
         if held {
@@ -207,7 +235,7 @@ impl Objects {
     fn existing(&self, key: &Key) -> Result<&Arc<Object>, Refusal> {
         self.all.get(key).ok_or_else(|| {
             let allowed = format!("name one that is there (`weir get {}`)", key.kind.many());
-            Refusal::new("name", "there is no such object", allowed).of(key)
+            Refusal::new("name", "there is no such object", allowed).because(Why::Absent).of(key)
         })
     }
 
@@ -233,7 +261,7 @@ fn seen(key: &Key, revision: u64, expected: Option<u64>) -> Result<(), Refusal> 
                 _ => format!("revision {expected} was expected, but it is at {revision}"),
             };
             let allowed = "read it again, and change what is there now";
-            Err(Refusal::new("revision", wrong, allowed).of(key))
+            Err(Refusal::new("revision", wrong, allowed).because(Why::Changed).of(key))
         }
         _ => Ok(()),
     }

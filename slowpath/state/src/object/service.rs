@@ -1,6 +1,6 @@
 //! What is wanted of a service: its policy and its frontends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use config::checked::{MAGLEV_SIZES, Prefix, TooBig};
@@ -128,9 +128,10 @@ impl Described for ServiceSpec {
             let wrong = "there is no port 0";
             return Err(Refusal::new("spec.proxy_redirect.port", wrong, "allowed: 1 to 65535"));
         }
+        let mut there = HashSet::with_capacity(self.frontends.len());
         for (i, said) in self.frontends.iter().enumerate() {
             frontend(said, i)?;
-            if self.frontends.iter().take(i).any(|other| other.address == said.address) {
+            if !there.insert(said.address) {
                 let wrong = format!("{} is there twice", said.address);
                 let field = format!("spec.frontends[{i}]");
                 return Err(Refusal::new(field, wrong, "remove one of them"));

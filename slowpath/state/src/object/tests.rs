@@ -145,6 +145,26 @@ fn what_is_wrong_is_told_by_its_field() {
 }
 
 #[test]
+fn what_led_from_one_snapshot_to_another_can_be_found_without_its_history() {
+    let mut objects = Objects::default();
+    for name in ["a", "b", "c"] {
+        objects.apply(&Change::put(object(name, 80)), now()).unwrap();
+    }
+    let before = objects.clone();
+    objects.apply(&Change::delete(object("a", 80).key()), now()).unwrap();
+    objects.apply(&Change::put(object("b", 81)), now()).unwrap();
+    objects.apply(&Change::put(object("d", 80)), now()).unwrap();
+    let told = |event: Event| {
+        let revision = |object: &Option<Arc<Object>>| object.as_ref().map(|object| object.revision);
+        (event.object().unwrap().name.to_string(), revision(&event.before), revision(&event.after))
+    };
+    let told: Vec<_> = objects.events_since(&before).into_iter().map(told).collect();
+    let expected = [("a", Some(1), None), ("b", Some(2), Some(5)), ("d", None, Some(6))];
+    assert_eq!(told, expected.map(|(name, before, after)| (name.to_owned(), before, after)));
+    assert_eq!(objects.events_since(&objects), vec![]);
+}
+
+#[test]
 fn a_change_is_made_once_and_has_one_event() {
     let mut objects = Objects::default();
     let event = objects.apply(&Change::put(object("a", 80)), now()).unwrap().unwrap();

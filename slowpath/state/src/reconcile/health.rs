@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::Reconciler;
 use crate::address::Address;
+use crate::frontend::Progress;
 use crate::plane::Refusal;
 use crate::tables::Tables;
 
@@ -40,6 +41,19 @@ impl Reconciler {
             objects: tables.frontend_count(),
             errors: self.jobs.errors().count(),
             reason: blocked.or_else(jobs).or_else(prune),
+        }
+    }
+
+    /// How far what was last heard of an address has come, whether it is to be there or to be gone:
+    /// for those that are gone no row tells it.
+    pub fn progress(&self, address: &Address) -> Progress {
+        if let Some(refused) = self.jobs.refused(address) {
+            return refused.map_or(Progress::Pending, |why| Progress::Error(why.into()));
+        }
+        let mut told = self.committed.iter().flat_map(|batch| &batch.told);
+        match self.running && !told.any(|told| told.address == *address) {
+            true => Progress::Done,
+            false => Progress::Pending,
         }
     }
 

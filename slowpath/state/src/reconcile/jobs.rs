@@ -86,6 +86,12 @@ impl Jobs {
         self.jobs.contains_key(address)
     }
 
+    /// Of an address that isn't done: why it was refused, if it was.
+    pub fn refused(&self, address: &Address) -> Option<Option<&str>> {
+        let job = self.jobs.get(address)?;
+        Some(job.refused.as_ref().map(|refused| &*refused.why))
+    }
+
     pub fn has_due(&self, now: Instant) -> bool {
         !self.queue.is_empty() || self.refused.first().is_some_and(|(again, _)| *again <= now)
     }

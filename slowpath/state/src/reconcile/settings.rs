@@ -8,6 +8,8 @@ pub struct Settings {
     /// How many frontends are told in one step, so that many don't hold up those who wait for the
     /// caller's loop; at least 1.
     pub at_once: usize,
+    /// How many are pruned in one step; at least 1.
+    pub prune_at_once: usize,
     /// After a first refusal a frontend is told again after so long; twice as long after each more.
     pub retry_min: Duration,
     /// At most so long.
@@ -25,6 +27,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             at_once: 512,
+            prune_at_once: 512,
             retry_min: Duration::from_millis(50),
             retry_max: Duration::from_secs(60),
             pass: Duration::from_secs(5 * 60),

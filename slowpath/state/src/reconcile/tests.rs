@@ -56,7 +56,7 @@ impl Plane for Ruled {
     fn update(&mut self, wanted: &Wanted) -> Result<(), Refusal> {
         self.told += 1;
         if self.refused.contains(wanted.frontend.address()) {
-            return Err(Refusal::new("raise maps.services"));
+            return Err(Refusal::new("raise region.slots"));
         }
         self.plane.update(wanted)
     }
@@ -69,10 +69,14 @@ impl Plane for Ruled {
         self.plane.delete(address)
     }
 
-    fn prune(&mut self, wanted: &dyn Fn(&Address) -> bool) -> Result<(), Refusal> {
+    fn prune(
+        &mut self,
+        wanted: &dyn Fn(&Address) -> bool,
+        at_most: usize,
+    ) -> Result<bool, Refusal> {
         self.prunes += 1;
         self.prune.clone()?;
-        self.plane.prune(wanted)
+        self.plane.prune(wanted, at_most)
     }
 
     fn commit(&mut self) -> Result<Generation, Refusal> {
@@ -255,10 +259,10 @@ fn a_refusal_holds_up_nobody_and_is_tried_again_ever_less_often() {
     let second = world.put(2);
     world.step();
     assert!(world.is_done(2));
-    let refused = Progress::Error("raise maps.services".into());
+    let refused = Progress::Error("raise region.slots".into());
     let status = world.status(1);
     assert_eq!((status.progress, status.since), (refused.clone(), world.now.wall));
-    assert_eq!(world.health(), "degraded, 1 of 2 objects: 203.0.113.1:80/TCP: raise maps.services");
+    assert_eq!(world.health(), "degraded, 1 of 2 objects: 203.0.113.1:80/TCP: raise region.slots");
     assert_eq!(world.reconciler.reconciled(), first - 1);
     assert!(second > first);
 

@@ -122,6 +122,25 @@ fn what_is_said_is_in_the_tables_and_what_is_not_said_any_more_is_not() {
 }
 
 #[test]
+fn a_node_port_out_of_range_is_its_objects_refusal() {
+    let mut house = House::new();
+    house.reflector = house.reflector.with_node_ports(30_000..=30_010);
+    let service = |port: u16| {
+        let frontend =
+            json!({"address": "0.0.0.0", "port": port, "protocol": "tcp", "type": "NodePort"});
+        let json = json!({"kind": "Service", "name": "w", "spec": {"frontends": [frontend]}});
+        Object::from_json(&json).unwrap()
+    };
+    assert_eq!(house.put(service(30_011)), ["w of api: Refused"]);
+    assert_eq!(house.dump(), [""; 0]);
+    let Some(Verdict::Refused(error)) = house.reflector.told.values().next() else { panic!() };
+    let told = error.to_string();
+    assert!(told.contains("30011") && told.contains("30000 to 30010 (`node_ports`"), "{told}");
+    assert_eq!(house.put(service(30_010)), ["w of api: Accepted"]);
+    assert_eq!(house.dump(), ["w api [0.0.0.0:30010/TCP] []"]);
+}
+
+#[test]
 fn lists_of_one_source_are_added_and_sources_overlie_each_other() {
     let mut house = House::new();
     house.put(backends(

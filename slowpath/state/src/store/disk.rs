@@ -27,6 +27,65 @@ pub trait Disk {
     fn sync_folder(&mut self) -> io::Result<()>;
 }
 
+/// A disk that is chosen at run time.
+pub type AnyDisk = Box<dyn Disk + Send>;
+
+impl<D: Disk + ?Sized> Disk for Box<D> {
+    fn read(&mut self, file: &str) -> io::Result<Option<Vec<u8>>> {
+        (**self).read(file)
+    }
+
+    fn append(&mut self, file: &str, bytes: &[u8]) -> io::Result<()> {
+        (**self).append(file, bytes)
+    }
+
+    fn truncate(&mut self, file: &str, len: u64) -> io::Result<()> {
+        (**self).truncate(file, len)
+    }
+
+    fn sync(&mut self, file: &str) -> io::Result<()> {
+        (**self).sync(file)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        (**self).rename(from, to)
+    }
+
+    fn sync_folder(&mut self) -> io::Result<()> {
+        (**self).sync_folder()
+    }
+}
+
+/// For whoever wants nothing kept: it takes everything and has nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Nowhere;
+
+impl Disk for Nowhere {
+    fn read(&mut self, _: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn append(&mut self, _: &str, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&mut self, _: &str, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn rename(&mut self, _: &str, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_folder(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A real folder, held by one process at a time.
 #[derive(Debug)]
 pub struct Folder {

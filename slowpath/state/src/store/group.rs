@@ -7,7 +7,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::{Batch, Disk, Store};
-use crate::object::{Objects, Refusal};
+use crate::object::{Event, History, Objects, Refusal, TooOld};
+
+/// Events that watchers may be behind.
+const REMEMBERED: usize = 8_192;
 
 /// A batch that waits, and its answer when there is one.
 pub(super) struct Waiting {
@@ -19,15 +22,28 @@ pub(super) struct Waiting {
 pub struct Shared<D> {
     store: Mutex<Store<D>>,
     pub(super) queue: Mutex<Vec<Waiting>>,
-    /// The newest objects that are kept for sure.
-    published: watch::Sender<Objects>,
+    /// The newest objects that are kept for sure, and what led there.
+    published: Mutex<(Objects, History)>,
+    revision: watch::Sender<u64>,
+}
+
+/// The objects as they are, and what happened since an earlier revision.
+#[derive(Debug)]
+pub struct News {
+    /// All objects, after what happened.
+    pub objects: Objects,
+    /// What happened, the oldest first; or that it is too long ago.
+    pub events: Result<Vec<Event>, TooOld>,
 }
 
 impl<D: Disk> Shared<D> {
     /// Shares a store.
     pub fn new(store: Store<D>) -> Shared<D> {
-        let published = watch::Sender::new(store.objects().clone());
-        Shared { store: Mutex::new(store), queue: Mutex::default(), published }
+        let objects = store.objects().clone();
+        let revision = watch::Sender::new(objects.revision());
+        let history = History::new(objects.revision(), REMEMBERED);
+        let published = Mutex::new((objects, history));
+        Shared { store: Mutex::new(store), queue: Mutex::default(), published, revision }
     }
 
     /// Makes the changes, all or none, and answers with the revision when they are kept for sure.
@@ -46,26 +62,47 @@ impl<D: Disk> Shared<D> {
         for (their, answer) in theirs.iter().zip(store.commit(&batches, now)) {
             *their.lock() = Some(answer);
         }
-        self.published.send_if_modified(|published| {
-            let news = published.revision() != store.objects().revision();
-            *published = store.objects().clone();
-            news
-        });
+        self.publish(&mut store);
         let own = answer.lock().take();
         own.unwrap_or_else(|| Err(Refusal::new("", "the store gave no answer", "ask again")))
     }
 
+    fn publish(&self, store: &mut Store<D>) {
+        let events = store.take_events();
+        if events.is_empty() {
+            return;
+        }
+        let objects = store.objects().clone();
+        let revision = objects.revision();
+        let before = {
+            let mut published = self.published.lock();
+            published.1.note(events);
+            std::mem::replace(&mut published.0, objects)
+        };
+        // Without the lock: the snapshot before may take long to be dropped.
+        drop(before);
+        self.revision.send_replace(revision);
+    }
+
     /// The newest objects that are kept for sure.
     pub fn objects(&self) -> Objects {
-        self.published.borrow().clone()
+        self.published.lock().0.clone()
     }
 
-    /// Wakes whoever waits for the next revision.
-    pub fn watch(&self) -> watch::Receiver<Objects> {
-        self.published.subscribe()
+    /// The newest objects that are kept for sure, and what happened after a revision.
+    pub fn news(&self, since: u64) -> News {
+        let published = self.published.lock();
+        let (objects, history) = &*published;
+        let events = history.since(since).map(|events| events.cloned().collect());
+        News { objects: objects.clone(), events }
     }
 
-    /// The store itself, for its history and for what sources have forgotten.
+    /// The revision of what is kept for sure; wakes whoever waits for the next.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// The store itself, for what sources have forgotten. It is held while the disk is busy.
     pub fn store(&self) -> MutexGuard<'_, Store<D>> {
         self.store.lock()
     }

@@ -147,8 +147,9 @@ fn who_waits_for_the_disk_shares_one_wait() {
     });
     assert_eq!(shared.store().disk.syncs - before, 1);
     assert_eq!(shared.objects().all().count(), 8);
-    assert!(news.has_changed().unwrap() && news.borrow_and_update().revision() == 8);
-    assert_eq!(shared.store().history().since(6).unwrap().count(), 2);
+    assert!(news.has_changed().unwrap() && *news.borrow_and_update() == 8);
+    let news = shared.news(6);
+    assert_eq!((news.objects.revision(), news.events.unwrap().len()), (8, 2));
 }
 
 #[test]

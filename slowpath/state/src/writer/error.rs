@@ -52,6 +52,21 @@ pub enum Error {
         /// Who wanted to have it.
         claimant: Name,
     },
+    /// A node port is not one of the appliance's.
+    #[error(
+        "service `{service}` has node port {port}, and node ports are {first} to {last} \
+         (`node_ports` of the configuration): choose another port, or widen the range"
+    )]
+    NoNodePort {
+        /// The service.
+        service: Name,
+        /// What was said.
+        port: u16,
+        /// The first that is one.
+        first: u16,
+        /// The last.
+        last: u16,
+    },
     /// An affinity timeout does not fit its 24 bits.
     #[error(
         "the affinity timeout of service `{service}` is {seconds} s: 1 to {AFFINITY_MAX_S} s \

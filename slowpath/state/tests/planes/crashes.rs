@@ -129,7 +129,7 @@ impl House {
     /// Whether it was answered.
     fn ask(&mut self, change: Change) -> bool {
         let answers = self.store.commit(&[vec![change]], self.world.now.wall);
-        let events: Vec<_> = self.store.history().since(self.reflected).unwrap().cloned().collect();
+        let events = self.store.take_events();
         self.reflected = self.store.objects().revision();
         let (reflector, objects) = (&mut self.reflector, self.store.objects());
         self.world.write(|to| reflector.apply(objects, &events, to));

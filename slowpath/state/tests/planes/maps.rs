@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::world::{Checked, MAGLEV_SIZE, World, at, endpoint, ip, name, options, source};
+use crate::world::{
+    Checked, MAGLEV_SIZE, PRUNE_AT_ONCE, World, at, endpoint, ip, name, options, source,
+};
 use config::checked::Prefix;
 use state::address::Endpoint;
 use state::backend::{Instance, State};
@@ -278,7 +280,8 @@ fn a_full_map_of_backends_makes_room_without_a_dead_slot() {
 
     set(&world, "web", &active(&["10.0.0.4", "10.0.0.5", "10.0.0.6"]));
     world.steps();
-    let full = "the map of Backends is full with 2 rows; raise maps.backends or remove services";
+    let full =
+        "the map of Backends is full with 2 rows; raise region.max_backends or remove services";
     assert_eq!(error(&world, &web()), full);
     assert_eq!(lines_with(&world, "COUNT=2").len(), 1, "the others go on");
     set(&world, "web", &active(&["10.0.0.6"]));
@@ -290,11 +293,11 @@ fn a_full_map_of_backends_makes_room_without_a_dead_slot() {
 fn a_full_map_names_its_setting_and_holds_up_nobody() {
     let one = Sizes::all(1000);
     let cases: [(Sizes, &str); 5] = [
-        (Sizes { services: 2, ..one }, "maps.services"),
-        (Sizes { reverse: 1, ..one }, "maps.reverse_nat"),
-        (Sizes { affinity: 1, ..one }, "maps.affinity"),
-        (Sizes { source_ranges: 1, ..one }, "maps.source_ranges"),
-        (Sizes { maglev: 1, ..one }, "maps.maglev"),
+        (Sizes { services: 2, ..one }, "region.max_frontends and region.slots"),
+        (Sizes { reverse: 1, ..one }, "raise region.max_frontends or"),
+        (Sizes { affinity: 1, ..one }, "take session affinity from some or"),
+        (Sizes { source_ranges: 1, ..one }, "take source ranges from some or"),
+        (Sizes { maglev: 1, ..one }, "region.slots"),
     ];
     for (sizes, setting) in cases {
         let mut world = World::sized(sizes);
@@ -622,6 +625,26 @@ fn what_nobody_claims_after_a_restart_goes_with_the_first_prune() {
     for key in stray {
         assert_eq!(world.plane.maps().get(&key), None);
     }
+}
+
+#[test]
+fn pruning_is_done_in_parts_and_holds_up_nobody() {
+    let mut world = World::new();
+    let said = |last: u8| Said::new(at(&format!("203.0.113.{last}"), 80), Kind::LoadBalancer);
+    for last in 1..=10 {
+        put(&world, service(&format!("old-{last}")), vec![said(last)]);
+    }
+    world.steps();
+    let mut world = world.restart();
+    let frontends = |world: &World| lines_with(world, "SLOT=0").len();
+    world.step();
+    assert_eq!(frontends(&world), 10 - PRUNE_AT_ONCE);
+    put(&world, service("new"), vec![said(99)]);
+    world.step();
+    assert_eq!(lines_with(&world, "ADDR=203.0.113.99:80/TCP SLOT=0").len(), 1);
+    assert_eq!(frontends(&world), 11 - 2 * PRUNE_AT_ONCE);
+    world.steps();
+    assert_eq!(frontends(&world), 1);
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn apply(plane: &mut RegionPlane<'_>, model: &mut Model, step: &Step) {
         }
         Step::Prune => {
             let keep: Vec<Address> = model.keys().copied().map(address).collect();
-            plane.prune(&|address| keep.contains(address)).unwrap();
+            plane.prune(&|address| keep.contains(address), usize::MAX).unwrap();
         }
         Step::Commit | Step::Restart | Step::Reclaim => {}
     }

@@ -22,6 +22,9 @@ pub use checked::Checked;
 /// Small, so that tables are built quickly.
 pub const MAGLEV_SIZE: u32 = 251;
 
+/// Few, so that pruning takes several steps.
+pub const PRUNE_AT_ONCE: usize = 3;
+
 /// The maps of these tests: faults above, so that the checks below see what was written.
 pub type TestMaps = FaultyMaps<Checked>;
 
@@ -34,6 +37,10 @@ pub struct World {
     pub appliance: Appliance,
 }
 
+fn reconciler() -> Reconciler {
+    Reconciler::new(Settings { prune_at_once: PRUNE_AT_ONCE, ..Settings::default() })
+}
+
 impl World {
     /// With maps of these sizes.
     pub fn sized(sizes: Sizes) -> World {
@@ -42,7 +49,7 @@ impl World {
         let plane = MapPlane::new(maps, options(&[]));
         World {
             writer: writer(),
-            reconciler: Reconciler::new(Settings::default()),
+            reconciler: reconciler(),
             plane,
             now,
             appliance: Appliance::default(),
@@ -92,7 +99,7 @@ impl World {
         let addresses = self.appliance.addresses.clone();
         World {
             writer: writer(),
-            reconciler: Reconciler::new(Settings::default()),
+            reconciler: reconciler(),
             plane: MapPlane::new(self.plane.into_maps(), Options { addresses, ..options(&[]) }),
             ..self
         }

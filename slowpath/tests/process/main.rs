@@ -1,165 +1,17 @@
 //! The two programs as they are run: `slowpath` over a region file, asked by `weir`.
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
 
-use std::io::Write;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod api;
+mod appliance;
+mod kept;
+mod kills;
+mod schema;
 
-use tables::region::{Place, Region};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-struct Folder {
-    path: PathBuf,
-    ports: [u16; 3],
-}
-
-/// The `weir` program, which is of another crate and lies beside `slowpath`.
-fn weir() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_slowpath")).with_file_name("weir");
-    assert!(path.exists(), "{path:?} is not there: `cargo build -p cli` builds it");
-    path
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = PathBuf::from(format!("/dev/shm/weir-process-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        let folder = Folder { path, ports: [free_port(), free_port(), free_port()] };
-        folder.services(&["10.97.2.11", "10.97.2.12"]);
-        folder.write("weir.toml", &folder.config());
-        folder
-    }
-
-    fn config(&self) -> String {
-        let (folder, [http, tcp, metrics]) = (self.path.display(), self.ports);
-        let maps = self.maps();
-        let maps = maps.path().display();
-        format!(
-            r#"
-            name = "weir-p"
-            services = "{folder}/services.toml"
-            [fastpath]
-            hugepages = false
-            lcores = [1]
-            [region]
-            path = "{folder}/region/file"
-            maps = "{maps}"
-            max_flows = 1024
-            [ingress]
-            device = "net_null0"
-            address = ["10.97.1.10/24"]
-            mtu = 9001
-            tap = "wsp-none0"
-            [egress]
-            device = "net_null1"
-            address = ["10.97.2.10/24"]
-            mtu = 9001
-            tap = "wsp-none1"
-            [nat]
-            addresses = ["10.97.2.10"]
-            [[gateway]]
-            name = "aws"
-            kind = "aws"
-            sources = ["10.97.1.0/24"]
-            [health]
-            listen = ["127.0.0.1:{http}"]
-            tcp = ["127.0.0.1:{tcp}"]
-            [metrics]
-            listen = "127.0.0.1:{metrics}"
-            [control]
-            socket = "{folder}/control.sock"
-            "#
-        )
-    }
-
-    fn maps(&self) -> Place {
-        let name = self.path.file_name().unwrap();
-        Place::Maps(Path::new("/sys/fs/bpf").join(name))
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        let beside = self.path.join("beside");
-        std::fs::write(&beside, text).unwrap();
-        std::fs::rename(&beside, self.path.join(name)).unwrap();
-    }
-
-    fn socket(&self) -> String {
-        self.path.join("control.sock").display().to_string()
-    }
-
-    fn services(&self, backends: &[&str]) {
-        let backends: Vec<String> =
-            backends.iter().map(|b| format!("{{address = \"{b}\", port = 80}}")).collect();
-        self.write(
-            "services.toml",
-            &format!(
-                "[[service]]\nname = \"default/web\"\nmode = \"nat\"\n\
-                 frontends = [{{address = \"203.0.113.1\", port = 80, protocol = \"tcp\"}}]\n\
-                 backends = [{}]\n",
-                backends.join(", ")
-            ),
-        );
-    }
-
-    fn slowpath(&self) -> Running {
-        let log = std::fs::File::create(self.path.join("log")).unwrap();
-        let mut program = Command::new(env!("CARGO_BIN_EXE_slowpath"));
-        program.arg("--config").arg(self.path.join("weir.toml")).stderr(log);
-        Running(program.spawn().unwrap())
-    }
-
-    fn weir(&self, args: &[&str]) -> Output {
-        let mut program = Command::new(weir());
-        program.arg("--config").arg(self.path.join("weir.toml")).args(args).output().unwrap()
-    }
-
-    /// What `weir ARGS --json` prints, once it fits.
-    fn until(&self, args: &[&str], fits: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
-        let begun = Instant::now();
-        loop {
-            let out = self.weir(&[args, &["--json"]].concat());
-            if let Ok(value) = serde_json::from_slice(&out.stdout)
-                && fits(&value)
-            {
-                return value;
-            }
-            let log = std::fs::read_to_string(self.path.join("log")).unwrap_or_default();
-            assert!(begun.elapsed() < Duration::from_secs(30), "{args:?}: {out:?}\n{log}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn get(&self, port: u16, path: &str, accept: &str) -> String {
-        use std::io::Read;
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-        write!(stream, "GET {path} HTTP/1.0\r\nAccept: {accept}\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
-        let _ = self.maps().remove();
-    }
-}
-
-/// A process that does not outlive its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use appliance::{Folder, weir};
+use tables::region::Region;
 
 fn generation(status: &serde_json::Value) -> u64 {
     status["generation"].as_u64().unwrap()
@@ -254,8 +106,12 @@ fn a_second_slowpath_is_refused_and_a_port_in_use_is_explained() {
     let region = format!("region.path={}", other.join("region").display());
     let socket = format!("control.socket={}", other.join("sock").display());
     let said = run(&["--set", &region, "--set", &socket]);
+    assert!(said.contains("control.state") && said.contains("another process has"), "{said}");
+    let state = format!("control.state={}", other.join("state").display());
+    let region = [&region, "--set", &state];
+    let said = run(&["--set", region[0], region[1], region[2], "--set", &socket]);
     assert!(said.contains("in use") && said.contains("ss -ltnp"), "{said}");
-    let said = run(&["--set", &region]);
+    let said = run(&["--set", region[0], region[1], region[2]]);
     assert!(said.contains("another slowpath answers there"), "{said}");
 }
 

@@ -1,0 +1,61 @@
+//! `fields=name,spec.frontends`: only these parts of a document.
+
+use serde_json::{Map, Value};
+
+use crate::problem::Problem;
+
+/// Which parts; all of them for none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields(Vec<Vec<String>>);
+
+/// The longest list.
+const MOST: usize = 64;
+
+impl Fields {
+    /// Reads paths with commas between them.
+    pub fn read(text: &str) -> Result<Fields, Problem> {
+        let good = |key: &str| {
+            !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
+        };
+        let paths: Vec<Vec<String>> = text
+            .split(',')
+            .filter(|path| !path.is_empty())
+            .map(|path| path.split('.').map(str::to_owned).collect())
+            .collect();
+        if paths.len() > MOST || paths.iter().flatten().any(|key| !good(key)) {
+            let wrong = format!("fields: write at most {MOST} of them: `name,spec.frontends`");
+            return Err(Problem::request(wrong));
+        }
+        Ok(Fields(paths))
+    }
+
+    /// Only those parts. Each element of a list is taken for itself.
+    pub fn of(&self, document: Value) -> Value {
+        if self.0.is_empty() {
+            return document;
+        }
+        let paths: Vec<&[String]> = self.0.iter().map(Vec::as_slice).collect();
+        chosen(document, &paths)
+    }
+}
+
+fn chosen(document: Value, paths: &[&[String]]) -> Value {
+    match document {
+        // A path ends here: all below it is wanted.
+        whole if paths.iter().any(|path| path.is_empty()) => whole,
+        Value::Array(list) => list.into_iter().map(|one| chosen(one, paths)).collect(),
+        Value::Object(map) => {
+            let mut some = Map::new();
+            for (key, value) in map {
+                let within = paths.iter().filter_map(|path| path.split_first());
+                let within: Vec<&[String]> =
+                    within.filter(|(first, _)| **first == key).map(|(_, rest)| rest).collect();
+                if !within.is_empty() {
+                    some.insert(key, chosen(value, &within));
+                }
+            }
+            Value::Object(some)
+        }
+        plain => plain,
+    }
+}

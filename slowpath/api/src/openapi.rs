@@ -1,0 +1,263 @@
+//! What is served, as a document for programs (OpenAPI 3.1), made of the types that serve it.
+
+use std::sync::LazyLock;
+
+use axum::Json;
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
+use state::name::NAME_BYTES;
+use state::object::{Kind, schema};
+use state::show::Table;
+
+use crate::object::{JSON, MERGE_PATCH};
+use crate::problem::{PROBLEM_JSON, Problem, SORTS};
+use crate::query::{Listed, Read, Rows, Written};
+use crate::watch::{LINES, Line};
+
+/// What every request may be answered with, whatever it asks.
+const ALWAYS: [&str; 3] = ["request", "token", "absent"];
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(whole);
+
+/// `GET /v1/openapi.json`.
+pub(crate) async fn document() -> Json<&'static Value> {
+    Json(&*DOCUMENT)
+}
+
+fn whole() -> Value {
+    let mut schemas = Map::new();
+    place(&mut schemas, "Problem", schema_of::<Problem>());
+    place(&mut schemas, "Change", schema_of::<Line>());
+    let mut paths = Map::new();
+    for kind in Kind::ALL.iter().copied() {
+        place(&mut schemas, kind.as_str(), schema(kind));
+        let many = kind.many();
+        paths.insert(format!("/v1/objects/{many}"), json!({ "get": list(kind) }));
+        paths.insert(format!("/v1/objects/{many}/{{name}}"), object(kind));
+    }
+    for table in Table::ALL {
+        paths.insert(format!("/v1/tables/{}", table.name()), json!({ "get": rows(table) }));
+    }
+    let own = "This document.";
+    let content = json!({ JSON: { "schema": { "type": "object" } } });
+    let answer = json!({ "200": { "description": own, "content": content } });
+    let read = json!({ "operationId": "openapi", "summary": own, "responses": answer });
+    paths.insert("/v1/openapi.json".to_owned(), json!({ "get": read }));
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Weir",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+            "description": "Objects of every kind, and the tables that are made of them. Over the \
+                            unix socket nothing more is asked; over TCP, the token of \
+                            `api.token_file`.",
+        },
+        "security": [{}, { "token": [] }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+fn schema_of<T: JsonSchema>() -> Value {
+    schemars::schema_for!(T).into()
+}
+
+/// Puts a schema among those that are named, and what it refers to beside it.
+fn place(schemas: &mut Map<String, Value>, name: &str, mut schema: Value) {
+    let defs = schema.as_object_mut().and_then(|map| map.shift_remove("$defs"));
+    if let Some(map) = schema.as_object_mut() {
+        map.shift_remove("$schema");
+    }
+    for (name, mut def) in defs.and_then(|defs| defs.as_object().cloned()).unwrap_or_default() {
+        refer(&mut def);
+        schemas.insert(name, def);
+    }
+    refer(&mut schema);
+    schemas.insert(name.to_owned(), schema);
+}
+
+/// References lead to where OpenAPI has its schemas.
+fn refer(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            for (key, value) in map.iter_mut() {
+                match (key.as_str(), value.as_str().and_then(|to| to.strip_prefix("#/$defs/"))) {
+                    ("$ref", Some(to)) => *value = format!("#/components/schemas/{to}").into(),
+                    _ => refer(value),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(refer),
+        _ => {}
+    }
+}
+
+fn named(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// The fields of a query as parameters.
+fn query<T: JsonSchema>() -> Vec<Value> {
+    let schema = schema_of::<T>();
+    let properties = schema["properties"].as_object().cloned().unwrap_or_default();
+    let parameter = |(name, mut schema): (String, Value)| {
+        let about = schema["description"].take();
+        if let Some(map) = schema.as_object_mut() {
+            map.retain(|_, value| !value.is_null());
+            // In an address, what isn't said isn't there.
+            let one = map.get("type").and_then(|all| all.get(0)).cloned();
+            map.extend(one.map(|one| ("type".to_owned(), one)));
+        }
+        json!({ "name": name, "in": "query", "description": about, "schema": schema })
+    };
+    properties.into_iter().map(parameter).collect()
+}
+
+fn headers(names: &[&str]) -> Vec<Value> {
+    let header = |name: &&str| {
+        let about = "`*`, or the ETag of what was read, in its quotes.";
+        let schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,19}")$"# });
+        json!({ "name": name, "in": "header", "description": about, "schema": schema })
+    };
+    names.iter().map(header).collect()
+}
+
+fn tagged(about: &str, schema: Value) -> Value {
+    let etag = json!({ "schema": { "type": "string", "pattern": "^\"[0-9]+\"$" } });
+    json!({
+        "description": about,
+        "headers": { "ETag": etag },
+        "content": { JSON: { "schema": schema } },
+    })
+}
+
+/// The answers, with those for the sorts of problems that there may be.
+fn answers(good: &[(&str, Value)], problems: &[&str]) -> Value {
+    let mut all: Map<String, Value> = Map::new();
+    for (status, sort, title) in SORTS {
+        if ALWAYS.contains(&sort) || problems.contains(&sort) {
+            let answer = json!({
+                "description": title,
+                "content": { PROBLEM_JSON: { "schema": named("Problem") } },
+            });
+            all.insert(status.as_str().to_owned(), answer);
+        }
+    }
+    all.extend(good.iter().map(|(status, answer)| ((*status).to_owned(), answer.clone())));
+    all.sort_keys();
+    Value::Object(all)
+}
+
+fn page(items: Value) -> Value {
+    json!({
+        "type": "object",
+        "required": ["revision", "items"],
+        "additionalProperties": false,
+        "properties": {
+            "revision": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "Of what was read. A stream that begins here misses nothing.",
+            },
+            "items": { "type": "array", "items": items },
+            "continue": {
+                "type": "string",
+                "description": "There is more: what to write as `continue`.",
+            },
+        },
+    })
+}
+
+fn list(kind: Kind) -> Value {
+    let part = json!({ "type": "object", "description": "What `fields` left of it." });
+    let items = page(json!({ "anyOf": [named(kind.as_str()), part] }));
+    let mut good = tagged("A page, or a stream.", items);
+    good["content"][LINES] = json!({ "schema": named("Change") });
+    let unchanged = json!({ "description": "Nothing has changed since that ETag." });
+    let parameters = [query::<Listed>(), headers(&["If-None-Match"])].concat();
+    json!({
+        "operationId": format!("list{kind}"),
+        "summary": format!("Lists {}, or tells what happens to them.", kind.many()),
+        "parameters": parameters,
+        "responses": answers(&[("200", good), ("304", unchanged)], &["too-old"]),
+    })
+}
+
+fn object(kind: Kind) -> Value {
+    let name = json!({
+        "name": "name",
+        "in": "path",
+        "required": true,
+        "description": "`[cluster/]namespace/name`, or a single word.",
+        "schema": {
+            "type": "string",
+            "maxLength": NAME_BYTES,
+            "pattern": "^[A-Za-z0-9._:-]+(/[A-Za-z0-9._:-]+){0,2}$",
+        },
+    });
+    let good = |about: &str| tagged(about, named(kind.as_str()));
+    let unchanged = json!({ "description": "It is as that ETag says." });
+    let read = [query::<Read>(), headers(&["If-None-Match"])].concat();
+    let write = [query::<Written>(), headers(&["If-Match", "If-None-Match"])].concat();
+    let wrong = ["leaving", "not-in-force", "changed", "store", "foreign"];
+    let bodies = [&wrong[..], &["too-large", "media", "wrong"]].concat();
+    let coming = ("202", good("It is kept, and on its way: it took longer than `wait`."));
+    let body = |media: &str, schema: Value| {
+        let content = json!({ media: { "schema": schema } });
+        json!({ "required": true, "content": content })
+    };
+    let gone = json!({ "description": "It is gone." });
+    json!({
+        "parameters": [name],
+        "get": {
+            "operationId": format!("get{kind}"),
+            "summary": "Reads one.",
+            "parameters": read,
+            "responses": answers(&[("200", good("It.")), ("304", unchanged)], &[]),
+        },
+        "put": {
+            "operationId": format!("put{kind}"),
+            "summary": "Makes it so, whatever it was; kept when the answer comes.",
+            "parameters": write,
+            "requestBody": body(JSON, named(kind.as_str())),
+            "responses": answers(
+                &[("200", good("It.")), ("201", good("It is new.")), coming.clone()],
+                &bodies,
+            ),
+        },
+        "patch": {
+            "operationId": format!("patch{kind}"),
+            "summary": "Changes what is named in the body (RFC 7396); null takes away.",
+            "parameters": write,
+            "requestBody": body(MERGE_PATCH, json!({ "type": "object" })),
+            "responses": answers(&[("200", good("It.")), coming.clone()], &bodies),
+        },
+        "delete": {
+            "operationId": format!("delete{kind}"),
+            "summary": "Takes it away, at once or when all finalizers are gone.",
+            "parameters": write,
+            "responses": answers(&[("204", gone), coming], &wrong),
+        },
+    })
+}
+
+fn rows(table: Table) -> Value {
+    let cell = json!({ "type": ["string", "number", "boolean", "array", "null"] });
+    let columns: Map<String, Value> =
+        table.columns().iter().map(|column| ((*column).to_owned(), cell.clone())).collect();
+    let row = json!({ "type": "object", "properties": columns, "additionalProperties": false });
+    let good = json!({
+        "description": "A page of rows.",
+        "content": { JSON: { "schema": page(row) } },
+    });
+    json!({
+        "operationId": format!("table_{}", table.name()),
+        "summary": format!("Rows of the table {}.", table.name()),
+        "parameters": query::<Rows>(),
+        "responses": answers(&[("200", good)], &[]),
+    })
+}

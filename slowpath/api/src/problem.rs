@@ -1,0 +1,180 @@
+//! Errors as documents: `application/problem+json` (RFC 9457), with the field that is wrong.
+
+use std::fmt;
+
+use axum::Json;
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use state::object::{Refusal, TooOld, Why};
+
+/// The media type of errors.
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Why something isn't done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Problem {
+    /// What sort of problem it is, for programs: `urn:weir:wrong`, ...
+    #[serde(rename = "type")]
+    pub sort: String,
+    /// The same for people.
+    pub title: String,
+    /// The status code of the answer.
+    pub status: u16,
+    /// What is wrong, and what to do.
+    pub detail: String,
+    /// The object, where it is one's: `Service shop/web of api`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub object: Option<String>,
+    /// Path of the field that is wrong, `spec.frontends[0].port`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub field: Option<String>,
+    /// What is allowed there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub allowed: Option<String>,
+}
+
+/// Every sort of problem: its code, its name and its title.
+pub(crate) const SORTS: [(StatusCode, &str, &str); 14] = [
+    (StatusCode::BAD_REQUEST, "request", "the request is not understood"),
+    (StatusCode::UNAUTHORIZED, "token", "a token is needed"),
+    (StatusCode::FORBIDDEN, "foreign", "another source says what this is"),
+    (StatusCode::NOT_FOUND, "absent", "there is no such thing"),
+    (StatusCode::METHOD_NOT_ALLOWED, "method", "that cannot be done with this"),
+    (StatusCode::CONFLICT, "leaving", "it is being deleted"),
+    (StatusCode::CONFLICT, "not-in-force", "it is kept, and not in force"),
+    (StatusCode::GONE, "too-old", "what changed since is forgotten"),
+    (StatusCode::PRECONDITION_FAILED, "changed", "another revision is there"),
+    (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "the body is too large"),
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "media", "the body is of another type"),
+    (StatusCode::UNPROCESSABLE_ENTITY, "wrong", "a field cannot be as it is"),
+    (StatusCode::SERVICE_UNAVAILABLE, "store", "the store takes no changes"),
+    (StatusCode::INTERNAL_SERVER_ERROR, "broken", "a fault of ours"),
+];
+
+impl Problem {
+    fn new(sort: &str, detail: impl Into<String>) -> Problem {
+        let found = SORTS.iter().find(|(_, name, _)| *name == sort);
+        let (status, title) =
+            found.map_or((StatusCode::INTERNAL_SERVER_ERROR, sort), |f| (f.0, f.2));
+        Problem {
+            sort: format!("urn:weir:{sort}"),
+            title: title.to_owned(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            object: None,
+            field: None,
+            allowed: None,
+        }
+    }
+
+    /// The request is not understood.
+    pub fn request(detail: impl Into<String>) -> Problem {
+        Problem::new("request", detail)
+    }
+
+    /// There is no such thing.
+    pub fn absent(detail: impl Into<String>) -> Problem {
+        Problem::new("absent", detail)
+    }
+
+    pub(crate) fn method(method: &Method) -> Problem {
+        Problem::new("method", format!("{method} cannot be done with this; see `Allow`"))
+    }
+
+    pub(crate) fn token() -> Problem {
+        let detail = "send `Authorization: Bearer TOKEN` with the token of api.token_file";
+        Problem::new("token", detail)
+    }
+
+    pub(crate) fn foreign(source: &str) -> Problem {
+        let detail = format!("this is source `{source}`'s to change; leave `source` out");
+        Problem { field: Some("source".into()), ..Problem::new("foreign", detail) }
+    }
+
+    pub(crate) fn changed(detail: impl Into<String>) -> Problem {
+        Problem::new("changed", detail)
+    }
+
+    pub(crate) fn media(allowed: &str) -> Problem {
+        Problem::new("media", format!("send it with `Content-Type: {allowed}`"))
+    }
+
+    pub(crate) fn too_large(most: usize) -> Problem {
+        Problem::new("too-large", format!("at most {most} bytes are read"))
+    }
+
+    pub(crate) fn not_in_force(object: String, why: String) -> Problem {
+        Problem { object: Some(object), ..Problem::new("not-in-force", why) }
+    }
+
+    pub(crate) fn broken(error: impl ToString) -> Problem {
+        Problem::new("broken", error.to_string())
+    }
+
+    pub(crate) fn too_old(detail: impl Into<String>) -> Problem {
+        Problem::new("too-old", detail)
+    }
+
+    fn code(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
+/// `Service shop/web of api: spec.mss: 9461 is out of range; allowed: 0 to 9460`.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for told in [&self.object, &self.field].into_iter().flatten() {
+            write!(f, "{told}: ")?;
+        }
+        f.write_str(&self.detail)?;
+        match &self.allowed {
+            Some(allowed) => write!(f, "; {allowed}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<TooOld> for Problem {
+    fn from(old: TooOld) -> Problem {
+        Problem::too_old(old.to_string())
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        let sort = match refusal.why {
+            Why::Wrong => "wrong",
+            Why::Absent => "absent",
+            Why::Changed => "changed",
+            Why::Leaving => "leaving",
+            Why::Disk => "store",
+        };
+        let some = |text: &String| (!text.is_empty()).then(|| text.clone());
+        Problem {
+            object: refusal.object.as_ref().map(ToString::to_string),
+            field: some(&refusal.field),
+            allowed: some(&refusal.allowed),
+            ..Problem::new(sort, refusal.wrong)
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let code = self.code();
+        let mut response = (code, Json(self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(PROBLEM_JSON));
+        if code == StatusCode::UNAUTHORIZED {
+            let bearer = header::HeaderValue::from_static("Bearer");
+            headers.insert(header::WWW_AUTHENTICATE, bearer);
+        }
+        response
+    }
+}

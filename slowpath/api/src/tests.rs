@@ -1,0 +1,91 @@
+//! The parts that need no appliance: what is asked, and on what condition. The routes themselves
+//! are tried on the running program (slowpath/tests/process/api.rs).
+
+use axum::http::HeaderMap;
+use serde_json::json;
+
+use crate::condition::Condition;
+use crate::fields::Fields;
+use crate::query::{self, Listed, Written};
+
+#[test]
+fn only_the_fields_that_are_named_are_left() {
+    let document = json!({
+        "name": "a",
+        "spec": { "frontends": [{ "address": "x", "port": 1 }, { "port": 2 }], "mss": 3 },
+    });
+    let of = |text: &str| Fields::read(text).unwrap().of(document.clone());
+    assert_eq!(of(""), document);
+    assert_eq!(of("name,missing"), json!({ "name": "a" }));
+    let ports = json!({ "spec": { "frontends": [{ "port": 1 }, { "port": 2 }] } });
+    assert_eq!(of("spec.frontends.port"), ports);
+    assert_eq!(of("spec.mss,spec"), json!({ "spec": document["spec"] }));
+    assert_eq!(of("name.deeper"), json!({ "name": "a" }));
+    for bad in ["a b", "a..b", ".", "ä", &"a,".repeat(65)] {
+        assert!(Fields::read(bad).is_err(), "{bad}");
+    }
+}
+
+fn condition(headers: &[(&'static str, &str)]) -> Result<Condition, String> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(*name, value.parse().unwrap());
+    }
+    Condition::of(&map).map_err(|problem| problem.detail)
+}
+
+#[test]
+fn conditions_are_those_of_the_headers() {
+    let may = |headers: &[(&'static str, &str)], revision| {
+        condition(headers).unwrap().check(revision).is_ok()
+    };
+    assert!(may(&[], 0) && may(&[], 7));
+    assert!(!may(&[("if-match", "*")], 0) && may(&[("if-match", "*")], 7));
+    assert!(may(&[("if-none-match", "*")], 0) && !may(&[("if-none-match", "*")], 7));
+    let seven = [("if-match", "\"3\", \"7\"")];
+    assert!(may(&seven, 7) && !may(&seven, 8) && !may(&seven, 0));
+    assert!(!may(&[("if-match", "W/\"7\"")], 7), "a weak tag is no sure sign");
+    assert!(!may(&[("if-match", "\"7\""), ("if-none-match", "\"7\"")], 7));
+    let read = condition(&[("if-none-match", "W/\"7\"")]).unwrap();
+    assert!(read.has(7) && !read.has(8));
+    for bad in ["7", "\"7", "\""] {
+        assert!(condition(&[("if-match", bad)]).unwrap_err().contains("if-match"), "{bad}");
+    }
+    let mut seen = condition(&[]).unwrap();
+    seen.seen = 7;
+    assert!(seen.check(7).is_ok() && seen.check(8).is_err() && !seen.is_none());
+}
+
+#[test]
+fn places_in_lists_survive_being_written() {
+    for (first, second) in [("shop/web", "api"), ("", ""), ("ä", "0")] {
+        let mark = query::mark(first, second);
+        let read = query::marked(&mark).unwrap();
+        assert_eq!(read, Some((first.to_owned(), second.to_owned())));
+    }
+    assert_eq!(query::marked("").unwrap(), None);
+    for bad in ["0", "zz", "ff00", "6161", "äö"] {
+        assert!(query::marked(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn queries_are_read_or_told_what_is_wrong() {
+    let read = |text: &str| query::read::<Listed>(&text.parse().unwrap());
+    let asked = read("/v1/objects/services?watch=true&revision=7&continue=61&fields=name").unwrap();
+    assert_eq!((asked.watch, asked.revision, asked.after.as_str()), (true, Some(7), "61"));
+    for (text, told) in [("/?limt=1", "limt"), ("/?revision=x", "revision"), ("/?watch=1", "watch")]
+    {
+        let problem = read(text).unwrap_err();
+        assert!(problem.detail.contains(told), "{problem:?}");
+    }
+    let patience = |text: &str| {
+        Written { wait: Some(text.to_owned()), dry_run: false }.patience().map(|time| time.unwrap())
+    };
+    assert_eq!(patience("5s").unwrap(), std::time::Duration::from_secs(5));
+    assert_eq!(patience("50").unwrap(), std::time::Duration::from_secs(50));
+    assert_eq!(patience("500ms").unwrap(), std::time::Duration::from_millis(500));
+    for bad in ["", "s", "5m", "1000", "-1", "5 s", "ms5"] {
+        assert!(patience(bad).is_err(), "{bad}");
+    }
+}

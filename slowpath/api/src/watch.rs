@@ -1,0 +1,187 @@
+//! What happens to objects, as lines of JSON.
+//!
+//! A stream begins after a revision, or with everything that is there. It ends with an `error` when
+//! its reader is so slow that what it has to hear is forgotten.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_core::Stream;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use state::object::{Event, Key, Kind, Object, TooOld};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::Api;
+use crate::fields::Fields;
+use crate::problem::Problem;
+use crate::query::Listed;
+
+/// The type of a stream of lines.
+pub(crate) const LINES: &str = "application/jsonl";
+/// Lines that wait for a slow reader.
+const WAITING: usize = 256;
+/// How often a stream says how far it is where nothing happens.
+const ALIVE: Duration = Duration::from_secs(10);
+
+/// A line of a stream.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(crate) enum Line {
+    /// The object is so from this revision on.
+    Put {
+        /// Of the change.
+        revision: u64,
+        /// The object.
+        object: Value,
+    },
+    /// The object is gone.
+    Gone {
+        /// Of the change.
+        revision: u64,
+        /// Its kind, name and source.
+        #[schemars(with = "Value")]
+        object: Key,
+    },
+    /// Everything up to this revision was told.
+    At {
+        /// A stream may go on from here.
+        revision: u64,
+    },
+    /// The end: what was not told is forgotten.
+    Error {
+        /// Why.
+        problem: Problem,
+    },
+}
+
+/// What somebody watches.
+struct Watched {
+    api: Api,
+    kind: Kind,
+    source: String,
+    fields: Fields,
+    lines: mpsc::Sender<String>,
+}
+
+/// Begins a stream, or refuses one that begins too long ago.
+pub(crate) fn watch(
+    api: &Api,
+    kind: Kind,
+    asked: &Listed,
+    fields: Fields,
+) -> Result<Response, Problem> {
+    if let Some(revision) = asked.revision {
+        let news = api.store.news(revision);
+        news.events?;
+        if revision > news.objects.revision() {
+            let now = news.objects.revision();
+            let detail = format!("revision {revision} never was: it is {now}; read the list anew");
+            return Err(Problem::too_old(detail));
+        }
+    }
+    let (lines, taken) = mpsc::channel(WAITING);
+    let source = asked.source.clone();
+    let watched = Watched { api: api.clone(), kind, source, fields, lines };
+    let ends = asked.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+    let since = asked.revision;
+    tokio::spawn(async move { watched.run(since, ends).await });
+    let body = Body::from_stream(Lines(taken));
+    Ok(([(header::CONTENT_TYPE, LINES)], body).into_response())
+}
+
+impl Watched {
+    /// Tells until nobody listens, or it is over; None for the former.
+    async fn run(&self, since: Option<u64>, ends: Option<Instant>) -> Option<()> {
+        let mut revisions = self.api.store.watch();
+        let mut at = match since {
+            Some(at) => at,
+            None => self.everything().await?,
+        };
+        loop {
+            // Before the look at what happened, so that nothing is missed in between.
+            revisions.borrow_and_update();
+            let news = self.api.store.news(at);
+            match news.events {
+                Ok(events) => self.tell(events).await?,
+                Err(old) => return self.end(old).await,
+            }
+            at = news.objects.revision();
+            let alive = Instant::now() + ALIVE;
+            let until = ends.map_or(alive, |ends| ends.min(alive));
+            tokio::select! {
+                changed = revisions.changed() => changed.ok()?,
+                () = tokio::time::sleep_until(until) => {
+                    self.say(&Line::At { revision: at }).await?;
+                    if ends.is_some_and(|ends| ends <= Instant::now()) {
+                        return Some(());
+                    }
+                }
+                () = self.lines.closed() => return None,
+            }
+        }
+    }
+
+    async fn everything(&self) -> Option<u64> {
+        let objects = self.api.store.objects();
+        let all: Vec<Arc<Object>> = objects.of_kind(self.kind).cloned().collect();
+        for object in all {
+            if self.is_wanted(&object) {
+                self.say(&self.put(&object)?).await?;
+            }
+        }
+        self.say(&Line::At { revision: objects.revision() }).await?;
+        Some(objects.revision())
+    }
+
+    fn is_wanted(&self, object: &Object) -> bool {
+        object.kind() == self.kind
+            && (self.source.is_empty() || self.source == object.source.as_str())
+    }
+
+    fn put(&self, object: &Object) -> Option<Line> {
+        let json = serde_json::to_value(object).ok()?;
+        Some(Line::Put { revision: object.revision, object: self.fields.of(json) })
+    }
+
+    async fn tell(&self, events: Vec<Event>) -> Option<()> {
+        for event in events {
+            let Some(object) = event.object().filter(|object| self.is_wanted(object)) else {
+                continue;
+            };
+            let line = match &event.after {
+                Some(after) => self.put(after)?,
+                None => Line::Gone { revision: event.revision, object: object.key() },
+            };
+            self.say(&line).await?;
+        }
+        Some(())
+    }
+
+    async fn end(&self, old: TooOld) -> Option<()> {
+        self.say(&Line::Error { problem: old.into() }).await
+    }
+
+    async fn say(&self, line: &Line) -> Option<()> {
+        let text = serde_json::to_string(line).ok()? + "\n";
+        self.lines.send(text).await.ok()
+    }
+}
+
+struct Lines(mpsc::Receiver<String>);
+
+impl Stream for Lines {
+    type Item = io::Result<String>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx).map(|line| line.map(Ok))
+    }
+}

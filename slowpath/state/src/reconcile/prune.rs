@@ -1,0 +1,70 @@
+//! When the plane is pruned, and how much of it at once.
+
+use std::time::Instant;
+
+use super::{Now, Reconciler, Settings, Telling, delay};
+use crate::address::Address;
+use crate::plane::Refusal;
+
+/// When the plane is pruned next.
+#[derive(Debug, Default)]
+pub(super) struct Prune {
+    /// None until sources have said all that they know.
+    pub due: Option<Instant>,
+    pub failures: u32,
+    pub error: Option<Refusal>,
+}
+
+impl Reconciler {
+    /// Prunes with the next step, if sources have said all that they know.
+    pub fn prune_now(&mut self, now: Now) {
+        if self.prune.due.is_some() {
+            self.prune.due = Some(now.steady);
+        }
+    }
+
+    /// Whether the plane is to be pruned: it is time, or news were missed, and only their being
+    /// there no more tells what was deleted.
+    pub(super) fn must_prune(&self, now: Instant) -> bool {
+        let missed = self.gap.is_some() && self.pass.is_none() && self.prune.failures == 0;
+        self.prune.due.is_some_and(|due| due <= now || missed)
+    }
+
+    /// Prunes a part if it is to be. Tells whether that was the last.
+    pub(super) fn prune(&mut self, batch: &mut Telling<'_>) -> bool {
+        let (now, tables) = (batch.now.steady, batch.tables);
+        if !tables.initialized() || !self.must_prune(now) {
+            return false;
+        }
+        let Settings { retry_min, retry_max, .. } = self.settings;
+        let wanted = |address: &Address| tables.frontend(address).is_some();
+        match batch.plane.prune(&wanted, self.settings.prune_at_once) {
+            Ok(false) => {
+                self.prune = Prune { due: Some(now), ..Prune::default() };
+                false
+            }
+            Ok(true) => {
+                self.prune = Prune { due: Some(now + self.settings.prune), ..Prune::default() };
+                self.quarantined.retain(|address, _| tables.frontend(address).is_some());
+                self.let_quarantine_go(now);
+                true
+            }
+            Err(refusal) => {
+                let again = now + delay(retry_min, retry_max, self.prune.failures);
+                let failures = self.prune.failures + 1;
+                self.prune = Prune { due: Some(again), failures, error: Some(refusal) };
+                false
+            }
+        }
+    }
+
+    /// Where nobody checks any more, nobody would ever take back what an earlier process found.
+    fn let_quarantine_go(&mut self, now: Instant) {
+        if self.started.is_some_and(|started| now >= started + self.settings.prune)
+            && !self.quarantined.is_empty()
+        {
+            self.quarantined.clear();
+            self.say_again();
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! The API as programs meet it: over the unix socket, and over TCP with TLS and a token.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::appliance::{Answer, Folder, free_port};
+use crate::generation;
+
+const JSON: (&str, &str) = ("Content-Type", "application/json");
+const PATCH: (&str, &str) = ("Content-Type", "application/merge-patch+json");
+
+/// An appliance without a services file.
+fn served(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    folder.write("weir.toml", &without_file(&folder));
+    folder
+}
+
+pub fn without_file(folder: &Folder) -> String {
+    let file = format!("services = \"{}/services.toml\"", folder.path.display());
+    folder.config().replace(&file, "services = \"\"")
+}
+
+fn service(host: u8, port: u16) -> Value {
+    let address = format!("203.0.113.{host}");
+    json!({ "spec": { "frontends": [{ "address": address, "port": port, "protocol": "tcp" }] } })
+}
+
+fn backends(of: &str) -> Value {
+    let endpoint = json!({ "address": "10.97.2.11", "port": 80, "protocol": "tcp" });
+    json!({ "spec": { "service": of, "endpoints": [endpoint] } })
+}
+
+fn put(folder: &Folder, path: &str, body: &Value) -> Answer {
+    folder.ask("PUT", &format!("/v1/objects/{path}"), &[JSON], &body.to_string())
+}
+
+fn etag(answer: &Answer) -> &str {
+    answer.header("etag").unwrap_or_else(|| panic!("no ETag: {answer:?}"))
+}
+
+#[track_caller]
+fn is_problem(answer: &Answer, status: u16, sort: &str, told: &[&str]) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
+    let problem = answer.json();
+    assert_eq!(problem["type"], format!("urn:weir:{sort}"), "{answer:?}");
+    assert_eq!(problem["status"], status);
+    for part in told {
+        assert!(answer.body.contains(part), "no {part:?} in {answer:?}");
+    }
+}
+
+#[test]
+fn objects_are_written_conditionally_and_read_back() {
+    let folder = served("api-objects");
+    let mut slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let path = "/v1/objects/services/shop/web";
+    let new = put(&folder, "services/shop/web", &service(1, 80));
+    assert_eq!((new.status, &new.json()["source"]), (201, &json!("api")), "{new:?}");
+    let same = put(&folder, "services/shop/web", &service(1, 80));
+    assert_eq!((same.status, etag(&same)), (200, etag(&new)), "{same:?}");
+    let body = service(1, 81).to_string();
+    let first = etag(&new).to_owned();
+    let ask = |method: &str, headers: &[(&str, &str)], body: &str| {
+        folder.ask(method, path, headers, body)
+    };
+    is_problem(&ask("PUT", &[JSON, ("If-None-Match", "*")], &body), 412, "changed", &["revision"]);
+    is_problem(&ask("PUT", &[JSON, ("If-Match", "\"9999\"")], &body), 412, "changed", &[]);
+    let second = ask("PUT", &[JSON, ("If-Match", &first)], &body);
+    assert_eq!(second.status, 200, "{second:?}");
+    assert_ne!(etag(&second), first);
+    is_problem(&ask("DELETE", &[("If-Match", &first)], ""), 412, "changed", &[]);
+    assert_eq!(ask("GET", &[("If-None-Match", etag(&second))], "").status, 304);
+    assert_eq!(ask("GET", &[("If-None-Match", &first)], "").status, 200);
+    // A part of it, and what is not named stays.
+    let patch = json!({ "labels": { "tier": "front" }, "spec": { "affinity_s": 30 } });
+    let third = ask("PATCH", &[PATCH], &patch.to_string());
+    assert_eq!(third.status, 200, "{third:?}");
+    let json = third.json();
+    assert_eq!(
+        (&json["labels"]["tier"], &json["spec"]["affinity_s"]),
+        (&json!("front"), &json!(30))
+    );
+    assert_eq!(json["spec"]["frontends"][0]["port"], 81);
+    let patched = ask("PATCH", &[PATCH], r#"{"spec": {"affinity_s": null}}"#).json();
+    assert!(patched["spec"].get("affinity_s").is_none(), "{patched}");
+    // As if.
+    let tried = folder.ask("DELETE", &format!("{path}?dry_run=true"), &[], "");
+    assert_eq!(tried.status, 204, "{tried:?}");
+    assert_eq!(ask("GET", &[], "").json(), patched);
+    slowpath.kill();
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    assert_eq!(ask("GET", &[], "").json(), patched, "it was kept");
+    assert_eq!(ask("DELETE", &[], "").status, 204);
+    is_problem(&ask("GET", &[], ""), 404, "absent", &["there is no Service shop/web"]);
+    is_problem(&ask("DELETE", &[], ""), 404, "absent", &[]);
+}
+
+#[test]
+fn what_is_wrong_is_told_by_its_field() {
+    let folder = Folder::new("api-wrong");
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let mut wrong = service(1, 80);
+    wrong["spec"]["mss"] = 9461.into();
+    let answer = put(&folder, "services/a", &wrong);
+    is_problem(&answer, 422, "wrong", &["spec.mss", "0 to 9460", "Service a of api"]);
+    assert_eq!(answer.json()["field"], "spec.mss");
+    let ask = |method: &str, path: &str, headers: &[(&str, &str)], body: &str| {
+        folder.ask(method, &format!("/v1/{path}"), headers, body)
+    };
+    let good = service(1, 80).to_string();
+    is_problem(
+        &ask("PUT", "objects/services/a", &[JSON], "{"),
+        400,
+        "request",
+        &["no JSON", "line 1"],
+    );
+    is_problem(&ask("PUT", "objects/services/a", &[], &good), 415, "media", &["application/json"]);
+    let named = json!({ "name": "b", "spec": {} }).to_string();
+    is_problem(
+        &ask("PUT", "objects/services/a", &[JSON], &named),
+        400,
+        "request",
+        &["`b`", "name"],
+    );
+    let other = json!({ "source": "file", "spec": {} }).to_string();
+    is_problem(&ask("PUT", "objects/services/a", &[JSON], &other), 403, "foreign", &["`file`"]);
+    // Nobody reads it, so that a client that doesn't ask first finds the door shut.
+    folder.write("long", &format!("{{\"spec\": {{\"x\": \"{}\"}}}}", "x".repeat(5 << 20)));
+    let out = Command::new("curl")
+        .args(["--silent", "--include", "--max-time", "20", "--unix-socket", &folder.socket()])
+        .args(["-X", "PUT", "-H", "Content-Type: application/json", "-H", "Expect: 100-continue"])
+        .arg("--data-binary")
+        .arg(format!("@{}", folder.path.join("long").display()))
+        .arg("http://weir/v1/objects/services/a")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let last = text.rfind("HTTP/1.1 ").unwrap();
+    let answer = Answer::read(&text[last..]).unwrap();
+    is_problem(&answer, 413, "too-large", &["4194304"]);
+    is_problem(&ask("GET", "objects/sevices", &[], ""), 404, "absent", &["no kind", "Service"]);
+    is_problem(&ask("GET", "objects/services?limt=1", &[], ""), 400, "request", &["limt"]);
+    is_problem(&ask("GET", "objects/services?limit=0", &[], ""), 400, "request", &["1 to 1000"]);
+    is_problem(&ask("GET", "objects/services?continue=zz", &[], ""), 400, "request", &["continue"]);
+    is_problem(&ask("GET", "objects/services/a%20b", &[], ""), 404, "absent", &["is no name"]);
+    is_problem(
+        &ask("PUT", "objects/services/a?wait=soon", &[JSON], &good),
+        400,
+        "request",
+        &["5s"],
+    );
+    is_problem(&ask("GET", "tables/flows", &[], ""), 404, "absent", &["frontends"]);
+    is_problem(&ask("GET", "nothing", &[], ""), 404, "absent", &["/v1/objects"]);
+    let answer = ask("POST", "objects/services", &[], "");
+    is_problem(&answer, 405, "method", &["POST"]);
+    assert!(answer.header("allow").is_some_and(|allow| allow.contains("GET")), "{answer:?}");
+    // What the file says is read by its source, and is not the API's.
+    is_problem(&ask("GET", "objects/services/default/web", &[], ""), 404, "absent", &["file"]);
+    let of_file = ask("GET", "objects/services/default/web?source=file", &[], "");
+    assert_eq!((of_file.status, &of_file.json()["source"]), (200, &json!("file")));
+}
+
+#[test]
+fn lists_go_page_by_page_and_tables_too() {
+    let folder = served("api-lists");
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    for host in 1..=7 {
+        assert_eq!(put(&folder, &format!("services/s/{host}"), &service(host, 80)).status, 201);
+    }
+    assert_eq!(put(&folder, "backends/s/1", &backends("s/1")).status, 201);
+    folder
+        .until(&["db", "show", "frontends"], |rows| rows.as_array().is_some_and(|r| r.len() == 7));
+    let all = |path: &str| {
+        let (mut names, mut next, mut pages) = (Vec::new(), String::new(), 0);
+        loop {
+            let answer = folder.ask("GET", &format!("{path}&limit=3{next}"), &[], "");
+            let page = answer.json();
+            names.extend(page["items"].as_array().unwrap().iter().map(|item| {
+                item.get("name").or(item.get("address")).unwrap().as_str().unwrap().to_owned()
+            }));
+            pages += 1;
+            match page["continue"].as_str() {
+                Some(mark) => next = format!("&continue={mark}"),
+                None => return (names, pages),
+            }
+        }
+    };
+    let names: Vec<String> = (1..=7).map(|host| format!("s/{host}")).collect();
+    assert_eq!(all("/v1/objects/services?fields=name"), (names.clone(), 3));
+    assert_eq!(all("/v1/tables/services?prefix=s/"), (names, 3));
+    assert_eq!(all("/v1/tables/frontends?fields=address").0.len(), 7);
+    let some =
+        folder.ask("GET", "/v1/objects/services?fields=name,spec.frontends.port&limit=1", &[], "");
+    assert_eq!(
+        some.json()["items"],
+        json!([{ "name": "s/1", "spec": { "frontends": [{ "port": 80 }] } }])
+    );
+    let list = folder.ask("GET", "/v1/objects/services", &[], "");
+    let again = [("If-None-Match", etag(&list))];
+    assert_eq!(folder.ask("GET", "/v1/objects/services", &again, "").status, 304);
+    let shown = folder.until(&["get", "services"], |o| o.as_array().is_some_and(|o| o.len() == 7));
+    assert_eq!(shown, list.json()["items"]);
+}
+
+#[test]
+fn a_watch_tells_what_happens_after_a_revision() {
+    let folder = served("api-watch");
+    let mut slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    put(&folder, "services/a", &service(1, 80));
+    let at = folder.ask("GET", "/v1/objects/services", &[], "").json()["revision"].clone();
+    let mut weir = Command::new(super::appliance::weir())
+        .args(["--socket", &folder.socket(), "get", "service", "--watch", "--json"])
+        .args(["--revision", &at.to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(weir.stdout.take().unwrap()).lines();
+    let mut next = || -> Value {
+        let mut told = lines.by_ref().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+        told.find(|line: &Value| line["type"] != "at").unwrap()
+    };
+    put(&folder, "services/b", &service(2, 80));
+    put(&folder, "backends/b", &backends("b"));
+    folder.ask("DELETE", "/v1/objects/services/a", &[], "");
+    let told = next();
+    assert_eq!((&told["type"], &told["object"]["name"]), (&json!("put"), &json!("b")), "{told}");
+    let told = next();
+    let gone = json!({ "kind": "Service", "name": "a", "source": "api" });
+    assert_eq!((&told["type"], &told["object"]), (&json!("gone"), &gone), "{told}");
+    let last = told["revision"].as_u64().unwrap();
+    slowpath.kill();
+    let mut said = String::new();
+    weir.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!weir.wait().unwrap().success() && said.contains("has ended"), "{said}");
+    // The next process knows what is, and not what was before.
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let watch = |query: &str| {
+        folder.ask("GET", &format!("/v1/objects/services?watch=true&seconds=0{query}"), &[], "")
+    };
+    let old = watch(&format!("&revision={}", last - 1));
+    is_problem(&old, 410, "too-old", &["read all objects anew"]);
+    is_problem(&watch("&revision=999999"), 410, "too-old", &["never was"]);
+    assert_eq!(watch(&format!("&revision={last}")).status, 200);
+    let whole = watch("").body;
+    let lines: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["object"]["name"], &lines[1]["type"]), (&json!("b"), &json!("at")));
+    let shown = folder.weir(&["get", "service", "--watch", "--revision", "1"]);
+    assert!(String::from_utf8_lossy(&shown.stderr).contains("forgotten"), "{shown:?}");
+}
+
+#[test]
+fn who_waits_is_told_when_lcores_serve_it_or_why_not() {
+    let folder = served("api-wait");
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let waited =
+        |name: &str, body: &Value| put(&folder, &format!("services/{name}?wait=300ms"), body);
+    assert_eq!(waited("a", &service(1, 80)).status, 202, "nobody moves packets");
+    // An address that another has, and a node port that is none.
+    let answer = waited("b", &service(1, 80));
+    is_problem(&answer, 409, "not-in-force", &["belongs to service `a`", "Service b of api"]);
+    let mut node = service(2, 80);
+    node["spec"]["frontends"][0]["type"] = "NodePort".into();
+    is_problem(&waited("c", &node), 409, "not-in-force", &["30000 to 32767", "node_ports"]);
+    let kept = folder.ask("GET", "/v1/objects/services/c", &[], "").json();
+    assert_eq!(kept["status"]["conditions"][0]["reason"], "Refused", "{kept}");
+
+    // An lcore that does nothing but acknowledge.
+    let region = tables::region::Region::open(folder.path.join("region/file").as_path());
+    let region: &'static tables::region::Region = Box::leak(Box::new(region.unwrap()));
+    let _fastpath = region.claim(tables::region::Role::Fastpath).unwrap();
+    let lcore = &region.lcores()[0];
+    lcore.join(region, region.epoch(tables::region::Role::Fastpath), 1);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                lcore.turn();
+                lcore.acknowledge(region.generation());
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        let answers = [
+            put(&folder, "services/d?wait=20s", &service(4, 80)),
+            put(&folder, "backends/d?wait=20s", &backends("d")),
+            folder.ask("DELETE", "/v1/objects/services/d?wait=20s", &[], ""),
+        ];
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(answers.each_ref().map(|answer| answer.status), [201, 201, 204], "{answers:?}");
+    });
+}
+
+#[test]
+fn over_tcp_there_is_tls_and_a_token() {
+    let folder = served("api-tls");
+    let (port, path) = (free_port(), folder.path.display().to_string());
+    let token = "0123456789abcdefXYZ";
+    folder.write("token", &format!("{token}\n"));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-keyout", &format!("{path}/key.pem"), "-out", &format!("{path}/cert.pem")])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let api = format!(
+        "[api]\nlisten = \"127.0.0.1:{port}\"\ntoken_file = \"{path}/token\"\n\
+         tls_cert = \"{path}/cert.pem\"\ntls_key = \"{path}/key.pem\"\n"
+    );
+    folder.write("weir.toml", &(without_file(&folder) + &api));
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let curl = |args: &[&str]| {
+        let out = Command::new("curl")
+            .args(["--silent", "--show-error", "--max-time", "20", "--include"])
+            .args(["--cacert", &format!("{path}/cert.pem")])
+            .args(args)
+            .output()
+            .unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let list = format!("https://localhost:{port}/v1/objects/services");
+    // A peer that says nothing holds up nobody.
+    let _silent = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let bearer = format!("Authorization: Bearer {token}");
+    let good = Answer::read(&curl(&["-H", &bearer, &list])).unwrap();
+    assert_eq!((good.status, &good.json()["items"]), (200, &json!([])));
+    for wrong in ["X: y", "Authorization: Bearer 0123456789abcdefXYY", "Authorization: Basic eA=="]
+    {
+        let answer = Answer::read(&curl(&["-H", wrong, &list])).unwrap();
+        is_problem(&answer, 401, "token", &["api.token_file"]);
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+    }
+    assert_eq!(
+        Answer::read(&curl(&["-H", &bearer, &list.replace("/v1", "/status")])).unwrap().status,
+        404
+    );
+    assert_eq!(curl(&["-H", &bearer, &list.replace("https", "http")]), "", "nothing in plain text");
+    let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
+    assert!(!log.contains(token) && !log.contains("PRIVATE"), "{log}");
+    folder.write("token", "short");
+    let mut refused = folder.slowpath();
+    assert!(!refused.0.wait().unwrap().success());
+}
+
+#[test]
+fn the_document_names_every_kind_and_nothing_that_is_not_there() {
+    let folder = served("api-document");
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let document = folder.ask("GET", "/v1/openapi.json", &[], "").json();
+    let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+    for kind in state::object::Kind::ALL {
+        assert!(paths.iter().any(|path| **path == format!("/v1/objects/{}", kind.many())));
+    }
+    for path in paths {
+        let answer = folder.ask("GET", &path.replace("{name}", "none"), &[], "");
+        let expected = if path.contains("{name}") { 404 } else { 200 };
+        assert_eq!(answer.status, expected, "{path}: {answer:?}");
+    }
+    let text = document.to_string();
+    for reference in text.split("\"$ref\":\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(document.pointer(reference).is_some(), "{reference} leads nowhere");
+    }
+    // A stream that is given up is heard of.
+    let mut stream = UnixStream::connect(folder.socket()).unwrap();
+    stream.write_all(b"GET /v1/objects/services?watch=true HTTP/1.0\r\n\r\n").unwrap();
+    drop(stream);
+}

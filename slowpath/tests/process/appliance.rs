@@ -1,0 +1,228 @@
+//! An appliance of a test's own: its files, and the two programs over them.
+
+use std::io::{self, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tables::region::Place;
+
+pub struct Folder {
+    pub path: PathBuf,
+    pub ports: [u16; 3],
+}
+
+/// The `weir` program, which is of another crate and lies beside `slowpath`.
+pub fn weir() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_slowpath")).with_file_name("weir");
+    assert!(path.exists(), "{path:?} is not there: `cargo build -p cli` builds it");
+    path
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let path = PathBuf::from(format!("/dev/shm/weir-process-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let folder = Folder { path, ports: [free_port(), free_port(), free_port()] };
+        folder.services(&["10.97.2.11", "10.97.2.12"]);
+        folder.write("weir.toml", &folder.config());
+        folder
+    }
+
+    pub fn config(&self) -> String {
+        let (folder, [http, tcp, metrics]) = (self.path.display(), self.ports);
+        let maps = self.maps();
+        let maps = maps.path().display();
+        format!(
+            r#"
+            name = "weir-p"
+            services = "{folder}/services.toml"
+            [fastpath]
+            hugepages = false
+            lcores = [1]
+            [region]
+            path = "{folder}/region/file"
+            maps = "{maps}"
+            max_flows = 1024
+            [ingress]
+            device = "net_null0"
+            address = ["10.97.1.10/24"]
+            mtu = 9001
+            tap = "wsp-none0"
+            [egress]
+            device = "net_null1"
+            address = ["10.97.2.10/24"]
+            mtu = 9001
+            tap = "wsp-none1"
+            [nat]
+            addresses = ["10.97.2.10"]
+            [[gateway]]
+            name = "aws"
+            kind = "aws"
+            sources = ["10.97.1.0/24"]
+            [health]
+            listen = ["127.0.0.1:{http}"]
+            tcp = ["127.0.0.1:{tcp}"]
+            [metrics]
+            listen = "127.0.0.1:{metrics}"
+            [control]
+            socket = "{folder}/control.sock"
+            state = "{folder}/state"
+            "#
+        )
+    }
+
+    pub fn maps(&self) -> Place {
+        let name = self.path.file_name().unwrap();
+        Place::Maps(Path::new("/sys/fs/bpf").join(name))
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        let beside = self.path.join("beside");
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(&beside, self.path.join(name)).unwrap();
+    }
+
+    pub fn socket(&self) -> String {
+        self.path.join("control.sock").display().to_string()
+    }
+
+    pub fn services(&self, backends: &[&str]) {
+        let backends: Vec<String> =
+            backends.iter().map(|b| format!("{{address = \"{b}\", port = 80}}")).collect();
+        self.write(
+            "services.toml",
+            &format!(
+                "[[service]]\nname = \"default/web\"\nmode = \"nat\"\n\
+                 frontends = [{{address = \"203.0.113.1\", port = 80, protocol = \"tcp\"}}]\n\
+                 backends = [{}]\n",
+                backends.join(", ")
+            ),
+        );
+    }
+
+    pub fn slowpath(&self) -> Running {
+        let log = std::fs::File::create(self.path.join("log")).unwrap();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_slowpath"));
+        program.arg("--config").arg(self.path.join("weir.toml")).stderr(log);
+        Running(program.spawn().unwrap())
+    }
+
+    pub fn weir(&self, args: &[&str]) -> Output {
+        let mut program = Command::new(weir());
+        program.arg("--config").arg(self.path.join("weir.toml")).args(args).output().unwrap()
+    }
+
+    /// What `weir ARGS --json` prints, once it fits.
+    pub fn until(
+        &self,
+        args: &[&str],
+        fits: impl Fn(&serde_json::Value) -> bool,
+    ) -> serde_json::Value {
+        let begun = Instant::now();
+        loop {
+            let out = self.weir(&[args, &["--json"]].concat());
+            if let Ok(value) = serde_json::from_slice(&out.stdout)
+                && fits(&value)
+            {
+                return value;
+            }
+            let log = std::fs::read_to_string(self.path.join("log")).unwrap_or_default();
+            assert!(begun.elapsed() < Duration::from_secs(30), "{args:?}: {out:?}\n{log}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Asks the API over the unix socket.
+    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let tried = self.try_to_ask(method, path, headers, body);
+        tried.unwrap_or_else(|e| panic!("{method} {path}: {e}"))
+    }
+
+    /// The same, where nobody may answer.
+    pub fn try_to_ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> io::Result<Answer> {
+        let mut stream = UnixStream::connect(self.socket())?;
+        let given: String =
+            headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let len = body.len();
+        let head = format!("{method} {path} HTTP/1.0\r\nContent-Length: {len}\r\n{given}\r\n");
+        stream.write_all((head + body).as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Answer::read(&text).ok_or_else(|| io::Error::other(format!("cut short: {text}")))
+    }
+
+    pub fn get(&self, port: u16, path: &str, accept: &str) -> String {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\nAccept: {accept}\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+        let _ = self.maps().remove();
+    }
+}
+
+/// A process that does not outlive its test.
+pub struct Running(pub Child);
+
+impl Running {
+    /// As if the power were gone for this process alone.
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the API answered.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    head: String,
+    pub body: String,
+}
+
+impl Answer {
+    /// None where it is cut short.
+    pub fn read(text: &str) -> Option<Answer> {
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        let answer = Answer { status, head: head.to_owned(), body: body.to_owned() };
+        let whole = answer.header("content-length").is_none_or(|len| len == body.len().to_string());
+        whole.then_some(answer)
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+}

@@ -1,0 +1,119 @@
+//! slowpath is killed at any moment while clients write: what was acknowledged is there, and
+//! nothing is there by half.
+//!
+//! `KILLS=1000 cargo test -p slowpath --test process killed` kills it as often.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::without_file;
+use crate::appliance::Folder;
+use crate::generation;
+
+const KILLS: u64 = 200;
+const WRITERS: u64 = 4;
+/// Each so many writes is a deletion.
+const DELETES: u64 = 7;
+
+/// SplitMix64: the same moments each time, as far as moments can be.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((mixed ^ (mixed >> 27)) >> 16) % most
+    }
+}
+
+/// What the write of that number wants: all of it says the number.
+fn wanted(writer: u64, number: u64) -> Value {
+    let address = format!("203.0.113.{writer}");
+    let frontend =
+        |port: u64| json!({ "address": address.clone(), "port": port, "protocol": "tcp" });
+    let ports = (1..=number % 5 + 1).map(frontend).collect::<Vec<_>>();
+    json!({ "annotations": { "number": number.to_string() }, "spec": { "frontends": ports } })
+}
+
+/// Which write left what is there: whole, or the test fails.
+fn number_of(writer: u64, object: &Value) -> u64 {
+    let number: u64 = object["annotations"]["number"].as_str().unwrap().parse().unwrap();
+    let wanted = wanted(writer, number);
+    let there = object["spec"]["frontends"].as_array().unwrap();
+    assert_eq!(there.len(), wanted["spec"]["frontends"].as_array().unwrap().len(), "{object}");
+    number
+}
+
+/// Writes one number after the other, and looks whenever an answer was missing.
+fn write(folder: &Folder, writer: u64, over: &AtomicBool, written: &AtomicU64) {
+    let path = format!("/v1/objects/services/w/{writer}");
+    let json = [("Content-Type", "application/json")];
+    let (mut acknowledged, mut sent, mut unsure) = (0, 0, false);
+    while !over.load(Ordering::Relaxed) || unsure {
+        if unsure {
+            let Ok(answer) = folder.try_to_ask("GET", &path, &[], "") else {
+                std::thread::sleep(Duration::from_millis(2));
+                continue;
+            };
+            let fits = match answer.status {
+                404 => (acknowledged..=sent).any(|number| number % DELETES == 0),
+                200 => (acknowledged..=sent).contains(&number_of(writer, &answer.json())),
+                _ => false,
+            };
+            assert!(fits, "{acknowledged} was acknowledged, {sent} was sent: {answer:?}");
+            unsure = false;
+        }
+        sent += 1;
+        let answer = match sent % DELETES {
+            0 => folder.try_to_ask("DELETE", &path, &[], ""),
+            _ => folder.try_to_ask("PUT", &path, &json, &wanted(writer, sent).to_string()),
+        };
+        match answer {
+            // The deletion before may have been made and not answered.
+            Ok(answer) if answer.status < 300 || answer.status == 404 && sent % DELETES == 0 => {
+                acknowledged = sent;
+                written.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(answer) => panic!("{answer:?}"),
+            Err(_) => unsure = true,
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_moment_it_has_all_that_it_acknowledged() {
+    let kills = std::env::var("KILLS").map_or(KILLS, |text| text.parse().unwrap());
+    let folder = Folder::new("api-kills");
+    folder.write("weir.toml", &without_file(&folder));
+    let (over, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut dice = Dice(5);
+    std::thread::scope(|scope| {
+        let mut slowpath = folder.slowpath();
+        folder.until(&["status"], |s| generation(s) > 0);
+        let writers: Vec<_> = (1..=WRITERS)
+            .map(|writer| {
+                let (folder, over, written) = (&folder, &over, &written);
+                scope.spawn(move || write(folder, writer, over, written))
+            })
+            .collect();
+        for kill in 0..kills {
+            // Mostly while it writes, now and then while it starts.
+            let before = written.load(Ordering::Relaxed);
+            let enough = if dice.below(5) == 0 { 0 } else { 1 + dice.below(40) };
+            while written.load(Ordering::Relaxed) < before + enough {
+                assert!(!writers.iter().any(|writer| writer.is_finished()), "kill {kill}");
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            std::thread::sleep(Duration::from_micros(dice.below(30_000) * u64::from(enough == 0)));
+            slowpath.kill();
+            slowpath = folder.slowpath();
+        }
+        over.store(true, Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+    let written = written.load(Ordering::Relaxed);
+    assert!(written > kills * 5, "{written} writes under {kills} kills");
+    println!("{written} writes were acknowledged under {kills} kills");
+}

@@ -1,0 +1,65 @@
+//! The API driven by what its own document says (schemathesis): whatever is asked, nothing breaks,
+//! and every answer is as the document has it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::api::without_file;
+use crate::appliance::{Folder, free_port};
+use crate::generation;
+
+/// Cases that are made for each operation.
+const CASES: &str = "25";
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
+                      response_headers_conformance,response_schema_conformance,\
+                      negative_data_rejection,unsupported_method";
+
+/// Streams and waits end at once here.
+const HOOKS: &str = "\
+import schemathesis
+
+@schemathesis.hook
+def map_query(context, query):
+    query = dict(query or {})
+    if 'watch' in query:
+        query['seconds'] = 0
+    if 'wait' in query:
+        query['wait'] = '1ms'
+    return query
+";
+
+/// As `make setup` installs it, or where `SCHEMATHESIS` says.
+fn program() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/schemathesis/bin/schemathesis");
+    std::env::var_os("SCHEMATHESIS").map_or(own, PathBuf::from)
+}
+
+#[test]
+fn whatever_the_document_allows_is_answered_as_it_says() {
+    let program = program();
+    assert!(program.exists(), "{} is missing: type `make setup`", program.display());
+    let folder = Folder::new("api-schema");
+    let (port, token) = (free_port(), "0123456789abcdefXYZ");
+    folder.write("token", token);
+    folder.write("hooks.py", HOOKS);
+    let path = folder.path.display();
+    let api = format!("[api]\nlisten = \"127.0.0.1:{port}\"\ntoken_file = \"{path}/token\"\n");
+    folder.write("weir.toml", &(without_file(&folder) + &api));
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let out = Command::new(program)
+        .current_dir(&folder.path)
+        .env("PYTHONPATH", &folder.path)
+        .env("SCHEMATHESIS_HOOKS", "hooks")
+        .args(["run", &format!("http://127.0.0.1:{port}/v1/openapi.json")])
+        .args(["--header", &format!("Authorization: Bearer {token}")])
+        .args(["--checks", CHECKS, "--max-examples", CASES, "--seed", "5", "--no-color"])
+        .args(["--phases", "examples,coverage,fuzzing", "--request-timeout", "20"])
+        .args(["--generation-database", "none", "--workers", "1"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{said}\n{}", String::from_utf8_lossy(&out.stderr));
+    println!("{said}");
+    assert_eq!(folder.ask("GET", "/v1/objects/services", &[], "").status, 200);
+}
