@@ -10,7 +10,7 @@ use state::appliance::Appliance;
 use state::name::{Name, Precedence, Source};
 use state::object::{Change, Condition, Key, Kind, Object, Objects, Truth};
 use state::reflect::{Reflector, Verdict};
-use state::writer::{Initializer, Writer};
+use state::writer::{Initializer, Transaction, Writer};
 
 use crate::sources;
 
@@ -48,7 +48,14 @@ impl Desired {
 
     /// The files say this now: all of it is taken, or nothing. Tells the revision of the tables,
     /// which is the one before where nothing is new.
-    pub fn say(&mut self, wanted: &[Object], now: SystemTime) -> Result<u64, String> {
+    ///
+    /// `held` is what the plane held as unhealthy before a restart.
+    pub fn say(
+        &mut self,
+        wanted: &[Object],
+        held: &[(Address, Endpoint)],
+        now: SystemTime,
+    ) -> Result<u64, String> {
         let mut next = self.objects.clone();
         let mut events = Vec::new();
         for (source, _) in &self.files {
@@ -60,6 +67,7 @@ impl Desired {
         let mut transaction = self.writer.begin(now);
         let told = self.reflector.apply(&next, &events, &mut transaction);
         self.files.iter().for_each(|(_, initializer)| transaction.complete(initializer));
+        hold(&mut transaction, held);
         let revision = transaction.commit();
         for told in told {
             match &told.verdict {
@@ -73,27 +81,6 @@ impl Desired {
         }
         self.objects = next;
         Ok(revision)
-    }
-
-    /// What the plane held as unhealthy before a restart is so for the tables too, where somebody
-    /// will look again: the checker begins with it, and nobody is served meanwhile who failed.
-    pub fn hold_quarantined(&self, held: &[(Address, Endpoint)], now: SystemTime) {
-        let tables = self.writer.tables();
-        let mut transaction = self.writer.begin(now);
-        for (address, endpoint) in held {
-            let Some(row) = tables.frontend(address) else { continue };
-            let name = row.redirect_to.as_ref().unwrap_or(&row.service.name);
-            let Some(entry) = tables.entry(name) else { continue };
-            let checked = entry.service.as_ref().is_some_and(|service| service.health.is_some());
-            let judged = entry.at(endpoint).iter().any(|instance| instance.health.since.is_some());
-            if checked
-                && !judged
-                && transaction.update_backend_health(name, endpoint, false).is_ok()
-            {
-                tracing::info!("{endpoint} of {name} is unhealthy as before the restart");
-            }
-        }
-        transaction.commit();
     }
 
     /// Notes a condition of a service on the object that is heard. Tells whether it is news.
@@ -126,6 +113,25 @@ impl Desired {
         let observed = object.generation;
         let change = Change::Status { key, observed, conditions: vec![condition] };
         self.objects.apply(&change, now).is_ok_and(|event| event.is_some())
+    }
+}
+
+/// What was unhealthy before a restart is so again, where somebody will look: the checker begins
+/// with it, and nobody is served meanwhile who failed.
+fn hold(transaction: &mut Transaction<'_>, held: &[(Address, Endpoint)]) {
+    let tables = transaction.tables().clone();
+    for (address, endpoint) in held {
+        let Some(row) = tables.frontend(address) else { continue };
+        let name = row.redirect_to.as_ref().unwrap_or(&row.service.name);
+        let Some(entry) = tables.entry(name) else { continue };
+        let checked = entry.service.as_ref().is_some_and(|service| service.health.is_some());
+        let judged = entry.at(endpoint).iter().any(|instance| instance.health.since.is_some());
+        if checked
+            && !judged
+            && transaction.update_backend_health(name, endpoint, false) == Ok(true)
+        {
+            tracing::info!("{endpoint} of {name} is unhealthy, as before the restart");
+        }
     }
 }
 

@@ -121,6 +121,11 @@ impl Shared {
         *self.wanted.write() = wanted;
     }
 
+    /// What there shall be, as published last.
+    pub fn wanted_now(&self) -> Wanted {
+        self.wanted.read().clone()
+    }
+
     /// The trace that somebody wants, once; from then on one runs.
     pub fn take_trace(&self) -> Option<TraceRequest> {
         let mut slot = self.trace.lock();
@@ -199,7 +204,7 @@ impl Live {
 
     /// What there shall be.
     pub fn wanted(&self) -> Wanted {
-        self.shared.wanted.read().clone()
+        self.shared.wanted_now()
     }
 
     /// The health checker.
