@@ -10,6 +10,7 @@ use health::checker::{Given, Question, Told, run};
 use health::counters::Counters;
 use health::plan::Place;
 use health::report::Row;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use state::writer::Writer;
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,6 +19,9 @@ use crate::live::Live;
 
 /// Questions that wait for the checker before further ones wait to be asked.
 const QUESTIONS: usize = 16;
+
+/// Descriptors that all others need at most: listeners, questions, the region, the log.
+const OTHERS: u64 = 512;
 
 /// How the checker is asked, once it runs.
 #[derive(Default)]
@@ -49,6 +53,7 @@ pub fn start(
     live: &Arc<Live>,
     (writer, told): (Arc<Writer>, Sender<Told>),
 ) -> io::Result<oneshot::Receiver<()>> {
+    raise_descriptors(config.health.probing.at_once);
     let checks = live.checks();
     let (questions, asked) = mpsc::channel(QUESTIONS);
     // Started once in a process.
@@ -70,6 +75,22 @@ pub fn start(
         runtime.block_on(run(given, asked));
     })?;
     Ok(ended)
+}
+
+/// Each probe that is under way has a descriptor; the usual limit of a process is 1,024.
+fn raise_descriptors(at_once: u32) {
+    let (limit, wanted) = (getrlimit(Resource::Nofile), u64::from(at_once) + OTHERS);
+    if limit.current.is_none_or(|now| now >= wanted) {
+        return;
+    }
+    let most = limit.maximum.map_or(wanted, |most| most.min(wanted));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
+    if raised.is_err() || most < wanted {
+        tracing::warn!(
+            "health.probes_at_once = {at_once} needs {wanted} open files, and the limit is {most}: \
+             raise LimitNOFILE (`ulimit -n`), or write less"
+        );
+    }
 }
 
 /// By which of the kernel's interfaces probes enter tunnels.

@@ -12,7 +12,7 @@ use state::name::{Name, Precedence, Source};
 use state::object::{Change, Condition, Event, Key, Kind, Object, Objects, Refusal, Truth};
 use state::reflect::{ACCEPTED, Reflector, Told, Verdict};
 use state::store::{AnyDisk, Folder, Nowhere, Shared};
-use state::writer::{Initializer, Writer};
+use state::writer::{Initializer, Transaction, Writer};
 
 use crate::sources;
 
@@ -46,8 +46,14 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// What the store remembers is asked until its sources say something else.
-    pub fn new(config: &Config, store: Arc<Store>, now: SystemTime) -> Desired {
+    /// What the store remembers is asked until its sources say something else. `held` is what the
+    /// plane holds as unhealthy.
+    pub fn new(
+        config: &Config,
+        store: Arc<Store>,
+        held: &[(Address, Endpoint)],
+        now: SystemTime,
+    ) -> Desired {
         let writer = Writer::new();
         let files = sources::of_files().into_iter();
         let files = files.map(|source| {
@@ -66,7 +72,7 @@ impl Desired {
         };
         let objects = desired.store.objects();
         if objects.revision() > 0 {
-            let mut told = desired.reflect(objects.clone(), &objects.as_events(), false, now).1;
+            let mut told = desired.reflect(objects.clone(), &objects.as_events(), false, held, now).1;
             told.extend(in_force_again(&objects, &told));
             desired.tell(told, now);
         }
@@ -86,11 +92,17 @@ impl Desired {
     }
 
     /// The files say this now: all of it is kept and taken, or nothing. Tells the revision of the
-    /// tables, which is the one before where nothing is new.
+    /// tables, which is the one before where nothing is new. `held` is what the plane held as
+    /// unhealthy before a restart.
     ///
     /// # Errors
     /// What cannot be, or that the store's disk doesn't take it.
-    pub fn say(&mut self, wanted: &[Object], now: SystemTime) -> Result<u64, Refusal> {
+    pub fn say(
+        &mut self,
+        wanted: &[Object],
+        held: &[(Address, Endpoint)],
+        now: SystemTime,
+    ) -> Result<u64, Refusal> {
         let objects = self.store.objects();
         let mut batch: Vec<Change> = Vec::new();
         for (source, _) in &self.files {
@@ -105,7 +117,7 @@ impl Desired {
             self.files.iter().for_each(|(source, _)| store.settled(source));
         }
         let (objects, events) = self.news();
-        let (revision, told) = self.reflect(objects, &events, true, now);
+        let (revision, told) = self.reflect(objects, &events, true, held, now);
         self.tell(told, now);
         Ok(revision)
     }
@@ -116,7 +128,7 @@ impl Desired {
             return false;
         }
         let (objects, events) = self.news();
-        let told = self.reflect(objects, &events, false, now).1;
+        let told = self.reflect(objects, &events, false, &[], now).1;
         self.tell(told, now);
         true
     }
@@ -137,6 +149,7 @@ impl Desired {
         objects: Objects,
         events: &[Event],
         files_said: bool,
+        held: &[(Address, Endpoint)],
         now: SystemTime,
     ) -> (u64, Vec<Told>) {
         let mut transaction = self.writer.begin(now);
@@ -144,6 +157,7 @@ impl Desired {
         if files_said {
             self.files.iter().for_each(|(_, initializer)| transaction.complete(initializer));
         }
+        hold(&mut transaction, held);
         let revision = transaction.commit();
         self.objects = objects;
         (revision, told)
@@ -166,27 +180,6 @@ impl Desired {
         if let Err(refusal) = self.store.change(batch, now) {
             tracing::debug!("what became of objects is not noted: {refusal}");
         }
-    }
-
-    /// What the plane held as unhealthy before a restart is so for the tables too, where somebody
-    /// will look again: the checker begins with it, and nobody is served meanwhile who failed.
-    pub fn hold_quarantined(&self, held: &[(Address, Endpoint)], now: SystemTime) {
-        let tables = self.writer.tables();
-        let mut transaction = self.writer.begin(now);
-        for (address, endpoint) in held {
-            let Some(row) = tables.frontend(address) else { continue };
-            let name = row.redirect_to.as_ref().unwrap_or(&row.service.name);
-            let Some(entry) = tables.entry(name) else { continue };
-            let checked = entry.service.as_ref().is_some_and(|service| service.health.is_some());
-            let judged = entry.at(endpoint).iter().any(|instance| instance.health.since.is_some());
-            if checked
-                && !judged
-                && transaction.update_backend_health(name, endpoint, false).is_ok()
-            {
-                tracing::info!("{endpoint} of {name} is unhealthy as before the restart");
-            }
-        }
-        transaction.commit();
     }
 
     /// Notes a condition of a service on the object that is heard. Tells whether it is news.
@@ -240,6 +233,25 @@ fn in_force_again(objects: &Objects, told: &[Told]) -> Vec<Told> {
         verdict: Verdict::Accepted,
     })
     .collect()
+}
+
+/// What was unhealthy before a restart is so again, where somebody will look: the checker begins
+/// with it, and nobody is served meanwhile who failed.
+fn hold(transaction: &mut Transaction<'_>, held: &[(Address, Endpoint)]) {
+    let tables = transaction.tables().clone();
+    for (address, endpoint) in held {
+        let Some(row) = tables.frontend(address) else { continue };
+        let name = row.redirect_to.as_ref().unwrap_or(&row.service.name);
+        let Some(entry) = tables.entry(name) else { continue };
+        let checked = entry.service.as_ref().is_some_and(|service| service.health.is_some());
+        let judged = entry.at(endpoint).iter().any(|instance| instance.health.since.is_some());
+        if checked
+            && !judged
+            && transaction.update_backend_health(name, endpoint, false) == Ok(true)
+        {
+            tracing::info!("{endpoint} of {name} is unhealthy, as before the restart");
+        }
+    }
 }
 
 /// The appliance as selection and the region see it.

@@ -129,6 +129,11 @@ impl Shared {
         std::mem::take(&mut *self.waits.lock())
     }
 
+    /// What there shall be, as published last.
+    pub fn wanted_now(&self) -> Wanted {
+        self.wanted.read().clone()
+    }
+
     /// The trace that somebody wants, once; from then on one runs.
     pub fn take_trace(&self) -> Option<TraceRequest> {
         let mut slot = self.trace.lock();
@@ -218,7 +223,7 @@ impl Live {
 
     /// What there shall be.
     pub fn wanted(&self) -> Wanted {
-        self.shared.wanted.read().clone()
+        self.shared.wanted_now()
     }
 
     /// The health checker.

@@ -129,8 +129,7 @@ impl<'r> Reconcile<'r> {
         for (arm, addr, mac) in plane.next_hops() {
             hops.remember(arm, addr, mac, now);
         }
-        let desired = Desired::new(&config, store, time.wall);
-        desired.hold_quarantined(&plane.quarantined(), time.wall);
+        let desired = Desired::new(&config, store, &plane.quarantined(), time.wall);
         let remembers = desired.objects().revision() > 0;
         // What is remembered is all that there was: nothing is scaled down by telling it.
         let patience = if remembers { Duration::ZERO } else { TIMES.patience };

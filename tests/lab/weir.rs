@@ -89,6 +89,17 @@ pub struct FlowNow {
     pub idle_s: u32,
 }
 
+/// A row of `GET /checks`; the fields that the lab looks at.
+#[derive(Clone, Debug, Deserialize)]
+pub struct CheckNow {
+    /// The backend, `10.0.2.11:80/TCP`.
+    pub backend: String,
+    /// `unknown`, `healthy`, `unhealthy` or `unprobed`.
+    pub state: String,
+    /// What the last probe saw.
+    pub why: String,
+}
+
 /// How many next hops backends need, and how many of them have a MAC address.
 #[derive(Clone, Debug, Deserialize)]
 pub struct NextHopsNow {
@@ -306,6 +317,11 @@ impl Weir {
     /// What `weir services` shows.
     pub fn services(&self) -> Result<Vec<ServiceNow>> {
         self.document("/services")
+    }
+
+    /// What `weir health` shows.
+    pub fn checks(&self) -> Result<Vec<CheckNow>> {
+        self.document("/checks")
     }
 
     /// What `weir flows --client` shows.

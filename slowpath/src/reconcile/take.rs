@@ -31,13 +31,11 @@ impl Reconcile<'_> {
         }
         let Some(Waiting { config, services }) = self.waiting.take() else { return };
         let before = self.desired.writer.tables().revision();
-        let revision = match self.desired.say(&services, time.wall) {
+        let held = if self.synced { Vec::new() } else { self.plane.quarantined() };
+        let revision = match self.desired.say(&services, &held, time.wall) {
             Ok(revision) => revision,
             Err(refusal) => return self.refuse_said(config.is_some(), &refusal, time),
         };
-        if !self.synced {
-            self.desired.hold_quarantined(&self.plane.quarantined(), time.wall);
-        }
         let config = config.map(|new| {
             let before = self.plane.configure(Arc::clone(&new));
             self.appoint(&new);
@@ -109,7 +107,7 @@ impl Reconcile<'_> {
             self.appoint(&before);
             self.reconciler.say_again();
         }
-        if let Err(worse) = self.desired.say(&services, time.wall) {
+        if let Err(worse) = self.desired.say(&services, &[], time.wall) {
             tracing::error!("what was asked before can't be asked again: {worse}");
         }
         self.services = services;

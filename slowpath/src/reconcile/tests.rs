@@ -15,6 +15,7 @@ use tables::record::BackendState;
 use tables::region::Role;
 use tables::ring::{Consumer, Producer, SharedSlots};
 
+mod checks;
 mod configure;
 
 const CONFIG: &str = r#"

@@ -228,6 +228,72 @@ fn a_drain_holds_over_a_restart_until_it_is_undone() {
     assert!(!draining(&folder.until(&["status"], |s| generation(s) > 0)));
 }
 
+#[test]
+fn checked_backends_are_shown_their_verdicts_outlive_it_and_health_check_ports_answer() {
+    let folder = Folder::new("checks");
+    let (port, taken) = (free_port(), TcpListener::bind("[::]:0").unwrap());
+    let other = taken.local_addr().unwrap().port();
+    // Nobody is at these addresses.
+    let service = |name: &str, last: u8, port: u16| {
+        format!(
+            "[[service]]\nname = \"shop/{name}\"\nmode = \"nat\"\nexternal_policy = \"local\"\n\
+             health_check_port = {port}\nhealth = {{ kind = \"tcp\", interval_ms = 200, \
+             timeout_ms = 100, fall = 2 }}\n\
+             frontends = [{{address = \"203.0.113.{last}\", port = 80, protocol = \"tcp\"}}]\n\
+             backends = [{{address = \"10.97.2.{last}\", port = 80}}]\n"
+        )
+    };
+    folder.write("services.toml", &(service("web", 11, port) + &service("dns", 12, other)));
+    let mut slowpath = folder.slowpath();
+    let all = |rows: &serde_json::Value, state: &str| {
+        let rows = rows.as_array().unwrap();
+        rows.len() == 2 && rows.iter().all(|row| row["state"] == state)
+    };
+    let rows = folder.until(&["health"], |rows| all(rows, "unhealthy"));
+    assert_eq!(
+        (&rows[1]["service"], &rows[1]["backend"]),
+        (&"shop/web".into(), &"10.97.2.11:80/TCP".into())
+    );
+    assert_eq!(rows[1]["last"], "bad", "{rows}");
+    let shown = folder.weir(&["health", "web"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(
+        shown.lines().count() == 2 && shown.contains("SINCE") && shown.contains("unhealthy"),
+        "{shown}"
+    );
+    let answer = folder.get(port, "/", "*/*");
+    assert!(answer.contains(" 503 ") && answer.contains("endpoint-weight: 0"), "{answer}");
+    assert!(answer.contains("\"namespace\":\"shop\",\"name\":\"web\""), "{answer}");
+
+    let condition = |truth: &'static str| {
+        move |objects: &serde_json::Value| {
+            let conditions = objects[0]["status"]["conditions"].as_array();
+            let mut all = conditions.into_iter().flatten();
+            all.any(|one| one["type"] == "HealthCheckPort" && one["status"] == truth)
+        }
+    };
+    let objects = folder.until(&["get", "service", "shop/dns"], condition("False"));
+    assert!(objects.to_string().contains("ss -ltnp"), "{objects}");
+    drop(taken);
+    folder.until(&["get", "service", "shop/dns"], condition("True"));
+    assert!(folder.get(other, "/", "*/*").contains("\"dns\""));
+
+    slowpath.0.kill().unwrap();
+    slowpath.0.wait().unwrap();
+    let _again = folder.slowpath();
+    let rows = folder.until(&["health"], |rows| !rows.as_array().unwrap().is_empty());
+    assert!(all(&rows, "unhealthy"), "no verdict is lost: {rows}");
+    folder.until(&["health"], |rows| all(rows, "unhealthy") && rows[0]["last"] == "bad");
+    let metrics = folder.get(folder.ports[2], "/metrics", "text/plain");
+    for metric in [
+        "weir_health_backends{state=\"unhealthy\"} 2",
+        "weir_health_verdicts_total{verdict=\"unhealthy\"} 0",
+        "weir_probes_late_total ",
+    ] {
+        assert!(metrics.contains(metric), "{metric} is missing in\n{metrics}");
+    }
+}
+
 /// Prometheus' own opinion, where it is installed (Debian package `prometheus`, as `make setup`
 /// installs it).
 fn check_with_promtool(text: &str, folder: &Path) {

@@ -1,0 +1,139 @@
+//! Verdicts of a health checker on their way into the region, and over a restart.
+
+use std::sync::mpsc::Sender;
+
+use super::*;
+use health::checker::Told;
+use health::machine::Verdict;
+use state::address::Endpoint;
+use state::name::Name;
+use state::object::{Kind as ObjectKind, Truth};
+
+fn web() -> Name {
+    Name::new("default/web").unwrap()
+}
+
+fn endpoint(last: u8) -> Endpoint {
+    Endpoint { addr: [10, 0, 2, last].into(), port: 80, protocol: 6 }
+}
+
+/// Two backends that are checked, or not.
+fn backends(stage: &Stage, health: &str) {
+    stage.write(&format!(
+        "[[service]]\nname = \"default/web\"\nmode = \"nat\"\ntable_size = 251\n{health}\n\
+         frontends = [{{address = \"203.0.113.1\", port = 80, protocol = \"tcp\"}}]\n\
+         backends = [{{address = \"10.0.2.11\", port = 80}}, \
+                     {{address = \"10.0.2.12\", port = 80}}]\n"
+    ));
+}
+
+const CHECKED: &str = "health = { kind = \"tcp\" }";
+
+fn tell(to: &Sender<Told>, last: u8, healthy: bool) {
+    let (service, endpoint) = (web(), endpoint(last));
+    to.send(Told::Verdict(Verdict { service, endpoint, healthy })).unwrap();
+}
+
+/// Who gets new flows, by the last byte of the address.
+fn serving(region: &Region) -> Vec<u8> {
+    let set = region.tables(region.generation());
+    let Some((_, service)) = set.services().next() else { return Vec::new() };
+    let last = |id: u32| set.backend(id).unwrap().addr.octets()[15];
+    if service.single != tables::record::NONE {
+        return vec![last(service.single)];
+    }
+    let mut all: Vec<u8> = set.slots(&service.slots[0]).map(last).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[test]
+fn a_verdict_takes_a_backend_out_and_brings_it_back() {
+    let mut stage = Stage::new("verdict");
+    let (mut reconcile, shared) = stage.start();
+    let (writer, told) = reconcile.checked();
+    backends(&stage, CHECKED);
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(serving(stage.region), [11, 12]);
+    let health = |last| {
+        let tables = shared.wanted_now().tables;
+        tables.entry(&web()).unwrap().at(&endpoint(last))[0].health
+    };
+    for (healthy, left) in [(false, vec![12]), (true, vec![11, 12])] {
+        tell(&told, 11, healthy);
+        stage.pass(1000, &mut reconcile, None);
+        assert_eq!(serving(stage.region), left);
+        assert_eq!(health(11).unhealthy, !healthy, "and those who ask see it");
+    }
+    // Of one that is gone, and again of the other: nothing happens.
+    let (at, revision) = (stage.region.generation(), writer.tables().revision());
+    tell(&told, 99, false);
+    tell(&told, 11, true);
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!((stage.region.generation(), writer.tables().revision()), (at, revision));
+    tell(&told, 12, false);
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(serving(stage.region), [11]);
+    // Nobody checks any more: the source's word counts.
+    backends(&stage, "");
+    stage.pass(1000, &mut reconcile, None);
+    told.send(Told::Unchecked(web(), endpoint(12))).unwrap();
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(serving(stage.region), [11, 12]);
+}
+
+#[test]
+fn no_verdict_is_lost_over_a_restart_whenever_it_comes() {
+    for steps in 0..12 {
+        let mut stage = Stage::new(&format!("verdicts{steps}"));
+        let (mut reconcile, _) = stage.start();
+        let (_, told) = reconcile.checked();
+        backends(&stage, CHECKED);
+        stage.pass(1000, &mut reconcile, None);
+        tell(&told, 11, false);
+        stage.pass(1000, &mut reconcile, None);
+        assert_eq!(serving(stage.region), [12]);
+        // Killed while something else is on its way.
+        tell(&told, 12, true);
+        stage.pass(20 * steps, &mut reconcile, None);
+        drop(reconcile);
+
+        let (mut reconcile, _) = stage.start();
+        let (writer, told) = reconcile.checked();
+        for _ in 0..200 {
+            stage.pass(20, &mut reconcile, None);
+            assert_eq!(serving(stage.region), [12], "never once served in between");
+        }
+        let tables = writer.tables();
+        let found = tables.entry(&web()).unwrap().at(&endpoint(11))[0].health;
+        assert!(found.unhealthy && found.since.is_some(), "the checker begins with it");
+        tell(&told, 11, true);
+        stage.pass(1000, &mut reconcile, None);
+        assert_eq!(serving(stage.region), [11, 12]);
+    }
+}
+
+#[test]
+fn troubles_of_the_checker_are_conditions_of_the_service() {
+    let mut stage = Stage::new("conditions");
+    let (mut reconcile, shared) = stage.start();
+    let (_, told) = reconcile.checked();
+    backends(&stage, CHECKED);
+    stage.pass(1000, &mut reconcile, None);
+    let condition = || {
+        let wanted = shared.wanted_now();
+        let name = web();
+        let object = wanted.objects.named(ObjectKind::Service, &name).next().cloned().unwrap();
+        let status = object.life().status.clone().unwrap_or_default();
+        let found = status.conditions.iter().find(|one| &*one.aspect == "Probed").cloned();
+        found.map(|one| (one.status, one.message.to_string()))
+    };
+    assert_eq!(condition(), None);
+    for (trouble, truth) in [(Some("no port"), Truth::False), (None, Truth::True)] {
+        let trouble = trouble.map(str::to_owned);
+        told.send(Told::Condition(web(), "Probed", trouble.clone())).unwrap();
+        stage.pass(40, &mut reconcile, None);
+        assert_eq!(condition(), Some((truth, trouble.unwrap_or_default())));
+    }
+}

@@ -1,0 +1,198 @@
+//! Health of backends, measured: how long one that dies or hangs still gets new flows, that no
+//! verdict is lost over a restart of slowpath, and probes that go through a tunnel.
+
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tests::lab::client::{Client, Load};
+use tests::lab::decap::{Answer, Decap, TunnelKind};
+use tests::lab::journey::{restless, service};
+use tests::lab::server::Server;
+use tests::lab::settings::{Plane, Service, Settings};
+use tests::lab::topology::{AWS_CLIENTS, FRONTEND, HTTP, Lab};
+use tests::lab::weir::{CheckNow, Weir};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// One at a time: two poll loops on two cores would measure each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const INTERVAL: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_millis(500);
+const FALL: u32 = 2;
+const SOON: Duration = Duration::from_secs(60);
+
+/// What the settings promise of a failure: the last probe that may still have been good, `fall`
+/// turns, the jitter of 10 %, the timeout.
+fn promised() -> Duration {
+    INTERVAL * FALL + INTERVAL / 10 + TIMEOUT
+}
+
+/// The lab's service, checked by HTTP.
+fn checked(lab: &Lab) -> Service {
+    let web = service(lab, &[(0, "active"), (1, "active"), (2, "active")]);
+    let mode = "mode = \"nat\"\nhealth = { kind = \"http\", path = \"/1/10\", interval_ms = 1000, \
+                timeout_ms = 500, rise = 2, fall = 2, jitter_percent = 10 }";
+    Service { mode: mode.into(), ..web }
+}
+
+/// Clients that begin one flow after the other, and don't mind failures.
+fn clients(lab: &Lab) -> Result<Client, Box<dyn Error>> {
+    let load = Load {
+        sources: AWS_CLIENTS.iter().map(|address| IpAddr::V4(*address)).collect(),
+        per_connection: 1,
+        lengths: vec![10],
+        pause: Duration::from_millis(20),
+        patience: Duration::from_millis(200),
+        ..Load::new(SocketAddr::from((FRONTEND, 80)), u64::MAX)
+    };
+    Ok(Client::start(&lab.aws[0], load)?)
+}
+
+fn new_flows(weir: &Weir, address: &str) -> Result<u64, Box<dyn Error>> {
+    let services = weir.services()?;
+    let backends = services.iter().flat_map(|service| &service.backends);
+    Ok(backends.filter(|one| one.address == address).map(|one| one.new_flows).sum())
+}
+
+/// Waits until the checker holds so of a backend.
+fn until(weir: &mut Weir, address: &str, state: &str) -> Result<(), Box<dyn Error>> {
+    let start = format!("{address}:");
+    weir.wait_for(&format!("{address} to be {state}"), SOON, |weir| {
+        let checks = weir.checks()?;
+        let is = |one: &CheckNow| one.backend.starts_with(&start) && one.state == state;
+        Ok((checks.iter().any(is), format!("{checks:?}")))
+    })?;
+    Ok(())
+}
+
+/// From now on, when the last new flow went to a backend, until none did for a good while.
+fn last_new_flow(weir: &Weir, address: &str) -> Result<Duration, Box<dyn Error>> {
+    let (begun, mut last) = (Instant::now(), Duration::ZERO);
+    let mut before = new_flows(weir, address)?;
+    while begun.elapsed() < last + promised() + 2 * INTERVAL {
+        std::thread::sleep(Duration::from_millis(10));
+        let now = new_flows(weir, address)?;
+        if now != before {
+            (before, last) = (now, begun.elapsed());
+        }
+    }
+    Ok(last)
+}
+
+#[track_caller]
+fn kept(what: &str, last: Duration) {
+    let intervals = last.as_secs_f64() / INTERVAL.as_secs_f64();
+    let promise = promised();
+    println!("{what}: the last new flow {intervals:.2} intervals after ({promise:.1?} promised)");
+    assert!(last > Duration::ZERO, "{what}: flows went there until the verdict");
+    assert!(last <= promise + INTERVAL, "{what}: {last:.1?}, promised are {promise:.1?}");
+}
+
+#[test]
+fn who_dies_or_hangs_gets_no_new_flows_in_time_and_no_verdict_is_lost() -> Outcome {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
+    let gateway = lab.aws_gateway(restless())?;
+    let mut weir = Weir::start(&lab, &Settings::default(), &[checked(&lab)])?;
+    let address: Vec<String> = lab.hosts.iter().map(|host| host.address.to_string()).collect();
+    for one in &address {
+        until(&mut weir, one, "healthy")?;
+    }
+    let client = clients(&lab)?;
+    client.wait_for(100, SOON)?;
+
+    // It dies: nobody listens any more.
+    let mut dead = lab.hosts.remove(0);
+    let to = SocketAddr::from(([0, 0, 0, 0], HTTP));
+    let other = SocketAddr::from((Ipv4Addr::LOCALHOST, HTTP + 1));
+    dead.server = Server::start(&dead.ns, "elsewhere", other)?;
+    kept("died", last_new_flow(&weir, &address[0])?);
+    until(&mut weir, &address[0], "unhealthy")?;
+
+    // It hangs: its kernel takes connections, and nobody answers.
+    let hung = &mut lab.hosts[0];
+    hung.server = Server::start(&hung.ns, "elsewhere", other)?;
+    let listener = hung.ns.run(move || TcpListener::bind(to))??;
+    kept("hung", last_new_flow(&weir, &address[1])?);
+    until(&mut weir, &address[1], "unhealthy")?;
+
+    // A restart: neither gets a flow, from the first moment until the checker has looked again.
+    let before = [new_flows(&weir, &address[0])?, new_flows(&weir, &address[1])?];
+    weir.kill_slowpath()?;
+    weir.start_slowpath()?;
+    weir.wait_until_able()?;
+    let first = weir.checks()?;
+    let ill = first.iter().filter(|one| one.state == "unhealthy").count();
+    assert_eq!(ill, 2, "{first:?}");
+    std::thread::sleep(promised() + INTERVAL);
+    let after = [new_flows(&weir, &address[0])?, new_flows(&weir, &address[1])?];
+    assert_eq!(after, before, "no verdict was lost");
+    for one in &address[..2] {
+        until(&mut weir, one, "unhealthy")?;
+    }
+
+    // Back in service, both are found again.
+    drop(listener);
+    dead.server = Server::start(&dead.ns, "web-1", to)?;
+    lab.hosts[0].server = Server::start(&lab.hosts[0].ns, "web-2", to)?;
+    for (one, before) in address.iter().zip(before) {
+        until(&mut weir, one, "healthy")?;
+        weir.wait_for("new flows again", SOON, |weir| {
+            let now = new_flows(weir, one).unwrap_or_default();
+            Ok((now > before, now.to_string()))
+        })?;
+    }
+    let metrics = weir.metrics()?;
+    assert!(metrics.sum("weir_probes_total", &["result=\"good\""]) > 0.0);
+    assert_eq!(metrics.sum("weir_health_backends", &["state=\"healthy\""]), 3.0);
+    drop(client);
+    gateway.stop()?;
+    weir.stop()?;
+    Ok(())
+}
+
+/// A tunnel service whose one backend has a reserved source for probes.
+const TUNNELLED: &str = r#"
+[[service]]
+name = "lab/chain"
+mode = "tunnel"
+tunnel = "vxlan"
+table_size = 251
+health = { kind = "http", path = "/1/10", interval_ms = 500, timeout_ms = 400, fall = 2 }
+frontends = [{ address = "203.0.113.21", port = 80, protocol = "tcp" }]
+backends = [{ address = "10.0.2.11", probe = "198.18.0.1" }]
+"#;
+
+#[test]
+fn a_tunnels_backend_is_asked_through_the_tunnel() -> Outcome {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let lab = Lab::new(&["web-1"])?;
+    let host = &lab.hosts[0];
+    let decap = Decap::start(&host.ns, Answer::Plain)?;
+    host.ns.ip(&["addr add 203.0.113.21/32 dev lo"])?;
+    let web = SocketAddr::from(([203, 0, 113, 21], 80));
+    let server = Server::start(&host.ns, "web-1", web)?;
+    let settings = Settings { plane: Plane::Dpdk, ..Settings::default() };
+    let mut weir = Weir::prepare(&lab, &settings, &[])?;
+    lab.folder.write("services.toml", TUNNELLED)?;
+    // What the operator does for such probes: the source is the machine's own, and the kernel sends
+    // what is for the frontend to the arm, by any neighbour.
+    lab.weir.ip(&["addr add 198.18.0.1/32 dev lo"])?;
+    weir.start_slowpath()?;
+    weir.start_fastpath()?;
+    weir.wait_until_able()?;
+    lab.weir.ip(&["route add 203.0.113.21/32 via 10.0.2.11 dev weir-out"])?;
+    until(&mut weir, "10.0.2.11", "healthy")?;
+    assert!(decap.counts().taken(TunnelKind::Vxlan) > 3, "the probes came by the tunnel");
+    // The host still answers on its own address: it is the way of the packets that is asked.
+    drop(server);
+    until(&mut weir, "10.0.2.11", "unhealthy")?;
+    let _server = Server::start(&host.ns, "web-1", web)?;
+    until(&mut weir, "10.0.2.11", "healthy")?;
+    drop(decap);
+    until(&mut weir, "10.0.2.11", "unhealthy")?;
+    weir.stop()?;
+    Ok(())
+}
