@@ -22,6 +22,7 @@ use crate::object::{
     ApplianceSpec, BackendsSpec, Change, Condition, Event, Key, Kind, Member, Object, Objects,
     ServiceSpec, Spec, Truth,
 };
+use crate::room::give_back;
 use crate::service::Service;
 use crate::writer::{Error, Transaction};
 
@@ -158,6 +159,7 @@ impl Reflector {
             lists.retain(|o| o.name != before.name || o.source != before.source);
             if lists.is_empty() {
                 self.lists.remove(&spec.service);
+                give_back(&mut self.lists);
             }
         }
         if let Some((after, spec)) = event.after.as_ref().and_then(backends_of)
