@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use config::checked::{Config, Plane};
 use hugepages::{OpenError, Opened, Unreadable};
@@ -20,10 +20,6 @@ use crate::neighbours::kernel::Netlink;
 use crate::reconcile::Reconcile;
 use crate::sources::file::ConfigFile;
 use crate::targets::region::RegionPlane;
-
-/// How long the control loop rests between two steps: a change, a lost neighbour or an event waits
-/// no longer than this.
-const REST: Duration = Duration::from_millis(5);
 
 /// Why slowpath can't start.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +104,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     };
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
     let of_loop = Arc::clone(&config);
+    let of_rest = Arc::clone(&shared);
     // Dropped when the loop's thread ends, however it does.
     let (alive, loop_ended) = tokio::sync::oneshot::channel::<()>();
     let control_loop = std::thread::Builder::new()
@@ -121,7 +118,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
             }
             while !stopped.load(Ordering::Relaxed) {
                 reconcile.step(Now { steady: Instant::now(), wall: SystemTime::now() });
-                std::thread::sleep(REST);
+                of_rest.rest(reconcile.rest(Instant::now()));
             }
         })
         .map_err(|source| StartError::System { what: "starting the control loop", source })?;
