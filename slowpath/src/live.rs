@@ -1,9 +1,10 @@
 //! Between the control loop and those who answer questions: what is published, and the region.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use api::Wait;
 use config::checked::Config;
@@ -54,6 +55,8 @@ pub struct Shared {
     waits: Mutex<Vec<Wait>>,
     reload: AtomicBool,
     checks: Checks,
+    /// The control loop's, once it has rested.
+    resting: OnceLock<Thread>,
 }
 
 impl Default for Shared {
@@ -68,6 +71,7 @@ impl Default for Shared {
             waits: Mutex::default(),
             reload: AtomicBool::new(false),
             checks: Checks::default(),
+            resting: OnceLock::new(),
         }
     }
 }
@@ -102,6 +106,21 @@ impl Shared {
     /// Has both files read again, changed or not.
     pub fn reload(&self) {
         self.reload.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// The control loop rests for so long, or until somebody wakes it. For one thread alone.
+    pub fn rest(&self, at_most: Duration) {
+        self.resting.get_or_init(std::thread::current);
+        std::thread::park_timeout(at_most);
+    }
+
+    /// There is something for the control loop: it goes around at once, or once more if it is on
+    /// its way. Whoever has news for it says so.
+    pub fn wake(&self) {
+        if let Some(thread) = self.resting.get() {
+            thread.unpark();
+        }
     }
 
     /// Whether that was asked for since this was last asked.
@@ -275,6 +294,7 @@ impl Live {
         match *slot {
             TraceSlot::Free => {
                 *slot = TraceSlot::Asked(request);
+                self.shared.wake();
                 Ok(())
             }
             _ => Err("another trace runs; wait for its end or stop it".to_owned()),

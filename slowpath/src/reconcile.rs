@@ -47,6 +47,13 @@ mod wait;
 use configure::{Configured, Waiting};
 use take::Trial;
 
+/// How long the loop rests between two steps where nobody wakes it: a lost neighbour or an lcore's
+/// event waits no longer than this.
+const REST: Duration = Duration::from_millis(5);
+/// How long it rests while lcores are about to switch, which takes them microseconds.
+const SHORT_REST: Duration = Duration::from_micros(50);
+/// An lcore that has not switched so long after it was told may not do so soon.
+const SOON: Duration = Duration::from_millis(20);
 /// How often lcores are looked at and the status is published.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often a lagging lcore is told again to switch (its ring may have been full, or it is new).
@@ -101,7 +108,18 @@ pub struct Reconcile<'r> {
     again: Option<Instant>,
     applied: Option<Instant>,
     told: Instant,
+    /// When the last generation was told that is not yet known to be acknowledged.
+    switching: Option<Instant>,
     looked: Option<Instant>,
+}
+
+/// How long the control loop may rest. `switching` is when lcores were told to switch, if they are
+/// not known to have.
+pub fn rest(switching: Option<Instant>, now: Instant) -> Duration {
+    match switching {
+        Some(told) if now < told + SOON => SHORT_REST,
+        _ => REST,
+    }
 }
 
 impl<'r> Reconcile<'r> {
@@ -156,6 +174,7 @@ impl<'r> Reconcile<'r> {
             again: None,
             applied: None,
             told: now,
+            switching: None,
             looked: None,
             config,
             configured: Configured::default(),
@@ -187,10 +206,21 @@ impl<'r> Reconcile<'r> {
         self.next_hops(now);
         self.path_mtus.expire(self.region, now);
         self.switch(now);
+        let generation = self.region.generation();
         self.plane.reclaim(now);
+        if self.region.generation() != generation {
+            // Told at once: the next change waits until all have switched.
+            self.tell(self.region.generation());
+            self.switching = Some(now);
+        }
         if self.looked.is_none_or(|at| now >= at + LOOK) {
             self.look(now);
         }
+    }
+
+    /// How long the loop may rest before the next step, if nobody wakes it.
+    pub fn rest(&self, now: Instant) -> Duration {
+        rest(self.switching, now)
     }
 
     fn refuse(&mut self, refusal: String) {
@@ -222,6 +252,9 @@ impl<'r> Reconcile<'r> {
         if generation != before {
             self.tell(generation);
             self.publish();
+            self.switching = Some(time.steady);
+        } else if !self.reconciler.awaits_lcores() {
+            self.switching = None;
         }
         if self.plane.take_hops_changed() | std::mem::take(&mut self.strangers_asked) {
             self.want_next_hops(time.steady);

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use api::Api;
 use api::serve::{ServeError, Serving};
@@ -25,10 +25,6 @@ use crate::neighbours::kernel::Netlink;
 use crate::reconcile::Reconcile;
 use crate::sources::file::ConfigFile;
 use crate::targets::region::RegionPlane;
-
-/// How long the control loop rests between two steps: a change, a lost neighbour or an event waits
-/// no longer than this.
-const REST: Duration = Duration::from_millis(5);
 
 /// Why slowpath can't start.
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +128,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let api = Api { store: Arc::clone(&store), control: Arc::clone(&shared) as _ };
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
     let of_loop = Arc::clone(&config);
+    let of_rest = Arc::clone(&shared);
     // Dropped when the loop's thread ends, however it does.
     let (alive, loop_ended) = tokio::sync::oneshot::channel::<()>();
     let (hand, handed) = std::sync::mpsc::sync_channel(1);
@@ -148,7 +145,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
             let _ = hand.send(reconcile.checked());
             while !stopped.load(Ordering::Relaxed) {
                 reconcile.step(now());
-                std::thread::sleep(REST);
+                of_rest.rest(reconcile.rest(Instant::now()));
             }
         })
         .map_err(|source| StartError::System { what: "starting the control loop", source })?;

@@ -3,14 +3,17 @@
 //! A freed number isn't handed out again until all others were, so that what still knows it (a
 //! flow, a packet under way) doesn't take the new for the old.
 
-use foldhash::HashSet;
+use std::collections::BTreeMap;
 
 /// Identifiers from 1 to a highest one, handed out one after the other.
 #[derive(Clone, Debug)]
 pub struct Identifiers {
     last: u32,
     highest: u32,
-    used: HashSet<u32>,
+    /// Those in use: a bit each, 64 in a word. They come one after the other, so that words are
+    /// mostly full.
+    used: BTreeMap<u32, u64>,
+    in_use: usize,
 }
 
 /// All are in use.
@@ -27,17 +30,17 @@ impl Default for Identifiers {
 impl Identifiers {
     /// From 1 to `highest`.
     pub fn up_to(highest: u32) -> Identifiers {
-        Identifiers { last: 0, highest, used: HashSet::default() }
+        Identifiers { last: 0, highest, used: BTreeMap::new(), in_use: 0 }
     }
 
     /// The next that is free after the one that was handed out last.
     pub fn take(&mut self) -> Result<u32, Exhausted> {
-        if self.used.len() >= self.highest as usize {
+        if self.in_use >= self.highest as usize {
             return Err(Exhausted(self.highest));
         }
         loop {
             self.last = if self.last >= self.highest { 1 } else { self.last + 1 };
-            if self.used.insert(self.last) {
+            if self.insert(self.last) {
                 return Ok(self.last);
             }
         }
@@ -45,24 +48,51 @@ impl Identifiers {
 
     /// This one was handed out before a restart. The next ones come behind the highest of these.
     pub fn restore(&mut self, id: u32) {
-        self.used.insert(id);
+        self.insert(id);
         self.last = self.last.max(id.min(self.highest));
     }
 
     /// What it stood for is gone.
     pub fn release(&mut self, id: u32) {
-        self.used.remove(&id);
+        let (at, bit) = place(id);
+        let Some(word) = self.used.get_mut(&at).filter(|word| **word & bit != 0) else { return };
+        *word &= !bit;
+        self.in_use -= 1;
+        if *word == 0 {
+            self.used.remove(&at);
+        }
+    }
+
+    /// False where it was in use already.
+    fn insert(&mut self, id: u32) -> bool {
+        let (at, bit) = place(id);
+        let word = self.used.entry(at).or_default();
+        let new = *word & bit == 0;
+        *word |= bit;
+        self.in_use += usize::from(new);
+        new
     }
 
     /// Releases those that nobody claims.
     pub fn retain(&mut self, claimed: impl Fn(u32) -> bool) {
-        self.used.retain(|id| claimed(*id));
+        self.used.retain(|at, word| {
+            let bits = (0..u64::BITS).filter(|bit| *word >> bit & 1 != 0);
+            let gone = bits.filter(|bit| !claimed(at * u64::BITS + bit)).map(|bit| 1 << bit);
+            *word &= !gone.fold(0, |all, bit: u64| all | bit);
+            *word != 0
+        });
+        self.in_use = self.used.values().map(|word| word.count_ones() as usize).sum();
     }
 
     /// How many are in use.
     pub fn in_use(&self) -> usize {
-        self.used.len()
+        self.in_use
     }
+}
+
+/// Number of its word, and its bit there.
+fn place(id: u32) -> (u32, u64) {
+    (id / u64::BITS, 1 << (id % u64::BITS))
 }
 
 #[cfg(test)]
@@ -91,5 +121,20 @@ mod tests {
         ids.retain(|id| id == 7);
         assert_eq!(ids.in_use(), 1);
         assert_eq!((ids.take(), ids.take(), ids.take()), (Ok(9), Ok(10), Ok(1)));
+    }
+
+    #[test]
+    fn they_are_counted_across_words() {
+        let mut ids = Identifiers::up_to(1_000);
+        assert!((1..=200).all(|id| ids.take() == Ok(id)));
+        ids.release(64);
+        ids.release(64);
+        ids.restore(65);
+        assert_eq!(ids.in_use(), 199);
+        ids.retain(|id| id % 2 == 0);
+        assert_eq!(ids.in_use(), 99);
+        (1..=200).for_each(|id| ids.release(id));
+        assert_eq!((ids.in_use(), ids.used.len()), (0, 0));
+        assert_eq!(ids.take(), Ok(201));
     }
 }

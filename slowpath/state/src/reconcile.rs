@@ -172,6 +172,11 @@ impl Reconciler {
         oldest.map_or(self.seen, |oldest| self.seen.min(oldest.saturating_sub(1)))
     }
 
+    /// Whether something is committed that not all lcores are known to have acknowledged.
+    pub fn awaits_lcores(&self) -> bool {
+        !self.committed.is_empty()
+    }
+
     /// Whether a step would tell the plane something at that time, even without news.
     pub fn has_work(&self, now: Instant) -> bool {
         self.running && (self.pass.is_some() || self.jobs.has_due(now) || self.must_prune(now))

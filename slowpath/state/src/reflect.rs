@@ -21,6 +21,7 @@ use crate::name::{Name, Precedence, Source};
 use crate::object::{
     ApplianceSpec, BackendsSpec, Event, Key, Kind, Member, Object, Objects, ServiceSpec, Spec,
 };
+use crate::room::give_back;
 use crate::service::Service;
 use crate::writer::{Error, Transaction};
 
@@ -125,6 +126,7 @@ impl Reflector {
             lists.retain(|o| o.name != before.name || o.source != before.source);
             if lists.is_empty() {
                 self.lists.remove(&spec.service);
+                give_back(&mut self.lists);
             }
         }
         if let Some((after, spec)) = event.after.as_ref().and_then(backends_of)

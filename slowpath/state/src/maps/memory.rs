@@ -1,10 +1,13 @@
 //! The maps in memory.
 
+use std::hash::Hash;
+
 use config::checked::Prefix;
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
 
 use super::{Backend, Failure, Key, Map, Maps, Master, Sizes, Slot, Table, Value};
 use crate::address::Address;
+use crate::room::give_back;
 
 /// Maps in memory, of bounded sizes.
 #[derive(Clone, Debug, Default)]
@@ -14,8 +17,8 @@ pub struct MemoryMaps {
     slots: HashMap<(Address, u32), Slot>,
     backends: HashMap<u32, Backend>,
     reverse: HashMap<u32, Address>,
-    matches: HashSet<(u32, u32)>,
-    ranges: HashSet<(u32, Prefix)>,
+    matches: HashMap<(u32, u32), ()>,
+    ranges: HashMap<(u32, Prefix), ()>,
     maglev: HashMap<u32, Table>,
     writes: u64,
 }
@@ -54,9 +57,11 @@ impl Maps for MemoryMaps {
             Key::Backend(id) => self.backends.get(id).copied().map(Value::Backend),
             Key::Reverse(id) => self.reverse.get(id).copied().map(Value::Address),
             Key::Match(id, backend) => {
-                self.matches.contains(&(*id, *backend)).then_some(Value::There)
+                self.matches.contains_key(&(*id, *backend)).then_some(Value::There)
             }
-            Key::Range(id, prefix) => self.ranges.contains(&(*id, *prefix)).then_some(Value::There),
+            Key::Range(id, prefix) => {
+                self.ranges.contains_key(&(*id, *prefix)).then_some(Value::There)
+            }
             Key::Maglev(id) => self.maglev.get(id).cloned().map(Value::Table),
         }
     }
@@ -81,10 +86,10 @@ impl Maps for MemoryMaps {
                 self.reverse.insert(id, address);
             }
             (Key::Match(id, backend), Value::There) => {
-                self.matches.insert((id, backend));
+                self.matches.insert((id, backend), ());
             }
             (Key::Range(id, prefix), Value::There) => {
-                self.ranges.insert((id, prefix));
+                self.ranges.insert((id, prefix), ());
             }
             (Key::Maglev(id), Value::Table(table)) => {
                 self.maglev.insert(id, table);
@@ -99,13 +104,13 @@ impl Maps for MemoryMaps {
 
     fn delete(&mut self, key: &Key) -> Result<(), Failure> {
         let was = match key {
-            Key::Service(address, 0) => self.masters.remove(address).is_some(),
-            Key::Service(address, slot) => self.slots.remove(&(*address, *slot)).is_some(),
-            Key::Backend(id) => self.backends.remove(id).is_some(),
-            Key::Reverse(id) => self.reverse.remove(id).is_some(),
-            Key::Match(id, backend) => self.matches.remove(&(*id, *backend)),
-            Key::Range(id, prefix) => self.ranges.remove(&(*id, *prefix)),
-            Key::Maglev(id) => self.maglev.remove(id).is_some(),
+            Key::Service(address, 0) => remove(&mut self.masters, address),
+            Key::Service(address, slot) => remove(&mut self.slots, &(*address, *slot)),
+            Key::Backend(id) => remove(&mut self.backends, id),
+            Key::Reverse(id) => remove(&mut self.reverse, id),
+            Key::Match(id, backend) => remove(&mut self.matches, &(*id, *backend)),
+            Key::Range(id, prefix) => remove(&mut self.ranges, &(*id, *prefix)),
+            Key::Maglev(id) => remove(&mut self.maglev, id),
         };
         self.writes += u64::from(was);
         Ok(())
@@ -120,9 +125,16 @@ impl Maps for MemoryMaps {
             }
             Map::Backends => self.backends.keys().copied().map(Key::Backend).collect(),
             Map::Reverse => self.reverse.keys().copied().map(Key::Reverse).collect(),
-            Map::Affinity => self.matches.iter().map(|(id, b)| Key::Match(*id, *b)).collect(),
-            Map::SourceRanges => self.ranges.iter().map(|(id, p)| Key::Range(*id, *p)).collect(),
+            Map::Affinity => self.matches.keys().map(|(id, b)| Key::Match(*id, *b)).collect(),
+            Map::SourceRanges => self.ranges.keys().map(|(id, p)| Key::Range(*id, *p)).collect(),
             Map::Maglev => self.maglev.keys().copied().map(Key::Maglev).collect(),
         }
     }
+}
+
+/// Tells whether it was there.
+fn remove<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: &K) -> bool {
+    let was = map.remove(key).is_some();
+    give_back(map);
+    was
 }

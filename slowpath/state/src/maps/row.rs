@@ -25,6 +25,7 @@ use crate::backend::{Instance, State};
 use crate::dump::{Flags, Spread};
 use crate::frontend::Said;
 use crate::plane::Wanted;
+use crate::room::give_back;
 use crate::service::Algorithm;
 
 /// Identifiers of an address's backends in the order of slots.
@@ -56,7 +57,10 @@ impl<M: Maps> MapPlane<M> {
         let Some(mut book) = self.books.remove(address) else { return Ok(()) };
         let result = self.take_down(address, &mut book);
         match result {
-            Ok(()) => self.services.release(book.id),
+            Ok(()) => {
+                self.services.release(book.id);
+                give_back(&mut self.books);
+            }
             Err(_) => {
                 self.books.insert(*address, book);
             }
@@ -317,6 +321,8 @@ impl<M: Maps> MapPlane<M> {
         self.remove(Key::Backend(id))?;
         if let Some(of) = self.uses.remove(&id) {
             self.ids.remove(&of.endpoint);
+            give_back(&mut self.ids);
+            give_back(&mut self.uses);
         }
         self.backends.release(id);
         Ok(())

@@ -1,0 +1,185 @@
+//! One backend changes: from its being on disk to its being acknowledged by an lcore.
+//!
+//! Three threads as in the appliance: one gives the change to the store and waits for the disk, one
+//! is the control loop and rests between two steps as slowpath's does, one is an lcore that polls.
+//! Both control threads share the machine with the lcore; with fewer cores than three the figures
+//! are the scheduler's.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use slowpath::live::Shared;
+use slowpath::reconcile::rest;
+use state::object::Change;
+use state::store::{Folder, Store};
+use tables::region::Region;
+
+use crate::load::Load;
+use crate::way::{self, Control, Rig, Served};
+
+/// Objects in one record of the store while it is filled.
+const AT_ONCE: usize = 1_000;
+/// Backends of the big service.
+const MANY: u32 = 10_000;
+/// Slots of its table, as many as a service has that doesn't say.
+const TABLE: u32 = 16_381;
+
+/// What one change took.
+#[derive(Clone, Copy)]
+pub struct Step {
+    /// Until it is on disk.
+    pub disk: Duration,
+    /// From there until the generation is committed and lcores are told.
+    pub told: Duration,
+    /// From there until the lcore has acknowledged, and the frontends are done.
+    pub done: Duration,
+}
+
+/// The changes of one set of tables.
+pub struct Changes {
+    pub load: Load,
+    pub steps: Vec<Step>,
+}
+
+/// What goes to the control loop, and when it was on disk.
+type Order = (Change, Instant);
+
+/// The loop's answer: when it had told the lcores, and when all was done.
+type Answer = Result<(Instant, Instant), String>;
+
+/// Measures changes, each of another backend, among `services` services, and in one big service.
+pub fn measure(services: u32, changes: u32) -> Result<[Changes; 2], String> {
+    let many = Load { services, backends: 1, table: TABLE, tunnel: true };
+    let big = Load { services: 1, backends: MANY.min(services), ..many };
+    Ok([among(many, changes)?, among(big, changes)?])
+}
+
+/// A folder for the store, gone with the measurement.
+pub struct Kept(pub PathBuf);
+
+impl Kept {
+    /// In the folder for what is temporary.
+    pub fn new(name: &str) -> Kept {
+        let name = format!("weir-control-{}-{name}", std::process::id());
+        Kept(std::env::temp_dir().join(name))
+    }
+
+    /// A store with all objects of a load.
+    pub fn filled(&self, puts: &[Change]) -> Result<Store<Folder>, String> {
+        let folder = Folder::open(&self.0).map_err(|e| e.to_string())?;
+        let mut store = Store::open(folder).map_err(|e| e.to_string())?;
+        for batch in puts.chunks(AT_ONCE) {
+            give(&mut store, batch.to_vec())?;
+        }
+        Ok(store)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // What is left is in the folder for what is temporary.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn give(store: &mut Store<Folder>, batch: Vec<Change>) -> Result<(), String> {
+    let answers = store.commit(&[batch], SystemTime::now());
+    answers.into_iter().try_for_each(|answer| answer.map(drop)).map_err(|e| e.to_string())
+}
+
+fn among(load: Load, changes: u32) -> Result<Changes, String> {
+    let region = Region::anonymous(&way::sizes(&load)).map_err(|e| e.to_string())?;
+    let (puts, _) = load.changes()?;
+    let kept = Kept::new(&format!("change-{}", load.services));
+    let mut store = kept.filled(&puts)?;
+    let (shared, stop) = (&Shared::default(), &AtomicBool::new(false));
+    let (region, puts) = (&region, &puts);
+    let steps = std::thread::scope(|scope| {
+        let lcore = scope.spawn(|| poll(region, stop));
+        let (orders, ordered) = channel();
+        let (answers, answered) = channel();
+        let control = scope.spawn(move || {
+            let mut control = Control::new(Rig::Region(Box::new(Served::attach(region, None)?)));
+            control.run(puts, 500)?;
+            turn(&mut control, shared, &ordered, &answers)
+        });
+        let steps = ask(&load, changes, &mut store, shared, (&orders, &answered));
+        drop(orders);
+        shared.wake();
+        let ended = control.join().unwrap_or_else(|_| Err("the control loop broke".to_owned()));
+        stop.store(true, Ordering::Relaxed);
+        let polled = lcore.join().unwrap_or_else(|_| Err("the lcore broke".to_owned()));
+        ended.and(polled).and(steps)
+    })?;
+    Ok(Changes { load, steps })
+}
+
+/// The lcore: its loop without packets.
+fn poll(region: &Region, stop: &AtomicBool) -> Result<(), String> {
+    let mut polled = way::lcore(region)?;
+    while !stop.load(Ordering::Relaxed) {
+        polled.lcore.turn();
+        std::hint::spin_loop();
+    }
+    Ok(())
+}
+
+/// The control loop: takes what comes, and rests as slowpath's loop does.
+fn turn(
+    control: &mut Control<'_>,
+    shared: &Shared,
+    orders: &Receiver<Order>,
+    answers: &Sender<Answer>,
+) -> Result<(), String> {
+    use std::sync::mpsc::TryRecvError;
+    let mut under_way: Option<(u64, Instant)> = None;
+    loop {
+        match orders.try_recv() {
+            Ok((change, _)) => {
+                let revision = control.take(&[change])?;
+                control.step();
+                under_way = Some((revision, Instant::now()));
+            }
+            Err(TryRecvError::Empty) => control.step(),
+            Err(TryRecvError::Disconnected) => return Ok(()),
+        }
+        let reconciled = control.reconciler.reconciled();
+        if let Some((_, told)) = under_way.take_if(|(revision, _)| *revision <= reconciled) {
+            // Whoever asked may have gone away with an error of its own.
+            let _ = answers.send(Ok((told, Instant::now())));
+        }
+        shared.rest(rest(under_way.map(|(_, told)| told), Instant::now()));
+    }
+}
+
+/// Whoever asks: one change after the other, each waited for.
+fn ask(
+    load: &Load,
+    changes: u32,
+    store: &mut Store<Folder>,
+    shared: &Shared,
+    (orders, answers): (&Sender<Order>, &Receiver<Answer>),
+) -> Result<Vec<Step>, String> {
+    let over = |_| "the control loop has ended".to_owned();
+    let mut steps = Vec::new();
+    for n in 0..changes {
+        // Far from each other; each goes into maintenance once, and comes back later.
+        let (service, backend) = match load.services {
+            1 => (0, (n / 2).wrapping_mul(7_919) % load.backends),
+            services => ((n / 2).wrapping_mul(7_919) % services, 0),
+        };
+        let change = load.one_backend(service, backend, n % 2 == 0)?;
+        let begun = Instant::now();
+        give(store, vec![change.clone()])?;
+        let kept = Instant::now();
+        orders.send((change, kept)).map_err(|_| over(()))?;
+        shared.wake();
+        let (told, done) = answers.recv().map_err(|_| over(()))??;
+        steps.push(Step { disk: kept - begun, told: told - kept, done: done - kept });
+        // The next one meets a loop that rests.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(steps)
+}

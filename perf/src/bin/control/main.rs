@@ -1,0 +1,208 @@
+//! The control plane's price: services with their backends go in as objects, through the tables and
+//! the reconciler into a plane, and out again; what one change takes; what a start takes.
+//!
+//! The shape is that of the load-balancing benchmark whose figures `PROMISES.md` names: all objects
+//! are made first; then each round inserts all of them, waits until the plane is so, deletes all
+//! and waits until it is empty. CPU time is the process's own. Bytes are those of the heap that are
+//! still reachable after an insert, over what was there before; objects are the caller's and don't
+//! count. A region's bytes are those of its tables, which are taken at start.
+
+mod change;
+mod load;
+mod restart;
+mod rounds;
+mod way;
+
+use std::alloc::System;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+use change::{Changes, Step};
+use load::Load;
+use restart::Restart;
+use rounds::{Round, Rounds};
+
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Measures the control plane: objects in, planes written, objects out.
+#[derive(Parser)]
+struct Args {
+    /// How many services, each with a frontend
+    #[arg(long, default_value_t = 50_000)]
+    services: u32,
+    /// How many backends each service has, no two services the same: one measurement for each
+    #[arg(long, value_delimiter = ',', default_value = "1,10")]
+    backends: Vec<u32>,
+    /// Slots of the Maglev tables of services with several backends
+    #[arg(long, default_value_t = 251)]
+    table: u32,
+    /// Changes that a source brings at once
+    #[arg(long, default_value_t = 500)]
+    batch: usize,
+    /// How often all go in and out
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// How many single changes
+    #[arg(long, default_value_t = 400)]
+    changes: u32,
+    /// Only these measurements
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<What>,
+}
+
+/// A measurement.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// All in and out, the map model in memory
+    Memory,
+    /// All in and out, a region
+    Region,
+    /// All in and out, a region in kernel maps (root)
+    Maps,
+    /// One change, until it is acknowledged
+    Change,
+    /// A start over tables that are so already
+    Restart,
+}
+
+/// Where services go in and out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Plane {
+    /// The map model in memory.
+    Memory,
+    /// The fastpath's region.
+    Region,
+    /// The same in kernel maps.
+    Maps,
+}
+
+/// Bytes and number of what is allocated.
+pub fn heap() -> (usize, usize) {
+    let stats = HEAP.stats();
+    (
+        stats.bytes_allocated.saturating_sub(stats.bytes_deallocated),
+        stats.allocations.saturating_sub(stats.deallocations),
+    )
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    quantile(values, 0.5)
+}
+
+fn quantile(values: impl Iterator<Item = f64>, part: f64) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let at = (values.len() as f64 * part) as usize;
+    values.get(at.min(values.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
+
+fn show_rounds(rounds: &Rounds) {
+    let plane = match rounds.plane {
+        Plane::Memory => "memory",
+        Plane::Region => "region",
+        Plane::Maps => "kernel maps",
+    };
+    let of = |of: &dyn Fn(&Round) -> f64| median(rounds.rounds.iter().map(of));
+    let most = rounds.rounds.iter().map(|r| r.heap_bytes).fold(0.0, f64::max);
+    println!(
+        "{plane:<12} {:>8} {:>9} {:>8.2} {:>8.2} {:>9.2} {:>9.0} {:>9.0} {most:>8.0} {:>8.1} {:>8.0}",
+        rounds.load.services,
+        rounds.load.backends,
+        of(&|r| r.cpu_us[0]),
+        of(&|r| r.cpu_us[1]),
+        of(&|r| r.cpu_us[0] + r.cpu_us[1]),
+        of(&|r| r.rate[0]),
+        of(&|r| r.rate[1]),
+        of(&|r| r.heap_count),
+        rounds.plane_bytes,
+    );
+}
+
+fn show_changes(changes: &Changes) {
+    let Load { services, backends, .. } = changes.load;
+    println!("one backend of {backends}, {services} services, {} changes:", changes.steps.len());
+    let row = |what: &str, of: &dyn Fn(&Step) -> Duration| {
+        let ms = || changes.steps.iter().map(|step| of(step).as_secs_f64() * 1e3);
+        let (middle, late) = (quantile(ms(), 0.5), quantile(ms(), 0.99));
+        println!("  {what:<44} {middle:>8.3} ms median {late:>8.3} ms p99");
+    };
+    row("on disk (append and sync)", &|step| step.disk);
+    row("from there: committed, lcores told", &|step| step.told);
+    row("from there: acknowledged, frontends done", &|step| step.done);
+}
+
+fn show_restart(services: u32, restart: &Restart) {
+    let Restart { read, attach, rows, pass } = restart;
+    let all = *read + *attach + *rows + *pass;
+    println!("a start over {services} services that are so already: {} ms", all.as_millis());
+    println!(
+        "  {} ms store, {} ms region, {} ms rows, {} ms full pass, which writes nothing",
+        read.as_millis(),
+        attach.as_millis(),
+        rows.as_millis(),
+        pass.as_millis()
+    );
+}
+
+fn measure(args: &Args) -> Result<(), String> {
+    let asked = |what: What| args.only.is_empty() || args.only.contains(&what);
+    let planes =
+        [(What::Memory, Plane::Memory), (What::Region, Plane::Region), (What::Maps, Plane::Maps)];
+    println!(
+        "by service       services  backends    us in   us out  together      in/s     out/s     \
+         heap  objects    plane"
+    );
+    for (_, plane) in planes.into_iter().filter(|(what, _)| asked(*what)) {
+        for backends in args.backends.iter().copied() {
+            let (services, table) = (args.services, args.table);
+            let load = Load { services, backends, table, tunnel: plane != Plane::Memory };
+            show_rounds(&rounds::measure(plane, load, args.rounds, args.batch)?);
+        }
+    }
+    println!(
+        "us are of CPU, median of {} rounds; heap and plane are bytes, heap the most",
+        args.rounds
+    );
+    if asked(What::Change) {
+        change::measure(args.services, args.changes)?.iter().for_each(show_changes);
+    }
+    if asked(What::Restart) {
+        show_restart(args.services, &restart::measure(args.services)?);
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match measure(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("control: {error}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_measurement_runs() {
+        let few = ["control", "--services", "60", "--backends", "1,3", "--batch", "16"];
+        let few = few.into_iter().chain(["--rounds", "2", "--changes", "6"]);
+        assert_eq!(measure(&Args::parse_from(few)), Ok(()));
+    }
+
+    #[test]
+    fn a_service_takes_no_more_bytes_when_all_came_and_went_before() {
+        let load = Load { services: 3_000, backends: 1, table: 0, tunnel: false };
+        let rounds = rounds::measure(Plane::Memory, load, 12, 500).expect("it runs").rounds;
+        let first = rounds[0].heap_bytes;
+        let most = rounds.iter().map(|round| round.heap_bytes).fold(0.0, f64::max);
+        assert!(most < first * 1.05, "{most} bytes a service after {first}");
+    }
+}

@@ -1,0 +1,63 @@
+//! A slowpath starts over tables that are as they should be: it reads, and writes nothing.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use state::store::{Folder, Store};
+use tables::region::Region;
+
+use crate::change::Kept;
+use crate::load::Load;
+use crate::way::{self, Control, Rig, Served};
+
+/// What a start takes.
+pub struct Restart {
+    /// All objects are read from disk.
+    pub read: Duration,
+    /// The region's tables are walked, and what is free in them is known.
+    pub attach: Duration,
+    /// Rows are made of all objects.
+    pub rows: Duration,
+    /// Everything is told, and nothing of it is news.
+    pub pass: Duration,
+}
+
+/// Fills a region and a store, ends, and starts again.
+pub fn measure(services: u32) -> Result<Restart, String> {
+    let load = Load { services, backends: 1, table: 0, tunnel: true };
+    let region = Region::anonymous(&way::sizes(&load)).map_err(|e| e.to_string())?;
+    let (puts, _) = load.changes()?;
+    let kept = Kept::new("restart");
+    drop(kept.filled(&puts)?);
+    let rig = Rig::Region(Box::new(Served::attach(&region, Some(way::lcore(&region)?))?));
+    Control::new(rig).run(&puts, 500)?;
+    drop(puts);
+    let before = region.generation();
+
+    let begun = Instant::now();
+    let folder = Folder::open(&kept.0).map_err(|e| e.to_string())?;
+    let store = Store::open(folder).map_err(|e| e.to_string())?;
+    let read = Instant::now();
+    let rig = Rig::Region(Box::new(Served::attach(&region, Some(way::lcore(&region)?))?));
+    let attached = Instant::now();
+    let mut control = Control::new(rig);
+    control.objects = store.objects().clone();
+    let events = control.objects.as_events();
+    control.reflect(&events, SystemTime::now())?;
+    let reflected = Instant::now();
+    control.finish()?;
+    let done = Instant::now();
+
+    let (after, lines) = (region.generation(), control.rig.lines());
+    if after != before || lines != services as usize {
+        return Err(format!(
+            "a restart over the same tables wrote generation {after} after {before}, and {lines} \
+             services of {services} are there"
+        ));
+    }
+    Ok(Restart {
+        read: read - begun,
+        attach: attached - read,
+        rows: reflected - attached,
+        pass: done - reflected,
+    })
+}

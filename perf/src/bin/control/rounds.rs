@@ -1,0 +1,115 @@
+//! All services in and out again, several times.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+use tables::region::{Place, Region};
+
+use crate::load::Load;
+use crate::way::{self, Control, Rig, Served};
+use crate::{Plane, heap};
+
+/// Any seed; addresses are hashed by it.
+const SEED: u64 = 0x5745_4952;
+
+/// What one phase took.
+#[derive(Clone, Copy)]
+struct Took {
+    wall: Duration,
+    cpu: Duration,
+}
+
+/// One round, by service.
+#[derive(Clone, Copy)]
+pub struct Round {
+    /// Microseconds of CPU in and out.
+    pub cpu_us: [f64; 2],
+    /// Services a second in and out.
+    pub rate: [f64; 2],
+    /// Bytes of the heap that are reachable after the insert.
+    pub heap_bytes: f64,
+    /// And how many allocations that is.
+    pub heap_count: f64,
+}
+
+/// All rounds of one plane.
+pub struct Rounds {
+    pub plane: Plane,
+    pub load: Load,
+    pub rounds: Vec<Round>,
+    /// Bytes of the plane itself by service; nothing where it lies in the heap.
+    pub plane_bytes: f64,
+}
+
+fn took(run: impl FnOnce() -> Result<(), String>) -> Result<Took, String> {
+    let (wall, cpu) = (Instant::now(), cpu_time()?);
+    run()?;
+    Ok(Took { wall: wall.elapsed(), cpu: cpu_time()?.saturating_sub(cpu) })
+}
+
+fn cpu_time() -> Result<Duration, String> {
+    let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_err(|e| e.to_string())?;
+    Ok(Duration::from(time))
+}
+
+/// A folder for kernel maps, gone with the measurement.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left is found by name, and no other run has that name.
+        let _ = Place::Maps(self.0.clone()).remove();
+    }
+}
+
+/// Measures so many rounds on a plane.
+pub fn measure(plane: Plane, load: Load, rounds: u32, batch: usize) -> Result<Rounds, String> {
+    let sizes = way::sizes(&load);
+    let folder = PathBuf::from(format!("/sys/fs/bpf/weir-control-{}", std::process::id()));
+    let (region, _folder) = match plane {
+        Plane::Memory => (None, None),
+        Plane::Region => (Some(Region::anonymous(&sizes)), None),
+        Plane::Maps => {
+            let place = Place::Maps(folder.clone());
+            (Some(Region::create_or_open(&place, &sizes, SEED)), Some(Folder(folder)))
+        }
+    };
+    let region = region.transpose().map_err(|e| e.to_string())?;
+    let (puts, deletes) = load.changes()?;
+    let before = heap();
+    let rig = match &region {
+        None => Rig::memory(load.services as usize * (load.backends as usize + 1) + 1),
+        Some(region) => Rig::Region(Box::new(Served::attach(region, Some(way::lcore(region)?))?)),
+    };
+    let mut control = Control::new(rig);
+    let mut all = Vec::new();
+    for _ in 0..rounds {
+        let inserted = took(|| control.run(&puts, batch))?;
+        let reachable = heap();
+        let lines = control.rig.lines();
+        if lines < load.services as usize {
+            return Err(format!("only {lines} records are in the plane"));
+        }
+        let mut gone = false;
+        let deleted = took(|| {
+            control.run(&deletes, batch)?;
+            gone = control.rig.empty();
+            Ok(())
+        })?;
+        if !gone {
+            return Err("the plane is not empty after all is deleted".to_owned());
+        }
+        let services = f64::from(load.services);
+        let by = |bytes: usize, before: usize| bytes.saturating_sub(before) as f64 / services;
+        let both = [inserted, deleted];
+        all.push(Round {
+            cpu_us: both.map(|took| took.cpu.as_secs_f64() * 1e6 / services),
+            rate: both.map(|took| services / took.wall.as_secs_f64()),
+            heap_bytes: by(reachable.0, before.0),
+            heap_count: by(reachable.1, before.1),
+        });
+    }
+    let bytes = if region.is_some() { way::table_bytes(&sizes) as f64 } else { 0.0 };
+    Ok(Rounds { plane, load, rounds: all, plane_bytes: bytes / f64::from(load.services) })
+}
