@@ -72,7 +72,8 @@ impl Desired {
         };
         let objects = desired.store.objects();
         if objects.revision() > 0 {
-            let mut told = desired.reflect(objects.clone(), &objects.as_events(), false, held, now).1;
+            let mut told =
+                desired.reflect(objects.clone(), &objects.as_events(), false, held, now).1;
             told.extend(in_force_again(&objects, &told));
             desired.tell(told, now);
         }

@@ -179,6 +179,7 @@ impl api::Control for Shared {
 
     fn wait(&self, wait: Wait) {
         self.waits.lock().push(wait);
+        self.wake();
     }
 }
 

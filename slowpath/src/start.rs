@@ -126,6 +126,12 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         control::listen(&config.control.socket)?
     };
     let api = Api { store: Arc::clone(&store), control: Arc::clone(&shared) as _ };
+    let (mut written, woken) = (store.watch(), Arc::clone(&shared));
+    runtime.spawn(async move {
+        while written.changed().await.is_ok() {
+            woken.wake();
+        }
+    });
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
     let of_loop = Arc::clone(&config);
     let of_rest = Arc::clone(&shared);
