@@ -29,8 +29,8 @@ pub type Failure = Box<dyn Error>;
 pub const CALL: u32 = 1 << 16;
 /// By which interface test runs come in: loopback.
 const LOOPBACK: u32 = 1;
-/// In which order flows are begun, and known ones met. Odd, so that each is met once in a round, far
-/// from the one before; and not the same, since paths lie in the order in which flows began.
+/// In which order flows are begun, and known ones met. Odd, so that each is met once in a round,
+/// far from the one before; and not the same, since paths lie in the order in which flows began.
 const STRIDES: [u64; 2] = [0x9e37_79b1, 0x85eb_ca6b];
 /// The order of buckets, the same in every run.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
