@@ -6,7 +6,7 @@
 
 use crate::feed::{REQUEST, Requests};
 use crate::world::{self, Family, MACS, Work};
-use aya::maps::{Array, MapData, MapError, ProgramArray};
+use aya::maps::{Array, MapData, ProgramArray};
 use aya::programs::{TestRun, Xdp};
 use aya::{Ebpf, EbpfLoader, TestRunOptions, VerifierLogLevel};
 use ebpf_fallback::ports::{Place, Port};
@@ -29,9 +29,26 @@ pub type Failure = Box<dyn Error>;
 pub const CALL: u32 = 1 << 16;
 /// By which interface test runs come in: loopback.
 const LOOPBACK: u32 = 1;
-/// In which order flows are begun, and known ones met. Odd, so that each is met once in a round,
-/// far from the one before; and not the same, since paths lie in the order in which flows began.
-const STRIDES: [u64; 2] = [0x9e37_79b1, 0x85eb_ca6b];
+/// In which order flows are met. Each is met once in a round, far from the one before; but paths
+/// lie in the order in which flows began, and a processor fetches by itself what is read in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// That in which they begin.
+    Begun,
+    /// Another one.
+    Other,
+}
+
+impl Order {
+    /// From one flow's number to the next; odd.
+    const fn stride(self) -> u64 {
+        match self {
+            Order::Begun => 0x9e37_79b1,
+            Order::Other => 0x85eb_ca6b,
+        }
+    }
+}
+
 /// The order of buckets, the same in every run.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Bytes in front of a request's inner packet.
@@ -70,30 +87,20 @@ impl Feeder {
         Ok(Feeder { ebpf, next })
     }
 
-    /// Who gets its packets; without anybody they are dropped, and only their writing is measured.
+    /// Who gets its packets; without anybody they are dropped.
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn lead_to(&mut self, to: Option<&mut World>) -> Result<(), Failure> {
-        match to {
-            Some(world) => self.next.set(0, world.program.entry()?.fd()?, 0)?,
-            None => match self.next.clear_index(&0) {
-                Ok(()) => {}
-                // It was empty.
-                Err(MapError::SyscallError(e)) if e.io_error.raw_os_error() == Some(2) => {}
-                Err(e) => return Err(e.into()),
-            },
-        }
-        Ok(())
+    pub fn lead_to(&mut self, to: &mut Xdp) -> Result<(), Failure> {
+        Ok(self.next.set(0, to.fd()?, 0)?)
     }
 
-    /// Begins anew with so many flows, a power of two, of what `work` asks for; `new` ones in
-    /// another order than those that are known.
+    /// Begins anew with so many flows, a power of two, of what `work` asks for.
     ///
     /// # Errors
     /// The map's.
-    pub fn begin(&mut self, work: Work, flows: u32, new: bool) -> Result<(), Failure> {
-        let fed = fed(&frame(work)?, flows, STRIDES[usize::from(!new)]);
+    pub fn begin(&mut self, work: Work, flows: u32, order: Order) -> Result<(), Failure> {
+        let fed = fed(&frame(work)?, flows, order.stride());
         let map = self.ebpf.map_mut("FEED").ok_or("no map FEED")?;
         Ok(Array::<_, Fed>::try_from(map)?.set(0, fed, 0)?)
     }
@@ -134,6 +141,14 @@ impl Floor {
         let mut ebpf = loader.load(ebpf_fallback::FLOOR)?;
         program(&mut ebpf, name)?.load()?;
         Ok(Floor(ebpf))
+    }
+
+    /// The program itself.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn program(&mut self, name: &str) -> Result<&mut Xdp, Failure> {
+        program(&mut self.0, name)
     }
 
     /// Nanoseconds of each of so many packets.
@@ -195,6 +210,14 @@ impl World {
         Fragments::new(&self.region).recover();
         Scopes::new(&self.region).recover();
         world::furnish(&self.region, self.work, Family::V4)
+    }
+
+    /// The journey's first program.
+    ///
+    /// # Errors
+    /// The object has none.
+    pub fn entry(&mut self) -> Result<&mut Xdp, Failure> {
+        Ok(self.program.entry()?)
     }
 
     /// How many flows it knows.
@@ -263,12 +286,13 @@ mod tests {
     fn all_have(work: Work, verdict: VerdictCounter) {
         stay().unwrap();
         let (mut feeder, mut world) = (Feeder::load().unwrap(), World::load(work, FLOWS).unwrap());
-        feeder.begin(work, FLOWS, true).unwrap();
+        feeder.begin(work, FLOWS, Order::Begun).unwrap();
         feeder.run(FLOWS).unwrap();
         assert_eq!(world.verdicts(verdict), 0, "{work:?}: nobody gets them yet");
-        feeder.lead_to(Some(&mut world)).unwrap();
+        feeder.lead_to(world.entry().unwrap()).unwrap();
         for round in 1..=3 {
-            feeder.begin(work, FLOWS, round == 1).unwrap();
+            let order = if round == 1 { Order::Begun } else { Order::Other };
+            feeder.begin(work, FLOWS, order).unwrap();
             feeder.run(FLOWS).unwrap();
             assert_eq!(world.drops(), [], "{work:?}");
             assert_eq!(world.verdicts(verdict), round * u64::from(FLOWS), "{work:?}");
