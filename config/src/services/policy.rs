@@ -1,7 +1,7 @@
 //! A service's policy, checked; and what of it no plane carries out yet.
 
-use super::file;
-use super::{Algorithm, Policy, RangesPolicy};
+use super::file::{self, Mode};
+use super::{Algorithm, NatPolicy, Policy, RangesPolicy};
 use crate::checked::door::Door;
 
 pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy {
@@ -10,6 +10,10 @@ pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy
     if file.source_policy == RangesPolicy::Deny && file.source_ranges.is_empty() {
         let allowed = "write source_ranges, or leave source_policy out";
         door.refuse(&at("source_policy"), "there is nobody to deny", allowed);
+    }
+    if file.nat_policy != NatPolicy::None && file.mode != Mode::Nat {
+        let allowed = "leave it out: a tunnel carries either family; or write mode = \"nat\"";
+        door.refuse(&at("nat_policy"), "only mode nat translates", allowed);
     }
     let ranges = file.source_ranges.iter().enumerate();
     let source_ranges = ranges
