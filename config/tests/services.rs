@@ -208,6 +208,32 @@ fn checks_of_backends_are_taken_and_each_wrong_word_is_told() {
     assert!(error.contains("health_check_port") && error.contains("external_policy"), "{error}");
 }
 
+#[test]
+fn a_nat_policy_crosses_families_and_needs_an_address_of_the_backends() {
+    let text = |policy: &str, frontend: &str, backend: &str| {
+        format!(
+            "[[service]]\nname = \"a\"\nmode = \"nat\"\nnat_policy = \"{policy}\"\n\
+             frontends = [{{ address = \"{frontend}\", port = 80, protocol = \"tcp\" }}]\n\
+             backends = [{{ address = \"{backend}\", port = 80 }}]\n"
+        )
+    };
+    let (four, six) = ("203.0.113.10", "2001:db8::10");
+    let services = read(&text("nat64", six, "10.0.2.11")).unwrap();
+    assert_eq!(services.services[0].policy.nat, config::services::NatPolicy::Nat64);
+    assert!(read(&text("nat46", four, "10.0.2.11")).is_err());
+    for (policy, frontend, backend, part) in [
+        ("nat64", four, "fd00:2::11", "does not translate between them"),
+        ("nat46", six, "10.0.2.11", "nat_policy = \"nat46\" or \"nat64\""),
+        ("nat46", four, "10.0.2.11", "does not translate between them"),
+        ("nat46", four, "fd00:2::11", "needs an IPv6 source address of ours"),
+    ] {
+        let error = read(&text(policy, frontend, backend)).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(part), "no {part:?} in:\n{error}");
+    }
+    let tunnel = "\"geneve\"\nnat_policy = \"nat64\"";
+    spoiled("\"geneve\"", tunnel, &["nat_policy", "only mode nat translates"]);
+}
+
 const YAML: &str = r#"
 service:
 - name: a/web

@@ -1,5 +1,6 @@
-//! NAT between families (NAT46, NAT64): a flow whose backend is of the other one. What nat does to a
-//! packet's ends is done here with its headers as well (RFC 7915), which get longer or shorter.
+//! NAT between families (NAT46, NAT64): a flow whose backend is of the other one. What `nat` does
+//! to a packet's ends is done here with its headers as well (RFC 7915), which get longer or
+//! shorter.
 
 use crate::burst::Work;
 use crate::encap::{Refused, ends_here, trim};

@@ -123,6 +123,11 @@ impl Snapshot {
         }
     }
 
+    /// The largest IP packet that an arm's port takes, bytes; 0 when that is not known.
+    pub fn mtu_of(&self, arm: u8) -> u16 {
+        self.settings.locals.iter().find(|l| l.arm == arm).map_or(0, |l| l.mtu)
+    }
+
     /// The tunnel numbered `id`, with its index.
     pub fn tunnel(&self, id: u32) -> Option<&KnownTunnel> {
         self.tunnels.iter().find(|t| t.id == id)

@@ -9,6 +9,7 @@ use crate::lcore::Lcore;
 use crate::nat;
 use crate::port::Buffer;
 use crate::prepared::Key;
+use crate::snapshot::KnownTunnel;
 use crate::verdict::Exit;
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
@@ -202,19 +203,7 @@ pub fn to_front<B: Buffer>(
             Some(tunnel.ok_or(Refused::Drop(DropReason::NoFlow))?)
         }
     };
-    if let Some(tunnel) = front {
-        let limit = tunnel.record.inner_mtu;
-        let fits = if crosses { cross::fits(work, limit) } else { fits(work, limit) };
-        if limit != 0
-            && let Err(too_big) = fits
-        {
-            let told = tunnel.record.flags & tables::record::TUNNEL_REPLY_TOO_BIG != 0;
-            return Err(match told && tells_too_big(work, lcore) {
-                true => too_big,
-                false => Refused::Drop(DropReason::TooBig),
-            });
-        }
-    }
+    may_leave(work, lcore, front, leg.arm)?;
     take_off(buffer, work)?;
     if work.path.mode == Mode::Nat as u8 {
         let ends = flows.ends(&hit).map_err(gone)?;
@@ -238,6 +227,33 @@ pub fn to_front<B: Buffer>(
     Ok(())
 }
 
+/// Refuses what is too big for its gateway. What grows may be so for a plain client's arm, too.
+#[inline(always)]
+fn may_leave(
+    work: &Work,
+    lcore: &Lcore<'_>,
+    front: Option<&KnownTunnel>,
+    arm: u8,
+) -> Result<(), Refused> {
+    let crosses = cross::is_crossing(work);
+    let (limit, told) = match front {
+        Some(tunnel) => {
+            let told = tunnel.record.flags & tables::record::TUNNEL_REPLY_TOO_BIG != 0;
+            (tunnel.record.inner_mtu, told)
+        }
+        None if crosses => (lcore.snapshot().mtu_of(arm), true),
+        None => return Ok(()),
+    };
+    if limit == 0 {
+        return Ok(());
+    }
+    let fits = if crosses { cross::fits(work, limit) } else { fits(work, limit) };
+    fits.map_err(|too_big| match told && tells_too_big(work, lcore) {
+        true => too_big,
+        false => Refused::Drop(DropReason::TooBig),
+    })
+}
+
 /// The outer headers towards the flow's gateway: those of the latest packet, turned around.
 #[inline(always)]
 fn gateway_outer<'a>(
@@ -245,7 +261,7 @@ fn gateway_outer<'a>(
     lcore: &Lcore<'_>,
     answer: &'a Answer,
     own: [u8; 6],
-    tunnel: &crate::snapshot::KnownTunnel,
+    tunnel: &KnownTunnel,
 ) -> Outer<'a> {
     let leg = &answer.gateway;
     let crossed = crossing(work, lcore, tunnel);
@@ -278,8 +294,8 @@ fn gateway_outer<'a>(
 fn crossing<'a>(
     work: &Work,
     lcore: &'a Lcore<'_>,
-    tunnel: &crate::snapshot::KnownTunnel,
-) -> Option<&'a crate::snapshot::KnownTunnel> {
+    tunnel: &KnownTunnel,
+) -> Option<&'a KnownTunnel> {
     let hit = work.hit?;
     let inspected = work.path.mode != Mode::Nat as u8 && hit.from_initiator(work.side);
     if !inspected || tunnel.record.flags & tables::record::TUNNEL_CROSS == 0 {

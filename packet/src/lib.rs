@@ -14,7 +14,8 @@
 //! In the order a packet meets them: [`window`] gives bounded access to the bytes, [`ethernet`] and
 //! [`ip`] find the layers, [`geneve`], [`vxlan`] and [`gue`] the tunnels, [`flow`] makes the key by
 //! which tables are asked, [`rewrite`], [`tunnel`] and [`icmp`] change the packet where it lies,
-//! [`translate`] its family, with [`checksum`] keeping the sums. What is wrong with a packet is a [`parsed::Malformed`].
+//! [`translate`] its family, with [`checksum`] keeping the sums. What is wrong with a packet is a
+//! [`parsed::Malformed`].
 //!
 //! The contract: parsing never panics and never reads outside the window; what a parser has found
 //! lies in the window. Nothing is allocated and no payload is copied. The same code runs on a NIC's

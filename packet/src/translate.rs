@@ -1,8 +1,8 @@
 //! Translation between IPv4 and IPv6 (RFC 7915): packets, ICMP echoes, and errors with the packet
 //! that they quote.
 //!
-//! It has two steps, since the headers in front change their length. [`packet`] and [`error`] change
-//! what stays in place (ports, checksums) and work out the headers of the other family, a
+//! It has two steps, since the headers in front change their length. [`packet`] and [`error`]
+//! change what stays in place (ports, checksums) and work out the headers of the other family, a
 //! [`Front`]; the caller takes all before [`Front::keeps`] off, makes [`Front::len`] bytes of room
 //! and has the front written there.
 //!

@@ -142,7 +142,8 @@ pub fn frontend(family: Family, n: u32) -> IpAddr {
 pub fn furnish(region: &Region, work: Work, family: Family) -> Result<(), Box<dyn Error>> {
     let mut writer = Writer::attach(region)?;
     let mut settings = Settings { nat_port_last: u16::MAX, ..Settings::EMPTY };
-    let local = |family, arm, host| Local { addr: ours(family, arm, host), arm, pad: [0; 3] };
+    let local =
+        |family, arm, host| Local { addr: ours(family, arm, host), arm, ..Local::default() };
     settings.locals[0] = local(Family::V4, 0, 10);
     settings.locals[1] = local(family, 1, 10);
     // Two of them: one has not ports enough for a million flows to sixteen backends.

@@ -22,6 +22,7 @@ use config::checked::{Config, Plane};
 use health::checker::Told;
 use state::appliance::Appliance;
 use state::object::Object;
+use state::plane::Plane as _;
 use state::reconcile::{Now, Reconciler, Settings};
 use tables::command::{Command, Event};
 use tables::region::Region;

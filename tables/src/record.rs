@@ -347,7 +347,9 @@ pub struct Local {
     /// 0 ingress, 1 egress.
     pub arm: u8,
     /// Zero.
-    pub pad: [u8; 3],
+    pub pad: u8,
+    /// The largest IP packet that the arm's port takes, bytes; 0 where nobody asks.
+    pub mtu: u16,
 }
 
 /// What holds for the whole appliance. An lcore copies it at each switch.
@@ -375,8 +377,8 @@ pub struct Settings {
 impl Settings {
     /// No addresses, the clouds' timeouts, plain packets for nobody are dropped.
     pub const EMPTY: Settings = Settings {
-        locals: [Local { addr: Addr::UNSPECIFIED, arm: 0, pad: [0; 3] }; LOCAL_ADDRS],
-        nat: [Local { addr: Addr::UNSPECIFIED, arm: 0, pad: [0; 3] }; NAT_ADDRS],
+        locals: [Local { addr: Addr::UNSPECIFIED, arm: 0, pad: 0, mtu: 0 }; LOCAL_ADDRS],
+        nat: [Local { addr: Addr::UNSPECIFIED, arm: 0, pad: 0, mtu: 0 }; NAT_ADDRS],
         timeouts: Timeouts::DEFAULT,
         nat_port_first: 1024,
         nat_port_last: 32767,

@@ -1,5 +1,7 @@
 //! NAT46 and NAT64: clients of one family, backends of the other, errors and all (RFC 7915).
 
+mod errors;
+
 use super::setups::{aws_translated, azure_translated, plain_translated};
 use super::world::*;
 use super::{Case, Step, arrives, case};
@@ -179,8 +181,8 @@ fn connections() -> Vec<Case> {
     let extension = W64.request().extension(0, &[1, 4, 0, 0, 0, 0]).label(0x0123);
     vec![
         case(
-            "A connection of an IPv4 client to an IPv6 backend: headers, ends and checksums are the \
-             other family's, and a wrong checksum stays as wrong.",
+            "A connection of an IPv4 client to an IPv6 backend: headers, ends and checksums are \
+             the other family's, and a wrong checksum stays as wrong.",
             aws_translated(),
             both(W46),
         ),
@@ -293,182 +295,6 @@ fn pieces() -> Vec<Case> {
     ]
 }
 
-fn errors() -> Vec<Case> {
-    // What a router or host of one family says, and the same in the other's words.
-    let to_four: &[((u8, u8, u32), (u8, u8, u32))] = &[
-        ((1, 0, 0), (3, 1, 0)),
-        ((1, 1, 0), (3, 10, 0)),
-        ((1, 3, 0), (3, 1, 0)),
-        ((2, 0, 1_400), (3, 4, 1_380)),
-        ((3, 0, 0), (11, 0, 0)),
-        ((4, 0, 7), (12, 0, 8 << 24)),
-        ((4, 1, 6), (3, 2, 0)),
-    ];
-    let to_six: &[((u8, u8, u32), (u8, u8, u32))] = &[
-        ((3, 0, 0), (1, 0, 0)),
-        ((3, 2, 0), (4, 1, 6)),
-        ((3, 4, 1_400), (2, 0, 1_420)),
-        ((3, 4, 600), (2, 0, 1_280)),
-        ((3, 13, 0), (1, 1, 0)),
-        ((11, 1, 0), (3, 1, 0)),
-        ((12, 0, 16 << 24), (4, 0, 24)),
-    ];
-    let words = |six: bool| if six { to_four } else { to_six };
-    let about_requests = |who: Who| {
-        let mut steps = vec![who.there(who.syn())];
-        let words = words(!who.six).iter();
-        steps.extend(words.map(|(was, is)| who.error_back(who.routers[1], *was, *is)));
-        steps
-    };
-    let about_answers = |who: Who| {
-        let mut steps = vec![who.there(who.syn()), who.back(who.syn_ack())];
-        steps.extend(words(who.six).iter().map(|(was, is)| who.error_there(*was, *is)));
-        steps
-    };
-    let refused = |who: Who, was: (u8, u8), is: (u8, u8)| {
-        let own = alone(who.backend);
-        let port = who.error_back(&own, (was.0, was.1, 0), (is.0, is.1, 0));
-        vec![who.there(who.syn()), port]
-    };
-    vec![
-        case(
-            "Errors of IPv6 routers about a translated request reach the IPv4 client from the \
-             frontend, in its own words.",
-            aws_translated(),
-            about_requests(W46),
-        ),
-        case(
-            "Errors of IPv4 routers about a translated request reach the IPv6 client.",
-            aws_translated(),
-            about_requests(W64),
-        ),
-        case(
-            "Errors of the IPv4 client's side about an answer reach the IPv6 backend.",
-            aws_translated(),
-            about_answers(W46),
-        ),
-        case(
-            "Errors of the IPv6 client's side about an answer reach the IPv4 backend.",
-            aws_translated(),
-            about_answers(W64),
-        ),
-        case(
-            "An IPv6 backend that refuses a port does so from the frontend.",
-            aws_translated(),
-            refused(W46, (1, 4), (3, 3)),
-        ),
-        case(
-            "An IPv4 backend that refuses a port does so from the frontend.",
-            aws_translated(),
-            refused(W64, (3, 3), (1, 4)),
-        ),
-    ]
-}
-
-/// An error that quotes the first 8 bytes behind the header, as routers once did.
-fn short_quotes() -> Vec<Case> {
-    let about = written(W64.beyond(W64.request()).hop());
-    let plain = error("10.9.9.9", OUR_NAT, (11, 0), 0, about).quoting(28);
-    let told = error("2001:db8:f::10", "2001:db8:c::7", (3, 0), 0, W64.request().hop()).quoting(48);
-    let pinged = |six: bool| match six {
-        true => echo(OUR_NAT6, "fd00:2::12", true).from_port(NAT_1).load(b"ping").hop(),
-        false => echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(b"ping").hop(),
-    };
-    let ping = echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(b"ping");
-    let plain6 = error("fd00:2::12", OUR_NAT6, (1, 4), 0, pinged(true)).quoting(1_000);
-    let told4 = error("203.0.113.20", "198.51.100.7", (3, 3), 0, quoted(pinged(false)));
-    vec![
-        case(
-            "An error that quotes only ports finds its flow, and quotes as much in IPv6.",
-            aws_translated(),
-            vec![
-                W64.there(W64.syn()),
-                arrives(EGRESS, from_backend(11, plain)).leaves(
-                    INGRESS,
-                    to_gateway(1, told.hop()),
-                    "answer",
-                ),
-            ],
-        ),
-        case(
-            "An error about a translated ping quotes the client's own.",
-            aws_translated(),
-            vec![
-                W46.any_there(ping),
-                arrives(EGRESS, from_backend(12, plain6)).leaves(
-                    INGRESS,
-                    to_gateway(1, written(told4.quoting(1_000).hop())),
-                    "answer",
-                ),
-            ],
-        ),
-    ]
-}
-
-fn sizes() -> Vec<Case> {
-    let big = |who: Who, len: usize| tcp(who.client, who.frontend, flags::ACK).sized(len);
-    let answer =
-        |who: Who, len: usize| who.behind(tcp(who.frontend, who.client, flags::ACK)).sized(len);
-    let gets = |who: Who, len: usize| tcp(who.frontend, who.client, flags::ACK).sized(len);
-    // An error about the packet that `from` was to have, as Weir makes it.
-    let told = |who: Who, is: (u8, u8), mtu: u32, about: Ip| {
-        let told = error(who.ours, &alone(who.backend), is, mtu, about);
-        let quotes = if who.six { 548 } else { 1_232 };
-        Frame::new(OUT_MAC, backend_mac(11), told.quoting(quotes).tos(0xc0))
-    };
-    let fits = |who: Who, from: usize, to: usize| {
-        arrives(EGRESS, from_backend(11, answer(who, from))).leaves(
-            INGRESS,
-            to_gateway(1, written(gets(who, to).hop())),
-            "answer",
-        )
-    };
-    let needed = error("203.0.113.10", "198.51.100.7", (3, 4), 8_981, big(W46, 8_982));
-    let needed = to_router(needed.quoting(548).tos(0xc0));
-    vec![
-        case(
-            "What fits its backend's way only without the longer header is answered in the \
-             sender's own size.",
-            plain_translated(),
-            vec![
-                W46.there_by(from_router, W46.syn()),
-                W46.there_by(from_router, big(W46, 8_981)),
-                arrives(INGRESS, from_router(big(W46, 8_982))).answered(
-                    INGRESS,
-                    needed,
-                    DropReason::TooBigAnswered,
-                ),
-            ],
-        ),
-        case(
-            "An answer of 8,480 bytes is one of 8,500 for the gateway; a longer one is answered.",
-            aws_translated(),
-            vec![
-                W64.there(W64.syn()),
-                fits(W64, 8_480, 8_500),
-                arrives(EGRESS, from_backend(11, answer(W64, 8_481))).answered(
-                    EGRESS,
-                    told(W64, (3, 4), 8_480, answer(W64, 8_481)),
-                    DropReason::TooBigAnswered,
-                ),
-            ],
-        ),
-        case(
-            "An answer of 8,520 bytes is one of 8,500 over IPv4; a longer one is answered.",
-            aws_translated(),
-            vec![
-                W46.there(W46.syn()),
-                fits(W46, 8_520, 8_500),
-                arrives(EGRESS, from_backend(11, answer(W46, 8_521))).answered(
-                    EGRESS,
-                    told(W46, (2, 0), 8_520, answer(W46, 8_521)),
-                    DropReason::TooBigAnswered,
-                ),
-            ],
-        ),
-    ]
-}
-
 fn ends_here() -> Vec<Case> {
     let exceeded = |who: Who, is: (u8, u8), quotes: usize| {
         let (at, to) = (alone(who.frontend), alone(who.client));
@@ -520,17 +346,8 @@ fn ends_here() -> Vec<Case> {
 
 /// All of them.
 pub fn cases() -> Vec<Case> {
-    [
-        connections(),
-        other_ways(),
-        other_protocols(),
-        pieces(),
-        errors(),
-        short_quotes(),
-        sizes(),
-        ends_here(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    [connections(), other_ways(), other_protocols(), pieces(), ends_here(), errors::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

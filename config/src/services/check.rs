@@ -247,7 +247,8 @@ fn nat_backend(
             frontend.prefix,
             family(!own)
         );
-        let allowed = "write a service for each family, or mode = \"tunnel\"";
+        let allowed = "write a service for each family, nat_policy = \"nat46\" or \"nat64\", or \
+                       mode = \"tunnel\"";
         door.refuse(&at, &wrong, allowed);
     } else if !config.nat.addresses.iter().any(|nat| nat.addr.is_ipv4() == own) {
         let wrong = format!("mode nat needs an {} source address of ours", family(own));

@@ -1,7 +1,7 @@
 //! A service's policy, checked; and what of it no plane carries out yet.
 
-use super::file;
-use super::{HealthCheck, Policy, RangesPolicy, TrafficPolicy};
+use super::file::{self, Mode};
+use super::{HealthCheck, NatPolicy, Policy, RangesPolicy, TrafficPolicy};
 use crate::checked::door::Door;
 
 pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy {
@@ -18,6 +18,10 @@ pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy
         let wrong = "only who needs local backends is asked whether there are any";
         let allowed = "write external_policy = \"local\", or leave it out";
         door.refuse(&at("health_check_port"), wrong, allowed);
+    }
+    if file.nat_policy != NatPolicy::None && file.mode != Mode::Nat {
+        let allowed = "leave it out: a tunnel carries either family; or write mode = \"nat\"";
+        door.refuse(&at("nat_policy"), "only mode nat translates", allowed);
     }
     let ranges = file.source_ranges.iter().enumerate();
     let source_ranges = ranges

@@ -43,9 +43,7 @@ fn to_front(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         },
     };
     if !work.crossed {
-        if let Some(tunnel) = tunnel {
-            may_pass(work, tunnel)?;
-        }
+        may_leave(work, tunnel)?;
         take_off(ctx, work)?;
         if work.crosses() {
             work.home = true;
@@ -69,10 +67,14 @@ fn to_front(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(work.out(VerdictCounter::Answer, arm))
 }
 
-/// Refuses what exceeds the gateway's inner MTU, as it will be then.
+/// Refuses what is too big for its gateway. What grows may be so for a plain client's arm, too.
 #[inline(always)]
-fn may_pass(work: &mut Work, tunnel: &Tunnel) -> Result<(), u32> {
-    let limit = tunnel.inner_mtu;
+fn may_leave(work: &mut Work, tunnel: Option<&Tunnel>) -> Result<(), u32> {
+    let (limit, told) = match tunnel {
+        Some(tunnel) => (tunnel.inner_mtu, tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0),
+        None if work.crosses() => (part_mtu_of(work.answer.gateway.arm.into()) as u16, true),
+        None => return Ok(()),
+    };
     let (len, mtu) = if work.crosses() {
         (translated_len(work), translate::sender_mtu(&work.inner, limit))
     } else {
@@ -81,11 +83,19 @@ fn may_pass(work: &mut Work, tunnel: &Tunnel) -> Result<(), u32> {
     if limit == 0 || len <= u32::from(limit) {
         return Ok(());
     }
-    let told = tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0 && tells_too_big(work);
-    Err(match told {
+    Err(match told && tells_too_big(work) {
         true => work.too_big(mtu),
         false => work.drop(DropReason::TooBig),
     })
+}
+
+/// The largest IP packet that an arm's port takes, bytes; 0 when that is not known.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_mtu_of(arm: u32) -> u32 {
+    let Some(work) = work() else { return 0 };
+    let mut locals = work.set().settings().locals.iter();
+    locals.find(|local| u32::from(local.arm) == arm).map_or(0, |local| local.mtu.into())
 }
 
 /// Copies out what the answer needs.

@@ -24,14 +24,15 @@ pub fn settings(config: &Config) -> Settings {
         arm.addresses.iter().map(move |i| Local {
             addr: i.addr.into(),
             arm: name as u8,
-            pad: [0; 3],
+            mtu: arm.mtu,
+            ..Local::default()
         })
     });
     for (slot, local) in settings.locals.iter_mut().zip(locals.take(LOCAL_ADDRS)) {
         *slot = local;
     }
     let nat = config.nat.addresses.iter();
-    let nat = nat.map(|n| Local { addr: n.addr.into(), arm: n.arm as u8, pad: [0; 3] });
+    let nat = nat.map(|n| Local { addr: n.addr.into(), arm: n.arm as u8, ..Local::default() });
     for (slot, local) in settings.nat.iter_mut().zip(nat.take(NAT_ADDRS)) {
         *slot = local;
     }

@@ -28,7 +28,8 @@ pub const PATH_ONE_WAY: u8 = 1;
 /// [`Forward::flags`]: the gateway brings the responder's packets too, and what they last came with
 /// is known by [`Forward::responder_digest`].
 pub const PATH_RESPONDER_LEG: u8 = 2;
-/// [`Forward::flags`]: the backend is of the other family, and packets are translated (NAT46, NAT64).
+/// [`Forward::flags`]: the backend is of the other family, and packets are translated (NAT46,
+/// NAT64).
 pub const PATH_CROSSES: u8 = 4;
 /// How often a reader or writer tries before it gives up on a path that changes. The kernel's
 /// verifier looks at each turn.

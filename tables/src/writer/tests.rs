@@ -379,7 +379,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
     writer.remove_backend(3).unwrap_err();
     let mut settings = Settings::EMPTY;
     for (i, nat) in settings.nat.iter_mut().take(3).enumerate() {
-        *nat = Local { addr: addr(&format!("10.0.2.{}", i + 1)), arm: 1, pad: [0; 3] };
+        *nat = Local { addr: addr(&format!("10.0.2.{}", i + 1)), arm: 1, ..Local::default() };
     }
     let refused = writer.put_settings(&settings).unwrap_err();
     assert_eq!(refused, Refusal::NatMaps { addresses: 3, maps: 64 });

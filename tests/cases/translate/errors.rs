@@ -1,0 +1,210 @@
+//! Errors about what is translated: of routers and hosts on either side, and Weir's own about sizes.
+
+use super::super::setups::{aws_translated, plain_translated};
+use super::super::world::*;
+use super::super::{Case, Step, arrives, case};
+use super::{W46, W64, Who, alone, quoted, written};
+use crate::frames::{Frame, Ip, echo, error, flags, tcp};
+use tables::reason::DropReason;
+
+/// What a router or host of one family says, and the same in the other's words: type, code and the
+/// rest of the header.
+type Words = &'static [((u8, u8, u32), (u8, u8, u32))];
+
+/// From IPv6.
+const TO_FOUR: Words = &[
+    ((1, 0, 0), (3, 1, 0)),
+    ((1, 1, 0), (3, 10, 0)),
+    ((1, 3, 0), (3, 1, 0)),
+    ((2, 0, 1_400), (3, 4, 1_380)),
+    ((3, 0, 0), (11, 0, 0)),
+    ((4, 0, 7), (12, 0, 8 << 24)),
+    ((4, 1, 6), (3, 2, 0)),
+];
+
+/// From IPv4.
+const TO_SIX: Words = &[
+    ((3, 0, 0), (1, 0, 0)),
+    ((3, 2, 0), (4, 1, 6)),
+    ((3, 4, 1_400), (2, 0, 1_420)),
+    ((3, 4, 600), (2, 0, 1_280)),
+    ((3, 13, 0), (1, 1, 0)),
+    ((11, 1, 0), (3, 1, 0)),
+    ((12, 0, 16 << 24), (4, 0, 24)),
+];
+
+fn errors() -> Vec<Case> {
+    let words = |six: bool| if six { TO_FOUR } else { TO_SIX };
+    let about_requests = |who: Who| {
+        let mut steps = vec![who.there(who.syn())];
+        let words = words(!who.six).iter();
+        steps.extend(words.map(|(was, is)| who.error_back(who.routers[1], *was, *is)));
+        steps
+    };
+    let about_answers = |who: Who| {
+        let mut steps = vec![who.there(who.syn()), who.back(who.syn_ack())];
+        steps.extend(words(who.six).iter().map(|(was, is)| who.error_there(*was, *is)));
+        steps
+    };
+    let refused = |who: Who, was: (u8, u8), is: (u8, u8)| {
+        let own = alone(who.backend);
+        let port = who.error_back(&own, (was.0, was.1, 0), (is.0, is.1, 0));
+        vec![who.there(who.syn()), port]
+    };
+    vec![
+        case(
+            "Errors of IPv6 routers about a translated request reach the IPv4 client from the \
+             frontend, in its own words.",
+            aws_translated(),
+            about_requests(W46),
+        ),
+        case(
+            "Errors of IPv4 routers about a translated request reach the IPv6 client.",
+            aws_translated(),
+            about_requests(W64),
+        ),
+        case(
+            "Errors of the IPv4 client's side about an answer reach the IPv6 backend.",
+            aws_translated(),
+            about_answers(W46),
+        ),
+        case(
+            "Errors of the IPv6 client's side about an answer reach the IPv4 backend.",
+            aws_translated(),
+            about_answers(W64),
+        ),
+        case(
+            "An IPv6 backend that refuses a port does so from the frontend.",
+            aws_translated(),
+            refused(W46, (1, 4), (3, 3)),
+        ),
+        case(
+            "An IPv4 backend that refuses a port does so from the frontend.",
+            aws_translated(),
+            refused(W64, (3, 3), (1, 4)),
+        ),
+    ]
+}
+
+/// An error that quotes the first 8 bytes behind the header, as routers once did.
+fn short_quotes() -> Vec<Case> {
+    let about = written(W64.beyond(W64.request()).hop());
+    let plain = error("10.9.9.9", OUR_NAT, (11, 0), 0, about).quoting(28);
+    let told = error("2001:db8:f::10", "2001:db8:c::7", (3, 0), 0, W64.request().hop()).quoting(48);
+    let pinged = |six: bool| match six {
+        true => echo(OUR_NAT6, "fd00:2::12", true).from_port(NAT_1).load(b"ping").hop(),
+        false => echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(b"ping").hop(),
+    };
+    let ping = echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(b"ping");
+    let plain6 = error("fd00:2::12", OUR_NAT6, (1, 4), 0, pinged(true)).quoting(1_000);
+    let told4 = error("203.0.113.20", "198.51.100.7", (3, 3), 0, quoted(pinged(false)));
+    vec![
+        case(
+            "An error that quotes only ports finds its flow, and quotes as much in IPv6.",
+            aws_translated(),
+            vec![
+                W64.there(W64.syn()),
+                arrives(EGRESS, from_backend(11, plain)).leaves(
+                    INGRESS,
+                    to_gateway(1, told.hop()),
+                    "answer",
+                ),
+            ],
+        ),
+        case(
+            "An error about a translated ping quotes the client's own.",
+            aws_translated(),
+            vec![
+                W46.any_there(ping),
+                arrives(EGRESS, from_backend(12, plain6)).leaves(
+                    INGRESS,
+                    to_gateway(1, written(told4.quoting(1_000).hop())),
+                    "answer",
+                ),
+            ],
+        ),
+    ]
+}
+
+impl Who {
+    /// A client's packet of so many bytes.
+    fn big(&self, len: usize) -> Ip {
+        tcp(self.client, self.frontend, flags::ACK).sized(len)
+    }
+
+    /// What a client gets.
+    fn gets(&self, len: usize) -> Ip {
+        tcp(self.frontend, self.client, flags::ACK).sized(len)
+    }
+
+    /// What a backend sends.
+    fn sends(&self, len: usize) -> Ip {
+        self.behind(tcp(self.frontend, self.client, flags::ACK)).sized(len)
+    }
+
+    /// An answer of `from` bytes that is one of `to` bytes for the gateway.
+    fn fits(&self, from: usize, to: usize) -> Step {
+        arrives(EGRESS, from_backend(11, self.sends(from))).leaves(
+            INGRESS,
+            to_gateway(1, written(self.gets(to).hop())),
+            "answer",
+        )
+    }
+
+    /// An answer that is too big, of which its backend is told `mtu`.
+    fn too_big(&self, len: usize, mtu: u32) -> Step {
+        let (is, quotes) = if self.six { ((3, 4), 548) } else { ((2, 0), 1_232) };
+        let told = error(self.ours, &alone(self.backend), is, mtu, self.sends(len));
+        let told = Frame::new(OUT_MAC, backend_mac(11), told.quoting(quotes).tos(0xc0));
+        arrives(EGRESS, from_backend(11, self.sends(len))).answered(
+            EGRESS,
+            told,
+            DropReason::TooBigAnswered,
+        )
+    }
+}
+
+fn sizes() -> Vec<Case> {
+    let needed = error("203.0.113.10", "198.51.100.7", (3, 4), 8_981, W46.big(8_982));
+    let needed = to_router(needed.quoting(548).tos(0xc0));
+    vec![
+        case(
+            "What fits its backend's way only without the longer header is answered in the \
+             sender's own size.",
+            plain_translated(),
+            vec![
+                W46.there_by(from_router, W46.syn()),
+                W46.there_by(from_router, W46.big(8_981)),
+                arrives(INGRESS, from_router(W46.big(8_982))).answered(
+                    INGRESS,
+                    needed,
+                    DropReason::TooBigAnswered,
+                ),
+            ],
+        ),
+        case(
+            "An answer that fits a plain client's arm only without the longer header is answered.",
+            plain_translated(),
+            vec![
+                W64.there_by(from_router, W64.syn()),
+                W64.back_by(to_router, W64.gets(9_001)),
+                W64.too_big(8_982, 8_981),
+            ],
+        ),
+        case(
+            "An answer of 8,480 bytes is one of 8,500 for the gateway; a longer one is answered.",
+            aws_translated(),
+            vec![W64.there(W64.syn()), W64.fits(8_480, 8_500), W64.too_big(8_481, 8_480)],
+        ),
+        case(
+            "An answer of 8,520 bytes is one of 8,500 over IPv4; a longer one is answered.",
+            aws_translated(),
+            vec![W46.there(W46.syn()), W46.fits(8_520, 8_500), W46.too_big(8_521, 8_520)],
+        ),
+    ]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [errors(), short_quotes(), sizes()].into_iter().flatten().collect()
+}
