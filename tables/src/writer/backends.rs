@@ -1,5 +1,6 @@
 //! Backends, their probe sources, and the next hops towards them.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use packet::addr::Addr;
@@ -160,10 +161,16 @@ impl<'r> Writer<'r> {
 
     /// Frees next hops that were given up before the committed generation.
     pub(super) fn reuse_next_hops(&mut self) {
-        for id in self.known.next_hops.reclaim(self.committed, |_| false) {
-            self.parts.next_hops[id as usize].free(&self.pen);
-            self.known.hop_places.retain(|_, other| *other != id);
+        let freed = self.known.next_hops.reclaim(self.committed, |_| false);
+        if freed.is_empty() {
+            return;
         }
+        for id in &freed {
+            self.parts.next_hops[*id as usize].free(&self.pen);
+        }
+        // All at once: many may go together.
+        let freed: HashSet<u32> = freed.into_iter().collect();
+        self.known.hop_places.retain(|_, id| !freed.contains(id));
     }
 
     fn known_hop(&self, id: u32) -> Result<&'r NextHopCell, Refusal> {

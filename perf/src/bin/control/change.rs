@@ -103,6 +103,9 @@ fn among(load: Load, changes: u32) -> Result<Changes, String> {
         let control = scope.spawn(move || {
             let mut control = Control::new(Rig::Region(Box::new(Served::attach(region, None)?)));
             control.run(puts, 500)?;
+            let ready = Instant::now();
+            // Whoever asks begins then.
+            let _ = answers.send(Ok((ready, ready)));
             turn(&mut control, shared, &ordered, &answers)
         });
         let steps = ask(&load, changes, &mut store, shared, (&orders, &answered));
@@ -164,6 +167,7 @@ fn ask(
 ) -> Result<Vec<Step>, String> {
     let over = |_| "the control loop has ended".to_owned();
     let mut steps = Vec::new();
+    answers.recv().map_err(|_| over(()))??;
     for n in 0..changes {
         // Far from each other; each goes into maintenance once, and comes back later.
         let (service, backend) = match load.services {

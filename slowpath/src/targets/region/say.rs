@@ -1,5 +1,7 @@
 //! One frontend is said to the region: all of it, or it stays as it was.
 
+use std::collections::HashMap;
+
 use packet::addr::Addr;
 use state::address::{Address, Reach};
 use state::maps::{is_unspecified, is_wildcard, wildcard_of};
@@ -18,13 +20,36 @@ use crate::targets::compile;
 /// What the writer says to one step.
 type Said<T = ()> = Result<T, writer::Refusal>;
 
+/// What a service wishes of backends.
+type Wishes = Vec<(Key, Wish)>;
+
 /// How it was before a frontend was said.
 struct Before {
     /// None where there was no such service.
     policy: Option<record::Service>,
-    wishes: Vec<(Key, Wish)>,
+    /// What it wished of backends, and wishes no more or otherwise.
+    wishes: Wishes,
+    /// What it wishes of them now, and did not, or otherwise.
+    news: Wishes,
     /// Service and note of each place.
     places: Vec<(FrontendKey, Option<(u32, u32)>)>,
+}
+
+/// Which of the wishes from before are no more, or others, and what is new: a service of many
+/// backends has most of them as they were.
+fn differences(before: Vec<(Key, Wish)>, asked: &[Asked]) -> (Wishes, Wishes) {
+    let pair = |asked: &Asked| (asked.key, asked.wish.clone());
+    let was: HashMap<Key, &Wish> = before.iter().map(|(key, wish)| (*key, wish)).collect();
+    let is: HashMap<Key, &Wish> = asked.iter().map(|asked| (asked.key, &asked.wish)).collect();
+    if was.len() < before.len() || is.len() < asked.len() {
+        // One place for several protocols has several wishes: all are said again.
+        let news = asked.iter().map(pair).collect();
+        return (before, news);
+    }
+    let news = asked.iter().filter(|asked| was.get(&asked.key) != Some(&&asked.wish)).map(pair);
+    let news = news.collect();
+    let gone = before.iter().filter(|(key, wish)| is.get(key) != Some(&wish)).cloned();
+    (gone.collect(), news)
 }
 
 impl RegionPlane<'_> {
@@ -52,15 +77,22 @@ impl RegionPlane<'_> {
             let room = self.writer.slots_room(size, serving, &choice.runs());
             room.map_err(Refusal::new)?;
         }
+        let (wishes, news) = match same {
+            true => (Vec::new(), Vec::new()),
+            false => {
+                let before = known.map(|id| self.wishes_of(id)).unwrap_or_default();
+                differences(before, &choice.backends)
+            }
+        };
         let before = Before {
             policy: known.and_then(|id| set.service(id)).copied(),
-            wishes: known.filter(|_| !same).map(|id| self.wishes_of(id)).unwrap_or_default(),
+            wishes,
+            news,
             places: places.iter().map(|(key, _)| (*key, self.writer.frontend(key))).collect(),
         };
         let id = self.writer.put_service(&choice.name, &choice.policy).map_err(Refusal::new)?;
-        let asked = (!same).then_some(choice.backends.as_slice());
-        if let Err(refusal) = self.place(id, asked, &places, &before) {
-            if let Err(worse) = self.undo(id, &choice, asked, before) {
+        if let Err(refusal) = self.place(id, &places, &before) {
+            if let Err(worse) = self.undo(id, &choice, before) {
                 self.broken = Some(Refusal::new(worse));
             }
             return Err(Refusal::new(refusal));
@@ -84,28 +116,23 @@ impl RegionPlane<'_> {
     }
 
     /// What can be refused: backends, where they changed, and frontends.
-    fn place(
-        &mut self,
-        id: u32,
-        asked: Option<&[Asked]>,
-        places: &[(FrontendKey, u32)],
-        before: &Before,
-    ) -> Said {
-        if let Some(asked) = asked {
-            self.forget_wishes(id, before.wishes.iter().map(|(key, _)| key));
-            self.remember_wishes(id, asked.iter().map(|asked| (&asked.key, &asked.wish)));
-            for asked in asked {
-                self.settle_backend(asked.key)?;
-            }
-            for (key, _) in &before.wishes {
-                self.settle_backend(*key)?;
-            }
-        }
+    fn place(&mut self, id: u32, places: &[(FrontendKey, u32)], before: &Before) -> Said {
+        self.wish(id, &before.wishes, &before.news)?;
         for ((key, note), (_, old)) in places.iter().zip(&before.places) {
             self.writer.put_noted_frontend(key, id, *note)?;
             if let Some((old, _)) = old.filter(|(old, _)| *old != id) {
                 self.forsaken.insert(old);
             }
+        }
+        Ok(())
+    }
+
+    /// A service wishes of backends what it did not, or otherwise.
+    fn wish(&mut self, id: u32, before: &[(Key, Wish)], now: &[(Key, Wish)]) -> Said {
+        self.forget_wishes(id, before.iter().map(|(key, _)| key));
+        self.remember_wishes(id, now.iter().map(|(key, wish)| (key, wish)));
+        for (key, _) in now.iter().chain(before) {
+            self.settle_backend(*key)?;
         }
         Ok(())
     }
@@ -146,21 +173,14 @@ impl RegionPlane<'_> {
     }
 
     /// As it was before `place` was refused.
-    fn undo(&mut self, id: u32, choice: &Choice, asked: Option<&[Asked]>, before: Before) -> Said {
+    fn undo(&mut self, id: u32, choice: &Choice, before: Before) -> Said {
         for (key, old) in before.places {
             match old {
                 Some((service, note)) => self.writer.put_noted_frontend(&key, service, note)?,
                 None => self.writer.remove_frontend(&key)?,
             }
         }
-        if let Some(asked) = asked {
-            self.forget_wishes(id, asked.iter().map(|asked| &asked.key));
-            self.remember_wishes(id, before.wishes.iter().map(|(key, wish)| (key, wish)));
-            let old = before.wishes.iter().map(|(key, _)| *key);
-            for key in old.chain(asked.iter().map(|asked| asked.key)) {
-                self.settle_backend(key)?;
-            }
-        }
+        self.wish(id, &before.news, &before.wishes)?;
         match before.policy {
             Some(policy) => self.writer.put_service(&choice.name, &policy).map(drop),
             None => {
