@@ -23,8 +23,9 @@ const ROOMS: &[(&str, usize)] = &[
     // Was 1,500 until VLAN tags had to be put back that af_packet's kernel side takes out.
     ("dpdk-bindings", 1_550),
     ("fastpath", 4_500),
-    // Of the design's 20,000 for all of slowpath, which is cut up since it passed 6,000.
-    ("slowpath", 6_000),
+    // Of the design's 20,000 for all of slowpath, which is cut up since it passed 6,000. Was that
+    // until it followed a store, and told those who wait for a change how far it has come.
+    ("slowpath", 6_200),
     ("slowpath/state", 7_000),
     // Of the same.
     ("slowpath/api", 1_500),
@@ -38,8 +39,8 @@ const ROOMS: &[(&str, usize)] = &[
     // here as well, and the checks that span keys are most of the rest. Was 2,650 until keys could
     // change while Weir runs and variables that are none had to be told. Was 2,750 until there were
     // two planes. Was 2,950 until files could be YAML too, with the places of their keys, and a
-    // service could say all of its policy.
-    ("config", 3_300),
+    // service could say all of its policy. Was 3,300 until the API could listen on a network.
+    ("config", 3_450),
 ];
 const FILE_LINES: usize = 400;
 const FUNCTION_LINES: usize = 70;
