@@ -41,8 +41,8 @@ const ROOMS: &[(&str, usize)] = &[
     // here as well, and the checks that span keys are most of the rest. Was 2,650 until keys could
     // change while Weir runs and variables that are none had to be told. Was 2,750 until there were
     // two planes. Was 2,950 until files could be YAML too, with the places of their keys, and a
-    // service could say all of its policy.
-    ("config", 3_300),
+    // service could say all of its policy. Was 3,300 until the API could listen on a network.
+    ("config", 3_450),
 ];
 const FILE_LINES: usize = 400;
 const FUNCTION_LINES: usize = 70;

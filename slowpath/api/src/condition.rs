@@ -40,6 +40,9 @@ impl Tags {
             }
         }
         Ok(match tags.as_slice() {
+            [] if headers.contains_key(name) => {
+                return Err(Problem::request(format!("{name}: it is empty; leave it out")));
+            }
             [] => None,
             all if all.iter().any(|tag| tag == "*") => Some(Tags::Any),
             _ => Some(Tags::OneOf(tags)),

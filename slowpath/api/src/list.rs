@@ -26,12 +26,12 @@ pub(crate) async fn list(
     let kind: Kind = kind.parse().map_err(|wrong| Problem::absent(format!("{wrong}")))?;
     let asked: Listed = query::read(&uri)?;
     let fields = Fields::read(&asked.fields)?;
-    if asked.watch {
-        return watch::watch(&api, kind, &asked, fields);
-    }
     let limit = query::limit(asked.limit)?;
     let after = place(kind, &asked.after)?;
     let condition = Condition::of(&headers)?;
+    if asked.watch {
+        return watch::watch(&api, kind, &asked, fields);
+    }
     let objects = api.store.objects();
     let etag = condition::header(objects.revision());
     if condition.has(objects.revision()) {

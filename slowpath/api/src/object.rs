@@ -88,7 +88,7 @@ pub(crate) async fn patch(
     request.pinned = true;
     let change = move |key: &Key, before: Option<&Arc<Object>>| {
         let Some(before) = before else {
-            return Err(Problem::absent(format!("there is no {} {}", key.kind, key.name)));
+            return Err(absent(key));
         };
         let mut json = serde_json::to_value(&**before).map_err(Problem::broken)?;
         merge(&mut json, &patch);
@@ -109,7 +109,15 @@ pub(crate) async fn delete(
     let condition = Condition::of(&headers)?;
     let patience = written.patience()?;
     let request = Request { key, condition, pinned: false, dry_run: written.dry_run, patience };
-    request.write(api, |_, _| Ok(None)).await
+    let there = |key: &Key, before: Option<&Arc<Object>>| match before {
+        Some(_) => Ok(None),
+        None => Err(absent(key)),
+    };
+    request.write(api, there).await
+}
+
+fn absent(key: &Key) -> Problem {
+    Problem::absent(format!("there is no {} {}", key.kind, key.name))
 }
 
 /// An object out of a body: kind and name may be left out of it.
@@ -209,9 +217,11 @@ impl Request {
         for _ in 0..TRIES {
             let before = api.store.objects().get(&self.key).cloned();
             let revision = before.as_ref().map_or(0, |object| object.revision);
-            self.condition.check(revision)?;
             let expected = pinned.then_some(revision);
-            let change = match next(&self.key, before.as_ref())? {
+            let next = next(&self.key, before.as_ref())?;
+            // What could not be anyway is told first (RFC 9110 13.2.1).
+            self.condition.check(revision)?;
+            let change = match next {
                 Some(object) => Change::Put { object: Box::new(object), expected },
                 None => Change::Delete { key: self.key.clone(), expected },
             };

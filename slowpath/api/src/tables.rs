@@ -26,6 +26,12 @@ pub(crate) async fn rows(
     };
     let asked: Rows = query::read(&uri)?;
     let (fields, limit) = (Fields::read(&asked.fields)?, query::limit(asked.limit)?);
+    let unknown = |column: &&str| !column.is_empty() && !table.columns().contains(column);
+    if let Some(column) = asked.fields.split(',').find(unknown) {
+        let known = table.columns().join(", ");
+        let wrong = format!("fields: {name} has no column `{column}`; it has {known}");
+        return Err(Problem::request(wrong));
+    }
     let after = query::marked(&asked.after)?;
     let page = move || {
         let (tables, appliance) = api.control.tables();

@@ -12,7 +12,7 @@ use crate::api::without_file;
 use crate::appliance::Folder;
 use crate::generation;
 
-const KILLS: u64 = 200;
+const KILLS: u64 = 300;
 const WRITERS: u64 = 4;
 /// Each so many writes is a deletion.
 const DELETES: u64 = 7;

@@ -16,16 +16,22 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
 
 /// Streams and waits end at once here.
 const HOOKS: &str = "\
+import json
 import schemathesis
 
+@schemathesis.deserializer('application/jsonl')
+def lines(context, response):
+    return json.loads(response.content.splitlines()[-1])
+
 @schemathesis.hook
-def map_query(context, query):
-    query = dict(query or {})
-    if 'watch' in query:
+def before_call(context, case, kwargs):
+    query = case.query
+    if query and 'watch' in query and 'seconds' not in query:
         query['seconds'] = 0
-    if 'wait' in query:
+    if query and isinstance(query.get('wait'), str) and len(query['wait']) < 5:
         query['wait'] = '1ms'
-    return query
+    if query and 'seconds' in query and str(query['seconds']).isdigit():
+        query['seconds'] = 0
 ";
 
 /// As `make setup` installs it, or where `SCHEMATHESIS` says.

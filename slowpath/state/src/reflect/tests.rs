@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::backend::State;
+use crate::object::Change;
 use crate::tables::Tables;
 use crate::writer::Writer;
 
