@@ -151,11 +151,7 @@ fn places_policies_and_labels_are_taken() {
 
 #[test]
 fn what_no_plane_carries_out_yet_is_refused() {
-    for (field, value) in [
-        ("proxy_redirect", "{ port = 9000 }"),
-        ("nat_policy", "\"nat46\""),
-        ("health_check_port", "31000"),
-    ] {
+    for (field, value) in [("nat_policy", "\"nat46\""), ("health_check_port", "31000")] {
         let line = format!("vni = 0\n{field} = {value}");
         let text =
             RIGHT.replacen("tunnel = \"geneve\"", &format!("tunnel = \"geneve\"\n{line}"), 1);

@@ -41,6 +41,7 @@ pub mod poll;
 pub mod port;
 pub mod prepared;
 pub mod punt;
+pub mod redirect;
 pub mod reply;
 pub mod select;
 pub mod snapshot;

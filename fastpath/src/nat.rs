@@ -28,6 +28,15 @@ pub fn to_backend<B: Buffer>(
         rewrite::take_congestion(window, &work.front.outer, &work.inner)?;
     }
     rewrite::decrement_ttl(window, &work.inner)?;
+    forwards(window, work)?;
+    clamp(window, work, lcore);
+    plain_frame(buffer, work, &way.macs(), 0)?;
+    work.exit = Exit::Port(way.arm());
+    Ok(())
+}
+
+/// Rewrites what the client's side sends to what the flow's backend expects.
+pub fn forwards(window: &mut Window<'_>, work: &Work) -> Result<(), Refused> {
     let path = work.path;
     match work.quoted {
         None => rewrite::nat(window, &work.inner, &forward(&path, &work.inner))?,
@@ -38,9 +47,6 @@ pub fn to_backend<B: Buffer>(
             rewrite::nat_quoted(window, &work.inner, &quoted, &to, &quote)?;
         }
     }
-    clamp(window, work, lcore);
-    plain_frame(buffer, work, &way.macs(), 0)?;
-    work.exit = Exit::Port(way.arm());
     Ok(())
 }
 

@@ -28,6 +28,9 @@ pub const PATH_ONE_WAY: u8 = 1;
 /// [`Forward::flags`]: the gateway brings the responder's packets too, and what they last came with
 /// is known by [`Forward::responder_digest`].
 pub const PATH_RESPONDER_LEG: u8 = 2;
+/// [`Forward::flags`]: translated to a proxy on this machine. It has no backend; what it is sent
+/// from is the client's own address.
+pub const PATH_REDIRECT: u8 = 4;
 /// How often a reader or writer tries before it gives up on a path that changes. The kernel's
 /// verifier looks at each turn.
 const TRIES: u64 = if cfg!(target_arch = "bpf") { 8 } else { 512 };

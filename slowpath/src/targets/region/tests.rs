@@ -9,7 +9,7 @@ use state::backend::{Instance, State};
 use state::dump::{Form, text};
 use state::frontend::{Frontend, Kind, Said};
 use state::name::{Name, Source};
-use state::service::{Algorithm, NatPolicy, ProxyRedirect, Service, TrafficPolicy};
+use state::service::{Algorithm, NatPolicy, Service, TrafficPolicy};
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use tables::layout::Sizes;
 use tables::record::{BackendState, NONE};
@@ -259,10 +259,8 @@ fn a_commit_that_is_refused_leaves_everything_as_before() {
 fn what_no_plane_does_is_refused_in_words() {
     let mut plane = small();
     type Change = fn(&mut Service);
-    let change: [(Change, &str); 2] = [
-        (|s| s.nat_policy = NatPolicy::Nat46, "between IPv4 and IPv6"),
-        (|s| s.redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: vec![] })), "proxy"),
-    ];
+    let change: [(Change, &str); 1] =
+        [(|s| s.nat_policy = NatPolicy::Nat46, "between IPv4 and IPv6")];
     for (change, word) in change {
         let mut of = service("a");
         change(&mut of);
