@@ -150,16 +150,7 @@ fn places_policies_and_labels_are_taken() {
 }
 
 #[test]
-fn what_no_plane_carries_out_yet_is_refused() {
-    for (field, value) in [("proxy_redirect", "{ port = 9000 }")] {
-        let line = format!("vni = 0\n{field} = {value}");
-        let text =
-            RIGHT.replacen("tunnel = \"geneve\"", &format!("tunnel = \"geneve\"\n{line}"), 1);
-        let error = read(&text).map(|_| ()).unwrap_err().to_string();
-        let told = format!("services.toml:13: service[1].{field}");
-        assert!(error.starts_with(&told), "no {told:?} in:\n{error}");
-        assert!(error.contains("not yet carried out by a plane; leave it out"), "{error}");
-    }
+fn who_denies_nobody_is_told() {
     spoiled("\"geneve\"", "\"geneve\"\nsource_policy = \"deny\"", &["there is nobody to deny"]);
 }
 

@@ -324,7 +324,7 @@ fn probed(region: &Region) {
     let addr = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap());
     let mut writer = Writer::attach(region).unwrap();
     let mut settings = Settings::EMPTY;
-    settings.locals[0] = Local { addr: addr("10.96.2.10"), arm: 1, pad: [0; 3] };
+    settings.locals[0] = Local { addr: addr("10.96.2.10"), arm: 1, ..Local::default() };
     writer.put_settings(&settings).unwrap();
     let mut sources = [Prefix::default(); TUNNEL_SOURCES];
     sources[0] = Prefix { addr: addr("10.96.2.11"), len: 128, pad: [0; 3] };

@@ -114,6 +114,8 @@ fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
         ranges: SlotArray::default(),
         stays: SlotArray::default(),
         affinity_s: 0,
+        proxy_port: 0,
+        pad: [0; 2],
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 6081,
@@ -126,7 +128,7 @@ fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
         let id = writer.put_service(&format!("web/{n}"), &policy).expect("there is room");
         let count = [0, 1, 2, 5, 12, 3, 7, 1][n];
         writer.set_slots(id, &backends[..count], 251, "TCP", 0).expect("there is room");
-        // Some of the clients 198.51.100.0 to 198.51.100.31; of an odd number the last ends nowhere.
+        // Some of the clients 198.51.100.0 to .31; of an odd number the last range ends nowhere.
         let bounds = (0..[0, 1, 2, 5, 8, 3, 7, 4][n]).map(|at| 0xc633_6400 + 4 * at);
         let words: Vec<u32> = bounds.flat_map(|last| [0, 0, 0xffff, last]).collect();
         writer.put_note(id, &ServiceNote::default(), &[]).expect("there is room");

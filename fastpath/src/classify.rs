@@ -6,10 +6,10 @@
 
 use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
-use crate::pmtu;
 use crate::verdict::{Reply, Verdict};
+use crate::{pmtu, redirect};
 use packet::addr::Addr;
-use packet::flow::{FlowKey, Side};
+use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 use packet::icmp;
 use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
@@ -23,18 +23,32 @@ pub fn classify(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     if work.open() {
         work.begin_flow();
         match work.front.arrival {
-            Arrival::Kernel => from_kernel(work, lcore),
+            Arrival::Kernel => from_kernel(window, work, lcore),
             _ => from_wire(window, work, lcore),
         }
     }
 }
 
-/// What the kernel sends is its own affair, except from a probe source.
-fn from_kernel(work: &mut Work, lcore: &Lcore<'_>) {
+/// What the kernel sends is its own affair, except from a probe source, and a proxy's answers.
+#[cold]
+fn from_kernel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     work.verdict = Verdict::Forward;
     if let Some(backend) = lcore.set().probe(&work.inner.src) {
         work.verdict = Verdict::Probe;
         work.backend = backend;
+        return;
+    }
+    work.front.scope = SCOPE_PLAIN;
+    work.hash = 0;
+    match work.inner.kind {
+        L4::IcmpError => error(window, work, lcore),
+        L4::Tcp { .. } | L4::Udp => {
+            work.side = file(work.inner.fragment, key(SCOPE_PLAIN, &work.inner), work, lcore);
+        }
+        _ => return,
+    }
+    if redirect::is_answer(lcore, work) {
+        work.verdict = Verdict::Undecided;
     }
 }
 

@@ -80,6 +80,7 @@ fn to_kernel<'w, B: Buffer>(
         if exits.kernel(arm, buffer) {
             page.arm(arm, ArmCounter::ToKernelPackets, 1);
             page.arm(arm, ArmCounter::ToKernelBytes, bytes);
+            lcore.count_passage(work, bytes);
         } else {
             lcore.count_drop(work, DropReason::PuntFull);
         }
@@ -133,6 +134,7 @@ fn counter_of(verdict: Verdict) -> VerdictCounter {
         Verdict::Nat => VerdictCounter::Nat,
         Verdict::Tunnel | Verdict::Probe => VerdictCounter::Tunnel,
         Verdict::Answer => VerdictCounter::Answer,
+        Verdict::Redirect => VerdictCounter::Redirect,
         Verdict::Punt => VerdictCounter::Punt,
         Verdict::Reply(_) => VerdictCounter::Reply,
         Verdict::Forward => VerdictCounter::Forward,

@@ -9,7 +9,7 @@ use crate::burst::{Front, Work};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::{Exit, Reply, Verdict};
-use crate::{nat, punt, reply, tunnel};
+use crate::{nat, punt, redirect, reply, tunnel};
 use packet::ethernet::{self, Macs};
 use packet::rewrite::Congestion;
 use packet::translate::Untranslatable;
@@ -80,6 +80,7 @@ fn carry_out<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> R
         Verdict::Tunnel => tunnel::to_backend(buffer, work, lcore),
         Verdict::Answer => tunnel::to_front(buffer, work, lcore),
         Verdict::Probe => tunnel::probe(buffer, work, lcore),
+        Verdict::Redirect => redirect::to_proxy(buffer, work, lcore),
         Verdict::Punt => punt::punt(buffer, work, lcore),
         Verdict::Forward => {
             work.exit = Exit::Port(work.arm);

@@ -42,6 +42,7 @@ pub mod poll;
 pub mod port;
 pub mod prepared;
 pub mod punt;
+pub mod redirect;
 pub mod reply;
 pub mod select;
 pub mod snapshot;

@@ -33,13 +33,18 @@ pub fn to_backend<B: Buffer>(
             rewrite::take_congestion(window, &work.front.outer, &work.inner)?;
         }
         rewrite::decrement_ttl(window, &work.inner)?;
-        let (to, quote) = outward(work);
-        rewrite(window, work, &to, &quote)?;
+        forwards(window, work)?;
         clamp(window, work, lcore);
     }
     plain_frame(buffer, work, &way.macs(), 0)?;
     work.exit = Exit::Port(way.arm());
     Ok(())
+}
+
+/// Rewrites what the client's side sends to what the flow's backend expects.
+pub fn forwards(window: &mut Window<'_>, work: &Work) -> Result<(), Refused> {
+    let (to, quote) = outward(work);
+    rewrite(window, work, &to, &quote)
 }
 
 /// Rewrites what a backend answers to what the client expects. The frame is still where it was.

@@ -4,6 +4,7 @@ use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
 use crate::leg;
 use crate::port::Buffer;
+use crate::redirect;
 use crate::snapshot::no_service;
 use crate::track::{remember, towards_backend};
 use crate::verdict::{Reply, Verdict};
@@ -67,6 +68,9 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
     let service = set.service(work.service).ok_or(DropReason::NoBackend)?;
     if !set.admits(service, &work.inner.src) {
         return Err(DropReason::SourceRefused);
+    }
+    if service.proxy_port != 0 {
+        return redirect::begin(window, work, lcore, service);
     }
     let backend = match service.affinity_s {
         0 => set.pick(service, work.hash),
@@ -288,7 +292,7 @@ fn settle(work: &mut Work, hit: Hit) {
 }
 
 /// Inserts the flow of `work`, with its fragments if it begins with one.
-fn insert(
+pub fn insert(
     window: &Window<'_>,
     work: &mut Work,
     lcore: &Lcore<'_>,

@@ -85,6 +85,7 @@ fn decided(verdict: Verdict) -> (Decision, u8) {
         Verdict::Nat => Decision::Nat,
         Verdict::Tunnel => Decision::Tunnel,
         Verdict::Answer => Decision::Answer,
+        Verdict::Redirect => Decision::Redirect,
         Verdict::Punt => Decision::Punt,
         Verdict::Reply(_) => Decision::Reply,
         Verdict::Forward => Decision::Forward,

@@ -13,7 +13,9 @@ use crate::verdict::Verdict;
 use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
 use tables::counters::Counter;
-use tables::flow::{Hit, LegUpdate, Missed, PATH_ONE_WAY, PATH_RESPONDER_LEG, TcpState};
+use tables::flow::{
+    Hit, LegUpdate, Missed, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, TcpState,
+};
 use tables::fragment::{FragmentKey, FragmentTarget};
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode, TunnelKind};
@@ -101,6 +103,10 @@ fn known(
         Err(Missed::Gone) => return Ok(()),
         Err(Missed::Busy) => return Err(DropReason::FlowContended),
     }
+    let kernels = work.front.arrival == Arrival::Kernel;
+    if work.path.flags & PATH_REDIRECT != 0 && kernels == hit.is_front() {
+        return Ok(()); // To the proxy's own port, and not by its service.
+    }
     let answer = is_answer(work, hit, from_initiator);
     if !answer && !keeps_backend(work, lcore, hit, from_initiator) {
         if let Some(ended) = flows.remove(hit) {
@@ -145,9 +151,10 @@ fn known(
 #[inline(always)]
 fn is_answer(work: &Work, hit: &Hit, from_initiator: bool) -> bool {
     match work.front.arrival {
-        Arrival::Backend => true,
+        // Of the kernel's only a proxy's answers come so far.
+        Arrival::Backend | Arrival::Kernel => true,
         Arrival::Plain => !hit.is_front() || !from_initiator,
-        Arrival::Gateway | Arrival::Kernel => false,
+        Arrival::Gateway => false,
     }
 }
 
@@ -155,7 +162,9 @@ fn is_answer(work: &Work, hit: &Hit, from_initiator: bool) -> bool {
 /// anew.
 #[inline(always)]
 fn keeps_backend(work: &Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool) -> bool {
-    let Some(backend) = lcore.set().backend(work.path.backend) else { return false };
+    let Some(backend) = lcore.set().backend(work.path.backend) else {
+        return keeps_proxy(work, lcore, hit, from_initiator);
+    };
     if backend.incarnation != work.path.incarnation {
         return false;
     }
@@ -168,10 +177,29 @@ fn keeps_backend(work: &Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool
     true
 }
 
+/// As [`keeps_backend`], of a flow without one: only to a proxy it goes on. A new connection on the
+/// old 5-tuple asks its service once more.
+#[cold]
+fn keeps_proxy(work: &Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool) -> bool {
+    if work.path.flags & PATH_REDIRECT == 0 {
+        return false;
+    }
+    match work.inner.kind {
+        L4::Tcp { flags } => {
+            lcore.flows().note_tcp(hit, flags, from_initiator) != TcpState::Reopened
+        }
+        _ => true,
+    }
+}
+
 /// Sets the verdict for a packet on its way to the backend; `path` is known.
 #[inline(always)]
 pub fn towards_backend(work: &mut Work) {
-    work.verdict = if work.path.mode == Mode::Nat as u8 { Verdict::Nat } else { Verdict::Tunnel };
+    work.verdict = match work.path.mode == Mode::Nat as u8 {
+        true if work.path.flags & PATH_REDIRECT != 0 => Verdict::Redirect,
+        true => Verdict::Nat,
+        false => Verdict::Tunnel,
+    };
 }
 
 /// Remembers which flow the later fragments of this datagram are of.

@@ -16,6 +16,8 @@ pub enum Verdict {
     Tunnel,
     /// From a backend to its flow's gateway, or to the client of a plain flow.
     Answer,
+    /// To a proxy on this machine, rewritten, by the exception port.
+    Redirect,
     /// To this machine's kernel by the exception port.
     Punt,
     /// Weir's own answer, made of the packet itself: back the way it came.

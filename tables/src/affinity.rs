@@ -1,9 +1,9 @@
 //! Session affinity: which backend a client stays with, for services that ask for it.
 //!
 //! It is the flows' own index with another meaning of the words: the key is a client of a service
-//! in a scope, `path` and `digest` name the backend and its incarnation, and in place of when it was
-//! seen stands when it ends. Places whose time is over are used again, so that nobody has to sweep.
-//! Whether the backend may still serve the client is asked of the tables, for each new flow
+//! in a scope, `path` and `digest` name the backend and its incarnation, and in place of when it
+//! was seen stands when it ends. Places whose time is over are used again, so that nobody has to
+//! sweep. Whether the backend may still serve the client is asked of the tables, for each new flow
 //! ([`TableSet::stays`](crate::set::TableSet::stays)).
 //!
 //! A client of whom nothing is known is given a slot by its address, not by its flow. So two of its

@@ -80,6 +80,7 @@ counters! {
         Answer "answer" "From a backend back to where its flow came from.",
         Forward "forward" "From the kernel to the NIC.",
         Punt "punt" "To this machine itself.",
+        Redirect "redirect" "To a proxy on this machine, rewritten.",
         Reply "reply" "Turned into an answer of our own.",
         Drop "drop" "Dropped; drops say why.",
     }

@@ -55,7 +55,7 @@ pub(crate) use index::{Index, Which};
 pub use insert::{Ended, InsertError, NewFlow};
 pub use legs::LegUpdate;
 pub use path::{Answer, Forward, GatewayLeg, Missed, NO_TUNNEL};
-pub use path::{PATH_CROSSES, PATH_ONE_WAY, PATH_RESPONDER_LEG, PATH_RETURN};
+pub use path::{PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, PATH_RETURN};
 use path::{Slab, Stored};
 #[cfg(not(target_arch = "bpf"))]
 pub use recover::Recovery;

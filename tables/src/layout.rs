@@ -3,10 +3,11 @@
 //! A layout is a pure function of [`Sizes`]: whoever knows the sizes knows each offset, and
 //! `weir hugepages plan` prints [`Layout::terms`] without creating anything.
 
+mod counts;
 mod maps;
 
 use crate::addresses::BITS;
-use crate::reason::MAX_REASONS;
+pub use counts::*;
 
 /// Number of the region's format. Any change of a record, a section or their order raises it.
 pub const VERSION: u32 = 6;
@@ -212,46 +213,6 @@ pub const SECTIONS: [Section; 32] = [
     Section::Scopes,
 ];
 
-/// Words in front of a counter page's drops: see `counters`.
-pub const COUNTER_WORDS: usize = 64;
-
-/// Words of counters for a service or a backend: one cache line.
-pub const OBJECT_WORDS: usize = 8;
-
-/// Words of a counter page: what counts for all, drops of two arms, services, backends.
-pub const fn counter_page_words(services: u32, backends: u32) -> usize {
-    let objects = services as usize + backends as usize;
-    COUNTER_WORDS + 2 * MAX_REASONS + objects * OBJECT_WORDS
-}
-
-/// Flow index entries for `flows` flows: two each, at most four fifths full, a power of two.
-pub const fn flow_entries(flows: u32) -> usize {
-    let entries = (flows as usize * 2 * 5 / 4).next_power_of_two();
-    if entries < 2 * BUCKET_ENTRIES { 2 * BUCKET_ENTRIES } else { entries }
-}
-
-/// Entries for so many datagrams, or clients: at most four fifths full, a power of two.
-pub const fn single_entries(things: u32) -> usize {
-    let entries = (things as usize * 5 / 4).next_power_of_two();
-    if entries < 2 * BUCKET_ENTRIES { 2 * BUCKET_ENTRIES } else { entries }
-}
-
-/// Scope cells for `scopes` endpoints: at most half full, a power of two.
-pub const fn scope_cells(scopes: u32) -> usize {
-    (scopes as usize * 2).next_power_of_two()
-}
-
-/// Frontend entries: live ones, their address and scope marks, and a replacement of each; probe
-/// addresses of backends and a replacement of each.
-pub const fn frontend_entries(frontends: u32, backends: u32) -> usize {
-    frontends as usize * 4 + backends as usize * 2
-}
-
-/// Words with a bit for each head of so many entries.
-const fn frontend_words(entries: usize) -> usize {
-    entries.next_power_of_two().div_ceil(64)
-}
-
 /// One row of the layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Term {
@@ -284,6 +245,7 @@ impl Sizes {
         let entries = frontend_entries(s.frontends, s.backends);
         let page = 8 * counter_page_words(s.services, s.backends);
         let ring = RING_HEADER_BYTES + s.ring_slots as usize * RING_SLOT_BYTES;
+        // Longer than 70 lines: a row for each section.
         match section {
             Section::Header => ("header", 1, 4096, "", "version, sizes, offsets, generation"),
             Section::Tunnels => ("tunnels", s.tunnels as usize, 512, "gateway",
@@ -341,7 +303,7 @@ impl Sizes {
                 single_entries(s.fragments) / BUCKET_ENTRIES, 8,
                 "region.max_fragments", "a lock per bucket of four entries"),
             Section::Affinities => ("affinities", single_entries(s.affinities), 64,
-                "region.max_affinities", "which backend clients stay with, at most four fifths full"),
+                "region.max_affinities", "with whom clients stay, at most four fifths full"),
             Section::AffinityLocks => ("affinity locks",
                 single_entries(s.affinities) / BUCKET_ENTRIES, 8,
                 "region.max_affinities", "a lock per bucket of four entries"),

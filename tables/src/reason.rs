@@ -55,7 +55,7 @@ reasons! {
     NoRoute "no-route" "The kernel has no route to the destination.",
     FlowTableFull "flow-table-full" "NAT needs a flow entry and none is free: raise region.max_flows.",
     FlowContended "flow-contended" "The flow's bucket stayed locked for too long.",
-    FlowAmbiguous "flow-ambiguous" "Two gateway endpoints carry one 5-tuple and the backend's tunnel can't tell them apart: use tunnel = \"geneve\".",
+    FlowAmbiguous "flow-ambiguous" "Two gateway endpoints carry one 5-tuple and the backend's tunnel can't tell them apart: use tunnel = \"geneve\". Or one client's flows to one proxy use one port.",
     NatPortsExhausted "nat-ports-exhausted" "All NAT ports towards this backend are in use: add nat.addresses.",
     NatNoAddress "nat-no-address" "No NAT address of the backend's family is configured: add one to nat.addresses.",
     NatProtocol "nat-protocol" "A protocol that NAT can't translate (only TCP, UDP and ICMP echo).",

@@ -22,6 +22,7 @@ mod nat;
 mod outer;
 mod plain;
 mod policy;
+mod proxy;
 mod refused;
 mod select;
 mod translate;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<Case> {
         plain::cases(),
         select::cases(),
         policy::cases(),
+        proxy::cases(),
         outer::cases(),
         icmp::cases(),
         fragments::cases(),
@@ -225,6 +227,13 @@ impl Step {
     pub fn to_kernel(mut self, arm: u8, frame: impl Into<Wire>) -> Step {
         self.leaves.push((Exit::Kernel(arm), frame.into()));
         self.counted.push(Counted::Verdict("punt"));
+        self
+    }
+
+    /// A frame goes to a proxy by this machine's kernel.
+    pub fn redirected(mut self, arm: u8, frame: impl Into<Wire>) -> Step {
+        self.leaves.push((Exit::Kernel(arm), frame.into()));
+        self.counted.push(Counted::Verdict("redirect"));
         self
     }
 

@@ -8,24 +8,26 @@ use crate::frames::{Frame, Ip, flags, tcp};
 use tables::reason::DropReason;
 
 /// "web" by NAT with further keys, over IPv4 and IPv6.
-fn web(keys: &str) -> String {
+pub(super) fn web(keys: &str) -> String {
     let keys = format!("mode = \"nat\"\n{keys}");
     let six = WEB.replace("203.0.113.10", "2001:db8:f::10");
     service("web", &keys, WEB, WEB_BACKEND)
         + &service("web6", &keys, &six, r#"{address = "fd00:2::11", port = 8080}"#)
 }
 
-fn with(setup: Setup, name: &'static str, keys: &str) -> Setup {
+/// The same in a set-up.
+pub(super) fn with(setup: Setup, name: &'static str, keys: &str) -> Setup {
     Setup { services: web(keys), ..setup.named(name) }
 }
 
-fn from(client: &str) -> Ip {
+/// A client asks for the frontend of its family.
+pub(super) fn from(client: &str) -> Ip {
     let to = if client.starts_with('[') { FRONTEND6 } else { FRONTEND };
     tcp(client, to, flags::SYN)
 }
 
 /// It reaches the backend.
-fn passes(frame: fn(Ip) -> Frame, client: &str, nat: u16) -> Step {
+pub(super) fn passes(frame: fn(Ip) -> Frame, client: &str, nat: u16) -> Step {
     let (ours, backend) = match client.starts_with('[') {
         true => (OUR_NAT6, BACKEND6),
         false => (OUR_NAT, BACKEND),
@@ -38,7 +40,8 @@ fn refused(frame: fn(Ip) -> Frame, client: &str) -> Step {
     arrives(INGRESS, frame(from(client))).dropped(DropReason::SourceRefused)
 }
 
-fn by_gateway(ip: Ip) -> Frame {
+/// It comes by the gateway.
+pub(super) fn by_gateway(ip: Ip) -> Frame {
     from_gateway(1, ip)
 }
 

@@ -92,6 +92,21 @@ fn directions_that_must_share_a_leg_are_counted() {
 }
 
 #[test]
+fn clients_that_find_no_room_are_counted() {
+    let untracked = |max_affinities: u32| {
+        let all = cases::all();
+        let mut case = all.into_iter().find(|case| case.setup.max_affinities == 8).expect("a case");
+        case.setup.max_affinities = max_affinities;
+        let mut plane = planes::memory::Memory::new();
+        cases::run(&case, &mut plane).unwrap_or_else(|text| panic!("{text}"));
+        let counters = plane.loaded().region.counters();
+        counters.sum(|page| page.lcore_count(Counter::AffinitiesUntracked))
+    };
+    assert!(untracked(8) > 250, "of 300 clients");
+    assert_eq!(untracked(1024), 0);
+}
+
+#[test]
 fn no_two_cases_claim_the_same() {
     let mut seen = BTreeSet::new();
     for case in cases::all() {

@@ -110,7 +110,8 @@ pub struct Service {
     /// are what their `state` says.
     #[serde(default)]
     pub health: Option<HealthCheck>,
-    /// Packets go to a proxy on this machine. Refused so far.
+    /// TCP and UDP flows go to a proxy on this machine, at the address of the arm that they come
+    /// by, from the client's own address. Not with `plane = "xdp"`.
     #[serde(default)]
     pub proxy_redirect: Option<ProxyRedirect>,
     /// For choosing among services.

@@ -14,6 +14,7 @@ use packet::ip::{Fragment, Ip, L4};
 use tables::addresses::Addresses;
 use tables::atomic::Ordering::Relaxed;
 use tables::counters::VerdictCounter;
+use tables::flow::PATH_REDIRECT;
 use tables::reason::DropReason;
 use tables::record::{LOCAL_ADDRS, NONE, NoService, TUNNEL_REPLY_TOO_BIG, Tunnel};
 use tables::region::Region;
@@ -25,15 +26,15 @@ pub fn classify(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(work) = work() else { return go(ctx, FINISH) };
     let next = match work.arrival {
-        Arrival::Kernel => from_kernel(work),
+        Arrival::Kernel => from_kernel(ctx, work),
         _ => either(from_wire(ctx, work)),
     };
     go(ctx, next)
 }
 
-/// What the kernel sends is its own affair, except from a probe source.
+/// What the kernel sends is its own affair, except from a probe source, and a proxy's answers.
 #[inline(always)]
-fn from_kernel(work: &mut Work) -> u32 {
+fn from_kernel(ctx: *mut xdp_md, work: &mut Work) -> u32 {
     match work.set().probe(&work.inner.src) {
         Some(backend) => {
             work.backend = backend;
@@ -41,8 +42,31 @@ fn from_kernel(work: &mut Work) -> u32 {
             work.verdict = VerdictCounter::Forward;
             ENCAP
         }
+        None if of_proxy(ctx, work) => TRACK,
         None => work.out(VerdictCounter::Forward, work.arm),
     }
+}
+
+/// Whether the kernel's packet is of a flow that goes to a proxy.
+#[inline(always)]
+fn of_proxy(ctx: *mut xdp_md, work: &mut Work) -> bool {
+    let filed = match work.inner.kind {
+        L4::IcmpError => part_quoted(ctx) == OPEN && part_file(1) == OPEN,
+        L4::Tcp { .. } | L4::Udp => part_file(0) == OPEN,
+        _ => false,
+    };
+    filed && part_known() == OPEN && part_redirected() == OPEN
+}
+
+/// Whether the known flow of a packet from our side goes to a proxy.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_redirected() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    if flows().forward_to(&work.hit, &mut work.path).is_err() || work.hit.is_front() {
+        return FINISH;
+    }
+    if work.path.flags & PATH_REDIRECT != 0 { OPEN } else { FINISH }
 }
 
 #[inline(always)]

@@ -216,7 +216,7 @@ impl Way {
 /// for IPv6.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_local(place: u32) -> u32 {
+pub extern "C" fn part_local(place: u32) -> u32 {
     let Some(work) = work() else { return FINISH };
     match local(work.set().settings(), place, LOCAL_ADDRS) {
         Some(addr) => {
@@ -285,6 +285,16 @@ pub fn ends_here(work: &mut Work) -> Result<(), u32> {
 /// What every packet undergoes that leaves a tunnel of ours and goes on: congestion, one hop less.
 #[inline(always)]
 pub fn take_off(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
+    congestion(ctx, work)?;
+    if rewrite::decrement_ttl(&mut window(ctx), &work.inner).is_err() {
+        return Err(work.drop(DropReason::TooShort));
+    }
+    Ok(())
+}
+
+/// What was met on the way through the tunnel is told on.
+#[inline(always)]
+pub fn congestion(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
     let w = &mut window(ctx);
     if work.arrival != Arrival::Plain {
         work.inner.tos = match rewrite::take_congestion(w, &work.outer, &work.inner) {
@@ -292,9 +302,6 @@ pub fn take_off(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
             Err(Congestion::Short) => return Err(work.drop(DropReason::TooShort)),
             Err(Congestion::Lost) => return Err(work.drop(DropReason::Congestion)),
         };
-    }
-    if rewrite::decrement_ttl(w, &work.inner).is_err() {
-        return Err(work.drop(DropReason::TooShort));
     }
     Ok(())
 }

@@ -65,6 +65,9 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
     page.verdict(work.verdict, 1);
     if work.exit == Exit::Kernel {
         page.arm_packet(work.exit_arm, ArmCounter::ToKernelPackets, bytes);
+        if work.service != NONE {
+            page.passage(work.service, work.backend, bytes);
+        }
         return XDP_PASS;
     }
     if work.verdict == VerdictCounter::Reply && work.reply != Reply::Echo {

@@ -11,7 +11,7 @@ use aya_ebpf::programs::XdpContext;
 use core::hint::black_box;
 use tables::addresses::Addresses;
 use tables::counters::{Counter, ServiceCounter};
-use tables::flow::{InsertError, NewFlow};
+use tables::flow::{InsertError, NewFlow, PATH_REDIRECT};
 use tables::reason::DropReason;
 use tables::record::{Mode, TunnelKind};
 use tables::region::Region;
@@ -47,7 +47,9 @@ pub fn begun(ctx: XdpContext) -> u32 {
     if done == OPEN {
         part_begun();
     }
-    let next = if work.path.mode == Mode::Nat as u8 {
+    let next = if work.path.flags & PATH_REDIRECT != 0 {
+        redirected(work, done)
+    } else if work.path.mode == Mode::Nat as u8 {
         translated(work, done)
     } else {
         tunnelled(work, done)
@@ -101,6 +103,18 @@ fn translated(work: &mut Work, done: u32) -> u32 {
         return START;
     }
     if part_adopt() == OPEN { towards_backend(work) } else { work.drop(DropReason::FlowContended) }
+}
+
+/// A flow to a proxy needs its entries, too.
+#[inline(always)]
+fn redirected(work: &mut Work, done: u32) -> u32 {
+    match done {
+        OPEN => towards_backend(work),
+        EXISTS if part_adopt() == OPEN => towards_backend(work),
+        FULL => work.drop(DropReason::FlowTableFull),
+        BACK_TAKEN => work.drop(DropReason::FlowAmbiguous),
+        _ => work.drop(DropReason::FlowContended),
+    }
 }
 
 /// Fills in [`NEW`].

@@ -2,18 +2,20 @@
 //!
 //! Checksums are updated incrementally, never computed anew: what was wrong stays wrong (RFC 1624).
 
-use crate::encap::{ends_here, fits, next_hop, part_clamp, plain_frame, take_off};
+use crate::encap::{congestion, ends_here, fits, next_hop, part_clamp, plain_frame, take_off};
 use crate::frame::window;
 use crate::here::flows;
 use crate::next::{FINISH, OPEN, done, either, go, raw};
+use crate::place::place;
 use crate::work::{Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
+use packet::ethernet::Macs;
 use packet::ip::{Ip, L4};
 use packet::rewrite::{self, Rewrite};
 use tables::counters::VerdictCounter;
-use tables::flow::Missed;
+use tables::flow::{Missed, PATH_REDIRECT};
 use tables::reason::DropReason;
 
 /// The stage.
@@ -21,8 +23,26 @@ use tables::reason::DropReason;
 pub fn nat(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(work) = work() else { return go(ctx, FINISH) };
-    let next = either(to_backend(ctx, work));
+    let next = match work.path.flags & PATH_REDIRECT {
+        0 => either(to_backend(ctx, work)),
+        _ => either(to_proxy(ctx, work)),
+    };
     go(ctx, next)
+}
+
+/// Hands a packet to the flow's proxy: rewritten, out of its tunnel. To us it is no hop.
+#[inline(always)]
+fn to_proxy(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+    congestion(ctx, work)?;
+    forwards(ctx, work)?;
+    part_clamp(ctx);
+    if work.is_tunnelled() {
+        let own = place().map_or([0; 6], |place| place.port(work.arm).mac());
+        plain_frame(ctx, work, &Macs::new(own, own), 0)?;
+    }
+    let next = work.pass();
+    work.verdict = VerdictCounter::Redirect;
+    Ok(next)
 }
 
 /// Rewrites a packet to its flow's backend.
@@ -32,11 +52,17 @@ fn to_backend(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     fits(work, way.mtu)?;
     ends_here(work)?;
     take_off(ctx, work)?;
-    outward(work);
-    done(if work.quotes { part_rewrite_quoted(ctx) } else { part_rewrite(ctx) })?;
+    forwards(ctx, work)?;
     part_clamp(ctx);
     plain_frame(ctx, work, &way.macs, 0)?;
     Ok(work.out(VerdictCounter::Nat, way.arm))
+}
+
+/// Rewrites what the client's side sends to what the flow's backend expects.
+#[inline(always)]
+fn forwards(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
+    outward(work);
+    done(if work.quotes { part_rewrite_quoted(ctx) } else { part_rewrite(ctx) })
 }
 
 /// What a packet from the client's side becomes, and what it quotes.

@@ -74,6 +74,10 @@ extern "C" fn part_pick() -> u32 {
     let Some(service) = set.service(work.service) else {
         return work.drop(DropReason::NoBackend);
     };
+    if service.proxy_port != 0 {
+        work.backend = NONE;
+        return START;
+    }
     if service.affinity_s != 0 {
         return STAY;
     }

@@ -1,10 +1,11 @@
 //! Start: what a new flow is made of: its path, its gateway's side, its NAT port. `insert` puts it
 //! into the table.
 
+use crate::encap::part_local;
 use crate::frame::window;
 use crate::here::claim;
 use crate::leg::{digest, part_copy_options, part_leg};
-use crate::next::{FINISH, INSERT, done, either, go, raw};
+use crate::next::{FINISH, INSERT, OPEN, done, either, go, raw};
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -14,7 +15,7 @@ use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN};
 use packet::ip::L4;
 use packet::translate;
-use tables::flow::{Forward, PATH_CROSSES, PATH_ONE_WAY};
+use tables::flow::{Forward, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT};
 use tables::reason::DropReason;
 use tables::record::{Mode, NAT_ADDRS, NONE};
 
@@ -30,8 +31,13 @@ pub fn start(ctx: XdpContext) -> u32 {
 #[inline(always)]
 fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     let set = work.set();
-    let (Some(service), Some(backend)) = (set.service(work.service), set.backend(work.backend))
-    else {
+    let Some(service) = set.service(work.service) else {
+        return Err(work.drop(DropReason::NoBackend));
+    };
+    if service.proxy_port != 0 {
+        return begin_redirect(ctx, work, service.proxy_port);
+    }
+    let Some(backend) = set.backend(work.backend) else {
         return Err(work.drop(DropReason::NoBackend));
     };
     work.path = Forward {
@@ -43,11 +49,7 @@ fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         proto: work.inner.proto,
         ..Forward::default()
     };
-    (work.begins, work.from_initiator, work.has_back) = (true, true, false);
-    work.nat_map = NONE;
-    done(part_leg(ctx))?;
-    done(part_copy_options(ctx))?;
-    work.digest = digest(ctx, &window(ctx), work);
+    came_from(ctx, work)?;
     let dsr = service.mode == Mode::Dsr as u8;
     if service.mode == Mode::Nat as u8 {
         return begin_nat(work);
@@ -64,6 +66,47 @@ fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     } else {
         return Err(work.drop(DropReason::NoBackend));
     }
+    Ok(INSERT)
+}
+
+/// The gateway's side of the new flow.
+#[inline(always)]
+fn came_from(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
+    (work.begins, work.from_initiator, work.has_back) = (true, true, false);
+    work.nat_map = NONE;
+    done(part_leg(ctx))?;
+    done(part_copy_options(ctx))?;
+    work.digest = digest(ctx, &window(ctx), work);
+    Ok(())
+}
+
+/// Begins a flow to the service's proxy: translated to our address, from the client's own.
+#[inline(always)]
+fn begin_redirect(ctx: *mut xdp_md, work: &mut Work, proxy: u16) -> Result<u32, u32> {
+    match work.inner.kind {
+        L4::Tcp { .. } | L4::Udp => {}
+        _ => return Err(work.drop(DropReason::NatProtocol)),
+    }
+    if part_local(u32::from(work.arm & 1) << 1 | u32::from(work.inner.v6)) != OPEN {
+        return Err(work.drop(DropReason::NatNoAddress));
+    }
+    let (client, port, proto) = (work.inner.src, work.inner.sport, work.inner.proto);
+    work.path = Forward {
+        nat_addr: client,
+        backend_addr: work.local,
+        nat_port: port,
+        backend_port: proxy,
+        service: work.service,
+        backend: NONE,
+        mode: Mode::Nat as u8,
+        flags: PATH_REDIRECT,
+        proto,
+        ..Forward::default()
+    };
+    came_from(ctx, work)?;
+    let ours = work.local;
+    (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, client, port, ours, proxy);
+    work.has_back = true;
     Ok(INSERT)
 }
 

@@ -9,7 +9,7 @@ use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use packet::ip::{Fragment, L4};
-use tables::flow::{Missed, PATH_ONE_WAY, PATH_RESPONDER_LEG, TcpState};
+use tables::flow::{Missed, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, TcpState};
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode};
 
@@ -34,6 +34,10 @@ fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     match part_forward() {
         OPEN => {}
         next => return Err(next),
+    }
+    let kernels = work.arrival == Arrival::Kernel;
+    if work.path.flags & PATH_REDIRECT != 0 && kernels == work.hit.is_front() {
+        return Err(SELECT); // To the proxy's own port, and not by its service.
     }
     let answer = is_answer(work);
     if !answer && part_keeps_backend() != OPEN {
@@ -82,9 +86,10 @@ extern "C" fn part_forward() -> u32 {
 #[inline(always)]
 fn is_answer(work: &Work) -> bool {
     match work.arrival {
-        Arrival::Backend => true,
+        // Of the kernel's only a proxy's answers come so far.
+        Arrival::Backend | Arrival::Kernel => true,
         Arrival::Plain => !work.hit.is_front() || !work.from_initiator,
-        Arrival::Gateway | Arrival::Kernel => false,
+        Arrival::Gateway => false,
     }
 }
 
@@ -94,7 +99,9 @@ fn is_answer(work: &Work) -> bool {
 #[inline(never)]
 extern "C" fn part_keeps_backend() -> u32 {
     let Some(work) = work() else { return FINISH };
-    let Some(backend) = work.set().backend(work.path.backend) else { return SELECT };
+    let Some(backend) = work.set().backend(work.path.backend) else {
+        return part_keeps_proxy();
+    };
     if backend.incarnation != work.path.incarnation {
         return SELECT;
     }
@@ -104,6 +111,22 @@ extern "C" fn part_keeps_backend() -> u32 {
         return SELECT;
     }
     OPEN
+}
+
+/// As [`part_keeps_backend`], of a flow without one: only to a proxy it goes on. A new connection
+/// on the old 5-tuple asks its service once more.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_keeps_proxy() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    if work.path.flags & PATH_REDIRECT == 0 {
+        return SELECT;
+    }
+    let Some(flags) = work.tcp_flags() else { return OPEN };
+    match flows().note_tcp(&work.hit, flags, work.from_initiator) {
+        TcpState::Reopened => SELECT,
+        _ => OPEN,
+    }
 }
 
 /// Notes TCP's flags for the flow.

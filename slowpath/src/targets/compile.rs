@@ -181,6 +181,8 @@ pub fn policy(service: &Service) -> record::Service {
         ranges: record::SlotArray::default(),
         stays: record::SlotArray::default(),
         affinity_s: service.affinity_s,
+        proxy_port: 0,
+        pad: [0; 2],
         vni: 0,
         tcp_idle_s: service.tcp_idle_s,
         tunnel_port: 0,

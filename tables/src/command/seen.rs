@@ -69,6 +69,8 @@ named! {
         Tunnel "tunnel",
         /// From a backend to its flow's gateway or client.
         Answer "answer",
+        /// To a proxy on this machine.
+        Redirect "redirect",
         /// To this machine's kernel.
         Punt "punt",
         /// Weir's own answer.

@@ -31,6 +31,9 @@ pub const PATH_RESPONDER_LEG: u8 = 2;
 /// [`Forward::flags`]: the backend is of the other family, and packets are translated (NAT46,
 /// NAT64).
 pub const PATH_CROSSES: u8 = 4;
+/// [`Forward::flags`]: translated to a proxy on this machine. It has no backend; what it is sent
+/// from is the client's own address.
+pub const PATH_REDIRECT: u8 = 8;
 /// How often a reader or writer tries before it gives up on a path that changes. The kernel's
 /// verifier looks at each turn.
 const TRIES: u64 = if cfg!(target_arch = "bpf") { 8 } else { 512 };

@@ -22,7 +22,7 @@ fn shares(table: &[u32], count: usize) -> Vec<u32> {
 fn shares_are_exact_to_a_slot_and_fill_the_table() {
     for weights in [&[1][..], &[1, 1], &[1, 2, 3], &[65_535, 1], &[1, 0, 7, 7], &[100; 251]] {
         for size in SIZES {
-            let table = shares(weights, size);
+            let table = super::shares(weights, size);
             assert_eq!(table.len(), size as usize);
             let sum: u32 = weights.iter().sum();
             for (index, weight) in (0..).zip(weights) {
@@ -32,7 +32,7 @@ fn shares_are_exact_to_a_slot_and_fill_the_table() {
             }
         }
     }
-    assert!(shares(&[], 251).is_empty());
+    assert!(super::shares(&[], 251).is_empty());
 }
 
 #[test]

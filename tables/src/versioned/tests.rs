@@ -142,6 +142,8 @@ fn service(mss: u16) -> Service {
         ranges: SlotArray::default(),
         stays: SlotArray::default(),
         affinity_s: 0,
+        proxy_port: 0,
+        pad: [0; 2],
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 0,

@@ -26,6 +26,8 @@ fn policy() -> Service {
         ranges: SlotArray::default(),
         stays: SlotArray::default(),
         affinity_s: 0,
+        proxy_port: 0,
+        pad: [0; 2],
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 0,

@@ -4,6 +4,7 @@
 //! choice is the same share one; what a choice depends on is in its name, so that a restarted
 //! slowpath finds it again.
 
+use config::checked::Plane as ByPlane;
 use config::services::Mode;
 use packet::addr::Addr;
 use state::address::Reach;
@@ -63,9 +64,11 @@ impl Choice {
         };
         let asked = |instance| Asked::of(instance, &service.mode);
         let ranges = compile::ranges(service);
+        let mut policy = compile::policy(service);
+        policy.proxy_port = proxy_of(&wanted.frontend).unwrap_or(0);
         let mut choice = Choice {
             name: name(&wanted.frontend),
-            policy: compile::policy(service),
+            policy,
             backends: wanted.backends.iter().map(|instance| asked(instance)).collect(),
             serving: wanted.serving.min(wanted.backends.len()),
             table_size,
@@ -171,6 +174,9 @@ fn name(frontend: &Frontend) -> String {
     if let Some(port) = &said.port_name {
         choice.push_str(&format!(",port={port}"));
     }
+    if let Some(proxy) = proxy_of(frontend) {
+        choice.push_str(&format!(",proxy={proxy}"));
+    }
     if let Some(other) = &frontend.redirect_to {
         choice.push_str(&format!(",of={other}"));
     }
@@ -184,6 +190,12 @@ fn name(frontend: &Frontend) -> String {
     let sum = format!("~{:016x}", checksum(0, whole.as_bytes()));
     let end = whole.floor_char_boundary(NAME_BYTES - sum.len());
     whole[..end].to_owned() + &sum
+}
+
+/// The port of the proxy that takes a frontend's packets.
+fn proxy_of(frontend: &Frontend) -> Option<u16> {
+    let proxy = frontend.service.redirect.as_ref();
+    proxy.filter(|proxy| proxy.takes(frontend.said.service_port)).map(|proxy| proxy.port)
 }
 
 /// The name of the service of whose choices one is called so in the region; cut where it is too
@@ -221,16 +233,16 @@ pub(super) fn places(frontend: &Frontend, appliance: &Appliance) -> Vec<(Fronten
     of_family.map(copy).collect()
 }
 
-/// What no plane does yet is refused, and not left out silently.
-pub(super) fn refuse_unknown(frontend: &Frontend) -> Result<(), Refusal> {
+/// What this plane can't do is refused, and not left out silently.
+pub(super) fn refuse_unknown(frontend: &Frontend, plane: ByPlane) -> Result<(), Refusal> {
     let service = &frontend.service;
-    let proxy = service.redirect.as_ref().is_some_and(|r| r.takes(frontend.said.service_port));
-    let asked = [(proxy, "a proxy redirect")];
-    match asked.into_iter().find(|(asked, _)| *asked) {
-        None => Ok(()),
-        Some((_, what)) => Err(Refusal::new(format!(
-            "service {} asks for {what}, which this version does not carry out; leave it away",
+    if plane == ByPlane::Xdp && proxy_of(frontend).is_some() {
+        return Err(Refusal::new(format!(
+            "service {} asks for a proxy redirect, which plane = \"xdp\" can't carry out: the \
+             kernel sends the proxy's answers by the NIC, where no XDP program sees them; use \
+             plane = \"dpdk\", or leave it away",
             service.name
-        ))),
+        )));
     }
+    Ok(())
 }

@@ -90,12 +90,15 @@ impl Chosen {
         let (slots, serving) = (slots.collect(), note.serving as usize);
         let ranges = set.source_ranges(service).map(|range| prefix(range.addr, range.len));
         let (ranges, table) = (ranges.collect(), table(set, service, note.table_size));
-        let spread = set.service(service).map_or(PLAIN, |service| Spread::Backends {
-            algorithm: match service.flags & SERVICE_RANDOM {
-                0 => Algorithm::Maglev,
-                _ => Algorithm::Random,
+        let spread = set.service(service).map_or(PLAIN, |service| match service.proxy_port {
+            0 => Spread::Backends {
+                algorithm: match service.flags & SERVICE_RANDOM {
+                    0 => Algorithm::Maglev,
+                    _ => Algorithm::Random,
+                },
+                affinity_s: service.affinity_s,
             },
-            affinity_s: service.affinity_s,
+            port => Spread::Proxy(port),
         });
         Chosen { slots, ranges, spread, serving, table }
     }

@@ -55,7 +55,7 @@ fn differences(before: Vec<(Key, Wish)>, asked: &[Asked]) -> (Wishes, Wishes) {
 impl RegionPlane<'_> {
     pub(super) fn say(&mut self, wanted: &Wanted) -> Result<(), Refusal> {
         wanted.check()?;
-        refuse_unknown(&wanted.frontend)?;
+        refuse_unknown(&wanted.frontend, self.config.plane)?;
         let address = *wanted.frontend.address();
         match is_wildcard(&wanted.frontend.said) {
             true => drop(self.wildcards.insert(address, wanted.clone())),
@@ -160,7 +160,9 @@ impl RegionPlane<'_> {
         let mut views = wanted.maglev();
         // One that leaves may have no weight, and serves where nothing else does.
         views.iter_mut().for_each(|view| view.weight = view.weight.max(1));
-        let ids: Vec<u32> = members.iter().take(views.len()).map(|m| m.backend).collect();
+        // A proxy's service chooses nobody.
+        let serving = if choice.policy.proxy_port == 0 { views.len() } else { 0 };
+        let ids: Vec<u32> = members.iter().take(serving).map(|m| m.backend).collect();
         let size = choice.table_size;
         let table = |seed| match wanted.frontend.service.algorithm {
             Algorithm::Maglev => maglev::build(&views, size, seed),

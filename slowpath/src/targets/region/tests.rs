@@ -9,7 +9,7 @@ use state::backend::{Instance, State};
 use state::dump::{Form, text};
 use state::frontend::{Frontend, Kind, Said};
 use state::name::{Name, Source};
-use state::service::{Algorithm, NatPolicy, ProxyRedirect, Service, TrafficPolicy};
+use state::service::{Algorithm, NatPolicy, Service, TrafficPolicy};
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use tables::layout::Sizes;
 use tables::record::{BackendState, NONE};
@@ -253,22 +253,6 @@ fn a_commit_that_is_refused_leaves_everything_as_before() {
     assert!(refused.contains("tunnels"), "{refused}");
     assert_eq!((dumped(&plane), plane.region.generation()), (before, 1));
     assert_eq!(told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]), 2);
-}
-
-#[test]
-fn what_no_plane_does_is_refused_in_words() {
-    let mut plane = small();
-    type Change = fn(&mut Service);
-    let change: [(Change, &str); 1] =
-        [(|s| s.redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: vec![] })), "proxy")];
-    for (change, word) in change {
-        let mut of = service("a");
-        change(&mut of);
-        let (refused, generation) =
-            tell(&mut plane, &[chosen(of, at("203.0.113.1:80", 6), Vec::new())]);
-        assert!(refused[0].contains(word), "{refused:?}");
-        assert_eq!((generation, names(&plane).len()), (1, 0));
-    }
 }
 
 #[test]

@@ -59,6 +59,8 @@ fn serve(writer: &mut Writer<'_>, name: &str, last: u8) -> u32 {
         ranges: SlotArray::default(),
         stays: SlotArray::default(),
         affinity_s: 0,
+        proxy_port: 0,
+        pad: [0; 2],
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 0,

@@ -4,7 +4,7 @@ use super::*;
 use config::checked::Prefix;
 use proptest::prelude::*;
 use state::maps::{MapPlane, MemoryMaps, Options};
-use state::service::SourceRanges;
+use state::service::{ProxyRedirect, SourceRanges};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -41,6 +41,7 @@ fn wanted(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> Wa
     match service_number {
         1 => of.affinity_s = 60,
         2 => of.algorithm = Algorithm::Random,
+        4 => of.redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: Vec::new() })),
         3 => {
             let prefix = |last| Prefix { addr: IpAddr::from([10, 0, 0, last]), len: 32 };
             // Some are there twice, and not in their order.
@@ -98,7 +99,10 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
     for (frontend, wanted) in model {
         let at = address(*frontend);
         let met = meets(plane, &format!("203.0.113.{frontend}:80"), at.protocol);
-        let serving: Vec<u8> = wanted.serving().iter().map(last).collect();
+        let mut serving: Vec<u8> = wanted.serving().iter().map(last).collect();
+        if wanted.frontend.service.redirect.is_some() {
+            serving.clear();
+        }
         assert_eq!(met, serving, "{at}");
         slots.extend((1..).zip(&wanted.backends).map(|(slot, b)| (at, slot, b.endpoint)));
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use config::checked::Prefix;
-use state::service::SourceRanges;
+use state::service::{ProxyRedirect, SourceRanges};
 use tables::affinity::Stay;
 
 fn ranged(deny: bool, texts: &[&str]) -> Wanted {
@@ -184,4 +184,46 @@ fn a_host_port_on_the_loopback_address_is_met_by_no_packet_from_outside() {
     assert!(
         dumped(&plane).iter().any(|line| line.contains("HostPort") && line.contains("loopback"))
     );
+}
+
+#[test]
+fn a_proxy_takes_the_ports_that_it_is_for_and_no_other() {
+    let region = region(&Sizes::SMALL);
+    let mut plane = attach(region);
+    let proxied = |address: &str| {
+        let mut of = service("a");
+        of.redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: vec![80] }));
+        let backends = vec![instance(&of, 1), instance(&of, 2)];
+        chosen(of, at(address, 6), backends)
+    };
+    told(&mut plane, &[proxied("203.0.113.1:80"), proxied("203.0.113.1:443")]);
+    assert_eq!(names(&plane), ["a", "a~tcp4,proxy=9000"]);
+    assert_eq!(meets(&plane, "203.0.113.1:80", 6), [0_u8; 0], "it has no table");
+    assert_eq!(meets(&plane, "203.0.113.1:443", 6), [1, 2]);
+    let ports = |plane: &RegionPlane<'_>| {
+        let set = plane.writer.committed();
+        set.services().map(|(_, service)| service.proxy_port).collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&plane), [9000, 0]);
+    let before = dumped(&plane);
+    let shown = |port: u16, what: &str| {
+        let start = format!("SVC: ADDR=203.0.113.1:{port}/TCP SLOT=0 {what}");
+        before.iter().any(|line| line.starts_with(&start))
+    };
+    assert!(shown(80, "L7Proxy=9000") && shown(443, "LBALG=maglev"), "{before:#?}");
+    drop(plane);
+    let plane = attach(region);
+    assert_eq!((dumped(&plane), ports(&plane)), (before, vec![9000, 0]));
+}
+
+#[test]
+fn under_xdp_a_proxy_redirect_is_refused_in_words() {
+    let mut plane = small();
+    let mut config = (*config()).clone();
+    config.plane = config::checked::Plane::Xdp;
+    plane.configure(Arc::new(config));
+    let mut of = service("a");
+    of.redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: Vec::new() }));
+    let (refused, _) = tell(&mut plane, &[chosen(of, at("203.0.113.1:80", 6), Vec::new())]);
+    assert!(refused[0].contains("no XDP program sees them"), "{refused:?}");
 }

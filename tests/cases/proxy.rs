@@ -1,0 +1,155 @@
+//! Flows that go to a proxy on this machine, by the exception path, and what it answers.
+
+use super::policy::{by_gateway, from, passes, web, with};
+use super::setups::{Setup, aws_nat, plain_nat, service};
+use super::world::*;
+use super::{Case, Step, arrives, case, kernel_sends, services};
+use crate::frames::{Frame, Ip, error, flags, tcp};
+use tables::reason::DropReason;
+
+/// What the proxy is reached at.
+const PROXY: &str = "10.0.1.10:9000";
+
+/// "web" by a proxy on this machine.
+fn proxied(setup: Setup) -> Setup {
+    let setup = with(setup, "flows to a proxy", "proxy_redirect = { port = 9000 }");
+    // One that a proxy takes on one port only.
+    let some = "mode = \"nat\"\nproxy_redirect = { port = 9000, ports = [81] }";
+    let at = |port| format!("{{address = \"203.0.113.40\", port = {port}, protocol = \"tcp\"}}");
+    let backend = r#"{address = "10.0.2.11"}"#;
+    let some = service("some", some, &format!("{}, {}", at(80), at(81)), backend);
+    Setup { services: setup.services + &some, ..setup }
+}
+
+/// What the proxy gets of a gateway's packet.
+fn taken_out(ip: Ip) -> Frame {
+    Frame::new(IN_MAC, IN_MAC, ip.to(PROXY))
+}
+
+/// What it gets of a plain one.
+fn as_it_came(ip: Ip) -> Frame {
+    from_router(ip.to(PROXY))
+}
+
+/// What the kernel sends for it.
+fn says(ip: Ip) -> Frame {
+    Frame::new(IN_MAC, ROUTER, ip.from(PROXY))
+}
+
+fn opens() -> Step {
+    arrives(INGRESS, by_gateway(syn())).redirected(INGRESS, taken_out(syn()))
+}
+
+fn agrees() -> Step {
+    let back = to_gateway(1, syn_ack().hop());
+    kernel_sends(INGRESS, says(syn_ack())).leaves(INGRESS, back, "answer")
+}
+
+fn by_gateways() -> Vec<Case> {
+    let later = from_node(OTHER_NODE, ENDPOINT, 9, request());
+    let back = to_node(OTHER_NODE, ENDPOINT, 9, response().hop());
+    let refused = error("10.0.1.10", "198.51.100.7", (3, 3), 0, syn().to(PROXY));
+    let told = error("203.0.113.10", "198.51.100.7", (3, 3), 0, syn()).hop();
+    vec![
+        case(
+            "A flow goes to the proxy from the client's own address, and its answers to the \
+             gateway with the latest options.",
+            proxied(aws_nat()),
+            vec![
+                opens(),
+                agrees(),
+                arrives(INGRESS, later).redirected(INGRESS, taken_out(request())),
+                kernel_sends(INGRESS, says(response())).leaves(INGRESS, back, "answer"),
+            ],
+        ),
+        case(
+            "An error of this machine's about a redirected packet reaches the client as the \
+             frontend's.",
+            proxied(aws_nat()),
+            vec![
+                opens(),
+                kernel_sends(INGRESS, Frame::new(IN_MAC, ROUTER, refused)).leaves(
+                    INGRESS,
+                    to_gateway(1, told),
+                    "answer",
+                ),
+            ],
+        ),
+        case(
+            "Two endpoints with the same client's port can't both reach the proxy.",
+            proxied(aws_nat()),
+            vec![
+                opens(),
+                arrives(INGRESS, from_node(NODE, OTHER_ENDPOINT, 1, syn()))
+                    .dropped(DropReason::FlowAmbiguous),
+            ],
+        ),
+    ]
+}
+
+fn plain() -> Vec<Case> {
+    let six = || from("[2001:db8:c::7]:4000");
+    let direct = || from_router(tcp(CLIENT, PROXY, flags::SYN));
+    let redirected = || arrives(INGRESS, from_router(syn())).redirected(INGRESS, as_it_came(syn()));
+    let other = || says(tcp(CLIENT, "198.51.100.99:40000", flags::ACK));
+    let back = to_router(syn_ack().hop());
+    vec![
+        case(
+            "A plain client's flow goes to the proxy, and its answers to the router that brought it.",
+            proxied(plain_nat()),
+            vec![
+                redirected(),
+                kernel_sends(INGRESS, says(syn_ack())).leaves(INGRESS, back, "answer"),
+                arrives(INGRESS, from_router(six()))
+                    .redirected(INGRESS, from_router(six().to("[fd00:1::10]:9000"))),
+            ],
+        ),
+        case(
+            "What is sent to the proxy's own port goes to the kernel as it is.",
+            proxied(plain_nat()),
+            vec![
+                arrives(INGRESS, direct()).punted(),
+                redirected(),
+                arrives(INGRESS, direct()).punted(),
+                kernel_sends(INGRESS, other()).leaves(INGRESS, other(), "forward"),
+            ],
+        ),
+    ]
+}
+
+fn which() -> Vec<Case> {
+    let to = |to: &str| tcp(CLIENT, to, flags::SYN);
+    let served = to("10.0.2.11:80").from(OUR_NAT).from_port(NAT_1).hop();
+    let known = || arrives(INGRESS, by_gateway(request()));
+    vec![
+        case(
+            "A proxy takes the ports that it is for, and backends serve the others.",
+            proxied(aws_nat()),
+            vec![
+                arrives(INGRESS, by_gateway(to("203.0.113.40:81")))
+                    .redirected(INGRESS, taken_out(to("203.0.113.40:81"))),
+                arrives(INGRESS, by_gateway(to("203.0.113.40:80"))).leaves(
+                    EGRESS,
+                    to_backend(11, served),
+                    "nat",
+                ),
+            ],
+        ),
+        case(
+            "A flow stays with the proxy when its service goes to backends again.",
+            proxied(aws_nat()),
+            vec![
+                opens(),
+                agrees(),
+                services(web("")),
+                known().redirected(INGRESS, taken_out(request())),
+                passes(by_gateway, "198.51.100.7:40001", NAT_1),
+            ],
+        ),
+    ]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [by_gateways(), plain(), which()].into_iter().flatten().collect()
+}

@@ -1,0 +1,67 @@
+//! A proxy redirect with a proxy that is there: a TCP listener of this machine's kernel answers in
+//! place of the backends, through the exception path, and knows who asks.
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener};
+use std::time::Duration;
+use tests::lab::client::{Client, Load};
+use tests::lab::journey::{restless, service};
+use tests::lab::server::Server;
+use tests::lab::settings::{Plane, Service, Settings};
+use tests::lab::topology::{AWS_CLIENTS, FRONTEND, INGRESS, Lab};
+use tests::lab::weir::Weir;
+
+/// The appliance's kernel answers clients by the router of the ingress side.
+const ROUTE: &str = "route replace default via 10.0.1.1 dev weir-in";
+
+fn proxied(lab: &Lab, port: u16) -> Service {
+    let web = service(lab, &[(0, "active")]);
+    let mode = format!("{}\nproxy_redirect = {{ port = {port}, ports = [80] }}", web.mode);
+    let mut frontends = web.frontends.clone();
+    frontends.push((FRONTEND.to_string(), 81, "tcp"));
+    Service { mode, frontends, ..web }
+}
+
+#[test]
+fn a_proxy_on_this_machine_answers_for_the_service() -> Result<(), Box<dyn Error>> {
+    let mut lab = Lab::new(&["web-1"])?;
+    lab.suit(Plane::Dpdk)?;
+    let gateway = lab.aws_gateway(restless())?;
+    let settings = Settings { plane: Plane::Dpdk, ..Settings::default() };
+    let weir = Weir::start(&lab, &settings, &[proxied(&lab, 9_000)])?;
+    lab.weir.ip(&[ROUTE])?;
+    let proxy = Server::start(&lab.weir, "proxy", (INGRESS, 9_000).into())?;
+    let ask = |port: u16| -> Result<Vec<String>, Box<dyn Error>> {
+        let load = Load::new((FRONTEND, port).into(), 150);
+        let client = Client::start(&lab.aws[0], load)?;
+        let why = |words: &str| format!("{words}{:?} {}", weir.drops(), gateway.report());
+        client.wait_for(1, Duration::from_secs(30)).map_err(|e| why(&e.to_string()))?;
+        let seen = client.finish()?;
+        assert_eq!((seen.right, seen.failed, seen.moved), (150, 0, 0), "{}", why(""));
+        Ok(seen.by_backend.keys().cloned().collect())
+    };
+    // The proxy takes one of the service's two ports; bodies are checked byte for byte.
+    assert_eq!(ask(80)?, ["proxy"]);
+    assert_eq!(ask(81)?, ["web-1"]);
+    drop(proxy);
+    // It is asked by the clients themselves, and not by an address of ours.
+    let listener = lab.weir.run(|| TcpListener::bind((INGRESS, 9_000)))??;
+    let asked = std::thread::spawn(move || -> std::io::Result<IpAddr> {
+        let (mut stream, peer) = listener.accept()?;
+        stream.read_exact(&mut [0; 4])?;
+        stream.write_all(b"seen")?;
+        Ok(peer.ip())
+    });
+    lab.aws[0].run(|| -> std::io::Result<()> {
+        let mut stream = std::net::TcpStream::connect((FRONTEND, 80))?;
+        stream.write_all(b"who?")?;
+        stream.read_exact(&mut [0; 4])
+    })??;
+    let peer = asked.join().map_err(|_| "the proxy died")??;
+    assert!(AWS_CLIENTS.iter().any(|client| IpAddr::from(*client) == peer), "{peer}");
+    let report = gateway.stop()?;
+    assert!(report.clean(), "{report}");
+    weir.stop()?;
+    Ok(())
+}
