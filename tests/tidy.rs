@@ -24,7 +24,8 @@ const ROOMS: &[(&str, usize)] = &[
     ("dpdk-bindings", 1_550),
     ("fastpath", 4_500),
     // Of the design's 20,000 for all of slowpath, which is cut up since it passed 6,000.
-    ("slowpath", 6_000),
+    // Was 6,000 until it started the health checker, wrote what that finds and showed it.
+    ("slowpath", 6_100),
     ("slowpath/state", 7_000),
     // Probes of backends: judge, machine, driver with TLS, and the answers on health check ports.
     ("slowpath/health", 1_500),
@@ -38,8 +39,9 @@ const ROOMS: &[(&str, usize)] = &[
     // here as well, and the checks that span keys are most of the rest. Was 2,650 until keys could
     // change while Weir runs and variables that are none had to be told. Was 2,750 until there were
     // two planes. Was 2,950 until files could be YAML too, with the places of their keys, and a
-    // service could say all of its policy.
-    ("config", 3_300),
+    // service could say all of its policy. Was 3,300 until it could say how its backends are
+    // probed, each wrong word with what is allowed.
+    ("config", 3_600),
 ];
 const FILE_LINES: usize = 400;
 const FUNCTION_LINES: usize = 70;

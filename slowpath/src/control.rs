@@ -1,11 +1,11 @@
 //! The control socket: HTTP over a unix socket, for `weir` and `curl --unix-socket`.
 //!
 //! `GET /status`, `/services`, `/flows`, `/drops`, `/health` (of the appliance) and `/checks` (of
-//! backends) answer a JSON document, `/metrics` as Prometheus reads it; `GET /trace` answers a JSON line for each stage of each followed packet
-//! as it comes. `GET /db/TABLE` answers the rows of a table of the control state, `GET /maps` what
-//! lies in the plane, `GET /objects/KIND` what was given to us. All of it only reads, except that a
-//! trace asks the lcores to report, and that `PUT /drain/on` and `/drain/off` change what probes
-//! are told. The socket is root's alone (mode 0600).
+//! backends) answer a JSON document, `/metrics` as Prometheus reads it; `GET /trace` answers a JSON
+//! line for each stage of each followed packet as it comes. `GET /db/TABLE` answers the rows of a
+//! table of the control state, `GET /maps` what lies in the plane, `GET /objects/KIND` what was
+//! given to us. All of it only reads, except that a trace asks the lcores to report, and that `PUT
+//! /drain/on` and `/drain/off` change what probes are told. The socket is root's alone (mode 0600).
 
 mod db;
 

@@ -96,9 +96,6 @@ impl Desired {
         let (name, source) = (service.clone(), row.source.clone());
         let key = Key { kind: Kind::Service, name, source };
         let Some(object) = self.objects.get(&key) else { return false };
-        if let Some(trouble) = &trouble {
-            tracing::warn!("service {service}: {trouble}");
-        }
         let (status, reason) = match trouble {
             None => (Truth::True, aspect),
             Some(_) => (Truth::False, "Failed"),
@@ -111,8 +108,13 @@ impl Desired {
             since: now,
         };
         let observed = object.generation;
+        let message = condition.message.clone();
         let change = Change::Status { key, observed, conditions: vec![condition] };
-        self.objects.apply(&change, now).is_ok_and(|event| event.is_some())
+        let news = self.objects.apply(&change, now).is_ok_and(|event| event.is_some());
+        if news && !message.is_empty() {
+            tracing::warn!("service {service}: {message}");
+        }
+        news
     }
 }
 
