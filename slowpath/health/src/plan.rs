@@ -152,8 +152,8 @@ fn target(
         _ => {}
     }
     let port = [check.port, instance.endpoint.port, frontend_port(entry)];
-    let port = port.into_iter().find(|port| *port != 0).ok_or_else(
-        || "neither the check nor the backend nor a frontend names a port; write health.port",
+    let port = port.into_iter().find(|port| *port != 0).ok_or(
+        "neither the check nor the backend nor a frontend names a port; write health.port",
     )?;
     let to = instance.endpoint.addr;
     let sources = &place.probing.sources;

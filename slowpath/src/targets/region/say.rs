@@ -1,7 +1,7 @@
 //! One frontend is said to the region: all of it, or it stays as it was.
 
 use packet::addr::Addr;
-use state::address::Address;
+use state::address::{Address, Reach};
 use state::maps::{is_unspecified, is_wildcard, wildcard_of};
 use state::plane::{Refusal, Wanted};
 use tables::note::{Member, ServiceNote};
@@ -166,6 +166,10 @@ impl RegionPlane<'_> {
 
     /// Takes a frontend's places away; the service may have lost its last one.
     fn vacate_all(&mut self, address: &Address) -> Said {
+        // Those for packets from within have none: what is there is the other reach's.
+        if address.reach == Reach::Internal {
+            return Ok(());
+        }
         let key = compile::key(address);
         if !is_unspecified(address) {
             return self.vacate(&key);
