@@ -196,9 +196,6 @@ impl Desired {
         let (name, source) = (service.clone(), row.source.clone());
         let key = Key { kind: Kind::Service, name, source };
         let Some(object) = self.objects.get(&key) else { return false };
-        if let Some(trouble) = &trouble {
-            tracing::warn!("service {service}: {trouble}");
-        }
         let (status, reason) = match trouble {
             None => (Truth::True, aspect),
             Some(_) => (Truth::False, "Failed"),
@@ -211,12 +208,17 @@ impl Desired {
             since: now,
         };
         let observed = object.generation;
+        let message = condition.message.clone();
         let change = Change::Status { key, observed, conditions: vec![condition] };
         if let Err(refusal) = self.store.change(vec![change], now) {
             tracing::debug!("{aspect} of {service} is not noted: {refusal}");
             return false;
         }
-        self.follow(now)
+        let news = self.follow(now);
+        if news && !message.is_empty() {
+            tracing::warn!("service {service}: {message}");
+        }
+        news
     }
 }
 

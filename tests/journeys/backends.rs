@@ -62,7 +62,7 @@ fn until(weir: &mut Weir, address: &str, state: &str) -> Result<(), Box<dyn Erro
     weir.wait_for(&format!("{address} to be {state}"), SOON, |weir| {
         let checks = weir.checks()?;
         let is = |one: &CheckNow| one.backend.starts_with(&start) && one.state == state;
-        Ok((checks.iter().any(is), format!("{checks:?}")))
+        Ok((checks.iter().any(is), format!("{checks:?} {:?}", weir.drops()?)))
     })?;
     Ok(())
 }
@@ -170,8 +170,8 @@ fn a_tunnels_backend_is_asked_through_the_tunnel() -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new(&["web-1"])?;
     let host = &lab.hosts[0];
-    let decap = Decap::start(&host.ns, Answer::Plain)?;
-    host.ns.ip(&["addr add 203.0.113.21/32 dev lo"])?;
+    let decap = Decap::start(&host.ns, Answer::Tunnel)?;
+    host.ns.ip(&["addr add 203.0.113.21/32 dev lo", "route add 198.18.0.1/32 dev decap0"])?;
     let web = SocketAddr::from(([203, 0, 113, 21], 80));
     let server = Server::start(&host.ns, "web-1", web)?;
     let settings = Settings { plane: Plane::Dpdk, ..Settings::default() };

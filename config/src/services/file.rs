@@ -183,7 +183,8 @@ pub struct Backend {
     #[serde(default)]
     pub arm: String,
     /// A source address reserved for probes: what this machine sends from it goes to exactly this
-    /// backend, through the service's tunnel; empty for none.
+    /// backend, through the service's tunnel, and answers come back by it; empty for none. Give it
+    /// to the machine (`ip addr add 198.18.0.1/32 dev lo`) to have `health` ask that way.
     #[serde(default)]
     pub probe: String,
     /// The node on which it runs; empty counts as local everywhere.

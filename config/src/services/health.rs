@@ -179,7 +179,8 @@ impl HealthCheck {
         };
         self.times(&mut refuse);
         let visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        if !self.path.is_empty() && !(self.path.starts_with('/') && visible(&self.path)) {
+        let rooted = self.path.starts_with('/') && visible(&self.path);
+        if !rooted && !self.path.is_empty() {
             let allowed = "write it from `/` on, without spaces: \"/healthz?full=1\"";
             refuse("path", "this is no path", allowed);
         }

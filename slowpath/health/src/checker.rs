@@ -147,11 +147,11 @@ impl Checker {
         }
         let probed: BTreeSet<Endpoint> =
             plan.wanted.iter().map(|(wanted, _)| wanted.endpoint).collect();
-        let was_checked = self.machine.has(service);
+        let ours = self.machine.has(service) || !plan.unprobed.is_empty();
         for verdict in self.machine.set(service, plan.wanted, Instant::now()) {
             self.tell(Told::Verdict(verdict));
         }
-        if was_checked {
+        if ours {
             let left = entry.into_iter().flat_map(|entry| entry.used());
             let judged = left.filter(|instance| instance.health.since.is_some());
             for instance in judged.filter(|instance| !probed.contains(&instance.endpoint)) {

@@ -114,6 +114,8 @@ pub struct Machine<T> {
     free: Vec<usize>,
     services: BTreeMap<Name, BTreeMap<Endpoint, usize>>,
     due: BTreeSet<(Instant, usize)>,
+    /// Backends by what is held of them.
+    counts: [u64; 3],
 }
 
 impl<T: Clone + PartialEq> Machine<T> {
@@ -129,6 +131,7 @@ impl<T: Clone + PartialEq> Machine<T> {
             free: Vec::new(),
             services: BTreeMap::new(),
             due: BTreeSet::new(),
+            counts: [0; 3],
         }
     }
 
@@ -179,6 +182,8 @@ impl<T: Clone + PartialEq> Machine<T> {
         };
         if slot.judge.standing() == Standing::Unknown {
             slot.judge.adopt(held.into());
+            self.counts[Standing::Unknown as usize] -= 1;
+            self.counts[slot.judge.standing() as usize] += 1;
         }
         let (judge, standing) = (slot.judge, slot.judge.standing());
         if slot.wanted == wanted {
@@ -198,6 +203,7 @@ impl<T: Clone + PartialEq> Machine<T> {
     fn insert(&mut self, service: &Name, wanted: Wanted<T>, judge: Judge, now: Instant) -> usize {
         let turn = now + self.throw(wanted.timing.interval);
         self.serials += 1;
+        self.counts[judge.standing() as usize] += 1;
         let (service, serial) = (service.clone(), self.serials);
         let slot = Slot { service, wanted, judge, serial, turn, due: Some(turn), last: None };
         let at = match self.free.pop() {
@@ -214,6 +220,7 @@ impl<T: Clone + PartialEq> Machine<T> {
 
     fn remove(&mut self, at: usize) {
         if let Some(slot) = self.slots.get_mut(at).and_then(Option::take) {
+            self.counts[slot.judge.standing() as usize] -= 1;
             if let Some(due) = slot.due {
                 self.due.remove(&(due, at));
             }
@@ -272,7 +279,10 @@ impl<T: Clone + PartialEq> Machine<T> {
         self.due.insert((due, token.slot));
         let good = answer.good;
         slot.last = Some((now, answer));
+        let before = slot.judge.standing();
         let healthy = slot.judge.hear(good?, &slot.wanted.timing)?;
+        self.counts[before as usize] -= 1;
+        self.counts[slot.judge.standing() as usize] += 1;
         Some(Verdict { service: slot.service.clone(), endpoint: slot.wanted.endpoint, healthy })
     }
 
@@ -283,11 +293,7 @@ impl<T: Clone + PartialEq> Machine<T> {
 
     /// Backends, each once for each service, by what is held of them: unknown, healthy, unhealthy.
     pub fn counts(&self) -> [u64; 3] {
-        let mut counts = [0; 3];
-        for slot in self.slots.iter().flatten() {
-            counts[slot.judge.standing() as usize] += 1;
-        }
-        counts
+        self.counts
     }
 
     /// All that is known, by service and endpoint.

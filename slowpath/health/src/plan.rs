@@ -139,13 +139,21 @@ fn target(
     place: &Place,
     ask: &Arc<Ask>,
 ) -> Result<Target, String> {
-    let tunnelled = entry.service.as_ref().is_some_and(|service| service.mode != Mode::Nat);
-    if let (true, Some(from)) = (tunnelled, instance.probe) {
-        return by_tunnel(entry, check, instance, place, ask, from);
+    let mode = entry.service.as_ref().map(|service| service.mode);
+    match (mode, instance.probe) {
+        (Some(Mode::Tunnel(_)), Some(from)) => {
+            return by_tunnel(entry, check, instance, place, ask, from);
+        }
+        (Some(Mode::Dsr(_)), Some(_)) => {
+            return Err("answers of mode dsr come back plain, and only those that come by the \
+                        tunnel reach the probe; take `probe` away so that it is asked directly"
+                .to_owned());
+        }
+        _ => {}
     }
     let port = [check.port, instance.endpoint.port, frontend_port(entry)];
-    let port = port.into_iter().find(|port| *port != 0).ok_or_else(
-        || "neither the check nor the backend nor a frontend names a port; write health.port",
+    let port = port.into_iter().find(|port| *port != 0).ok_or(
+        "neither the check nor the backend nor a frontend names a port; write health.port",
     )?;
     let to = instance.endpoint.addr;
     let sources = &place.probing.sources;

@@ -13,6 +13,31 @@ use std::process::{Command, Stdio};
 use appliance::{Folder, weir};
 use tables::region::Region;
 
+/// Addresses that this machine has for the time of a test.
+struct Own(&'static [&'static str]);
+
+impl Own {
+    fn new(addresses: &'static [&'static str]) -> Own {
+        let own = Own(addresses);
+        own.each("replace");
+        own
+    }
+
+    fn each(&self, what: &str) {
+        for address in self.0 {
+            let mut ip = Command::new("ip");
+            let done = ip.args(["addr", what, &format!("{address}/32"), "dev", "lo"]).status();
+            assert!(done.unwrap().success(), "ip addr {what} {address}");
+        }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.each("del");
+    }
+}
+
 fn generation(status: &serde_json::Value) -> u64 {
     status["generation"].as_u64().unwrap()
 }
@@ -233,14 +258,15 @@ fn checked_backends_are_shown_their_verdicts_outlive_it_and_health_check_ports_a
     let folder = Folder::new("checks");
     let (port, taken) = (free_port(), TcpListener::bind("[::]:0").unwrap());
     let other = taken.local_addr().unwrap().port();
-    // Nobody is at these addresses.
+    // Addresses of this machine on which nobody listens.
+    let _own = Own::new(&["10.97.3.11", "10.97.3.12"]);
     let service = |name: &str, last: u8, port: u16| {
         format!(
             "[[service]]\nname = \"shop/{name}\"\nmode = \"nat\"\nexternal_policy = \"local\"\n\
              health_check_port = {port}\nhealth = {{ kind = \"tcp\", interval_ms = 200, \
              timeout_ms = 100, fall = 2 }}\n\
              frontends = [{{address = \"203.0.113.{last}\", port = 80, protocol = \"tcp\"}}]\n\
-             backends = [{{address = \"10.97.2.{last}\", port = 80}}]\n"
+             backends = [{{address = \"10.97.3.{last}\", port = 9}}]\n"
         )
     };
     folder.write("services.toml", &(service("web", 11, port) + &service("dns", 12, other)));
@@ -252,7 +278,7 @@ fn checked_backends_are_shown_their_verdicts_outlive_it_and_health_check_ports_a
     let rows = folder.until(&["health"], |rows| all(rows, "unhealthy"));
     assert_eq!(
         (&rows[1]["service"], &rows[1]["backend"]),
-        (&"shop/web".into(), &"10.97.2.11:80/TCP".into())
+        (&"shop/web".into(), &"10.97.3.11:9/TCP".into())
     );
     assert_eq!(rows[1]["last"], "bad", "{rows}");
     let shown = folder.weir(&["health", "web"]);

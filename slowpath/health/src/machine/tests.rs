@@ -111,7 +111,10 @@ proptest! {
         jitter_share in 0_u64..=50,
         rise in 1_u32..4,
         fall in 1_u32..5,
-        turns in prop::collection::vec(prop::collection::vec((1_u64..3_000, any::<bool>()), 1..6), 1..12),
+        turns in prop::collection::vec(
+            prop::collection::vec((1_u64..3_000, any::<bool>()), 1..6),
+            1..12,
+        ),
         speeds in prop::collection::vec(0_u64..400, 12),
     ) {
         let timing = timing(
@@ -155,7 +158,10 @@ proptest! {
                 }
             }
         }
-        // What the machine holds is what it told.
+        // What the machine holds is what it told, and what it counts.
+        let mut counts = [0; 3];
+        world.machine.known().for_each(|known| counts[known.standing as usize] += 1);
+        prop_assert_eq!(world.machine.counts(), counts);
         for (known, told) in world.machine.known().zip(&world.told) {
             let last = told.last().map(|(_, healthy)| *healthy);
             prop_assert_eq!(known.standing.verdict(), last);

@@ -130,6 +130,11 @@ fn through_the_tunnel_it_is_asked_under_a_frontends_address_from_its_reserved_so
     // Without a reserved source it is asked directly.
     let direct = planned(|s, _| by_geneve(s), WEB, &place());
     assert_eq!(only(&direct).entrance, None);
+    let plain = |s: &mut Service, i: &mut Instance| {
+        probed(s, i);
+        s.mode = Mode::Dsr(BackendTunnel::new(TunnelKind::Geneve));
+    };
+    assert!(planned(plain, WEB, &place()).unprobed[0].1.contains("mode dsr"));
     let chain = planned(probed, &[("2001:db8::1", 80, 6)], &place());
     assert!(chain.unprobed[0].1.contains("198.18.0.1"), "{chain:?}");
     let why = "with plane = \"xdp\" no probe enters a tunnel";

@@ -115,6 +115,29 @@ fn no_verdict_is_lost_over_a_restart_whenever_it_comes() {
 }
 
 #[test]
+fn a_service_whose_two_policies_differ_is_served_and_checked_as_others_are() {
+    let mut stage = Stage::new("reaches");
+    let (mut reconcile, _) = stage.start();
+    let (_, told) = reconcile.checked();
+    backends(&stage, &format!("external_policy = \"local\"\n{CHECKED}"));
+    stage.pass(1000, &mut reconcile, None);
+    let there = |region: &Region| {
+        let web = "203.0.113.1".parse::<IpAddr>().unwrap().into();
+        region.tables(region.generation()).frontend(0, &web, 80, 6).is_some()
+    };
+    assert!(there(stage.region), "the frontend for packets from within leaves its place alone");
+    tell(&told, 11, false);
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(serving(stage.region), [12]);
+    drop(reconcile);
+    let (mut reconcile, _) = stage.start();
+    for _ in 0..50 {
+        stage.pass(20, &mut reconcile, None);
+        assert_eq!((there(stage.region), serving(stage.region)), (true, vec![12]));
+    }
+}
+
+#[test]
 fn troubles_of_the_checker_are_conditions_of_the_service() {
     let mut stage = Stage::new("conditions");
     let (mut reconcile, shared) = stage.start();
