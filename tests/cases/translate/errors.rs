@@ -1,4 +1,4 @@
-//! Errors about what is translated: of routers and hosts on either side, and Weir's own about sizes.
+//! Errors about what is translated: of routers and hosts on either side, and our own about sizes.
 
 use super::super::setups::{aws_translated, plain_translated};
 use super::super::world::*;
