@@ -346,7 +346,7 @@ pub struct Control {
 }
 
 /// The API.
-#[derive(Deserialize, Serialize, JsonSchema)]
+#[derive(Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Api {
     /// `address:port`, one or a list, where the API is served; empty for none. Anything but

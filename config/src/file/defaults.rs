@@ -1,7 +1,7 @@
 //! What holds for keys that nobody wrote: the lowest layer.
 
 use super::{
-    Api, Arm, Attach, Control, Fastpath, File, Flows, Health, Idle, Metrics, Nat, NoService, Plane,
+    Arm, Attach, Control, Fastpath, File, Flows, Health, Idle, Metrics, Nat, NoService, Plane,
     Punt, Region, Tables,
 };
 
@@ -28,7 +28,7 @@ impl Default for File {
             health: Health::default(),
             metrics: Metrics::default(),
             control: Control::default(),
-            api: Api::default(),
+            api: Default::default(),
             tables: Tables::default(),
         }
     }
@@ -139,17 +139,6 @@ impl Default for Metrics {
 impl Default for Control {
     fn default() -> Control {
         Control { socket: "/run/weir/control.sock".into(), state: "/var/lib/weir".into() }
-    }
-}
-
-impl Default for Api {
-    fn default() -> Api {
-        Api {
-            listen: Vec::new(),
-            tls_cert: String::new(),
-            tls_key: String::new(),
-            token_file: String::new(),
-        }
     }
 }
 

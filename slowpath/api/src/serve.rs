@@ -1,7 +1,7 @@
 //! The API over TCP: TLS, and a token that every request has to carry.
 //!
-//! A connection takes part only after its handshake, which has a time and is nobody else's to wait
-//! for. The token is compared in constant time and written nowhere.
+//! Connections are bounded, and so is the time that a silent peer has one: nobody waits for
+//! another's handshake. The token is compared in constant time and written nowhere.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,27 +9,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use config::checked::{Api as Listen, Tls};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use subtle::ConstantTimeEq;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use crate::problem::Problem;
 use crate::{Api, router};
 
-/// How long a handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Handshakes at once; more wait in the kernel.
-const HANDSHAKES: usize = 64;
+/// How long a handshake may take, and the head of a request, and how long a connection may rest.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections at once; more wait in the kernel.
+const CONNECTIONS: usize = 256;
+/// When connections are taken again after that failed.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Characters of the shortest token.
 const SHORTEST: usize = 16;
 
@@ -102,21 +108,65 @@ impl Serving {
     pub async fn run(self, api: Api) -> io::Result<()> {
         let app = router(api).fallback(elsewhere);
         let app = app.layer(middleware::from_fn_with_state(self.token, authorised));
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
         let mut tasks = tokio::task::JoinSet::new();
         for listener in self.listeners {
-            let app = app.clone();
-            match &self.tls {
-                Some(tls) => {
-                    tasks.spawn(axum::serve(Secure::new(listener, tls.clone())?, app).into_future())
-                }
-                None => tasks.spawn(axum::serve(listener, app).into_future()),
-            };
+            tasks.spawn(accept(listener, self.tls.clone(), app.clone(), Arc::clone(&room)));
         }
         match tasks.join_next().await {
-            Some(ended) => ended.map_err(io::Error::other)?,
+            Some(ended) => ended.map_err(io::Error::other),
             None => Ok(()),
         }
     }
+}
+
+/// Takes connections as long as there is room for more.
+async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    app: Router,
+    room: Arc<Semaphore>,
+) {
+    while let Ok(place) = Arc::clone(&room).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                let (tls, app) = (tls.clone(), app.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = connection(stream, tls, app).await {
+                        tracing::debug!(%from, %error, "a connection of the API ended");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                // No descriptors are left, say: others may be closed meanwhile.
+                tracing::warn!(%error, "api.listen");
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, app: Router) -> io::Result<()> {
+    match tls {
+        None => requests(stream, app).await,
+        Some(tls) => {
+            let shaken = tokio::time::timeout(PATIENCE, tls.accept(stream)).await;
+            requests(shaken.map_err(|_| io::ErrorKind::TimedOut)??, app).await
+        }
+    }
+}
+
+/// Answers one request after the other.
+async fn requests(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    app: Router,
+) -> io::Result<()> {
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+    served.await.map_err(io::Error::other)
 }
 
 async fn elsewhere() -> Problem {
@@ -177,60 +227,4 @@ fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeError> {
         .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key));
     let config = config.map_err(|e| content("api.tls_cert", &tls.cert, e.to_string()))?;
     Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-/// Connections whose handshake is done.
-struct Secure {
-    address: SocketAddr,
-    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
-}
-
-impl Secure {
-    fn new(mut listener: TcpListener, tls: TlsAcceptor) -> io::Result<Secure> {
-        let address = listener.local_addr()?;
-        let (done, ready) = mpsc::channel(HANDSHAKES);
-        let room = Arc::new(Semaphore::new(HANDSHAKES));
-        tokio::spawn(async move {
-            while let Ok(place) = Arc::clone(&room).acquire_owned().await {
-                let next = axum::serve::Listener::accept(&mut listener);
-                let (stream, from) = tokio::select! {
-                    next = next => next,
-                    () = done.closed() => return,
-                };
-                tokio::spawn(shake(tls.clone(), stream, from, done.clone(), place));
-            }
-        });
-        Ok(Secure { address, ready })
-    }
-}
-
-async fn shake(
-    tls: TlsAcceptor,
-    stream: TcpStream,
-    from: SocketAddr,
-    done: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
-    _place: OwnedSemaphorePermit,
-) {
-    match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-        Ok(Ok(stream)) => drop(done.send((stream, from)).await),
-        Ok(Err(error)) => tracing::debug!(%from, %error, "no TLS"),
-        Err(_) => tracing::debug!(%from, "the TLS handshake took too long"),
-    }
-}
-
-impl axum::serve::Listener for Secure {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        match self.ready.recv().await {
-            Some(ready) => ready,
-            // Whoever accepts is gone with the runtime; nobody comes any more.
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        Ok(self.address)
-    }
 }

@@ -62,6 +62,8 @@ pub struct Reconciler {
     quarantined: HashMap<Address, Vec<Endpoint>>,
     /// Why no batch can be begun.
     blocked: Option<Refusal>,
+    /// So many are told one by one: they were in a batch that was refused whole.
+    alone: usize,
 }
 
 /// Behind which address a pass goes on; none for its start.
@@ -116,6 +118,7 @@ impl Reconciler {
             committed: VecDeque::new(),
             quarantined: HashMap::default(),
             blocked: None,
+            alone: 0,
         }
     }
 
@@ -157,6 +160,7 @@ impl Reconciler {
     /// How many frontends are told in one step from now on ([`Settings::at_once`]).
     pub fn set_at_once(&mut self, frontends: usize) {
         self.settings.at_once = frontends.max(1);
+        self.alone = 0;
     }
 
     /// The revision up to which everything is in the plane and acknowledged by all lcores.
@@ -245,7 +249,9 @@ impl Reconciler {
 
     /// Tells as many frontends as one step may.
     fn tell(&mut self, batch: &mut Telling<'_>) {
-        let (tables, mut room) = (batch.tables, self.settings.at_once);
+        let mut room = if self.alone > 0 { 1 } else { self.settings.at_once };
+        let tables = batch.tables;
+        self.alone = self.alone.saturating_sub(1);
         while room > 0
             && let Some((address, revision)) = self.jobs.next(batch.now.steady)
         {
@@ -313,7 +319,10 @@ impl Reconciler {
     fn refused(&mut self, now: Now, told: Told, refusal: &Refusal) {
         let Settings { retry_min, retry_max, .. } = self.settings;
         let failures = self.jobs.failures(&told.address);
-        let again = now.steady + delay(retry_min, retry_max, failures);
+        self.refused_until(now.steady + delay(retry_min, retry_max, failures), now, told, refusal);
+    }
+
+    fn refused_until(&mut self, again: Instant, now: Now, told: Told, refusal: &Refusal) {
         self.jobs.failed(told.address, told.revision, again, &refusal.0);
         if let Some(row) = told.row {
             row.set_status(Progress::Error(refusal.0.as_str().into()), told.note, now.wall);
@@ -325,7 +334,15 @@ impl Reconciler {
         let generation = match plane.commit() {
             Ok(generation) => generation,
             Err(refusal) => {
-                told.into_iter().for_each(|told| self.refused(now, told, &refusal));
+                if let [_] = told.as_slice() {
+                    told.into_iter().for_each(|told| self.refused(now, told, &refusal));
+                    return;
+                }
+                // One of them may be why, and holds up nobody else when each is told alone.
+                self.alone = told.len();
+                for told in told {
+                    self.refused_until(now.steady, now, told, &refusal);
+                }
                 return;
             }
         };

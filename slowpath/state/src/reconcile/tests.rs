@@ -21,6 +21,9 @@ struct Ruled {
     refused: Vec<Address>,
     begin: Result<(), Refusal>,
     commit: Result<(), Refusal>,
+    /// No batch with it can be committed.
+    poison: Option<Address>,
+    batch: Vec<Address>,
     prunes: usize,
     prune: Result<(), Refusal>,
     told: usize,
@@ -36,6 +39,8 @@ impl Ruled {
             refused: Vec::new(),
             begin: Ok(()),
             commit: Ok(()),
+            poison: None,
+            batch: Vec::new(),
             prunes: 0,
             prune: Ok(()),
             told: 0,
@@ -55,6 +60,7 @@ impl Plane for Ruled {
 
     fn update(&mut self, wanted: &Wanted) -> Result<(), Refusal> {
         self.told += 1;
+        self.batch.push(*wanted.frontend.address());
         if self.refused.contains(wanted.frontend.address()) {
             return Err(Refusal::new("raise region.slots"));
         }
@@ -80,7 +86,11 @@ impl Plane for Ruled {
     }
 
     fn commit(&mut self) -> Result<Generation, Refusal> {
+        let batch = std::mem::take(&mut self.batch);
         self.commit.clone()?;
+        if self.poison.is_some_and(|poison| batch.contains(&poison)) {
+            return Err(Refusal::new("there is room for 64 tunnels"));
+        }
         self.plane.commit()
     }
 
@@ -374,6 +384,29 @@ fn a_batch_that_cannot_be_committed_is_told_again() {
     world.step();
     assert!(world.is_done(1));
     assert_eq!(world.reconciler.reconciled(), revision);
+}
+
+#[test]
+fn one_that_no_batch_can_be_committed_with_holds_up_nobody_else() {
+    let mut world = World::new();
+    for number in 1..=5 {
+        world.put(number);
+    }
+    world.plane.poison = Some(address(3));
+    for _ in 0..6 {
+        world.step();
+    }
+    for number in [1, 2, 4, 5] {
+        assert!(world.is_done(number), "{number}");
+    }
+    assert!(matches!(world.status(3).progress, Progress::Error(_)));
+    world.put(6);
+    world.step();
+    assert!(world.is_done(6));
+    world.plane.poison = None;
+    world.pass(SECOND);
+    world.step();
+    assert!(world.is_done(3));
 }
 
 #[test]
