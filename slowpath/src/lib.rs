@@ -18,6 +18,7 @@ mod busy;
 pub mod control;
 pub mod counted;
 pub mod desired;
+pub mod explain;
 pub mod flows;
 pub mod health;
 pub mod lcores;

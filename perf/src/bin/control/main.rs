@@ -109,7 +109,8 @@ fn show_rounds(rounds: &Rounds) {
     let of = |of: &dyn Fn(&Round) -> f64| median(rounds.rounds.iter().map(of));
     let most = rounds.rounds.iter().map(|r| r.heap_bytes).fold(0.0, f64::max);
     println!(
-        "{plane:<12} {:>8} {:>9} {:>8.2} {:>8.2} {:>9.2} {:>9.0} {:>9.0} {most:>8.0} {:>8.1} {:>8.0}",
+        "{plane:<12} {:>8} {:>9} {:>8.2} {:>8.2} {:>9.2} {:>9.0} {:>9.0} {most:>8.0} {:>8.1} \
+         {:>8.0}",
         rounds.load.services,
         rounds.load.backends,
         of(&|r| r.cpu_us[0]),
