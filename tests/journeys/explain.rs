@@ -11,7 +11,6 @@ mod nearly {
 }
 mod planes {
     pub mod loaded;
-    #[expect(dead_code, reason = "frames come whole, and from ports")]
     pub mod memory;
 }
 
@@ -25,9 +24,10 @@ use std::collections::{BTreeMap, VecDeque};
 use tables::counters::{LcorePage, ServiceCounter, VerdictCounter};
 use tables::reason::DropReason;
 use tests::cases::setups::{
-    aws_chain, aws_nat, aws_return, aws_tunnel, azure_nat, azure_return, plain_dsr, plain_nat,
+    WEB, aws_chain, aws_nat, aws_return, aws_tunnel, azure_nat, azure_return, plain_dsr, plain_nat,
+    service,
 };
-use tests::cases::world::{EGRESS, IN_MAC, OUT_MAC};
+use tests::cases::world::{EGRESS, ENDPOINT, IN_MAC, OUT_MAC};
 use tests::cases::{Exit, Plane, Setup};
 
 /// Packets in all.
@@ -142,6 +142,22 @@ fn next(setup: &Setup, dice: &mut Dice, left: &VecDeque<(Exit, Vec<u8>)>) -> Tri
     Trial { arrival: Arrival::Plain, first: trial.bytes.len(), ..trial }
 }
 
+/// A service of four backends by a table, a network, and every address of one endpoint.
+fn several(setup: Setup, mode: &str) -> Setup {
+    let port = if mode.contains("nat") { ", port = 8080" } else { "" };
+    let backend = |last| format!("{{address = \"10.0.2.{last}\"{port}}}");
+    let four = [11, 12, 13, 14].map(backend).join(", ");
+    let mode = format!("{mode}\ntable_size = 251");
+    let of_endpoint = format!("{{address = \"203.0.113.20\", scope = \"{ENDPOINT:#x}\"}}");
+    let services = service("web", &mode, WEB, &four)
+        + &service("network", &mode, r#"{address = "203.0.113.0/24"}"#, &backend(12))
+        + &service("endpoint", &mode, &of_endpoint, &backend(11));
+    let mut setup = Setup { services, ..setup.named("several backends") };
+    // One of them is not known.
+    setup.neighbours.retain(|neighbour| neighbour.address != "10.0.2.14");
+    setup
+}
+
 #[test]
 fn what_is_explained_is_what_the_plane_does() {
     let seed = std::env::var("WEIR_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
@@ -155,7 +171,11 @@ fn what_is_explained_is_what_the_plane_does() {
         azure_nat(),
         azure_return(),
         plain_nat(),
-        plain_dsr(),
+        several(aws_nat(), "mode = \"nat\""),
+        several(plain_nat(), "mode = \"nat\""),
+        several(azure_nat(), "mode = \"tunnel\"\ntunnel = \"vxlan\""),
+        several(aws_nat(), "mode = \"tunnel\"\ntunnel = \"geneve\""),
+        plain_dsr("ipip", "10.0.2.11"),
     ];
     let (mut plane, mut outcomes, mut shown) = (Memory::new(), BTreeMap::new(), 0);
     for setup in setups.iter().cycle() {
