@@ -4,9 +4,10 @@
 //! backends) answer a JSON document, `/metrics` as Prometheus reads it; `GET /trace` answers a JSON
 //! line for each stage of each followed packet as it comes. `GET /db/TABLE` answers the rows of a
 //! table of the control state, `GET /maps` what lies in the plane, `GET /objects/KIND` what was
-//! given to us. Below `/v1` is the API (its room is `api`), which writes. All else only reads,
-//! except that a trace asks the lcores to report, and that `PUT /drain/on` and `/drain/off` change
-//! what probes are told. The socket is root's alone (mode 0600).
+//! given to us, `POST /explain` what would become of packets. Below `/v1` is the API (its room is
+//! `api`), which writes. All else only reads, except that a trace asks the lcores to report, and
+//! that `PUT /drain/on` and `/drain/off` change what probes are told. The socket is root's alone
+//! (mode 0600).
 
 mod db;
 
@@ -24,7 +25,7 @@ use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use futures_core::Stream;
 use serde::Deserialize;
@@ -33,7 +34,7 @@ use tokio::sync::mpsc;
 
 use crate::flows::FlowFilter;
 use crate::live::Live;
-use crate::report::{Failure, TraceLine};
+use crate::report::{Failure, Question, TraceLine};
 use crate::trace::TraceRequest;
 
 /// Flows that one answer holds at most.
@@ -114,6 +115,7 @@ pub async fn serve(listener: UnixListener, live: Arc<Live>, api: Api) -> io::Res
         .route("/db/{table}", get(db::table))
         .route("/maps", get(db::maps))
         .route("/objects/{kind}", get(db::objects))
+        .route("/explain", post(explain))
         .route("/drain/on", put(drain_on))
         .route("/drain/off", put(drain_off))
         .fallback(unknown)
@@ -128,7 +130,7 @@ fn refuse(code: StatusCode, error: String) -> Response {
 
 async fn unknown() -> Response {
     let known = "there is /v1, /status, /services, /flows, /drops, /health, /checks, /db, /maps, \
-                 /objects, /metrics, /trace and /drain";
+                 /objects, /explain, /metrics, /trace and /drain";
     refuse(StatusCode::NOT_FOUND, known.to_owned())
 }
 
@@ -150,6 +152,14 @@ async fn health(State(live): State<Arc<Live>>) -> Response {
 
 async fn checks(State(live): State<Arc<Live>>) -> Response {
     Json(live.checks().rows().await).into_response()
+}
+
+async fn explain(State(live): State<Arc<Live>>, Json(question): Json<Question>) -> Response {
+    at_leisure(move || match live.explain(&question) {
+        Ok(told) => Json(told).into_response(),
+        Err(error) => refuse(StatusCode::BAD_REQUEST, error),
+    })
+    .await
 }
 
 async fn drain_on(State(live): State<Arc<Live>>) -> Response {

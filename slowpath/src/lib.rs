@@ -20,6 +20,7 @@ pub mod checks;
 pub mod control;
 pub mod counted;
 pub mod desired;
+pub mod explain;
 pub mod flows;
 pub mod health;
 pub mod lcores;

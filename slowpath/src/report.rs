@@ -3,10 +3,12 @@
 //! slowpath writes them as JSON, `weir` reads them and draws tables. Times are seconds unless the
 //! name says otherwise; counters count since the region was made.
 
+mod explained;
 mod parts;
 
 use serde::{Deserialize, Serialize};
 
+pub use explained::{Explanation, Question};
 pub use parts::health;
 
 /// `GET /status`.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::Problem;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use slowpath::report::Failure;
@@ -60,11 +61,33 @@ pub fn order(socket: &Path, path: &str) -> Result<String, AskError> {
     serde_json::from_str(&body).map_err(|e| AskError::Strange(e.to_string()))
 }
 
+/// Asks something that is too long for a path, and reads the document.
+pub fn question<T: DeserializeOwned>(
+    socket: &Path,
+    path: &str,
+    question: &impl Serialize,
+) -> Result<T, AskError> {
+    let question = serde_json::to_string(question).map_err(|e| AskError::Strange(e.to_string()))?;
+    let mut body = String::new();
+    said(socket, "POST", path, PATIENCE, &question)?.read_to_string(&mut body)?;
+    serde_json::from_str(&body).map_err(|e| AskError::Strange(e.to_string()))
+}
+
 fn request(
     socket: &Path,
     method: &str,
     path: &str,
     patience: Duration,
+) -> Result<impl BufRead + use<>, AskError> {
+    said(socket, method, path, patience, "")
+}
+
+fn said(
+    socket: &Path,
+    method: &str,
+    path: &str,
+    patience: Duration,
+    json: &str,
 ) -> Result<impl BufRead + use<>, AskError> {
     let absent = |source: io::Error| match source.kind() {
         io::ErrorKind::PermissionDenied => AskError::NotRoot { path: socket.to_owned() },
@@ -73,7 +96,12 @@ fn request(
     let mut stream = UnixStream::connect(socket).map_err(absent)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
-    write!(stream, "{method} {path} HTTP/1.0\r\nHost: weir\r\n\r\n")?;
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: weir\r\n")?;
+    if !json.is_empty() {
+        let len = json.len();
+        write!(stream, "Content-Type: application/json\r\nContent-Length: {len}\r\n")?;
+    }
+    write!(stream, "\r\n{json}")?;
     let mut answer = BufReader::new(stream);
     let mut status = String::new();
     answer.read_line(&mut status)?;

@@ -3,6 +3,7 @@
 mod ask;
 mod db;
 mod draw;
+mod explain;
 mod get;
 mod health;
 mod offline;
@@ -73,6 +74,8 @@ enum What {
     },
     /// Follows packets of one flow, stage by stage
     Trace(TraceArgs),
+    /// What would become of a packet that came now, and why; nothing is sent and nothing changed
+    Explain(explain::ExplainArgs),
     /// Tells health probes that no new traffic is wanted; flows go on, and so do packets that come
     /// all the same. It holds over restarts of slowpath and fastpath, until --undo or a reboot
     Drain {
@@ -233,6 +236,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
             print(with, &drops, || show::drops(&drops, *all));
         }
         What::Trace(args) => trace(with, &socket, args)?,
+        What::Explain(args) => explain::run(with, &socket, args)?,
         What::Drain { undo } => {
             let what = if *undo { "off" } else { "on" };
             let done = ask::order(&socket, &format!("/drain/{what}")).map_err(|e| e.to_string())?;

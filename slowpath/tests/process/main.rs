@@ -66,6 +66,14 @@ fn it_takes_changes_is_killed_and_goes_on_where_it_was() {
     for address in ["10.97.2.11", "10.97.2.12"] {
         assert_eq!(id(&after, address), id(&before, address));
     }
+    // Without a fastpath nobody asks for MAC addresses, and so no backend can be reached yet.
+    let told =
+        folder.until(&["explain", "tcp 192.0.2.1:1234 -> 203.0.113.1:80"], |t| t[0].is_object());
+    assert_eq!(
+        (&told[0]["frontend"], &told[0]["verdict"]),
+        (&"203.0.113.1:80/tcp".into(), &"drop".into())
+    );
+    assert_eq!(told[0]["service_id"], after[0]["id"]);
     let maps = |folder: &Folder| folder.until(&["maps", "dump"], |lines| lines[0].is_string());
     let dump = maps(&folder);
 

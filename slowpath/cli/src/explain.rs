@@ -1,0 +1,209 @@
+//! `weir explain`: what would become of a packet, asked as a 5-tuple, a frame, or a capture.
+
+use std::io::Read;
+use std::path::Path;
+
+use clap::Args;
+use slowpath::report::{Explanation, Question};
+
+use super::db::{Output, written};
+use super::{With, ask, put};
+
+/// Packets, and how they come.
+#[derive(Args)]
+pub struct ExplainArgs {
+    /// `tcp 192.0.2.1:1234 -> 203.0.113.1:80`; or a frame from its Ethernet header on in
+    /// hexadecimal digits; or a pcap file; `-` reads either of the first two from standard input
+    #[arg(required = true, value_name = "5-TUPLE | HEX | FILE")]
+    packet: Vec<String>,
+    /// The arm by which it comes: ingress or egress
+    #[arg(long, default_value = "ingress")]
+    arm: String,
+    /// For a 5-tuple, the gateway by which it comes; without, it comes plain
+    #[arg(long, default_value = "", value_name = "NAME")]
+    gateway: String,
+    /// For a 5-tuple by a GENEVE gateway, its endpoint's number
+    #[arg(long, default_value_t = 0)]
+    endpoint: u64,
+    /// Of a file, at most so many packets
+    #[arg(long, default_value_t = 10)]
+    packets: usize,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+}
+
+/// Asks, and prints an explanation a packet.
+pub fn run(with: &With, socket: &Path, args: &ExplainArgs) -> Result<(), String> {
+    let question = Question {
+        arm: args.arm.clone(),
+        gateway: args.gateway.clone(),
+        endpoint: args.endpoint,
+        packets: packets(args)?,
+    };
+    let told: Vec<Explanation> =
+        ask::question(socket, "/explain", &question).map_err(|e| e.to_string())?;
+    let text = || told.iter().map(shown).collect::<Vec<_>>().join("\n");
+    match (with.json, args.output) {
+        (false, Output::Table) => put(&text()),
+        (true, Output::Table) => put(&written(&told, Output::Json)?),
+        (_, output) => put(&written(&told, output)?),
+    }
+    Ok(())
+}
+
+/// The packets that are meant.
+fn packets(args: &ExplainArgs) -> Result<Vec<String>, String> {
+    let text = args.packet.join(" ");
+    if text == "-" {
+        let mut read = String::new();
+        std::io::stdin().read_to_string(&mut read).map_err(|e| format!("standard input: {e}"))?;
+        return Ok(vec![read]);
+    }
+    let file = Path::new(&text);
+    if !file.is_file() {
+        return Ok(vec![text]);
+    }
+    let bytes = std::fs::read(file).map_err(|e| format!("{text}: {e}"))?;
+    let frames = frames(&bytes, args.packets).map_err(|why| format!("{text}: {why}"))?;
+    Ok(frames.iter().map(|frame| hex(frame)).collect())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The first frames of a pcap file of either byte order, with micro- or nanoseconds.
+fn frames(bytes: &[u8], at_most: usize) -> Result<Vec<&[u8]>, String> {
+    const HEAD: usize = 24;
+    const RECORD: usize = 16;
+    const ETHERNET: u32 = 1;
+    let no_pcap =
+        || "it is no pcap file; a pcapng one becomes one by `editcap -F pcap FILE NEW`".to_owned();
+    let word = |at: usize| bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
+    let magic: [u8; 4] = word(0).ok_or_else(no_pcap)?;
+    let number: fn([u8; 4]) -> u32 = match u32::from_le_bytes(magic) {
+        0xa1b2_c3d4 | 0xa1b2_3c4d => u32::from_le_bytes,
+        0xd4c3_b2a1 | 0x4d3c_b2a1 => u32::from_be_bytes,
+        _ => return Err(no_pcap()),
+    };
+    let link = word(20).map(number).ok_or_else(no_pcap)?;
+    if link != ETHERNET {
+        return Err(format!("its link type is {link}, and only Ethernet (1) is read"));
+    }
+    let (mut frames, mut at) = (Vec::new(), HEAD);
+    while frames.len() < at_most
+        && let (Some(kept), Some(len)) = (word(at + 8).map(number), word(at + 12).map(number))
+    {
+        if kept < len {
+            return Err(format!(
+                "packet {} was cut to {kept} of {len} bytes; capture whole packets (-s 0)",
+                frames.len() + 1
+            ));
+        }
+        let first = at + RECORD;
+        let frame = bytes.get(first..first + kept as usize);
+        frames.push(frame.ok_or("its last packet is cut short")?);
+        at = first + kept as usize;
+    }
+    if frames.is_empty() { Err("there is no packet in it".to_owned()) } else { Ok(frames) }
+}
+
+/// An explanation for people: what, then why.
+fn shown(told: &Explanation) -> String {
+    let verdict = match told.reason.as_str() {
+        "" => told.verdict.clone(),
+        reason => format!("{} ({reason})", told.verdict),
+    };
+    let slot = told.slot.map(|slot| format!("{slot} of {}", told.slots)).unwrap_or_default();
+    let flow = told.flow.map(|flow| flow.to_string()).unwrap_or_default();
+    let id = |name: &str, id: Option<u32>| match id {
+        Some(id) if !name.is_empty() => format!("{name} (id {id})"),
+        _ => name.to_owned(),
+    };
+    let backend = match told.backend_state.as_str() {
+        "" => id(&told.backend, told.backend_id),
+        state => format!("{}, {state}", id(&told.backend, told.backend_id)),
+    };
+    let rows = [
+        ("packet", told.packet.clone()),
+        ("comes", told.arrival.clone()),
+        ("verdict", verdict),
+        ("generation", told.generation.to_string()),
+        ("flow", flow),
+        ("frontend", told.frontend.clone()),
+        ("service", id(&told.service, told.service_id)),
+        ("slot", slot),
+        ("backend", backend),
+        ("rewrite", told.rewrite.clone()),
+        ("next hop", told.next_hop.clone()),
+    ];
+    let mut text = String::new();
+    for (name, value) in rows.into_iter().filter(|(_, value)| !value.is_empty()) {
+        text.push_str(&format!("{name:<11} {value}\n"));
+    }
+    for (n, why) in told.why.iter().enumerate() {
+        text.push_str(&format!("{:<11} {why}\n", if n == 0 { "because" } else { "" }));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pcap(big_endian: bool, packets: &[&[u8]], link: u32, lost: u32) -> Vec<u8> {
+        let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+        let head = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, link];
+        let mut bytes: Vec<u8> = head.into_iter().flat_map(word).collect();
+        for packet in packets {
+            let len = packet.len() as u32;
+            bytes.extend([0, 0, len, len + lost].into_iter().flat_map(word));
+            bytes.extend(*packet);
+        }
+        bytes
+    }
+
+    #[test]
+    fn captures_of_both_byte_orders_are_read_up_to_a_number_of_packets() {
+        let packets: [&[u8]; 3] = [&[1; 60], &[2; 61], &[3; 62]];
+        for big_endian in [false, true] {
+            let bytes = pcap(big_endian, &packets, 1, 0);
+            assert_eq!(frames(&bytes, 10), Ok(packets.to_vec()));
+            assert_eq!(frames(&bytes, 2), Ok(packets[..2].to_vec()));
+        }
+        assert_eq!(hex(&[0, 0xab]), "00ab");
+    }
+
+    #[test]
+    fn what_is_no_whole_capture_is_refused_with_what_to_do() {
+        let packets: [&[u8]; 1] = [&[1; 60]];
+        let whole = pcap(false, &packets, 1, 0);
+        let refused = |bytes: &[u8]| frames(bytes, 10).unwrap_err();
+        assert!(refused(b"Tue").contains("editcap"));
+        assert!(refused(&[0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 0]).contains("editcap"));
+        assert!(refused(&whole[..24]).contains("no packet"));
+        assert!(refused(&whole[..50]).contains("cut short"));
+        assert!(refused(&pcap(false, &packets, 113, 0)).contains("113"));
+        assert!(refused(&pcap(false, &packets, 1, 9)).contains("-s 0"));
+    }
+
+    #[test]
+    fn an_explanation_leaves_out_what_there_is_not() {
+        let told = Explanation {
+            packet: "tcp 192.0.2.1:1234 -> 203.0.113.1:80".into(),
+            arrival: "plain by ingress".into(),
+            generation: 7,
+            verdict: "drop".into(),
+            reason: "ignored".into(),
+            why: vec!["nobody has it".into(), "it is ignored".into()],
+            ..Explanation::default()
+        };
+        let text = "packet      tcp 192.0.2.1:1234 -> 203.0.113.1:80\n\
+                    comes       plain by ingress\n\
+                    verdict     drop (ignored)\n\
+                    generation  7\n\
+                    because     nobody has it\n            it is ignored\n";
+        assert_eq!(shown(&told), text);
+    }
+}

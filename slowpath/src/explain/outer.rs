@@ -1,0 +1,266 @@
+//! The outermost headers and the tunnel: what the journey's `parse` and `decap` do.
+
+use packet::ethernet::{self, Ethernet};
+use packet::flow::SCOPE_PLAIN;
+use packet::ip::{Fragment, Ip};
+use packet::parsed::Malformed;
+use packet::window::Window;
+use packet::{checksum, geneve, gue, vxlan};
+use tables::reason::DropReason;
+use tables::record::{TUNNEL_BACKEND, Tunnel, TunnelKind};
+use tables::scope::Scopes;
+
+use super::{Arrival, Gateway, Step, Verdict, Walk, drop_for};
+
+const UDP: u8 = 17;
+const IPIP: u8 = 4;
+const SIX_IN: u8 = 41;
+
+/// A tunnel whose header was read, and where the packet inside begins.
+struct Entered {
+    tunnel: u32,
+    inner_at: u16,
+    ethertype: u16,
+}
+
+pub(super) fn is_backend(tunnel: &Tunnel) -> bool {
+    tunnel.flags & TUNNEL_BACKEND != 0
+}
+
+fn kind(tunnel: &Tunnel) -> Option<TunnelKind> {
+    TunnelKind::from_u8(tunnel.kind)
+}
+
+impl Walk<'_> {
+    /// Finds the packet that the verdict is about.
+    pub(super) fn open(&mut self, window: &Window<'_>) -> Step {
+        let Ok(eth) = Ethernet::parse(window) else { return drop_for(DropReason::TooShort) };
+        let Ok(to) = window.load::<[u8; 6]>(0) else { return drop_for(DropReason::TooShort) };
+        if self.own.is_some_and(|own| own != to) {
+            if to[0] & 1 == 0 {
+                self.because("the frame is to another MAC address than ours");
+                return drop_for(DropReason::Ignored);
+            }
+            self.because("broadcast and multicast are the kernel's");
+            return Step::Break(Verdict::Punt);
+        }
+        if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
+            self.because(format!("Ethernet type {:#06x} is the kernel's", eth.ethertype));
+            return Step::Break(Verdict::Punt);
+        }
+        let outer = match Ip::parse(window, eth.l3, eth.ethertype) {
+            Ok(outer) => outer,
+            Err(Malformed::Short) => return drop_for(DropReason::TooShort),
+            Err(_) => return drop_for(DropReason::BadIpHeader),
+        };
+        if !outer.v6 && !checksum::ipv4_header_ok(window, &outer) {
+            return drop_for(DropReason::BadIpChecksum);
+        }
+        self.inner = outer;
+        let Some(entered) = self.tunnel_of(window, &outer)? else { return Step::Continue(()) };
+        let Some(tunnel) = self.set.tunnel(entered.tunnel) else { return Step::Continue(()) };
+        self.enter(entered.tunnel, tunnel);
+        self.outer = Some(outer);
+        // What lies behind the outer packet is Ethernet padding, and nobody sent it.
+        match Ip::parse(window, entered.inner_at, entered.ethertype) {
+            Ok(inner) if inner.end <= outer.end => self.inner = inner,
+            _ => return drop_for(DropReason::InnerMalformed),
+        }
+        Step::Continue(())
+    }
+
+    fn enter(&mut self, id: u32, tunnel: &Tunnel) {
+        let name = self.tunnel_name(id);
+        self.arrival = if is_backend(tunnel) { Arrival::Backend } else { Arrival::Gateway };
+        self.because(match self.arrival {
+            Arrival::Backend => format!("it came by tunnel {name}, by which backends send back"),
+            _ => format!("it came by the gateway's tunnel {name}"),
+        });
+        self.told.arrival = name;
+        self.tunnel = self.set.tunnel(id).map(|tunnel| (id, tunnel));
+    }
+
+    /// A packet without outer headers comes by this gateway's tunnel.
+    pub(super) fn come_from(&mut self, from: &Gateway) -> Result<(), String> {
+        if from.name.is_empty() {
+            return Ok(());
+        }
+        let gateways = || self.set.tunnels().filter(|(_, tunnel)| !is_backend(tunnel));
+        let found = gateways().find(|(id, _)| {
+            let name = self.tunnel_name(*id);
+            name == from.name || name.split(' ').next() == Some(from.name.as_str())
+        });
+        let Some((id, tunnel)) = found else {
+            let known: Vec<String> = gateways().map(|(id, _)| self.tunnel_name(id)).collect();
+            return Err(format!(
+                "--gateway {}: there is no such gateway; there is {}",
+                from.name,
+                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+            ));
+        };
+        self.enter(id, tunnel);
+        let kind = kind(tunnel).unwrap_or(TunnelKind::Geneve);
+        let key = if kind == TunnelKind::Geneve { from.endpoint } else { tunnel.scope_key };
+        self.scope_key = key;
+        self.scope = self.scope_of(kind, tunnel.gateway, key);
+        Ok(())
+    }
+
+    fn tunnel_of(&mut self, window: &Window<'_>, outer: &Ip) -> Step<Option<Entered>> {
+        match outer.proto {
+            UDP => self.udp_tunnel(window, outer),
+            IPIP | SIX_IN => {
+                let ours = |(_, t): &(u32, &Tunnel)| {
+                    kind(t) == Some(TunnelKind::Ipip) && t.local == outer.dst
+                };
+                let Some((id, _)) = self.set.tunnels().find(ours) else {
+                    return Step::Continue(None);
+                };
+                // A fragment can't be opened: its inner headers may lie in another one.
+                if outer.fragment != Fragment::Whole {
+                    return drop_for(DropReason::OuterFragment);
+                }
+                let v4 = outer.proto == IPIP;
+                let ethertype = if v4 { ethernet::IPV4 } else { ethernet::IPV6 };
+                Step::Continue(Some(Entered { tunnel: id, inner_at: outer.l4, ethertype }))
+            }
+            _ => Step::Continue(None),
+        }
+    }
+
+    fn udp_tunnel(&mut self, window: &Window<'_>, outer: &Ip) -> Step<Option<Entered>> {
+        if outer.fragment != Fragment::Whole {
+            return match self.set.tunnels().any(|(_, tunnel)| tunnel.local == outer.dst) {
+                true => drop_for(DropReason::OuterFragment),
+                false => Step::Continue(None),
+            };
+        }
+        // The first tunnel on this port says what kind of header follows. One without ports has 0.
+        let first = self.set.tunnels().find(|(_, tunnel)| tunnel.port == outer.dport);
+        let Some(first) = first.and_then(|(_, tunnel)| kind(tunnel)) else {
+            return Step::Continue(None);
+        };
+        if first == TunnelKind::Ipip {
+            return Step::Continue(None);
+        }
+        let Ok(udp_len) = window.be16(usize::from(outer.l4) + 4) else {
+            return drop_for(DropReason::TooShort);
+        };
+        if outer.l4.wrapping_add(udp_len) != outer.end {
+            return drop_for(DropReason::BadUdpLength);
+        }
+        let header = outer.l4 + 8;
+        let entered = match first {
+            TunnelKind::Geneve => self.geneve(window, outer, header)?,
+            TunnelKind::Vxlan => self.vxlan(window, outer, header)?,
+            _ => {
+                let tunnel = self.admitted(outer, TunnelKind::Gue, None)?;
+                let Ok(inner) = gue::parse(window, header) else {
+                    return drop_for(DropReason::GueHeader);
+                };
+                let ethertype = if inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
+                Entered { tunnel, inner_at: inner.payload, ethertype }
+            }
+        };
+        Step::Continue(Some(entered))
+    }
+
+    /// The tunnel of a kind for this outer packet: ours by address, open to its source.
+    fn admitted(&self, outer: &Ip, of: TunnelKind, vni: Option<u32>) -> Step<u32> {
+        let mut reason = DropReason::NotOurAddress;
+        for (id, tunnel) in self.set.tunnels() {
+            let other = tunnel.port != outer.dport
+                || kind(tunnel) != Some(of)
+                || vni.is_some_and(|vni| vni != tunnel.vni)
+                || tunnel.local != outer.dst;
+            if other {
+                continue;
+            }
+            if is_backend(tunnel) || tunnel.admits(&outer.src) {
+                return Step::Continue(id);
+            }
+            reason = DropReason::TunnelSource;
+        }
+        drop_for(reason)
+    }
+
+    fn geneve(&mut self, window: &Window<'_>, outer: &Ip, header: u16) -> Step<Entered> {
+        let id = self.admitted(outer, TunnelKind::Geneve, None)?;
+        let Some(tunnel) = self.set.tunnel(id) else { return drop_for(DropReason::NotOurAddress) };
+        let bad = |cause| {
+            Step::Break(Verdict::Drop(match cause {
+                Malformed::GeneveVersion => DropReason::GeneveVersion,
+                Malformed::GeneveOptions => DropReason::GeneveOptionOverrun,
+                _ => DropReason::TooShort,
+            }))
+        };
+        let geneve = match geneve::parse(window, header) {
+            Ok(geneve) => geneve,
+            Err(cause) => return bad(cause),
+        };
+        if geneve.control {
+            return drop_for(DropReason::GeneveControl);
+        }
+        let class = tunnel.option_class;
+        let options = match geneve::options(window, header + 8, geneve.opt_len, class) {
+            Ok(options) => options,
+            Err(cause) => return bad(cause),
+        };
+        if options.unknown_critical {
+            return drop_for(DropReason::GeneveCriticalOption);
+        }
+        if options.present != geneve::ALL_OPTIONS {
+            return drop_for(DropReason::GeneveMissingOption);
+        }
+        if geneve.protocol != ethernet::IPV4 && geneve.protocol != ethernet::IPV6 {
+            return drop_for(DropReason::TunnelProtocol);
+        }
+        self.scope_key = options.endpoint;
+        // What a backend sends back by our own tunnel names endpoint and gateway of its flow.
+        self.scope = match (is_backend(tunnel), options.endpoint) {
+            (false, endpoint) => self.scope_of(TunnelKind::Geneve, tunnel.gateway, endpoint),
+            (true, 0) => Some(SCOPE_PLAIN),
+            (true, endpoint) => {
+                let gateway = options.attachment as u16;
+                let mut tunnels = self.set.tunnels();
+                let from = tunnels.find(|(_, t)| !is_backend(t) && t.gateway == gateway);
+                let kind = from.and_then(|(_, t)| kind(t)).unwrap_or(TunnelKind::Geneve);
+                self.scope_of(kind, gateway, endpoint)
+            }
+        };
+        Step::Continue(Entered { tunnel: id, inner_at: geneve.payload, ethertype: geneve.protocol })
+    }
+
+    fn vxlan(&mut self, window: &Window<'_>, outer: &Ip, header: u16) -> Step<Entered> {
+        let vxlan = match vxlan::parse(window, header) {
+            Ok(vxlan) => vxlan,
+            Err(Malformed::Short) => return drop_for(DropReason::TooShort),
+            Err(_) => return drop_for(DropReason::VxlanFlags),
+        };
+        let of_vni =
+            |(_, t): &(u32, &Tunnel)| kind(t) == Some(TunnelKind::Vxlan) && t.vni == vxlan.vni;
+        let by_port = |tunnel: &(u32, &Tunnel)| of_vni(tunnel) && tunnel.1.port == outer.dport;
+        if !self.set.tunnels().any(|tunnel| by_port(&tunnel)) {
+            return drop_for(match self.set.tunnels().any(|tunnel| of_vni(&tunnel)) {
+                false => DropReason::WrongVni,
+                true => DropReason::WrongPort,
+            });
+        }
+        let id = self.admitted(outer, TunnelKind::Vxlan, Some(vxlan.vni))?;
+        let Ok(inner) = Ethernet::parse_at(window, vxlan.payload) else {
+            return drop_for(DropReason::InnerMalformed);
+        };
+        if inner.ethertype != ethernet::IPV4 && inner.ethertype != ethernet::IPV6 {
+            return drop_for(DropReason::TunnelProtocol);
+        }
+        if let Some(tunnel) = self.set.tunnel(id).filter(|tunnel| !is_backend(tunnel)) {
+            self.scope_key = tunnel.scope_key;
+            self.scope = self.scope_of(TunnelKind::Vxlan, tunnel.gateway, tunnel.scope_key);
+        }
+        Step::Continue(Entered { tunnel: id, inner_at: inner.l3, ethertype: inner.ethertype })
+    }
+
+    fn scope_of(&self, kind: TunnelKind, gateway: u16, endpoint: u64) -> Option<u32> {
+        Scopes::new(self.region).find(kind as u8, gateway, endpoint)
+    }
+}

@@ -1,0 +1,181 @@
+//! The explanation in people's words: names of what was found.
+
+use packet::addr::Addr;
+use packet::ip::{Fragment, Ip};
+use packet::tunnel::Outer;
+use tables::flow::{GatewayLeg, NO_TUNNEL};
+use tables::next_hop::NextHop;
+use tables::reason::DropReason;
+use tables::record::{BackendState, FrontendKey, TunnelKind};
+
+use super::{Arrival, Reply, Verdict, Walk};
+use crate::lcores::ARMS;
+use crate::report::{Explanation, address_port};
+use crate::targets::compile::protocol_text;
+use crate::targets::region::service_of;
+
+fn pair(addr: &Addr, port: u16) -> String {
+    address_port(&addr.to_string(), port)
+}
+
+fn mac_text(mac: &[u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+fn arm_text(arm: u8) -> &'static str {
+    ARMS[usize::from(arm & 1)]
+}
+
+fn packet_text(ip: &Ip) -> String {
+    let ends = format!("{} -> {}", pair(&ip.src, ip.sport), pair(&ip.dst, ip.dport));
+    let part = match ip.fragment {
+        Fragment::Whole => "",
+        Fragment::First => ", first fragment",
+        Fragment::Later => ", later fragment",
+    };
+    format!("{} {ends}{part}", protocol_text(ip.proto))
+}
+
+/// Whether a frontend answers for these.
+fn answers(key: &FrontendKey, ip: &Ip, scope: u64) -> bool {
+    let holds = tables::record::Prefix { addr: key.addr, len: key.prefix_len, pad: [0; 3] };
+    (key.scope_key == 0 || key.scope_key == scope)
+        && (key.port == 0 || key.port == ip.dport)
+        && (key.proto == 0 || key.proto == ip.proto)
+        && holds.holds(&ip.dst)
+}
+
+impl Walk<'_> {
+    pub(super) fn tunnel_name(&self, id: u32) -> String {
+        let named = self.names.iter().find(|(known, _)| *known == id);
+        named.map_or_else(|| id.to_string(), |(_, name)| name.clone())
+    }
+
+    /// Service and frontend: the most exact one of the service that answers.
+    pub(super) fn name_service(&mut self, id: u32) {
+        let name = self.set.service_name(id).unwrap_or_default();
+        service_of(&name).clone_into(&mut self.told.service);
+        let (ip, scope) = (self.inner, self.scope_key);
+        let of_service = self.set.frontends().filter(|(_, service)| *service == id);
+        let met = of_service.filter(|(key, _)| answers(key, &ip, scope));
+        let exactness =
+            |key: &FrontendKey| (key.scope_key != 0, key.prefix_len, key.proto != 0, key.port != 0);
+        let Some((key, _)) = met.max_by_key(|(key, _)| exactness(key)) else { return };
+        let port = if key.port == 0 { "*".to_owned() } else { key.port.to_string() };
+        let network = if key.prefix_len == 128 {
+            String::new()
+        } else {
+            let all = if key.addr.is_v4() { 96 } else { 0 };
+            format!("/{}", key.prefix_len.saturating_sub(all))
+        };
+        let at = address_port(&key.addr.to_string(), key.port);
+        let at = if key.port == 0 { format!("{}{network}:{port}", key.addr) } else { at };
+        self.told.frontend = format!("{at}/{}", protocol_text(key.proto));
+        self.because(format!("it meets the frontend {}", self.told.frontend));
+    }
+
+    pub(super) fn name_hop(&mut self, to: &Addr, hop: &NextHop) {
+        let mac = if hop.known { mac_text(&hop.mac) } else { "MAC unknown".to_owned() };
+        let mtu = if hop.mtu == 0 { String::new() } else { format!(", MTU {}", hop.mtu) };
+        self.told.next_hop = format!("{to} ({mac}{mtu}) by {}", arm_text(hop.arm));
+    }
+
+    pub(super) fn name_rewrite(&mut self, from: (&Addr, u16), to: (&Addr, u16)) {
+        let from = match (self.told.flow, from.1) {
+            (None, 0) => format!("{}:(a free port)", from.0),
+            (_, port) => pair(from.0, port),
+        };
+        self.told.rewrite = format!("{from} -> {}", pair(to.0, to.1));
+    }
+
+    pub(super) fn name_tunnel(&mut self, outer: &Outer<'_>, kind: TunnelKind) {
+        let kind = match kind {
+            TunnelKind::Geneve => "geneve",
+            TunnelKind::Vxlan => "vxlan",
+            TunnelKind::Ipip => "ipip",
+            TunnelKind::Gue => "gue",
+        };
+        let (src, dst) = (outer.src, pair(&outer.dst, outer.dport));
+        self.told.rewrite = format!("in {kind}, {src} -> {dst}, inside unchanged");
+    }
+
+    /// Where an answer goes.
+    pub(super) fn name_front(&mut self, leg: &GatewayLeg) {
+        let by = format!("{} by {}", mac_text(&leg.gateway_mac), arm_text(leg.arm));
+        if leg.tunnel == NO_TUNNEL {
+            self.told.next_hop = format!("the client, {by}");
+            return;
+        }
+        self.told.next_hop = format!("{by}");
+        let tunnel = self.tunnel_name(u32::from(leg.tunnel));
+        self.told.rewrite =
+            format!("in the gateway's tunnel {tunnel} to {} with its latest options", leg.node);
+        self.because("it goes back to the flow's gateway");
+    }
+
+    /// The explanation, whole.
+    pub(super) fn finish(mut self, verdict: Verdict) -> Explanation {
+        let (name, reason) = match verdict {
+            Verdict::Return => ("return", None),
+            Verdict::Nat => ("nat", None),
+            Verdict::Tunnel => ("tunnel", None),
+            Verdict::Answer => ("answer", None),
+            Verdict::Punt => ("punt", None),
+            Verdict::Drop(reason) => ("drop", Some(reason)),
+            Verdict::Reply(reply) => {
+                self.because(match reply {
+                    Reply::Echo => "Weir answers the ping".to_owned(),
+                    Reply::TooBig(mtu) => format!("its sender is told that {mtu} bytes pass"),
+                    Reply::TimeExceeded => "its sender is told that it came no further".to_owned(),
+                });
+                ("reply", None)
+            }
+            Verdict::Unknown(why) => {
+                self.because(why);
+                ("unknown", None)
+            }
+        };
+        name.clone_into(&mut self.told.verdict);
+        if let Some(reason) = reason {
+            self.name_reason(reason);
+        }
+        self.told.packet = packet_text(&self.inner);
+        let arm = arm_text(self.arm);
+        self.told.arrival = match self.arrival {
+            Arrival::Plain => format!("plain by {arm}"),
+            Arrival::Gateway | Arrival::Backend if self.scope_key == 0 => {
+                format!("tunnel {} by {arm}", self.told.arrival)
+            }
+            _ => format!("tunnel {} by {arm}, endpoint {:#x}", self.told.arrival, self.scope_key),
+        };
+        self.name_objects();
+        self.told
+    }
+
+    fn name_reason(&mut self, reason: DropReason) {
+        reason.name().clone_into(&mut self.told.reason);
+        self.because(reason.help());
+    }
+
+    /// Ids, names and states of service and backend, of known flows too.
+    fn name_objects(&mut self) {
+        self.told.service_id = self.service;
+        self.told.backend_id = self.backend;
+        if let Some(id) = self.service.filter(|_| self.told.service.is_empty()) {
+            let name = self.set.service_name(id);
+            self.told.service =
+                name.map_or_else(|| "(removed)".to_owned(), |n| service_of(&n).to_owned());
+        }
+        let Some(id) = self.backend else { return };
+        self.told.backend = pair(&self.path.backend_addr, self.path.backend_port);
+        let state = self.set.backend(id).map(|backend| backend.state);
+        let named = [
+            (BackendState::Active, "active"),
+            (BackendState::Terminating, "terminating"),
+            (BackendState::Quarantined, "quarantined"),
+            (BackendState::Maintenance, "maintenance"),
+        ];
+        let named = named.into_iter().find(|(known, _)| state == Some(*known as u8));
+        self.told.backend_state = named.map_or("(removed)", |(_, name)| name).to_owned();
+    }
+}
