@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::note::{Member, ServiceNote};
+use crate::record::Prefix;
 
 /// Everything that a reader can see, by names and addresses: ids depend on what a dead writer took.
 fn seen(set: &TableSet<'_>) -> String {
@@ -17,7 +18,10 @@ fn seen(set: &TableSet<'_>) -> String {
             let times = s.slots.map(|array| array.retire_s);
             let members: Vec<_> = set.members(id).map(|m| (place(m.backend), m.weight)).collect();
             let note = set.service_note(id).map(|note| (note.made_of, note.serving));
-            let kept = format!("{members:?} {note:?}");
+            let ranges: Vec<_> = set.source_ranges(id).map(|range| range.addr).collect();
+            let bounds: Vec<_> = set.slots(&s.ranges).collect();
+            let stays: Vec<_> = set.slots(&s.stays).map(place).collect();
+            let kept = format!("{members:?} {note:?} {ranges:?} {bounds:?} {stays:?}");
             format!("{:?} {} {} {slots:?} {times:?} {kept}", name(id), place(s.single), s.mss)
         })
         .collect();
@@ -75,6 +79,11 @@ fn note(made_of: u64, serving: u32) -> ServiceNote {
     ServiceNote { made_of, serving, table_size: 251, ..ServiceNote::default() }
 }
 
+fn ranges(count: u8) -> Vec<Prefix> {
+    let range = |last| Prefix { addr: addr(&format!("10.0.0.{last}")), len: 128, pad: [0; 3] };
+    (0..count).map(range).collect()
+}
+
 fn members(backends: &[(u32, u32)]) -> Vec<Member> {
     let member = |(backend, weight): &(u32, u32)| Member {
         backend: *backend,
@@ -96,6 +105,8 @@ fn first(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     writer.set_slots(dns, &ids[3..], 251, "UDP", 0)?;
     writer.put_note(web, &note(1, 3), &members(&ids))?;
     writer.put_note(dns, &note(2, 1), &members(&ids[3..]))?;
+    writer.set_ranges(web, &ranges(3), &[0, 0, 0xffff, 7, 0, 0, 0xffff, 9])?;
+    writer.set_stays(web, &[ids[0].0, ids[2].0])?;
     writer.put_noted_frontend(&key("203.0.113.1", 80, 6), web, 7)?;
     writer.put_frontend(&key("203.0.113.1", 53, 17), dns)?;
     writer.put_frontend(&network("203.0.113.0", 120, 0, 0), dns)?;
@@ -115,6 +126,10 @@ fn second(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     writer.set_slots(third, &[(new, 1)], 251, "TCP", 0)?;
     writer.put_note(web, &note(3, 5), &members(&ids))?;
     writer.put_note(third, &note(4, 1), &members(&[(new, 1)]))?;
+    writer.set_ranges(web, &ranges(1), &[0, 0, 0xffff, 8])?;
+    writer.set_ranges(third, &ranges(2), &[0; 4])?;
+    writer.set_stays(web, &[])?;
+    writer.set_stays(third, &[new])?;
     writer.remove_frontend(&key("203.0.113.1", 53, 17))?;
     writer.remove_frontend(&network("203.0.113.0", 120, 0, 0))?;
     writer.put_noted_frontend(&key("203.0.113.1", 80, 6), third, 8)?;
