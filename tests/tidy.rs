@@ -25,7 +25,8 @@ const ROOMS: &[(&str, usize)] = &[
     ("fastpath", 4_500),
     // Of the design's 20,000 for all of slowpath, which is cut up since it passed 6,000.
     ("slowpath", 6_000),
-    ("slowpath/state", 7_000),
+    // Was 7,000 until sources could say everything anew over the API, and had leases.
+    ("slowpath/state", 7_400),
     // Was 2,500: the journey's stages and their loader, which knows each driver's limits. Was 4,900
     // until the usual packet had its whole journey in one program.
     ("ebpf-fallback", 5_300),
@@ -36,8 +37,8 @@ const ROOMS: &[(&str, usize)] = &[
     // here as well, and the checks that span keys are most of the rest. Was 2,650 until keys could
     // change while Weir runs and variables that are none had to be told. Was 2,750 until there were
     // two planes. Was 2,950 until files could be YAML too, with the places of their keys, and a
-    // service could say all of its policy.
-    ("config", 3_300),
+    // service could say all of its policy. Was 3,300 until sources had an order and leases.
+    ("config", 3_400),
 ];
 const FILE_LINES: usize = 400;
 const FUNCTION_LINES: usize = 70;

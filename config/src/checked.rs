@@ -12,11 +12,13 @@ mod live;
 pub(crate) mod machine;
 mod plane;
 mod prefix;
+mod sources;
 
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
 pub use plane::{Attach, Plane};
 pub use prefix::{Interface, Prefix, mask};
+pub use sources::{OnExpiry, SourceOf};
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -56,6 +58,8 @@ pub struct Config {
     pub punt: Punt,
     /// Gateways in the order in which they were written.
     pub gateways: Vec<Gateway>,
+    /// Sources, the preferred first.
+    pub sources: Vec<SourceOf>,
     /// Health endpoint.
     pub health: Health,
     /// Prometheus endpoint.

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use config::checked::{ArmName, Config};
+use config::checked::Config;
 use state::appliance::Appliance;
 use state::name::{Precedence, Source};
 use state::object::{Object, Objects};
-use state::reflect::{Reflector, Verdict};
+use state::reflect::{Reflector, Told, Verdict};
 use state::writer::{Initializer, Writer};
 
 use crate::sources;
@@ -24,8 +24,8 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// Nothing is asked yet. `arm` is that of backends that don't say theirs.
-    pub fn new(arm: ArmName) -> Desired {
+    /// Nothing is asked yet. Backends that don't say their arm are behind the configured one.
+    pub fn new(config: &Config) -> Desired {
         let writer = Writer::new();
         let files = sources::of_files().into_iter();
         let files = files.map(|source| {
@@ -34,7 +34,7 @@ impl Desired {
         });
         Desired {
             objects: Objects::default(),
-            reflector: Reflector::new(Precedence::default(), arm),
+            reflector: Reflector::new(precedence(config), config.backend_arm()),
             files: files.collect(),
             writer: Arc::new(writer),
         }
@@ -60,19 +60,39 @@ impl Desired {
         let told = self.reflector.apply(&next, &events, &mut transaction);
         self.files.iter().for_each(|(_, initializer)| transaction.complete(initializer));
         let revision = transaction.commit();
+        self.objects = next;
+        self.tell(told, now);
+        Ok(revision)
+    }
+
+    /// Sources win over each other as the configuration says; rows whose source stays are not
+    /// touched.
+    pub fn set_precedence(&mut self, config: &Config, now: SystemTime) {
+        let mut transaction = self.writer.begin(now);
+        let order = precedence(config);
+        let told = self.reflector.set_precedence(order, &self.objects, &mut transaction);
+        transaction.commit();
+        self.tell(told, now);
+    }
+
+    /// Notes on objects what became of them.
+    fn tell(&mut self, told: Vec<Told>, now: SystemTime) {
         for told in told {
             match &told.verdict {
                 Verdict::Accepted => tracing::info!("{} is in force", told.key),
                 Verdict::Shadowed(by) => tracing::warn!("{}: source {by} is preferred", told.key),
                 Verdict::Refused(error) => tracing::error!("{}: {error}", told.key),
             }
-            if let Err(gone) = next.apply(&told.into_change(now), now) {
+            if let Err(gone) = self.objects.apply(&told.into_change(now), now) {
                 tracing::debug!("{gone}");
             }
         }
-        self.objects = next;
-        Ok(revision)
     }
+}
+
+/// Which sources win over which.
+fn precedence(config: &Config) -> Precedence {
+    Precedence::new(config.sources.iter().map(|source| Source::new(&source.name)))
 }
 
 /// The appliance as selection and the region see it.

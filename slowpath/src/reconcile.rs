@@ -117,7 +117,7 @@ impl<'r> Reconcile<'r> {
         }
         Reconcile {
             file: ServicesFile::new(&config.services),
-            desired: Desired::new(config.backend_arm()),
+            desired: Desired::new(&config),
             appliance,
             reconciler: Reconciler::new(TIMES),
             rings: Rings::attach(region),

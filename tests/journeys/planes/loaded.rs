@@ -58,7 +58,7 @@ impl Loaded {
         let place = Place { index: 0, count: 1, epoch: 1, macs: [IN_MAC, OUT_MAC] };
         let lcore = Lcore::join(region, place).expect("room for one lcore");
         let (setup, target) = (setup.clone(), Some(target));
-        let desired = Desired::new(config.backend_arm());
+        let desired = Desired::new(&config);
         let reconciler = Reconciler::new(Settings { at_once: usize::MAX, ..Settings::default() });
         let mut loaded = Loaded { region, config, setup, desired, reconciler, target, lcore };
         let services = loaded.setup.services.clone();
