@@ -12,6 +12,7 @@ pub(crate) mod machine;
 mod plane;
 mod prefix;
 mod probing;
+mod sources;
 
 pub use api::{Api, Tls};
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
@@ -19,6 +20,7 @@ pub use live::{Fixed, Restart};
 pub use plane::{Attach, Plane};
 pub use prefix::{Interface, Prefix, mask};
 pub use probing::Probing;
+pub use sources::{OnExpiry, SourceOf};
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -64,6 +66,8 @@ pub struct Config {
     pub punt: Punt,
     /// Gateways in the order in which they were written.
     pub gateways: Vec<Gateway>,
+    /// Sources, the preferred first.
+    pub sources: Vec<SourceOf>,
     /// Health endpoint.
     pub health: Health,
     /// Prometheus endpoint.

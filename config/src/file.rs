@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 mod defaults;
 
-use crate::checked::{Attach, GatewayKind, Idle, NoService, Plane, TooBig};
+use crate::checked::{Attach, GatewayKind, Idle, NoService, OnExpiry, Plane, TooBig};
 
 /// The appliance itself.
 #[derive(Deserialize, Serialize, JsonSchema)]
@@ -56,6 +56,9 @@ pub struct File {
     pub punt: Punt,
     /// A gateway that sends packets here; one section each.
     pub gateway: Vec<Gateway>,
+    /// A source that says what services there are; one section each, the preferred first. Sources
+    /// without a section come last, the appliance's own files (`file`, `kubernetes-file`) too.
+    pub source: Vec<Source>,
     /// The endpoint that clouds and routers probe, and how backends are probed.
     pub health: Health,
     /// The Prometheus endpoint.
@@ -219,6 +222,23 @@ pub struct Punt {
     pub limit_per_s: u32,
     /// Plain packets (no tunnel) for no service: `drop` or `punt`.
     pub plain_no_service: NoService,
+}
+
+/// A source.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Its name, unique: 1 to 63 of a-z, 0-9, `-`, `.`, `_`.
+    pub name: String,
+    /// Over the API: seconds for which what it says holds after it was last heard, unless it asks
+    /// for a lease of its own; 0 for ever.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 86400))]
+    pub lease_s: u32,
+    /// What becomes of what it said when its lease runs out: `keep`, `quarantine` (its backends get
+    /// no new flows until it is heard again) or `release` (it is gone).
+    #[serde(default)]
+    pub on_expiry: OnExpiry,
 }
 
 /// A gateway.

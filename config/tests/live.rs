@@ -47,6 +47,7 @@ fn gateways_and_settings_may_change_while_weir_runs() {
             "[[gateway]]",
             "[[gateway]]\nname = \"b\"\nkind = \"azure\"\nsources = [\"10.0.1.9/32\"]\n[[gateway]]",
         ),
+        ("[[gateway]]", "[[source]]\nname = \"api\"\n[[gateway]]"),
     ] {
         assert_eq!(fixed(from, to), [""; 0], "{to}");
         assert!(!config::from_toml(BASE).unwrap().same_as(&changed(from, to)), "{to}");

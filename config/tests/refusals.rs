@@ -2,7 +2,7 @@
 
 #![expect(clippy::panic, reason = "what tests share is test code as well")]
 
-use config::checked::Plane;
+use config::checked::{OnExpiry, Plane};
 use config::{Config, ConfigError};
 
 /// A right configuration, which each refusal spoils in one point.
@@ -66,6 +66,24 @@ fn the_right_one_is_taken_with_its_defaults_filled_in() {
         assert_eq!((peer, scope_key), (Some(i ^ 1), 801));
         assert!(tunnel.sources.iter().all(|s| s.addr.is_ipv4() == tunnel.local.is_ipv4()));
     }
+}
+
+#[test]
+fn sources_are_taken_in_their_order_and_named_once() {
+    let two = "[[source]]\nname = \"api\"\n[[source]]\nname = \"kubernetes\"\nlease_s = 60\n\
+               on_expiry = \"quarantine\"\n[nat]";
+    let config = config::from_toml(&RIGHT.replacen("[nat]", two, 1));
+    let sources = config.unwrap_or_else(|e| panic!("{}", e.render())).sources;
+    let told = sources.iter().map(|s| (s.name.as_str(), s.lease_s, s.on_expiry));
+    let expected = [("api", 0, OnExpiry::Keep), ("kubernetes", 60, OnExpiry::Quarantine)];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    let twice = two.replacen("\"kubernetes\"", "\"api\"", 1);
+    spoiled("[nat]", &twice, &["source[1].name", "the same name twice"]);
+    let long = two.replacen("60", "86401", 1);
+    spoiled("[nat]", &long, &["source[1].lease_s = 86401", "0 to 86400"]);
+    let odd = two.replacen("quarantine", "forget", 1);
+    spoiled("[nat]", &odd, &["source[1].on_expiry", "\"forget\"", "release"]);
+    spoiled("[nat]", &two.replacen("api", "An API", 1), &["source[0].name", "this is no name"]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::name::{Name, Precedence, Source};
 use state::object::{Change, Condition, Event, Key, Kind, Object, Objects, Refusal, Truth};
-use state::reflect::{ACCEPTED, Reflector, Told, Verdict};
+use state::reflect::{Reflector, Told, Verdict};
 use state::store::{AnyDisk, Folder, Nowhere, Shared};
 use state::writer::{Initializer, Transaction, Writer};
 
@@ -63,7 +63,7 @@ impl Desired {
         let (first, last) = config.node_ports;
         let mut desired = Desired {
             objects: Objects::default(),
-            reflector: Reflector::new(Precedence::default(), config.backend_arm())
+            reflector: Reflector::new(precedence(config), config.backend_arm())
                 .with_node_ports(first..=last),
             files: files.collect(),
             writer: Arc::new(writer),
@@ -72,9 +72,7 @@ impl Desired {
         };
         let objects = desired.store.objects();
         if objects.revision() > 0 {
-            let mut told =
-                desired.reflect(objects.clone(), &objects.as_events(), false, held, now).1;
-            told.extend(in_force_again(&objects, &told));
+            let told = desired.reflect(objects.clone(), &objects.as_events(), false, held, now).1;
             desired.tell(told, now);
         }
         desired
@@ -164,6 +162,16 @@ impl Desired {
         (revision, told)
     }
 
+    /// Sources win over each other as the configuration says; rows whose source stays are not
+    /// touched.
+    pub fn set_precedence(&mut self, config: &Config, now: SystemTime) {
+        let mut transaction = self.writer.begin(now);
+        let order = precedence(config);
+        let told = self.reflector.set_precedence(order, &self.objects, &mut transaction);
+        transaction.commit();
+        self.tell(told, now);
+    }
+
     /// Notes on the objects what became of them.
     fn tell(&self, told: Vec<Told>, now: SystemTime) {
         let mut batch = Vec::with_capacity(told.len());
@@ -222,22 +230,6 @@ impl Desired {
     }
 }
 
-/// What an earlier process refused, and this one took.
-fn in_force_again(objects: &Objects, told: &[Told]) -> Vec<Told> {
-    let was_refused = |object: &&std::sync::Arc<Object>| {
-        let conditions = object.life().status.iter().flat_map(|status| &status.conditions);
-        conditions.into_iter().any(|c| &*c.aspect == ACCEPTED && c.status == Truth::False)
-    };
-    let refused = objects.all().filter(was_refused);
-    let news = refused.filter(|object| told.iter().all(|told| told.key != object.key()));
-    news.map(|object| Told {
-        key: object.key(),
-        generation: object.generation,
-        verdict: Verdict::Accepted,
-    })
-    .collect()
-}
-
 /// What was unhealthy before a restart is so again, where somebody will look: the checker begins
 /// with it, and nobody is served meanwhile who failed.
 fn hold(transaction: &mut Transaction<'_>, held: &[(Address, Endpoint)]) {
@@ -255,6 +247,11 @@ fn hold(transaction: &mut Transaction<'_>, held: &[(Address, Endpoint)]) {
             tracing::info!("{endpoint} of {name} is unhealthy, as before the restart");
         }
     }
+}
+
+/// Which sources win over which.
+fn precedence(config: &Config) -> Precedence {
+    Precedence::new(config.sources.iter().map(|source| Source::new(&source.name)))
 }
 
 /// The appliance as selection and the region see it.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::door::Door;
 use super::{
     Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, Metrics, NoService, Plane, Punt,
-    Region, Tables, api, arms, gateways, probing,
+    Region, Tables, api, arms, gateways, probing, sources,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -33,6 +33,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     arms::together(&mut door, plane, &ingress, egress.as_ref());
     let nat = arms::nat(&mut door, file.nat, &ingress, egress.as_ref());
     let gateways = gateways::gateways(&mut door, file.gateway, &ingress, egress.as_ref());
+    let sources = sources::sources(&mut door, file.source);
     if plane == Plane::Dpdk {
         memory(&mut door, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
     }
@@ -62,6 +63,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         flows: flows(file.flows),
         punt,
         gateways,
+        sources,
         health,
         metrics,
         control,

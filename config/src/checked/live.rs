@@ -1,8 +1,8 @@
 //! Which keys may change while Weir runs, and which take a restart.
 //!
 //! Gateways, NAT, flow timeouts, the punt's limits and the default size of tables are table data:
-//! slowpath commits them like services. All else is laid out when the programs start, and so is
-//! every key that is not named here.
+//! slowpath commits them like services. Which sources are heard it chooses anew. All else is laid
+//! out when the programs start, and so is every key that is not named here.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::Config;
 use crate::layers::shortened;
 
 /// Sections and keys that may change at any time.
-const LIVE: [&str; 5] = ["gateway", "nat", "flows", "punt", "tables.maglev_size"];
+const LIVE: [&str; 6] = ["gateway", "source", "nat", "flows", "punt", "tables.maglev_size"];
 /// Sections and keys that only slowpath reads.
 const SLOWPATH: [&str; 12] = [
     "name",

@@ -25,6 +25,7 @@ impl Default for File {
             flows: Flows::default(),
             punt: Punt::default(),
             gateway: Vec::new(),
+            source: Vec::new(),
             health: Health::default(),
             metrics: Metrics::default(),
             control: Control::default(),

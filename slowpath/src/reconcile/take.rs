@@ -2,7 +2,7 @@
 //! refused are taken back, and its configuration with them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use config::checked::Config;
 use state::object::{self, Object, Why};
@@ -38,7 +38,7 @@ impl Reconcile<'_> {
         };
         let config = config.map(|new| {
             let before = self.plane.configure(Arc::clone(&new));
-            self.appoint(&new);
+            self.appoint(&new, time.wall);
             (new, before)
         });
         let services = std::mem::replace(&mut self.services, services);
@@ -62,8 +62,9 @@ impl Reconcile<'_> {
         self.refuse_waiting(with_config, refusal.to_string());
     }
 
-    /// The appliance is as the configuration says.
-    fn appoint(&mut self, config: &Config) {
+    /// The appliance is as the configuration says, and its sources are heard in that order.
+    fn appoint(&mut self, config: &Config, now: SystemTime) {
+        self.desired.set_precedence(config, now);
         self.appliance = Arc::new(appliance(config));
         self.plane.set_appliance(&self.appliance);
     }
@@ -104,7 +105,7 @@ impl Reconcile<'_> {
         if let Some((_, before)) = &config {
             self.plane.configure(Arc::clone(before));
             let before = Arc::clone(before);
-            self.appoint(&before);
+            self.appoint(&before, time.wall);
             self.reconciler.say_again();
         }
         if let Err(worse) = self.desired.say(&services, &[], time.wall) {

@@ -31,6 +31,7 @@ pub mod service;
 pub mod services;
 pub mod show;
 pub mod sorted;
+pub mod sources;
 pub mod store;
 pub mod tables;
 pub mod watch;

@@ -98,18 +98,28 @@ impl fmt::Display for Source {
 
 /// Which sources win over which: the first named is preferred, those not named come last.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Precedence(Vec<Source>);
+pub struct Precedence {
+    order: Vec<Source>,
+    behind: Vec<Source>,
+}
 
 impl Precedence {
     /// The sources from the most to the least preferred.
     pub fn new(order: impl IntoIterator<Item = Source>) -> Precedence {
-        Precedence(order.into_iter().collect())
+        Precedence { order: order.into_iter().collect(), behind: Vec::new() }
+    }
+
+    /// The same, but these come behind all others, among themselves as before.
+    #[must_use]
+    pub fn behind<'s>(&self, sources: impl IntoIterator<Item = &'s Source>) -> Precedence {
+        Precedence { order: self.order.clone(), behind: sources.into_iter().cloned().collect() }
     }
 
     /// The place of a source; the lowest is preferred. Sources that are not named share the last.
     pub fn of(&self, source: &Source) -> u8 {
-        let place = self.0.iter().position(|s| s == source).unwrap_or(self.0.len());
-        u8::try_from(place).unwrap_or(u8::MAX)
+        let place = self.order.iter().position(|s| s == source).unwrap_or(self.order.len());
+        let before = if self.behind.contains(source) { self.order.len() + 1 } else { 0 };
+        u8::try_from(place + before).unwrap_or(u8::MAX)
     }
 }
 
@@ -136,5 +146,9 @@ mod tests {
         assert_eq!(order.of(&Source::new("api")), 0);
         assert_eq!(order.of(&Source::new("file")), 1);
         assert_eq!(order.of(&Source::new("kubernetes")), 2);
+        let order = order.behind(&[Source::new("api"), Source::new("kubernetes")]);
+        let places =
+            ["file", "other", "api", "kubernetes"].map(|name| order.of(&Source::new(name)));
+        assert_eq!(places, [1, 2, 3, 5]);
     }
 }

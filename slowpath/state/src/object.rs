@@ -9,6 +9,7 @@ mod change;
 mod json;
 mod objects;
 mod service;
+mod source;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -29,6 +30,7 @@ pub(crate) use json::read;
 pub use json::{API, schema};
 pub use objects::{Event, History, Objects, TooOld};
 pub use service::ServiceSpec;
+pub use source::{LEASE_MAX_S, SourceSpec};
 pub(crate) use text::prefix_of;
 
 use crate::name::{Name, Source};
@@ -110,6 +112,8 @@ kinds! {
     Backends(Arc<BackendsSpec>) = "Backends", "backends";
     /// This appliance: where it is, and what it counts as local.
     Appliance(Arc<ApplianceSpec>) = "Appliance", "appliances";
+    /// A source that speaks over the API: its lease, and what it said last.
+    Source(Arc<SourceSpec>) = "Source", "sources";
 }
 
 impl fmt::Display for Kind {

@@ -20,6 +20,7 @@ use foldhash::HashMap;
 
 use crate::address::{Address, Endpoint};
 use crate::appliance::Appliance;
+use crate::backend::State;
 use crate::frontend::{Frontend, Progress};
 use crate::plane::{Generation, Plane, Refusal, Wanted};
 use crate::select;
@@ -307,7 +308,10 @@ impl Reconciler {
         let Some(endpoints) = self.quarantined.get_mut(&address) else { return wanted };
         endpoints.retain(|endpoint| {
             let found = wanted.backends.iter().find(|instance| instance.endpoint == *endpoint);
-            found.map_or(!tables.initialized(), |instance| instance.health.since.is_none())
+            // A source's own word, not a health checker's, is over when it says otherwise.
+            found.map_or(!tables.initialized(), |instance| {
+                instance.health.since.is_none() && instance.state != State::Quarantined
+            })
         });
         if endpoints.is_empty() {
             self.quarantined.remove(&address);

@@ -3,7 +3,8 @@
 //! Everything may be told again and again; the writer drops what is so already. Of several sources
 //! that say something under one service's name, the preferred one is heard and the others wait.
 //! An address that another service has is waited for: nothing depends on who came first but who
-//! has it meanwhile.
+//! has it meanwhile. Backends of a source that is quarantined get no new flows, and what another
+//! source says of the same endpoint comes first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
@@ -13,23 +14,24 @@ use std::sync::Arc;
 use config::checked::ArmName;
 use smallvec::SmallVec;
 
-use crate::address::Reach;
-use crate::appliance::{Appliance, NODE_PORTS};
+use crate::appliance::NODE_PORTS;
 use crate::backend::Instance;
 use crate::frontend::{Kind as FrontendKind, Said};
 use crate::name::{Name, Precedence, Source};
-use crate::object::{
-    ApplianceSpec, BackendsSpec, Event, Key, Kind, Member, Object, Objects, ServiceSpec, Spec,
-};
+use crate::object::{BackendsSpec, Event, Key, Kind, Object, Objects, ServiceSpec, Spec};
 use crate::room::give_back;
-use crate::service::Service;
+use crate::sources;
 use crate::writer::{Error, Transaction};
 
+mod rows;
 #[cfg(test)]
 mod tests;
-mod verdict;
+mod told;
 
-pub use verdict::{ACCEPTED, Told, Verdict};
+pub use rows::appliance;
+use rows::{frontends, instance, merge_names, row};
+use told::was_refused;
+pub use told::{ACCEPTED, Told, Verdict};
 
 /// Sources whose objects of one name have changed.
 type Sources = SmallVec<[Source; 1]>;
@@ -38,6 +40,10 @@ type Sources = SmallVec<[Source; 1]>;
 #[derive(Debug)]
 pub struct Reflector {
     precedence: Precedence,
+    /// The writer knows the precedence.
+    ranked: bool,
+    /// Sources that are quarantined ([`crate::sources`]).
+    silent: BTreeSet<Source>,
     /// The arm of backends that don't say theirs.
     arm: ArmName,
     /// Ports that are node ports.
@@ -54,7 +60,9 @@ impl Reflector {
     /// Has seen nothing yet: it begins with [`Objects::as_events`].
     pub fn new(precedence: Precedence, arm: ArmName) -> Reflector {
         let (lists, waiting, told) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
-        Reflector { precedence, arm, node_ports: NODE_PORTS, lists, waiting, told }
+        let (ranked, silent) = (false, BTreeSet::new());
+        let node_ports = NODE_PORTS;
+        Reflector { precedence, ranked, silent, arm, node_ports, lists, waiting, told }
     }
 
     /// The same where these are node ports.
@@ -68,6 +76,32 @@ impl Reflector {
         self.told.get(key).cloned().unwrap_or(Verdict::Accepted)
     }
 
+    /// Sources win over each other in this order from now on. Who is heard is chosen anew; what
+    /// stays as it was is not touched. Tells what is news, as [`Reflector::apply`] does.
+    pub fn set_precedence(
+        &mut self,
+        precedence: Precedence,
+        objects: &Objects,
+        to: &mut Transaction<'_>,
+    ) -> Vec<Told> {
+        if precedence == self.precedence {
+            return Vec::new();
+        }
+        self.precedence = precedence;
+        self.rank(to);
+        let mut names: Vec<&Name> = objects.of_kind(Kind::Service).map(|o| &o.name).collect();
+        // Those that several sources say.
+        names = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+        let services = names.into_iter().map(|name| (name.clone(), Sources::new())).collect();
+        self.settle(objects, services, to)
+    }
+
+    /// Tells the writer who wins over whom.
+    fn rank(&mut self, to: &mut Transaction<'_>) {
+        to.set_precedence(self.precedence.behind(&self.silent));
+        self.ranked = true;
+    }
+
     /// Writes what has changed; `objects` is how all of them are after that. Tells what is news of
     /// services that are not, or now are, in the tables.
     pub fn apply(
@@ -77,6 +111,10 @@ impl Reflector {
         to: &mut Transaction<'_>,
     ) -> Vec<Told> {
         let (mut services, mut backends) = (BTreeMap::<Name, Sources>::new(), BTreeSet::new());
+        let turned = self.hear(events);
+        if !turned.is_empty() || !self.ranked {
+            self.rank(to);
+        }
         for event in events.iter().filter(|event| is_news(event)) {
             for object in [&event.before, &event.after].into_iter().flatten() {
                 match &object.spec {
@@ -89,11 +127,29 @@ impl Reflector {
                     Spec::Backends(spec) => {
                         backends.insert((spec.service.clone(), object.source.clone()));
                     }
-                    Spec::Appliance(_) => {}
+                    Spec::Appliance(_) | Spec::Source(_) => {}
                 }
             }
             self.list(event);
         }
+        for (service, lists) in &self.lists {
+            let of = lists.iter().filter(|list| turned.contains(&list.source));
+            backends.extend(of.map(|list| (service.clone(), list.source.clone())));
+        }
+        let news = self.settle(objects, services, to);
+        for (service, source) in backends {
+            to.set_backends(&service, &source, self.instances(&service, &source));
+        }
+        news
+    }
+
+    /// Writes services as whoever is heard says them, and those that waited for them.
+    fn settle(
+        &mut self,
+        objects: &Objects,
+        mut services: BTreeMap<Name, Sources>,
+        to: &mut Transaction<'_>,
+    ) -> Vec<Told> {
         let is_over =
             |owner: &Name| services.contains_key(owner) || to.tables().service(owner).is_none();
         let over: Vec<Name> = self.waiting.keys().filter(|owner| is_over(owner)).cloned().collect();
@@ -112,10 +168,26 @@ impl Reflector {
         for (object, name, _) in chosen {
             self.write(objects, &name, object, to, &mut news);
         }
-        for (service, source) in backends {
-            to.set_backends(&service, &source, self.instances(&service, &source));
-        }
         news
+    }
+
+    /// Notes which sources are quarantined; tells those that have become so, or are no longer.
+    fn hear(&mut self, events: &[Event]) -> BTreeSet<Source> {
+        let mut turned = BTreeSet::new();
+        for event in events {
+            let Some(object) = event.object().filter(|o| o.kind() == Kind::Source) else {
+                continue;
+            };
+            let silent = event.after.as_ref().is_some_and(|o| sources::is_quarantined(o));
+            let changed = match silent {
+                true => self.silent.insert(object.source.clone()),
+                false => self.silent.remove(&object.source),
+            };
+            if changed && !turned.remove(&object.source) {
+                turned.insert(object.source.clone());
+            }
+        }
+        turned
     }
 
     /// Keeps the lists of backends by service.
@@ -153,8 +225,8 @@ impl Reflector {
         let written =
             chosen.as_ref().and_then(|object| {
                 let Spec::Service(spec) = &object.spec else { return None };
-                let written = self.node_ports_of(name, spec);
-                Some(written.and_then(|()| {
+                let known = self.node_ports_of(name, spec);
+                Some(known.and_then(|()| {
                     to.upsert_service_and_frontends(row(object, spec), frontends(spec))
                 }))
             });
@@ -173,25 +245,29 @@ impl Reflector {
             _ => Verdict::Accepted,
         };
         let named = || objects.named(Kind::Service, name);
-        if verdict == Verdict::Accepted && self.told.is_empty() && named().nth(1).is_none() {
+        let told = named().any(|object| was_refused(object));
+        if verdict == Verdict::Accepted && self.told.is_empty() && !told && named().nth(1).is_none()
+        {
             return;
         }
-        let mut now: BTreeMap<Key, (u64, Verdict)> = BTreeMap::new();
+        let mut now: BTreeMap<Key, (u64, Verdict, bool)> = BTreeMap::new();
         for object in named() {
             let verdict = match &chosen {
                 Some(heard) if heard.source == object.source => verdict.clone(),
                 Some(heard) => Verdict::Shadowed(heard.source.clone()),
                 None => Verdict::Accepted,
             };
-            now.insert(object.key(), (object.generation, verdict));
+            now.insert(object.key(), (object.generation, verdict, was_refused(object)));
         }
         self.told.retain(|key, _| key.name != *name || now.contains_key(key));
-        for (key, (generation, verdict)) in now {
+        for (key, (generation, verdict, refused)) in now {
             let before = match &verdict {
                 Verdict::Accepted => self.told.remove(&key),
                 verdict => self.told.insert(key.clone(), verdict.clone()),
             };
-            if before.unwrap_or(Verdict::Accepted) != verdict {
+            // What an earlier process was told of it may be no longer so.
+            let stale = before.is_none() && verdict == Verdict::Accepted && refused;
+            if stale || before.unwrap_or(Verdict::Accepted) != verdict {
                 news.push(Told { key, generation, verdict });
             }
         }
@@ -215,7 +291,8 @@ impl Reflector {
         let mut several = false;
         for (_, spec) in lists {
             several |= !all.is_empty();
-            let instance = |member| instance(member, service, source, self.arm);
+            let silent = self.silent.contains(source);
+            let instance = |member| instance(member, service, source, self.arm, silent);
             all.extend(spec.endpoints.iter().map(instance));
         }
         if several {
@@ -230,19 +307,6 @@ impl Reflector {
             });
         }
         all
-    }
-}
-
-/// None named is all.
-fn merge_names(first: &mut Instance, later: SmallVec<[Arc<str>; 1]>) {
-    if first.port_names.is_empty() || later.is_empty() {
-        first.port_names.clear();
-        return;
-    }
-    for name in later {
-        if !first.port_names.contains(&name) {
-            first.port_names.push(name);
-        }
     }
 }
 
@@ -294,78 +358,5 @@ fn release(
             let _ = to.delete_service_and_frontends(name, &service.source);
         }
         _ => {}
-    }
-}
-
-/// The frontends, with those for packets from within where the policies differ: cluster addresses
-/// follow the internal policy alone, and host ports none.
-fn frontends(spec: &ServiceSpec) -> Vec<Said> {
-    let mut all = spec.frontends.clone();
-    if spec.external_policy != spec.internal_policy {
-        let single = [FrontendKind::ClusterIp, FrontendKind::HostPort];
-        for said in &spec.frontends {
-            let inner = Said { address: said.address.internal(), ..said.clone() };
-            let is_there = spec.frontends.iter().any(|other| other.address == inner.address);
-            if said.address.reach == Reach::External && !single.contains(&said.kind) && !is_there {
-                all.push(inner);
-            }
-        }
-    }
-    all
-}
-
-fn row(object: &Object, spec: &ServiceSpec) -> Service {
-    Service {
-        name: object.name.clone(),
-        source: object.source.clone(),
-        labels: object.labels.clone(),
-        annotations: object.annotations.clone(),
-        properties: spec.properties.clone(),
-        nat_policy: spec.nat_policy,
-        external_policy: spec.external_policy,
-        internal_policy: spec.internal_policy,
-        distribution: spec.distribution,
-        mode: spec.mode,
-        algorithm: spec.algorithm,
-        loopback_host_port: spec.loopback_host_port,
-        delegate_if_local: spec.delegate_if_local,
-        affinity_s: spec.affinity_s,
-        health_check_port: spec.health_check_port,
-        health: spec.health.clone(),
-        mss: spec.mss,
-        tcp_idle_s: spec.tcp_idle_s,
-        table_size: spec.table_size,
-        too_big: spec.too_big,
-        redirect: spec.proxy_redirect.clone(),
-        source_ranges: spec.source_ranges.clone(),
-        port_names: spec.port_names.clone(),
-    }
-}
-
-fn instance(member: &Member, service: &Name, source: &Source, arm: ArmName) -> Instance {
-    Instance {
-        weight: member.weight,
-        state: member.state,
-        arm: member.arm.unwrap_or(arm),
-        port_names: member.port_names.clone(),
-        place: member.place.clone(),
-        probe: member.probe,
-        ..Instance::new(member.endpoint(), service.clone(), source.clone())
-    }
-}
-
-/// The appliance as selection and planes see it.
-pub fn appliance(object: &Object, spec: &ApplianceSpec) -> Appliance {
-    let [first, last] = spec.node_ports;
-    Appliance {
-        name: object.name.as_str().into(),
-        labels: object.labels.clone(),
-        zone: spec.zone.clone(),
-        local: spec.local.clone(),
-        addresses: spec.addresses.clone(),
-        cluster: spec.cluster,
-        external_cluster_ip: spec.external_cluster_ip,
-        node_ports: first..=last,
-        zone_aware: spec.zone_aware,
     }
 }

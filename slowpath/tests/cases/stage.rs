@@ -14,7 +14,7 @@ use state::kubernetes;
 use state::name::{Name, Precedence, Source};
 use state::object::{Change, Event, Key, Object, Objects, Spec};
 use state::reconcile::{Now, Reconciler, Settings};
-use state::reflect::{self, Reflector};
+use state::reflect::{self, Reflector, Told};
 use state::show::{Row, Table};
 use state::writer::{Initializer, Writer};
 
@@ -78,12 +78,8 @@ impl Process {
         // Nothing is done again for its own sake: the stage asks for it.
         let long = Duration::from_secs(100 * 86_400);
         let settings = Settings { pass: long, prune: long, ..Settings::default() };
-        let writer = Writer::new();
-        let mut to = writer.begin(SystemTime::UNIX_EPOCH);
-        to.set_precedence(precedence.clone());
-        to.commit();
         Process {
-            writer,
+            writer: Writer::new(),
             reflector: Reflector::new(precedence.clone(), ArmName::Egress),
             reconciler: Reconciler::new(settings),
             waiting: None,
@@ -111,12 +107,7 @@ impl Stage {
             ["delete"] => self.change(deletes(section)),
             ["health"] => self.health(section),
             ["redirect"] => self.redirect(section),
-            ["precedence"] => {
-                let order = section.body.split_whitespace().map(Source::new);
-                self.precedence = Precedence::new(order);
-                // As a new process would, with the same objects.
-                self.restart(Vec::new(), false);
-            }
+            ["precedence"] => self.prefer(section),
             ["restart"] => self.restart(deletes(section), false),
             ["restart", "waiting"] => self.restart(deletes(section), true),
             ["initialized"] => {
@@ -160,6 +151,20 @@ impl Stage {
         let mut to = writer.begin(self.now.wall);
         let told = reflector.apply(&self.objects, events, &mut to);
         to.commit();
+        self.tell(told);
+    }
+
+    fn prefer(&mut self, section: &Section) {
+        self.precedence = Precedence::new(section.body.split_whitespace().map(Source::new));
+        let Process { writer, reflector, .. } = &mut self.process;
+        let mut to = writer.begin(self.now.wall);
+        let told = reflector.set_precedence(self.precedence.clone(), &self.objects, &mut to);
+        to.commit();
+        self.tell(told);
+    }
+
+    /// Objects are told what became of them.
+    fn tell(&mut self, told: Vec<Told>) {
         let conditions = told.into_iter().map(|told| told.into_change(self.now.wall)).collect();
         self.changed(conditions);
     }

@@ -61,7 +61,7 @@ impl Loaded {
         let lcore = Lcore::join(region, place).expect("room for one lcore");
         let (setup, target) = (setup.clone(), Some(target));
         let store = Arc::new(open_store(None).expect("a store that keeps nothing"));
-        let desired = Desired::new(&config, store, SystemTime::UNIX_EPOCH);
+        let desired = Desired::new(&config, store, &[], SystemTime::UNIX_EPOCH);
         let reconciler = Reconciler::new(Settings { at_once: usize::MAX, ..Settings::default() });
         let mut loaded = Loaded { region, config, setup, desired, reconciler, target, lcore };
         let services = loaded.setup.services.clone();

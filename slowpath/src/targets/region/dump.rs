@@ -175,10 +175,14 @@ pub(crate) fn records<'w>(
     records
 }
 
-/// Backends that failed their checks for a frontend.
+/// Backends that failed their checks for a frontend. Those that their source itself calls
+/// quarantined aren't meant: it says so again.
 pub(super) fn quarantined(set: &TableSet<'_>) -> Vec<(Address, Endpoint)> {
     let failed_of = |service: u32| -> Vec<Endpoint> {
-        let failed = set.members(service).filter(|member| member.state & QUARANTINED != 0);
+        let failed = |member: &Member| {
+            member.state & QUARANTINED != 0 && noted(member.state) != State::Quarantined
+        };
+        let failed = set.members(service).filter(failed);
         failed.filter_map(|member| Some(endpoint(set.backend(member.backend)?, &member))).collect()
     };
     let failed: HashMap<u32, Vec<Endpoint>> = set

@@ -7,6 +7,7 @@ use super::node_ports::{is_unspecified, wildcard_of};
 use super::plane::{Book, MapPlane, Use};
 use super::{Backend, Failure, Key, Map, Maps, Master, Slot, Value};
 use crate::address::Address;
+use crate::backend::State;
 use crate::dump::Flags;
 
 /// Frontends that have copies.
@@ -66,7 +67,13 @@ impl<M: Maps> MapPlane<M> {
     fn restore_slot(&mut self, address: &Address, number: u32, slot: Slot) {
         let Some(book) = self.books.get_mut(address) else { return };
         book.slots = book.slots.max(number);
+        // What sources themselves call quarantined they say again.
+        let is_said = matches!(
+            self.maps.get(&Key::Backend(slot.backend)),
+            Some(Value::Backend(Backend { state: State::Quarantined, .. }))
+        );
         if slot.quarantined
+            && !is_said
             && let Some(of) = self.uses.get(&slot.backend)
         {
             self.quarantined.push((*address, of.endpoint));

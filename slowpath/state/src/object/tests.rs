@@ -74,6 +74,10 @@ fn every_field_of_every_kind_survives_being_written_and_read() {
             "spec": {"zone": "a", "local": ["a", "n1"], "addresses": ["10.0.1.10"], "cluster": 1,
                 "external_cluster_ip": true, "node_ports": [30000, 31000], "zone_aware": false}
         }),
+        json!({
+            "kind": "Source", "name": "k8s", "source": "k8s", "revision": 3, "generation": 3,
+            "spec": {"lease_s": 30, "revision": "4711"}
+        }),
     ];
     assert_eq!(all.len(), Kind::ALL.len());
     for written in all {

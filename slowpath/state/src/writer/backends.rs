@@ -165,7 +165,8 @@ impl Transaction<'_> {
         known
     }
 
-    /// Sets which sources win over which, for all instances that are there and that will come.
+    /// Sets which sources win over which, for all instances that are there and that will come. A
+    /// service of which the same sources are heard as before is not touched.
     pub fn set_precedence(&mut self, precedence: Precedence) {
         let differs = |instance: &Instance| instance.priority != precedence.of(&instance.source);
         for service in self.services_with(differs) {
@@ -175,7 +176,16 @@ impl Transaction<'_> {
                 let priority = precedence.of(&list[*n].source);
                 Arc::new(Instance { priority, ..Instance::clone(&list[*n]) })
             };
-            let added = gone.iter().map(fresh).collect();
+            let added: Vec<Arc<Instance>> = gone.iter().map(fresh).collect();
+            let mut next: SmallVec<[Arc<Instance>; 1]> = list.iter().cloned().collect();
+            gone.iter().zip(&added).for_each(|(n, fresh)| next[*n] = Arc::clone(fresh));
+            if next.is_sorted_by(|one, other| order(one, other).is_le()) {
+                if let Some(entry) = self.next.entries.get_mut(&service) {
+                    Arc::make_mut(entry).instances = next;
+                    self.written = true;
+                }
+                continue;
+            }
             self.apply(&service, Changes { gone, added, replaced: Vec::new() });
         }
         self.precedence = Some(precedence);

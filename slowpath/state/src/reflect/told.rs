@@ -1,9 +1,9 @@
-//! What became of objects on their way into the tables.
+//! What became of services' objects on their way into the tables, and how the objects are told.
 
 use std::time::SystemTime;
 
 use crate::name::Source;
-use crate::object::{Change, Condition, Key, Truth};
+use crate::object::{Change, Condition, Key, Object, Truth};
 use crate::writer::Error;
 
 /// The type of the condition that tells a [`Verdict`].
@@ -52,4 +52,10 @@ impl Told {
         };
         Change::Status { key: self.key, observed: self.generation, conditions: vec![condition] }
     }
+}
+
+/// Whether its object says that it isn't in the tables.
+pub(super) fn was_refused(object: &Object) -> bool {
+    let told = object.life().status.iter().flat_map(|status| &status.conditions);
+    told.into_iter().any(|told| &*told.aspect == ACCEPTED && told.status == Truth::False)
 }

@@ -1,0 +1,378 @@
+//! Sources that speak over the API: what one says is replaced as a whole, and a lease tells for how
+//! long it holds.
+//!
+//! ```text
+//!   begin --> session --> add, chunk by chunk --> commit: this, and nothing else, is said
+//!                   '---> abort, or the source's next begin: as if nothing had been said
+//!   renew --> the lease runs anew, and what was quarantined serves again
+//!   tick  --> leases that ran out: kept, quarantined or released, as the configuration says
+//! ```
+//! No socket, no clock, no disk. Whoever has them (one lock around it is enough) brings each
+//! request with the time and with the objects as they are, and commits the batch that comes back
+//! to the store before it answers; nothing is told to the tables but through there. A batch that
+//! the store refuses is asked for again: by the source, or by the next tick.
+//!
+//! What has to outlive a restart is in the store: the lease's length and the revision in the
+//! source's own object ([`SourceSpec`]), and in that object's status whether the source is heard.
+//! Deadlines are not: a clock that is set while nobody runs would end all leases at once. So each
+//! lease begins anew with the process, what was quarantined stays so until the source renews or
+//! says everything again, and a session is lost, since nothing of it was promised.
+
+mod asked;
+mod error;
+mod heard;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use asked::{Added, Begin, Begun, Committed, Lease, Renewed, Report, SessionReport};
+pub use error::Error;
+pub use heard::HEARD;
+pub(crate) use heard::is_quarantined;
+
+use crate::name::{Name, Source};
+use crate::object::{API, Key, Kind, LEASE_MAX_S, Object, Objects, SourceSpec, Spec};
+use crate::reconcile::Now;
+use crate::store::Batch;
+use config::checked::OnExpiry;
+use heard::Heard;
+
+/// What the configuration says of sources.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// By name; those that aren't named have [`Setting::default`].
+    pub sources: BTreeMap<Source, Setting>,
+    /// Sources that are the appliance's own, its files say: nobody speaks for them over the API.
+    pub own: Vec<Source>,
+    /// How much may be waiting to be committed.
+    pub limits: Limits,
+}
+
+/// What the configuration says of one source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Setting {
+    /// The lease of a source that doesn't ask for one, seconds, at most [`LEASE_MAX_S`]; 0 for
+    /// none.
+    pub lease_s: u32,
+    /// What becomes of what it said when its lease runs out.
+    pub on_expiry: OnExpiry,
+}
+
+/// How much may be waiting to be committed: it is memory that others could have us take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Objects, frontends and backends in one chunk.
+    pub chunk: usize,
+    /// The same in all chunks of a session.
+    pub session: usize,
+    /// Sessions at once.
+    pub sessions: usize,
+    /// After so long without a chunk a session is dropped.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        let idle = Duration::from_secs(60);
+        Limits { chunk: 20_000, session: 2_000_000, sessions: 16, idle }
+    }
+}
+
+/// Sessions and leases.
+#[derive(Debug)]
+pub struct Sources {
+    settings: Settings,
+    sessions: BTreeMap<Source, Session>,
+    leases: BTreeMap<Source, Running>,
+    /// The newest session's number.
+    last: u64,
+}
+
+/// What a source has said so far and not committed.
+#[derive(Debug)]
+struct Session {
+    id: u64,
+    revision: Box<str>,
+    lease_s: u32,
+    objects: BTreeMap<Key, Object>,
+    /// Number of the next chunk.
+    next: u64,
+    items: usize,
+    heard: Instant,
+}
+
+/// A lease.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    lease_s: u32,
+    until: Instant,
+}
+
+impl Sources {
+    /// No session is open. Leases of the sources that are known begin anew.
+    pub fn new(settings: Settings, objects: &Objects, now: Now) -> Sources {
+        let (sessions, leases) = (BTreeMap::new(), BTreeMap::new());
+        let mut sources = Sources { settings, sessions, leases, last: 0 };
+        for object in objects.of_kind(Kind::Source) {
+            if let Spec::Source(spec) = &object.spec {
+                sources.hear(&object.source, spec.lease_s, now);
+            }
+        }
+        sources
+    }
+
+    /// The configuration is another. What ran out before is judged by it with the next tick.
+    pub fn configure(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// A source begins to say all that it knows, at a revision of its own. A session that it had
+    /// open ends.
+    pub fn begin(
+        &mut self,
+        source: &str,
+        asked: &Begin,
+        objects: &Objects,
+        now: Now,
+    ) -> Result<(Begun, Batch), Error> {
+        let source = self.named(source)?;
+        let lease_s = self.lease_s(&source, asked.lease_s)?;
+        let others = self.sessions.keys().filter(|other| **other != source).count();
+        if others >= self.settings.limits.sessions {
+            return Err(Error::Sessions { most: self.settings.limits.sessions });
+        }
+        // Milliseconds since 1970: what an earlier process began has another number.
+        let since = now.wall.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        self.last = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(self.last + 1);
+        let session = Session {
+            id: self.last,
+            revision: asked.revision.clone(),
+            lease_s,
+            objects: BTreeMap::new(),
+            next: 0,
+            items: 0,
+            heard: now.steady,
+        };
+        self.sessions.insert(source.clone(), session);
+        self.hear(&source, lease_s, now);
+        let batch = heard::lasting(&source, objects, lease_s);
+        let Limits { chunk, session, .. } = self.settings.limits;
+        Ok((Begun { session: self.last, lease_s, chunk, items: session }, batch))
+    }
+
+    /// Takes a chunk, all of it or nothing. One that came already is taken for a repetition.
+    pub fn add(
+        &mut self,
+        source: &str,
+        id: u64,
+        number: u64,
+        said: Vec<Object>,
+        now: Now,
+    ) -> Result<Added, Error> {
+        let source = self.named(source)?;
+        let Limits { chunk, session: most, .. } = self.settings.limits;
+        let session = self.session(&source, id)?;
+        if number > session.next {
+            return Err(Error::Gap { expected: session.next, found: number });
+        }
+        if number == session.next {
+            let new = checked(&source, said, &session.objects)?;
+            let items: usize = new.values().map(items).sum();
+            if items > chunk {
+                return Err(Error::Chunk { items, most: chunk });
+            }
+            if session.items + items > most {
+                return Err(Error::Session { most });
+            }
+            session.objects.extend(new);
+            session.items += items;
+            session.next += 1;
+        }
+        session.heard = now.steady;
+        let (lease_s, next, objects) = (session.lease_s, session.next, session.objects.len());
+        self.hear(&source, lease_s, now);
+        Ok(Added { next, objects })
+    }
+
+    /// The changes that make what the session holds all that the source says. They are one batch;
+    /// when the store has it, [`Sources::committed`] ends the session, and until then it is open.
+    pub fn commit(
+        &mut self,
+        source: &str,
+        id: u64,
+        objects: &Objects,
+        now: Now,
+    ) -> Result<(Committed, Batch), Error> {
+        let source = self.named(source)?;
+        let session = self.session(&source, id)?;
+        session.heard = now.steady;
+        let mut wanted: Vec<Object> = session.objects.values().cloned().collect();
+        let (lease_s, revision) = (session.lease_s, session.revision.clone());
+        wanted.extend(heard::object(&source, SourceSpec { lease_s, revision }));
+        let mut batch = objects.towards(&source, wanted);
+        let count = |puts: bool| {
+            let of = batch.iter().filter(|change| heard::is_put(change) == puts);
+            of.filter(|change| !heard::is_own(change)).count()
+        };
+        let committed = Committed { written: count(true), released: count(false) };
+        batch.extend(heard::now_heard(&source, objects, now.wall));
+        self.hear(&source, lease_s, now);
+        Ok((committed, batch))
+    }
+
+    /// The store has what [`Sources::commit`] told.
+    pub fn committed(&mut self, source: &str, id: u64) {
+        // It may have been ended meanwhile.
+        let _ = self.abort(source, id);
+    }
+
+    /// Forgets what the session holds. What the source said before still holds.
+    pub fn abort(&mut self, source: &str, id: u64) -> Result<(), Error> {
+        let source = self.named(source)?;
+        self.session(&source, id)?;
+        self.sessions.remove(&source);
+        Ok(())
+    }
+
+    /// What the source said last still holds. What was quarantined serves again; where it was
+    /// released, everything has to be said again.
+    pub fn renew(
+        &mut self,
+        source: &str,
+        asked: &Lease,
+        objects: &Objects,
+        now: Now,
+    ) -> Result<(Renewed, Batch), Error> {
+        let source = self.named(source)?;
+        let lease_s = self.lease_s(&source, asked.lease_s)?;
+        let Some(revision) = heard::revision(&source, objects) else {
+            return Err(Error::Unknown { source_of: source });
+        };
+        if heard::of(&source, objects) == Heard::Not(OnExpiry::Release) {
+            return Err(Error::Released { source_of: source });
+        }
+        if let Some(session) = self.sessions.get_mut(&source) {
+            session.lease_s = lease_s;
+        }
+        self.hear(&source, lease_s, now);
+        let mut batch = heard::lasting(&source, objects, lease_s);
+        batch.extend(heard::now_heard(&source, objects, now.wall));
+        Ok((Renewed { lease_s, revision }, batch))
+    }
+
+    /// What leases that ran out lead to, a batch a source: nearly always nothing. To be asked once
+    /// a second or so; sessions that nobody goes on with are dropped on the way.
+    pub fn tick(&mut self, objects: &Objects, now: Now) -> Vec<Batch> {
+        let idle = self.settings.limits.idle;
+        self.sessions.retain(|_, session| now.steady < session.heard + idle);
+        self.leases.retain(|source, lease| {
+            now.steady < lease.until || heard::revision(source, objects).is_some()
+        });
+        let over = self.leases.iter().filter(|(_, lease)| now.steady >= lease.until);
+        let batches = over.map(|(source, _)| {
+            let on_expiry = self.setting(source).on_expiry;
+            heard::no_longer(source, objects, on_expiry, now.wall)
+        });
+        batches.filter(|batch| !batch.is_empty()).collect()
+    }
+
+    /// How it goes with each source that has begun once, by name.
+    pub fn report(&self, objects: &Objects, now: Now) -> Vec<Report> {
+        let one = |object: &Arc<Object>| {
+            let Spec::Source(spec) = &object.spec else { return None };
+            let lease = self.leases.get(&object.source);
+            let session = self.sessions.get(&object.source);
+            Some(Report {
+                source: object.source.clone(),
+                revision: spec.revision.clone(),
+                lease_s: spec.lease_s,
+                left_s: lease
+                    .map(|lease| lease.until.saturating_duration_since(now.steady))
+                    .map(|left| left.as_secs()),
+                heard: heard::of(&object.source, objects).as_str(),
+                on_expiry: self.setting(&object.source).on_expiry,
+                session: session.map(|session| SessionReport {
+                    session: session.id,
+                    revision: session.revision.clone(),
+                    next: session.next,
+                    objects: session.objects.len(),
+                }),
+            })
+        };
+        objects.of_kind(Kind::Source).filter_map(one).collect()
+    }
+
+    /// A sign of life.
+    fn hear(&mut self, source: &Source, lease_s: u32, now: Now) {
+        match lease_s {
+            0 => drop(self.leases.remove(source)),
+            lease_s => {
+                let until = now.steady + Duration::from_secs(lease_s.into());
+                self.leases.insert(source.clone(), Running { lease_s, until });
+            }
+        }
+    }
+
+    fn setting(&self, source: &Source) -> Setting {
+        self.settings.sources.get(source).copied().unwrap_or_default()
+    }
+
+    fn lease_s(&self, source: &Source, asked: Option<u32>) -> Result<u32, Error> {
+        match asked {
+            Some(found) if found == 0 || found > LEASE_MAX_S => Err(Error::Lease { found }),
+            Some(lease_s) => Ok(lease_s),
+            None => Ok(self.leases.get(source).map_or(self.setting(source).lease_s, |l| l.lease_s)),
+        }
+    }
+
+    fn named(&self, name: &str) -> Result<Source, Error> {
+        Name::new(name).map_err(Error::Name)?;
+        let source = Source::new(name);
+        match self.settings.own.contains(&source) {
+            true => Err(Error::Own { source_of: source }),
+            false => Ok(source),
+        }
+    }
+
+    fn session(&mut self, source: &Source, id: u64) -> Result<&mut Session, Error> {
+        let open = self.sessions.get_mut(source).filter(|session| session.id == id);
+        open.ok_or_else(|| Error::NoSession { source_of: source.clone(), id })
+    }
+}
+
+/// What a source says in a chunk, by key, if all of it may be said.
+fn checked(
+    source: &Source,
+    said: Vec<Object>,
+    known: &BTreeMap<Key, Object>,
+) -> Result<BTreeMap<Key, Object>, Error> {
+    let mut new = BTreeMap::new();
+    for mut object in said {
+        let stranger = object.source != *source && object.source.as_str() != API;
+        if stranger {
+            return Err(Error::Stranger { object: object.key(), source_of: source.clone() });
+        }
+        object.source = source.clone();
+        let key = object.key();
+        if !matches!(key.kind, Kind::Service | Kind::Backends) {
+            return Err(Error::Kind { object: key });
+        }
+        object.spec.check().map_err(|wrong| Error::Wrong(Box::new(wrong.of(&key))))?;
+        if known.contains_key(&key) || new.insert(key.clone(), object).is_some() {
+            return Err(Error::Twice { object: key });
+        }
+    }
+    Ok(new)
+}
+
+/// What an object counts for: itself, and each frontend or backend in it.
+fn items(object: &Object) -> usize {
+    1 + match &object.spec {
+        Spec::Service(spec) => spec.frontends.len(),
+        Spec::Backends(spec) => spec.endpoints.len(),
+        Spec::Appliance(_) | Spec::Source(_) => 0,
+    }
+}

@@ -1,0 +1,371 @@
+//! Random histories of three sources that name the same services and endpoints, against what they
+//! should come to, worked out in the simplest way.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::world::World;
+use super::*;
+use crate::backend::State;
+use crate::object::{BackendsSpec, Member, ServiceSpec};
+
+const SOURCES: [&str; 3] = ["a", "b", "c"];
+const SERVICES: usize = 3;
+/// Leases, seconds, by source; the third has none.
+const LEASES: [u32; 3] = [10, 20, 0];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Begin(usize),
+    /// A service, whether it has a frontend of its own, and endpoints by bits: serving, leaving.
+    Add(usize, usize, bool, u8, u8),
+    Commit(usize),
+    Abort(usize),
+    Renew(usize),
+    Pass(u64),
+    Prefer(Vec<usize>),
+    Expiry(usize, u8),
+    /// The next write to the disk fails.
+    Fault,
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let source = 0..SOURCES.len();
+    prop_oneof![
+        3 => source.clone().prop_map(Step::Begin),
+        8 => (source.clone(), 0..SERVICES, any::<bool>(), 0_u8..16, 0_u8..16)
+            .prop_map(|(s, n, own, on, off)| Step::Add(s, n, own, on, off)),
+        4 => source.clone().prop_map(Step::Commit),
+        1 => source.clone().prop_map(Step::Abort),
+        2 => source.clone().prop_map(Step::Renew),
+        3 => (1_u64..15).prop_map(Step::Pass),
+        2 => proptest::sample::subsequence(vec![0, 1, 2], 0..=3).prop_shuffle()
+            .prop_map(Step::Prefer),
+        1 => (source, 0_u8..3).prop_map(|(s, n)| Step::Expiry(s, n)),
+        1 => Just(Step::Fault),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// What a source says of a service: a frontend of its own besides that of all, and its backends.
+type Said = BTreeMap<usize, (bool, BTreeMap<u8, State>)>;
+
+/// A source as it should be.
+#[derive(Clone, Debug, Default)]
+struct One {
+    begun: bool,
+    said: Said,
+    /// None, or what was done when the lease ran out.
+    silent: Option<OnExpiry>,
+    open: Option<(u64, u64, Said)>,
+    /// Of the session, seconds without a chunk.
+    idle: u64,
+    left: Option<u64>,
+    on_expiry: OnExpiry,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Model {
+    all: [One; 3],
+    order: Vec<usize>,
+    fault: bool,
+}
+
+impl Model {
+    /// Whether the disk takes a write that changes something.
+    fn writes(&mut self) -> bool {
+        !std::mem::take(&mut self.fault)
+    }
+
+    fn alive(&mut self, n: usize) {
+        self.all[n].left = (LEASES[n] > 0).then_some(LEASES[n].into());
+    }
+
+    fn rank(&self, n: usize) -> usize {
+        self.order.iter().position(|other| *other == n).unwrap_or(self.order.len())
+    }
+
+    fn is_quarantined(&self, n: usize) -> bool {
+        self.all[n].silent == Some(OnExpiry::Quarantine)
+    }
+
+    /// Whose service it is; the first by name of those that are not preferred.
+    fn chosen(&self, service: usize) -> Option<usize> {
+        let sayers = (0..3).filter(|n| self.all[*n].said.contains_key(&service));
+        sayers.min_by_key(|n| self.rank(*n))
+    }
+
+    /// Who says an endpoint, the one that is heard first, and its state.
+    fn at(&self, service: usize, endpoint: u8) -> Vec<(usize, State)> {
+        let said = |n: &usize| self.all[*n].said.get(&service)?.1.get(&endpoint).copied();
+        let mut all: Vec<(usize, State)> = (0..3).filter_map(|n| Some((n, said(&n)?))).collect();
+        all.sort_by_key(|(n, _)| (self.is_quarantined(*n), self.rank(*n), *n));
+        for (n, state) in &mut all {
+            if self.is_quarantined(*n) {
+                *state = State::Quarantined;
+            }
+        }
+        all
+    }
+
+    fn tick(&mut self) {
+        for n in 0..3 {
+            let one = &mut self.all[n];
+            one.idle += 1;
+            if one.idle >= 60 {
+                one.open = None;
+            }
+            one.left = one.left.map(|left| left.saturating_sub(1));
+            let (now, over) = (Some(one.on_expiry), one.left == Some(0));
+            if !over || !one.begun || one.silent == now || one.silent == Some(OnExpiry::Release) {
+                continue;
+            }
+            if !self.writes() {
+                continue;
+            }
+            let one = &mut self.all[n];
+            one.silent = now;
+            if now == Some(OnExpiry::Release) {
+                one.said.clear();
+            }
+        }
+    }
+}
+
+fn name(service: usize) -> String {
+    format!("shop/{service}")
+}
+
+fn endpoint(n: u8) -> std::net::IpAddr {
+    [10, 0, 0, n + 1].into()
+}
+
+fn said(own: bool, on: u8, off: u8) -> (bool, BTreeMap<u8, State>) {
+    let state = |n: u8| match (on >> n & 1, off >> n & 1) {
+        (0, _) => None,
+        (_, 1) => Some(State::Terminating),
+        _ => Some(State::Active),
+    };
+    (own, (0..4).filter_map(|n| Some((n, state(n)?))).collect())
+}
+
+/// The frontends of a service: one that whoever says it has, and one of the source's own.
+fn frontends(source: usize, service: usize, own: bool) -> Vec<String> {
+    let mut all = vec![format!("203.0.113.{}", 100 + service)];
+    all.extend(own.then(|| format!("203.0.113.{}", 10 * service + source)));
+    all
+}
+
+fn objects(source: usize, service: usize, of: &(bool, BTreeMap<u8, State>)) -> Vec<Object> {
+    let name = Name::new(&name(service)).unwrap();
+    let member =
+        |(n, state): (&u8, &State)| Member { state: *state, ..Member::new(endpoint(*n), 80, 6) };
+    let list = BackendsSpec { service: name.clone(), endpoints: of.1.iter().map(member).collect() };
+    let frontends = frontends(source, service, of.0).into_iter().map(|address| {
+        let address = crate::address::Address::new(address.parse().unwrap(), 80, 6);
+        crate::frontend::Said::new(address, crate::frontend::Kind::LoadBalancer)
+    });
+    let spec = ServiceSpec { frontends: frontends.collect(), ..ServiceSpec::default() };
+    let put = |spec| Object::new(name.clone(), Source::new(API), spec);
+    vec![put(Spec::Service(Arc::new(spec))), put(Spec::Backends(Arc::new(list)))]
+}
+
+fn apply(world: &mut World, model: &mut Model, step: &Step) {
+    match step {
+        Step::Begin(n) => begin(world, model, *n),
+        Step::Add(n, service, own, on, off) => {
+            let (id, number) = match &model.all[*n].open {
+                Some((id, next, _)) => (*id, *next),
+                None => (1, 0),
+            };
+            let of = said(*own, *on, *off);
+            let twice = |open: &(u64, u64, Said)| open.2.contains_key(service);
+            let good = model.all[*n].open.as_ref().is_some_and(|open| !twice(open));
+            let added = world.add(SOURCES[*n], id, number, objects(*n, *service, &of));
+            assert_eq!(added.is_ok(), good, "{added:?}");
+            if let Some((_, next, held)) = model.all[*n].open.as_mut().filter(|_| good) {
+                held.insert(*service, of);
+                *next += 1;
+                model.all[*n].idle = 0;
+                model.alive(*n);
+            }
+        }
+        Step::Commit(n) => commit(world, model, *n),
+        Step::Abort(n) => {
+            let open = model.all[*n].open.take();
+            let id = open.as_ref().map_or(1, |open| open.0);
+            assert_eq!(world.abort(SOURCES[*n], id).is_ok(), open.is_some());
+        }
+        Step::Renew(n) => {
+            let one = &model.all[*n];
+            let may = one.begun && one.silent != Some(OnExpiry::Release);
+            let changes = one.silent.is_some();
+            let renewed = world.renew(SOURCES[*n], None).is_ok();
+            let kept = may && (!changes || model.writes());
+            assert_eq!(renewed, kept);
+            if may {
+                model.alive(*n);
+            }
+            if kept {
+                model.all[*n].silent = None;
+            }
+        }
+        Step::Pass(seconds) => (0..*seconds).for_each(|_| {
+            world.pass(1);
+            model.tick();
+        }),
+        Step::Prefer(order) => {
+            model.order.clone_from(order);
+            let names: Vec<&str> = order.iter().map(|n| SOURCES[*n]).collect();
+            world.prefer(&names);
+        }
+        Step::Expiry(n, which) => {
+            let all = [OnExpiry::Keep, OnExpiry::Quarantine, OnExpiry::Release];
+            let on_expiry = all[usize::from(*which)];
+            model.all[*n].on_expiry = on_expiry;
+            world.set(SOURCES[*n], Setting { lease_s: LEASES[*n], on_expiry });
+        }
+        Step::Fault => {
+            model.fault = true;
+            world.fail_disk(1);
+        }
+        Step::Restart => {
+            world.restart();
+            for n in 0..3 {
+                model.all[n].open = None;
+                if model.all[n].begun {
+                    model.alive(n);
+                } else {
+                    model.all[n].left = None;
+                }
+            }
+        }
+    }
+}
+
+fn begin(world: &mut World, model: &mut Model, n: usize) {
+    let kept = model.all[n].begun || model.writes();
+    let begun = world.begin(SOURCES[n], "7");
+    assert_eq!(begun.is_ok(), kept);
+    model.alive(n);
+    let one = &mut model.all[n];
+    one.begun |= kept;
+    one.idle = 0;
+    // Where the disk failed the session is there, but its number was not told.
+    one.open = begun.ok().map(|id| (id, 0, Said::new()));
+}
+
+fn commit(world: &mut World, model: &mut Model, n: usize) {
+    let Some((id, _, held)) = model.all[n].open.clone() else {
+        assert!(world.commit(SOURCES[n], 1).is_err());
+        return;
+    };
+    let revision = world.store.objects().revision();
+    let committed = world.commit(SOURCES[n], id);
+    model.alive(n);
+    model.all[n].idle = 0;
+    let fails = model.fault && committed.is_err();
+    if fails {
+        model.fault = false;
+        assert_eq!(world.store.objects().revision(), revision, "all or nothing");
+        return;
+    }
+    assert!(committed.is_ok(), "{committed:?}");
+    if world.store.objects().revision() != revision {
+        assert!(!model.fault, "the disk failed, and it was answered");
+    }
+    let one = &mut model.all[n];
+    (one.said, one.silent, one.open) = (held, None, None);
+}
+
+fn check(world: &World, model: &Model) {
+    let tables = world.writer.tables();
+    for service in 0..SERVICES {
+        let of = Name::new(&name(service)).unwrap();
+        let entry = tables.entry(&of).cloned().unwrap_or_default();
+        let chosen = model.chosen(service);
+        let there = entry.service.as_ref().map(|row| row.source.to_string());
+        assert_eq!(there.as_deref(), chosen.map(|n| SOURCES[n]), "{of}");
+        let rows = entry.frontends.iter().map(|row| row.address().prefix.addr.to_string());
+        let mut expected =
+            chosen.map_or(Vec::new(), |n| frontends(n, service, model.all[n].said[&service].0));
+        let mut rows: Vec<String> = rows.collect();
+        rows.sort();
+        expected.sort();
+        assert_eq!(rows, expected, "{of}");
+        let mut expected: Vec<(String, &str, State)> = Vec::new();
+        for n in 0..4 {
+            let all = model.at(service, n).into_iter();
+            expected.extend(all.map(|(by, state)| (endpoint(n).to_string(), SOURCES[by], state)));
+        }
+        let there = entry.instances.iter();
+        let there: Vec<(String, &str, State)> = there
+            .map(|one| (one.endpoint.addr.to_string(), one.source.as_str(), one.state))
+            .collect();
+        assert_eq!(there, expected, "{of}");
+    }
+    let heard = |one: &One| match one.silent {
+        None => "yes",
+        Some(OnExpiry::Keep) => "Kept",
+        Some(OnExpiry::Quarantine) => "Quarantined",
+        Some(OnExpiry::Release) => "Released",
+    };
+    for (n, one) in model.all.iter().enumerate().filter(|(_, one)| one.begun) {
+        let report = world.report(SOURCES[n]);
+        assert_eq!((report.heard, report.left_s), (heard(one), one.left), "{}", SOURCES[n]);
+    }
+}
+
+/// A service of which the same is heard as before has the same rows.
+fn check_rows(
+    world: &World,
+    before: &(Model, std::collections::BTreeSet<(String, u64)>),
+    now: &Model,
+) {
+    let rows = world.rows();
+    for service in 0..SERVICES {
+        let view = |model: &Model| {
+            let all: Vec<_> = (0..4).map(|n| model.at(service, n)).collect();
+            (model.chosen(service), all)
+        };
+        if view(&before.0) == view(now) {
+            let Some(n) = now.chosen(service) else { continue };
+            for address in frontends(n, service, now.all[n].said[&service].0) {
+                let of = |row: &&(String, u64)| row.0 == format!("{address}:80/TCP");
+                assert_eq!(rows.iter().find(of), before.1.iter().find(of), "touched for nothing");
+            }
+        }
+    }
+}
+
+fn play(steps: &[Step]) {
+    let (mut world, mut model) = (World::new(), Model::default());
+    for (n, lease_s) in LEASES.into_iter().enumerate() {
+        world.set(SOURCES[n], Setting { lease_s, on_expiry: OnExpiry::Keep });
+    }
+    for step in steps {
+        let before = (model.clone(), world.rows());
+        apply(&mut world, &mut model, step);
+        check(&world, &model);
+        if !matches!(step, Step::Restart) {
+            check_rows(&world, &before, &model);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn whatever_sources_do_the_tables_are_what_those_that_are_heard_say(
+        steps in prop::collection::vec(step(), 1..80)
+    ) {
+        play(&steps);
+    }
+}

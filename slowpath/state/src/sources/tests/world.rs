@@ -1,0 +1,244 @@
+//! A store on a disk that may fail, the machine, and the tables that follow the store.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io;
+use std::rc::Rc;
+
+use super::*;
+use crate::name::Precedence;
+use crate::object::Refusal;
+use crate::reflect::Reflector;
+use crate::store::{Disk, Store};
+use crate::writer::Writer;
+use config::checked::ArmName;
+
+/// Files in memory that outlive their store, and writes that fail.
+#[derive(Clone, Debug, Default)]
+pub struct Plate(Rc<RefCell<Files>>);
+
+#[derive(Debug, Default)]
+struct Files {
+    files: BTreeMap<String, Vec<u8>>,
+    /// So many of the next writes fail.
+    fails: u32,
+}
+
+impl Disk for Plate {
+    fn read(&mut self, file: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.borrow().files.get(file).cloned())
+    }
+
+    fn append(&mut self, file: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut plate = self.0.borrow_mut();
+        let fails = plate.fails > 0;
+        plate.fails = plate.fails.saturating_sub(1);
+        let written = if fails { &bytes[..bytes.len() / 2] } else { bytes };
+        plate.files.entry(file.to_owned()).or_default().extend_from_slice(written);
+        if fails { Err(io::Error::other("a fault")) } else { Ok(()) }
+    }
+
+    fn truncate(&mut self, file: &str, len: u64) -> io::Result<()> {
+        self.0.borrow_mut().files.entry(file.to_owned()).or_default().truncate(len as usize);
+        Ok(())
+    }
+
+    fn sync(&mut self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        let mut plate = self.0.borrow_mut();
+        let bytes = plate.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        plate.files.insert(to.to_owned(), bytes);
+        Ok(())
+    }
+
+    fn sync_folder(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// All of a process.
+pub struct World {
+    plate: Plate,
+    pub store: Store<Plate>,
+    pub sources: Sources,
+    pub settings: Settings,
+    pub writer: Writer,
+    reflector: Reflector,
+    precedence: Precedence,
+    reflected: u64,
+    pub now: Now,
+}
+
+impl World {
+    pub fn new() -> World {
+        let own = vec![Source::new("file")];
+        let settings = Settings { sources: BTreeMap::new(), own, limits: Limits::default() };
+        let plate = Plate::default();
+        let store = Store::open(plate.clone()).unwrap();
+        let now = Now { steady: Instant::now(), wall: UNIX_EPOCH + Duration::from_secs(1 << 30) };
+        let sources = Sources::new(settings.clone(), store.objects(), now);
+        let precedence = Precedence::default();
+        World {
+            plate,
+            store,
+            sources,
+            settings,
+            writer: Writer::new(),
+            reflector: Reflector::new(precedence.clone(), ArmName::Egress),
+            precedence,
+            reflected: 0,
+            now,
+        }
+    }
+
+    /// The process ends, and another finds what is on the disk. The clock on the wall was set.
+    pub fn restart(&mut self) {
+        self.now.wall += Duration::from_secs(10 * 86_400);
+        self.store = Store::open(self.plate.clone()).unwrap();
+        self.sources = Sources::new(self.settings.clone(), self.store.objects(), self.now);
+        self.writer = Writer::new();
+        self.reflector = Reflector::new(self.precedence.clone(), ArmName::Egress);
+        let events = self.store.objects().as_events();
+        self.reflect(&events);
+    }
+
+    pub fn fail_disk(&self, times: u32) {
+        self.plate.0.borrow_mut().fails = times;
+    }
+
+    pub fn set(&mut self, source: &str, setting: Setting) {
+        self.settings.sources.insert(Source::new(source), setting);
+        self.configure();
+    }
+
+    pub fn configure(&mut self) {
+        self.sources.configure(self.settings.clone());
+    }
+
+    pub fn prefer(&mut self, order: &[&str]) {
+        self.precedence = Precedence::new(order.iter().map(|name| Source::new(name)));
+        let mut to = self.writer.begin(self.now.wall);
+        let objects = self.store.objects();
+        self.reflector.set_precedence(self.precedence.clone(), objects, &mut to);
+        to.commit();
+    }
+
+    /// Time passes, second by second.
+    pub fn pass(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            let second = Duration::from_secs(1);
+            self.now = Now { steady: self.now.steady + second, wall: self.now.wall + second };
+            for batch in self.sources.tick(self.store.objects(), self.now) {
+                // What isn't kept is asked for again.
+                let _ = self.keep(batch);
+            }
+        }
+    }
+
+    fn keep(&mut self, batch: Batch) -> Result<(), Refusal> {
+        let answer = self.store.commit(&[batch], self.now.wall).pop().unwrap();
+        let events = self.store.history().since(self.reflected).unwrap();
+        let events: Vec<_> = events.cloned().collect();
+        self.reflect(&events);
+        answer.map(drop)
+    }
+
+    fn reflect(&mut self, events: &[crate::object::Event]) {
+        self.reflected = self.store.objects().revision();
+        let mut to = self.writer.begin(self.now.wall);
+        self.reflector.apply(self.store.objects(), events, &mut to);
+        to.commit();
+    }
+
+    pub fn begin(&mut self, source: &str, revision: &str) -> Result<u64, Error> {
+        let asked = Begin { revision: revision.into(), lease_s: None };
+        let begun = self.sources.begin(source, &asked, self.store.objects(), self.now)?;
+        self.keep(begun.1).map_err(|refusal| Error::Wrong(Box::new(refusal)))?;
+        Ok(begun.0.session)
+    }
+
+    pub fn add(
+        &mut self,
+        source: &str,
+        id: u64,
+        number: u64,
+        said: Vec<Object>,
+    ) -> Result<Added, Error> {
+        self.sources.add(source, id, number, said, self.now)
+    }
+
+    pub fn commit(&mut self, source: &str, id: u64) -> Result<Committed, Error> {
+        let objects = self.store.objects();
+        let (committed, batch) = self.sources.commit(source, id, objects, self.now)?;
+        self.keep(batch).map_err(|refusal| Error::Wrong(Box::new(refusal)))?;
+        self.sources.committed(source, id);
+        Ok(committed)
+    }
+
+    pub fn abort(&mut self, source: &str, id: u64) -> Result<(), Error> {
+        self.sources.abort(source, id)
+    }
+
+    pub fn renew(&mut self, source: &str, lease_s: Option<u32>) -> Result<Renewed, Error> {
+        let asked = Lease { lease_s };
+        let renewed = self.sources.renew(source, &asked, self.store.objects(), self.now)?;
+        self.keep(renewed.1).map_err(|refusal| Error::Wrong(Box::new(refusal)))?;
+        Ok(renewed.0)
+    }
+
+    /// Begins, says all in one chunk, and commits.
+    pub fn says(
+        &mut self,
+        source: &str,
+        revision: &str,
+        said: Vec<Object>,
+    ) -> Result<Committed, Error> {
+        let id = self.begin(source, revision)?;
+        self.add(source, id, 0, said)?;
+        self.commit(source, id)
+    }
+
+    pub fn report(&self, source: &str) -> Report {
+        let all = self.sources.report(self.store.objects(), self.now);
+        all.into_iter().find(|report| report.source.as_str() == source).unwrap()
+    }
+
+    /// What the store has of a source, but for its own object.
+    pub fn names(&self, source: &str) -> Vec<String> {
+        let of = |object: &&Arc<Object>| {
+            object.source.as_str() == source && object.kind() != Kind::Source
+        };
+        let all = self.store.objects().all().filter(of);
+        let mut names: Vec<String> =
+            all.map(|object| format!("{} {}", object.kind(), object.name)).collect();
+        names.sort();
+        names
+    }
+
+    fn used(&self, service: &str) -> Vec<Arc<crate::backend::Instance>> {
+        let tables = self.writer.tables();
+        let entry = tables.entry(&Name::new(service).unwrap()).cloned();
+        entry.iter().flat_map(|entry| entry.used()).cloned().collect()
+    }
+
+    /// Backends of a service that get new flows.
+    pub fn serving(&self, service: &str) -> Vec<String> {
+        let used = self.used(service).into_iter();
+        let serves = used.filter(|one| one.effective() == crate::backend::State::Active);
+        serves.map(|one| one.endpoint.to_string()).collect()
+    }
+
+    /// Who says the backends of a service that are used, by endpoint.
+    pub fn sources_of(&self, service: &str) -> Vec<String> {
+        self.used(service).iter().map(|one| one.source.to_string()).collect()
+    }
+
+    /// Frontends with the revisions of their rows.
+    pub fn rows(&self) -> BTreeSet<(String, u64)> {
+        let tables = self.writer.tables();
+        tables.frontends().map(|row| (row.address().to_string(), row.revision)).collect()
+    }
+}
