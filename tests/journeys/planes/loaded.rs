@@ -76,7 +76,7 @@ impl Loaded {
         let now = Now { steady: Instant::now(), wall: SystemTime::UNIX_EPOCH };
         let source = Source::new("file");
         let objects = state::services::objects(&services, &source).expect("good names");
-        self.desired.say(&objects, now.wall).expect("good objects");
+        self.desired.say(&objects, &[], now.wall).expect("good objects");
         let target = self.target.as_mut().expect("slowpath writes until a test does");
         let news = self.desired.writer.news(self.reconciler.seen());
         self.reconciler.step(now, &news, &appliance(&self.config), target);
