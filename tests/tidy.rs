@@ -80,6 +80,7 @@ const WORDS: &[(&str, &str)] = &[
 /// Names that other people gave, and that we have to use.
 const FOREIGN: &[&str] = &[
     "MietteHandlerOpts",
+    "hyper_util",
     "GraphicalReportHandler",
     "NarratableReportHandler",
     "helpers",

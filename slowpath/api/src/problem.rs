@@ -18,25 +18,25 @@ pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 pub struct Problem {
     /// What sort of problem it is, for programs: `urn:weir:wrong`, ...
     #[serde(rename = "type")]
-    pub sort: String,
+    pub sort: Box<str>,
     /// The same for people.
-    pub title: String,
+    pub title: Box<str>,
     /// The status code of the answer.
     pub status: u16,
     /// What is wrong, and what to do.
-    pub detail: String,
+    pub detail: Box<str>,
     /// The object, where it is one's: `Service shop/web of api`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
-    pub object: Option<String>,
+    pub object: Option<Box<str>>,
     /// Path of the field that is wrong, `spec.frontends[0].port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
-    pub field: Option<String>,
+    pub field: Option<Box<str>>,
     /// What is allowed there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
-    pub allowed: Option<String>,
+    pub allowed: Option<Box<str>>,
 }
 
 /// Every sort of problem: its code, its name and its title.
@@ -63,10 +63,10 @@ impl Problem {
         let (status, title) =
             found.map_or((StatusCode::INTERNAL_SERVER_ERROR, sort), |f| (f.0, f.2));
         Problem {
-            sort: format!("urn:weir:{sort}"),
-            title: title.to_owned(),
+            sort: format!("urn:weir:{sort}").into(),
+            title: title.into(),
             status: status.as_u16(),
-            detail: detail.into(),
+            detail: detail.into().into(),
             object: None,
             field: None,
             allowed: None,
@@ -110,7 +110,7 @@ impl Problem {
     }
 
     pub(crate) fn not_in_force(object: String, why: String) -> Problem {
-        Problem { object: Some(object), ..Problem::new("not-in-force", why) }
+        Problem { object: Some(object.into()), ..Problem::new("not-in-force", why) }
     }
 
     pub(crate) fn broken(error: impl ToString) -> Problem {
@@ -155,9 +155,9 @@ impl From<Refusal> for Problem {
             Why::Leaving => "leaving",
             Why::Disk => "store",
         };
-        let some = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let some = |text: &String| (!text.is_empty()).then(|| text.as_str().into());
         Problem {
-            object: refusal.object.as_ref().map(ToString::to_string),
+            object: refusal.object.as_ref().map(|key| key.to_string().into()),
             field: some(&refusal.field),
             allowed: some(&refusal.allowed),
             ..Problem::new(sort, refusal.wrong)

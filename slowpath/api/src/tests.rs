@@ -31,7 +31,7 @@ fn condition(headers: &[(&'static str, &str)]) -> Result<Condition, String> {
     for (name, value) in headers {
         map.append(*name, value.parse().unwrap());
     }
-    Condition::of(&map).map_err(|problem| problem.detail)
+    Condition::of(&map).map_err(|problem| problem.detail.into())
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! The two programs as they are run: `slowpath` over a region file, asked by `weir`.
-#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails where what it expects is not so"
+)]
 
 mod api;
 mod appliance;
