@@ -297,13 +297,13 @@ fn service(object: &Object) -> Option<Name> {
     match &object.spec {
         Spec::Service(_) => Some(object.name.clone()),
         Spec::Backends(spec) => Some(spec.service.clone()),
-        Spec::Appliance(_) => None,
+        Spec::Appliance(_) | Spec::Source(_) => None,
     }
 }
 
 fn addresses(object: &Object) -> Vec<Address> {
     match &object.spec {
         Spec::Service(spec) => spec.frontends.iter().map(|said| said.address).collect(),
-        Spec::Backends(_) | Spec::Appliance(_) => Vec::new(),
+        Spec::Backends(_) | Spec::Appliance(_) | Spec::Source(_) => Vec::new(),
     }
 }
