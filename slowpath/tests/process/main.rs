@@ -11,7 +11,7 @@ mod kept;
 mod kills;
 mod schema;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use appliance::{Folder, weir};
