@@ -11,10 +11,11 @@ mod kept;
 mod kills;
 mod schema;
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use appliance::{Folder, weir};
+use appliance::{Folder, free_port, weir};
 use tables::region::Region;
 
 /// Addresses that this machine has for the time of a test.
