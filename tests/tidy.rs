@@ -19,8 +19,9 @@ const ROOMS: &[(&str, usize)] = &[
     // Was 6,000 until the region could lie in kernel maps and go over from one plane to the other,
     // and the same code ran in the kernel. Was 7,700 until what a service's slots were made of lay
     // beside its name, for dumps and for a slowpath that comes back. Was 8,000 until clients had
-    // source ranges, and a table of the backends that they stay with.
-    ("tables", 8_400),
+    // source ranges and a table of the backends that they stay with, and a flow could begin anew
+    // while another process was ending it.
+    ("tables", 8_450),
     // Was 1,500 until VLAN tags had to be put back that af_packet's kernel side takes out.
     ("dpdk-bindings", 1_550),
     ("fastpath", 4_500),

@@ -1,6 +1,6 @@
 //! A flow begins and ends: both entries and the path, or nothing.
 
-use super::path::{Forward, GatewayLeg};
+use super::path::{Forward, GatewayLeg, Stored};
 use super::words::{Options, Words as _};
 use super::{Entry, FRONT, Filling, Flows, Hit, INITIATOR_HIGH, MAX_OPTIONS, step};
 use crate::atomic::Ordering::Relaxed;
@@ -38,7 +38,7 @@ pub struct Ended {
     pub path: u32,
     /// What became of its packets.
     pub forward: Forward,
-    /// Its gateway's scope.
+    /// Its gateway's scope; 0 where the flow began anew before it was at its end.
     pub scope: u32,
 }
 
@@ -214,13 +214,13 @@ impl Flows<'_> {
         now_s: u32,
     ) -> Begun {
         let no = |outcome, number| Begun { outcome, number, stamp: 0 };
-        if let Some(hit) = self.index.find(sides.front, &new.front) {
-            return no(EXISTS, hit.path);
+        if let Some(path) = self.holder(sides.front, &new.front) {
+            return no(EXISTS, path);
         }
         if sides.has_back
-            && let Some(hit) = self.index.find(sides.back, new.back_key())
+            && let Some(path) = self.holder(sides.back, new.back_key())
         {
-            return no(BACK_TAKEN, hit.path);
+            return no(BACK_TAKEN, path);
         }
         let Some(free) = self.free_paths() else { return no(FULL, 0) };
         let id = free.pop();
@@ -274,6 +274,7 @@ impl Flows<'_> {
     }
 
     /// Gives an ended or never published record back, with its slab.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     fn drop_record(&self, id: u32) {
         let Some(path) = self.paths.row(id) else { return };
         let slab = path.slab.swap(NONE, Relaxed);
@@ -291,20 +292,32 @@ impl Flows<'_> {
         self.end(hit.path, || entry.still(hit.stamp))
     }
 
+    /// The path of the flow that has a key. The entry of a flow that has ended is cleared, so that
+    /// its key is free: whoever ends it does that too, but may be a process that the packet at hand
+    /// interrupted right there.
+    ///
+    /// A path is live before an entry names it, so one that is not has ended; and its record is
+    /// another flow's only after its entries were cleared, which the entry's state tells.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    fn holder(&self, hash: u64, key: &FlowKey) -> Option<u32> {
+        let hit = self.index.find(hash, key)?;
+        if self.paths.row(hit.path).is_some_and(Stored::is_live) {
+            return Some(hit.path);
+        }
+        step!();
+        self.index.clear_here(hit.entry, hit.stamp);
+        None
+    }
+
     /// Ends a flow: first nobody reads its path any more, then nobody finds it, then what it had
-    /// (NAT port, slabs, record) is given back. `meant` is asked when it can't end otherwise any
-    /// more, and says whether it is the flow that is meant.
+    /// (NAT port, slabs, record) is given back. `meant` says whether it is the flow that is meant.
+    /// A packet of it that comes meanwhile goes on by it or begins it anew, and waits for nothing.
     pub(super) fn end(&self, id: u32, meant: impl Fn() -> bool) -> Option<Ended> {
         let path = self.paths.row(id)?;
         step!();
-        if !path.lock() {
+        if !path.end(meant) {
             return None;
         }
-        if !meant() {
-            path.publish();
-            return None;
-        }
-        path.end();
         step!();
         let forward = path.forward();
         let mut scope = 0;

@@ -83,7 +83,7 @@ impl Flows<'_> {
             *cursor += 1;
             let Some(path) = self.paths.get(id as usize) else { continue };
             let idle = |forward: &Forward| self.is_idle(path, forward, now_s, timeouts);
-            // Looked at again once it is held: it may have come to life, or to another flow.
+            // Looked at again when it is to end: it may have come to life, or to another flow.
             if path.consistent(Stored::forward).is_ok_and(|forward| idle(&forward))
                 && let Some(gone) = self.end(id, || idle(&path.forward()))
             {

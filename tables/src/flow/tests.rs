@@ -410,6 +410,22 @@ fn a_removal_killed_at_any_step_is_whole_afterwards() {
 }
 
 #[test]
+fn a_flow_that_begins_anew_and_is_killed_at_any_step_is_there_once_or_not_at_all() {
+    killed_everywhere(
+        |flows| {
+            let hit = find(flows, &nat_flow(4, 0).front).unwrap();
+            // Whoever ends it came no further.
+            assert!(flows.paths[hit.path as usize].end(|| true));
+            insert_nat(flows, 4, &[1; 60]).unwrap();
+        },
+        |flows, _| {
+            let found = find(flows, &nat_flow(4, 0).front);
+            assert_eq!(flows.live(), 9 + u32::from(found.is_some()));
+        },
+    );
+}
+
+#[test]
 fn an_update_killed_at_any_step_keeps_the_flow_and_is_done_again() {
     let leg = GatewayLeg { vni: 99, ..GatewayLeg::default() };
     for options in [&[7; 12][..], &[7; 100][..]] {

@@ -3,6 +3,7 @@
 use super::super::entry::{LIVE, WRITING};
 use super::{Stored, TRIES};
 use crate::atomic::{Ordering::*, fence, spin_loop};
+use crate::flow::step;
 
 impl Stored {
     pub(in crate::flow) fn is_live(&self) -> bool {
@@ -41,7 +42,7 @@ impl Stored {
         self.seq.store((self.seq.load(Relaxed) & !3).wrapping_add(4) | LIVE, Release);
     }
 
-    /// Takes a live record in order to change or end it; false when it is gone or stays busy.
+    /// Takes a live record in order to change it; false when it is gone or stays busy.
     pub(in crate::flow) fn lock(&self) -> bool {
         for _ in 0..TRIES {
             let seq = self.seq.load(Relaxed);
@@ -59,9 +60,31 @@ impl Stored {
         false
     }
 
-    /// Ends a record that the caller holds: nobody reads it from here on.
-    pub(in crate::flow) fn end(&self) {
-        self.seq.fetch_and(!LIVE, Release);
+    /// Ends a live record, if it is `meant` and nobody changes it: nobody reads it from here on,
+    /// and it is the caller's. At no moment is it live and held: a packet that interrupts a process
+    /// on its CPU would wait in vain for that to pass.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub(in crate::flow) fn end(&self, meant: impl Fn() -> bool) -> bool {
+        for _ in 0..TRIES {
+            let seq = self.seq.load(Acquire);
+            if seq & LIVE == 0 {
+                return false;
+            }
+            if seq & WRITING == 0 {
+                if !meant() {
+                    return false;
+                }
+                step!();
+                // It is still what `meant` read, if nothing changed it meanwhile.
+                let ended = (seq & !LIVE) | WRITING;
+                if self.seq.compare_exchange(seq, ended, AcqRel, Relaxed).is_ok() {
+                    fence(Release);
+                    return true;
+                }
+            }
+            spin_loop();
+        }
+        false
     }
 
     /// Frees an ended record.

@@ -1,6 +1,7 @@
 //! Two pieces of work at once, step by step: one runs whole between any two steps of the other.
 
 use super::*;
+use std::cell::Cell;
 
 /// Begins with flows 0 to 9; `other` runs whole at each step of `work` in turn.
 pub(super) fn at_every_step(
@@ -90,7 +91,7 @@ fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched
         flows.sweep(&mut 0, capacity, 0, 1, 130, &Timeouts::DEFAULT, |_| {});
     };
     // Every old flow is idle; the one that comes in meanwhile is not.
-    let came_in = std::cell::Cell::new(false);
+    let came_in = Cell::new(false);
     let young = |flows: &Flows<'_>| {
         replace(flows, 4, 60);
         flows.touch(&find(flows, &nat_flow(60, 0).front).unwrap(), 130);
@@ -108,6 +109,59 @@ fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched
         }
     };
     at_every_step(read, other, successor);
+}
+
+/// Flow 4 by a tunnel: its back key is its front key in the plain scope.
+fn by_tunnel() -> NewFlow {
+    let new = nat_flow(4, 0);
+    let back = Some((FlowKey { scope: SCOPE_PLAIN, ..new.front }, new.front_initiator));
+    let forward = Forward { mode: Mode::Tunnel as u8, ..new.forward };
+    NewFlow { back, forward, nat_map: NONE, ..new }
+}
+
+/// Ends flow 4, and lets a packet of it come by at each step. What is interrupted goes on only
+/// after the packet, as a process on the same CPU: the packet can wait for nothing.
+fn at_every_step_of_an_end(tunnel: bool, end: impl Fn(&Flows<'_>), others: u32) {
+    let key = nat_flow(4, 0).front;
+    let (began, anew) = (Cell::new(false), Cell::new(0));
+    let insert = |flows: &Flows<'_>, options: &[u8]| match tunnel {
+        true => flows.insert(&by_tunnel(), options, 100),
+        false => insert_nat(flows, 4, options),
+    };
+    let begin = |flows: &Flows<'_>| {
+        remove(flows, 4);
+        insert(flows, &[3; 60]).unwrap();
+    };
+    let packet = |flows: &Flows<'_>| {
+        let known = find(flows, &key).map(|hit| flows.forward(&hit));
+        match known {
+            Some(Ok(_)) => return,
+            Some(Err(missed)) => assert_eq!(missed, Missed::Gone),
+            None => {}
+        }
+        let hit = insert(flows, &[5; 60]).unwrap();
+        flows.touch(&hit, 130);
+        began.set(true);
+    };
+    after_at_every_step(begin, end, packet, |flows| {
+        let began = began.take();
+        assert_eq!(find(flows, &key).is_some(), began);
+        assert_eq!(flows.live(), others + u32::from(began));
+        anew.set(anew.get() + u32::from(began));
+    });
+    assert!(anew.get() > 5, "at {} steps only", anew.get());
+}
+
+#[test]
+fn a_packet_at_any_step_of_its_flows_end_goes_on_by_it_or_begins_it_anew() {
+    for tunnel in [false, true] {
+        at_every_step_of_an_end(tunnel, |flows| remove(flows, 4), 9);
+        let sweep = |flows: &Flows<'_>| {
+            let capacity = flows.capacity();
+            flows.sweep(&mut 0, capacity, 0, 1, 130, &Timeouts::DEFAULT, |_| {});
+        };
+        at_every_step_of_an_end(tunnel, sweep, 0);
+    }
 }
 
 #[test]
