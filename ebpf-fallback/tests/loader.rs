@@ -353,6 +353,9 @@ fn probed(region: &Region) {
     let policy = Service {
         slots: Default::default(),
         single: NONE,
+        ranges: Default::default(),
+        stays: Default::default(),
+        affinity_s: 0,
         vni: 0,
         tcp_idle_s: 0,
         tunnel_port: 6081,
@@ -360,6 +363,8 @@ fn probed(region: &Region) {
         mss: 0,
         mode: Mode::Tunnel as u8,
         tunnel: TunnelKind::Geneve as u8,
+        proxy_port: 0,
+        pad: [0; 2],
     };
     let service = writer.put_service("web", &policy).unwrap();
     let backend = Backend {

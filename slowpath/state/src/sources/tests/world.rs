@@ -68,7 +68,6 @@ pub struct World {
     pub writer: Writer,
     reflector: Reflector,
     precedence: Precedence,
-    reflected: u64,
     pub now: Now,
 }
 
@@ -89,7 +88,6 @@ impl World {
             writer: Writer::new(),
             reflector: Reflector::new(precedence.clone(), ArmName::Egress),
             precedence,
-            reflected: 0,
             now,
         }
     }
@@ -140,14 +138,12 @@ impl World {
 
     fn keep(&mut self, batch: Batch) -> Result<(), Refusal> {
         let answer = self.store.commit(&[batch], self.now.wall).pop().unwrap();
-        let events = self.store.history().since(self.reflected).unwrap();
-        let events: Vec<_> = events.cloned().collect();
+        let events = self.store.take_events();
         self.reflect(&events);
         answer.map(drop)
     }
 
     fn reflect(&mut self, events: &[crate::object::Event]) {
-        self.reflected = self.store.objects().revision();
         let mut to = self.writer.begin(self.now.wall);
         self.reflector.apply(self.store.objects(), events, &mut to);
         to.commit();
