@@ -17,7 +17,7 @@ mod sources;
 pub use api::{Api, Tls};
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
-pub use plane::{Attach, Plane};
+pub use plane::{Attach, Plane, ROUTES};
 pub use prefix::{Interface, Prefix, mask};
 pub use probing::Probing;
 pub use sources::{OnExpiry, SourceOf};

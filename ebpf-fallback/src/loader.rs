@@ -33,7 +33,6 @@ use addresses::Added;
 pub use attach::AttachError;
 use attach::{Links, told};
 use attend::{Attending, REST};
-pub use inlet::ROUTES;
 use limits::Choice;
 use nic::{Kernel, Nic};
 

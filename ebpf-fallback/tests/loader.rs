@@ -14,6 +14,7 @@ use aya::programs::Xdp;
 use aya::programs::xdp::XdpMode;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN};
+use socket2::SockRef;
 use tables::command::Event;
 use tables::counters::{LcorePage, VerdictCounter};
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
@@ -400,8 +401,8 @@ fn what_the_kernel_sends_from_a_probe_source_goes_to_its_backend_and_the_answer_
         let heard = Capture::of("eg1");
         ip("link set lo up");
         ip("address add 198.18.0.1/32 dev lo");
-        ip(&format!("rule add from 198.18.0.1 lookup {}", ebpf_fallback::loader::ROUTES[1]));
         let socket = UdpSocket::bind("198.18.0.1:45000").unwrap();
+        SockRef::from(&socket).set_mark(config::checked::ROUTES[1]).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         socket.connect("203.0.113.10:53").unwrap();
         socket.send(b"are you there").unwrap();
@@ -465,7 +466,15 @@ fn detaching_leaves_nothing_of_ours_and_all_that_was_there() {
     ip("address add 10.96.1.10/24 dev in0");
     // The TAP of the other plane would have the same address.
     ip("tuntap add dev weir-in mode tap");
+    let rules = || [ip("-4 rule show"), ip("-6 rule show")];
+    let before = rules();
+    // Twice: what is there is not added again.
     stage.started(&[]).end("-TERM");
+    stage.started(&[]).end("-TERM");
+    for family in rules() {
+        let ours = |mark: u32| family.matches(&format!("lookup {mark}")).count();
+        assert_eq!(config::checked::ROUTES.map(ours), [1, 1], "{family}");
+    }
     assert!(attached("weir-in-x").is_some() && attached("weir-out-x").is_some());
     assert!(attached("in0").is_some() && attached("eg0").is_some());
     assert!(ip("address show dev eg0").contains("10.96.2.10/24"));
@@ -484,6 +493,7 @@ fn detaching_leaves_nothing_of_ours_and_all_that_was_there() {
     assert!(!stage.place.links().unwrap().exists() && !stage.place.beside("added").exists());
     let links = ip("link show");
     assert!(!links.contains("weir-"), "neither TAP nor pair: {links}");
+    assert_eq!(rules(), before);
     let region = Region::open(&stage.place).unwrap();
     drop(region);
     let (done, said) = stage.ended(&["--detach", "--purge"]);

@@ -5,10 +5,10 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use config::checked::{Config, Plane};
+use config::checked::{Config, Plane, ROUTES};
 use health::checker::{Given, Question, Told, run};
 use health::counters::Counters;
-use health::plan::Place;
+use health::plan::{Entrance, Place};
 use health::report::Row;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use state::writer::Writer;
@@ -93,16 +93,13 @@ fn raise_descriptors(at_once: u32) {
     }
 }
 
-/// By which of the kernel's interfaces probes enter tunnels.
+/// How probes enter tunnels. With XDP the answers come in by the NIC, so that no probe may keep to
+/// the interface which leads into the programs.
 fn place(config: &Config) -> Place {
-    let entrances = match config.plane {
-        Plane::Dpdk => {
-            Ok(config.arms().map(|(_, arm)| config.kernel_interface(arm).into()).collect())
-        }
-        Plane::Xdp => Err("with plane = \"xdp\" no probe enters a tunnel, for the kernel has no \
-                           device that leads into it; take `probe` away so that backends are \
-                           asked directly, or use plane = \"dpdk\""
-            .to_owned()),
+    let entrance = |((_, arm), route)| match config.plane {
+        Plane::Dpdk => Entrance::Interface(config.kernel_interface(arm).into()),
+        Plane::Xdp => Entrance::Mark(route),
     };
+    let entrances = config.arms().zip(ROUTES).map(entrance).collect();
     Place { probing: config.health.probing.clone(), entrances }
 }

@@ -167,6 +167,15 @@ backends = [{ address = "10.0.2.11", probe = "198.18.0.1" }]
 
 #[test]
 fn a_tunnels_backend_is_asked_through_the_tunnel() -> Outcome {
+    through_the_tunnel(Plane::Dpdk)
+}
+
+#[test]
+fn a_tunnels_backend_is_asked_through_the_kernels_programs() -> Outcome {
+    through_the_tunnel(Plane::Xdp { native: false })
+}
+
+fn through_the_tunnel(plane: Plane) -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new(&["web-1"])?;
     let host = &lab.hosts[0];
@@ -174,16 +183,18 @@ fn a_tunnels_backend_is_asked_through_the_tunnel() -> Outcome {
     host.ns.ip(&["addr add 203.0.113.21/32 dev lo", "route add 198.18.0.1/32 dev decap0"])?;
     let web = SocketAddr::from(([203, 0, 113, 21], 80));
     let server = Server::start(&host.ns, "web-1", web)?;
-    let settings = Settings { plane: Plane::Dpdk, ..Settings::default() };
+    let settings = Settings { plane, ..Settings::default() };
     let mut weir = Weir::prepare(&lab, &settings, &[])?;
     lab.folder.write("services.toml", TUNNELLED)?;
     // What the operator does for such probes: the source is the machine's own, and the kernel sends
-    // what is for the frontend to the arm, by any neighbour.
+    // what is for the frontend to the arm, by any neighbour. With XDP the probes' mark does that.
     lab.weir.ip(&["addr add 198.18.0.1/32 dev lo"])?;
     weir.start_slowpath()?;
     weir.start_fastpath()?;
     weir.wait_until_able()?;
-    lab.weir.ip(&["route add 203.0.113.21/32 via 10.0.2.11 dev weir-out"])?;
+    if plane == Plane::Dpdk {
+        lab.weir.ip(&["route add 203.0.113.21/32 via 10.0.2.11 dev weir-out"])?;
+    }
     until(&mut weir, "10.0.2.11", "healthy")?;
     assert!(decap.counts().taken(TunnelKind::Vxlan) > 3, "the probes came by the tunnel");
     // The host still answers on its own address: it is the way of the packets that is asked.

@@ -17,6 +17,11 @@ pub enum Plane {
     Xdp,
 }
 
+/// What leads the kernel's own packets into XDP programs, ingress arm and egress arm: the number of
+/// a routing table, and the mark of packets that are routed by it (`ip rule` with `fwmark`). Beside
+/// GENEVE's port, so that a person who meets one knows whose it is.
+pub const ROUTES: [u32; 2] = [60_810, 60_811];
+
 /// Where XDP programs run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

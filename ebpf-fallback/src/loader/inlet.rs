@@ -3,16 +3,15 @@
 //!
 //! The kernel sends its own packets by the NIC, past the programs. What has to go through them goes
 //! by here: probes from a backend's probe source, which a tunnel takes to that backend. A routing
-//! table of its own per arm leads here; who sends such packets adds the rule that leads to it.
+//! table of its own per arm leads here. Packets with its number as their mark are routed by it.
 
-use config::checked::Arm;
+use config::checked::{Arm, ROUTES};
 
 use super::addresses::{Added, ip};
 use super::nic::{Kernel, Nic};
 
-/// Numbers of the routing tables that lead to the programs: of the ingress arm, of the egress arm.
-/// Beside GENEVE's port, so that a person who meets one knows whose it is.
-pub const ROUTES: [u32; 2] = [60_810, 60_811];
+/// The rules' place among others: before those of the system (32,766 is its main table's).
+const PRIORITY: &str = "6081";
 
 /// The longest name of an interface, bytes.
 const NAME: usize = 15;
@@ -22,6 +21,15 @@ fn inner_end(tap: &str) -> String {
     const ENDS: &str = "-x";
     let room = tap.floor_char_boundary(NAME - ENDS.len());
     format!("{}{ENDS}", &tap[..room])
+}
+
+/// Whether an interface can carry IPv6. This one is ours: it may, although new ones may not.
+fn has_ipv6(interface: &str) -> bool {
+    let disabled = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+    match std::fs::read_to_string(&disabled) {
+        Ok(text) => text.trim() == "0" || std::fs::write(&disabled, "0").is_ok(),
+        Err(_) => false,
+    }
 }
 
 /// Makes the pair of an arm, or finds it as an earlier start left it; gives the end for the
@@ -59,8 +67,13 @@ pub fn open(kernel: &Kernel, n: usize, arm: &Arm, nic: &Nic, added: &Added) -> R
     // Programs see packets as they are: a checksum that the hardware would finish is a wrong one.
     kernel.send_whole(outer).map_err(|e| format!("{outer}: offloads stay on: {e}"))?;
     let table = ROUTES[n & 1].to_string();
-    for family in ["-4", "-6"] {
+    let families = if has_ipv6(outer) { &["-4", "-6"][..] } else { &["-4"] };
+    for &family in families {
         ip(&[family, "route", "replace", "default", "dev", outer, "table", &table])?;
+        let rule = ["fwmark", &table, "lookup", &table, "priority", PRIORITY];
+        let [add, delete] =
+            ["add", "delete"].map(|what| [&[family, "rule", what], &rule[..]].concat());
+        added.note(ip(&add), &delete)?;
     }
     find(&inner)?.ok_or_else(|| format!("{inner} is gone again"))
 }

@@ -197,8 +197,8 @@ impl Kernel {
         Some(about[1])
     }
 
-    /// Has the kernel hand packets to an interface as they shall be on the wire: checksums finished,
-    /// none larger than its MTU.
+    /// Has the kernel hand packets to an interface as they shall be on the wire: checksums
+    /// finished, none larger than its MTU.
     pub fn send_whole(&self, name: &str) -> io::Result<()> {
         for command in [ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO] {
             match self.ask(name, &mut [command, 0]) {

@@ -1,5 +1,6 @@
 //! What is asked of whom: from the rows of a service to the targets of its probes.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -21,8 +22,26 @@ const TCP: u8 = 6;
 pub struct Place {
     /// `[health]`, as far as it is about backends.
     pub probing: Probing,
-    /// The kernel's interface of each arm, by which probes enter tunnels; or why none does.
-    pub entrances: Result<Vec<Arc<str>>, String>,
+    /// Of each arm, how probes enter tunnels.
+    pub entrances: Vec<Entrance>,
+}
+
+/// How the kernel's packets get to where tunnels are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Entrance {
+    /// By this interface of the kernel's, which gets the answers as well.
+    Interface(Arc<str>),
+    /// By a route for packets with this mark. Answers come in by any interface.
+    Mark(u32),
+}
+
+impl fmt::Display for Entrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Entrance::Interface(name) => f.write_str(name),
+            Entrance::Mark(mark) => write!(f, "mark {mark}"),
+        }
+    }
 }
 
 /// A probe's way and question.
@@ -32,8 +51,8 @@ pub struct Target {
     pub to: SocketAddr,
     /// Whence, if not the kernel decides.
     pub from: Option<IpAddr>,
-    /// Through its service's tunnel: by this interface, and not by the kernel's own way.
-    pub entrance: Option<Arc<str>>,
+    /// Through its service's tunnel: by this way, and not by the kernel's own.
+    pub entrance: Option<Entrance>,
     /// What it asks.
     pub ask: Arc<Ask>,
 }
@@ -175,9 +194,8 @@ fn by_tunnel(
     ask: &Arc<Ask>,
     from: IpAddr,
 ) -> Result<Target, String> {
-    let entrances = place.entrances.as_ref().map_err(Clone::clone)?;
     let arm = instance.arm as usize;
-    let entrance = entrances.get(arm).or(entrances.first());
+    let entrance = place.entrances.get(arm).or(place.entrances.first());
     let entrance = entrance.ok_or("the appliance has no arm for it")?;
     let suits = |addr: IpAddr, port| addr.is_ipv4() == from.is_ipv4() && port != 0;
     let mut ends = entry.frontends.iter().filter_map(|row| {
@@ -196,7 +214,7 @@ fn by_tunnel(
     Ok(Target {
         to: to.into(),
         from: Some(from),
-        entrance: Some(Arc::clone(entrance)),
+        entrance: Some(entrance.clone()),
         ask: Arc::clone(ask),
     })
 }

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use crate::machine::Answer;
-use crate::plan::{Http, Target};
+use crate::plan::{Entrance, Http, Target};
 
 /// Bytes of the longest head of an answer.
 const HEAD: usize = 16 * 1024;
@@ -83,7 +84,11 @@ async fn connect(target: &Target) -> Result<TcpStream, Failure> {
     let socket = socket.map_err(untold)?;
     socket.set_zero_linger().map_err(untold)?;
     if let Some(entrance) = &target.entrance {
-        socket.bind_device(Some(entrance.as_bytes())).map_err(|e| {
+        let led = match entrance {
+            Entrance::Interface(name) => socket.bind_device(Some(name.as_bytes())),
+            Entrance::Mark(mark) => SockRef::from(&socket).set_mark(*mark),
+        };
+        led.map_err(|e| {
             Failure::Untold(format!("probes of this backend enter the tunnel by {entrance}: {e}"))
         })?;
     }
@@ -95,19 +100,24 @@ async fn connect(target: &Target) -> Result<TcpStream, Failure> {
             _ => Failure::Untold(format!("can't probe from {from}: {e}")),
         })?;
     }
-    let through = target.entrance.as_deref();
+    let through = target.entrance.as_ref();
     socket.connect(target.to).await.map_err(|e| refused(target.to, through, &e))
 }
 
 /// Whose fault it is that no connection comes about.
-fn refused(to: SocketAddr, through: Option<&str>, error: &io::Error) -> Failure {
+fn refused(to: SocketAddr, through: Option<&Entrance>, error: &io::Error) -> Failure {
     use io::ErrorKind as K;
     match (error.kind(), through) {
         // The kernel knows no way to the frontend; of the backend behind it, it can't know.
-        (K::NetworkUnreachable | K::HostUnreachable, Some(entrance)) => Failure::Untold(format!(
-            "the kernel has no way to {to} by {entrance} ({error}): it needs a route there, by \
-             any neighbour"
-        )),
+        (K::NetworkUnreachable | K::HostUnreachable, Some(entrance)) => {
+            let missing = match entrance {
+                Entrance::Interface(_) => "it needs a route there, by any neighbour",
+                Entrance::Mark(_) => "ebpf-fallback makes one when it starts; start it again",
+            };
+            Failure::Untold(format!(
+                "the kernel has no way to {to} by {entrance} ({error}): {missing}"
+            ))
+        }
         (K::ConnectionRefused, _) => Failure::Bad("connection refused".to_owned()),
         (
             K::ConnectionReset

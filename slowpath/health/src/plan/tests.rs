@@ -25,8 +25,12 @@ fn probing() -> Probing {
     }
 }
 
+fn by(interface: &str) -> Entrance {
+    Entrance::Interface(interface.into())
+}
+
 fn place() -> Place {
-    Place { probing: probing(), entrances: Ok(vec!["weir0".into(), "weir1".into()]) }
+    Place { probing: probing(), entrances: vec![by("weir0"), by("weir1")] }
 }
 
 /// The plan for a service with these frontends and one backend.
@@ -126,7 +130,7 @@ fn through_the_tunnel_it_is_asked_under_a_frontends_address_from_its_reserved_so
     let target = only(&plan);
     assert_eq!(target.to.to_string(), "203.0.113.2:80");
     assert_eq!(target.from, Some([198, 18, 0, 1].into()));
-    assert_eq!(target.entrance.as_deref(), Some("weir1"), "the arm of the backend");
+    assert_eq!(target.entrance, Some(by("weir1")), "the arm of the backend");
     // Without a reserved source it is asked directly.
     let direct = planned(|s, _| by_geneve(s), WEB, &place());
     assert_eq!(only(&direct).entrance, None);
@@ -137,8 +141,8 @@ fn through_the_tunnel_it_is_asked_under_a_frontends_address_from_its_reserved_so
     assert!(planned(plain, WEB, &place()).unprobed[0].1.contains("mode dsr"));
     let chain = planned(probed, &[("2001:db8::1", 80, 6)], &place());
     assert!(chain.unprobed[0].1.contains("198.18.0.1"), "{chain:?}");
-    let why = "with plane = \"xdp\" no probe enters a tunnel";
-    let xdp = Place { entrances: Err(why.into()), ..place() };
-    assert_eq!(planned(probed, WEB, &xdp).unprobed[0].1, why);
-    only(&planned(|_, _| {}, WEB, &xdp));
+    let marked = Place { entrances: vec![Entrance::Mark(7)], ..place() };
+    let plan = planned(probed, WEB, &marked);
+    assert_eq!(only(&plan).entrance, Some(Entrance::Mark(7)), "of the one arm that there is");
+    assert_eq!(only(&planned(|_, _| {}, WEB, &marked)).entrance, None);
 }
