@@ -6,6 +6,7 @@ mod api;
 mod arms;
 pub(crate) mod check;
 pub(crate) mod door;
+mod endpoints;
 mod gateways;
 mod live;
 pub(crate) mod machine;
@@ -15,6 +16,7 @@ mod probing;
 mod sources;
 
 pub use api::{Api, Tls};
+pub use endpoints::{Control, Health, Metrics};
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
 pub use plane::{Attach, Plane, ROUTES};
@@ -23,7 +25,7 @@ pub use probing::Probing;
 pub use sources::{OnExpiry, SourceOf};
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -358,33 +360,6 @@ pub struct Punt {
     pub limit_per_s: u32,
     /// Plain packets for nobody: `Drop` or `Punt`, never `Return`.
     pub plain_no_service: NoService,
-}
-
-/// `[health]`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Health {
-    /// Where HTTP probes are answered; there is one here or in `tcp`.
-    pub listen: Vec<SocketAddr>,
-    /// Where TCP probes are answered: listened on only while able.
-    pub tcp: Vec<SocketAddr>,
-    /// How backends are probed.
-    pub probing: Probing,
-}
-
-/// `[metrics]`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Metrics {
-    /// Where Prometheus scrapes.
-    pub listen: SocketAddr,
-}
-
-/// `[control]`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Control {
-    /// The unix socket of `weir status` and its siblings.
-    pub socket: PathBuf,
-    /// The folder where objects are kept; none where they are not.
-    pub state: Option<PathBuf>,
 }
 
 /// The sizes a Maglev table may have: primes near the powers of two (Cilium's list).

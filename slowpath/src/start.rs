@@ -126,12 +126,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         control::listen(&config.control.socket)?
     };
     let api = Api { store: Arc::clone(&store), control: Arc::clone(&shared) as _ };
-    let (mut written, woken) = (store.watch(), Arc::clone(&shared));
-    runtime.spawn(async move {
-        while written.changed().await.is_ok() {
-            woken.wake();
-        }
-    });
+    runtime.spawn(wake(store.watch(), Arc::clone(&shared)));
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
     let of_loop = Arc::clone(&config);
     let of_rest = Arc::clone(&shared);
@@ -165,6 +160,13 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let joined = control_loop.join();
     let _ = std::fs::remove_file(&config.control.socket);
     served.and(joined.map_err(|_| StartError::Loop))
+}
+
+/// Wakes the control loop whenever something was written.
+async fn wake(mut written: tokio::sync::watch::Receiver<u64>, sleeper: Arc<Shared>) {
+    while written.changed().await.is_ok() {
+        sleeper.wake();
+    }
 }
 
 /// Whose `/proc/self` is tells the effective user; a machine without it is given the chance to try.
