@@ -25,8 +25,9 @@ const ROOMS: &[(&str, usize)] = &[
     ("dpdk-bindings", 1_550),
     ("fastpath", 4_500),
     // Of the design's 20,000 for all of slowpath, which is cut up since it passed 6,000. Was that
-    // until it explained what would become of a packet, step by step as the planes do.
-    ("slowpath", 6_500),
+    // until it explained what would become of a packet, step by step as the planes do. Was 6,500
+    // until it followed the API beside files, and kept the kernel's routing rules for proxies.
+    ("slowpath", 7_000),
     ("slowpath/cli", 2_500),
     ("slowpath/state", 7_000),
     ("slowpath/api", 1_500),

@@ -58,10 +58,11 @@ fn region() -> &'static Region {
     let region: &'static Region = Box::leak(Box::new(Region::anonymous(&sizes).unwrap()));
     let mut plane = RegionPlane::attach(region, &config).unwrap();
     plane.set_appliance(&appliance(&config));
-    let mut desired = Desired::new(config.backend_arm());
     let now = Now { steady: std::time::Instant::now(), wall: std::time::UNIX_EPOCH };
+    let store = Arc::new(crate::desired::open_store(None).unwrap());
+    let mut desired = Desired::new(&config, store, &[], now.wall);
     let objects = state::services::objects(&services, &Source::new("file")).unwrap();
-    desired.say(&objects, now.wall).unwrap();
+    desired.say(&objects, &[], now.wall).unwrap();
     let mut reconciler = Reconciler::new(Settings::default());
     reconciler.step(now, &desired.writer.news(0), &appliance(&config), &mut plane);
     plane.take_outcome().unwrap().unwrap();
