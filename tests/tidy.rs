@@ -27,8 +27,8 @@ const ROOMS: &[(&str, usize)] = &[
     ("fastpath", 4_500),
     // Of the design's 20,000 for all of slowpath, which is cut up since it passed 6,000. Was that
     // until it explained what would become of a packet, step by step as the planes do, followed a
-    // store and wrote what the health checker finds.
-    ("slowpath", 6_900),
+    // store, wrote what the health checker finds, and kept routing rules for proxies.
+    ("slowpath", 7_000),
     ("slowpath/cli", 2_500),
     // Was 7,000 until sources could say everything anew over the API, and had leases.
     ("slowpath/state", 7_750),

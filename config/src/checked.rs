@@ -19,7 +19,7 @@ pub use api::{Api, Tls};
 pub use endpoints::{Control, Health, Metrics};
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
-pub use plane::{Attach, Plane, ROUTES};
+pub use plane::{Attach, Plane, ROUTES, RULES_OF_PROXIES};
 pub use prefix::{Interface, Prefix, mask};
 pub use probing::Probing;
 pub use sources::{OnExpiry, SourceOf};

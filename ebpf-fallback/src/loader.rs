@@ -175,6 +175,7 @@ pub fn detach(config: &Config, purge: bool) -> Result<(), LoadError> {
     }
     let links = Links::new(place.links().unwrap_or_default());
     Added::new(place.beside("added")).remove(|_| true);
+    inlet::forget_proxies();
     tidy_up(&links, &[], &place, None)?;
     links.remove_folder();
     if purge && place.exists() {

@@ -475,6 +475,8 @@ fn detaching_leaves_nothing_of_ours_and_all_that_was_there() {
         let ours = |mark: u32| family.matches(&format!("lookup {mark}")).count();
         assert_eq!(config::checked::ROUTES.map(ours), [1, 1], "{family}");
     }
+    // As slowpath adds them where a service has a proxy.
+    ip("rule add from 10.96.1.10 ipproto tcp sport 9000 lookup 60810 priority 6082 protocol 61");
     assert!(attached("weir-in-x").is_some() && attached("weir-out-x").is_some());
     assert!(attached("in0").is_some() && attached("eg0").is_some());
     assert!(ip("address show dev eg0").contains("10.96.2.10/24"));

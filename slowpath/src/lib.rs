@@ -28,6 +28,7 @@ pub mod live;
 pub mod metrics;
 pub mod neighbours;
 pub mod path_mtus;
+pub mod proxy_rules;
 pub mod published;
 pub mod reconcile;
 pub mod report;

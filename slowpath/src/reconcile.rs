@@ -33,6 +33,7 @@ use crate::live::{Published, Shared, Wanted};
 use crate::neighbours::NextHops;
 use crate::neighbours::kernel::Kernel;
 use crate::path_mtus::PathMtus;
+use crate::proxy_rules::ProxyRules;
 use crate::report::{FileStatus, NextHopStatus, Status};
 use crate::rings::Rings;
 use crate::sources::file::ServicesFile;
@@ -86,6 +87,8 @@ pub struct Reconcile<'r> {
     hops: NextHops,
     path_mtus: PathMtus,
     kernel: Box<dyn Kernel + Send>,
+    /// With XDP, how proxies' answers get into the programs.
+    proxy_rules: Option<ProxyRules>,
     tracer: Tracer,
     shared: Arc<Shared>,
     /// What the health checker tells, if there is one.
@@ -163,6 +166,7 @@ impl<'r> Reconcile<'r> {
             hops,
             path_mtus: PathMtus::find(region, now),
             kernel,
+            proxy_rules: ProxyRules::new(&config),
             tracer: Tracer::default(),
             checker: None,
             synced: false,
@@ -216,6 +220,9 @@ impl<'r> Reconcile<'r> {
         }
         if self.looked.is_none_or(|at| now >= at + LOOK) {
             self.look(now);
+            if let Some(rules) = &mut self.proxy_rules {
+                rules.step(&self.desired.writer.tables(), now);
+            }
         }
     }
 

@@ -25,12 +25,23 @@ fn proxied(lab: &Lab, port: u16) -> Service {
 
 #[test]
 fn a_proxy_on_this_machine_answers_for_the_service() -> Result<(), Box<dyn Error>> {
+    answers(Plane::Dpdk)
+}
+
+#[test]
+fn a_proxy_on_this_machine_answers_by_the_kernels_programs() -> Result<(), Box<dyn Error>> {
+    answers(Plane::Xdp { native: false })
+}
+
+fn answers(plane: Plane) -> Result<(), Box<dyn Error>> {
     let mut lab = Lab::new(&["web-1"])?;
-    lab.suit(Plane::Dpdk)?;
+    lab.suit(plane)?;
     let gateway = lab.aws_gateway(restless())?;
-    let settings = Settings { plane: Plane::Dpdk, ..Settings::default() };
+    let settings = Settings { plane, ..Settings::default() };
     let weir = Weir::start(&lab, &settings, &[proxied(&lab, 9_000)])?;
-    lab.weir.ip(&[ROUTE])?;
+    if plane == Plane::Dpdk {
+        lab.weir.ip(&[ROUTE])?;
+    }
     let proxy = Server::start(&lab.weir, "proxy", (INGRESS, 9_000).into())?;
     let ask = |port: u16| -> Result<Vec<String>, Box<dyn Error>> {
         let load = Load::new((FRONTEND, port).into(), 150);

@@ -22,6 +22,10 @@ pub enum Plane {
 /// GENEVE's port, so that a person who meets one knows whose it is.
 pub const ROUTES: [u32; 2] = [60_810, 60_811];
 
+/// Whose the routing rules are that lead proxies' answers to [`ROUTES`]: their `protocol`, as `ip
+/// rule` shows it. No number of a routing daemon (`/etc/iproute2/rt_protos`).
+pub const RULES_OF_PROXIES: u8 = 61;
+
 /// Where XDP programs run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

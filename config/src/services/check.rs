@@ -48,7 +48,7 @@ fn check_one(door: &mut Door, key: &str, file: file::Service, config: &Config) -
     let at = |field: &str| format!("{key}.{field}");
     name(door, &at("name"), &file.name);
     let mode = mode(door, key, &file);
-    let policy = policy(door, key, &file, config.plane);
+    let policy = policy(door, key, &file);
     let table_size = match file.table_size {
         0 => config.tables.maglev_size,
         size => table_size(door, &at("table_size"), size),

@@ -111,7 +111,9 @@ pub struct Service {
     #[serde(default)]
     pub health: Option<HealthCheck>,
     /// TCP and UDP flows go to a proxy on this machine, at the address of the arm that they come
-    /// by, from the client's own address. Not with `plane = "xdp"`.
+    /// by, from the client's own address. With `plane = "xdp"` the kernel must not ask of that
+    /// arm's interface whether it would answer by it (`rp_filter` 0 or 2), and a UDP proxy is to
+    /// be bound to the arm's address.
     #[serde(default)]
     pub proxy_redirect: Option<ProxyRedirect>,
     /// For choosing among services.

@@ -2,16 +2,10 @@
 
 use super::file::{self, Mode};
 use super::{HealthCheck, NatPolicy, Policy, RangesPolicy, TrafficPolicy};
-use crate::checked::Plane;
 use crate::checked::door::Door;
 
-pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service, plane: Plane) -> Policy {
+pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy {
     let at = |field: &str| format!("{key}.{field}");
-    if file.proxy_redirect.is_some() && plane == Plane::Xdp {
-        let wrong = "with plane = \"xdp\" nobody sees what the proxy answers";
-        let allowed = "leave it out, or write plane = \"dpdk\" in the configuration";
-        door.refuse(&at("proxy_redirect"), wrong, allowed);
-    }
     if file.proxy_redirect.is_some() && file.affinity_s != 0 {
         let allowed = "leave out the one or the other";
         door.refuse(&at("affinity_s"), "the proxy sees to affinity itself", allowed);

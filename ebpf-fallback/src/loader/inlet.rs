@@ -2,10 +2,11 @@
 //! named as the arm's TAP of the other plane is, comes in by the other, where the program is too.
 //!
 //! The kernel sends its own packets by the NIC, past the programs. What has to go through them goes
-//! by here: probes from a backend's probe source, which a tunnel takes to that backend. A routing
-//! table of its own per arm leads here. Packets with its number as their mark are routed by it.
+//! by here: probes from a backend's probe source, which a tunnel takes to that backend, and what a
+//! proxy answers. A routing table of its own per arm leads here. Packets with its number as their
+//! mark are routed by it; for those that nobody marks, slowpath adds rules that lead to it.
 
-use config::checked::{Arm, ROUTES};
+use config::checked::{Arm, ROUTES, RULES_OF_PROXIES};
 
 use super::addresses::{Added, ip};
 use super::nic::{Kernel, Nic};
@@ -76,4 +77,12 @@ pub fn open(kernel: &Kernel, n: usize, arm: &Arm, nic: &Nic, added: &Added) -> R
         added.note(ip(&add), &delete)?;
     }
     find(&inner)?.ok_or_else(|| format!("{inner} is gone again"))
+}
+
+/// Takes off the rules by which slowpath has proxies' answers come in here.
+pub fn forget_proxies() {
+    for family in ["-4", "-6"] {
+        // None there is no trouble.
+        let _ = ip(&[family, "rule", "flush", "protocol", &RULES_OF_PROXIES.to_string()]);
+    }
 }

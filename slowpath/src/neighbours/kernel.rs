@@ -85,29 +85,41 @@ pub trait Kernel {
 
 /// The real one.
 pub struct Netlink {
-    ask: Socket,
+    asker: Asker,
     heard: Socket,
+}
+
+/// Asks the kernel, one request after the other.
+pub struct Asker {
+    ask: Socket,
     sequence: u32,
 }
 
 impl Netlink {
     /// Opens both sockets: one to ask, one to be told.
     pub fn open() -> io::Result<Netlink> {
-        let mut ask = Socket::new(NETLINK_ROUTE)?;
-        ask.bind_auto()?;
-        ask.connect(&SocketAddr::new(0, 0))?;
-        ask.set_non_blocking(true)?;
         let mut heard = Socket::new(NETLINK_ROUTE)?;
         heard.bind_auto()?;
         heard.set_non_blocking(true)?;
         for group in GROUPS {
             heard.add_membership(group)?;
         }
-        Ok(Netlink { ask, heard, sequence: 0 })
+        Ok(Netlink { asker: Asker::open()?, heard })
+    }
+}
+
+impl Asker {
+    /// Opens a socket to ask by.
+    pub fn open() -> io::Result<Asker> {
+        let mut ask = Socket::new(NETLINK_ROUTE)?;
+        ask.bind_auto()?;
+        ask.connect(&SocketAddr::new(0, 0))?;
+        ask.set_non_blocking(true)?;
+        Ok(Asker { ask, sequence: 0 })
     }
 
     /// Sends one request and returns all answers to it.
-    fn request(
+    pub(crate) fn request(
         &mut self,
         message: RouteNetlinkMessage,
         flags: u16,
@@ -166,13 +178,14 @@ fn none_if(result: io::Result<Vec<RouteNetlinkMessage>>, codes: &[i32]) -> Answe
     }
 }
 
-type Answers = io::Result<Vec<RouteNetlinkMessage>>;
+/// What the kernel says to a request.
+pub(crate) type Answers = io::Result<Vec<RouteNetlinkMessage>>;
 
 impl Kernel for Netlink {
     fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        let request = self.request(RouteNetlinkMessage::GetLink(message), 0);
+        let request = self.asker.request(RouteNetlinkMessage::GetLink(message), 0);
         let answers = none_if(request, &[libc::ENODEV])?;
         Ok(answers.iter().find_map(|answer| match answer {
             RouteNetlinkMessage::NewLink(link) => read_link(link),
@@ -186,7 +199,7 @@ impl Kernel for Netlink {
         message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
         message.attributes.push(RouteAttribute::Destination(to.into()));
         message.attributes.push(RouteAttribute::Oif(index));
-        let request = self.request(RouteNetlinkMessage::GetRoute(message), 0);
+        let request = self.asker.request(RouteNetlinkMessage::GetRoute(message), 0);
         let nowhere = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL];
         let answers = none_if(request, &nowhere)?;
         Ok(answers.iter().find_map(|answer| match answer {
@@ -198,7 +211,7 @@ impl Kernel for Netlink {
     fn neighbours(&mut self, index: u32) -> io::Result<Vec<Neighbour>> {
         let mut message = NeighbourMessage::default();
         message.attributes.push(NeighbourAttribute::IfIndex(index));
-        let answers = self.request(RouteNetlinkMessage::GetNeighbour(message), NLM_F_DUMP)?;
+        let answers = self.asker.request(RouteNetlinkMessage::GetNeighbour(message), NLM_F_DUMP)?;
         let of_link = |answer: &RouteNetlinkMessage| match answer {
             RouteNetlinkMessage::NewNeighbour(entry) if entry.header.ifindex == index => {
                 read_neighbour(entry)
@@ -219,7 +232,7 @@ impl Kernel for Netlink {
         };
         message.attributes.push(NeighbourAttribute::Destination(addr));
         let flags = NLM_F_CREATE | NLM_F_ACK;
-        self.request(RouteNetlinkMessage::NewNeighbour(message), flags).map(drop)
+        self.asker.request(RouteNetlinkMessage::NewNeighbour(message), flags).map(drop)
     }
 
     fn news(&mut self) -> Vec<News> {

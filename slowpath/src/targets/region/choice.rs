@@ -4,7 +4,6 @@
 //! choice is the same share one; what a choice depends on is in its name, so that a restarted
 //! slowpath finds it again.
 
-use config::checked::Plane as ByPlane;
 use config::services::Mode;
 use packet::addr::Addr;
 use state::address::Reach;
@@ -12,7 +11,7 @@ use state::appliance::Appliance;
 use state::backend::{Instance, State};
 use state::dump::Flags;
 use state::frontend::{Frontend, Kind, Said};
-use state::plane::{Refusal, Wanted};
+use state::plane::Wanted;
 use state::select::is_local_only;
 use tables::checksum::checksum;
 use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
@@ -231,18 +230,4 @@ pub(super) fn places(frontend: &Frontend, appliance: &Appliance) -> Vec<(Fronten
         (compile::key(&said.address), u32::from(flags(&said).0) | COPY)
     };
     of_family.map(copy).collect()
-}
-
-/// What this plane can't do is refused, and not left out silently.
-pub(super) fn refuse_unknown(frontend: &Frontend, plane: ByPlane) -> Result<(), Refusal> {
-    let service = &frontend.service;
-    if plane == ByPlane::Xdp && proxy_of(frontend).is_some() {
-        return Err(Refusal::new(format!(
-            "service {} asks for a proxy redirect, which plane = \"xdp\" can't carry out: the \
-             kernel sends the proxy's answers by the NIC, where no XDP program sees them; use \
-             plane = \"dpdk\", or leave it away",
-            service.name
-        )));
-    }
-    Ok(())
 }

@@ -14,7 +14,7 @@ use tables::writer;
 
 use super::RegionPlane;
 use super::backends::{Key, Wish};
-use super::choice::{Asked, COPY, Choice, places, refuse_unknown};
+use super::choice::{Asked, COPY, Choice, places};
 use crate::targets::compile;
 
 /// What the writer says to one step.
@@ -55,7 +55,6 @@ fn differences(before: Vec<(Key, Wish)>, asked: &[Asked]) -> (Wishes, Wishes) {
 impl RegionPlane<'_> {
     pub(super) fn say(&mut self, wanted: &Wanted) -> Result<(), Refusal> {
         wanted.check()?;
-        refuse_unknown(&wanted.frontend, self.config.plane)?;
         let address = *wanted.frontend.address();
         match is_wildcard(&wanted.frontend.said) {
             true => drop(self.wildcards.insert(address, wanted.clone())),

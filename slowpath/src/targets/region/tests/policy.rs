@@ -215,15 +215,3 @@ fn a_proxy_takes_the_ports_that_it_is_for_and_no_other() {
     let plane = attach(region);
     assert_eq!((dumped(&plane), ports(&plane)), (before, vec![9000, 0]));
 }
-
-#[test]
-fn under_xdp_a_proxy_redirect_is_refused_in_words() {
-    let mut plane = small();
-    let mut config = (*config()).clone();
-    config.plane = config::checked::Plane::Xdp;
-    plane.configure(Arc::new(config));
-    let mut of = service("a");
-    of.redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: Vec::new() }));
-    let (refused, _) = tell(&mut plane, &[chosen(of, at("203.0.113.1:80", 6), Vec::new())]);
-    assert!(refused[0].contains("no XDP program sees them"), "{refused:?}");
-}
