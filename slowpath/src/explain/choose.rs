@@ -50,15 +50,25 @@ impl Walk<'_> {
             return drop_for(DropReason::NoBackend);
         };
         self.name_service(id);
+        if !self.set.admits(&service, &self.inner.src) {
+            self.because("the service's source ranges refuse the sender");
+            return drop_for(DropReason::SourceRefused);
+        }
+        if service.proxy_port != 0 {
+            return unknown("the service hands it to a proxy on this machine");
+        }
+        if service.affinity_s != 0 {
+            return unknown("the service keeps clients with backends, by what it remembers of them");
+        }
         let slots = service.slots[0].count;
         self.told.slots = slots;
         let hash = match (self.scope, self.key) {
             (Some(_), Some(key)) => self.flows.hash(&key),
             _ if slots == 0 => 0,
             _ => {
-                return Step::Continue(Verdict::Unknown(
+                return unknown(
                     "the slot depends on a number that the endpoint gets with its first packet",
-                ));
+                );
             }
         };
         if slots > 0 {
@@ -124,8 +134,7 @@ impl Walk<'_> {
             _ => return drop_for(DropReason::NatProtocol),
         }
         if backend.addr.is_v4() == self.inner.v6 {
-            self.because("the backend is of the other family");
-            return drop_for(DropReason::NatNoAddress);
+            return unknown("it is translated to the backend's family, which isn't followed here");
         }
         self.path.mode = Mode::Nat as u8;
         let settings = self.set.settings();
@@ -209,4 +218,9 @@ fn no_service(n: u8) -> NoService {
         2 => NoService::Punt,
         _ => NoService::Drop,
     }
+}
+
+/// Nobody knows, and why.
+fn unknown(why: &'static str) -> Step<Verdict> {
+    Step::Continue(Verdict::Unknown(why))
 }
