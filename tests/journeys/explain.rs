@@ -30,6 +30,9 @@ use tests::cases::setups::{
 use tests::cases::world::{EGRESS, ENDPOINT, IN_MAC, OUT_MAC};
 use tests::cases::{Exit, Plane, Setup};
 
+/// Frames, and by which way each goes.
+type Sent = Vec<(Exit, Vec<u8>)>;
+
 /// Packets in all.
 const PACKETS: usize = 10_000;
 /// What decides which ones; another is taken from `WEIR_SEED`.
@@ -94,10 +97,7 @@ fn done(before: &Counted, after: &Counted) -> Done {
 }
 
 /// Explains and shows one packet; what left, or how the two differ.
-fn compare(
-    plane: &mut Memory,
-    trial: &Trial,
-) -> Result<(Explanation, Vec<(Exit, Vec<u8>)>), String> {
+fn compare(plane: &mut Memory, trial: &Trial) -> Result<(Explanation, Sent), String> {
     let region = plane.loaded().region;
     let explainer = Explainer { region, macs: [Some(IN_MAC), Some(OUT_MAC)], tunnels: &[] };
     let told = explainer.frame(trial.arm, &mut trial.bytes.clone());

@@ -51,7 +51,7 @@ pub fn read(text: &str) -> Result<Asked, String> {
             text.chars().take(60).collect::<String>()
         )
     };
-    if digits.is_empty() || digits.len() % 2 != 0 || !digits.is_ascii() {
+    if digits.is_empty() || !digits.len().is_multiple_of(2) || !digits.is_ascii() {
         return Err(wrong());
     }
     let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();

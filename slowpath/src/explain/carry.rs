@@ -24,8 +24,8 @@ impl Walk<'_> {
     pub(super) fn carry_out(&mut self, window: &mut Window<'_>, verdict: Verdict) -> Step {
         let way = match verdict {
             Verdict::Nat => self.nat(window),
-            Verdict::Tunnel => self.to_backend(window),
-            Verdict::Answer => self.to_front(window),
+            Verdict::Tunnel => self.tunnel(window),
+            Verdict::Answer => self.answer(window),
             Verdict::Reply(_) => Step::Break(verdict),
             Verdict::Return => {
                 self.told.rewrite = "outer addresses turned around, the packet untouched".into();
@@ -141,7 +141,7 @@ impl Walk<'_> {
         if done.is_err() { drop_for(DropReason::TooShort) } else { Step::Continue(()) }
     }
 
-    fn to_backend(&mut self, window: &mut Window<'_>) -> Step {
+    fn tunnel(&mut self, window: &mut Window<'_>) -> Step {
         let Some(service) = self.of_service().copied() else {
             return drop_for(DropReason::NoBackend);
         };
@@ -190,7 +190,7 @@ impl Walk<'_> {
     }
 
     /// Back to the flow's gateway with its latest options, or to the client of a plain flow.
-    fn to_front(&mut self, window: &mut Window<'_>) -> Step {
+    fn answer(&mut self, window: &mut Window<'_>) -> Step {
         let Some((hit, from_initiator)) = self.hit else { return drop_for(DropReason::NoFlow) };
         let gone = |missed| match missed {
             Missed::Gone => Step::Break(Verdict::Drop(DropReason::NoFlow)),
@@ -229,11 +229,11 @@ impl Walk<'_> {
             Ok(ends) => ends,
             Err(missed) => return gone(missed),
         };
-        self.from_backend(window, &ends)
+        self.answer_of_nat(window, &ends)
     }
 
     /// What a backend answers becomes what the client expects.
-    fn from_backend(&mut self, window: &mut Window<'_>, ends: &Ends) -> Step {
+    fn answer_of_nat(&mut self, window: &mut Window<'_>, ends: &Ends) -> Step {
         let (client, service) = (ends.initiator, ends.target);
         let done = match self.quoted {
             None => {

@@ -58,7 +58,9 @@ impl Walk<'_> {
             return unknown("the service hands it to a proxy on this machine");
         }
         if service.affinity_s != 0 {
-            return unknown("the service keeps clients with backends, by what it remembers of them");
+            return unknown(
+                "the service keeps clients with backends, by what it remembers of them",
+            );
         }
         let slots = service.slots[0].count;
         self.told.slots = slots;

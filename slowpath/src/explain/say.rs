@@ -106,7 +106,7 @@ impl Walk<'_> {
             self.told.next_hop = format!("the client, {by}");
             return;
         }
-        self.told.next_hop = format!("{by}");
+        self.told.next_hop = by.to_string();
         let tunnel = self.tunnel_name(u32::from(leg.tunnel));
         self.told.rewrite =
             format!("in the gateway's tunnel {tunnel} to {} with its latest options", leg.node);

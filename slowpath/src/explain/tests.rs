@@ -133,8 +133,8 @@ fn frames_are_read_in_digits_of_all_shapes() {
     let told = explain(&digits(&frame), "").unwrap();
     assert_eq!(told.reason, "bad-ip-checksum");
     let sum = {
-        let mut window = packet::window::Window::new(&mut frame);
-        packet::checksum::ipv4_header(&mut window, 14, 20).unwrap()
+        let window = packet::window::Window::new(&mut frame);
+        packet::checksum::ipv4_header(&window, 14, 20).unwrap()
     };
     frame[24..26].copy_from_slice(&sum.to_ne_bytes());
     let spaced: Vec<String> = frame.chunks(2).map(digits).collect();
