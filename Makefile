@@ -45,7 +45,7 @@ lab: setup ## run the lab only: namespaces, emulated gateways, real clients and 
 bench: setup ## measure against testpmd and a C loop in the same run (see perf/README.md)
 	cargo build --release --package perf --package fastpath --bins
 	$(AS_ROOT) $(TARGET_DIR)/release/bench
-	$(TARGET_DIR)/release/control
+	$(AS_ROOT) $(TARGET_DIR)/release/control
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-journey
 
 check: setup ## formatting, lints, licences and advisories of what we depend on
