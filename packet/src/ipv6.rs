@@ -17,6 +17,13 @@ pub(crate) const DESTINATION: u8 = 60;
 /// How many extension headers are walked at most.
 pub(crate) const EXTENSIONS: usize = 8;
 
+/// A header as words: the first two numbers of it, and its ends.
+#[inline(always)]
+pub(crate) fn words(first: u32, second: u32, src: &Addr, dst: &Addr) -> [u32; 10] {
+    let (s, d) = (&src.words, &dst.words);
+    [first.to_be(), second.to_be(), s[0], s[1], s[2], s[3], d[0], d[1], d[2], d[3]]
+}
+
 /// Reads the header at `at`, without `end` and what lies above; the packet's length. Out of line
 /// on a host, so that the two families don't compete for registers.
 #[cfg_attr(target_arch = "bpf", inline(always))]

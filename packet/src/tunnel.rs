@@ -5,7 +5,7 @@ use crate::checksum::{self, change16, change32, fold, pseudo, udp, update};
 use crate::ethernet::{self, IPV4, IPV6, Macs};
 use crate::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
 use crate::window::{Short, Window};
-use crate::{geneve, vxlan};
+use crate::{geneve, ipv6, vxlan};
 
 /// Ethernet type of an Ethernet frame inside GENEVE.
 pub const ETHERNET_INSIDE: u16 = 0x6558;
@@ -230,20 +230,9 @@ fn write_ipv6(
 ) -> Result<(), Short> {
     // The flow label spreads the tunnel's flows as the source port does (RFC 6438).
     let label = u32::from(o.sport);
-    let (s, d) = (&o.src.words, &o.dst.words);
-    let h = [
-        (0x6000_0000 | u32::from(o.tos) << 20 | label).to_be(),
-        (u32::from(payload) << 16 | u32::from(proto) << 8 | u32::from(o.ttl)).to_be(),
-        s[0],
-        s[1],
-        s[2],
-        s[3],
-        d[0],
-        d[1],
-        d[2],
-        d[3],
-    ];
-    w.store(at, h)
+    let first = 0x6000_0000 | u32::from(o.tos) << 20 | label;
+    let second = u32::from(payload) << 16 | u32::from(proto) << 8 | u32::from(o.ttl);
+    w.store(at, ipv6::words(first, second, &o.src, &o.dst))
 }
 
 /// An identification for an outer datagram that may be fragmented: drawn from where packets of one

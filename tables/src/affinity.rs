@@ -10,12 +10,10 @@
 //! flows that two lcores begin at once meet the same backend, and where the table is full, clients
 //! stay where they are for as long as the service's slots do.
 
-use crate::flow::{Entry, Filling, Index, Which};
+use crate::flow::{Entry, Filling, Index, NotKept, Which};
 use crate::layout::Section;
-use crate::record::NONE;
 use crate::region::Region;
 use crate::{atomic::Ordering::Relaxed, flow::Hit};
-use core::fmt;
 use packet::addr::Addr;
 use packet::flow::FlowKey;
 
@@ -47,26 +45,6 @@ pub struct Stay {
     /// The backend's incarnation when it was noted.
     pub incarnation: u32,
 }
-
-/// Why a client was not noted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AffinityError {
-    /// No room: raise `region.max_affinities`.
-    Full,
-    /// Others held the bucket for too long.
-    Contended,
-}
-
-impl fmt::Display for AffinityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            AffinityError::Full => "the affinity table is full: raise region.max_affinities",
-            AffinityError::Contended => "the client's bucket stayed locked for too long",
-        })
-    }
-}
-
-impl core::error::Error for AffinityError {}
 
 /// The affinity table of a region, shared by all lcores.
 #[derive(Clone, Copy)]
@@ -126,12 +104,11 @@ impl<'r> Affinities<'r> {
         stay: &Stay,
         now_s: u32,
         affinity_s: u32,
-    ) -> Result<(), AffinityError> {
+    ) -> Result<(), NotKept> {
         let key = client.key(client.service);
         let until_s = now_s.wrapping_add(affinity_s);
-        let hash = self.index.hash(&key);
         let same = |hit: &Hit| hit.path == stay.backend && hit.digest == stay.incarnation;
-        if let Some(hit) = self.index.find(hash, &key)
+        if let Some(hit) = self.look_up(&key)
             && same(&hit)
         {
             if let Some(entry) = self.index.entry(hit.entry) {
@@ -139,25 +116,10 @@ impl<'r> Affinities<'r> {
             }
             return Ok(());
         }
-        let place = self.index.place(hash);
-        if !self.index.lock(place.home) {
-            return Err(AffinityError::Contended);
-        }
-        if let Some(old) = self.index.find(hash, &key) {
-            self.index.clear(old.entry, old.stamp);
-        }
+        let (path, digest) = (stay.backend, stay.incarnation);
+        let filling = Filling { key: &key, path, flags: 0, digest, now_s: until_s };
         let over = |entry: &Entry| is_over(entry.last_seen_s.load(Relaxed), now_s);
-        let done = match self.index.claim(&place, over) {
-            NONE => Err(AffinityError::Full),
-            i => {
-                let (path, digest) = (stay.backend, stay.incarnation);
-                let filling = Filling { key: &key, path, flags: 0, digest, now_s: until_s };
-                self.index.fill(i, &place, &filling);
-                Ok(())
-            }
-        };
-        self.index.unlock(place.home);
-        done
+        self.index.keep(&filling, over)
     }
 
     /// Frees what a killed fastpath left locked or half written. To be called at every start of a
@@ -235,7 +197,7 @@ mod tests {
         for n in 0..4 * room {
             match table.keep(&client(n), &stay(n), 100, 60) {
                 Ok(()) => kept += 1,
-                Err(error) => assert_eq!(error, AffinityError::Full),
+                Err(error) => assert_eq!(error, NotKept::Full),
             }
         }
         assert!(kept >= Sizes::SMALL.affinities && kept <= room, "{kept} of {room}");

@@ -50,6 +50,7 @@ pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};
 #[cfg(target_arch = "bpf")]
 pub use index::Asked;
+pub use index::NotKept;
 pub use index::prefetch;
 pub(crate) use index::{Index, Which};
 pub use insert::{Ended, InsertError, NewFlow};

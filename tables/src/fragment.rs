@@ -6,11 +6,10 @@
 //! over the record since.
 
 use crate::atomic::Ordering::Relaxed;
-use crate::flow::{Entry, Filling, Index, Which};
+use crate::flow::{Entry, Filling, Index, NotKept, Which};
 use crate::layout::Section;
 use crate::record::{NONE, Timeouts};
 use crate::region::Region;
-use core::fmt;
 use packet::addr::Addr;
 use packet::flow::FlowKey;
 
@@ -56,26 +55,6 @@ pub enum FragmentTarget {
     /// Back to the gateway, as the first piece went.
     Return,
 }
-
-/// Why a datagram was not remembered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FragmentError {
-    /// No room: raise `region.max_fragments`.
-    Full,
-    /// Others held the bucket for too long.
-    Contended,
-}
-
-impl fmt::Display for FragmentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FragmentError::Full => "the fragment table is full: raise region.max_fragments",
-            FragmentError::Contended => "the fragment's bucket stayed locked for too long",
-        })
-    }
-}
-
-impl core::error::Error for FragmentError {}
 
 /// The fragment table of a region, shared by all lcores.
 #[derive(Clone, Copy)]
@@ -134,34 +113,17 @@ impl<'r> Fragments<'r> {
         key: &FragmentKey,
         target: FragmentTarget,
         now_s: u32,
-    ) -> Result<(), FragmentError> {
+    ) -> Result<(), NotKept> {
         let (path, digest, flags) = match target {
             FragmentTarget::Return => (NONE, 0, 0),
             FragmentTarget::Flow { path, stamp, from_initiator } => {
                 (path, stamp, if from_initiator { FROM_INITIATOR as u8 } else { 0 })
             }
         };
-        let key = key.index_key();
-        let hash = self.index.hash(&key);
-        let place = self.index.place(hash);
-        if !self.index.lock(place.home) {
-            return Err(FragmentError::Contended);
-        }
         // An identification that comes again is another datagram.
-        if let Some(old) = self.index.find(hash, &key) {
-            self.index.clear(old.entry, old.stamp);
-        }
+        let filling = Filling { key: &key.index_key(), path, flags, digest, now_s };
         let over = |entry: &Entry| self.is_over(entry.last_seen_s.load(Relaxed), now_s);
-        let done = match self.index.claim(&place, over) {
-            NONE => Err(FragmentError::Full),
-            i => {
-                let filling = Filling { key: &key, path, flags, digest, now_s };
-                self.index.fill(i, &place, &filling);
-                Ok(())
-            }
-        };
-        self.index.unlock(place.home);
-        done
+        self.index.keep(&filling, over)
     }
 
     /// Frees what a killed fastpath left locked or half written. To be called at every start of a
@@ -231,7 +193,7 @@ mod tests {
         for n in 0..4 * room {
             match table.remember(&key(n), flow(n), 100) {
                 Ok(()) => kept += 1,
-                Err(error) => assert_eq!(error, FragmentError::Full),
+                Err(error) => assert_eq!(error, NotKept::Full),
             }
         }
         assert!(kept >= Sizes::SMALL.fragments && kept <= room, "{kept} of {room}");

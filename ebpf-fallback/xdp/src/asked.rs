@@ -2,8 +2,9 @@
 
 use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
+use tables::flow::NotKept;
 use tables::flow::{Answer, Flows, Forward, GatewayLeg, InsertError, NewFlow, OptionRoom, Options};
-use tables::fragment::{FragmentError, FragmentKey, FragmentTarget, Fragments};
+use tables::fragment::{FragmentKey, FragmentTarget, Fragments};
 use tables::set::TableSet;
 
 /// [`Asked::outcome`]: there is none.
@@ -173,8 +174,8 @@ pub fn remember(asked: &mut Asked, fragments: &Fragments<'_>) {
     let target = FragmentTarget::Flow { path, stamp: asked.digest, from_initiator };
     asked.outcome = match fragments.remember(&key, target, asked.now_s) {
         Ok(()) => 0,
-        Err(FragmentError::Full) => 1,
-        Err(FragmentError::Contended) => 2,
+        Err(NotKept::Full) => 1,
+        Err(NotKept::Contended) => 2,
     };
 }
 

@@ -3,7 +3,7 @@
 use crate::addr::Addr;
 use crate::checksum::{fold, words};
 use crate::ip::{Fragment, ICMP, ICMPV6, Ip};
-use crate::ipv6::{DESTINATION, EXTENSIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
+use crate::ipv6::{self, DESTINATION, EXTENSIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 use crate::rewrite::Rewrite;
 use crate::translate::Untranslatable;
 use crate::tunnel::datagram_id;
@@ -144,20 +144,10 @@ impl Header {
             Fragment::Whole => (self.proto, 0),
             Fragment::First | Fragment::Later => (FRAGMENT, 8),
         };
-        let (s, d) = (&self.src.words, &self.dst.words);
         let len = u32::from(self.carries) + more;
-        [
-            (0x6000_0000 | u32::from(self.tos) << 20).to_be(),
-            (len << 16 | u32::from(next) << 8 | u32::from(self.ttl)).to_be(),
-            s[0],
-            s[1],
-            s[2],
-            s[3],
-            d[0],
-            d[1],
-            d[2],
-            d[3],
-        ]
+        let first = 0x6000_0000 | u32::from(self.tos) << 20;
+        let second = len << 16 | u32::from(next) << 8 | u32::from(self.ttl);
+        ipv6::words(first, second, &self.src, &self.dst)
     }
 
     /// The fragment header.

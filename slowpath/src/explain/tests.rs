@@ -13,28 +13,7 @@ use super::*;
 use crate::desired::{Desired, appliance};
 use crate::neighbours::Resolved;
 use crate::targets::region::RegionPlane;
-
-const CONFIG: &str = r#"
-    name = "weir-t"
-    [tables]
-    maglev_size = 251
-    [fastpath]
-    lcores = [1]
-    [ingress]
-    device = "net_null0"
-    address = ["10.0.1.10/24"]
-    mtu = 9001
-    [egress]
-    device = "net_null1"
-    address = ["10.0.2.10/24"]
-    mtu = 9001
-    [nat]
-    addresses = ["10.0.2.10"]
-    [[gateway]]
-    name = "aws"
-    kind = "aws"
-    sources = ["10.0.1.0/24"]
-"#;
+use crate::targets::region::tests::CONFIG;
 
 const SERVICES: &str = r#"
     [[service]]
@@ -47,6 +26,30 @@ const SERVICES: &str = r#"
     mode = "nat"
     frontends = [{address = "203.0.113.2", port = 80, protocol = "tcp"}]
     backends = [{address = "10.0.2.13", port = 8080}]
+    [[service]]
+    name = "guarded"
+    mode = "nat"
+    source_ranges = ["198.51.100.0/24"]
+    frontends = [{address = "203.0.113.3", port = 80, protocol = "tcp"}]
+    backends = [{address = "10.0.2.11", port = 8080}]
+    [[service]]
+    name = "kept"
+    mode = "nat"
+    affinity_s = 60
+    frontends = [{address = "203.0.113.4", port = 80, protocol = "tcp"}]
+    backends = [{address = "10.0.2.11", port = 8080}]
+    [[service]]
+    name = "proxied"
+    mode = "nat"
+    proxy_redirect = {port = 9000}
+    frontends = [{address = "203.0.113.5", port = 80, protocol = "tcp"}]
+    backends = [{address = "10.0.2.11", port = 8080}]
+    [[service]]
+    name = "crossed"
+    mode = "nat"
+    nat_policy = "nat64"
+    frontends = [{address = "2001:db8::6", port = 80, protocol = "tcp"}]
+    backends = [{address = "10.0.2.11", port = 8080}]
 "#;
 
 /// A region with the services; of the backends' next hops only the last is not known.
@@ -109,6 +112,24 @@ fn what_stands_in_the_way_is_told_with_its_reason() {
     assert_eq!(told.arrival, "tunnel aws by ingress, endpoint 0x7");
     let told = explain("icmp 192.0.2.1:9 -> 203.0.113.1", "").unwrap();
     assert_eq!(told.verdict, "reply");
+}
+
+#[test]
+fn who_is_refused_is_told_so_and_what_is_not_followed_is_not_guessed() {
+    let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.3:80", "").unwrap();
+    assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "source-refused"));
+    let told = explain("tcp 198.51.100.1:1234 -> 203.0.113.3:80", "").unwrap();
+    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("nat", "guarded"));
+    for (to, service, word) in [
+        ("192.0.2.1:1234 -> 203.0.113.4:80", "kept", "keeps clients"),
+        ("192.0.2.1:1234 -> 203.0.113.5:80", "proxied", "a proxy on this machine"),
+        ("[2001:db8::1]:1234 -> [2001:db8::6]:80", "crossed", "translated"),
+    ] {
+        let told = explain(&format!("tcp {to}"), "").unwrap();
+        assert_eq!(told.verdict, "unknown", "{told:?}");
+        assert!(told.service.starts_with(service), "{told:?}");
+        assert!(told.why.iter().any(|why| why.contains(word)), "{told:?}");
+    }
 }
 
 #[test]

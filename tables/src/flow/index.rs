@@ -16,6 +16,8 @@ mod rebuild;
 mod seek;
 mod slots;
 
+pub use slots::NotKept;
+
 #[cfg(target_arch = "bpf")]
 pub use seek::Asked;
 

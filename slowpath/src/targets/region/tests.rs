@@ -17,7 +17,7 @@ use tables::record::{BackendState, NONE};
 mod model;
 mod policy;
 
-const CONFIG: &str = r#"
+pub(crate) const CONFIG: &str = r#"
     name = "weir-t"
     [tables]
     maglev_size = 251

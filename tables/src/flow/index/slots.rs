@@ -7,7 +7,43 @@ use super::{Index, Place, SPILLED, WINDOW};
 use crate::atomic::Ordering::*;
 use crate::record::NONE;
 
+/// Why a key was not kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotKept {
+    /// No room: raise the table's `region.max_...`.
+    Full,
+    /// Others held the bucket for too long.
+    Contended,
+}
+
 impl Index<'_> {
+    /// Keeps what `filling` says, in place of what its key said before. `over` tells which live
+    /// entries of others may be thrown out.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub(crate) fn keep(
+        &self,
+        filling: &Filling<'_>,
+        over: impl Fn(&Entry) -> bool,
+    ) -> Result<(), NotKept> {
+        let hash = self.hash(filling.key);
+        let place = self.place(hash);
+        if !self.lock(place.home) {
+            return Err(NotKept::Contended);
+        }
+        if let Some(old) = self.find(hash, filling.key) {
+            self.clear(old.entry, old.stamp);
+        }
+        let done = match self.claim(&place, over) {
+            NONE => Err(NotKept::Full),
+            i => {
+                self.fill(i, &place, filling);
+                Ok(())
+            }
+        };
+        self.unlock(place.home);
+        done
+    }
+
     /// Takes a free slot for a key whose home bucket the caller has locked. `stale` tells whether a
     /// live entry may be thrown out. The entry is [`WRITING`] and the caller's until it is filled
     /// or abandoned. [`NONE`] where all are taken.
