@@ -35,6 +35,8 @@ const ROOMS: &[(&str, usize)] = &[
     ("slowpath/api", 1_500),
     // Probes of backends: judge, machine, driver with TLS, and the answers on health check ports.
     ("slowpath/health", 1_500),
+    // What the clouds are asked and told: clients, discovery, lifecycle, errors.
+    ("slowpath/clouds", 5_000),
     // Was 2,500: the journey's stages and their loader, which knows each driver's limits. Was 4,900
     // until the usual packet had its whole journey in one program. Was 5,300 until packets were
     // translated between families, clients kept with their backends, and flows handed to a proxy.

@@ -1,0 +1,1 @@
+//! AWS: the instance, its target group, and the way in and out of it.
