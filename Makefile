@@ -7,7 +7,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lab check
+.PHONY: help setup demo test bench lab guest check
 
 # The lab makes namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root, cargo itself stays who you are.
@@ -41,6 +41,10 @@ test: setup ## run all tests: units, cases, DPDK on software ports, the lab
 lab: setup ## run the lab only: namespaces, emulated gateways, real clients and backends
 	cargo build --workspace --bins --tests
 	$(TESTS) --test 'lab*'
+
+guest: ## have Debian 12's own kernel (6.1, in a virtual machine) load the kernel's programs
+	@.ci/setup.sh guest
+	ebpf-fallback/guest.sh
 
 bench: setup ## measure against testpmd and a C loop in the same run (see perf/README.md)
 	cargo build --release --package perf --package fastpath --bins

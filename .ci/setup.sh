@@ -20,6 +20,10 @@ packages=(
   # The API as others see it: certificates, a client, and schemathesis' own Python.
   openssl curl python3-venv
 )
+# For `make guest`: another kernel in a virtual machine.
+if [[ ${1-} == guest ]]; then
+  packages+=(qemu-system-x86 busybox-static cpio)
+fi
 
 # bindgen reads DPDK's headers with any libclang that comes with its own headers.
 has_libclang() {

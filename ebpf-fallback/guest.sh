@@ -4,7 +4,7 @@
 # instructions were verified of each stage), and fails as it fails. The machine is emulated, so that
 # this runs wherever a program can be built; that takes a minute or two, and says nothing of speed.
 #
-#   apt-get install qemu-system-x86 busybox-static cpio
+#   make guest                          # installs the emulator, and:
 #   ebpf-fallback/guest.sh [FOLDER]     # default: target/guest, which keeps the kernel
 set -euo pipefail
 cd "$(dirname "$0")/.."

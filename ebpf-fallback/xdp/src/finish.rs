@@ -11,13 +11,13 @@ use tables::counters::{ArmCounter, VerdictCounter};
 use tables::reason::DropReason;
 use tables::record::NONE;
 
-/// The stage that should come next is not there.
+/// The stage that should come next is not there. It is not the one to call [`finish`]: a third
+/// function on the stack of a first stage is more than kernels before 6.4 allow.
 #[inline(never)]
-pub fn astray(ctx: *mut xdp_md) -> u32 {
+pub fn astray() {
     if let Some(work) = work() {
         work.drop(DropReason::StageMissing);
     }
-    finish(ctx)
 }
 
 /// Sends a frame that came by the interface `ifindex` out of an arm's port; [`XDP_DROP`] where that

@@ -80,7 +80,8 @@ pub fn go(ctx: *mut xdp_md, next: u32) -> u32 {
         STAY => leap::<STAY>(ctx),
         _ => return finish::finish(ctx),
     }
-    finish::astray(ctx)
+    finish::astray();
+    finish::finish(ctx)
 }
 
 /// A tail call; comes back only where that stage is missing.

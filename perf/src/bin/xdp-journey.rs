@@ -2,7 +2,8 @@
 //! costs. Needs root; takes half a minute.
 //!
 //! All cases and the floors (a program that drops, one that looks one row up, one that parses, the
-//! packets written and handed to the one that drops) are run in turn, round after round. `gross` is
+//! packets written and handed to the one that drops), and one look-up in the kernel's own LRU table,
+//! in which other balancers keep their flows, are run in turn, round after round. `gross` is
 //! what the kernel's test run says of a packet, the median over all calls; lowest and highest round
 //! stand beside it. `net` is less the time of a packet that is only written and handed on.
 //!
@@ -56,6 +57,16 @@ const NAT: (Work, VerdictCounter) = (Work::Nat, VerdictCounter::Nat);
 const FLOORS: [(&str, &str); 3] =
     [("nothing", "drop"), ("look_up", "one look-up"), ("parse", "parse")];
 
+/// The peer: one look-up in the kernel's own flow table, LRU, as other balancers keep theirs in it.
+const KEEP: (&str, &str) = ("keep", "the kernel's LRU table");
+/// What it is asked for: flows, in which order. The first makes it know them all.
+const KEPT: [(&str, u32, Order); 4] = [
+    ("all anew", FLOWS, Order::Begun),
+    ("1 flow", 1, Order::Other),
+    ("65,536 flows, as begun", FLOWS, Order::Begun),
+    ("65,536, another order", FLOWS, Order::Other),
+];
+
 /// New flows come first, since they are those that the others then know.
 const CASES: [Case; 10] = [
     case("AWS return, between strangers", RETURN, FLOWS, OTHER),
@@ -82,6 +93,8 @@ fn main() -> Result<(), Failure> {
         floors.push(Floor::load(program)?);
     }
     let mut floor_rounds = [const { Vec::new() }; FLOORS.len()];
+    let mut peer = Floor::load(KEEP.0)?;
+    let mut kept_rounds = [const { Vec::new() }; KEPT.len()];
     let mut bare_rounds = Vec::new();
     let mut rounds = [const { Vec::new() }; CASES.len()];
     for _ in 0..ROUNDS {
@@ -93,6 +106,11 @@ fn main() -> Result<(), Failure> {
         feeder.lead_to(floors[0].program(drop)?)?;
         feeder.begin(Work::Tunnel, FLOWS, Order::Other)?;
         bare_rounds.push(round(CALLS, || feeder.run(CALL))?);
+        feeder.lead_to(peer.program(KEEP.0)?)?;
+        for ((_, flows, order), rounds) in KEPT.iter().zip(&mut kept_rounds) {
+            feeder.begin(Work::Tunnel, *flows, *order)?;
+            rounds.push(round(CALLS, || feeder.run(CALL))?);
+        }
         for (case, rounds) in CASES.iter().zip(&mut rounds) {
             let world = worlds.iter_mut().find(|(work, _)| *work == case.work);
             let (_, world) = world.ok_or("every work has a world")?;
@@ -100,14 +118,18 @@ fn main() -> Result<(), Failure> {
         }
     }
     let bare = Figure::of(&bare_rounds);
-    println!("ns a packet in the kernel, {ROUNDS} rounds     gross  lowest..highest      net");
+    println!(
+        "ns a packet in the kernel, {ROUNDS} rounds                  gross  lowest..highest      net"
+    );
     for ((_, name), rounds) in FLOORS.iter().zip(&floor_rounds) {
-        println!("  {name:<33}{}", Figure::of(rounds));
+        println!("  {name:<46}{}", Figure::of(rounds));
     }
-    println!("  {:<33}{bare}", "written, handed on, dropped");
-    for (case, rounds) in CASES.iter().zip(&rounds) {
+    println!("  {:<46}{bare}", "written, handed on, dropped");
+    let kept = KEPT.map(|(name, ..)| format!("{}, {name}", KEEP.1));
+    let kept = kept.iter().map(String::as_str).zip(&kept_rounds);
+    for (name, rounds) in kept.skip(1).chain(CASES.iter().map(|case| case.name).zip(&rounds)) {
         let figure = Figure::of(rounds);
-        println!("  {:<33}{figure}{:>9.0}", case.name, figure.median - bare.median);
+        println!("  {name:<46}{figure}{:>9.0}", figure.median - bare.median);
     }
     Ok(())
 }
