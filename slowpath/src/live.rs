@@ -48,7 +48,14 @@ enum TraceSlot {
 /// Written by the control loop, read by all others.
 pub struct Shared {
     status: Mutex<Status>,
+    /// Whether the appliance itself could take traffic.
+    own: watch::Sender<Able>,
+    /// Why the cloud's side of us wants none now; empty where it has no objection.
+    held_back: Mutex<Vec<String>>,
+    /// Both together, which is what probes are told.
     able: watch::Sender<Able>,
+    /// How long the gateway remembers an idle TCP flow, where the cloud told.
+    tcp_idle: Mutex<Option<Duration>>,
     published: RwLock<Arc<Published>>,
     wanted: RwLock<Wanted>,
     trace: Mutex<TraceSlot>,
@@ -64,7 +71,10 @@ impl Default for Shared {
         let starting = Able { able: false, reasons: vec!["slowpath is starting".to_owned()] };
         Shared {
             status: Mutex::new(Status { reasons: starting.reasons.clone(), ..Status::default() }),
+            own: watch::Sender::new(starting.clone()),
+            held_back: Mutex::default(),
             able: watch::Sender::new(starting),
+            tcp_idle: Mutex::default(),
             published: RwLock::default(),
             wanted: RwLock::default(),
             trace: Mutex::default(),
@@ -80,6 +90,29 @@ impl Shared {
     /// Publishes what a look found; probes hear of it only when it changed.
     pub fn publish_status(&self, status: Status, able: Able) {
         *self.status.lock() = status;
+        self.own.send_if_modified(|before| {
+            let changed = *before != able;
+            before.clone_from(&able);
+            changed
+        });
+        self.tell_probes();
+    }
+
+    /// Why probes are to be told that no new traffic is wanted, whatever the appliance itself
+    /// could; empty where that alone counts. In force when this returns.
+    pub fn hold_back(&self, reasons: Vec<String>) {
+        *self.held_back.lock() = reasons;
+        self.tell_probes();
+    }
+
+    fn tell_probes(&self) {
+        // Held until they are told, so that the last one to change something is the last to tell.
+        let held_back = self.held_back.lock();
+        let mut able = self.own.borrow().clone();
+        let others = held_back.iter().filter(|reason| !able.reasons.contains(reason));
+        let others: Vec<String> = others.cloned().collect();
+        able.able &= held_back.is_empty();
+        able.reasons.extend(others);
         self.able.send_if_modified(|before| {
             let changed = *before != able;
             if changed {
@@ -101,6 +134,17 @@ impl Shared {
     /// Whether traffic may come, as published last.
     pub fn able_now(&self) -> Able {
         self.able.borrow().clone()
+    }
+
+    /// The gateway forgets idle TCP flows after so long: so do we from now on.
+    pub fn follow_tcp_idle(&self, idle: Duration) {
+        *self.tcp_idle.lock() = Some(idle);
+        self.wake();
+    }
+
+    /// How long that is, where the cloud told.
+    pub fn tcp_idle(&self) -> Option<Duration> {
+        *self.tcp_idle.lock()
     }
 
     /// Has both files read again, changed or not.
@@ -231,6 +275,21 @@ impl Live {
         self.shared.able_now()
     }
 
+    /// Whether the appliance itself could take traffic, whatever the cloud's side says.
+    pub fn watch_own(&self) -> watch::Receiver<Able> {
+        self.shared.own.subscribe()
+    }
+
+    /// See [`Shared::hold_back`].
+    pub fn hold_back(&self, reasons: Vec<String>) {
+        self.shared.hold_back(reasons);
+    }
+
+    /// See [`Shared::follow_tcp_idle`].
+    pub fn follow_tcp_idle(&self, idle: Duration) {
+        self.shared.follow_tcp_idle(idle);
+    }
+
     /// Told whenever that changes.
     pub fn watch_able(&self) -> watch::Receiver<Able> {
         self.shared.able.subscribe()
@@ -259,6 +318,7 @@ impl Live {
     /// `GET /status`.
     pub fn status(&self) -> Status {
         let mut status = self.shared.status_now();
+        Able { able: status.able, reasons: status.reasons } = self.shared.able_now();
         let set = self.region.tables(self.region.generation());
         status.name.clone_from(&self.config.name);
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
@@ -300,5 +360,33 @@ impl Live {
             }
             _ => Err("another trace runs; wait for its end or stop it".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn able(reasons: &[&str]) -> Able {
+        let reasons: Vec<String> = reasons.iter().map(|reason| (*reason).to_owned()).collect();
+        Able { able: reasons.is_empty(), reasons }
+    }
+
+    #[test]
+    fn probes_are_told_both_what_we_could_and_what_the_cloud_wants() {
+        let shared = Shared::default();
+        let hold = |reasons: &[&str]| shared.hold_back(able(reasons).reasons);
+        let told = || shared.able_now();
+        hold(&["not registered"]);
+        assert_eq!(told(), able(&["slowpath is starting", "not registered"]));
+        shared.publish_status(Status::default(), able(&[]));
+        assert_eq!(told(), able(&["not registered"]));
+        hold(&[]);
+        assert_eq!(told(), able(&[]));
+        shared.publish_status(Status::default(), able(&["no lcore polls"]));
+        // The cloud's side may repeat it.
+        hold(&["no lcore polls", "leaving"]);
+        assert_eq!(told(), able(&["no lcore polls", "leaving"]));
+        assert_eq!(*shared.own.borrow(), able(&["no lcore polls"]));
     }
 }

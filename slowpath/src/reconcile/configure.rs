@@ -2,7 +2,7 @@
 //! with them, all or nothing. What only a restart can change is refused with its keys.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use config::checked::Config;
 use state::object::Object;
@@ -24,6 +24,8 @@ pub(super) struct Configured {
     file: Option<ConfigFile>,
     refused: Option<String>,
     applied: Option<Instant>,
+    /// The gateway's idle timeout that was followed last.
+    followed: Option<Duration>,
 }
 
 impl Configured {
@@ -67,6 +69,7 @@ impl Reconcile<'_> {
                 refusal
             });
         }
+        self.follow_gateway(now);
         let coming = self.waiting.as_ref().and_then(|waiting| waiting.config.clone());
         let config = coming.clone().unwrap_or_else(|| Arc::clone(&self.config));
         match self.file.poll(&config, now) {
@@ -88,6 +91,21 @@ impl Reconcile<'_> {
         }
     }
 
+    /// A gateway that forgets TCP flows after another time is as if the file said so. Once each
+    /// time that it changes: what comes of it is told as of a file.
+    fn follow_gateway(&mut self, now: Instant) {
+        let told = self.shared.tcp_idle();
+        if told == self.configured.followed {
+            return;
+        }
+        self.configured.followed = told;
+        let coming = self.waiting.as_ref().and_then(|waiting| waiting.config.as_deref());
+        let same = coming.unwrap_or(&self.config).clone();
+        if let Err(refusal) = self.read_config(same, now) {
+            tracing::error!("the gateway's idle timeout was refused: {refusal}");
+        }
+    }
+
     fn read_config_again(&mut self) {
         if let Some(file) = &mut self.configured.file {
             file.again();
@@ -96,7 +114,10 @@ impl Reconcile<'_> {
 
     /// A configuration that was read: refused, or to be said with the services as they are under
     /// it.
-    fn read_config(&mut self, new: Config, now: Instant) -> Result<(), String> {
+    fn read_config(&mut self, mut new: Config, now: Instant) -> Result<(), String> {
+        if let Some(idle) = self.configured.followed {
+            new.flows.tcp_established_s = u32::try_from(idle.as_secs()).unwrap_or(u32::MAX);
+        }
         let fixed = self.config.fixed_changes(&new);
         if !fixed.is_empty() {
             let all: Vec<String> = fixed.iter().map(ToString::to_string).collect();

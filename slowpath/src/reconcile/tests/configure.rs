@@ -42,6 +42,28 @@ fn tunnels(region: &Region) -> Vec<(u32, u16, u8, bool)> {
 }
 
 #[test]
+fn the_gateways_idle_timeout_is_followed_whatever_the_file_says() {
+    let (mut stage, mut reconcile, shared) = start("idle", "");
+    let before = ids(stage.region);
+    let idle = |stage: &Stage| {
+        let set = stage.region.tables(stage.region.generation());
+        set.settings().timeouts.tcp_established_s
+    };
+    assert_eq!(idle(&stage), 350);
+    shared.follow_tcp_idle(Duration::from_secs(900));
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(idle(&stage), 900);
+    write(&stage, SAME, "[flows]\ntcp_established_s = 77\nudp_s = 99\n");
+    stage.pass(1000, &mut reconcile, None);
+    let set = stage.region.tables(stage.region.generation());
+    assert_eq!((idle(&stage), set.settings().timeouts.udp_s), (900, 99));
+    shared.follow_tcp_idle(Duration::from_secs(60));
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!((idle(&stage), ids(stage.region)), (60, before));
+    assert_eq!(shared.status_now().config_file.refused, None);
+}
+
+#[test]
 fn a_gateway_and_a_timeout_change_without_a_restart() {
     let (mut stage, mut reconcile, shared) = start("live", "");
     let before = ids(stage.region);
