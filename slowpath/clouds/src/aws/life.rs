@@ -41,8 +41,6 @@ const REFUSED_AGAIN: Duration = Duration::from_secs(300);
 /// How long an unanswered look may hold the probe back: less than a gateway takes to give us up
 /// (2 probes, 10 s apart).
 const LOOK_PATIENCE: Duration = Duration::from_secs(10);
-/// Looks that began before this was over after a registration may not know of it.
-const SETTLES: Duration = Duration::from_secs(10);
 /// From healthy to the first packet.
 const FIRST_PACKET: Duration = Duration::from_secs(60);
 /// How long the cloud may think otherwise than we before it is a finding.
@@ -102,7 +100,6 @@ pub struct Life {
     admitted: bool,
     /// Why the last registration came to nothing.
     refused: Option<String>,
-    registered_at: Option<Instant>,
     /// We were a target, by our doing or found so.
     member: bool,
     /// Somebody else took our registration away.
@@ -134,7 +131,6 @@ impl Life {
             entry: Entry::Unknown,
             admitted: false,
             refused: None,
-            registered_at: None,
             member: false,
             lost: false,
             healthy_since: None,
@@ -269,14 +265,14 @@ impl Life {
     }
 
     fn registered(&mut self, now: Instant, result: Result<(), CallError>) {
-        // Even one that came to nothing may have taken effect.
-        self.registered_at = Some(now);
         match result {
             Ok(()) => {
                 self.refused = None;
                 (self.admitted, self.member) = (true, true);
+                // Not at once: it may not be known everywhere yet.
                 self.later(Call::AskHealth, now + LOOK_WAITING);
             }
+            // It may have taken effect all the same.
             Err(error) => {
                 self.refused = Some(format!("not registered: {error}"));
                 self.later(Call::AskHealth, now);
@@ -290,10 +286,6 @@ impl Life {
     fn looked(&mut self, now: Instant, begun: Option<Instant>, entry: Entry) {
         let healthy = entry.state() == Some(TargetState::Healthy);
         self.later(Call::AskHealth, now + if healthy { LOOK } else { LOOK_WAITING });
-        let stale = self.registered_at.is_some_and(|at| begun.is_none_or(|b| b < at + SETTLES));
-        if entry.is_gone() && stale && self.refused.is_none() && self.leaving.is_none() {
-            return;
-        }
         if !entry.is_gone() {
             (self.admitted, self.refused, self.lost, self.member) = (true, None, false, true);
         } else if self.member {
@@ -446,4 +438,4 @@ fn differs(target: &Target) -> Finding {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,11 +7,11 @@ use crate::aws::told::Stickiness;
 
 const S: Duration = Duration::from_secs(1);
 
-pub(super) fn settings() -> Lifecycle {
+pub(crate) fn settings() -> Lifecycle {
     Lifecycle { on_lost: OnLost::Repair, drain_cap: 330 * S, quiet: 5 * S, hook: true }
 }
 
-pub(super) fn attributes() -> Attributes {
+pub(crate) fn attributes() -> Attributes {
     Attributes {
         deregistration_delay: 300 * S,
         rebalance_on_deregistration: false,
@@ -417,6 +417,34 @@ fn a_registration_that_ends_after_the_deregistration_is_taken_back() {
     stage.pass(60);
     assert_eq!(stage.count("Deregister"), 2);
     assert_eq!(stage.target.map(|target| target.state), Some(TargetState::Draining));
+}
+
+#[test]
+fn a_registration_that_ends_while_it_deregisters_is_taken_back_once_more() {
+    let mut stage = Stage::new(settings());
+    stage.hangs.extend([Call::Register, Call::Deregister]);
+    stage.able();
+    stage.hear(Event::Terminate);
+    stage.target = Some(target(TargetState::Initial, None));
+    stage.hear(Event::Told(Answer::Registered(Ok(()))));
+    stage.hangs.clear();
+    stage.hear(Event::Told(Answer::Deregistered(Ok(()))));
+    stage.pass(60);
+    assert_eq!(stage.count("Deregister"), 2, "nobody knows which was first");
+    assert_eq!(stage.target.map(|target| target.state), Some(TargetState::Draining));
+}
+
+#[test]
+fn flows_that_were_told_of_are_active_until_told_otherwise() {
+    let mut stage = Stage::healthy(settings(), attributes());
+    stage.activity.0 = 1;
+    stage.pass(1);
+    stage.hear(Event::Terminate);
+    for _ in 0..60 {
+        stage.now += S;
+        stage.hear(Event::Tick);
+    }
+    assert_eq!(stage.heard.iter().filter(|(_, told)| told.starts_with("exit")).count(), 0);
 }
 
 #[test]
