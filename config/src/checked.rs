@@ -4,6 +4,7 @@
 
 mod api;
 mod arms;
+mod aws;
 pub(crate) mod check;
 pub(crate) mod door;
 mod endpoints;
@@ -16,6 +17,7 @@ mod probing;
 mod sources;
 
 pub use api::{Api, Tls};
+pub use aws::{Aws, AwsMode, AwsRoles, AwsUse, GroupBy, Lifecycle, OnLost};
 pub use endpoints::{Control, Health, Metrics};
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
@@ -70,6 +72,8 @@ pub struct Config {
     pub gateways: Vec<Gateway>,
     /// Sources, the preferred first.
     pub sources: Vec<SourceOf>,
+    /// The appliance at AWS, where it is there.
+    pub aws: Option<Aws>,
     /// Health endpoint.
     pub health: Health,
     /// Prometheus endpoint.

@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod aws;
 mod defaults;
 mod endpoints;
 
+pub use aws::Aws;
 pub use endpoints::{Api, Control, Health, Metrics};
 
 use crate::checked::{Attach, GatewayKind, Idle, NoService, OnExpiry, Plane, TooBig};
@@ -62,6 +64,9 @@ pub struct File {
     /// A source that says what services there are; one section each, the preferred first. Sources
     /// without a section come last, the appliance's own files (`file`, `kubernetes-file`) too.
     pub source: Vec<Source>,
+    /// The appliance at AWS; leave the section out elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aws: Option<Aws>,
     /// The endpoint that clouds and routers probe, and how backends are probed.
     pub health: Health,
     /// The Prometheus endpoint.

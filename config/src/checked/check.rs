@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::door::Door;
 use super::{
     Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, Metrics, NoService, Plane, Punt,
-    Region, Tables, api, arms, gateways, probing, sources,
+    Region, Tables, api, arms, aws, gateways, probing, sources,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -34,6 +34,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let nat = arms::nat(&mut door, file.nat, &ingress, egress.as_ref());
     let gateways = gateways::gateways(&mut door, file.gateway, &ingress, egress.as_ref());
     let sources = sources::sources(&mut door, file.source);
+    let aws = file.aws.map(|file| aws::aws(&mut door, file));
     if plane == Plane::Dpdk {
         memory(&mut door, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
     }
@@ -64,6 +65,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         punt,
         gateways,
         sources,
+        aws,
         health,
         metrics,
         control,

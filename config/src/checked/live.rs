@@ -12,7 +12,7 @@ use crate::layers::shortened;
 /// Sections and keys that may change at any time.
 const LIVE: [&str; 6] = ["gateway", "source", "nat", "flows", "punt", "tables.maglev_size"];
 /// Sections and keys that only slowpath reads.
-const SLOWPATH: [&str; 12] = [
+const SLOWPATH: [&str; 13] = [
     "name",
     "zone",
     "local",
@@ -21,6 +21,7 @@ const SLOWPATH: [&str; 12] = [
     "external_cluster_ip",
     "labels",
     "services",
+    "aws",
     "health",
     "metrics",
     "control",

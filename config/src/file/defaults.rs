@@ -26,6 +26,7 @@ impl Default for File {
             punt: Punt::default(),
             gateway: Vec::new(),
             source: Vec::new(),
+            aws: None,
             health: Health::default(),
             metrics: Metrics::default(),
             control: Control::default(),

@@ -1,1 +1,8 @@
-//! AWS: the instance, its target group, and the way in and out of it.
+//! AWS: what it is asked and what it tells.
+
+pub mod advice;
+pub mod group;
+pub mod leader;
+pub mod life;
+pub mod roles;
+pub mod told;
