@@ -1,1 +1,3 @@
-//! AWS: the instance, its target group, and the way in and out of it.
+//! AWS: what it is asked and what it tells.
+
+pub mod told;
