@@ -1,8 +1,18 @@
-//! AWS: what it is asked and what it tells.
+//! AWS: the instance, its target group, and the way in and out of it.
 
+pub mod account;
 pub mod advice;
+pub mod call;
+pub mod ec2;
+mod elb;
+pub mod failure;
 pub mod group;
+pub mod imds;
 pub mod leader;
 pub mod life;
+pub mod retry;
 pub mod roles;
+pub mod scaling;
+pub mod signed;
+pub mod ssm;
 pub mod told;

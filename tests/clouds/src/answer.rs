@@ -1,0 +1,122 @@
+//! Answers in the services' own formats.
+
+/// What a service is asked with, taken apart.
+pub type Members = Vec<(String, String)>;
+
+/// A refusal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// HTTP status.
+    pub status: u16,
+    /// AWS's code.
+    pub code: String,
+    /// A sentence.
+    pub message: String,
+}
+
+/// A refusal with status 400.
+pub fn refuse<T>(code: &str, message: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { status: 400, code: code.into(), message: message.into() })
+}
+
+/// Which format a service speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// ELBv2 and Auto Scaling.
+    Query,
+    /// EC2.
+    Ec2,
+    /// Tagging and SSM.
+    Json,
+    /// The metadata service.
+    Plain,
+}
+
+impl Format {
+    /// Of a service by the name that it is signed for.
+    pub fn of(service: &str) -> Format {
+        match service {
+            "elasticloadbalancing" | "autoscaling" => Format::Query,
+            "ec2" => Format::Ec2,
+            "imds" => Format::Plain,
+            _ => Format::Json,
+        }
+    }
+
+    /// A refusal as the service writes it.
+    pub fn refusal(self, refusal: &Refusal) -> String {
+        let Refusal { code, message, .. } = refusal;
+        match self {
+            Format::Query => format!(
+                "<ErrorResponse><Error><Type>Sender</Type>{}{}</Error>\
+                 <RequestId>4</RequestId></ErrorResponse>",
+                element("Code", code),
+                element("Message", message)
+            ),
+            Format::Ec2 => format!(
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error>{}{}</Error>\
+                 </Errors><RequestID>4</RequestID></Response>",
+                element("Code", code),
+                element("Message", message)
+            ),
+            Format::Json => {
+                serde_json::json!({ "__type": format!("com.amazonaws#{code}"), "message": message })
+                    .to_string()
+            }
+            Format::Plain => message.clone(),
+        }
+    }
+
+    /// Its media type.
+    pub fn media(self) -> &'static str {
+        match self {
+            Format::Query | Format::Ec2 => "text/xml",
+            Format::Json => "application/x-amz-json-1.1",
+            Format::Plain => "text/plain",
+        }
+    }
+}
+
+/// Text as XML has it.
+pub fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// An element with text in it.
+pub fn element(name: &str, text: impl ToString) -> String {
+    format!("<{name}>{}</{name}>", escaped(&text.to_string()))
+}
+
+/// The value of a member.
+pub fn get<'a>(members: &'a Members, name: &str) -> Option<&'a str> {
+    members.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+/// The value of a member that the service requires.
+pub fn need<'a>(members: &'a Members, name: &str) -> Result<&'a str, Refusal> {
+    get(members, name).map_or_else(
+        || refuse("MissingParameter", format!("The request must contain the parameter {name}")),
+        Ok,
+    )
+}
+
+/// The values of `prefix.1suffix`, `prefix.2suffix` and so on.
+pub fn list<'a>(members: &'a Members, prefix: &str, suffix: &str) -> Vec<&'a str> {
+    let nth = |n: usize| get(members, &format!("{prefix}.{n}{suffix}"));
+    (1..).map_while(nth).collect()
+}
+
+/// A page of at most `size` from where `token` says, and the next token. Tokens are positions.
+pub fn page<T: Clone>(
+    all: &[T],
+    token: Option<&str>,
+    size: Option<usize>,
+) -> Result<(Vec<T>, Option<String>), Refusal> {
+    let from = match token.filter(|t| !t.is_empty()).map(|t| t.trim_start_matches("at-").parse()) {
+        None => 0,
+        Some(Ok(from)) if from <= all.len() => from,
+        Some(_) => return refuse("InvalidParameterValue", "no such page"),
+    };
+    let to = size.map_or(all.len(), |size| all.len().min(from + size.max(1)));
+    Ok((all[from..to].to_vec(), (to < all.len()).then(|| format!("at-{to}"))))
+}

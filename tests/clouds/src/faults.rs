@@ -1,0 +1,94 @@
+//! Misbehaviour on demand: which calls, how often, and what happens to them.
+
+use serde::{Deserialize, Serialize};
+
+/// What happens to a call instead of its answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// A refusal in the service's format.
+    Refuse {
+        /// HTTP status.
+        status: u16,
+        /// AWS's code.
+        code: String,
+    },
+    /// A status with a page of somebody between.
+    Status(u16),
+    /// No answer ever.
+    Hang,
+    /// The connection ends in the middle of the answer.
+    Cut,
+    /// A good status with this instead of the answer.
+    Say(String),
+    /// The answer, but only its first so many bytes, with a length that fits.
+    Shorten(usize),
+}
+
+/// A fault and the calls that it befalls.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Rule {
+    /// The operation by AWS's name, or `*`; for the metadata service the path's beginning.
+    pub operation: String,
+    /// What happens.
+    pub fault: Fault,
+    /// To so many calls; none is all.
+    #[serde(default)]
+    pub times: Option<u32>,
+    /// To each with this chance, by the server's own seed.
+    #[serde(default = "always")]
+    pub chance: f64,
+    /// Header `x-amz-retry-after` of the answer, in milliseconds.
+    #[serde(default)]
+    pub retry_after: Option<u64>,
+}
+
+fn always() -> f64 {
+    1.0
+}
+
+impl Rule {
+    /// To the first `times` calls of an operation.
+    pub fn first(times: u32, operation: &str, fault: Fault) -> Rule {
+        Rule { times: Some(times), ..Rule::always(operation, fault) }
+    }
+
+    /// To all calls of an operation.
+    pub fn always(operation: &str, fault: Fault) -> Rule {
+        Rule { operation: operation.into(), fault, times: None, chance: 1.0, retry_after: None }
+    }
+}
+
+/// All rules, in order: the first that applies does.
+#[derive(Clone, Default, Debug)]
+pub struct Faults {
+    /// The rules.
+    pub rules: Vec<Rule>,
+    /// State of the dice.
+    pub seed: u64,
+}
+
+impl Faults {
+    /// What happens to this call, if anything, and what is said about coming back.
+    pub fn strike(&mut self, operation: &str) -> Option<(Fault, Option<u64>)> {
+        for rule in &mut self.rules {
+            let meant = rule.operation == "*"
+                || rule.operation == operation
+                || (rule.operation.starts_with('/') && operation.starts_with(&rule.operation));
+            if !meant || rule.times == Some(0) {
+                continue;
+            }
+            // xorshift64.
+            self.seed = self.seed.max(1);
+            self.seed ^= self.seed << 13;
+            self.seed ^= self.seed >> 7;
+            self.seed ^= self.seed << 17;
+            if (self.seed >> 11) as f64 / (1_u64 << 53) as f64 >= rule.chance {
+                continue;
+            }
+            rule.times = rule.times.map(|left| left - 1);
+            return Some((rule.fault.clone(), rule.retry_after));
+        }
+        None
+    }
+}
