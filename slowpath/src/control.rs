@@ -1,7 +1,7 @@
 //! The control socket: HTTP over a unix socket, for `weir` and `curl --unix-socket`.
 //!
-//! `GET /status`, `/services`, `/flows`, `/drops`, `/health` (of the appliance) and `/checks` (of
-//! backends) answer a JSON document, `/metrics` as Prometheus reads it; `GET /trace` answers a JSON
+//! `GET /status`, `/services`, `/flows`, `/drops`, `/health` (of the appliance) `/checks` (of
+//! backends) and `/cloud` (the place there) answer a JSON document, `/metrics` as Prometheus reads it; `GET /trace` answers a JSON
 //! line for each stage of each followed packet as it comes. `GET /db/TABLE` answers the rows of a
 //! table of the control state, `GET /maps` what lies in the plane, `GET /objects/KIND` what was
 //! given to us, `POST /explain` what would become of packets. Below `/v1` is the API (its room is
@@ -110,6 +110,7 @@ pub async fn serve(listener: UnixListener, live: Arc<Live>, api: Api) -> io::Res
         .route("/drops", get(drops))
         .route("/health", get(health))
         .route("/checks", get(checks))
+        .route("/cloud", get(cloud))
         .route("/metrics", get(crate::metrics::answer))
         .route("/trace", get(trace))
         .route("/db/{table}", get(db::table))
@@ -129,7 +130,7 @@ fn refuse(code: StatusCode, error: String) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "there is /v1, /status, /services, /flows, /drops, /health, /checks, /db, /maps, \
+    let known = "there is /v1, /status, /services, /flows, /drops, /health, /checks, /cloud, /db, /maps, \
                  /objects, /explain, /metrics, /trace and /drain";
     refuse(StatusCode::NOT_FOUND, known.to_owned())
 }
@@ -148,6 +149,10 @@ async fn drops(State(live): State<Arc<Live>>) -> Response {
 
 async fn health(State(live): State<Arc<Live>>) -> Response {
     Json(live.able()).into_response()
+}
+
+async fn cloud(State(live): State<Arc<Live>>) -> Response {
+    Json(live.cloud()).into_response()
 }
 
 async fn checks(State(live): State<Arc<Live>>) -> Response {

@@ -17,6 +17,7 @@
 
 mod busy;
 pub mod checks;
+pub mod cloud;
 pub mod control;
 pub mod counted;
 pub mod desired;

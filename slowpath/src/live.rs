@@ -7,6 +7,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use api::Wait;
+use clouds::report::Report;
 use config::checked::Config;
 use parking_lot::{Mutex, RwLock};
 use state::appliance::Appliance;
@@ -62,6 +63,7 @@ pub struct Shared {
     waits: Mutex<Vec<Wait>>,
     reload: AtomicBool,
     checks: Checks,
+    cloud: RwLock<Report>,
     /// The control loop's, once it has rested.
     resting: OnceLock<Thread>,
 }
@@ -81,6 +83,7 @@ impl Default for Shared {
             waits: Mutex::default(),
             reload: AtomicBool::new(false),
             checks: Checks::default(),
+            cloud: RwLock::default(),
             resting: OnceLock::new(),
         }
     }
@@ -308,6 +311,16 @@ impl Live {
     /// The health checker.
     pub fn checks(&self) -> &Checks {
         &self.shared.checks
+    }
+
+    /// What is known of this machine at its cloud.
+    pub fn cloud(&self) -> Report {
+        self.shared.cloud.read().clone()
+    }
+
+    /// From now on that is this.
+    pub fn publish_cloud(&self, report: Report) {
+        *self.shared.cloud.write() = report;
     }
 
     /// `GET /maps`: what the region holds, in the words of the map model.

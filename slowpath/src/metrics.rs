@@ -27,6 +27,8 @@ use crate::lcores::ARMS;
 use crate::live::Live;
 use crate::report::address_port;
 
+mod cloud;
+
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -146,6 +148,7 @@ impl Collector for Scrape {
         self.lcores(&mut family)?;
         self.objects(&mut family)?;
         self.checks(&mut family)?;
+        cloud::encode(&self.0.cloud(), self.0.able().able, &mut family)?;
         self.appliance(&mut family)
     }
 }

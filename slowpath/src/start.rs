@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use api::Api;
 use api::serve::{ServeError, Serving};
+use clouds::aws::told::CallError;
 use config::checked::{Config, Plane};
 use hugepages::{OpenError, Opened, Unreadable};
 use state::reconcile::Now;
@@ -16,6 +17,7 @@ use tables::region::{Region, RegionError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::checks;
+use crate::cloud::{self, Leave};
 use crate::control::{self, ControlError};
 use crate::desired::open_store;
 use crate::health::{self, ListenError};
@@ -67,6 +69,9 @@ pub enum StartError {
     /// The health checker ended by itself: the same.
     #[error("the health checker broke; the fastpath goes on with the tables as they are")]
     Checker,
+    /// How the cloud is reached.
+    #[error("aws: {0}")]
+    Cloud(#[from] CallError),
     /// Threads, signals, listeners that broke.
     #[error("{what}: {source}")]
     System {
@@ -209,9 +214,14 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate()).map_err(signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(signals)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(signals)?;
+    let mut leave = cloud::start(config, live)?;
     loop {
         tokio::select! {
-            _ = terminate.recv() => return Ok(()),
+            _ = terminate.recv() => match &leave {
+                Some(leave) => leave.ask(),
+                None => return Ok(()),
+            },
+            () = gone(&mut leave) => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
             _ = hangup.recv() => live.reload(),
             _ = &mut loop_ended => return Err(StartError::Loop),
@@ -226,6 +236,14 @@ async fn serve(
                 None => return Ok(()),
             },
         }
+    }
+}
+
+/// Ends when the appliance has left its cloud; never without one.
+async fn gone(leave: &mut Option<Leave>) {
+    match leave {
+        Some(leave) => leave.gone().await,
+        None => std::future::pending().await,
     }
 }
 

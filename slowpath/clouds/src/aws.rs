@@ -3,6 +3,7 @@
 pub mod account;
 pub mod advice;
 pub mod call;
+pub mod drive;
 pub mod ec2;
 mod elb;
 pub mod failure;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// State of a target as the load balancer sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum TargetState {
@@ -68,7 +70,7 @@ pub enum Failure {
 }
 
 /// A target group.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Group {
     /// Its name in AWS's whole world.
     pub arn: String,
@@ -87,7 +89,7 @@ pub struct Group {
 }
 
 /// What a group's targets are registered by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum TargetType {
     /// Instance id: traffic comes to the primary interface.
     Instance,
@@ -98,7 +100,7 @@ pub enum TargetType {
 }
 
 /// How a group's targets are probed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HealthCheck {
     /// `TCP`, `HTTP` or `HTTPS`.
     pub protocol: String,
@@ -151,7 +153,7 @@ pub enum Stickiness {
 }
 
 /// An interface of this instance by IMDS.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Interface {
     /// Its link address.
     pub mac: [u8; 6],
@@ -170,7 +172,7 @@ pub struct Interface {
 }
 
 /// Who this instance is, by IMDS.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Identity {
     /// `i-...`.
     pub instance_id: String,

@@ -1,0 +1,99 @@
+//! What people and programs are told of this machine at its cloud.
+
+use serde::{Deserialize, Serialize};
+
+/// All that is known of this machine at its cloud.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// `aws`; empty where no cloud is asked anything.
+    pub cloud: String,
+    /// `looking` for its place, `outside`, `registered`, `ready`, `leaving`, `over`.
+    pub phase: String,
+    /// Able, and the cloud says healthy.
+    pub ready: bool,
+    /// Why it has no place, and what to do; empty where it has one.
+    pub trouble: String,
+    /// The instance.
+    pub instance: String,
+    /// The instance's region.
+    pub region: String,
+    /// The instance's availability zone.
+    pub zone: String,
+    /// ARN of the target group.
+    pub group: String,
+    /// As what it is registered there: an instance id or an address.
+    pub target: String,
+    /// The target's state as the cloud sees it; empty where it is none.
+    pub state: String,
+    /// Why that is its state, where the cloud says so.
+    pub reason: String,
+    /// For a minute or longer the cloud thinks otherwise of its health than the machine itself.
+    pub differs: bool,
+    /// While it leaves.
+    pub leaving: Option<Leaving>,
+    /// Seconds that a deregistered target keeps its flows; none before it was read.
+    pub deregistration_delay_s: Option<u64>,
+    /// Seconds that a TCP flow may be idle; none before it was read.
+    pub tcp_idle_s: Option<u64>,
+    /// What people should know, by name.
+    pub findings: Vec<Told>,
+    /// All targets of the group, ourselves included.
+    pub peers: Vec<Peer>,
+    /// What was asked of the cloud so far.
+    pub calls: Vec<Asked>,
+}
+
+/// On the way out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Leaving {
+    /// Who wants it.
+    pub why: String,
+    /// Flows in the table.
+    pub flows: u64,
+    /// Seconds until the process ends at the latest.
+    pub at_most_s: u64,
+}
+
+/// A finding.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// Its name in metrics.
+    pub name: String,
+    /// What was found.
+    pub text: String,
+    /// What to do.
+    pub remedy: String,
+    /// How often.
+    pub times: u64,
+}
+
+/// A target of our group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Instance id or address.
+    pub id: String,
+    /// Its private address, where it is known.
+    pub address: Option<std::net::IpAddr>,
+    /// Its state.
+    pub state: String,
+    /// Its availability zone, where it is known.
+    pub zone: String,
+}
+
+/// Questions of one kind that ended alike.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// By the cloud's name.
+    pub operation: String,
+    /// `ok`, `throttled`, `transient`, `denied`, `absent` or `invalid`.
+    pub outcome: String,
+    /// How many.
+    pub times: u64,
+}
+
+impl Report {
+    /// How many targets are healthy.
+    pub fn healthy(&self) -> usize {
+        self.peers.iter().filter(|peer| peer.state == "healthy").count()
+    }
+}
