@@ -6,6 +6,8 @@ use config::checked::{Config, Lifecycle};
 
 use super::told::{Attributes, Group, HealthCheck, Stickiness};
 
+pub mod permissions;
+
 /// Something that people should know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
