@@ -126,8 +126,8 @@ pub enum Change {
     },
 }
 
-/// What must change so that `destination` leads to `interface` in all of these tables; nothing where
-/// it does.
+/// What must change so that `destination` leads to `interface` in all of these tables; nothing
+/// where it does.
 pub fn changes(
     tables: &[String],
     routes: &[Pointing],
