@@ -50,8 +50,9 @@ const ROOMS: &[(&str, usize)] = &[
     // two planes. Was 2,950 until files could be YAML too, with the places of their keys, and a
     // service could say all of its policy. Was 3,300 until the API could listen on a network, and
     // a service could say how its backends are probed, each wrong word with what is
-    // allowed, and sources had an order and leases.
-    ("config", 3_900),
+    // allowed, and sources had an order and leases. Was 3,900 until the appliance could be at AWS,
+    // in one of two modes that want different keys.
+    ("config", 4_000),
 ];
 const FILE_LINES: usize = 400;
 const FUNCTION_LINES: usize = 70;

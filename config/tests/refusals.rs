@@ -236,6 +236,53 @@ fn the_rest_is_told_as_well() {
 }
 
 #[test]
+fn the_section_about_aws_is_told_what_it_lacks_and_what_is_too_much() {
+    use config::checked::{AwsMode, GroupBy, OnLost};
+    let with = |text: &str| format!("{RIGHT}\n[aws]\n{text}");
+    let taken = |text: &str| {
+        let config = config::from_toml(&with(text)).unwrap_or_else(|e| panic!("{}", e.render()));
+        config.aws.unwrap()
+    };
+    let also = |text: &str, parts: &[&str]| {
+        let error = refusal(&with(text));
+        parts.iter().for_each(|p| assert!(error.contains(p), "no {p:?} in:\n{error}"));
+        assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+    };
+    assert_eq!(right().aws, None, "no cloud is asked anything");
+    let aws = taken("cluster = \"prod\"");
+    assert_eq!(aws.mode, AwsMode::Gateway(GroupBy::Cluster("prod".into())));
+    assert_eq!((aws.tag_prefix.as_str(), aws.life.on_lost), ("weir", OnLost::Repair));
+    assert_eq!((aws.life.drain_cap.as_secs(), aws.life.quiet.as_secs()), (330, 5));
+    let arn = "arn:aws-cn:elasticloadbalancing:cn-north-1:123456789012:targetgroup/weir/0f";
+    let aws = taken(&format!("target_group = \"{arn}\"\non_lost = \"report\"\nhook = false"));
+    assert_eq!(aws.mode, AwsMode::Gateway(GroupBy::Arn(arn.into())));
+    assert_eq!((aws.life.on_lost, aws.life.hook), (OnLost::Report, false));
+    let aws = taken("mode = \"routes\"\ncluster = \"prod\"\negress = \"eni-0a\"");
+    assert_eq!(aws.mode, AwsMode::Routes { cluster: "prod".into() });
+    assert_eq!((aws.roles.ingress, aws.roles.egress.as_deref()), (None, Some("eni-0a")));
+
+    also("", &["nothing says which target group", "aws.cluster", "aws.target_group"]);
+    let both = format!("cluster = \"prod\"\ntarget_group = \"{arn}\"");
+    also(&both, &["aws.target_group", "aws.cluster says", "leave one of them out"]);
+    also("target_group = \"weir\"", &["aws.target_group = \"weir\"", "no ARN", "arn:aws:"]);
+    let listener = arn.replace("targetgroup", "listener");
+    also(&format!("target_group = \"{listener}\""), &["no ARN of a target group"]);
+    also("mode = \"routes\"", &["aws.cluster", "finds peers by it"]);
+    also(&format!("mode = \"routes\"\n{both}"), &["aws.target_group", "has no target group"]);
+    also("mode = \"vpn\"", &["aws.mode = \"vpn\"", "routes"]);
+    let prod = |more: &str| format!("cluster = \"prod\"\n{more}");
+    also("cluster = \"a b\"", &["aws.cluster = \"a b\"", "the value of a tag"]);
+    also(&prod("tag_prefix = \"aws\""), &["aws.tag_prefix = \"aws\"", "not beginning"]);
+    also(&prod("ingress = \"eth1\""), &["aws.ingress = \"eth1\"", "eni-0123456789abcdef0"]);
+    let twice = prod("ingress = \"eni-1\"\negress = \"eni-1\"");
+    also(&twice, &["aws.egress", "the same interface twice"]);
+    also(&prod("drain_cap_s = 4"), &["aws.drain_cap_s = 4", "5 to 7200"]);
+    also(&prod("drain_cap_s = 10\nquiet_s = 11"), &["aws.quiet_s = 11", "at most"]);
+    also(&prod("on_lost = \"weep\""), &["aws.on_lost = \"weep\"", "report"]);
+    also(&prod("clutser = \"x\""), &["aws.clutser", "`cluster`?"]);
+}
+
+#[test]
 fn several_problems_are_told_at_once_with_their_lines_underlined() {
     let text = RIGHT.replace("mtu = 9001", "mtu = 1500").replace("net_null1", "eth1");
     let error = config::from_toml(&text).unwrap_err();

@@ -6,6 +6,8 @@ use config::checked::{Config, Lifecycle};
 
 use super::told::{Attributes, Group, HealthCheck, Stickiness};
 
+pub mod permissions;
+
 /// Something that people should know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
@@ -56,6 +58,13 @@ impl Ours {
 /// All that hurts.
 pub fn advise(group: &Group, attributes: &Attributes, ours: &Ours) -> Vec<Finding> {
     let mut found = Vec::new();
+    if group.load_balancers.is_empty() {
+        found.push(finding(
+            "group-unused",
+            format!("no load balancer sends traffic to target group {}", group.arn),
+            "let the gateway load balancer's listener forward to it",
+        ));
+    }
     failover(attributes, &mut found);
     timeouts(attributes, ours, &mut found);
     probes(group, ours, &mut found);

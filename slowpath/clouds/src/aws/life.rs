@@ -10,6 +10,7 @@
 //!
 //! Out, see `leaving.rs`. [`Life::step`] is called at least once a second.
 
+mod findings;
 mod leaving;
 mod words;
 
@@ -237,13 +238,16 @@ impl Life {
             asking.not_before = Some(now + pause);
             // No instance of Auto Scaling's or no IMDS at all is no fault.
             if call != Call::AskNotices || error.kind != Failure::Absent {
-                self.find(failed(error, refused));
+                self.find(findings::failed(error, refused));
             }
         }
         match answer {
             Answer::Registered(result) => self.registered(now, result),
             Answer::Deregistered(result) => self.deregistered(now, result),
             Answer::Health(Ok(told)) => self.looked(now, begun, Entry::of(told)),
+            Answer::Health(Err(error)) if error.kind == Failure::Absent && !self.member => {
+                self.refused = Some(format!("not registered: {error}"));
+            }
             // Not told whether we are a target: then our ability alone counts, see above.
             Answer::Health(Err(_)) => self.admitted |= self.refused.is_none(),
             Answer::Attributes(Ok(attributes)) => {
@@ -275,6 +279,7 @@ impl Life {
             // It may have taken effect all the same.
             Err(error) => {
                 self.refused = Some(format!("not registered: {error}"));
+                self.admitted &= self.member;
                 self.later(Call::AskHealth, now);
             }
         }
@@ -290,7 +295,7 @@ impl Life {
             (self.admitted, self.refused, self.lost, self.member) = (true, None, false, true);
         } else if self.member {
             if !self.lost && self.leaving.is_none() {
-                self.find(lost(self.settings.on_lost));
+                self.find(findings::lost(self.settings.on_lost));
             }
             self.lost = true;
         }
@@ -314,7 +319,7 @@ impl Life {
         let long = since.is_some_and(|since| now >= since + FIRST_PACKET);
         if long && self.packets == 0 && !self.said_no_packets {
             self.said_no_packets = true;
-            self.find(no_packets());
+            self.find(findings::no_packets(FIRST_PACKET));
         }
         if self.able.is_err()
             || matches!(state, None | Some(TargetState::Healthy | TargetState::Initial))
@@ -327,7 +332,7 @@ impl Life {
             && now >= since + DIFFERS
             && !self.said_differs
         {
-            let finding = differs(target);
+            let finding = findings::differs(target, DIFFERS);
             self.said_differs = true;
             self.find(finding);
         }
@@ -386,54 +391,6 @@ impl Life {
     fn find(&mut self, finding: Finding) {
         *self.found.entry(finding.name).or_default() += 1;
         self.effects.push(Effect::Finding(finding));
-    }
-}
-
-fn failed(error: &CallError, refused: bool) -> Finding {
-    let (name, remedy) = match error.kind {
-        Failure::Denied => {
-            ("call-denied", "give the instance's role what config/aws/policy.json lists")
-        }
-        _ if refused => ("call-refused", "compare [aws] with what `weir cloud status` shows"),
-        _ => {
-            ("call-failed", "nothing, if it passes; else see AWS's health page and our route to it")
-        }
-    };
-    Finding { name, text: error.to_string(), remedy: remedy.to_owned() }
-}
-
-fn lost(on_lost: OnLost) -> Finding {
-    let remedy = match on_lost {
-        OnLost::Repair => "it registers again; to take it out, stop slowpath",
-        OnLost::Report => "register it again, or stop slowpath; aws.on_lost = \"repair\" does it",
-    };
-    Finding {
-        name: "registration-lost",
-        text: "somebody else took this machine out of the target group".to_owned(),
-        remedy: remedy.to_owned(),
-    }
-}
-
-fn no_packets() -> Finding {
-    Finding {
-        name: "no-packets",
-        text: format!("healthy for {FIRST_PACKET:?}, and no GENEVE packet came"),
-        remedy: "let the security group admit UDP 6081 from the gateway's subnets, switch the \
-                 interface's source/destination check off, see that routes lead to the endpoint"
-            .to_owned(),
-    }
-}
-
-fn differs(target: &Target) -> Finding {
-    let reason = target.reason.as_deref().unwrap_or("no reason given");
-    let said = target.description.as_deref().unwrap_or("no description");
-    Finding {
-        name: "health-differs",
-        text: format!("able for {DIFFERS:?}, and AWS says {:?}: {reason}: {said}", target.state),
-        remedy: "let the security group admit the health check's port from the gateway's \
-                 subnets; see that the group's health check asks health.listen, and that a \
-                 listener uses the group in this zone"
-            .to_owned(),
     }
 }
 

@@ -1,1 +1,183 @@
-//! x.
+//! Which interface is for what: by configuration, by tag, by description, in this order.
+
+use config::checked::AwsRoles;
+
+use super::told::NetworkInterface;
+
+/// What an interface is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// People and the control plane.
+    Management,
+    /// Towards the gateway.
+    Ingress,
+    /// Towards the backends.
+    Egress,
+}
+
+impl Role {
+    /// As it stands in descriptions and tags.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Management => "management",
+            Role::Ingress => "ingress",
+            Role::Egress => "egress",
+        }
+    }
+}
+
+/// Interfaces by their role; who has none is nobody's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Roles<'a> {
+    /// People and the control plane.
+    pub management: Option<&'a NetworkInterface>,
+    /// Towards the gateway.
+    pub ingress: Option<&'a NetworkInterface>,
+    /// Towards the backends.
+    pub egress: Option<&'a NetworkInterface>,
+}
+
+/// Why roles can't be told.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RoleError {
+    /// The configuration names an interface of somebody else.
+    #[error("aws.{} = {id:?}: this instance has no such interface, it has {}", role.as_str(),
+            has.join(", "))]
+    NotThere {
+        /// The role.
+        role: Role,
+        /// Whom it names.
+        id: String,
+        /// Interfaces of this instance.
+        has: Vec<String>,
+    },
+    /// More than one says it has the role.
+    #[error("{} all say they are {}; name the one that is meant by aws.{}", ids.join(", "),
+            role.as_str(), role.as_str())]
+    Several {
+        /// The role.
+        role: Role,
+        /// Who says so.
+        ids: Vec<String>,
+    },
+    /// One has two.
+    #[error("{id} is both {} and {}; name them by aws.{} and aws.{}", one.as_str(), other.as_str(),
+            one.as_str(), other.as_str())]
+    Both {
+        /// The interface.
+        id: String,
+        /// A role of it.
+        one: Role,
+        /// Another.
+        other: Role,
+    },
+}
+
+/// The interfaces of this instance with their roles. Tags are `PREFIX:role`.
+pub fn roles<'a>(
+    interfaces: &'a [NetworkInterface],
+    told: &AwsRoles,
+    prefix: &str,
+) -> Result<Roles<'a>, RoleError> {
+    let tag = format!("{prefix}:role");
+    let management = role(interfaces, Role::Management, told.management.as_deref(), &tag)?;
+    let ingress = role(interfaces, Role::Ingress, told.ingress.as_deref(), &tag)?;
+    let egress = role(interfaces, Role::Egress, told.egress.as_deref(), &tag)?;
+    let pairs = [
+        (Role::Management, management, Role::Ingress, ingress),
+        (Role::Management, management, Role::Egress, egress),
+        (Role::Ingress, ingress, Role::Egress, egress),
+    ];
+    for (one, first, other, second) in pairs {
+        if let Some((first, second)) = first.zip(second)
+            && first.id == second.id
+        {
+            return Err(RoleError::Both { id: first.id.clone(), one, other });
+        }
+    }
+    Ok(Roles { management, ingress, egress })
+}
+
+fn role<'a>(
+    interfaces: &'a [NetworkInterface],
+    role: Role,
+    told: Option<&str>,
+    tag: &str,
+) -> Result<Option<&'a NetworkInterface>, RoleError> {
+    let ids = |of: &[&NetworkInterface]| of.iter().map(|i| i.id.clone()).collect();
+    if let Some(id) = told {
+        let found = interfaces.iter().find(|interface| interface.id == id);
+        let has = ids(&interfaces.iter().collect::<Vec<_>>());
+        let missing = || RoleError::NotThere { role, id: id.to_owned(), has };
+        return found.map(Some).ok_or_else(missing);
+    }
+    let tagged = |i: &&NetworkInterface| i.tags.get(tag).is_some_and(|to| to == role.as_str());
+    let mut found: Vec<_> = interfaces.iter().filter(tagged).collect();
+    if found.is_empty() {
+        let described = |i: &&NetworkInterface| {
+            !i.tags.contains_key(tag) && i.description.trim().eq_ignore_ascii_case(role.as_str())
+        };
+        found = interfaces.iter().filter(described).collect();
+    }
+    match found[..] {
+        [] => Ok(None),
+        [one] => Ok(Some(one)),
+        ref several => Err(RoleError::Several { role, ids: ids(several) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(id: &str, description: &str, tag: &str) -> NetworkInterface {
+        let tags = [("weir:role".to_owned(), tag.to_owned())];
+        NetworkInterface {
+            id: id.into(),
+            description: description.into(),
+            tags: tags.into_iter().filter(|(_, to)| !to.is_empty()).collect(),
+            device_index: Some(0),
+            primary_address: [10, 0, 0, 1].into(),
+            addresses: vec![],
+            source_dest_check: true,
+            subnet_id: "subnet-1".into(),
+            vpc_id: "vpc-1".into(),
+            security_groups: vec![],
+            mac: [0; 6],
+        }
+    }
+
+    /// Ids by role: management, ingress, egress.
+    fn found(interfaces: &[NetworkInterface], told: &AwsRoles) -> Result<[String; 3], String> {
+        let id = |of: Option<&NetworkInterface>| of.map_or("-".to_owned(), |i| i.id.clone());
+        let roles = roles(interfaces, told, "weir").map_err(|e| e.to_string())?;
+        Ok([id(roles.management), id(roles.ingress), id(roles.egress)])
+    }
+
+    #[test]
+    fn the_configuration_wins_over_tags_and_tags_over_descriptions() {
+        let plain = [interface("a", "management", ""), interface("b", " Ingress ", "")];
+        let nobody = AwsRoles::default();
+        assert_eq!(found(&plain, &nobody).unwrap(), ["a", "b", "-"]);
+        // What is tagged is what its tag says, whatever its description says.
+        let tagged = [interface("a", "ingress", "egress"), interface("b", "", "ingress")];
+        assert_eq!(found(&tagged, &nobody).unwrap(), ["-", "b", "a"]);
+        let told = AwsRoles { management: Some("c".into()), ..AwsRoles::default() };
+        let three = [plain.as_slice(), &[interface("c", "", "")]].concat();
+        assert_eq!(found(&three, &told).unwrap(), ["c", "b", "-"]);
+    }
+
+    #[test]
+    fn what_is_not_clear_is_an_error_with_the_key_that_makes_it_so() {
+        let twice = [interface("a", "ingress", ""), interface("b", "ingress", "")];
+        let nobody = AwsRoles::default();
+        let several = found(&twice, &nobody).unwrap_err();
+        assert!(several.contains("a, b all say they are ingress") && several.contains("aws."));
+        let strange = AwsRoles { egress: Some("x".into()), ..nobody.clone() };
+        let not_there = found(&[interface("a", "", "")], &strange).unwrap_err();
+        assert!(not_there.contains("aws.egress = \"x\"") && not_there.contains("it has a"));
+        let both = AwsRoles { egress: Some("a".into()), ..nobody };
+        let both = found(&[interface("a", "ingress", "")], &both).unwrap_err();
+        assert!(both.contains("a is both ingress and egress"), "{both}");
+    }
+}

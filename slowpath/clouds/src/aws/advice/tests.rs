@@ -44,6 +44,7 @@ fn what_hurts_is_told_by_name_and_with_what_to_do() {
         ),
         (|_, a, _| a.deregistration_delay = Duration::from_secs(331), &["drain-cap-short"]),
         (|_, a, _| a.deregistration_delay = Duration::ZERO, &["no-deregistration-delay"]),
+        (|g, _, _| g.load_balancers.clear(), &["group-unused"]),
         (|_, _, o| o.udp_s = 60, &["udp-forgotten-early"]),
         (
             |_, a, _| {

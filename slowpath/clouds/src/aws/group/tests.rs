@@ -23,7 +23,7 @@ pub(crate) fn group(target_type: TargetType) -> Group {
             healthy_threshold: 5,
             unhealthy_threshold: 2,
         },
-        load_balancers: vec![],
+        load_balancers: vec!["arn:lb".into()],
     }
 }
 

@@ -9,8 +9,7 @@
 use std::time::{Duration, Instant};
 
 use super::words::{Call, Effect, Exit, Notices, Why};
-use super::{Entry, LOOK_WAITING, Life};
-use crate::aws::advice::Finding;
+use super::{Entry, LOOK_WAITING, Life, findings};
 use crate::aws::told::{CallError, Failure, TargetState};
 
 /// From look to look until the cloud says `draining`, and how long that is waited for.
@@ -185,7 +184,7 @@ impl Life {
         let unsure = leaving.since + CONFIRM;
         if confirmed.is_none() && now >= unsure && !leaving.said_unconfirmed {
             leaving.said_unconfirmed = true;
-            self.find(unconfirmed());
+            self.find(findings::unconfirmed(CONFIRM));
         }
         let hook = self.leaving.as_ref().is_some_and(|leaving| leaving.hook);
         if hook && now + COMPLETES >= deadline || now >= deadline {
@@ -214,14 +213,5 @@ impl Life {
     fn exit(&mut self, exit: Exit) {
         self.over = true;
         self.effects.push(Effect::Exit(exit));
-    }
-}
-
-fn unconfirmed() -> Finding {
-    Finding {
-        name: "drain-unconfirmed",
-        text: format!("{CONFIRM:?} after leaving began AWS does not say that we are draining"),
-        remedy: "nothing for this machine, the probe says 503; see the findings about calls"
-            .to_owned(),
     }
 }

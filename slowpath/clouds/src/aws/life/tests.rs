@@ -234,6 +234,23 @@ fn a_registration_that_is_denied_keeps_503_with_the_reason_and_is_asked_again_sl
 }
 
 #[test]
+fn known_not_to_be_a_target_says_503_though_the_cloud_was_out_before() {
+    let mut stage = Stage::new(settings());
+    stage.fails.insert(Call::AskHealth, Failure::Transient);
+    stage.able();
+    assert_eq!(stage.count("200"), 1);
+    stage.fails = [(Call::Register, Failure::Denied)].into();
+    stage.pass(60);
+    assert_eq!(stage.count("503 not registered: SomeOperation: it did not work"), 1);
+    // Nor is anybody a target of a group that is not there.
+    let mut stage = Stage::new(settings());
+    stage.fails.insert(Call::AskHealth, Failure::Absent);
+    stage.able();
+    stage.pass(60);
+    assert_eq!((stage.count("200"), stage.count("call-refused")), (0, 1));
+}
+
+#[test]
 fn a_registration_whose_answer_was_lost_is_looked_for_before_it_is_asked_again() {
     let mut stage = Stage::new(settings());
     stage.fails.insert(Call::Register, Failure::Transient);
