@@ -13,8 +13,6 @@ use super::signed::{Members, xml};
 use super::told::NetworkInterface;
 
 mod answers;
-#[cfg(test)]
-mod tests;
 
 const VERSION: &str = "2016-11-15";
 /// What EC2 answers to a dry run that would have been done.

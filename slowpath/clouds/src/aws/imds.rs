@@ -239,6 +239,3 @@ pub fn mac(text: &str) -> Option<[u8; 6]> {
     }
     parts.next().is_none().then_some(bytes)
 }
-
-#[cfg(test)]
-mod tests;

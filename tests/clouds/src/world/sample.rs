@@ -81,10 +81,7 @@ impl World {
             vpc: "vpc-00000000000000001".to_owned(),
             main: true,
             subnets: vec!["subnet-00000000000000001".to_owned()],
-            routes: words([
-                ("10.0.0.0/16", "local"),
-                ("0.0.0.0/0", "igw-00000000000000001"),
-            ]),
+            routes: words([("10.0.0.0/16", "local"), ("0.0.0.0/0", "igw-00000000000000001")]),
         };
         let instances = vec![instance(1), instance(2)];
         let states = instances.iter().map(|i| (i.id.clone(), "InService".to_owned()));
@@ -111,10 +108,7 @@ impl World {
             groups: vec![group],
             balancers: vec![balancer],
             instances,
-            security_groups: vec![SecurityGroup {
-                id: "sg-00000000000000001".to_owned(),
-                ingress,
-            }],
+            security_groups: vec![SecurityGroup { id: "sg-00000000000000001".to_owned(), ingress }],
             tables: vec![table],
             scaling: vec![scaling],
             commands: Vec::<Command>::new(),
