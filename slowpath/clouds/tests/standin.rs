@@ -6,7 +6,7 @@ use clouds::aws::account::{Account, Settings};
 use clouds::aws::call::{Aws, Pointed, Waiting};
 use clouds::aws::imds::Metadata;
 use clouds::aws::retry::Policy;
-use clouds::aws::told::{Failure, Stickiness, TargetState, TargetType};
+use clouds::aws::told::{Failure, Group, Stickiness, TargetState, TargetType};
 use standins::faults::{Fault, Rule};
 use standins::target::State;
 use standins::world::World;
@@ -335,28 +335,54 @@ async fn a_wrong_signature_is_refused_everywhere() {
     }
 }
 
+/// Asks everything once, and counts the answers that were accepted.
+async fn everything(side: &Side, group: &Group) -> usize {
+    let once = side.account.with_policy(Policy::ONCE);
+    let (metadata, ids) = (side.metadata.with_policy(Policy::ONCE), [OWN.to_owned()]);
+    let vpc = "vpc-00000000000000001";
+    [
+        once.targets(&group.arn, None).await.is_ok(),
+        once.groups(&[]).await.is_ok(),
+        once.attributes(group).await.is_ok(),
+        once.groups_by_tag("weir:cluster", "north").await.is_ok(),
+        once.instances(&ids).await.is_ok(),
+        once.network_interfaces(OWN).await.is_ok(),
+        once.security_groups(&["sg-00000000000000001".to_owned()]).await.is_ok(),
+        once.route_tables(vpc).await.is_ok(),
+        once.scaling_instance(OWN).await.is_ok(),
+        once.lifecycle_hooks("weir-north").await.is_ok(),
+        once.send_command(OWN, "true", Duration::from_secs(1)).await.is_ok(),
+        once.invocation("00000001-0000-4000-8000-000000000000", OWN).await.is_ok(),
+        once.register(&group.arn, OWN_IP).await.is_ok(),
+        metadata.identity().await.is_ok(),
+        metadata.notices().await.is_ok(),
+    ]
+    .into_iter()
+    .filter(|good| *good)
+    .count()
+}
+
 #[tokio::test]
 async fn no_answer_makes_it_stumble() {
     let side = side("ip").await;
-    let arn = arn(&side).await;
     let once = side.account.with_policy(Policy::ONCE);
+    let arn = arn(&side).await;
     let group = once.groups(&[]).await.unwrap().remove(0);
-    side.account.register(&arn, OWN_IP).await.unwrap();
-    for cut in (0..1_200).step_by(61) {
+    assert_eq!(everything(&side, &group).await, 14, "the invocation can't be seen yet");
+    side.aws.advance(Duration::from_secs(1));
+    assert_eq!(everything(&side, &group).await, 15);
+    let mut accepted = 0;
+    for seed in 1..40 {
         side.aws.behave();
-        side.aws.fault(Rule::always("*", Fault::Shorten(cut)));
-        let vpc = "vpc-00000000000000001";
-        // Whatever comes, it comes back; most of it as an error.
-        let _ = once.targets(&arn, None).await;
-        let _ = once.groups(&[]).await;
-        let _ = once.attributes(&group).await;
-        let _ = once.groups_by_tag("weir:cluster", "north").await;
-        let _ = once.instances(&[]).await;
-        let _ = once.network_interfaces(OWN).await;
-        let _ = once.route_tables(vpc).await;
-        let _ = once.scaling_instance(OWN).await;
-        let _ = once.invocation("a", "b").await;
+        side.aws.seed(seed * 7_919);
+        side.aws.fault(Rule::always("*", Fault::Garble));
+        accepted += everything(&side, &group).await;
+        side.aws.behave();
+        side.aws.fault(Rule::always("*", Fault::Shorten(seed as usize * 31)));
+        accepted += everything(&side, &group).await;
     }
+    println!("{accepted} of {} mutilated answers were accepted", 2 * 39 * 15);
+    assert!(accepted < 2 * 39 * 15 / 2, "{accepted}");
     side.aws.behave();
     side.aws.fault(Rule::always("*", Fault::Say("<html>welcome</html>".into())));
     for error in [

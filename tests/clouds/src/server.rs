@@ -85,6 +85,11 @@ impl Standin {
         self.lock().faults.rules.push(rule);
     }
 
+    /// Throws the dice of the faults from here.
+    pub fn seed(&self, seed: u64) {
+        self.lock().faults.seed = seed;
+    }
+
     /// Behaves again.
     pub fn behave(&self) {
         self.lock().faults.rules.clear();
@@ -202,6 +207,9 @@ async fn serve(State(standin): State<Standin>, request: Request) -> Response {
             };
             if let Some((Fault::Shorten(to), _)) = other {
                 text.truncate(to.min(text.len()));
+            }
+            if let Some((Fault::Garble, _)) = other {
+                text = standin.lock().faults.garble(&text);
             }
             (status, text, None)
         }
