@@ -85,8 +85,7 @@ async fn moto_understands_us_and_we_it() {
     let run = run.with("SubnetId", &subnet).with("InstanceType", "c5n.large");
     let instance = make(a, "ec2", "RunInstances", run, "instanceId").await;
     let tag = with("ResourceId.1", &instance).with("Tag.1.Key", "weir:cluster");
-    let tagged = make(a, "ec2", "CreateTags", tag.with("Tag.1.Value", "north"), "return").await;
-    assert_eq!(tagged, "true");
+    make(a, "ec2", "CreateTags", tag.with("Tag.1.Value", "north"), "requestId").await;
 
     let elb = "elasticloadbalancing";
     let group = with("Name", "north").with("Protocol", "GENEVE").with("Port", 6081);

@@ -1,4 +1,4 @@
-//! Our requests and Amazon's examples, against Amazon's own description of its services. Their files
+//! Our requests and Amazon's examples, against Amazon's own description of its services. The files
 //! are not ours to keep: `FIXTURES` names the folder that holds `aws-examples`, and without it only
 //! the stand-in's own answers are judged.
 

@@ -392,10 +392,8 @@ async fn no_answer_makes_it_stumble() {
         once.scaling_instance(OWN).await.err(),
         once.invocation("a", "b").await.err(),
     ] {
-        println!("{error:?}");
+        assert_eq!(error.unwrap().kind, Failure::Invalid);
     }
-    assert_eq!(once.invocation("a", "b").await.unwrap_err().kind, Failure::Invalid);
-    assert_eq!(once.groups_by_tag("a", "b").await.unwrap_err().kind, Failure::Invalid);
 }
 
 /// Name of this test for the process that it starts.
