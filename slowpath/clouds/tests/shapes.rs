@@ -1,6 +1,7 @@
 //! Our requests and Amazon's examples, against Amazon's own description of its services. The files
 //! are not ours to keep: `FIXTURES` names the folder that holds `aws-examples`, and without it only
 //! the stand-in's own answers are judged.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! Every question to the stand-in: its answer, and what becomes of it when AWS has a bad day.
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::time::Duration;
 

@@ -221,9 +221,9 @@ impl Account {
     }
 
     /// Asks as patiently as the policy says.
-    fn patiently<'a, T: 'a, F>(&'a self, ask: impl FnMut() -> F + Send + 'a) -> Call<'a, T>
+    fn patiently<'a, T, F>(&'a self, ask: impl FnMut() -> F + Send + 'a) -> Call<'a, T>
     where
-        T: Send,
+        T: Send + 'a,
         F: Future<Output = Result<T, Setback>> + Send + 'a,
     {
         let seed = self.seed.fetch_add(1, Ordering::Relaxed);
