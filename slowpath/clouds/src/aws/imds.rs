@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_config::imds::Client;
 use aws_config::imds::client::error::ImdsError;
@@ -14,6 +15,9 @@ use super::account::{connector, http_client};
 use super::failure::{Operation, Setback};
 use super::retry::{Clock, Pause, Policy, Retry, persist};
 use super::told::{CallError, Failure, Identity, Interface};
+
+/// It is on this machine's own host: what it doesn't say soon, it will not say.
+const BOUND: Duration = Duration::from_secs(2);
 
 /// IMDS has paths for operations, and no permissions.
 const GET: Operation = Operation::new("imds", "IMDS");
@@ -50,7 +54,8 @@ impl Metadata {
     ) -> Result<Metadata, CallError> {
         let provider = ProviderConfig::without_region().with_http_client(http_client(connector()));
         // One attempt: asking again is ours.
-        let mut builder = Client::builder().configure(&provider).max_attempts(1);
+        let mut builder =
+            Client::builder().configure(&provider).max_attempts(1).operation_attempt_timeout(BOUND);
         if let Some(endpoint) = endpoint {
             builder = builder.endpoint(endpoint).map_err(|why| {
                 let why = format!("endpoint `{endpoint}` is no URL: {why}");
@@ -167,11 +172,14 @@ fn failed(path: &str, error: &ImdsError) -> Setback {
                 _ => GET.refused(status, "", &whole),
             }
         }
-        ImdsError::FailedToLoadToken(e) if e.is_dispatch_failure() => {
-            GET.failed(Failure::Transient, "NoToken", format!(
-                "no connection to the metadata service: is this an EC2 instance, and IMDS on? {whole}"
-            ))
-        }
+        ImdsError::FailedToLoadToken(e) if e.is_dispatch_failure() => GET.failed(
+            Failure::Transient,
+            "NoToken",
+            format!(
+                "no connection to the metadata service: is this an EC2 instance, and IMDS on? \
+                 {whole}"
+            ),
+        ),
         ImdsError::FailedToLoadToken(_) => {
             let forbidden = whole.contains("forbidden") || whole.contains("Forbidden");
             let kind = if forbidden { Failure::Denied } else { Failure::Transient };
@@ -239,6 +247,3 @@ pub fn mac(text: &str) -> Option<[u8; 6]> {
     }
     parts.next().is_none().then_some(bytes)
 }
-
-#[cfg(test)]
-mod tests;
