@@ -57,7 +57,8 @@ pub enum BackendWhat {
         #[arg(long)]
         dry_run: bool,
         /// Follow its flows for so many seconds at most
-        #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+        #[arg(long, default_value_t = 0, value_name = "SECONDS",
+            value_parser = clap::value_parser!(u64).range(0..=900))]
         wait: u64,
     },
     /// Sets the weight
@@ -100,12 +101,13 @@ pub fn run(with: &With, socket: &Path, what: &BackendWhat) -> Result<ExitCode, S
                 true => Edit { state: Some("active"), undo: true, weight: None },
                 false => Edit { state: Some("terminating"), ..Edit::default() },
             };
-            let how = How { dry_run: *dry_run, wait: 0 };
+            // Flows are counted when no new ones come.
+            let begun = Instant::now();
+            let how = How { dry_run: *dry_run, wait: if *undo { 0 } else { *wait } };
             let outcome = set(with, socket, (service, backend), &edit, &how)?;
             match outcome {
                 Ok((reports, ExitCode::SUCCESS)) if !undo && !dry_run => {
-                    let (flows, code) =
-                        follow(with, socket, service, backend, Duration::from_secs(*wait))?;
+                    let (flows, code) = follow(with, socket, (service, backend), begun, *wait)?;
                     print(with, &json!({ "objects": reports, "flows": flows }), String::new);
                     Ok(code)
                 }
@@ -305,11 +307,11 @@ fn flows(socket: &Path, service: &Name, backend: &Backend) -> Result<u64, String
 fn follow(
     with: &With,
     socket: &Path,
-    service: &Name,
-    backend: &Backend,
-    patience: Duration,
+    (service, backend): (&Name, &Backend),
+    begun: Instant,
+    wait: u64,
 ) -> Result<(u64, ExitCode), String> {
-    let until = Instant::now() + patience;
+    let until = begun + Duration::from_secs(wait);
     let people = with.output() == Output::Table;
     let services: Vec<ServiceReport> = get(socket, "/services")?;
     let mine = services.iter().filter(|report| report.name == service.as_str());
@@ -326,12 +328,12 @@ fn follow(
             put(&format!("{backend} has {} flows\n", draw::count(left)));
         }
         told = Some(left);
-        if left == 0 || patience.is_zero() {
+        if left == 0 || wait == 0 {
             return Ok((left, ExitCode::SUCCESS));
         }
         if Instant::now() >= until {
             return Ok((left, ExitCode::from(1)));
         }
-        thread::sleep(Duration::from_millis(500).min(patience));
+        thread::sleep(Duration::from_millis(500));
     }
 }

@@ -82,7 +82,10 @@ pub fn hugepages(with: &With, what: &HugepagesWhat) -> Result<ExitCode, String> 
             (verdict.render(), verdict)
         }
     };
-    let node = |node: &hugepages::NodeVerdict| json!({ "node": node.id, "needed": node.needed, "total": node.total, "free": node.free });
+    let node = |node: &hugepages::NodeVerdict| {
+        let hugepages::NodeVerdict { id, needed, total, free } = *node;
+        json!({ "node": id, "needed": needed, "total": total, "free": free })
+    };
     let document = json!({
         "enough": verdict.enough(), "problems": verdict.problems, "warnings": verdict.warnings,
         "advice": verdict.advice, "nodes": verdict.nodes.iter().map(node).collect::<Vec<_>>(),

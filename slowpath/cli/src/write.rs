@@ -148,18 +148,21 @@ fn body(object: &Object) -> Result<String, AskError> {
     serde_json::to_string(&json).map_err(strange)
 }
 
+/// What was done, what differs, and whether all lcores serve it, where that was waited for.
+type Written = (Done, Vec<Field>, Option<bool>);
+
 /// Writes one, or tries to, over what is there and nothing else. Only a deletion is waited for,
 /// since there is nothing to ask later.
-fn write(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<(Done, Vec<Field>), Failed> {
+fn write(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Written, Failed> {
     let path = path(wish.kind, &wish.name);
     for _ in 0..TRIES {
         let before = current(socket, wish.kind, &wish.name).map_err(Failed::Unasked)?;
         let after = (wish.next)(before.as_ref()).map_err(Failed::Refused)?;
         let fields = difference::fields(before.as_ref(), after.as_ref());
         let (done, method) = match (&before, &after) {
-            (None, None) => return Ok((Done::Unchanged, fields)),
+            (None, None) => return Ok((Done::Unchanged, fields, None)),
             (Some(before), Some(after)) if after.wants_as(before) => {
-                return Ok((Done::Unchanged, fields));
+                return Ok((Done::Unchanged, fields, None));
             }
             (None, Some(_)) => (Done::Created, "PUT"),
             (Some(_), Some(_)) => (Done::Changed, "PUT"),
@@ -181,7 +184,10 @@ fn write(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<(Done, Vec<Field>)
         let request =
             Request { headers: &headers, body: &body, more_time, ..Request::new(method, &asked) };
         match ask::send(socket, &request) {
-            Ok(_) => return Ok((done, fields)),
+            Ok(answer) => {
+                let waited = asked.contains("?wait=");
+                return Ok((done, fields, waited.then_some(answer.status != 202)));
+            }
             // Somebody was quicker: what it shall be is made of what is there now.
             Err(AskError::Problem(problem)) if problem.status == 412 => {}
             Err(error) => return Err(error.into()),
@@ -255,7 +261,7 @@ fn attempt(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Report, String> 
     let (kind, name) = (wish.kind, wish.name.clone());
     let report = |done, fields, problem| Report { kind, name, done, fields, served: None, problem };
     Ok(match write(socket, wish, how) {
-        Ok((done, fields)) => report(done, fields, None),
+        Ok((done, fields, served)) => Report { served, ..report(done, fields, None) },
         Err(Failed::Refused(problem)) => {
             report(Done::Refused, Vec::new(), serde_json::to_value(&problem).ok())
         }
@@ -307,31 +313,31 @@ fn wait_for_all(
     let until = Instant::now() + Duration::from_secs(seconds);
     let mut all = true;
     for (wish, report) in wishes.iter().zip(reports) {
-        if current(socket, wish.kind, &wish.name).map_err(|e| e.to_string())?.is_none() {
-            continue;
-        }
-        match wait(socket, report, until.saturating_duration_since(Instant::now())) {
-            Ok(served) => report.served = Some(served),
-            Err(Failed::Refused(problem)) => {
+        let there = current(socket, wish.kind, &wish.name).map_err(|e| e.to_string())?.is_some();
+        match there.then(|| wait(socket, report, until.saturating_duration_since(Instant::now()))) {
+            // A deletion was waited for as it was made; what wasn't there needs no waiting.
+            None => report.served = report.served.or(Some(true)),
+            Some(Ok(served)) => report.served = Some(served),
+            Some(Err(Failed::Refused(problem))) => {
                 report.served = Some(false);
                 report.problem = serde_json::to_value(&problem).ok();
                 tell_problem(wish, report, people);
             }
-            Err(Failed::Unasked(error) | Failed::Unknown(error)) => {
+            Some(Err(Failed::Unasked(error) | Failed::Unknown(error))) => {
                 return Err(format!("all was written; {error}"));
             }
         }
         all &= report.served == Some(true);
         if people && report.served == Some(false) && report.problem.is_none() {
             eprintln!(
-                "{} {}: kept, and not served by all lcores after {seconds} s; see `weir status` \
+                "{} {}: kept, and not in force on all lcores after {seconds} s; see `weir status` \
                  and `weir db show frontends`",
                 report.kind, report.name
             );
         }
     }
     if people && all {
-        put("all lcores serve it\n");
+        put("in force on all lcores\n");
     }
     Ok(all)
 }

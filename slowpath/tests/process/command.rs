@@ -80,9 +80,9 @@ fn a_service_is_applied_compared_changed_drained_and_deleted() {
         assert_eq!(text, tried);
         let (text, _) = run(&folder, &["apply", "-f", &shop], 0);
         let made = "Service shop/web: created\nBackends shop/web: created\n";
-        assert_eq!(text, format!("{made}all lcores serve it\n"));
+        assert_eq!(text, format!("{made}in force on all lcores\n"));
         let (text, _) = run(&folder, &["apply", "-f", &shop], 0);
-        assert_eq!(text, made.replace("created", "unchanged") + "all lcores serve it\n");
+        assert_eq!(text, made.replace("created", "unchanged") + "in force on all lcores\n");
         assert_eq!(run(&folder, &["diff", "-f", &shop], 0).0, "");
 
         // What is got is taken back as it is, in either language, and by standard input.
@@ -101,7 +101,7 @@ fn a_service_is_applied_compared_changed_drained_and_deleted() {
         let set = ["service", "set", "shop/web", "--affinity", "60", "--mss", "1300"];
         let (text, _) = run(&folder, &set, 0);
         let changed = "Service shop/web: changed: spec.affinity_s 30 -> 60, + spec.mss 1300\n";
-        assert_eq!(text, format!("{changed}all lcores serve it\n"));
+        assert_eq!(text, format!("{changed}in force on all lcores\n"));
         // A file that was made of what was before is told so.
         folder.write("got", &got.replace("30", "40"));
         let (_, told) = run(&folder, &["apply", "-f", &path(&folder, "got")], 1);
@@ -119,7 +119,10 @@ fn a_service_is_applied_compared_changed_drained_and_deleted() {
         assert_eq!(states[0]["backends"].as_array().unwrap().len(), 2, "{states}");
         run(&folder, &["service", "set", "shop/web", "--remove-backend", "10.97.2.21:80"], 0);
         let (text, _) = run(&folder, &["service", "delete", "shop/web"], 0);
-        assert_eq!(text, "Service shop/web: deleted\nBackends shop/web: deleted\n");
+        assert_eq!(
+            text,
+            "Service shop/web: deleted\nBackends shop/web: deleted\nin force on all lcores\n"
+        );
         let (_, told) = run(&folder, &["service", "delete", "shop/web"], 1);
         assert!(told.contains("there is no service shop/web"), "{told}");
 
@@ -199,7 +202,7 @@ fn nothing_is_written_of_files_of_which_something_is_refused() {
     folder.write("objects.yaml", &format!("{}---\n{}", service("a", 0), service("b", 9461)));
     let (text, told) = run(&folder, &apply, 1);
     assert_eq!(text, "");
-    let begins = format!("{file}:9: Service b of api: spec.mss: 9461 is out of range; allowed");
+    let begins = format!("{file}:10: Service b of api: spec.mss: 9461 is out of range; allowed");
     assert!(told.starts_with(&begins) && told.ends_with("nothing was written\n"), "{told}");
     // The same name twice, in two shapes.
     let doubled = SHOP.replace("shop/web", "a");
@@ -215,7 +218,7 @@ fn nothing_is_written_of_files_of_which_something_is_refused() {
     // Kept, and nobody moves packets.
     let (text, told) = run(&folder, &["apply", "-f", &more, "--wait", "1"], 1);
     assert_eq!(text, "Service a: created\nBackends a: created\n");
-    assert!(told.contains("kept, and not served by all lcores after 1 s"), "{told}");
+    assert!(told.contains("kept, and not in force on all lcores after 1 s"), "{told}");
     let (text, _) = run(&folder, &["apply", "-f", &more, "--wait", "0", "-o", "json"], 0);
     let reports: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
