@@ -284,6 +284,11 @@ fn counts(socket: &Path, service: &Name, backend: &Backend) -> Result<bool, Stri
     }
 }
 
+/// Whether the region calls a part of a service so.
+fn is_of(name: &str, service: &Name) -> bool {
+    name.split('~').next() == Some(service.as_str())
+}
+
 /// Flows that a backend still has for a service.
 fn flows(socket: &Path, service: &Name, backend: &Backend) -> Result<u64, String> {
     let (mut count, mut from) = (0, 0);
@@ -294,7 +299,7 @@ fn flows(socket: &Path, service: &Name, backend: &Backend) -> Result<u64, String
             escaped(&backend.to_string())
         );
         let page: FlowPage = get(socket, &format!("/flows?from={from}&limit=10000{filter}"))?;
-        let own = page.flows.iter().filter(|flow| flow.service == service.as_str());
+        let own = page.flows.iter().filter(|flow| is_of(&flow.service, service));
         count += own.count() as u64;
         match page.next {
             Some(next) if next > from => from = next,
@@ -314,10 +319,12 @@ fn follow(
     let until = begun + Duration::from_secs(wait);
     let people = with.output() == Output::Table;
     let services: Vec<ServiceReport> = get(socket, "/services")?;
-    let mine = services.iter().filter(|report| report.name == service.as_str());
+    let mine = services.iter().filter(|report| is_of(&report.name, service));
+    let is_this =
+        |address: &str, port: u16| address == backend.address.to_string() && port == backend.port;
     let others = mine
         .flat_map(|report| &report.backends)
-        .any(|one| one.state == "active" && one.address != backend.address.to_string());
+        .any(|one| one.state == "active" && !is_this(&one.address, one.port));
     if people && !others {
         eprintln!("no other backend of {service} is active: it goes on to get new flows");
     }

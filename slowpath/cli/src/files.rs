@@ -85,6 +85,10 @@ pub fn read(with: &With, names: &[String]) -> Result<Vec<Given>, Wrong> {
             return Err(Wrong::Refused(wrong));
         }
     }
+    if all.is_empty() {
+        let wrong = format!("there is no object in {} that means anything here", names.join(", "));
+        return Err(Wrong::Refused(wrong));
+    }
     Ok(all)
 }
 

@@ -113,7 +113,7 @@ enum What {
     Diff(apply::DiffArgs),
     /// Adds, changes and deletes a service of the API
     #[command(subcommand)]
-    Service(service::ServiceWhat),
+    Service(Box<service::ServiceWhat>),
     /// Weight and state of a service's backend, whoever named it
     #[command(subcommand)]
     Backend(backend::BackendWhat),

@@ -86,12 +86,13 @@ pub fn run(with: &With, socket: &Path, what: &ServiceWhat) -> Result<ExitCode, S
                 return Ok(write::refused(with, &told));
             }
             let new = json!({ "kind": "Service", "name": name, "spec": { "frontends": [] } });
-            let change = Change { name, parts, gone: (&[], &[]) };
+            let change = Change { name, parts, gone: (&[], &[]), there: new.clone() };
             let wishes = change.wishes(Some(&new));
             write::carry_out(with, socket, &wishes, how)
         }
         ServiceWhat::Set { name, parts, remove_frontend, remove_backend, how } => {
-            if write::current(socket, Kind::Service, name).map_err(asked)?.is_none() {
+            let there = write::current(socket, Kind::Service, name).map_err(asked)?;
+            let Some(there) = json_of(there.as_ref()) else {
                 let told = owner(socket, name)?;
                 let absent = || {
                     format!(
@@ -100,8 +101,9 @@ pub fn run(with: &With, socket: &Path, what: &ServiceWhat) -> Result<ExitCode, S
                     )
                 };
                 return Ok(write::refused(with, &told.unwrap_or_else(absent)));
-            }
-            let change = Change { name, parts, gone: (remove_frontend, remove_backend) };
+            };
+            let gone = (remove_frontend.as_slice(), remove_backend.as_slice());
+            let change = Change { name, parts, gone, there };
             write::carry_out(with, socket, &change.wishes(None), how)
         }
         ServiceWhat::Delete { name, how } => delete(with, socket, name, how),
@@ -134,6 +136,8 @@ struct Change<'c> {
     parts: &'c Parts,
     /// Frontends and backends that go.
     gone: (&'c [Value], &'c [Backend]),
+    /// It as it was before.
+    there: Value,
 }
 
 impl<'c> Change<'c> {
@@ -202,9 +206,10 @@ impl<'c> Change<'c> {
         Ok(Some(Object::from_json(&json)?))
     }
 
-    /// What new backends speak: what all frontends that are named do, or any.
+    /// What new backends speak: what all frontends do, or any.
     fn protocol(&self) -> String {
-        let mut all = self.parts.frontend.iter().map(|one| one["protocol"].as_str());
+        let there = self.there["spec"]["frontends"].as_array().into_iter().flatten();
+        let mut all = there.chain(&self.parts.frontend).map(|one| one["protocol"].as_str());
         let ports = |word: &&str| ["tcp", "udp", "sctp"].contains(word);
         let first = all.next().flatten().filter(ports).unwrap_or("any");
         if all.all(|other| other == Some(first)) { first.to_owned() } else { "any".to_owned() }

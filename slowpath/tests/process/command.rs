@@ -117,7 +117,11 @@ fn a_service_is_applied_compared_changed_drained_and_deleted() {
             all.is_some_and(|all| all.iter().any(|one| one["state"] == "terminating"))
         });
         assert_eq!(states[0]["backends"].as_array().unwrap().len(), 2, "{states}");
-        run(&folder, &["service", "set", "shop/web", "--remove-backend", "10.97.2.21:80"], 0);
+        let set = ["service", "set", "shop/web", "--remove-backend", "10.97.2.21:80"];
+        run(&folder, &[&set[..], &["--backend", "10.97.2.24:80"]].concat(), 0);
+        let list = folder.ask("GET", "/v1/objects/backends/shop/web", &[], "").json();
+        let told = ["address", "protocol"].map(|key| list["spec"]["endpoints"][1][key].clone());
+        assert_eq!(told, ["10.97.2.24", "tcp"], "{list}");
         let (text, _) = run(&folder, &["service", "delete", "shop/web"], 0);
         assert_eq!(
             text,
