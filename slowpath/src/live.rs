@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use state::appliance::Appliance;
 use state::frontend::Progress;
 use state::object::Objects;
+use state::sources::Settings;
 use state::tables::Tables;
 use tables::flow::Flows;
 use tables::region::Region;
@@ -53,6 +54,7 @@ pub struct Shared {
     wanted: RwLock<Wanted>,
     trace: Mutex<TraceSlot>,
     waits: Mutex<Vec<Wait>>,
+    sources: Mutex<Settings>,
     reload: AtomicBool,
     checks: Checks,
     /// The control loop's, once it has rested.
@@ -69,6 +71,7 @@ impl Default for Shared {
             wanted: RwLock::default(),
             trace: Mutex::default(),
             waits: Mutex::default(),
+            sources: Mutex::default(),
             reload: AtomicBool::new(false),
             checks: Checks::default(),
             resting: OnceLock::new(),
@@ -143,6 +146,11 @@ impl Shared {
         *self.wanted.write() = wanted;
     }
 
+    /// Publishes what is to be done with sources from now on.
+    pub fn publish_sources(&self, settings: Settings) {
+        *self.sources.lock() = settings;
+    }
+
     /// Who has begun to wait for a change since this was last asked.
     pub fn take_waits(&self) -> Vec<Wait> {
         std::mem::take(&mut *self.waits.lock())
@@ -180,6 +188,10 @@ impl api::Control for Shared {
     fn wait(&self, wait: Wait) {
         self.waits.lock().push(wait);
         self.wake();
+    }
+
+    fn sources(&self) -> Settings {
+        self.sources.lock().clone()
     }
 }
 

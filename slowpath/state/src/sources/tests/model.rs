@@ -283,7 +283,7 @@ fn commit(world: &mut World, model: &mut Model, n: usize) {
     (one.said, one.silent, one.open) = (held, None, None);
 }
 
-fn check(world: &World, model: &Model) {
+fn check(world: &mut World, model: &Model) {
     let tables = world.writer.tables();
     for service in 0..SERVICES {
         let of = Name::new(&name(service)).unwrap();
@@ -351,7 +351,7 @@ fn play(steps: &[Step]) {
     for step in steps {
         let before = (model.clone(), world.rows());
         apply(&mut world, &mut model, step);
-        check(&world, &model);
+        check(&mut world, &model);
         if !matches!(step, Step::Restart) {
             check_rows(&world, &before, &model);
         }
