@@ -108,8 +108,8 @@ pub(crate) async fn delete(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let written: Written = query::read(&uri)?;
     let key = own(target)?;
+    let written: Written = query::read(&uri)?;
     let condition = Condition::of(&headers)?;
     let patience = written.patience()?;
     let request = Request { key, condition, pinned: false, dry_run: written.dry_run, patience };
@@ -192,8 +192,8 @@ impl Request {
         body: Body,
         media: &str,
     ) -> Result<(Request, Value), Problem> {
-        let written: Written = query::read(uri)?;
         let key = own(target)?;
+        let written: Written = query::read(uri)?;
         let mut condition = Condition::of(headers)?;
         let json = body::json(headers, body, media)?;
         condition.seen = json["revision"].as_u64().unwrap_or_default();

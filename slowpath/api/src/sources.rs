@@ -19,6 +19,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use parking_lot::MutexGuard;
 use serde_json::{Value, json};
 use state::name::Source;
 use state::object::{Change, Object, Objects};
@@ -44,6 +45,13 @@ fn at<T>(place: At<T>) -> Result<T, Problem> {
     place.map(|Path(place)| place).map_err(|wrong| Problem::request(wrong.body_text()))
 }
 
+/// The machine, configured as is in force, with the objects and the time as they are from then on.
+fn lock(api: &Api) -> (MutexGuard<'_, Sources>, Objects, Now) {
+    let mut sources = api.sources.lock();
+    sources.configure(api.control.sources());
+    (sources, api.store.objects(), api.control.now())
+}
+
 /// Asks under the lock, on a thread that may wait for the disk.
 async fn ask<T: Send + 'static>(
     api: &Api,
@@ -51,8 +59,7 @@ async fn ask<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let api = api.clone();
     let locked = move || {
-        let mut sources = api.sources.lock();
-        let (objects, now) = (api.store.objects(), api.control.now());
+        let (mut sources, objects, now) = lock(&api);
         asks(&api, &mut sources, &objects, now)
     };
     tokio::task::spawn_blocking(locked).await.map_err(Problem::broken)?
@@ -217,9 +224,7 @@ pub async fn watch_leases(api: Api) {
 
 /// Makes the changes that leases which ran out lead to. What isn't kept is told anew next time.
 fn tick(api: &Api) {
-    let mut sources = api.sources.lock();
-    let (objects, now) = (api.store.objects(), api.control.now());
-    sources.configure(api.control.sources());
+    let (mut sources, objects, now) = lock(api);
     for batch in sources.tick(&objects, now) {
         let told: Vec<String> = batch.iter().filter_map(told).collect();
         match api.store.change(batch, now.wall) {

@@ -361,15 +361,24 @@ fn the_document_names_every_kind_and_nothing_that_is_not_there() {
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let document = folder.ask("GET", "/v1/openapi.json", &[], "").json();
-    let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+    let paths = document["paths"].as_object().unwrap();
     for kind in state::object::Kind::ALL {
-        assert!(paths.iter().any(|path| **path == format!("/v1/objects/{}", kind.many())));
+        assert!(paths.keys().any(|path| **path == format!("/v1/objects/{}", kind.many())));
     }
-    for path in paths {
-        let answer = folder.ask("GET", &path.replace("{name}", "none"), &[], "");
-        let expected = if path.contains("{name}") { 404 } else { 200 };
+    for (path, methods) in paths {
+        let asked = ["{name}", "{source}", "{session}", "{chunk}"];
+        let asked = asked.iter().fold(path.clone(), |path, of| path.replace(of, "1"));
+        let answer = folder.ask("GET", &asked, &[], "");
+        let expected = match methods.get("get") {
+            None => 405,
+            Some(_) if asked != *path => 404,
+            Some(_) => 200,
+        };
         assert_eq!(answer.status, expected, "{path}: {answer:?}");
     }
+    let own = put(&folder, "sources/api", &json!({ "spec": { "lease_s": 1 } }));
+    is_problem(&own, 405, "method", &["/v1/sources/SOURCE"]);
+    assert_eq!(own.header("allow"), Some("GET,HEAD"));
     let text = document.to_string();
     for reference in text.split("\"$ref\":\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
         assert!(document.pointer(reference).is_some(), "{reference} leads nowhere");

@@ -10,6 +10,7 @@ mod appliance;
 mod kept;
 mod kills;
 mod schema;
+mod sources;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

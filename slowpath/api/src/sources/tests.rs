@@ -165,7 +165,6 @@ fn whatever_cannot_be_is_a_problem_of_its_sort_with_its_field() {
     problem(w, ("DELETE", &session, None), 404, "absent");
     w.clock.settings.lock().limits =
         Limits { chunk: 4, session: 7, sessions: 1, ..Limits::default() };
-    w.pass(1);
     let id = w.begin("k8s", "3").unwrap();
     let chunk = |n: u64| format!("/k8s/sessions/{id}/chunks/{n}");
     problem(w, ("PUT", &chunk(0), Some(shop())), 413, "too-large");
@@ -181,7 +180,6 @@ fn what_the_disk_refuses_is_not_answered_and_the_session_stays() {
     world.fail_disk(1);
     problem(&mut world, ("POST", "/k8s/sessions", None), 503, "store");
     world.set("k8s", Setting { lease_s: 5, on_expiry: OnExpiry::Release });
-    world.pass(1);
     let id = world.begin("k8s", "1").unwrap();
     world.ask("PUT", &format!("/k8s/sessions/{id}/chunks/0"), Some(shop()));
     let commit = format!("/k8s/sessions/{id}/commit");

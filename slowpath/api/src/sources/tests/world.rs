@@ -132,7 +132,7 @@ impl World {
         self.plate.fail(times);
     }
 
-    /// The configuration is another; the next look at leases takes it.
+    /// The configuration is another.
     pub fn set(&mut self, source: &str, setting: Setting) {
         self.clock.settings.lock().sources.insert(Source::new(source), setting);
     }
