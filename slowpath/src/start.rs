@@ -208,7 +208,10 @@ async fn serve(
         tasks.spawn(async move { serving.run(api).await.map_err(system) });
     }
     let of_leases = api.clone();
-    tasks.spawn(async move { Ok(api::watch_leases(of_leases).await) });
+    tasks.spawn(async move {
+        api::watch_leases(of_leases).await;
+        Ok(())
+    });
     let of_control = Arc::clone(live);
     tasks.spawn(async move {
         let system = |source| StartError::System { what: "control.socket", source };

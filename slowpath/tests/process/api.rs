@@ -296,10 +296,32 @@ fn who_waits_is_told_when_lcores_serve_it_or_why_not() {
             put(&folder, "services/d?wait=20s", &service(4, 80)),
             put(&folder, "backends/d?wait=20s", &backends("d")),
             folder.ask("DELETE", "/v1/objects/services/d?wait=20s", &[], ""),
+            // All that a source says, and then nothing.
+            said(
+                &folder,
+                &json!([object("Service", &service(5, 80)), object("Backends", &backends("e"))]),
+            ),
+            said(&folder, &json!([])),
         ];
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(answers.each_ref().map(|answer| answer.status), [201, 201, 204], "{answers:?}");
+        let statuses = answers.each_ref().map(|answer| answer.status);
+        assert_eq!(statuses, [201, 201, 204, 200, 200], "{answers:?}");
     });
+}
+
+fn object(kind: &str, spec: &Value) -> Value {
+    json!({ "kind": kind, "name": "e", "spec": spec["spec"] })
+}
+
+/// What a commit is answered that waits for all of it to be in force.
+fn said(folder: &Folder, objects: &Value) -> Answer {
+    let ask = |method: &str, path: &str, body: &str| {
+        folder.ask(method, &format!("/v1/sources/k8s/sessions{path}"), &[JSON], body)
+    };
+    let session = ask("POST", "", "{}").json()["session"].clone();
+    let taken = ask("PUT", &format!("/{session}/chunks/0"), &objects.to_string());
+    assert_eq!(taken.status, 200, "{taken:?}");
+    ask("POST", &format!("/{session}/commit?wait=20s"), "")
 }
 
 #[test]
