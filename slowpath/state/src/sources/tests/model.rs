@@ -317,7 +317,8 @@ fn check(world: &mut World, model: &Model) {
     };
     for (n, one) in model.all.iter().enumerate().filter(|(_, one)| one.begun) {
         let report = world.report(SOURCES[n]);
-        assert_eq!((&*report.heard, report.left_s), (heard(one), one.left), "{}", SOURCES[n]);
+        let told = report.heard.to_string();
+        assert_eq!((told.as_str(), report.left_s), (heard(one), one.left), "{}", SOURCES[n]);
     }
 }
 
