@@ -238,13 +238,15 @@ pub struct Punt {
 pub struct Source {
     /// Its name, unique: 1 to 63 of a-z, 0-9, `-`, `.`, `_`.
     pub name: String,
-    /// Over the API: seconds for which what it says holds after it was last heard, unless it asks
-    /// for a lease of its own; 0 for ever.
+    /// Over the API (`/v1/sources/NAME`): seconds for which what it says holds after it was last
+    /// heard, by any step of a session or a renewal, unless it asks for a lease of its own; 0 for
+    /// ever.
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub lease_s: u32,
     /// What becomes of what it said when its lease runs out: `keep`, `quarantine` (its backends get
-    /// no new flows until it is heard again) or `release` (it is gone).
+    /// no new flows until it renews the lease or says everything again, and what other sources say
+    /// of them comes first) or `release` (it is gone until the source says everything again).
     #[serde(default)]
     pub on_expiry: OnExpiry,
 }

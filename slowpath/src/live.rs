@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use state::appliance::Appliance;
 use state::frontend::Progress;
 use state::object::Objects;
+use state::sources::Settings;
 use state::tables::Tables;
 use tables::flow::Flows;
 use tables::region::Region;
@@ -61,6 +62,7 @@ pub struct Shared {
     wanted: RwLock<Wanted>,
     trace: Mutex<TraceSlot>,
     waits: Mutex<Vec<Wait>>,
+    sources: Mutex<Settings>,
     reload: AtomicBool,
     checks: Checks,
     cloud: RwLock<Report>,
@@ -81,6 +83,7 @@ impl Default for Shared {
             wanted: RwLock::default(),
             trace: Mutex::default(),
             waits: Mutex::default(),
+            sources: Mutex::default(),
             reload: AtomicBool::new(false),
             checks: Checks::default(),
             cloud: RwLock::default(),
@@ -190,6 +193,11 @@ impl Shared {
         *self.wanted.write() = wanted;
     }
 
+    /// Publishes what is to be done with sources from now on.
+    pub fn publish_sources(&self, settings: Settings) {
+        *self.sources.lock() = settings;
+    }
+
     /// Who has begun to wait for a change since this was last asked.
     pub fn take_waits(&self) -> Vec<Wait> {
         std::mem::take(&mut *self.waits.lock())
@@ -227,6 +235,10 @@ impl api::Control for Shared {
     fn wait(&self, wait: Wait) {
         self.waits.lock().push(wait);
         self.wake();
+    }
+
+    fn sources(&self) -> Settings {
+        self.sources.lock().clone()
     }
 }
 

@@ -4,7 +4,10 @@ pub mod file;
 mod read;
 
 pub use read::{files, said};
+
+use config::checked::Config;
 use state::name::Source;
+use state::sources::{Limits, Setting, Settings};
 
 /// Where the configuration is when nobody says.
 pub const CONFIG: &str = "/etc/weir/weir.toml";
@@ -12,4 +15,14 @@ pub const CONFIG: &str = "/etc/weir/weir.toml";
 /// The sources that speak through files.
 pub fn of_files() -> [Source; 2] {
     [read::own_source(), read::kubernetes_source()]
+}
+
+/// What the configuration says of those that speak over the API.
+pub fn settings(config: &Config) -> Settings {
+    let one = |said: &config::checked::SourceOf| {
+        let setting = Setting { lease_s: said.lease_s, on_expiry: said.on_expiry };
+        (Source::new(&said.name), setting)
+    };
+    let sources = config.sources.iter().map(one).collect();
+    Settings { sources, own: of_files().to_vec(), limits: Limits::default() }
 }

@@ -12,20 +12,22 @@ use api::serve::{ServeError, Serving};
 use clouds::aws::told::CallError;
 use config::checked::{Config, Plane};
 use hugepages::{OpenError, Opened, Unreadable};
+use parking_lot::Mutex;
 use state::reconcile::Now;
+use state::sources::Sources;
 use tables::region::{Region, RegionError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::checks;
 use crate::cloud::{self, Leave};
 use crate::control::{self, ControlError};
-use crate::desired::open_store;
+use crate::desired::{Store, open_store};
 use crate::health::{self, ListenError};
 use crate::live::{Live, Shared};
 use crate::metrics;
 use crate::neighbours::kernel::Netlink;
 use crate::reconcile::Reconcile;
-use crate::sources::file::ConfigFile;
+use crate::sources::{self, file::ConfigFile};
 use crate::targets::region::RegionPlane;
 
 /// Why slowpath can't start.
@@ -130,7 +132,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         let _inside = runtime.enter();
         control::listen(&config.control.socket)?
     };
-    let api = Api { store: Arc::clone(&store), control: Arc::clone(&shared) as _ };
+    let api = api(&config, &store, &shared);
     runtime.spawn(wake(store.watch(), Arc::clone(&shared)));
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
     let of_loop = Arc::clone(&config);
@@ -167,6 +169,16 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     served.and(joined.map_err(|_| StartError::Loop))
 }
 
+/// What answers on the control socket below `/v1`, and over TCP. Leases begin anew.
+fn api(config: &Config, store: &Arc<Store>, shared: &Arc<Shared>) -> Api {
+    let settings = sources::settings(config);
+    shared.publish_sources(settings.clone());
+    let now = Now { steady: Instant::now(), wall: SystemTime::now() };
+    let sources = Sources::new(settings, &store.objects(), now);
+    let (store, control) = (Arc::clone(store), Arc::clone(shared) as _);
+    Api { store, control, sources: Arc::new(Mutex::new(sources)) }
+}
+
 /// Wakes the control loop whenever something was written.
 async fn wake(mut written: tokio::sync::watch::Receiver<u64>, sleeper: Arc<Shared>) {
     while written.changed().await.is_ok() {
@@ -200,6 +212,11 @@ async fn serve(
         let system = |source| StartError::System { what: "api.listen", source };
         tasks.spawn(async move { serving.run(api).await.map_err(system) });
     }
+    let of_leases = api.clone();
+    tasks.spawn(async move {
+        api::watch_leases(of_leases).await;
+        Ok(())
+    });
     let of_control = Arc::clone(live);
     tasks.spawn(async move {
         let system = |source| StartError::System { what: "control.socket", source };

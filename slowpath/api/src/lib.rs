@@ -5,12 +5,14 @@
 //!                                                             |    `?wait=` until lcores serve it
 //!   GET /v1/objects/KIND[/NAME]   <-- snapshot, or a stream <-'
 //!   GET /v1/tables/TABLE          <-- tables
+//!   /v1/sources/SOURCE/...        --> all that a source says, at once (sources.rs)
 //!   GET /v1/openapi.json          <-- the types themselves
 //! ```
 //! No kind is known by name here: a kind of the common envelope is served as soon as it is one.
 //! What runs the appliance is behind [`Control`], so that this room needs no region and no lcore.
 #![forbid(unsafe_code)]
 
+mod body;
 mod condition;
 mod fields;
 mod list;
@@ -19,27 +21,31 @@ mod openapi;
 mod problem;
 mod query;
 pub mod serve;
+mod sources;
 mod tables;
+mod wait;
 mod watch;
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::Method;
-use axum::routing::get;
-use state::address::Address;
+use axum::routing::{delete, get, post, put};
+use parking_lot::Mutex;
 use state::appliance::Appliance;
-use state::name::Name;
-use state::object::Key;
+use state::reconcile::Now;
+use state::sources::{Settings, Sources};
 use state::store::{AnyDisk, Shared};
 use state::tables::Tables;
-use tokio::sync::oneshot;
 
 pub use problem::Problem;
+pub use sources::watch_leases;
+pub use wait::{About, Outcome, Wait};
 
 /// Bytes of the longest body: a list of 20,000 backends fits.
 pub const LONGEST_BODY: usize = 4 << 20;
@@ -53,30 +59,14 @@ pub trait Control: Send + Sync {
     /// Answers when what was written has come as far as it gets; never, where it doesn't: whoever
     /// asks has a time of his own.
     fn wait(&self, wait: Wait);
-}
 
-/// Somebody waits for a change to be in force.
-#[derive(Debug)]
-pub struct Wait {
-    /// The object that was written.
-    pub key: Key,
-    /// The revision after the write.
-    pub revision: u64,
-    /// The service that it is about; none for objects that are about no service.
-    pub service: Option<Name>,
-    /// Frontends that the service has, had or shall have by this object.
-    pub addresses: Vec<Address>,
-    /// Where the answer goes.
-    pub answer: oneshot::Sender<Outcome>,
-}
+    /// What the configuration says of sources, as it is in force.
+    fn sources(&self) -> Settings;
 
-/// What became of a change.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// All lcores serve it.
-    Done,
-    /// It isn't in the tables, or a plane refuses it: why.
-    Refused(String),
+    /// What time it is, for sources' leases.
+    fn now(&self) -> Now {
+        Now { steady: Instant::now(), wall: SystemTime::now() }
+    }
 }
 
 /// What the API works on.
@@ -86,6 +76,8 @@ pub struct Api {
     pub store: Arc<Shared<AnyDisk>>,
     /// The appliance.
     pub control: Arc<dyn Control>,
+    /// Sessions and leases of sources. Held while the disk is busy.
+    pub sources: Arc<Mutex<Sources>>,
 }
 
 /// All routes, below `/v1`.
@@ -96,7 +88,13 @@ pub fn router(api: Api) -> Router {
         .route("/objects/{kind}", get(list::list))
         .route("/objects/{kind}/{*name}", object)
         .route("/tables/{table}", get(tables::rows))
-        // What other sources say as a whole has its routes here: /v1/sources/SOURCE/...
+        .route("/sources", get(sources::all))
+        .route("/sources/{source}", get(sources::one))
+        .route("/sources/{source}/renew", post(sources::renew))
+        .route("/sources/{source}/sessions", post(sources::begin))
+        .route("/sources/{source}/sessions/{session}", delete(sources::abort))
+        .route("/sources/{source}/sessions/{session}/commit", post(sources::commit))
+        .route("/sources/{source}/sessions/{session}/chunks/{chunk}", put(sources::chunk))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
@@ -105,7 +103,8 @@ pub fn router(api: Api) -> Router {
 }
 
 async fn unknown() -> Problem {
-    Problem::absent("there is /v1/objects/KIND, /v1/tables/TABLE and /v1/openapi.json")
+    let there = "there is /v1/objects/KIND, /v1/sources, /v1/tables/TABLE and /v1/openapi.json";
+    Problem::absent(there)
 }
 
 async fn not_allowed(method: Method) -> Problem {

@@ -4,31 +4,27 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
-use state::address::Address;
 use state::name::{Name, Source};
-use state::object::{API, Change, Key, Kind, Object, Spec, Why};
-use tokio::sync::oneshot;
+use state::object::{API, Change, Key, Kind, Object, Why};
 
+use crate::Api;
+use crate::body::{self, Body, JSON};
 use crate::condition::{self, Condition};
 use crate::problem::Problem;
 use crate::query::{self, Read, Written};
-use crate::{Api, LONGEST_BODY, Outcome, Wait};
+use crate::wait::{self, About};
 
-/// The type of a whole object.
-pub(crate) const JSON: &str = "application/json";
 /// The type of what is to be changed in one (RFC 7396).
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 /// How often a change is tried again that others' changes came before.
 const TRIES: usize = 64;
 
 type Target = Result<Path<(String, String)>, PathRejection>;
-type Body = Result<Bytes, BytesRejection>;
 
 fn key(target: Target, source: &str) -> Result<Key, Problem> {
     let Path((kind, name)) = target.map_err(|wrong| Problem::request(wrong.body_text()))?;
@@ -36,6 +32,14 @@ fn key(target: Target, source: &str) -> Result<Key, Problem> {
     let name = Name::new(&name).map_err(|wrong| Problem::absent(wrong.to_string()))?;
     let source = if source.is_empty() { API } else { source };
     Ok(Key { kind, name, source: Source::new(source) })
+}
+
+/// What may be written here. A source's own object is its own to write, by what it asks.
+fn own(target: Target) -> Result<Key, Problem> {
+    match key(target, API)? {
+        Key { kind: Kind::Source, .. } => Err(Problem::of_a_source()),
+        key => Ok(key),
+    }
 }
 
 /// `GET /v1/objects/KIND/NAME`.
@@ -104,8 +108,8 @@ pub(crate) async fn delete(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    let key = own(target)?;
     let written: Written = query::read(&uri)?;
-    let key = key(target, API)?;
     let condition = Condition::of(&headers)?;
     let patience = written.patience()?;
     let request = Request { key, condition, pinned: false, dry_run: written.dry_run, patience };
@@ -188,20 +192,10 @@ impl Request {
         body: Body,
         media: &str,
     ) -> Result<(Request, Value), Problem> {
+        let key = own(target)?;
         let written: Written = query::read(uri)?;
-        let key = key(target, API)?;
         let mut condition = Condition::of(headers)?;
-        let told = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let told = told.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-        if !told.eq_ignore_ascii_case(media) {
-            return Err(Problem::media(media));
-        }
-        let body = body.map_err(|wrong| match wrong.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(LONGEST_BODY),
-            _ => Problem::request(wrong.body_text()),
-        })?;
-        let json: Value = serde_json::from_slice(&body)
-            .map_err(|wrong| Problem::request(format!("the body is no JSON: {wrong}")))?;
+        let json = body::json(headers, body, media)?;
         condition.seen = json["revision"].as_u64().unwrap_or_default();
         let (dry_run, patience) = (written.dry_run, written.patience()?);
         Ok((Request { key, condition, pinned: false, dry_run, patience }, json))
@@ -257,28 +251,13 @@ impl Request {
     async fn made(self, api: &Api, made: Made) -> Result<Response, Problem> {
         let response = answer(made.before.as_ref(), made.after.as_ref());
         let Some(patience) = self.patience else { return Ok(response) };
-        let objects = || made.before.iter().chain(&made.after);
-        let (answer, come) = oneshot::channel();
-        let service = objects().find_map(|object| service(object));
-        let addresses = objects().flat_map(|object| addresses(object)).collect();
-        let named = self.key.to_string();
-        api.control.wait(Wait {
-            key: self.key,
-            revision: made.revision,
-            service,
-            addresses,
-            answer,
-        });
-        match tokio::time::timeout(patience, come).await {
-            Ok(Ok(Outcome::Done)) => Ok(response),
-            Ok(Ok(Outcome::Refused(why))) => Err(Problem::not_in_force(named, why)),
-            // It is kept, and on its way.
-            Ok(Err(_)) | Err(_) => {
-                let (mut parts, body) = response.into_parts();
-                parts.status = StatusCode::ACCEPTED;
-                Ok(Response::from_parts(parts, body))
-            }
+        let about = About::new(self.key, made.before.as_ref(), made.after.as_deref());
+        if wait::until(api, made.revision, (vec![about], false), patience).await? {
+            return Ok(response);
         }
+        let (mut parts, body) = response.into_parts();
+        parts.status = StatusCode::ACCEPTED;
+        Ok(Response::from_parts(parts, body))
     }
 }
 
@@ -291,19 +270,4 @@ fn answer(before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) -> Response
         Some(_) => StatusCode::OK,
     };
     (status, [condition::header(object.revision)], Json(object)).into_response()
-}
-
-fn service(object: &Object) -> Option<Name> {
-    match &object.spec {
-        Spec::Service(_) => Some(object.name.clone()),
-        Spec::Backends(spec) => Some(spec.service.clone()),
-        Spec::Appliance(_) | Spec::Source(_) => None,
-    }
-}
-
-fn addresses(object: &Object) -> Vec<Address> {
-    match &object.spec {
-        Spec::Service(spec) => spec.frontends.iter().map(|said| said.address).collect(),
-        Spec::Backends(_) | Spec::Appliance(_) | Spec::Source(_) => Vec::new(),
-    }
 }

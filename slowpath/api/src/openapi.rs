@@ -1,5 +1,7 @@
 //! What is served, as a document for programs (OpenAPI 3.1), made of the types that serve it.
 
+mod sources;
+
 use std::sync::LazyLock;
 
 use axum::Json;
@@ -9,7 +11,8 @@ use state::name::NAME_BYTES;
 use state::object::{Kind, schema};
 use state::show::Table;
 
-use crate::object::{JSON, MERGE_PATCH};
+use crate::body::JSON;
+use crate::object::MERGE_PATCH;
 use crate::problem::{PROBLEM_JSON, Problem, SORTS};
 use crate::query::{Listed, Read, Rows, Written};
 use crate::watch::{LINES, Line};
@@ -38,6 +41,8 @@ fn whole() -> Value {
     for table in Table::ALL {
         paths.insert(format!("/v1/tables/{}", table.name()), json!({ "get": rows(table) }));
     }
+    sources::schemas(&mut schemas);
+    sources::paths(&mut paths);
     let own = "This document.";
     let content = json!({ JSON: { "schema": { "type": "object" } } });
     let answer = json!({ "200": { "description": own, "content": content } });
@@ -211,7 +216,7 @@ fn object(kind: Kind) -> Value {
         json!({ "required": true, "content": content })
     };
     let gone = json!({ "description": "It is gone." });
-    json!({
+    let mut methods = json!({
         "parameters": [name],
         "get": {
             "operationId": format!("get{kind}"),
@@ -242,7 +247,12 @@ fn object(kind: Kind) -> Value {
             "parameters": write,
             "responses": answers(&[("204", gone), coming], &wrong),
         },
-    })
+    });
+    if let (Kind::Source, Some(methods)) = (kind, methods.as_object_mut()) {
+        // Sources write it, by what they ask.
+        methods.retain(|name, _| name == "parameters" || name == "get");
+    }
+    methods
 }
 
 fn rows(table: Table) -> Value {

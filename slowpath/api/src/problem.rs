@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use state::object::{Refusal, TooOld, Why};
+use state::sources;
 
 /// The media type of errors.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
@@ -37,10 +38,13 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub allowed: Option<Box<str>>,
+    /// Of a method that isn't there, those that are.
+    #[serde(skip)]
+    pub(crate) methods: Option<&'static str>,
 }
 
 /// Every sort of problem: its code, its name and its title.
-pub(crate) const SORTS: [(StatusCode, &str, &str); 14] = [
+pub(crate) const SORTS: [(StatusCode, &str, &str); 18] = [
     (StatusCode::BAD_REQUEST, "request", "the request is not understood"),
     (StatusCode::UNAUTHORIZED, "token", "a token is needed"),
     (StatusCode::FORBIDDEN, "foreign", "another source says what this is"),
@@ -48,11 +52,15 @@ pub(crate) const SORTS: [(StatusCode, &str, &str); 14] = [
     (StatusCode::METHOD_NOT_ALLOWED, "method", "that cannot be done with this"),
     (StatusCode::CONFLICT, "leaving", "it is being deleted"),
     (StatusCode::CONFLICT, "not-in-force", "it is kept, and not in force"),
+    (StatusCode::CONFLICT, "gap", "a chunk before it is missing"),
+    (StatusCode::CONFLICT, "superseded", "a newer session has taken its place"),
+    (StatusCode::CONFLICT, "released", "what the source said is gone"),
     (StatusCode::GONE, "too-old", "what changed since is forgotten"),
     (StatusCode::PRECONDITION_FAILED, "changed", "another revision is there"),
     (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "the body is too large"),
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, "media", "the body is of another type"),
     (StatusCode::UNPROCESSABLE_ENTITY, "wrong", "a field cannot be as it is"),
+    (StatusCode::TOO_MANY_REQUESTS, "busy", "too much is asked at once"),
     (StatusCode::SERVICE_UNAVAILABLE, "store", "the store takes no changes"),
     (StatusCode::INTERNAL_SERVER_ERROR, "broken", "a fault of ours"),
 ];
@@ -70,6 +78,7 @@ impl Problem {
             object: None,
             field: None,
             allowed: None,
+            methods: None,
         }
     }
 
@@ -85,6 +94,12 @@ impl Problem {
 
     pub(crate) fn method(method: &Method) -> Problem {
         Problem::new("method", format!("{method} cannot be done with this; see `Allow`"))
+    }
+
+    pub(crate) fn of_a_source() -> Problem {
+        let detail = "a source's own object is written by the source, with what it asks below \
+                      /v1/sources/SOURCE";
+        Problem { methods: Some("GET,HEAD"), ..Problem::new("method", detail) }
     }
 
     pub(crate) fn token() -> Problem {
@@ -165,15 +180,44 @@ impl From<Refusal> for Problem {
     }
 }
 
+impl From<sources::Error> for Problem {
+    fn from(error: sources::Error) -> Problem {
+        use sources::Error as E;
+        let (sort, field, object) = match &error {
+            E::Wrong(refusal) => return Refusal::clone(refusal).into(),
+            E::Name(_) | E::Unknown { .. } | E::NoSession { .. } => ("absent", None, None),
+            E::Own { .. } => ("foreign", None, None),
+            E::Released { .. } => ("released", None, None),
+            E::Lease { .. } => ("wrong", Some("lease_s"), None),
+            E::Revision { .. } => ("wrong", Some("revision"), None),
+            E::Superseded { .. } => ("superseded", None, None),
+            E::Sessions { .. } => ("busy", None, None),
+            E::Gap { .. } => ("gap", None, None),
+            E::Chunk { .. } | E::Session { .. } => ("too-large", None, None),
+            E::Stranger { object, .. } => ("foreign", Some("source"), Some(object)),
+            E::Kind { object } => ("wrong", Some("kind"), Some(object)),
+            E::Twice { object } => ("wrong", Some("name"), Some(object)),
+        };
+        Problem {
+            field: field.map(Into::into),
+            object: object.map(|key| key.to_string().into()),
+            ..Problem::new(sort, error.to_string())
+        }
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let code = self.code();
+        let (code, methods) = (self.code(), self.methods);
         let mut response = (code, Json(self)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(PROBLEM_JSON));
         if code == StatusCode::UNAUTHORIZED {
             let bearer = header::HeaderValue::from_static("Bearer");
             headers.insert(header::WWW_AUTHENTICATE, bearer);
+        }
+        if let Some(methods) = methods {
+            headers.insert(header::ALLOW, header::HeaderValue::from_static(methods));
         }
         response
     }

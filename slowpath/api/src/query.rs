@@ -56,6 +56,11 @@ pub(crate) struct Written {
     pub wait: Option<String>,
 }
 
+/// Where nothing is asked.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
 /// Of a table.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -11,6 +11,7 @@ use state::reconcile::Now;
 
 use super::{Reconcile, TIMES, Waiting};
 use crate::desired::appliance;
+use crate::sources;
 
 /// When a disk that doesn't take changes is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -62,8 +63,10 @@ impl Reconcile<'_> {
         self.refuse_waiting(with_config, refusal.to_string());
     }
 
-    /// The appliance is as the configuration says, and its sources are heard in that order.
+    /// The appliance is as the configuration says, and its sources are heard in that order and have
+    /// those leases.
     fn appoint(&mut self, config: &Config, now: SystemTime) {
+        self.shared.publish_sources(sources::settings(config));
         self.desired.set_precedence(config, now);
         self.appliance = Arc::new(appliance(config));
         self.plane.set_appliance(&self.appliance);

@@ -1,19 +1,22 @@
 //! Those who changed something and wait until all lcores serve it.
 
-use api::{Outcome, Wait};
-use state::address::Address;
+use api::{About, Outcome, Wait};
 use state::frontend::Progress;
 use state::reflect::Verdict;
+use state::tables::Tables;
 
 use super::Reconcile;
+
+/// Objects of one wait that are looked at in one step: a source may have said very many.
+const AT_ONCE: usize = 1024;
 
 impl Reconcile<'_> {
     /// Answers those whose change has come as far as it gets.
     pub(super) fn answer_waits(&mut self) {
         self.waits.extend(self.shared.take_waits());
         self.waits.retain(|wait| !wait.answer.is_closed());
-        for wait in std::mem::take(&mut self.waits) {
-            match self.outcome(&wait) {
+        for mut wait in std::mem::take(&mut self.waits) {
+            match self.outcome(&mut wait) {
                 // Who has gone meanwhile doesn't hear it.
                 Some(outcome) => drop(wait.answer.send(outcome)),
                 None => self.waits.push(wait),
@@ -21,33 +24,44 @@ impl Reconcile<'_> {
         }
     }
 
-    /// None: it is on its way.
-    fn outcome(&self, wait: &Wait) -> Option<Outcome> {
+    /// None: it is on its way. What is in force is not looked at again.
+    fn outcome(&self, wait: &mut Wait) -> Option<Outcome> {
         let tables = self.desired.writer.tables();
         let heard = self.reconciler.seen() >= tables.revision();
         if self.desired.objects().revision() < wait.revision || !heard {
             return None;
         }
-        match self.desired.verdict(&wait.key) {
-            Verdict::Accepted => {}
-            Verdict::Shadowed(by) => {
-                let why = format!("source `{by}` is preferred and says what it is");
-                return Some(Outcome::Refused(why));
+        for _ in 0..AT_ONCE {
+            let Some(about) = wait.about.last() else { return Some(Outcome::Done) };
+            match self.in_force(about, wait.whole, &tables) {
+                Ok(true) => drop(wait.about.pop()),
+                Ok(false) => return None,
+                Err(why) => return Some(Outcome::Refused { object: about.key.clone(), why }),
             }
-            Verdict::Refused(error) => return Some(Outcome::Refused(error.to_string())),
         }
-        let entry = wait.service.as_ref().and_then(|service| tables.entry(service));
+        None
+    }
+
+    /// Whether all lcores serve it, or why they won't.
+    fn in_force(&self, about: &About, whole: bool, tables: &Tables) -> Result<bool, String> {
+        match self.desired.verdict(&about.key) {
+            Verdict::Accepted => {}
+            Verdict::Shadowed(_) if whole => return Ok(true),
+            Verdict::Shadowed(by) => {
+                return Err(format!("source `{by}` is preferred and says what it is"));
+            }
+            Verdict::Refused(error) => return Err(error.to_string()),
+        }
+        let entry = about.service.as_ref().and_then(|service| tables.entry(service));
         let rows = entry.iter().flat_map(|entry| &entry.frontends).map(|row| row.address());
         let mut done = true;
-        for address in rows.chain(&wait.addresses).collect::<Vec<&Address>>() {
+        for address in rows.chain(&about.addresses) {
             match self.reconciler.progress(address) {
                 Progress::Done => {}
                 Progress::Pending => done = false,
-                Progress::Error(why) => {
-                    return Some(Outcome::Refused(format!("{address}: {why}")));
-                }
+                Progress::Error(why) => return Err(format!("{address}: {why}")),
             }
         }
-        done.then_some(Outcome::Done)
+        Ok(done)
     }
 }

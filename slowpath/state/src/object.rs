@@ -26,11 +26,10 @@ use serde::{Deserialize, Serialize};
 pub use appliance::ApplianceSpec;
 pub use backends::{BackendsSpec, Member};
 pub use change::{Change, Refusal, Why};
-pub(crate) use json::read;
-pub use json::{API, schema};
+pub use json::{API, read, schema};
 pub use objects::{Event, History, Objects, TooOld};
 pub use service::ServiceSpec;
-pub use source::{LEASE_MAX_S, SourceSpec};
+pub use source::{LEASE_MAX_S, REVISION_MAX, SourceSpec};
 pub(crate) use text::prefix_of;
 
 use crate::name::{Name, Source};

@@ -33,15 +33,15 @@ pub use error::Error;
 pub use heard::HEARD;
 pub(crate) use heard::is_quarantined;
 
-use crate::name::{Name, Source};
-use crate::object::{API, Key, Kind, LEASE_MAX_S, Object, Objects, SourceSpec, Spec};
+use crate::name::Source;
+use crate::object::{API, Key, Kind, LEASE_MAX_S, Object, Objects, REVISION_MAX, SourceSpec, Spec};
 use crate::reconcile::Now;
 use crate::store::Batch;
 use config::checked::OnExpiry;
 use heard::Heard;
 
 /// What the configuration says of sources.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
     /// By name; those that aren't named have [`Setting::default`].
     pub sources: BTreeMap<Source, Setting>,
@@ -140,6 +140,10 @@ impl Sources {
     ) -> Result<(Begun, Batch), Error> {
         let source = self.named(source)?;
         let lease_s = self.lease_s(&source, asked.lease_s)?;
+        let found = asked.revision.chars().count();
+        if found > REVISION_MAX {
+            return Err(Error::Revision { found });
+        }
         let others = self.sessions.keys().filter(|other| **other != source).count();
         if others >= self.settings.limits.sessions {
             return Err(Error::Sessions { most: self.settings.limits.sessions });
@@ -328,18 +332,26 @@ impl Sources {
         }
     }
 
+    /// What can be a source's name is what the configuration takes for one.
     fn named(&self, name: &str) -> Result<Source, Error> {
-        Name::new(name).map_err(Error::Name)?;
+        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
+        if name.is_empty() || name.len() > 63 || !name.bytes().all(good) {
+            return Err(Error::Name(name.into()));
+        }
         let source = Source::new(name);
-        match self.settings.own.contains(&source) {
+        match name == API || self.settings.own.contains(&source) {
             true => Err(Error::Own { source_of: source }),
             false => Ok(source),
         }
     }
 
     fn session(&mut self, source: &Source, id: u64) -> Result<&mut Session, Error> {
-        let open = self.sessions.get_mut(source).filter(|session| session.id == id);
-        open.ok_or_else(|| Error::NoSession { source_of: source.clone(), id })
+        let source_of = source.clone();
+        match self.sessions.get_mut(source) {
+            Some(session) if session.id == id => Ok(session),
+            Some(session) if session.id > id => Err(Error::Superseded { source_of, id }),
+            _ => Err(Error::NoSession { source_of, id }),
+        }
     }
 }
 

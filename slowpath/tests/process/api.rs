@@ -296,10 +296,32 @@ fn who_waits_is_told_when_lcores_serve_it_or_why_not() {
             put(&folder, "services/d?wait=20s", &service(4, 80)),
             put(&folder, "backends/d?wait=20s", &backends("d")),
             folder.ask("DELETE", "/v1/objects/services/d?wait=20s", &[], ""),
+            // All that a source says, and then nothing.
+            said(
+                &folder,
+                &json!([object("Service", &service(5, 80)), object("Backends", &backends("e"))]),
+            ),
+            said(&folder, &json!([])),
         ];
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(answers.each_ref().map(|answer| answer.status), [201, 201, 204], "{answers:?}");
+        let statuses = answers.each_ref().map(|answer| answer.status);
+        assert_eq!(statuses, [201, 201, 204, 200, 200], "{answers:?}");
     });
+}
+
+fn object(kind: &str, spec: &Value) -> Value {
+    json!({ "kind": kind, "name": "e", "spec": spec["spec"] })
+}
+
+/// What a commit is answered that waits for all of it to be in force.
+fn said(folder: &Folder, objects: &Value) -> Answer {
+    let ask = |method: &str, path: &str, body: &str| {
+        folder.ask(method, &format!("/v1/sources/k8s/sessions{path}"), &[JSON], body)
+    };
+    let session = ask("POST", "", "{}").json()["session"].clone();
+    let taken = ask("PUT", &format!("/{session}/chunks/0"), &objects.to_string());
+    assert_eq!(taken.status, 200, "{taken:?}");
+    ask("POST", &format!("/{session}/commit?wait=20s"), "")
 }
 
 #[test]
@@ -361,15 +383,24 @@ fn the_document_names_every_kind_and_nothing_that_is_not_there() {
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let document = folder.ask("GET", "/v1/openapi.json", &[], "").json();
-    let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+    let paths = document["paths"].as_object().unwrap();
     for kind in state::object::Kind::ALL {
-        assert!(paths.iter().any(|path| **path == format!("/v1/objects/{}", kind.many())));
+        assert!(paths.keys().any(|path| **path == format!("/v1/objects/{}", kind.many())));
     }
-    for path in paths {
-        let answer = folder.ask("GET", &path.replace("{name}", "none"), &[], "");
-        let expected = if path.contains("{name}") { 404 } else { 200 };
+    for (path, methods) in paths {
+        let asked = ["{name}", "{source}", "{session}", "{chunk}"];
+        let asked = asked.iter().fold(path.clone(), |path, of| path.replace(of, "1"));
+        let answer = folder.ask("GET", &asked, &[], "");
+        let expected = match methods.get("get") {
+            None => 405,
+            Some(_) if asked != *path => 404,
+            Some(_) => 200,
+        };
         assert_eq!(answer.status, expected, "{path}: {answer:?}");
     }
+    let own = put(&folder, "sources/api", &json!({ "spec": { "lease_s": 1 } }));
+    is_problem(&own, 405, "method", &["/v1/sources/SOURCE"]);
+    assert_eq!(own.header("allow"), Some("GET,HEAD"));
     let text = document.to_string();
     for reference in text.split("\"$ref\":\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
         assert!(document.pointer(reference).is_some(), "{reference} leads nowhere");

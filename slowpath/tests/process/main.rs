@@ -11,6 +11,7 @@ mod command;
 mod kept;
 mod kills;
 mod schema;
+mod sources;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

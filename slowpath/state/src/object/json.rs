@@ -135,7 +135,10 @@ pub fn schema(kind: Kind) -> Value {
 }
 
 /// A value out of JSON, or what is wrong with it and where below `at`.
-pub(crate) fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, Refusal> {
+///
+/// # Errors
+/// The first field that is wrong, by its path.
+pub fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, Refusal> {
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = error.path().to_string();
         let field = match (at, path.as_str()) {

@@ -7,6 +7,8 @@ use super::{Described, Refusal};
 
 /// The longest lease: a day, in seconds.
 pub const LEASE_MAX_S: u32 = 86_400;
+/// Characters of the longest revision.
+pub const REVISION_MAX: usize = 256;
 
 /// A source's own object, of its own name, said by itself. [`crate::sources`] writes it, and tells
 /// in its status whether the source is heard.

@@ -11,6 +11,7 @@ use crate::name::Source;
 #[serde(default, deny_unknown_fields)]
 pub struct Begin {
     /// The source's own revision of all that it is about to say, in its own words.
+    #[schemars(length(max = 256))]
     pub revision: Box<str>,
     /// Seconds for which what it says shall hold after it was last heard. Left out: as before, or
     /// as the configuration says.

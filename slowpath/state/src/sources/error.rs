@@ -1,18 +1,18 @@
 //! Why a source isn't given what it asks for. A request that is refused has changed nothing.
 
-use crate::name::{NoName, Source};
-use crate::object::{Key, LEASE_MAX_S, Refusal};
+use crate::name::Source;
+use crate::object::{Key, LEASE_MAX_S, REVISION_MAX, Refusal};
 
 /// Why a request is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// Not a name.
-    #[error("the source's name: {0}")]
-    Name(NoName),
+    #[error("`{0}` is no name of a source: write 1 to 63 of a-z, 0-9, `-`, `.` and `_`")]
+    Name(Box<str>),
     /// A source of the appliance itself.
     #[error(
-        "source `{source_of}` is the appliance's own, and its files speak for it: choose another \
-         name"
+        "source `{source_of}` is the appliance's own: its files speak for it, or whoever writes \
+         single objects; choose another name"
     )]
     Own {
         /// Which.
@@ -39,10 +39,27 @@ pub enum Error {
         /// What was asked for.
         found: u32,
     },
+    /// A revision that nobody can show.
+    #[error("revision: {found} characters are too many; allowed: up to {REVISION_MAX}")]
+    Revision {
+        /// How many it has.
+        found: usize,
+    },
+    /// Two speak for one source, or one has begun twice.
+    #[error(
+        "source `{source_of}` has a newer session than {id}, and a begin ends what was begun \
+         before it: let one process alone speak for a source"
+    )]
+    Superseded {
+        /// Whose it was.
+        source_of: Source,
+        /// Its number.
+        id: u64,
+    },
     /// It ended.
     #[error(
-        "source `{source_of}` has no session {id}: it was committed or aborted, a newer begin \
-         ended it, nobody went on with it, or the appliance was restarted; begin again"
+        "source `{source_of}` has no session {id}: it was committed or aborted, nobody went on \
+         with it, or the appliance was restarted; see the revision that it has, and begin again"
     )]
     NoSession {
         /// Whose it would be.

@@ -5,12 +5,19 @@ use std::time::UNIX_EPOCH;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::name::Name;
 use crate::object::ServiceSpec;
+use crate::store::Disk;
+use crate::{address, backend, frontend, object};
 
 mod model;
+mod plate;
 mod world;
 
 use world::World;
+
+/// Random histories.
+const CASES: u32 = 400;
 
 fn service(name: &str, address: &str) -> Object {
     let frontend = json!({"address": address, "port": 80, "protocol": "tcp"});
@@ -79,8 +86,10 @@ fn an_aborted_a_replaced_and_an_idle_session_were_never_there() {
     let second = world.begin("k8s", "3").unwrap();
     assert!(second > first);
     for gone in [world.commit("k8s", first).unwrap_err(), world.abort("k8s", first).unwrap_err()] {
-        assert!(gone.to_string().contains("a newer begin"), "{gone}");
+        assert!(matches!(gone, Error::Superseded { .. }), "{gone}");
     }
+    let never = world.commit("k8s", second + 1).unwrap_err();
+    assert!(matches!(never, Error::NoSession { .. }), "{never}");
     world.abort("k8s", second).unwrap();
     assert!(matches!(world.add("k8s", second, 0, Vec::new()), Err(Error::NoSession { .. })));
     let third = world.begin("k8s", "4").unwrap();
@@ -134,16 +143,23 @@ fn chunks_are_bounded_numbered_and_checked_before_any_of_them_is_taken() {
 #[test]
 fn names_leases_and_the_appliances_own_sources_are_looked_at() {
     let mut world = World::new();
-    assert!(matches!(world.begin("a b", "1"), Err(Error::Name(_))));
-    let own = world.begin("file", "1").unwrap_err().to_string();
-    assert!(own.contains("the appliance's own"), "{own}");
+    for name in ["", "a b", "a/b", "K8s", &"x".repeat(64)] {
+        assert!(matches!(world.begin(name, "1"), Err(Error::Name(_))), "{name}");
+    }
+    for name in ["file", "api"] {
+        let own = world.begin(name, "1").unwrap_err().to_string();
+        assert!(own.contains("the appliance's own"), "{own}");
+    }
+    let long = world.begin("k8s", &"ä".repeat(257)).unwrap_err();
+    assert_eq!(long, Error::Revision { found: 257 });
+    assert!(world.begin("k8s", &"ä".repeat(256)).is_ok());
     for found in [0, 86_401] {
         let asked = Begin { lease_s: Some(found), ..Begin::default() };
         let now = world.now;
         let refused = world.sources.begin("k8s", &asked, world.store.objects(), now);
         assert_eq!(refused.unwrap_err(), Error::Lease { found });
     }
-    let unknown = world.renew("k8s", None).unwrap_err().to_string();
+    let unknown = world.renew("k9s", None).unwrap_err().to_string();
     assert!(unknown.contains("has said nothing yet"), "{unknown}");
 }
 

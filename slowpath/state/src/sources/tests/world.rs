@@ -1,63 +1,15 @@
 //! A store on a disk that may fail, the machine, and the tables that follow the store.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::io;
-use std::rc::Rc;
 
+use super::plate::Plate;
 use super::*;
 use crate::name::Precedence;
 use crate::object::Refusal;
 use crate::reflect::Reflector;
-use crate::store::{Disk, Store};
+use crate::store::Store;
 use crate::writer::Writer;
 use config::checked::ArmName;
-
-/// Files in memory that outlive their store, and writes that fail.
-#[derive(Clone, Debug, Default)]
-pub struct Plate(Rc<RefCell<Files>>);
-
-#[derive(Debug, Default)]
-struct Files {
-    files: BTreeMap<String, Vec<u8>>,
-    /// So many of the next writes fail.
-    fails: u32,
-}
-
-impl Disk for Plate {
-    fn read(&mut self, file: &str) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.0.borrow().files.get(file).cloned())
-    }
-
-    fn append(&mut self, file: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut plate = self.0.borrow_mut();
-        let fails = plate.fails > 0;
-        plate.fails = plate.fails.saturating_sub(1);
-        let written = if fails { &bytes[..bytes.len() / 2] } else { bytes };
-        plate.files.entry(file.to_owned()).or_default().extend_from_slice(written);
-        if fails { Err(io::Error::other("a fault")) } else { Ok(()) }
-    }
-
-    fn truncate(&mut self, file: &str, len: u64) -> io::Result<()> {
-        self.0.borrow_mut().files.entry(file.to_owned()).or_default().truncate(len as usize);
-        Ok(())
-    }
-
-    fn sync(&mut self, _: &str) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
-        let mut plate = self.0.borrow_mut();
-        let bytes = plate.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        plate.files.insert(to.to_owned(), bytes);
-        Ok(())
-    }
-
-    fn sync_folder(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// All of a process.
 pub struct World {
@@ -104,7 +56,7 @@ impl World {
     }
 
     pub fn fail_disk(&self, times: u32) {
-        self.plate.0.borrow_mut().fails = times;
+        self.plate.fail(times);
     }
 
     pub fn set(&mut self, source: &str, setting: Setting) {

@@ -1,0 +1,259 @@
+//! Sources that speak over the API, as the running program has them: who says what of the same
+//! service, whose lease runs out, and what is left of it all after a kill.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::api::without_file;
+use crate::appliance::{Answer, Folder, Running};
+use crate::generation;
+
+const JSON: (&str, &str) = ("Content-Type", "application/json");
+const WEB: &str = "203.0.113.10";
+
+/// An appliance whose sources are these, the most preferred first.
+fn appliance(name: &str, sources: &[&str]) -> Folder {
+    let folder = Folder::new(name);
+    configure(&folder, sources);
+    folder
+}
+
+fn configure(folder: &Folder, sources: &[&str]) {
+    let sources: String =
+        sources.iter().map(|rest| format!("[[source]]\nname = {rest}\n")).collect();
+    folder.write("weir.toml", &(without_file(folder) + &sources));
+}
+
+fn start(folder: &Folder) -> Running {
+    let running = folder.slowpath();
+    folder.until(&["status"], |_| true);
+    running
+}
+
+/// A service with one frontend, and a list of backends: hosts, and whether they leave.
+fn web(name: &str, frontend: &str, hosts: &[(u8, bool)]) -> Value {
+    let frontend = json!({ "address": frontend, "port": 80, "protocol": "tcp" });
+    let endpoint = |(host, leaves): &(u8, bool)| {
+        let state = if *leaves { "terminating" } else { "active" };
+        let address = format!("10.97.2.{host}");
+        json!({ "address": address, "port": 80, "protocol": "tcp", "state": state })
+    };
+    let endpoints: Vec<Value> = hosts.iter().map(endpoint).collect();
+    let spec = json!({ "mode": "nat", "frontends": [frontend] });
+    json!([
+        { "kind": "Service", "name": name, "spec": spec },
+        { "kind": "Backends", "name": name, "spec": { "service": name, "endpoints": endpoints } },
+    ])
+}
+
+fn ask(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
+    folder.ask(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
+}
+
+/// Begins, and says all in one chunk: what is left is the commit.
+fn say(folder: &Folder, source: &str, revision: &str, objects: &Value) -> String {
+    let asked = json!({ "revision": revision });
+    let begun = ask(folder, "POST", &format!("{source}/sessions"), &asked);
+    assert_eq!(begun.status, 201, "{begun:?}");
+    let session = begun.header("location").unwrap().strip_prefix("/v1/sources/").unwrap();
+    let chunk = ask(folder, "PUT", &format!("{session}/chunks/0"), objects);
+    assert_eq!(chunk.status, 200, "{chunk:?}");
+    format!("{session}/commit")
+}
+
+fn commit(folder: &Folder, path: &str) -> Value {
+    let answer = folder.ask("POST", &format!("/v1/sources/{path}"), &[], "");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+fn report(folder: &Folder, source: &str) -> Value {
+    folder.ask("GET", &format!("/v1/sources/{source}"), &[], "").json()
+}
+
+/// Asks until it is so.
+fn until(folder: &Folder, source: &str, fits: impl Fn(&Value) -> bool) {
+    let begun = Instant::now();
+    while !fits(&report(folder, source)) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{}", report(folder, source));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The hosts that the region's table of a frontend chooses from; none without a table.
+fn chosen(dump: &Value, frontend: &str) -> BTreeSet<u8> {
+    let lines = dump.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let head = format!("MAGLEV: ID={frontend}:80/TCP INNER=[");
+    let found = lines.filter_map(|line| line.strip_prefix(&head)).next();
+    let list = found.and_then(|rest| rest.split(']').next()).unwrap_or_default();
+    let host = |one: &str| one.strip_prefix("10.97.2.")?.split(':').next()?.parse().ok();
+    list.split(", ").filter_map(host).collect()
+}
+
+/// Waits until new flows of a frontend go to exactly these hosts.
+fn serves(folder: &Folder, frontend: &str, hosts: &[u8]) {
+    let hosts: BTreeSet<u8> = hosts.iter().copied().collect();
+    folder.until(&["maps", "dump", "--no-ids"], |dump| chosen(dump, frontend) == hosts);
+}
+
+fn no_frontend(folder: &Folder, frontend: &str) {
+    folder.until(&["maps", "dump", "--no-ids"], |dump| {
+        dump.is_array() && !dump.to_string().contains(frontend)
+    });
+}
+
+/// What `weir get` shows of the objects of a kind that a source said.
+fn names(folder: &Folder, kind: &str, source: &str) -> Vec<String> {
+    let all = folder.until(&["get", kind], Value::is_array);
+    let all = all.as_array().unwrap().iter().filter(|object| object["source"] == source);
+    all.map(|object| object["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn two_sources_of_one_service_are_heard_in_the_order_of_the_configuration() {
+    let (a, b) = ("\"a\"", "\"b\"");
+    let folder = appliance("sources-two", &[a, b]);
+    let mut slowpath = start(&folder);
+    // They agree on host 12 being there, and not on whether it stays.
+    let of_a = web("shop/web", WEB, &[(11, false), (12, false)]);
+    let of_b = web("shop/web", WEB, &[(12, true), (13, false)]);
+    let both = json!([of_b[0], of_b[1], web("shop/b", "203.0.113.20", &[(13, false)])[0]]);
+    let path = say(&folder, "a", "1", &of_a);
+    assert_eq!(commit(&folder, &path), json!({ "written": 2, "released": 0 }));
+    serves(&folder, WEB, &[11, 12]);
+    let path = say(&folder, "b", "1", &both);
+    assert_eq!(commit(&folder, &path), json!({ "written": 3, "released": 0 }));
+    serves(&folder, WEB, &[11, 12, 13]);
+
+    configure(&folder, &[b, a]);
+    serves(&folder, WEB, &[11, 13]);
+    slowpath.kill();
+    configure(&folder, &[a, b]);
+    let mut slowpath = start(&folder);
+    serves(&folder, WEB, &[11, 12, 13]);
+    slowpath.kill();
+    configure(&folder, &[b, a]);
+    let _slowpath = start(&folder);
+    serves(&folder, WEB, &[11, 13]);
+
+    // Each says everything anew, and what it no longer names goes; the other's stays.
+    let less = web("shop/web", WEB, &[(13, false)]);
+    let path = say(&folder, "b", "2", &less);
+    let tried = folder.ask("POST", &format!("/v1/sources/{path}?dry_run=true"), &[], "").json();
+    assert_eq!(tried, json!({ "written": 1, "released": 1 }));
+    assert_eq!(commit(&folder, &path), tried);
+    serves(&folder, WEB, &[11, 12, 13]);
+    no_frontend(&folder, "203.0.113.20");
+    assert_eq!(names(&folder, "services", "b"), ["shop/web"]);
+    let path = say(&folder, "b", "3", &json!([]));
+    assert_eq!(commit(&folder, &path), json!({ "written": 0, "released": 2 }));
+    serves(&folder, WEB, &[11, 12]);
+    let path = say(&folder, "a", "2", &json!([]));
+    commit(&folder, &path);
+    no_frontend(&folder, WEB);
+    assert_eq!(report(&folder, "b")["revision"], "3");
+}
+
+#[test]
+fn a_lease_that_runs_out_is_kept_quarantined_or_released_as_configured() {
+    let of = |name: &str| format!("\"{name}\"\nlease_s = 1\non_expiry = \"{name}\"");
+    let all = ["keep", "quarantine", "release"];
+    let texts = all.map(of);
+    let rest = "\"other\"";
+    let folder = appliance("sources-leases", &[&texts[0], &texts[1], &texts[2], rest]);
+    let mut slowpath = start(&folder);
+    let frontend = |n: usize| format!("203.0.113.{}", 31 + n);
+    let hosts = |n: usize| [(11 + n as u8, false), (12 + n as u8, false)];
+    // The source without a lease says the second backend of each as well.
+    let mut others = Vec::new();
+    for (n, source) in all.into_iter().enumerate() {
+        let service = format!("shop/{source}");
+        let said = web(&service, &frontend(n), &hosts(n));
+        let path = say(&folder, source, "1", &said);
+        commit(&folder, &path);
+        let list = web(&service, &frontend(n), &hosts(n)[1..]);
+        others.extend(list.as_array().unwrap().clone());
+    }
+    let path = say(&folder, "other", "1", &json!(others));
+    commit(&folder, &path);
+    let heard = ["Kept", "Quarantined", "Released"];
+    let after = |folder: &Folder| {
+        for (source, heard) in all.iter().zip(heard) {
+            until(folder, source, |report| report["heard"] == heard && report["left_s"] == 0);
+        }
+        serves(folder, &frontend(0), &[11, 12]);
+        // What another source says comes before one that isn't heard.
+        serves(folder, &frontend(1), &[13]);
+        serves(folder, &frontend(2), &[14]);
+    };
+    after(&folder);
+    assert!(names(&folder, "backends", "release").is_empty());
+    assert_eq!(names(&folder, "backends", "quarantine"), ["shop/quarantine"]);
+    let shown = folder.weir(&["get", "source"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    for told in ["other", "still holds", "no new flows", "is gone"] {
+        assert!(shown.contains(told), "no {told:?} in\n{shown}");
+    }
+
+    // It stays so over a kill, whatever the new process's leases say.
+    slowpath.kill();
+    let _slowpath = start(&folder);
+    for (source, heard) in all.iter().zip(heard) {
+        assert_eq!(report(&folder, source)["heard"], heard);
+    }
+    after(&folder);
+
+    // Back: with a longer lease, or by all of it said again.
+    let longer = json!({ "lease_s": 600 });
+    for source in ["keep", "quarantine"] {
+        let renewed = ask(&folder, "POST", &format!("{source}/renew"), &longer);
+        let expected = json!({ "lease_s": 600, "revision": "1" });
+        assert_eq!((renewed.status, renewed.json()), (200, expected));
+        assert_eq!(report(&folder, source)["heard"], "yes");
+    }
+    serves(&folder, &frontend(1), &[12, 13]);
+    let late = ask(&folder, "POST", "release/renew", &longer);
+    assert_eq!((late.status, &late.json()["type"]), (409, &json!("urn:weir:released")));
+    let asked = json!({ "revision": "2", "lease_s": 600 });
+    let begun = ask(&folder, "POST", "release/sessions", &asked).json();
+    let session = format!("release/sessions/{}", begun["session"]);
+    let said = web("shop/release", &frontend(2), &hosts(2));
+    assert_eq!(ask(&folder, "PUT", &format!("{session}/chunks/0"), &said).status, 200);
+    commit(&folder, &format!("{session}/commit"));
+    serves(&folder, &frontend(2), &[13, 14]);
+    assert_eq!(report(&folder, "release")["heard"], "yes");
+}
+
+#[test]
+fn killed_before_the_commit_nothing_was_said_and_after_it_all_of_it() {
+    let folder = appliance("sources-kills", &["\"a\""]);
+    let mut slowpath = start(&folder);
+    let mut there = Value::Null;
+    for round in 0..10_u8 {
+        let said = web("shop/web", WEB, &[(11 + round, false), (31 + round, false)]);
+        let revision = round.to_string();
+        let path = say(&folder, "a", &revision, &said);
+        let objects = |folder: &Folder| {
+            let list = folder.ask("GET", "/v1/objects/backends/shop/web?source=a", &[], "");
+            list.json()["spec"].clone()
+        };
+        slowpath.kill();
+        slowpath = start(&folder);
+        assert_eq!(objects(&folder), there, "round {round}: nothing of it was promised");
+        let gone = folder.ask("POST", &format!("/v1/sources/{path}"), &[], "");
+        assert_eq!(gone.status, 404, "{gone:?}");
+        assert_eq!(report(&folder, "a")["session"], Value::Null);
+
+        let path = say(&folder, "a", &revision, &said);
+        commit(&folder, &path);
+        slowpath.kill();
+        slowpath = start(&folder);
+        there = objects(&folder);
+        assert_eq!(there["endpoints"][1]["address"], format!("10.97.2.{}", 31 + round));
+        assert_eq!(report(&folder, "a")["revision"], revision);
+    }
+    folder.until(&["status"], |status| generation(status) > 0);
+    serves(&folder, WEB, &[20, 40]);
+}
