@@ -38,7 +38,7 @@ impl Walk<'_> {
         let picked = match service.affinity_s {
             0 => {
                 let hash = self.key.map_or(0, |key| self.flows.hash(&key));
-                self.pick(&service, hash, "the flow's")
+                self.pick(&service, hash, "the flow's hash")
             }
             _ => self.stay(id, &service),
         };
@@ -63,13 +63,13 @@ impl Walk<'_> {
         proxied.find(|(other, _)| of_same(*other)).map(|(_, other)| other.proxy_port)
     }
 
-    fn pick(&mut self, service: &Service, hash: u64, whose: &str) -> Option<u32> {
+    fn pick(&mut self, service: &Service, hash: u64, what: &str) -> Option<u32> {
         let slots = service.slots[0].count;
         if slots > 0 {
             // As `TableSet::pick` does.
             let slot = ((hash >> 32) * u64::from(slots)) >> 32;
             self.told.slot = Some(slot as u32);
-            self.because(format!("{whose} hash picks slot {slot} of {slots}"));
+            self.because(format!("{what} picks slot {slot} of {slots}"));
         } else {
             self.because("at most one backend serves: there is no table");
         }
@@ -91,7 +91,8 @@ impl Walk<'_> {
             }
             self.because("the backend that the client stayed with takes no new flows of it");
         }
-        let picked = self.pick(service, table.hash(&client), "the client's address by its")?;
+        let what = "the hash of the client's address";
+        let picked = self.pick(service, table.hash(&client), what)?;
         self.because(format!("the client is kept with that backend for {for_s} s from now on"));
         Some(picked)
     }

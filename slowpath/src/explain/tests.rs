@@ -133,7 +133,11 @@ fn who_is_refused_is_told_so() {
 
 #[test]
 fn a_client_is_kept_by_its_address() {
-    let ask = |port: u16| explain(&format!("tcp 192.0.2.1:{port} -> 203.0.113.4:80"), "").unwrap();
+    let explainer = Explainer { region: region(), macs: [None; 2], now_s: 1, tunnels: &[] };
+    let ask = |port: u16| match read(&format!("tcp 192.0.2.1:{port} -> 203.0.113.4:80")) {
+        Ok(Asked::Tuple(tuple)) => explainer.tuple(&Way::default(), &tuple).unwrap(),
+        other => panic!("it is a tuple: {other:?}"),
+    };
     let (told, same) = (ask(1234), ask(77));
     assert_eq!((told.verdict.as_str(), told.service.as_str()), ("nat", "kept"));
     assert!(says(&told, "the client is kept with that backend for 60 s"), "{told:?}");
