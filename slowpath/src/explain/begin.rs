@@ -85,7 +85,7 @@ impl Walk<'_> {
         if let Some((stay, left_s)) = known {
             if self.set.stays(service, &stay) {
                 self.because(format!(
-                    "the client stays with its backend for {left_s} s yet; this begins {for_s} s anew"
+                    "the client stays with its backend for {left_s} s yet, and {for_s} s from now"
                 ));
                 return Some(stay.backend);
             }
