@@ -73,6 +73,10 @@ impl Walk<'_> {
             };
         }
         let settings = self.set.settings();
+        if self.set.probe(&dst).is_some() {
+            self.because("it answers a health probe of this machine, past the tunnel");
+            return Step::Continue(Verdict::Punt);
+        }
         if listed(&settings.locals).any(|addr| *addr == dst) || is_link_local(&dst) {
             self.because("it is to an address of this machine");
             return Step::Continue(Verdict::Punt);

@@ -20,7 +20,7 @@ impl Walk<'_> {
     /// Which flow the packet would be of, and what is no flow's at all.
     pub(super) fn classify(&mut self, window: &Window<'_>) -> Step {
         if self.arrival == Arrival::Kernel {
-            return self.from_kernel(window);
+            return self.classify_kernels(window);
         }
         if self.arrival == Arrival::Gateway {
             self.within_gateway()?;
@@ -34,7 +34,7 @@ impl Walk<'_> {
     }
 
     /// What the kernel sends is its own affair, but for probes and a proxy's answers.
-    fn from_kernel(&mut self, window: &Window<'_>) -> Step {
+    fn classify_kernels(&mut self, window: &Window<'_>) -> Step {
         if let Some(backend) = self.set.probe(&self.inner.src) {
             self.backend = Some(backend);
             self.because("its sender is an address from which this machine probes one backend");
