@@ -1,6 +1,6 @@
 //! What 10,000 backends cost that are probed every 5 s: the share of one core that the checker's
 //! thread takes, loopback included, probes a second, how late they begin; and the machine alone.
-//! `cargo run --release -p health --example ten_thousand`; `tests/ten_thousand.rs` runs it with few.
+//! `cargo run --release -p health --example ten_thousand`; `tests/ten_thousand.rs` runs it smaller.
 #![expect(clippy::unwrap_used, reason = "a measurement that can't be made ends")]
 
 use std::net::{IpAddr, Ipv4Addr};
