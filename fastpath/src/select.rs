@@ -142,7 +142,8 @@ fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
         };
     }
     let dst = &work.inner.dst;
-    if snapshot.is_local(dst) || is_link_local(dst) {
+    // A probe's answer comes plain from a backend that answers its clients directly.
+    if snapshot.is_local(dst) || is_link_local(dst) || lcore.set().probe(dst).is_some() {
         work.verdict = Verdict::Punt;
         return Ok(());
     }

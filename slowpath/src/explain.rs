@@ -4,17 +4,21 @@
 //!   ask.rs     a 5-tuple, a frame -> bytes, and how they come
 //!   outer.rs   the outermost headers, the tunnel, what is inside
 //!   flow.rs    is it of a known flow?
-//!   choose.rs  otherwise: frontend, service, slot, backend
-//!   carry.rs   next hop, what fits, what is rewritten
+//!   choose.rs  otherwise: frontend, service
+//!   begin.rs   proxy, affinity, slot, backend: a flow would begin
+//!   carry.rs   next hop, what fits
+//!   ends.rs    what is rewritten, translated between families
 //! ```
 //! The steps are those of the planes' journey, asked of the same tables by the same code of
-//! `packet` and `tables`; only nothing is written, not even a scope or a flow. Where the journey
-//! would write something first that the answer depends on (a scope's number), the answer is that
-//! nobody knows. What an lcore has for itself alone is not seen: how much it punted in this second.
+//! `packet` and `tables`; only nothing is written, not even a scope or a flow: the number that an
+//! endpoint would get is foreseen. What an lcore has for itself alone is not seen: how much it
+//! punted in this second.
 
 mod ask;
+mod begin;
 mod carry;
 mod choose;
+mod ends;
 mod flow;
 mod outer;
 mod say;
@@ -43,11 +47,14 @@ enum Verdict {
     Nat,
     Tunnel,
     Answer,
+    Redirect,
     Punt,
+    /// Of the kernel's: out by its arm as it is.
+    Forward,
+    /// Of the kernel's: to the backend that its source stands for.
+    Probe,
     Reply(Reply),
     Drop(DropReason),
-    /// Why nobody knows.
-    Unknown(&'static str),
 }
 
 /// What Weir answers by itself.
@@ -73,6 +80,7 @@ enum Arrival {
     Plain,
     Gateway,
     Backend,
+    Kernel,
 }
 
 /// Whom to ask.
@@ -81,6 +89,8 @@ pub struct Explainer<'r> {
     pub region: &'r Region,
     /// Our own MAC addresses by arm, where they are known: frames to others are nobody's.
     pub macs: [Option<[u8; 6]>; 2],
+    /// Seconds of the region's clock.
+    pub now_s: u32,
     /// Names of tunnels by id.
     pub tunnels: &'r [(u32, String)],
 }
@@ -101,11 +111,16 @@ impl Live {
         // Our MAC addresses as next hops know them; an arm without one takes frames to any.
         let own = |arm| set.next_hops().find(|(.., hop)| hop.arm == arm && hop.known);
         let macs = [0, 1].map(|arm| own(arm).map(|(.., hop)| hop.src_mac));
-        let explainer = Explainer { region: self.region, macs, tunnels: &published.tunnels };
-        let from = Gateway { name: question.gateway.clone(), endpoint: question.endpoint };
+        let (region, tunnels) = (self.region, &published.tunnels[..]);
+        let explainer = Explainer { region, macs, now_s: region.now_s(), tunnels };
+        let Question { kernel, endpoint, .. } = *question;
+        let way = Way { arm, kernel, gateway: question.gateway.clone(), endpoint };
+        if kernel && !way.gateway.is_empty() {
+            return Err("--kernel: what the kernel sends comes by no gateway; leave one out".into());
+        }
         let explain = |text: &String| match ask::read(text)? {
-            Asked::Tuple(tuple) => explainer.tuple(arm, &tuple, &from),
-            Asked::Frame(mut frame) => Ok(explainer.frame(arm, &mut frame)),
+            Asked::Tuple(tuple) => explainer.tuple(&way, &tuple),
+            Asked::Frame(mut frame) => Ok(explainer.frame(&way, &mut frame)),
         };
         question.packets.iter().map(explain).collect()
     }
@@ -116,6 +131,7 @@ struct Walk<'r> {
     region: &'r Region,
     set: TableSet<'r>,
     flows: Flows<'r>,
+    now_s: u32,
     names: &'r [(u32, String)],
     arm: u8,
     own: Option<[u8; 6]>,
@@ -124,8 +140,8 @@ struct Walk<'r> {
     tunnel: Option<(u32, &'r Tunnel)>,
     /// The gateway endpoint, 0 for plain packets.
     scope_key: u64,
-    /// Its number; none while no packet came from it.
-    scope: Option<u32>,
+    /// Its number, or the one that it would get.
+    scope: u32,
     outer: Option<Ip>,
     inner: Ip,
     /// For an ICMP error, the packet that it quotes.
@@ -134,6 +150,8 @@ struct Walk<'r> {
     key: Option<FlowKey>,
     side: Side,
     hit: Option<(Hit, bool)>,
+    /// The path of a flow that the packet would end, since its backend takes it no more.
+    ended: Option<u32>,
     path: Forward,
     service: Option<u32>,
     backend: Option<u32>,
@@ -141,10 +159,9 @@ struct Walk<'r> {
 }
 
 impl<'r> Explainer<'r> {
-    /// Explains a frame that comes by an arm, 0 ingress or 1 egress. What is in the frame
-    /// afterwards means nothing.
-    pub fn frame(&self, arm: u8, frame: &mut [u8]) -> Explanation {
-        let mut walk = self.walk(arm);
+    /// Explains a frame. What is in it afterwards means nothing.
+    pub fn frame(&self, way: &Way, frame: &mut [u8]) -> Explanation {
+        let mut walk = self.walk(way);
         let window = &mut packet::window::Window::new(frame);
         let verdict = match walk.open(window).map_continue(|()| walk.journey(window)) {
             Step::Break(verdict) | Step::Continue(verdict) => verdict,
@@ -152,37 +169,42 @@ impl<'r> Explainer<'r> {
         walk.finish(verdict)
     }
 
-    /// Explains the first packet of a flow with these ends, plain or by a gateway's tunnel.
-    pub fn tuple(&self, arm: u8, tuple: &Tuple, from: &Gateway) -> Result<Explanation, String> {
-        let mut walk = self.walk(arm);
-        walk.come_from(from)?;
+    /// Explains the first packet of a flow with these ends.
+    pub fn tuple(&self, way: &Way, tuple: &Tuple) -> Result<Explanation, String> {
+        let mut walk = self.walk(way);
         let mut frame = tuple.frame();
         let window = &mut packet::window::Window::new(&mut frame);
         walk.inner = tuple.inner(window)?;
-        let verdict = walk.journey(window);
+        let verdict = match walk.come_from(way)? {
+            Step::Break(verdict) => verdict,
+            Step::Continue(()) => walk.journey(window),
+        };
         Ok(walk.finish(verdict))
     }
 
-    fn walk(&self, arm: u8) -> Walk<'r> {
+    fn walk(&self, way: &Way) -> Walk<'r> {
+        let arm = way.arm;
         let set = self.region.tables(self.region.generation());
         let told = Explanation { generation: set.generation(), ..Explanation::default() };
         Walk {
             region: self.region,
             set,
             flows: Flows::new(self.region),
+            now_s: self.now_s,
             names: self.tunnels,
             arm,
             own: self.macs[usize::from(arm & 1)],
-            arrival: Arrival::Plain,
+            arrival: if way.kernel { Arrival::Kernel } else { Arrival::Plain },
             tunnel: None,
             scope_key: 0,
-            scope: Some(packet::flow::SCOPE_PLAIN),
+            scope: packet::flow::SCOPE_PLAIN,
             outer: None,
             inner: Ip::default(),
             quoted: None,
             key: None,
             side: Side::Low,
             hit: None,
+            ended: None,
             path: Forward::default(),
             service: None,
             backend: None,
@@ -191,11 +213,15 @@ impl<'r> Explainer<'r> {
     }
 }
 
-/// By which gateway a 5-tuple comes.
+/// How a packet comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gateway {
-    /// Its name, or the number of its tunnel; empty for none.
-    pub name: String,
+pub struct Way {
+    /// By which arm: 0 ingress, 1 egress.
+    pub arm: u8,
+    /// This machine's kernel sends it by that arm.
+    pub kernel: bool,
+    /// For a 5-tuple, the gateway by which it comes, or the number of its tunnel; empty for none.
+    pub gateway: String,
     /// For GENEVE, the endpoint.
     pub endpoint: u64,
 }

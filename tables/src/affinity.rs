@@ -81,6 +81,12 @@ impl<'r> Affinities<'r> {
     /// With whom the client stays, if that was noted, and no longer than `affinity_s` seconds ago.
     #[inline(always)]
     pub fn find(&self, client: &Client, now_s: u32, affinity_s: u32) -> Option<Stay> {
+        self.find_left(client, now_s, affinity_s).map(|(stay, _)| stay)
+    }
+
+    /// As [`Affinities::find`], with the seconds that are left.
+    #[inline(always)]
+    pub fn find_left(&self, client: &Client, now_s: u32, affinity_s: u32) -> Option<(Stay, u32)> {
         let hit = self.look_up(&client.key(client.service))?;
         let left_s = hit.last_seen_s.wrapping_sub(now_s);
         // Another lcore's clock may be a second ahead. What was noted for longer than the service
@@ -88,7 +94,7 @@ impl<'r> Affinities<'r> {
         if left_s == 0 || left_s > affinity_s.wrapping_add(1) {
             return None;
         }
-        Some(Stay { backend: hit.path, incarnation: hit.digest })
+        Some((Stay { backend: hit.path, incarnation: hit.digest }, left_s))
     }
 
     #[inline(always)]
@@ -158,6 +164,7 @@ mod tests {
         table.keep(&client(1), &stay(4), 100, 60).unwrap();
         for now_s in [99, 100, 159] {
             assert_eq!(table.find(&client(1), now_s, 60), Some(stay(4)), "{now_s}");
+            assert_eq!(table.find_left(&client(1), now_s, 60), Some((stay(4), 160 - now_s)));
         }
         assert_eq!(table.find(&client(1), 160, 60), None);
         for other in

@@ -120,6 +120,24 @@ impl<'r> Scopes<'r> {
         None
     }
 
+    /// The scope that an endpoint has, or would get if it came now; else as [`Scopes::intern`].
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn foresee(&self, kind: u8, gateway: u16, endpoint: u64) -> Option<u32> {
+        let stored = endpoint.checked_add(1)?;
+        let wanted = TAKEN | u64::from(kind) << 16 | u64::from(gateway);
+        let (first, mask) = self.probe(endpoint);
+        for at in (0..self.turns()).map(|turn| first.wrapping_add(turn) & mask) {
+            let cell = self.cells.row(at)?;
+            match cell.endpoint.load(Acquire) {
+                0 => return (u64::from(self.taken()) < self.limit).then_some(at + 1),
+                found if found != stored => {}
+                _ if [0, wanted].contains(&cell.gateway.load(Acquire)) => return Some(at + 1),
+                _ => {}
+            }
+        }
+        None
+    }
+
     /// What a scope stands for; `None` for plain traffic and for numbers that were never given out.
     pub fn endpoint(&self, scope: u32) -> Option<Endpoint> {
         let cell = self.cells.row(scope.checked_sub(1)?)?;
@@ -183,10 +201,13 @@ mod tests {
         for gateway in 0..4 {
             for endpoint in [0, 1, 7, u64::MAX - 1] {
                 assert_eq!(table.find(1, gateway, endpoint), None);
+                let foreseen = table.foresee(1, gateway, endpoint);
                 let scope = table.intern(1, gateway, endpoint).unwrap();
                 assert!(scope > 0 && seen.insert(scope));
                 assert_eq!(table.intern(1, gateway, endpoint), Some(scope));
                 assert_eq!(table.find(1, gateway, endpoint), Some(scope));
+                assert_eq!(foreseen, Some(scope));
+                assert_eq!(table.foresee(1, gateway, endpoint), Some(scope));
                 let back = Endpoint { kind: 1, gateway, endpoint };
                 assert_eq!(table.endpoint(scope), Some(back));
             }
@@ -202,6 +223,7 @@ mod tests {
         let table = Scopes::over(&memory, 8);
         let all: Vec<_> = (0..8).map(|e| table.intern(2, 0, e).unwrap()).collect();
         assert_eq!((table.intern(2, 0, 8), table.taken()), (None, 8));
+        assert_eq!((table.foresee(2, 0, 8), table.foresee(2, 0, 7)), (None, Some(all[7])));
         assert!((0..8).all(|e| table.find(2, 0, e) == Some(all[e as usize])));
     }
 
@@ -216,6 +238,7 @@ mod tests {
         table.recover();
         assert_eq!((table.taken(), table.find(1, 2, 5)), (1, None));
         assert_eq!(table.endpoint(at as u32 + 1), None);
+        assert_eq!(table.foresee(1, 2, 5), Some(at as u32 + 1));
         assert_eq!(table.intern(1, 2, 5), Some(at as u32 + 1));
         assert_eq!(table.taken(), 1);
     }

@@ -119,18 +119,33 @@ fn probes() -> Vec<Case> {
     let ask = || tcp("198.18.0.1:45000", FRONTEND, flags::SYN);
     let told = || tcp(FRONTEND, "198.18.0.1:45000", flags::SYN | flags::ACK);
     let by = |ip: Ip| Frame::new(OUT_MAC, EGRESS_ROUTER, ip);
-    let there = ask().in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(0)).from_port(HASH_1);
+    let there = || ask().in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(0)).from_port(HASH_1);
     let back = told().in_geneve("10.0.2.11", "10.0.2.10:6081", own_options(0)).from_port(HASH_1);
-    vec![case(
-        "A packet from a backend's probe source goes through the tunnel to exactly that \
+    let asks = || kernel_sends(EGRESS, by(ask())).leaves(EGRESS, to_backend(11, there()), "tunnel");
+    let directly = Setup {
+        services: probed().services.replace("mode = \"tunnel\"", "mode = \"dsr\""),
+        ..probed().named("direct return with a probe source")
+    };
+    let plainly = || arrives(EGRESS, from_backend(11, told())).punted();
+    vec![
+        case(
+            "A packet from a backend's probe source goes through the tunnel to exactly that \
              backend, and the answer to the kernel.",
-        probed(),
-        vec![
-            kernel_sends(EGRESS, by(ask())).leaves(EGRESS, to_backend(11, there), "tunnel"),
-            arrives(EGRESS, from_backend(11, back))
-                .to_kernel(EGRESS, Frame::new(OUT_MAC, OUT_MAC, told())),
-        ],
-    )]
+            probed(),
+            vec![
+                asks(),
+                arrives(EGRESS, from_backend(11, back))
+                    .to_kernel(EGRESS, Frame::new(OUT_MAC, OUT_MAC, told())),
+            ],
+        ),
+        case(
+            "An answer to a probe that comes past the tunnel, as it comes to clients, is the \
+             kernel's as well.",
+            probed(),
+            vec![asks(), plainly()],
+        ),
+        case("Backends that return directly are probed alike.", directly, vec![asks(), plainly()]),
+    ]
 }
 
 /// All of them.

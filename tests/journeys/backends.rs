@@ -167,20 +167,34 @@ backends = [{ address = "10.0.2.11", probe = "198.18.0.1" }]
 
 #[test]
 fn a_tunnels_backend_is_asked_through_the_tunnel() -> Outcome {
-    through_the_tunnel(Plane::Dpdk)
+    through_the_tunnel(Plane::Dpdk, Answer::Tunnel)
+}
+
+#[test]
+fn a_backend_that_answers_a_probe_directly_is_healthy() -> Outcome {
+    through_the_tunnel(Plane::Dpdk, Answer::Plain)
+}
+
+#[test]
+fn a_backend_that_answers_the_kernels_programs_directly_is_healthy() -> Outcome {
+    through_the_tunnel(Plane::Xdp { native: false }, Answer::Plain)
 }
 
 #[test]
 fn a_tunnels_backend_is_asked_through_the_kernels_programs() -> Outcome {
-    through_the_tunnel(Plane::Xdp { native: false })
+    through_the_tunnel(Plane::Xdp { native: false }, Answer::Tunnel)
 }
 
-fn through_the_tunnel(plane: Plane) -> Outcome {
+fn through_the_tunnel(plane: Plane, answers: Answer) -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new(&["web-1"])?;
     let host = &lab.hosts[0];
-    let decap = Decap::start(&host.ns, Answer::Tunnel)?;
-    host.ns.ip(&["addr add 203.0.113.21/32 dev lo", "route add 198.18.0.1/32 dev decap0"])?;
+    let decap = Decap::start(&host.ns, answers)?;
+    let route = match answers {
+        Answer::Plain => "route add 198.18.0.1/32 via 10.0.2.10",
+        _ => "route add 198.18.0.1/32 dev decap0",
+    };
+    host.ns.ip(&["addr add 203.0.113.21/32 dev lo", route])?;
     let web = SocketAddr::from(([203, 0, 113, 21], 80));
     let server = Server::start(&host.ns, "web-1", web)?;
     let settings = Settings { plane, ..Settings::default() };

@@ -185,7 +185,8 @@ pub struct Backend {
     #[serde(default)]
     pub arm: String,
     /// A source address reserved for probes: what this machine sends from it goes to exactly this
-    /// backend, through the service's tunnel, and answers come back by it; empty for none. Give it
+    /// backend, through the service's tunnel; empty for none. Answers come back by the tunnel, or
+    /// plain from a backend that answers directly and has a route for it to this machine. Give it
     /// to the machine (`ip addr add 198.18.0.1/32 dev lo`) to have `health` ask that way. With
     /// `plane = "xdp"` answers come in by the NIC from the frontend's address, which the kernel
     /// must not take for forged: `rp_filter` 0, or 2 and any route there.

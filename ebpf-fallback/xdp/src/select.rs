@@ -153,7 +153,9 @@ fn for_nobody(work: &mut Work) -> u32 {
         return for_gateway(work, marked);
     }
     let own = part_own();
-    if own & LOCAL != 0 || is_link_local(&work.inner.dst) {
+    // A probe's answer comes plain from a backend that answers its clients directly.
+    let probes = work.set().probe(&work.inner.dst).is_some();
+    if own & LOCAL != 0 || probes || is_link_local(&work.inner.dst) {
         return punt(work);
     }
     if own & NATS != 0 {

@@ -19,6 +19,9 @@ pub struct ExplainArgs {
     /// The arm by which it comes: ingress or egress
     #[arg(long, default_value = "ingress")]
     arm: String,
+    /// This machine's kernel sends it by that arm: a proxy's answer, a probe
+    #[arg(long, conflicts_with = "gateway")]
+    kernel: bool,
     /// For a 5-tuple, the gateway by which it comes; without, it comes plain
     #[arg(long, default_value = "", value_name = "NAME")]
     gateway: String,
@@ -34,6 +37,7 @@ pub struct ExplainArgs {
 pub fn run(with: &With, socket: &Path, args: &ExplainArgs) -> Result<(), String> {
     let question = Question {
         arm: args.arm.clone(),
+        kernel: args.kernel,
         gateway: args.gateway.clone(),
         endpoint: args.endpoint,
         packets: packets(args)?,

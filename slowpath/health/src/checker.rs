@@ -198,10 +198,8 @@ impl Checker {
     fn begin(&mut self) {
         let now = Instant::now();
         while let Some(start) = self.machine.start(now) {
-            let Start { token, target, timeout, late } = start;
-            if late {
-                self.given.counters.late();
-            }
+            let Start { token, target, timeout, behind, late } = start;
+            self.given.counters.began(behind, late);
             let tls = target.ask.tls.as_ref();
             let tls = tls.map(|tls| self.believed.by(tls.authorities.as_ref(), now)).transpose();
             let answers = self.answers.clone();

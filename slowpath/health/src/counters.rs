@@ -1,8 +1,12 @@
 //! What the checker counts, for whoever scrapes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::machine::Answer;
+
+/// Classes of how late probes begin: below 1 ms, 2 ms, 4 ms and so on.
+pub const BEHIND: usize = 16;
 
 /// Counts of one process, written by the checker alone.
 #[derive(Debug, Default)]
@@ -11,6 +15,7 @@ pub struct Counters {
     bad: AtomicU64,
     untold: AtomicU64,
     late: AtomicU64,
+    behind: [AtomicU64; BEHIND],
     healthy: AtomicU64,
     unhealthy: AtomicU64,
     running: AtomicU64,
@@ -28,6 +33,8 @@ pub struct Counts {
     pub untold: u64,
     /// Probes that began a tenth of their interval too late.
     pub late: u64,
+    /// Probes by how late they began: the nth below 2^n ms, the last one all others.
+    pub behind: [u64; BEHIND],
     /// Verdicts that a backend is healthy, where it was not held so before.
     pub healthy: u64,
     /// Verdicts that a backend is unhealthy.
@@ -47,6 +54,7 @@ impl Counters {
             bad: of(&self.bad),
             untold: of(&self.untold),
             late: of(&self.late),
+            behind: std::array::from_fn(|n| of(&self.behind[n])),
             healthy: of(&self.healthy),
             unhealthy: of(&self.unhealthy),
             running: of(&self.running),
@@ -63,8 +71,10 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn late(&self) {
-        self.late.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn began(&self, behind: Duration, late: bool) {
+        self.late.fetch_add(u64::from(late), Ordering::Relaxed);
+        let bits = u128::BITS - behind.as_millis().leading_zeros();
+        self.behind[(bits as usize).min(BEHIND - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn judged(&self, healthy: bool) {

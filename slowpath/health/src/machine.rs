@@ -40,7 +40,9 @@ pub struct Start<T> {
     pub target: T,
     /// All that it may take.
     pub timeout: Duration,
-    /// It should have begun a tenth of its interval ago, or longer.
+    /// It should have begun so long ago.
+    pub behind: Duration,
+    /// That is a tenth of its interval, or longer.
     pub late: bool,
 }
 
@@ -254,13 +256,15 @@ impl<T: Clone + PartialEq> Machine<T> {
         let slot = self.slots.get_mut(at)?.as_mut()?;
         slot.due = None;
         let timing = &slot.wanted.timing;
-        let late = now - due > timing.interval / 10;
+        let behind = now - due;
+        let late = behind > timing.interval / 10;
         if late {
             slot.turn = now;
         }
         self.running += 1;
         let token = Token { slot: at, serial: slot.serial };
-        Some(Start { token, target: slot.wanted.target.clone(), timeout: timing.timeout, late })
+        let (target, timeout) = (slot.wanted.target.clone(), timing.timeout);
+        Some(Start { token, target, timeout, behind, late })
     }
 
     /// A probe ended. Tells the verdict on its backend where it is another than before; the answer

@@ -159,16 +159,8 @@ fn target(
     ask: &Arc<Ask>,
 ) -> Result<Target, String> {
     let mode = entry.service.as_ref().map(|service| service.mode);
-    match (mode, instance.probe) {
-        (Some(Mode::Tunnel(_)), Some(from)) => {
-            return by_tunnel(entry, check, instance, place, ask, from);
-        }
-        (Some(Mode::Dsr(_)), Some(_)) => {
-            return Err("answers of mode dsr come back plain, and only those that come by the \
-                        tunnel reach the probe; take `probe` away so that it is asked directly"
-                .to_owned());
-        }
-        _ => {}
+    if let (Some(Mode::Tunnel(_) | Mode::Dsr(_)), Some(from)) = (mode, instance.probe) {
+        return by_tunnel(entry, check, instance, place, ask, from);
     }
     let port = [check.port, instance.endpoint.port, frontend_port(entry)];
     let port = port.into_iter().find(|port| *port != 0).ok_or(

@@ -4,14 +4,13 @@ use packet::addr::Addr;
 use packet::ethernet::Macs;
 use packet::geneve;
 use packet::icmp;
-use packet::ip::{Ip, L4};
-use packet::rewrite::{self, Congestion, Rewrite};
-use packet::tunnel::{Kind, OUTER_TTL, Outer, outer_len, source_port};
+use packet::rewrite::{self, Congestion};
+use packet::tunnel::{Kind, OUTER_TTL, Outer, outer_len};
 use packet::window::Window;
-use tables::flow::{Answer, Ends, Missed, NO_TUNNEL};
+use tables::flow::{Answer, Missed, NO_TUNNEL};
 use tables::next_hop::NextHop;
 use tables::reason::DropReason;
-use tables::record::{Mode, TUNNEL_REPLY_TOO_BIG, TunnelKind};
+use tables::record::{Mode, Service, TUNNEL_REPLY_TOO_BIG, Tunnel, TunnelKind};
 
 use super::outer::is_backend;
 use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
@@ -25,13 +24,15 @@ impl Walk<'_> {
         let way = match verdict {
             Verdict::Nat => self.nat(window),
             Verdict::Tunnel => self.tunnel(window),
+            Verdict::Probe => self.probe(window),
+            Verdict::Redirect => self.redirect(window),
             Verdict::Answer => self.answer(window),
             Verdict::Reply(_) => Step::Break(verdict),
             Verdict::Return => {
                 self.told.rewrite = "outer addresses turned around, the packet untouched".into();
                 Step::Continue(())
             }
-            Verdict::Punt | Verdict::Drop(_) | Verdict::Unknown(_) => Step::Continue(()),
+            Verdict::Punt | Verdict::Forward | Verdict::Drop(_) => Step::Continue(()),
         };
         match way {
             Step::Break(Verdict::Reply(reply)) => self.reply(reply),
@@ -46,8 +47,10 @@ impl Walk<'_> {
             Reply::TooBig(_) => DropReason::TooBig,
             Reply::TimeExceeded => DropReason::TtlExceeded,
         };
-        let wanted =
-            icmp::may_answer(&self.inner) && (reply == Reply::TimeExceeded || self.tells_too_big());
+        // The kernel learns of too-big from its own routes.
+        let wanted = self.arrival != Arrival::Kernel
+            && icmp::may_answer(&self.inner)
+            && (reply == Reply::TimeExceeded || self.tells_too_big());
         match wanted {
             true => Step::Break(Verdict::Reply(reply)),
             false => drop_for(silent),
@@ -109,36 +112,33 @@ impl Walk<'_> {
 
     fn nat(&mut self, window: &mut Window<'_>) -> Step {
         let hop = self.next_hop()?;
-        self.fits(hop.mtu)?;
-        self.goes_on()?;
-        if self.arrival == Arrival::Gateway {
-            self.take_off(window)?;
+        match self.crosses() {
+            true => self.translated_fits(hop.mtu)?,
+            false => self.fits(hop.mtu)?,
         }
-        let path = self.path;
-        let is_echo = |ip: &Ip| matches!(ip.kind, L4::IcmpEcho { .. });
-        let done = match self.quoted {
-            None => {
-                let echo = is_echo(&self.inner);
-                let dport = if echo { path.nat_port } else { path.backend_port };
-                self.name_rewrite((&path.nat_addr, path.nat_port), (&path.backend_addr, dport));
-                let to = Rewrite {
-                    src: path.nat_addr,
-                    sport: path.nat_port,
-                    dst: path.backend_addr,
-                    dport,
-                };
-                rewrite::nat(window, &self.inner, &to)
-            }
-            Some(quoted) => {
-                self.name_rewrite((&path.nat_addr, 0), (&path.backend_addr, 0));
-                let to = Rewrite { src: path.nat_addr, dst: path.backend_addr, ..Rewrite::none() };
-                let sport = if is_echo(&quoted) { path.nat_port } else { path.backend_port };
-                let (src, dst, dport) = (path.backend_addr, path.nat_addr, path.nat_port);
-                let quote = Rewrite { src, sport, dst, dport };
-                rewrite::nat_quoted(window, &self.inner, &quoted, &to, &quote)
-            }
+        self.goes_on()?;
+        self.take_off(window)?;
+        let to = self.outward();
+        self.rewrite(window, to)
+    }
+
+    /// To a proxy on this machine: to us it is no hop.
+    fn redirect(&mut self, window: &mut Window<'_>) -> Step {
+        self.take_off(window)?;
+        self.name_proxy();
+        let to = self.outward();
+        self.rewrite(window, to)
+    }
+
+    /// A probe of the kernel's, by the tunnel of its backend's service.
+    fn probe(&mut self, window: &mut Window<'_>) -> Step {
+        let backend = self.backend.and_then(|id| self.set.backend(id));
+        let Some(backend) = backend else { return drop_for(DropReason::NoBackend) };
+        self.path.backend_addr = backend.addr;
+        let Some(service) = self.set.service(backend.probe_service).copied() else {
+            return drop_for(DropReason::NoBackend);
         };
-        if done.is_err() { drop_for(DropReason::TooShort) } else { Step::Continue(()) }
+        self.by_tunnel(window, &service)
     }
 
     fn tunnel(&mut self, window: &mut Window<'_>) -> Step {
@@ -146,13 +146,13 @@ impl Walk<'_> {
             return drop_for(DropReason::NoBackend);
         };
         self.goes_on()?;
+        self.by_tunnel(window, &service)
+    }
+
+    fn by_tunnel(&mut self, window: &mut Window<'_>, service: &Service) -> Step {
         let hop = self.next_hop()?;
         let to = self.path.backend_addr;
-        let locals = self.set.settings().locals.iter();
-        let ours = locals
-            .take_while(|local| local.addr != Addr::UNSPECIFIED)
-            .find(|local| local.arm & 1 == hop.arm & 1 && local.addr.is_v4() == to.is_v4());
-        let Some(ours) = ours else {
+        let Some(src) = self.local_on(hop.arm, &to) else {
             self.because("there is no address of ours of its family on that arm");
             return drop_for(DropReason::NoRoute);
         };
@@ -161,7 +161,6 @@ impl Walk<'_> {
         };
         let options = [0; geneve::OWN_OPTIONS];
         let macs = Macs::new(hop.mac, hop.src_mac);
-        let hash = self.key.map_or(0, |key| self.flows.hash(&key));
         let outer = Outer {
             kind: match kind {
                 TunnelKind::Geneve => Kind::Geneve,
@@ -171,9 +170,9 @@ impl Walk<'_> {
             },
             macs,
             vlan: 0,
-            src: ours.addr,
+            src,
             dst: to,
-            sport: source_port(hash),
+            sport: 0,
             dport: service.tunnel_port,
             vni: service.vni,
             options: if kind == TunnelKind::Geneve { &options } else { &[] },
@@ -202,23 +201,15 @@ impl Walk<'_> {
         }
         self.goes_on()?;
         let leg = answer.gateway;
-        if leg.tunnel != NO_TUNNEL {
-            let Some(tunnel) = self.set.tunnel(u32::from(leg.tunnel)) else {
-                return drop_for(DropReason::NoFlow);
-            };
-            self.name_front(&leg);
-            let limit = tunnel.inner_mtu;
-            if limit != 0 && self.inner.end - self.inner.at > limit {
-                self.because(format!("more than the gateway's {limit} bytes"));
-                let told = tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0;
-                return match told && self.tells_too_big() {
-                    true => Step::Break(Verdict::Reply(Reply::TooBig(limit))),
-                    false => drop_for(DropReason::TooBig),
-                };
-            }
-        } else {
-            self.name_front(&leg);
-        }
+        let tunnel = match leg.tunnel {
+            NO_TUNNEL => None,
+            id => match self.set.tunnel(u32::from(id)) {
+                None => return drop_for(DropReason::NoFlow),
+                tunnel => tunnel,
+            },
+        };
+        self.name_front(&leg);
+        self.may_leave(tunnel, leg.arm)?;
         if self.arrival != Arrival::Plain {
             self.take_off(window)?;
         }
@@ -229,30 +220,42 @@ impl Walk<'_> {
             Ok(ends) => ends,
             Err(missed) => return gone(missed),
         };
-        self.answer_of_nat(window, &ends)
+        let to = self.homeward(&ends);
+        self.rewrite(window, to)
     }
 
-    /// What a backend answers becomes what the client expects.
-    fn answer_of_nat(&mut self, window: &mut Window<'_>, ends: &Ends) -> Step {
-        let (client, service) = (ends.initiator, ends.target);
-        let done = match self.quoted {
-            None => {
-                self.name_rewrite((&service.0, service.1), (&client.0, client.1));
-                let to =
-                    Rewrite { src: service.0, sport: service.1, dst: client.0, dport: client.1 };
-                rewrite::nat(window, &self.inner, &to)
-            }
-            Some(quoted) => {
-                // From the backend itself it must seem to come from the service.
-                let own = self.inner.src == self.path.backend_addr;
-                let src = if own { service.0 } else { self.inner.src };
-                self.name_rewrite((&src, 0), (&client.0, 0));
-                let to = Rewrite { src, dst: client.0, ..Rewrite::none() };
-                let quote =
-                    Rewrite { src: client.0, sport: client.1, dst: service.0, dport: service.1 };
-                rewrite::nat_quoted(window, &self.inner, &quoted, &to, &quote)
-            }
+    /// Whether an answer is short enough for its gateway; what grows, for a plain client's arm.
+    fn may_leave(&mut self, tunnel: Option<&Tunnel>, arm: u8) -> Step {
+        let (limit, told) = match tunnel {
+            Some(tunnel) => (tunnel.inner_mtu, tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0),
+            None if self.crosses() => (self.mtu_of(arm), true),
+            None => return Step::Continue(()),
         };
-        if done.is_err() { drop_for(DropReason::TooShort) } else { Step::Continue(()) }
+        if limit == 0 {
+            return Step::Continue(());
+        }
+        let fits = match self.crosses() {
+            true => self.translated_fits(limit),
+            false => self.fits(limit),
+        };
+        match fits {
+            Step::Break(_) if !(told && self.tells_too_big()) => drop_for(DropReason::TooBig),
+            fits => fits,
+        }
+    }
+
+    /// Our address on an arm, of the family of `like`.
+    pub(super) fn local_on(&self, arm: u8, like: &Addr) -> Option<Addr> {
+        let locals = self.set.settings().locals.iter();
+        let ours = locals
+            .take_while(|local| local.addr != Addr::UNSPECIFIED)
+            .find(|local| local.arm & 1 == arm & 1 && local.addr.is_v4() == like.is_v4());
+        ours.map(|local| local.addr)
+    }
+
+    /// The largest packet that an arm's port takes; 0 when that is not known.
+    fn mtu_of(&self, arm: u8) -> u16 {
+        let mut locals = self.set.settings().locals.iter();
+        locals.find(|local| local.arm == arm).map_or(0, |local| local.mtu)
     }
 }

@@ -6,10 +6,10 @@ use packet::icmp;
 use packet::ip::{Fragment, Ip, L4};
 use packet::rewrite::SYN;
 use packet::window::Window;
-use tables::flow::{Hit, Missed, TcpState};
+use tables::flow::{Hit, Missed, PATH_REDIRECT, TcpState};
 use tables::fragment::{FragmentKey, FragmentTarget, Fragments};
 use tables::reason::DropReason;
-use tables::record::{BackendState, Mode, TUNNEL_REPLY_TOO_BIG};
+use tables::record::{BackendState, Mode, NONE, TUNNEL_REPLY_TOO_BIG};
 
 use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
 
@@ -19,6 +19,9 @@ const RST: u8 = 4;
 impl Walk<'_> {
     /// Which flow the packet would be of, and what is no flow's at all.
     pub(super) fn classify(&mut self, window: &Window<'_>) -> Step {
+        if self.arrival == Arrival::Kernel {
+            return self.classify_kernels(window);
+        }
         if self.arrival == Arrival::Gateway {
             self.within_gateway()?;
         }
@@ -26,18 +29,42 @@ impl Walk<'_> {
             self.because("it answers a health probe of this machine");
             return Step::Break(Verdict::Punt);
         }
-        if self.inner.kind == L4::IcmpError {
-            // Nobody can tell whose a damaged one is.
-            let Ok(quoted) = icmp::quoted(window, &self.inner) else { return Step::Continue(()) };
-            self.quoted = Some(quoted);
-            self.because("it is an ICMP error, and of the flow that it quotes");
-            self.file(&quoted);
-            self.side = self.side.other();
-        } else {
-            let inner = self.inner;
-            self.file(&inner);
+        self.file_whatever(window);
+        Step::Continue(())
+    }
+
+    /// What the kernel sends is its own affair, but for probes and a proxy's answers.
+    fn classify_kernels(&mut self, window: &Window<'_>) -> Step {
+        if let Some(backend) = self.set.probe(&self.inner.src) {
+            self.backend = Some(backend);
+            self.because("its sender is an address from which this machine probes one backend");
+            return Step::Break(Verdict::Probe);
+        }
+        if matches!(self.inner.kind, L4::IcmpError | L4::Tcp { .. } | L4::Udp) {
+            self.file_whatever(window);
+        }
+        let hit = self.key.and_then(|key| self.flows.find(self.flows.hash(&key), &key));
+        let redirected = hit.filter(|hit| !hit.is_front()).is_some_and(|hit| {
+            self.flows.forward(&hit).is_ok_and(|path| path.flags & PATH_REDIRECT != 0)
+        });
+        if !redirected {
+            self.because("the kernel's packet is of no flow to a proxy: it goes out as it is");
+            return Step::Break(Verdict::Forward);
         }
         Step::Continue(())
+    }
+
+    fn file_whatever(&mut self, window: &Window<'_>) {
+        let inner = self.inner;
+        if inner.kind != L4::IcmpError {
+            return self.file(&inner);
+        }
+        // Nobody can tell whose a damaged one is.
+        let Ok(quoted) = icmp::quoted(window, &inner) else { return };
+        self.quoted = Some(quoted);
+        self.because("it is an ICMP error, and of the flow that it quotes");
+        self.file(&quoted);
+        self.side = self.side.other();
     }
 
     fn within_gateway(&mut self) -> Step {
@@ -53,20 +80,15 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes the key. Without a number for the scope there is no flow yet.
+    /// Notes the key.
     fn file(&mut self, ip: &Ip) {
-        let scope = self.scope.unwrap_or(u32::MAX);
-        let (key, side) = FlowKey::new(scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
+        let (key, side) = FlowKey::new(self.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
         self.side = side;
         self.key = (ip.fragment != Fragment::Later).then_some(key);
     }
 
     /// What becomes of a packet of a known flow.
     pub(super) fn track(&mut self) -> Step {
-        if self.scope.is_none() {
-            self.because("no packet came from its gateway's endpoint before: it has no flow");
-            return Step::Continue(());
-        }
         if self.inner.fragment == Fragment::Later {
             return self.track_fragment();
         }
@@ -80,7 +102,7 @@ impl Walk<'_> {
 
     fn track_fragment(&mut self) -> Step {
         let key = FragmentKey {
-            scope: self.scope.unwrap_or_default(),
+            scope: self.scope,
             src: self.inner.src,
             dst: self.inner.dst,
             id: self.inner.fragment_id,
@@ -88,7 +110,7 @@ impl Walk<'_> {
         };
         let lifetime = self.set.settings().timeouts.fragment_s;
         let fragments = Fragments::new(self.region).with_lifetime(lifetime);
-        match fragments.find(&key, self.region.now_s()) {
+        match fragments.find(&key, self.now_s) {
             Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
                 self.because("it goes where its datagram's first fragment went");
                 match self.flows.revisit(path, stamp) {
@@ -110,12 +132,18 @@ impl Walk<'_> {
             Err(Missed::Gone) => return Step::Continue(()),
             Err(Missed::Busy) => return drop_for(DropReason::FlowContended),
         }
+        let to_proxy = self.path.flags & PATH_REDIRECT != 0;
+        if to_proxy && (self.arrival == Arrival::Kernel) == hit.is_front() {
+            self.because("it is to the port of a proxy itself, and not by the proxy's service");
+            return Step::Continue(());
+        }
         let answer = match self.arrival {
-            Arrival::Backend => true,
+            Arrival::Backend | Arrival::Kernel => true,
             Arrival::Plain => !hit.is_front() || !from_initiator,
             Arrival::Gateway => false,
         };
         if !answer && !self.keeps_backend(&hit, from_initiator) {
+            self.ended = Some(hit.path);
             return Step::Continue(());
         }
         let nat = self.path.mode == Mode::Nat as u8;
@@ -123,13 +151,9 @@ impl Walk<'_> {
             // From the service's own address towards the client: not ours to balance.
             return Step::Continue(());
         }
-        self.service = Some(self.path.service);
-        self.backend = Some(self.path.backend);
-        self.hit = Some((hit, from_initiator));
-        self.told.flow = Some(hit.path);
-        self.because(format!("it is of the known flow {}, which keeps its backend", hit.path));
+        let towards = self.follow(hit, from_initiator);
         if !answer {
-            return Step::Break(if nat { Verdict::Nat } else { Verdict::Tunnel });
+            return Step::Break(towards);
         }
         let from = self.outer.map_or(Addr::UNSPECIFIED, |outer| outer.src);
         if self.arrival == Arrival::Backend && from != self.path.backend_addr {
@@ -140,20 +164,37 @@ impl Walk<'_> {
         Step::Break(Verdict::Answer)
     }
 
+    /// The packet is of this flow, whose path is known; what becomes of it towards the backend.
+    pub(super) fn follow(&mut self, hit: Hit, from_initiator: bool) -> Verdict {
+        self.service = Some(self.path.service);
+        self.backend = Some(self.path.backend).filter(|id| *id != NONE);
+        self.hit = Some((hit, from_initiator));
+        self.told.flow = Some(hit.path);
+        let to_proxy = self.path.flags & PATH_REDIRECT != 0;
+        let keeps = if to_proxy { "goes on to its proxy" } else { "keeps its backend" };
+        self.because(format!("it is of the known flow {}, which {keeps}", hit.path));
+        match self.path.mode == Mode::Nat as u8 {
+            true if to_proxy => Verdict::Redirect,
+            true => Verdict::Nat,
+            false => Verdict::Tunnel,
+        }
+    }
+
     /// False when the flow's backend is gone, or a new connection on the old 5-tuple would choose
     /// anew.
     fn keeps_backend(&mut self, hit: &Hit, from_initiator: bool) -> bool {
         let there = self.set.backend(self.path.backend);
-        let Some(backend) = there.filter(|b| b.incarnation == self.path.incarnation) else {
+        let there = there.filter(|b| b.incarnation == self.path.incarnation);
+        if there.is_none() && self.path.flags & PATH_REDIRECT == 0 {
             self.because(format!("it was of flow {}, whose backend is gone", hit.path));
             return false;
-        };
+        }
         let L4::Tcp { flags } = self.inner.kind else { return true };
         let opens = from_initiator && flags & (SYN | RST) == SYN;
         let state = self.flows.snapshot(hit.path).and_then(|flow| flow.tcp);
         let over = matches!(state, Some(TcpState::Closing | TcpState::Closed));
-        if opens && over && backend.state != BackendState::Active as u8 {
-            self.because("it opens a connection anew, whose backend takes no new ones");
+        if opens && over && there.is_none_or(|b| b.state != BackendState::Active as u8) {
+            self.because("it opens a connection anew, for which the service is asked once more");
             return false;
         }
         true

@@ -10,7 +10,7 @@ use tables::reason::DropReason;
 use tables::record::{TUNNEL_BACKEND, Tunnel, TunnelKind};
 use tables::scope::Scopes;
 
-use super::{Arrival, Gateway, Step, Verdict, Walk, drop_for};
+use super::{Arrival, Step, Verdict, Walk, Way, drop_for};
 
 const UDP: u8 = 17;
 const IPIP: u8 = 4;
@@ -34,6 +34,9 @@ fn kind(tunnel: &Tunnel) -> Option<TunnelKind> {
 impl Walk<'_> {
     /// Finds the packet that the verdict is about.
     pub(super) fn open(&mut self, window: &Window<'_>) -> Step {
+        if self.arrival == Arrival::Kernel {
+            return self.open_kernels(window);
+        }
         let Ok(eth) = Ethernet::parse(window) else { return drop_for(DropReason::TooShort) };
         let Ok(to) = window.load::<[u8; 6]>(0) else { return drop_for(DropReason::TooShort) };
         if self.own.is_some_and(|own| own != to) {
@@ -69,6 +72,20 @@ impl Walk<'_> {
         Step::Continue(())
     }
 
+    /// What the kernel sends is in no tunnel.
+    fn open_kernels(&mut self, window: &Window<'_>) -> Step {
+        let malformed = drop_for(DropReason::ExceptionMalformed);
+        let Ok(eth) = Ethernet::parse(window) else { return malformed };
+        if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
+            return Step::Break(Verdict::Forward);
+        }
+        match Ip::parse(window, eth.l3, eth.ethertype) {
+            Ok(ip) if ip.v6 || checksum::ipv4_header_ok(window, &ip) => self.inner = ip,
+            _ => return malformed,
+        }
+        Step::Continue(())
+    }
+
     fn enter(&mut self, id: u32, tunnel: &Tunnel) {
         let name = self.tunnel_name(id);
         self.arrival = if is_backend(tunnel) { Arrival::Backend } else { Arrival::Gateway };
@@ -81,29 +98,28 @@ impl Walk<'_> {
     }
 
     /// A packet without outer headers comes by this gateway's tunnel.
-    pub(super) fn come_from(&mut self, from: &Gateway) -> Result<(), String> {
-        if from.name.is_empty() {
-            return Ok(());
+    pub(super) fn come_from(&mut self, way: &Way) -> Result<Step, String> {
+        if way.gateway.is_empty() {
+            return Ok(Step::Continue(()));
         }
         let gateways = || self.set.tunnels().filter(|(_, tunnel)| !is_backend(tunnel));
         let found = gateways().find(|(id, _)| {
             let name = self.tunnel_name(*id);
-            name == from.name || name.split(' ').next() == Some(from.name.as_str())
+            name == way.gateway || name.split(' ').next() == Some(way.gateway.as_str())
         });
         let Some((id, tunnel)) = found else {
             let known: Vec<String> = gateways().map(|(id, _)| self.tunnel_name(id)).collect();
             return Err(format!(
                 "--gateway {}: there is no such gateway; there is {}",
-                from.name,
+                way.gateway,
                 if known.is_empty() { "none".to_owned() } else { known.join(", ") }
             ));
         };
         self.enter(id, tunnel);
         let kind = kind(tunnel).unwrap_or(TunnelKind::Geneve);
-        let key = if kind == TunnelKind::Geneve { from.endpoint } else { tunnel.scope_key };
+        let key = if kind == TunnelKind::Geneve { way.endpoint } else { tunnel.scope_key };
         self.scope_key = key;
-        self.scope = self.scope_of(kind, tunnel.gateway, key);
-        Ok(())
+        Ok(self.scope_of(kind, tunnel.gateway, key).map_continue(|scope| self.scope = scope))
     }
 
     fn tunnel_of(&mut self, window: &Window<'_>, outer: &Ip) -> Step<Option<Entered>> {
@@ -218,14 +234,14 @@ impl Walk<'_> {
         self.scope_key = options.endpoint;
         // What a backend sends back by our own tunnel names endpoint and gateway of its flow.
         self.scope = match (is_backend(tunnel), options.endpoint) {
-            (false, endpoint) => self.scope_of(TunnelKind::Geneve, tunnel.gateway, endpoint),
-            (true, 0) => Some(SCOPE_PLAIN),
+            (false, endpoint) => self.scope_of(TunnelKind::Geneve, tunnel.gateway, endpoint)?,
+            (true, 0) => SCOPE_PLAIN,
             (true, endpoint) => {
                 let gateway = options.attachment as u16;
                 let mut tunnels = self.set.tunnels();
                 let from = tunnels.find(|(_, t)| !is_backend(t) && t.gateway == gateway);
                 let kind = from.and_then(|(_, t)| kind(t)).unwrap_or(TunnelKind::Geneve);
-                self.scope_of(kind, gateway, endpoint)
+                self.scope_of(kind, gateway, endpoint)?
             }
         };
         Step::Continue(Entered { tunnel: id, inner_at: geneve.payload, ethertype: geneve.protocol })
@@ -255,12 +271,15 @@ impl Walk<'_> {
         }
         if let Some(tunnel) = self.set.tunnel(id).filter(|tunnel| !is_backend(tunnel)) {
             self.scope_key = tunnel.scope_key;
-            self.scope = self.scope_of(TunnelKind::Vxlan, tunnel.gateway, tunnel.scope_key);
+            self.scope = self.scope_of(TunnelKind::Vxlan, tunnel.gateway, tunnel.scope_key)?;
         }
         Step::Continue(Entered { tunnel: id, inner_at: inner.l3, ethertype: inner.ethertype })
     }
 
-    fn scope_of(&self, kind: TunnelKind, gateway: u16, endpoint: u64) -> Option<u32> {
-        Scopes::new(self.region).find(kind as u8, gateway, endpoint)
+    fn scope_of(&self, kind: TunnelKind, gateway: u16, endpoint: u64) -> Step<u32> {
+        match Scopes::new(self.region).foresee(kind as u8, gateway, endpoint) {
+            Some(scope) => Step::Continue(scope),
+            None => drop_for(DropReason::ScopeTableFull),
+        }
     }
 }

@@ -82,10 +82,26 @@ impl Walk<'_> {
 
     pub(super) fn name_rewrite(&mut self, from: (&Addr, u16), to: (&Addr, u16)) {
         let from = match (self.told.flow, from.1) {
-            (None, 0) => format!("{}:(a free port)", from.0),
+            (None, 0) if from.0.is_v4() => format!("{}:(a free port)", from.0),
+            (None, 0) => format!("[{}]:(a free port)", from.0),
             (_, port) => pair(from.0, port),
         };
-        self.told.rewrite = format!("{from} -> {}", pair(to.0, to.1));
+        let family = match (self.crosses(), self.inner.v6) {
+            (false, _) => "",
+            (true, false) => ", translated to IPv6",
+            (true, true) => ", translated to IPv4",
+        };
+        let inside = format!("{from} -> {}{family}", pair(to.0, to.1));
+        self.told.rewrite = match self.told.rewrite.as_str() {
+            "" => inside,
+            tunnel => format!("{inside}; {tunnel}"),
+        };
+    }
+
+    pub(super) fn name_proxy(&mut self) {
+        let (at, port) = (self.path.backend_addr, self.path.backend_port);
+        let by = arm_text(self.arm);
+        self.told.next_hop = format!("this machine's proxy {}, by {by}", pair(&at, port));
     }
 
     pub(super) fn name_tunnel(&mut self, outer: &Outer<'_>, kind: TunnelKind) {
@@ -120,7 +136,10 @@ impl Walk<'_> {
             Verdict::Nat => ("nat", None),
             Verdict::Tunnel => ("tunnel", None),
             Verdict::Answer => ("answer", None),
+            Verdict::Redirect => ("redirect", None),
             Verdict::Punt => ("punt", None),
+            Verdict::Forward => ("forward", None),
+            Verdict::Probe => ("tunnel", None),
             Verdict::Drop(reason) => ("drop", Some(reason)),
             Verdict::Reply(reply) => {
                 self.because(match reply {
@@ -129,10 +148,6 @@ impl Walk<'_> {
                     Reply::TimeExceeded => "its sender is told that it came no further".to_owned(),
                 });
                 ("reply", None)
-            }
-            Verdict::Unknown(why) => {
-                self.because(why);
-                ("unknown", None)
             }
         };
         name.clone_into(&mut self.told.verdict);
@@ -143,6 +158,7 @@ impl Walk<'_> {
         let arm = arm_text(self.arm);
         self.told.arrival = match self.arrival {
             Arrival::Plain => format!("plain by {arm}"),
+            Arrival::Kernel => format!("from this machine's kernel by {arm}"),
             Arrival::Gateway | Arrival::Backend if self.scope_key == 0 => {
                 format!("tunnel {} by {arm}", self.told.arrival)
             }

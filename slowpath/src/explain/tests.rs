@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use config::Config;
+use packet::addr::Addr;
 use state::name::Source;
 use state::reconcile::{Now, Reconciler, Settings};
 use tables::layout::Sizes;
@@ -37,12 +38,13 @@ const SERVICES: &str = r#"
     mode = "nat"
     affinity_s = 60
     frontends = [{address = "203.0.113.4", port = 80, protocol = "tcp"}]
-    backends = [{address = "10.0.2.11", port = 8080}]
+    backends = [{address = "10.0.2.11", port = 8080}, {address = "10.0.2.12", port = 8080}]
     [[service]]
     name = "proxied"
     mode = "nat"
-    proxy_redirect = {port = 9000}
-    frontends = [{address = "203.0.113.5", port = 80, protocol = "tcp"}]
+    proxy_redirect = {port = 9000, ports = [80]}
+    frontends = [{address = "203.0.113.5", port = 80, protocol = "tcp"},
+                 {address = "203.0.113.5", port = 81, protocol = "tcp"}]
     backends = [{address = "10.0.2.11", port = 8080}]
     [[service]]
     name = "crossed"
@@ -79,12 +81,18 @@ fn region() -> &'static Region {
 fn explain(text: &str, gateway: &str) -> Result<Explanation, String> {
     let names = [(0, "aws".to_owned())];
     let names: &'static [(u32, String)] = Box::leak(Box::new(names));
-    let explainer = Explainer { region: region(), macs: [None; 2], tunnels: names };
-    let from = Gateway { name: gateway.to_owned(), endpoint: 7 };
+    let region = region();
+    let explainer = Explainer { region, macs: [None; 2], now_s: region.now_s(), tunnels: names };
+    let way = Way { gateway: gateway.to_owned(), endpoint: 7, ..Way::default() };
     match read(text)? {
-        Asked::Tuple(tuple) => explainer.tuple(0, &tuple, &from),
-        Asked::Frame(mut frame) => Ok(explainer.frame(0, &mut frame)),
+        Asked::Tuple(tuple) => explainer.tuple(&way, &tuple),
+        Asked::Frame(mut frame) => Ok(explainer.frame(&way, &mut frame)),
     }
+}
+
+/// Whether it says so.
+fn says(told: &Explanation, words: &str) -> bool {
+    told.why.iter().any(|why| why.contains(words))
 }
 
 #[test]
@@ -104,7 +112,7 @@ fn a_new_flow_is_followed_to_its_next_hop() {
 fn what_stands_in_the_way_is_told_with_its_reason() {
     let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.2:80", "").unwrap();
     assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "no-neighbour"));
-    assert!(told.why.iter().any(|why| why.contains("10.0.2.13")), "{told:?}");
+    assert!(says(&told, "10.0.2.13"), "{told:?}");
     let told = explain("udp 192.0.2.1:1234 -> 203.0.113.1:80", "").unwrap();
     assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "ignored"));
     let told = explain("udp 192.0.2.1:1234 -> 203.0.113.1:80", "aws").unwrap();
@@ -115,30 +123,95 @@ fn what_stands_in_the_way_is_told_with_its_reason() {
 }
 
 #[test]
-fn who_is_refused_is_told_so_and_what_is_not_followed_is_not_guessed() {
+fn who_is_refused_is_told_so() {
     let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.3:80", "").unwrap();
     assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "source-refused"));
     let told = explain("tcp 198.51.100.1:1234 -> 203.0.113.3:80", "").unwrap();
     assert_eq!((told.verdict.as_str(), told.service.as_str()), ("nat", "guarded"));
-    for (to, service, word) in [
-        ("192.0.2.1:1234 -> 203.0.113.4:80", "kept", "keeps clients"),
-        ("192.0.2.1:1234 -> 203.0.113.5:80", "proxied", "a proxy on this machine"),
-        ("[2001:db8::1]:1234 -> [2001:db8::6]:80", "crossed", "translated"),
-    ] {
-        let told = explain(&format!("tcp {to}"), "").unwrap();
-        assert_eq!(told.verdict, "unknown", "{told:?}");
-        assert!(told.service.starts_with(service), "{told:?}");
-        assert!(told.why.iter().any(|why| why.contains(word)), "{told:?}");
-    }
+    assert!(says(&told, "admit"), "{told:?}");
 }
 
 #[test]
-fn of_an_endpoint_that_never_sent_the_slot_is_not_known() {
+fn a_client_is_kept_by_its_address() {
+    let explainer = Explainer { region: region(), macs: [None; 2], now_s: 1, tunnels: &[] };
+    let ask = |port: u16| match read(&format!("tcp 192.0.2.1:{port} -> 203.0.113.4:80")) {
+        Ok(Asked::Tuple(tuple)) => explainer.tuple(&Way::default(), &tuple).unwrap(),
+        other => panic!("it is a tuple: {other:?}"),
+    };
+    let (told, same) = (ask(1234), ask(77));
+    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("nat", "kept"));
+    assert!(says(&told, "the client is kept with that backend for 60 s"), "{told:?}");
+    assert!(told.slot.is_some() && told.slot == same.slot, "{told:?}");
+    assert_eq!(told.backend, same.backend);
+}
+
+#[test]
+fn a_client_that_stays_is_told_for_how_long() {
+    use tables::affinity::{Affinities, Client, Stay};
+    let region = region();
+    let set = region.tables(region.generation());
+    let of = |text: &str| Addr::from(text.parse::<std::net::IpAddr>().unwrap());
+    let service = set.frontend(0, &of("203.0.113.4"), 80, 6).unwrap();
+    let client = Client { scope: packet::flow::SCOPE_PLAIN, service, addr: of("192.0.2.1") };
+    let backend = |at: &str| {
+        let found = set.backends().find(|(_, backend)| backend.addr == of(at));
+        found.map(|(id, record)| Stay { backend: id, incarnation: record.incarnation }).unwrap()
+    };
+    let explainer = Explainer { region, macs: [None; 2], now_s: 120, tunnels: &[] };
+    let Asked::Tuple(tuple) = read("tcp 192.0.2.1:1234 -> 203.0.113.4:80").unwrap() else {
+        panic!("it is a tuple")
+    };
+    for to in ["10.0.2.11", "10.0.2.12"] {
+        Affinities::new(region).keep(&client, &backend(to), 100, 60).unwrap();
+        let told = explainer.tuple(&Way::default(), &tuple).unwrap();
+        assert_eq!(told.backend, format!("{to}:8080"));
+        assert!(says(&told, "stays with its backend for 40 s yet"), "{told:?}");
+    }
+    // Of another service's backend it is not kept.
+    Affinities::new(region).keep(&client, &backend("10.0.2.13"), 100, 60).unwrap();
+    let told = explainer.tuple(&Way::default(), &tuple).unwrap();
+    assert!(says(&told, "takes no new flows of it") && told.slot.is_some(), "{told:?}");
+}
+
+#[test]
+fn what_a_proxy_takes_is_told_by_its_port() {
+    let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.5:80", "").unwrap();
+    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("redirect", "proxied"));
+    assert_eq!(told.rewrite, "192.0.2.1:1234 -> 10.0.1.10:9000");
+    assert!(says(&told, "takes 203.0.113.5:80/tcp: to our port 9000"), "{told:?}");
+    assert!(told.next_hop.contains("proxy 10.0.1.10:9000, by ingress"), "{told:?}");
+    let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.5:81", "").unwrap();
+    assert_eq!((told.verdict.as_str(), told.backend.as_str()), ("nat", "10.0.2.11:8080"));
+    assert!(says(&told, "other ports go to the proxy on 9000"), "{told:?}");
+}
+
+#[test]
+fn a_translated_packet_is_told_with_its_length() {
+    let told = explain("tcp [2001:db8::1]:1234 -> [2001:db8::6]:80", "").unwrap();
+    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("nat", "crossed"));
+    let rewrite = "10.0.2.10:(a free port) -> 10.0.2.11:8080, translated to IPv4";
+    assert_eq!(told.rewrite, rewrite);
+    assert!(says(&told, "translated to IPv4 it has 40 bytes, and 9001 pass"), "{told:?}");
+}
+
+#[test]
+fn what_the_kernel_sends_is_its_own_affair() {
+    let region = region();
+    let explainer = Explainer { region, macs: [None; 2], now_s: 1, tunnels: &[] };
+    let way = Way { kernel: true, ..Way::default() };
+    let Asked::Tuple(tuple) = read("tcp 10.0.1.10:22 -> 203.0.113.1:80").unwrap() else {
+        panic!("it is a tuple")
+    };
+    let told = explainer.tuple(&way, &tuple).unwrap();
+    assert_eq!(told.verdict, "forward");
+    assert_eq!(told.arrival, "from this machine's kernel by ingress");
+}
+
+#[test]
+fn of_an_endpoint_that_never_sent_the_slot_is_foreseen() {
     let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.1:80", "aws").unwrap();
-    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("unknown", "web"));
-    // One backend is found without a slot.
-    let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.2:80", "aws").unwrap();
-    assert_eq!(told.reason, "no-neighbour");
+    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("nat", "web"));
+    assert!(told.slot.is_some(), "{told:?}");
     let error = explain("tcp 192.0.2.1:1234 -> 203.0.113.2:80", "azure").unwrap_err();
     assert!(error.contains("--gateway azure") && error.contains("there is aws"), "{error}");
 }

@@ -9,6 +9,9 @@ pub struct Question {
     /// `ingress` or `egress`: the arm by which the packets come.
     #[serde(default)]
     pub arm: String,
+    /// This machine's kernel sends them by that arm.
+    #[serde(default)]
+    pub kernel: bool,
     /// For packets written as 5-tuples: the gateway by which they come; empty for plain ones.
     #[serde(default)]
     pub gateway: String,
@@ -28,8 +31,7 @@ pub struct Explanation {
     pub arrival: String,
     /// The generation of the tables that this says.
     pub generation: u32,
-    /// `return`, `nat`, `tunnel`, `answer`, `punt`, `reply`, `drop`; `unknown` where it depends on
-    /// what nobody knows yet.
+    /// `return`, `nat`, `tunnel`, `answer`, `redirect`, `punt`, `forward`, `reply`, `drop`.
     pub verdict: String,
     /// For `drop`, the reason's name.
     pub reason: String,

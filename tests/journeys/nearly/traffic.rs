@@ -87,7 +87,7 @@ pub fn request(setup: &Setup, dice: &mut Dice) -> Trial {
 }
 
 /// Where the IP header of a frame begins.
-fn l3(frame: &[u8]) -> usize {
+pub fn l3(frame: &[u8]) -> usize {
     if frame.get(12..14) == Some(&[0x81, 0]) { 18 } else { 14 }
 }
 
@@ -136,7 +136,7 @@ fn replace(frame: &mut [u8], at: usize, sum: usize, new: u16) -> Option<()> {
 }
 
 /// Turns the packet at `at` into one the other way.
-fn turn(frame: &mut [u8], at: usize, ports: bool, dice: &mut Dice) -> Option<()> {
+pub fn turn(frame: &mut [u8], at: usize, ports: bool, dice: &mut Dice) -> Option<()> {
     let (header, proto) = ip_at(frame, at)?;
     let l4 = at + header;
     match header {
@@ -157,24 +157,28 @@ fn turn(frame: &mut [u8], at: usize, ports: bool, dice: &mut Dice) -> Option<()>
     }
 }
 
-/// An ICMP error about the packet of a frame, from a router on its way.
-fn error_about(frame: &[u8], arm: u8, dice: &mut Dice) -> Option<Trial> {
+/// An ICMP error about the packet of a frame, from a router on its way. Nobody looks at the
+/// checksum that an ICMPv6 one has.
+pub fn error_about(frame: &[u8], arm: u8, dice: &mut Dice) -> Option<Trial> {
     let at = l3(frame);
-    let quote = frame.get(at..(at + 28).min(frame.len()))?;
-    if quote.first()? >> 4 != 4 {
-        return None;
-    }
-    let to = quote.get(12..16)?;
-    let to = format!("{}.{}.{}.{}", to[0], to[1], to[2], to[3]);
-    let (kind, code) = one_of(&[(3, 4), (3, 1), (3, 3), (11, 0)], dice);
+    let six = frame.get(at)? >> 4 == 6;
+    let quote = frame.get(at..(at + if six { 72 } else { 28 }).min(frame.len()))?;
+    let to: std::net::IpAddr = match six {
+        true => <[u8; 16]>::try_from(quote.get(8..24)?).ok()?.into(),
+        false => <[u8; 4]>::try_from(quote.get(12..16)?).ok()?.into(),
+    };
+    let said = [[(3, 4), (3, 1), (3, 3), (11, 0)], [(2, 0), (1, 0), (1, 4), (3, 0)]];
+    let (kind, code) = one_of(&said[usize::from(six)], dice);
     let mtu = 1_280 + dice.roll(3) as u16 * 100;
     let mut load = vec![kind, code, 0, 0, 0, 0, (mtu >> 8) as u8, mtu as u8];
     load.extend(quote);
     let sum = checksum(&load).to_be_bytes();
     load[2..4].copy_from_slice(&sum);
+    let arms = [[("10.0.1.1", 1), ("fd00:1::1", 58)], [("10.0.2.1", 1), ("fd00:2::1", 58)]];
+    let (from, proto) = arms[usize::from(arm & 1)][usize::from(six)];
     let (router, ours) = [(ROUTER, IN_MAC), (EGRESS_ROUTER, OUT_MAC)][usize::from(arm & 1)];
-    let from = ["10.0.1.1", "10.0.2.1"][usize::from(arm & 1)];
-    Some(arrives(arm, Frame::new(router, ours, raw(from, &to, 1).load(&load)).bytes()))
+    let error = raw(from, &to.to_string(), proto).load(&load);
+    Some(arrives(arm, Frame::new(router, ours, error).bytes()))
 }
 
 /// What comes back for a frame that left: an answer, the same by its tunnel, an error.

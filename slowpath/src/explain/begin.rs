@@ -1,0 +1,233 @@
+//! What a service asks of a packet that would begin a flow, and the flow: the rest of what the
+//! journey's `select` does, in its order.
+
+use packet::flow::{FlowKey, SCOPE_PLAIN};
+use packet::ip::L4;
+use tables::affinity::{Affinities, Client};
+use tables::flow::{Forward, Hit, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT};
+use tables::nat_port::NatPorts;
+use tables::reason::DropReason;
+use tables::record::{Backend, Mode, NONE, Service, TunnelKind};
+
+use super::choose::listed;
+use super::{Arrival, Step, Verdict, Walk, drop_for};
+use crate::targets::region::service_of;
+
+impl Walk<'_> {
+    /// The one place where a service is asked for a backend.
+    pub(super) fn for_service(&mut self, id: u32) -> Step<Verdict> {
+        self.service = Some(id);
+        let Some(service) = self.set.service(id).copied() else {
+            return drop_for(DropReason::NoBackend);
+        };
+        self.name_service(id);
+        if !self.set.admits(&service, &self.inner.src) {
+            self.because("the service's source ranges refuse the sender");
+            return drop_for(DropReason::SourceRefused);
+        }
+        if service.ranges.count != 0 {
+            self.because("the service's source ranges admit the sender");
+        }
+        if service.proxy_port != 0 {
+            return self.begin_redirect(&service);
+        }
+        if let Some(port) = self.proxy_beside(id) {
+            self.because(format!("of its service other ports go to the proxy on {port}, not this"));
+        }
+        self.told.slots = service.slots[0].count;
+        let picked = match service.affinity_s {
+            0 => {
+                let hash = self.key.map_or(0, |key| self.flows.hash(&key));
+                self.pick(&service, hash, "the flow's hash")
+            }
+            _ => self.stay(id, &service),
+        };
+        let Some((backend, record)) =
+            picked.and_then(|id| Some((id, self.set.backend(id).copied()?)))
+        else {
+            self.because("no backend of it serves");
+            return drop_for(DropReason::NoBackend);
+        };
+        self.backend = Some(backend);
+        self.begin(&service, &record)
+    }
+
+    /// The port of the proxy that takes other frontends of the service, of which region's service
+    /// `id` is the part that goes to backends.
+    fn proxy_beside(&self, id: u32) -> Option<u16> {
+        let name = self.set.service_name(id)?;
+        let of_same = |other: u32| {
+            self.set.service_name(other).is_some_and(|it| service_of(&it) == service_of(&name))
+        };
+        let mut proxied = self.set.services().filter(|(_, other)| other.proxy_port != 0);
+        proxied.find(|(other, _)| of_same(*other)).map(|(_, other)| other.proxy_port)
+    }
+
+    fn pick(&mut self, service: &Service, hash: u64, what: &str) -> Option<u32> {
+        let slots = service.slots[0].count;
+        if slots > 0 {
+            // As `TableSet::pick` does.
+            let slot = ((hash >> 32) * u64::from(slots)) >> 32;
+            self.told.slot = Some(slot as u32);
+            self.because(format!("{what} picks slot {slot} of {slots}"));
+        } else {
+            self.because("at most one backend serves: there is no table");
+        }
+        self.set.pick(service, hash)
+    }
+
+    /// The backend that the client stays with, or would from now on.
+    fn stay(&mut self, id: u32, service: &Service) -> Option<u32> {
+        let table = Affinities::new(self.region);
+        let client = Client { scope: self.scope, service: id, addr: self.inner.src };
+        let for_s = service.affinity_s;
+        let known = table.find_left(&client, self.now_s, for_s);
+        if let Some((stay, left_s)) = known {
+            if self.set.stays(service, &stay) {
+                self.because(format!(
+                    "the client stays with its backend for {left_s} s yet, and {for_s} s from now"
+                ));
+                return Some(stay.backend);
+            }
+            self.because("the backend that the client stayed with takes no new flows of it");
+        }
+        let what = "the hash of the client's address";
+        let picked = self.pick(service, table.hash(&client), what)?;
+        self.because(format!("the client is kept with that backend for {for_s} s from now on"));
+        Some(picked)
+    }
+
+    /// The flow that has a key already.
+    fn holder(&self, key: &FlowKey) -> Option<Hit> {
+        let hit = self.flows.find(self.flows.hash(key), key);
+        hit.filter(|hit| Some(hit.path) != self.ended)
+    }
+
+    /// Whether there is no room for a further flow.
+    fn is_full(&self) -> bool {
+        let live = self.flows.live() - u32::from(self.ended.is_some());
+        live >= self.flows.capacity()
+    }
+
+    /// The packet is of a flow after all, whose other direction alone is the journey's affair.
+    fn adopt(&mut self) -> Option<Step<Verdict>> {
+        let hit = self.holder(&self.key?)?;
+        self.path = self.flows.forward(&hit).ok()?;
+        let verdict = self.follow(hit, hit.from_initiator(self.side));
+        Some(Step::Continue(verdict))
+    }
+
+    /// A flow would begin.
+    fn begin(&mut self, service: &Service, backend: &Backend) -> Step<Verdict> {
+        self.path = Forward {
+            backend_addr: backend.addr,
+            backend_port: if backend.port == 0 { self.inner.dport } else { backend.port },
+            service: self.service.unwrap_or(NONE),
+            backend: self.backend.unwrap_or(NONE),
+            incarnation: backend.incarnation,
+            proto: self.inner.proto,
+            ..Forward::default()
+        };
+        let mode = Mode::from_u8(service.mode);
+        if mode == Some(Mode::Nat) {
+            return self.begin_nat(backend);
+        }
+        if let Some(adopted) = self.adopt() {
+            return adopted;
+        }
+        match mode {
+            Some(Mode::Dsr) if self.arrival == Arrival::Plain => {
+                self.path.mode = Mode::Dsr as u8;
+                self.path.flags = PATH_ONE_WAY;
+                self.because("it begins a flow whose answers go to the client directly");
+            }
+            Some(Mode::Tunnel | Mode::Dsr) => {
+                self.path.mode = Mode::Tunnel as u8;
+                self.because("it begins a flow whose answers come back by the backend's tunnel");
+                // Geneve's own options tell endpoints apart where 5-tuples can't.
+                let back = self.key.map(|key| FlowKey { scope: SCOPE_PLAIN, ..key });
+                let back = back.filter(|_| self.scope != SCOPE_PLAIN);
+                let taken = back.is_some_and(|key| self.holder(&key).is_some());
+                if taken && service.tunnel != TunnelKind::Geneve as u8 {
+                    self.because("answers of another endpoint's flow look the same");
+                    return drop_for(DropReason::FlowAmbiguous);
+                }
+            }
+            _ => return drop_for(DropReason::NoBackend),
+        }
+        Step::Continue(Verdict::Tunnel)
+    }
+
+    /// A translated flow would begin: a port of ours towards the backend.
+    fn begin_nat(&mut self, backend: &Backend) -> Step<Verdict> {
+        match self.inner.kind {
+            L4::Tcp { .. } | L4::Udp | L4::IcmpEcho { request: true } => {}
+            _ => return drop_for(DropReason::NatProtocol),
+        }
+        self.path.mode = Mode::Nat as u8;
+        if backend.addr.is_v4() == self.inner.v6 {
+            self.path.flags = PATH_CROSSES;
+        }
+        let settings = self.set.settings();
+        let range = u32::from(settings.nat_port_last)
+            .saturating_sub(u32::from(settings.nat_port_first))
+            + 1;
+        let family = listed(&settings.nat).filter(|addr| addr.is_v4() == backend.addr.is_v4());
+        let mut reason = DropReason::NatNoAddress;
+        for (i, ours) in family.enumerate().take_while(|_| backend.nat_ports != NONE) {
+            reason = DropReason::NatPortsExhausted;
+            if NatPorts::new(self.region).used(backend.nat_ports + i as u32) >= range {
+                continue;
+            }
+            if let Some(adopted) = self.adopt() {
+                return adopted;
+            }
+            if self.is_full() {
+                self.because("the flow table is full, and a translated flow needs an entry");
+                return drop_for(DropReason::FlowTableFull);
+            }
+            self.path.nat_addr = *ours;
+            self.because(format!("it begins a flow with a free port of {ours}"));
+            return Step::Continue(Verdict::Nat);
+        }
+        drop_for(reason)
+    }
+
+    /// A flow to a proxy on this machine would begin.
+    fn begin_redirect(&mut self, service: &Service) -> Step<Verdict> {
+        let (ip, port) = (self.inner, service.proxy_port);
+        let at = self.told.frontend.clone();
+        self.because(format!("proxy_redirect of its service takes {at}: to our port {port}"));
+        if !matches!(ip.kind, L4::Tcp { .. } | L4::Udp) {
+            return drop_for(DropReason::NatProtocol);
+        }
+        let Some(ours) = self.local_on(self.arm, &ip.dst) else {
+            return drop_for(DropReason::NatNoAddress);
+        };
+        if let Some(adopted) = self.adopt() {
+            return adopted;
+        }
+        let (back, _) = FlowKey::new(SCOPE_PLAIN, ip.proto, ip.src, ip.sport, ours, port);
+        if self.key != Some(back) && self.holder(&back).is_some() {
+            self.because("another endpoint's client with the same address and port is there");
+            return drop_for(DropReason::FlowAmbiguous);
+        }
+        if self.is_full() {
+            return drop_for(DropReason::FlowTableFull);
+        }
+        self.path = Forward {
+            nat_addr: ip.src,
+            nat_port: ip.sport,
+            backend_addr: ours,
+            backend_port: port,
+            service: self.service.unwrap_or(NONE),
+            backend: NONE,
+            mode: Mode::Nat as u8,
+            flags: PATH_REDIRECT,
+            proto: ip.proto,
+            ..Forward::default()
+        };
+        self.because("it begins a flow to the proxy, which sees the client's own address");
+        Step::Continue(Verdict::Redirect)
+    }
+}

@@ -1,0 +1,104 @@
+//! Ends of a packet rewritten, and the packet translated where its backend is of the other family:
+//! what the journey's `nat` and `cross` do, on bytes that nobody sends.
+
+use packet::ip::{Ip, L4};
+use packet::rewrite::{self, Rewrite};
+use packet::translate::{self, Untranslatable};
+use packet::window::Window;
+use tables::flow::{Ends, PATH_CROSSES};
+use tables::reason::DropReason;
+
+use super::{Reply, Step, Verdict, Walk, drop_for};
+
+fn is_echo(ip: &Ip) -> bool {
+    matches!(ip.kind, L4::IcmpEcho { .. })
+}
+
+impl Walk<'_> {
+    /// Whether the flow's backend is of the other family.
+    pub(super) fn crosses(&self) -> bool {
+        self.path.flags & PATH_CROSSES != 0
+    }
+
+    /// What a packet from the client's side becomes, and what it quotes.
+    pub(super) fn outward(&self) -> (Rewrite, Rewrite) {
+        let path = &self.path;
+        let to = Rewrite { src: path.nat_addr, dst: path.backend_addr, ..Rewrite::none() };
+        let at = |ip: &Ip| if is_echo(ip) { path.nat_port } else { path.backend_port };
+        match &self.quoted {
+            None => {
+                let (sport, dport) = (path.nat_port, at(&self.inner));
+                (Rewrite { sport, dport, ..to }, Rewrite::none())
+            }
+            Some(quoted) => {
+                let (src, dst) = (path.backend_addr, path.nat_addr);
+                (to, Rewrite { src, sport: at(quoted), dst, dport: path.nat_port })
+            }
+        }
+    }
+
+    /// What a packet from the backend's side becomes, and what it quotes.
+    pub(super) fn homeward(&self, ends: &Ends) -> (Rewrite, Rewrite) {
+        let (client, service) = (ends.initiator, ends.target);
+        if self.quoted.is_none() {
+            let (src, sport) = service;
+            return (Rewrite { src, sport, dst: client.0, dport: client.1 }, Rewrite::none());
+        }
+        // A router stays itself, where it has an address in that family.
+        let router = self.inner.src != self.path.backend_addr && !self.crosses();
+        let src = if router { self.inner.src } else { service.0 };
+        let quote = Rewrite { src: client.0, sport: client.1, dst: service.0, dport: service.1 };
+        (Rewrite { src, dst: client.0, ..Rewrite::none() }, quote)
+    }
+
+    /// Whether the packet can be given these ends.
+    pub(super) fn rewrite(
+        &mut self,
+        window: &mut Window<'_>,
+        (to, quote): (Rewrite, Rewrite),
+    ) -> Step {
+        self.name_rewrite((&to.src, to.sport), (&to.dst, to.dport));
+        if self.crosses() {
+            return self.translate(window, &to, &quote);
+        }
+        let done = match &self.quoted {
+            None => rewrite::nat(window, &self.inner, &to),
+            Some(quoted) => rewrite::nat_quoted(window, &self.inner, quoted, &to, &quote),
+        };
+        if done.is_err() { drop_for(DropReason::TooShort) } else { Step::Continue(()) }
+    }
+
+    /// Whether the packet fits once it has the other family's headers; its sender is told what
+    /// passes in its own.
+    pub(super) fn translated_fits(&mut self, mtu: u16) -> Step {
+        let len = translate::translated_len(&self.inner, self.quoted.as_ref());
+        let family = if self.inner.v6 { "IPv4" } else { "IPv6" };
+        if len <= u32::from(mtu) {
+            self.because(format!("translated to {family} it has {len} bytes, and {mtu} pass"));
+            return Step::Continue(());
+        }
+        self.because(format!("translated to {family} it has {len} bytes, and only {mtu} pass"));
+        Step::Break(Verdict::Reply(Reply::TooBig(translate::sender_mtu(&self.inner, mtu))))
+    }
+
+    fn translate(&mut self, window: &mut Window<'_>, to: &Rewrite, quote: &Rewrite) -> Step {
+        let ip = &self.inner;
+        let done = match &self.quoted {
+            Some(quoted) => translate::error(window, ip, quoted, to, quote),
+            None => match translate::packet(window, ip, to) {
+                Err(Untranslatable::Unsummed) if translate::complete(window, ip).is_ok() => {
+                    translate::packet(window, ip, to)
+                }
+                done => done,
+            },
+        };
+        let why = match done {
+            Ok(_) => return Step::Continue(()),
+            Err(Untranslatable::Short) => return drop_for(DropReason::TooShort),
+            Err(Untranslatable::Unsummed) => "its UDP length is not the packet's: it gets no sum",
+            Err(Untranslatable::Nothing) => "the other family has nothing that says the same",
+        };
+        self.because(why);
+        drop_for(DropReason::NotTranslatable)
+    }
+}
