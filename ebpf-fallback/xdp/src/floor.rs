@@ -1,5 +1,5 @@
-//! Floors: what any program pays, and what one look-up, the kernel's own flow table and parsing cost. Tests ask `parse` what the
-//! kernel's copy of `packet` finds, benches subtract them.
+//! Floors: what any program pays, and what one look-up, the kernel's own flow table and parsing
+//! cost. Tests ask `parse` what the kernel's copy of `packet` finds, benches subtract them.
 #![no_std]
 #![no_main]
 
@@ -55,8 +55,8 @@ pub fn look_up(ctx: XdpContext) -> u32 {
     }
 }
 
-/// Looks up the flow of the packet inside the tunnel in the kernel's own table; one that isn't there
-/// is kept from now on. Where that packet begins is known, nothing else is done.
+/// Looks up the flow of the packet inside the tunnel in the kernel's own table; one that isn't
+/// there is kept from now on. Where that packet begins is known, nothing else is done.
 #[xdp(frags)]
 pub fn keep(ctx: XdpContext) -> u32 {
     match kept(&ctx) {

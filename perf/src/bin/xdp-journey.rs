@@ -2,8 +2,8 @@
 //! costs. Needs root; takes half a minute.
 //!
 //! All cases and the floors (a program that drops, one that looks one row up, one that parses, the
-//! packets written and handed to the one that drops), and one look-up in the kernel's own LRU table,
-//! in which other balancers keep their flows, are run in turn, round after round. `gross` is
+//! packets written and handed to the one that drops), and one look-up in the kernel's own LRU
+//! table, in which other balancers keep their flows, are run in turn, round after round. `gross` is
 //! what the kernel's test run says of a packet, the median over all calls; lowest and highest round
 //! stand beside it. `net` is less the time of a packet that is only written and handed on.
 //!
@@ -118,9 +118,8 @@ fn main() -> Result<(), Failure> {
         }
     }
     let bare = Figure::of(&bare_rounds);
-    println!(
-        "ns a packet in the kernel, {ROUNDS} rounds                  gross  lowest..highest      net"
-    );
+    let title = format!("ns a packet in the kernel, {ROUNDS} rounds");
+    println!("{title:<48} gross  lowest..highest      net");
     for ((_, name), rounds) in FLOORS.iter().zip(&floor_rounds) {
         println!("  {name:<46}{}", Figure::of(rounds));
     }
