@@ -23,6 +23,13 @@ NEXTEST := $(shell command -v cargo-nextest)
 # cargo would build what it depends on anew, with that package's features.
 TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --workspace --no-fail-fast
 
+# make test FIXTURES=FOLDER: also hold requests to what clouds publish about their interfaces (Amazon's
+# models and examples in FOLDER/aws-examples). Tests run in their own folders.
+ifneq ($(FIXTURES),)
+override FIXTURES := $(abspath $(FIXTURES))
+export FIXTURES
+endif
+
 help: ## list these commands
 	@echo "Weir: type make and one of"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-6s %s\n", $$1, $$2 }' Makefile
