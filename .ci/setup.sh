@@ -104,3 +104,12 @@ if [[ $(.tools/schemathesis/bin/schemathesis --version 2> /dev/null) != *" $sche
   .tools/schemathesis/bin/pip install --quiet --disable-pip-version-check \
     "schemathesis==$schemathesis"
 fi
+
+# Another AWS than our own stand-in: a second opinion on the wire format.
+moto=5.2.5
+if [[ $(.tools/moto/bin/pip show moto 2> /dev/null) != *"Version: $moto"* ]]; then
+  echo "setup: installing moto $moto into .tools (a minute)"
+  rm -rf .tools/moto
+  python3 -m venv .tools/moto
+  .tools/moto/bin/pip install --quiet --disable-pip-version-check "moto[server]==$moto"
+fi

@@ -21,6 +21,8 @@ pub enum Fault {
     Cut,
     /// A good status with this instead of the answer.
     Say(String),
+    /// The answer with bytes in it changed, taken out and doubled at random.
+    Garble,
     /// The answer, but only its first so many bytes, with a length that fits.
     Shorten(usize),
 }
@@ -78,12 +80,7 @@ impl Faults {
             if !meant || rule.times == Some(0) {
                 continue;
             }
-            // xorshift64.
-            self.seed = self.seed.max(1);
-            self.seed ^= self.seed << 13;
-            self.seed ^= self.seed >> 7;
-            self.seed ^= self.seed << 17;
-            if (self.seed >> 11) as f64 / (1_u64 << 53) as f64 >= rule.chance {
+            if (roll(&mut self.seed) >> 11) as f64 / (1_u64 << 53) as f64 >= rule.chance {
                 continue;
             }
             rule.times = rule.times.map(|left| left - 1);
@@ -91,4 +88,33 @@ impl Faults {
         }
         None
     }
+
+    /// Changes a text as `Fault::Garble` does.
+    pub fn garble(&mut self, text: &str) -> String {
+        let mut bytes = text.as_bytes().to_vec();
+        for _ in 0..1 + roll(&mut self.seed) % 6 {
+            let at = roll(&mut self.seed) as usize % bytes.len().max(1);
+            let byte = (roll(&mut self.seed) >> 16) as u8;
+            match (roll(&mut self.seed) % 4, at < bytes.len()) {
+                (_, false) => bytes.push(byte),
+                (0, _) => bytes[at] = byte,
+                (1, _) => bytes[at] = b"<>&/\"{}:0-"[usize::from(byte) % 11],
+                (2, _) => drop(bytes.drain(at..(at + usize::from(byte) % 20).min(bytes.len()))),
+                _ => {
+                    let piece = bytes[at..(at + usize::from(byte)).min(bytes.len())].to_vec();
+                    bytes.extend(piece);
+                }
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// The next of the dice (xorshift64).
+fn roll(seed: &mut u64) -> u64 {
+    *seed = (*seed).max(1);
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
 }

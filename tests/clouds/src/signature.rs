@@ -116,3 +116,40 @@ impl Request<'_> {
         Ok(scope)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_vector_is_accepted_and_no_other() {
+        let headers = |signature: &str| {
+            let authorization = format!(
+                "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, \
+                 SignedHeaders=content-type;host;x-amz-date, Signature={signature}"
+            );
+            [
+                ("content-type", "application/x-www-form-urlencoded"),
+                ("host", "example.amazonaws.com"),
+                ("x-amz-date", "20150830T123600Z"),
+                ("authorization", authorization.as_str()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        };
+        let good = headers("ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a");
+        let request =
+            |headers, body| Request { method: "POST", path: "/", query: "", headers, body };
+        let secret = |_: &str| Some("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".to_owned());
+        let scope = request(&good, b"Param1=value1").verify(secret).unwrap();
+        assert_eq!((scope.service.as_str(), scope.region.as_str()), ("service", "us-east-1"));
+        let code = |told: Result<Scope, Refusal>| told.unwrap_err().code;
+        assert_eq!(code(request(&good, b"Param1=value2").verify(secret)), "SignatureDoesNotMatch");
+        let wrong = headers("00");
+        let told = request(&wrong, b"Param1=value1").verify(secret);
+        assert_eq!(code(told), "SignatureDoesNotMatch");
+        let told = request(&good[..3], b"Param1=value1").verify(secret);
+        assert_eq!(code(told), "MissingAuthenticationToken");
+        let told = request(&good, b"Param1=value1").verify(|_| None);
+        assert_eq!(code(told), "UnrecognizedClientException");
+    }
+}

@@ -55,10 +55,9 @@ impl State {
                 Some(("Target.FailedHealthChecks", "Health checks failed"))
             }
             State::Unused => Some(("Target.NotInUse", "Target group is not used by a balancer")),
-            State::Draining => Some((
-                "Target.DeregistrationInProgress",
-                "Target deregistration is in progress",
-            )),
+            State::Draining => {
+                Some(("Target.DeregistrationInProgress", "Target deregistration is in progress"))
+            }
             State::Unavailable => {
                 Some(("Target.HealthCheckDisabled", "Health checks are not enabled"))
             }

@@ -141,9 +141,12 @@ pub struct Interface {
 pub struct SecurityGroup {
     /// `sg-...`.
     pub id: String,
-    /// Protocol, first and last port (none: all), prefix.
-    pub ingress: Vec<(String, Option<(u16, u16)>, String)>,
+    /// Its rules.
+    pub ingress: Vec<Rule>,
 }
+
+/// A rule: protocol, first and last port (none: all), prefix.
+pub type Rule = (String, Option<(u16, u16)>, String);
 
 /// A route table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -39,6 +39,8 @@ pub struct Settings {
     pub region: Option<String>,
     /// One URL for all services; else `AWS_ENDPOINT_URL`, else AWS's own.
     pub endpoint: Option<String>,
+    /// Who we are, where somebody knows better.
+    pub credentials: Option<SharedCredentialsProvider>,
     /// Longest wait for the answer to one request.
     pub bound: Duration,
     /// How to ask again.
@@ -50,7 +52,14 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         let bound = Duration::from_secs(10);
-        Settings { region: None, endpoint: None, bound, policy: Policy::API, seed: 0 }
+        Settings {
+            region: None,
+            endpoint: None,
+            credentials: None,
+            bound,
+            policy: Policy::API,
+            seed: 0,
+        }
     }
 }
 
@@ -98,6 +107,9 @@ impl Account {
             .timeout_config(TimeoutConfig::builder().connect_timeout(CONNECT).build());
         if let Some(region) = settings.region.clone() {
             loader = loader.region(Region::new(region));
+        }
+        if let Some(credentials) = settings.credentials.clone() {
+            loader = loader.credentials_provider(credentials);
         }
         if let Some(endpoint) = &settings.endpoint {
             loader = loader.endpoint_url(endpoint);
@@ -209,9 +221,9 @@ impl Account {
     }
 
     /// Asks as patiently as the policy says.
-    fn patiently<'a, T: 'a, F>(&'a self, ask: impl FnMut() -> F + Send + 'a) -> Call<'a, T>
+    fn patiently<'a, T, F>(&'a self, ask: impl FnMut() -> F + Send + 'a) -> Call<'a, T>
     where
-        T: Send,
+        T: Send + 'a,
         F: Future<Output = Result<T, Setback>> + Send + 'a,
     {
         let seed = self.seed.fetch_add(1, Ordering::Relaxed);

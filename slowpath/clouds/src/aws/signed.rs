@@ -201,6 +201,10 @@ fn quoted(text: &str) -> String {
 
 /// Reads an answer in XML.
 pub fn xml<T: DeserializeOwned>(operation: Operation, body: &str) -> Result<T, Setback> {
+    // Nearly all members may be missing, so that the page of a proxy would do as an empty answer.
+    if !body.contains(&format!("<{}Response", operation.name)) {
+        return Err(operation.garbled(excerpt(body)));
+    }
     quick_xml::de::from_str(body).map_err(|e| operation.garbled(e))
 }
 

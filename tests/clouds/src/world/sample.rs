@@ -36,71 +36,88 @@ fn instance(n: u8) -> Instance {
     }
 }
 
+/// The group, and the load balancer in front of it.
+fn balanced(target_type: &str) -> (Group, Balancer) {
+    let elb = "arn:aws:elasticloadbalancing:eu-central-1:123456789012";
+    let group = Group {
+        arn: format!("{elb}:targetgroup/north/0123456789abcdef"),
+        name: "north".to_owned(),
+        protocol: "GENEVE".to_owned(),
+        port: 6081,
+        target_type: target_type.to_owned(),
+        health_protocol: "HTTP".to_owned(),
+        health_port: "8080".to_owned(),
+        health_path: "/healthz".to_owned(),
+        interval: 10,
+        timeout: 5,
+        healthy: 3,
+        unhealthy: 2,
+        attributes: words([
+            ("deregistration_delay.timeout_seconds", "120"),
+            ("stickiness.enabled", "false"),
+            ("stickiness.type", "source_ip_dest_ip_proto"),
+            ("target_failover.on_deregistration", "no_rebalance"),
+            ("target_failover.on_unhealthy", "no_rebalance"),
+            ("send_tcp_reset.on_unhealthy.enabled", "false"),
+            ("send_tcp_reset.on_deregistration.enabled", "true"),
+        ]),
+        tags: words([("weir:cluster", "north")]),
+        targets: Vec::new(),
+        limit: 300,
+    };
+    let balancer = Balancer {
+        arn: format!("{elb}:loadbalancer/gwy/north/0123456789abcdef"),
+        attributes: words([("load_balancing.cross_zone.enabled", "true")]),
+        listener: format!("{elb}:listener/gwy/north/0123456789abcdef/0123456789abcdef"),
+        listener_attributes: words([
+            ("tcp.idle_timeout.seconds", "600"),
+            ("send_tcp_reset.on_idle_timeout.enabled", "true"),
+        ]),
+        group: group.arn.clone(),
+    };
+    (group, balancer)
+}
+
+/// The subnet of the ingress interfaces leads to the internet.
+fn table() -> Table {
+    Table {
+        id: "rtb-00000000000000001".to_owned(),
+        vpc: "vpc-00000000000000001".to_owned(),
+        main: true,
+        subnets: vec!["subnet-00000000000000001".to_owned()],
+        routes: words([("10.0.0.0/16", "local"), ("0.0.0.0/0", "igw-00000000000000001")]),
+    }
+}
+
+/// The group that both are in, with a hook for those that leave.
+fn scaling(instances: &[Instance]) -> Scaling {
+    let states = instances.iter().map(|i| (i.id.clone(), "InService".to_owned()));
+    let hook = "autoscaling:EC2_INSTANCE_TERMINATING".to_owned();
+    Scaling {
+        name: "weir-north".to_owned(),
+        instances: states.collect(),
+        hooks: vec![("leave".to_owned(), hook, 60, 3600)],
+        deadlines: Default::default(),
+    }
+}
+
+/// GENEVE and health checks from the VPC.
+fn security_group() -> SecurityGroup {
+    let ports = |first, last| Some((first, last));
+    let ingress = vec![
+        ("udp".to_owned(), ports(6081, 6081), "10.0.0.0/16".to_owned()),
+        ("tcp".to_owned(), ports(8080, 8080), "10.0.0.0/16".to_owned()),
+        ("-1".to_owned(), None, "fd00::/16".to_owned()),
+    ];
+    SecurityGroup { id: "sg-00000000000000001".to_owned(), ingress }
+}
+
 impl World {
     /// Whose group has targets of this type (`instance`, `ip`).
     pub fn sample(target_type: &str) -> World {
-        let elb = "arn:aws:elasticloadbalancing:eu-central-1:123456789012";
-        let group = Group {
-            arn: format!("{elb}:targetgroup/north/0123456789abcdef"),
-            name: "north".to_owned(),
-            protocol: "GENEVE".to_owned(),
-            port: 6081,
-            target_type: target_type.to_owned(),
-            health_protocol: "HTTP".to_owned(),
-            health_port: "8080".to_owned(),
-            health_path: "/healthz".to_owned(),
-            interval: 10,
-            timeout: 5,
-            healthy: 3,
-            unhealthy: 2,
-            attributes: words([
-                ("deregistration_delay.timeout_seconds", "120"),
-                ("stickiness.enabled", "false"),
-                ("stickiness.type", "source_ip_dest_ip_proto"),
-                ("target_failover.on_deregistration", "no_rebalance"),
-                ("target_failover.on_unhealthy", "no_rebalance"),
-                ("send_tcp_reset.on_unhealthy.enabled", "false"),
-                ("send_tcp_reset.on_deregistration.enabled", "true"),
-            ]),
-            tags: words([("weir:cluster", "north")]),
-            targets: Vec::new(),
-            limit: 300,
-        };
-        let balancer = Balancer {
-            arn: format!("{elb}:loadbalancer/gwy/north/0123456789abcdef"),
-            attributes: words([("load_balancing.cross_zone.enabled", "true")]),
-            listener: format!("{elb}:listener/gwy/north/0123456789abcdef/0123456789abcdef"),
-            listener_attributes: words([
-                ("tcp.idle_timeout.seconds", "600"),
-                ("send_tcp_reset.on_idle_timeout.enabled", "true"),
-            ]),
-            group: group.arn.clone(),
-        };
-        let table = Table {
-            id: "rtb-00000000000000001".to_owned(),
-            vpc: "vpc-00000000000000001".to_owned(),
-            main: true,
-            subnets: vec!["subnet-00000000000000001".to_owned()],
-            routes: words([
-                ("10.0.0.0/16", "local"),
-                ("0.0.0.0/0", "igw-00000000000000001"),
-            ]),
-        };
+        let (group, balancer) = balanced(target_type);
         let instances = vec![instance(1), instance(2)];
-        let states = instances.iter().map(|i| (i.id.clone(), "InService".to_owned()));
-        let hook = "autoscaling:EC2_INSTANCE_TERMINATING".to_owned();
-        let scaling = Scaling {
-            name: "weir-north".to_owned(),
-            instances: states.collect(),
-            hooks: vec![("leave".to_owned(), hook, 60, 3600)],
-            deadlines: Default::default(),
-        };
-        let ports = |first, last| Some((first, last));
-        let ingress = vec![
-            ("udp".to_owned(), ports(6081, 6081), "10.0.0.0/16".to_owned()),
-            ("tcp".to_owned(), ports(8080, 8080), "10.0.0.0/16".to_owned()),
-            ("-1".to_owned(), None, "fd00::/16".to_owned()),
-        ];
+        let scaling = scaling(&instances);
         World {
             now: Default::default(),
             region: "eu-central-1".to_owned(),
@@ -111,11 +128,8 @@ impl World {
             groups: vec![group],
             balancers: vec![balancer],
             instances,
-            security_groups: vec![SecurityGroup {
-                id: "sg-00000000000000001".to_owned(),
-                ingress,
-            }],
-            tables: vec![table],
+            security_groups: vec![security_group()],
+            tables: vec![table()],
             scaling: vec![scaling],
             commands: Vec::<Command>::new(),
             forbidden: Vec::new(),

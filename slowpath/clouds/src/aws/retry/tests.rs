@@ -1,1 +1,92 @@
-//! Tests.
+//! When it is asked again: the step for itself, and the loop with time that we move.
+
+use std::sync::Mutex;
+
+use super::*;
+
+const OPERATION: Operation = Operation::new("elasticloadbalancing", "RegisterTargets");
+
+/// Time that passes when somebody waits, at once.
+#[derive(Default)]
+struct Simulated(Mutex<Vec<Duration>>);
+
+impl Pause for Simulated {
+    fn now(&self) -> Duration {
+        self.0.lock().unwrap().iter().sum()
+    }
+
+    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.0.lock().unwrap().push(pause);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+fn setback(kind: Failure) -> Setback {
+    OPERATION.failed(kind, "Code", "words")
+}
+
+/// All pauses until it gives up.
+async fn pauses(policy: Policy, seed: u64, kind: Failure, after: Option<u64>) -> Vec<Duration> {
+    let time = Simulated::default();
+    let (_keep, cancel) = watch::channel(false);
+    let told = persist(Retry::new(policy, seed), &time, cancel, || async {
+        Err::<(), _>(Setback { after: after.map(Duration::from_millis), ..setback(kind) })
+    });
+    assert_eq!(told.await.unwrap_err().error.kind, kind);
+    time.0.into_inner().unwrap()
+}
+
+#[tokio::test]
+async fn pauses_grow_to_their_ceiling_with_jitter_and_end_in_time() {
+    for (policy, longest, whole) in [(Policy::API, 30, 120), (Policy::IMDS, 10, 60)] {
+        let mut largest = Duration::ZERO;
+        for seed in 0..300 {
+            let found = pauses(policy, seed, Failure::Throttled, None).await;
+            for (n, pause) in found.iter().enumerate() {
+                assert!(*pause <= Duration::from_secs((1 << n.min(10)).min(longest)), "{n}");
+                largest = largest.max(*pause);
+            }
+            let sum: Duration = found.iter().sum();
+            assert!(sum <= Duration::from_secs(whole) && found.len() >= 4, "{found:?}");
+            assert_eq!(found, pauses(policy, seed, Failure::Transient, None).await);
+        }
+        assert!(largest > Duration::from_secs(longest * 9 / 10), "{largest:?}");
+        let one = pauses(policy, 1, Failure::Throttled, None).await;
+        assert_ne!(one, pauses(policy, 2, Failure::Throttled, None).await);
+    }
+}
+
+#[tokio::test]
+async fn what_aws_asks_for_is_waited_for_within_reason() {
+    let found = pauses(Policy::API, 3, Failure::Throttled, Some(7_000)).await;
+    assert!(found.iter().all(|p| *p >= Duration::from_secs(7)), "{found:?}");
+    let day = pauses(Policy::API, 3, Failure::Throttled, Some(86_400_000)).await;
+    assert_eq!(day, [Duration::from_secs(30); 4]);
+}
+
+#[tokio::test]
+async fn what_is_of_no_use_is_asked_once() {
+    for kind in [Failure::Denied, Failure::Absent, Failure::Invalid] {
+        assert!(pauses(Policy::API, 1, kind, Some(10)).await.is_empty());
+    }
+    assert!(pauses(Policy::ONCE, 1, Failure::Throttled, None).await.is_empty());
+}
+
+#[tokio::test]
+async fn it_ends_when_told_to_whether_asking_or_waiting() {
+    let (stop, cancel) = watch::channel(false);
+    let time = Simulated::default();
+    let asking = persist(Retry::new(Policy::API, 1), &time, cancel, || async {
+        stop.send_replace(true);
+        std::future::pending::<Result<(), Setback>>().await
+    });
+    assert_eq!(asking.await.unwrap_err().error.code, "Cancelled");
+
+    let (stop, cancel) = watch::channel(false);
+    let clock = Clock::default();
+    let waiting = persist(Retry::new(Policy::API, 1), &clock, cancel, || async {
+        stop.send_replace(true);
+        Err::<(), _>(setback(Failure::Transient))
+    });
+    assert_eq!(waiting.await.unwrap_err().error.code, "Code");
+}

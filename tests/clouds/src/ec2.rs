@@ -1,0 +1,262 @@
+//! Instances, interfaces and routes, as EC2 answers.
+
+use crate::answer::{Members, Refusal, element, get, list, need, page, refuse};
+use crate::world::{Instance, Interface, Table, Words, World};
+
+/// Answers one operation: the inside of its answer.
+pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<String, Refusal> {
+    let dry = get(asked, "DryRun") == Some("true");
+    match operation {
+        "DescribeInstances" => instances(world, asked),
+        "DescribeNetworkInterfaces" => interfaces(world, asked),
+        "DescribeSecurityGroups" => security_groups(world, asked),
+        "DescribeRouteTables" => tables(world, asked),
+        "ReplaceRoute" | "CreateRoute" => route(world, operation == "CreateRoute", asked, dry),
+        "ModifyNetworkInterfaceAttribute" => modify(world, asked, dry),
+        _ => refuse("InvalidAction", format!("The action {operation} is not valid")),
+    }
+}
+
+/// All filters with their values.
+fn filters(asked: &Members) -> Vec<(String, Vec<String>)> {
+    let names = list(asked, "Filter", ".Name").into_iter().enumerate();
+    let values = |n: usize| list(asked, &format!("Filter.{}.Value", n + 1), "");
+    let owned = |values: Vec<&str>| values.into_iter().map(str::to_owned).collect();
+    names.map(|(n, name)| (name.to_owned(), owned(values(n)))).collect()
+}
+
+/// True where all filters are met; `value` gives what a filter looks at.
+fn meets<'a>(
+    filters: &[(String, Vec<String>)],
+    tags: &Words,
+    value: impl Fn(&str) -> Option<&'a str>,
+) -> Result<bool, Refusal> {
+    for (name, wanted) in filters {
+        let met = match name.strip_prefix("tag:") {
+            Some(key) => tags.get(key).is_some_and(|v| wanted.contains(v)),
+            None if name == "tag-key" => wanted.iter().any(|key| tags.contains_key(key)),
+            None => match value(name) {
+                Some(v) => wanted.iter().any(|w| w == v),
+                None => {
+                    let why = format!("The filter '{name}' is invalid");
+                    return refuse("InvalidParameterValue", why);
+                }
+            },
+        };
+        if !met {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn items(name: &str, each: impl Iterator<Item = String>) -> String {
+    let each: String = each.map(|item| format!("<item>{item}</item>")).collect();
+    format!("<{name}>{each}</{name}>")
+}
+
+fn tags(words: &Words) -> String {
+    items("tagSet", words.iter().map(|(k, v)| element("key", k) + &element("value", v)))
+}
+
+fn shown<T: Clone>(
+    world: &World,
+    asked: &Members,
+    all: &[T],
+    name: &str,
+    one: impl Fn(&T) -> String,
+) -> Result<String, Refusal> {
+    let (found, next) = page(all, get(asked, "NextToken"), world.page)?;
+    let next = next.map(|n| element("nextToken", n)).unwrap_or_default();
+    Ok(items(name, found.iter().map(one)) + &next)
+}
+
+fn instances(world: &World, asked: &Members) -> Result<String, Refusal> {
+    let ids = list(asked, "InstanceId", "");
+    for id in &ids {
+        if world.instances.iter().all(|i| i.id != *id) {
+            let why = format!("The instance ID '{id}' does not exist");
+            return refuse("InvalidInstanceID.NotFound", why);
+        }
+    }
+    let (filters, mut found) = (filters(asked), Vec::new());
+    for instance in &world.instances {
+        let value = |name: &str| match name {
+            "vpc-id" => Some(instance.vpc.as_str()),
+            "instance-state-name" => Some(instance.state.as_str()),
+            _ => None,
+        };
+        let meant = ids.is_empty() || ids.contains(&instance.id.as_str());
+        if meant && meets(&filters, &instance.tags, value)? {
+            found.push(instance.clone());
+        }
+    }
+    shown(world, asked, &found, "reservationSet", |i: &Instance| {
+        let first = i.interfaces.first();
+        let nics = (0..).zip(&i.interfaces).map(|(n, nic): (u32, _)| {
+            let place = format!("<attachment>{}</attachment>", element("deviceIndex", n));
+            element("networkInterfaceId", &nic.id) + &place
+        });
+        let state = format!("<instanceState>{}</instanceState>", element("name", &i.state));
+        let zone = format!("<placement>{}</placement>", element("availabilityZone", &i.zone));
+        let address = first.and_then(|nic| nic.addresses.first());
+        let address = address.map(|a| element("privateIpAddress", a)).unwrap_or_default();
+        let subnet = first.map(|nic| element("subnetId", &nic.subnet)).unwrap_or_default();
+        let inside = element("instanceId", &i.id)
+            + &state
+            + &zone
+            + &address
+            + &subnet
+            + &element("vpcId", &i.vpc)
+            + &tags(&i.tags)
+            + &items("networkInterfaceSet", nics);
+        element("reservationId", "r-1") + &items("instancesSet", std::iter::once(inside))
+    })
+}
+
+fn interfaces(world: &World, asked: &Members) -> Result<String, Refusal> {
+    let (filters, mut found) = (filters(asked), Vec::new());
+    for instance in &world.instances {
+        for (place, nic) in instance.interfaces.iter().enumerate() {
+            let value = |name: &str| match name {
+                "attachment.instance-id" => Some(instance.id.as_str()),
+                "subnet-id" => Some(nic.subnet.as_str()),
+                _ => None,
+            };
+            if meets(&filters, &nic.tags, value)? {
+                found.push((instance.clone(), place, nic.clone()));
+            }
+        }
+    }
+    let one = |(instance, place, nic): &(Instance, usize, Interface)| {
+        let (six, four): (Vec<_>, Vec<_>) = nic.addresses.iter().partition(|a| a.contains(':'));
+        let four_items = four.iter().map(|a| element("privateIpAddress", a));
+        let attachment = format!(
+            "<attachment>{}{}</attachment>",
+            element("deviceIndex", place),
+            element("instanceId", &instance.id)
+        );
+        let groups = nic.security_groups.iter().map(|g| element("groupId", g));
+        element("networkInterfaceId", &nic.id)
+            + &element("subnetId", &nic.subnet)
+            + &element("vpcId", &instance.vpc)
+            + &element("description", &nic.description)
+            + &element("macAddress", &nic.mac)
+            + &element("privateIpAddress", four.first().map_or("", |a| a.as_str()))
+            + &element("sourceDestCheck", nic.check)
+            + &items("groupSet", groups)
+            + &attachment
+            + &tags(&nic.tags)
+            + &items("privateIpAddressesSet", four_items)
+            + &items("ipv6AddressesSet", six.iter().map(|a| element("ipv6Address", a)))
+    };
+    shown(world, asked, &found, "networkInterfaceSet", one)
+}
+
+fn security_groups(world: &World, asked: &Members) -> Result<String, Refusal> {
+    let ids = list(asked, "GroupId", "");
+    let known = |id: &&str| world.security_groups.iter().any(|g| g.id == **id);
+    if let Some(id) = ids.iter().find(|id| !known(id)) {
+        return refuse(
+            "InvalidGroup.NotFound",
+            format!("The security group '{id}' does not exist"),
+        );
+    }
+    let meant = world.security_groups.iter().filter(|g| ids.contains(&g.id.as_str()));
+    let found: Vec<_> = meant.cloned().collect();
+    shown(world, asked, &found, "securityGroupInfo", |group| {
+        let rules = group.ingress.iter().map(|(protocol, ports, prefix)| {
+            let ports = ports.map(|(a, b)| element("fromPort", a) + &element("toPort", b));
+            let (set, word) = match prefix.contains(':') {
+                true => ("ipv6Ranges", "cidrIpv6"),
+                false => ("ipRanges", "cidrIp"),
+            };
+            element("ipProtocol", protocol)
+                + &ports.unwrap_or_default()
+                + &items(set, std::iter::once(element(word, prefix)))
+        });
+        element("groupId", &group.id)
+            + &element("groupName", "weir")
+            + &items("ipPermissions", rules)
+    })
+}
+
+fn tables(world: &World, asked: &Members) -> Result<String, Refusal> {
+    let (filters, mut found) = (filters(asked), Vec::new());
+    for table in &world.tables {
+        let value = |name: &str| (name == "vpc-id").then_some(table.vpc.as_str());
+        if meets(&filters, &Words::new(), value)? {
+            found.push(table.clone());
+        }
+    }
+    shown(world, asked, &found, "routeTableSet", |table: &Table| {
+        let bound = table.subnets.iter().map(|s| element("subnetId", s) + "<main>false</main>");
+        let main = table.main.then(|| "<main>true</main>".to_owned());
+        let routes = table.routes.iter().map(|(destination, target)| {
+            let six = destination.contains(':');
+            let place = if six { "destinationIpv6CidrBlock" } else { "destinationCidrBlock" };
+            let eni = target.starts_with("eni-");
+            let gone = eni && interface(world, target).is_none();
+            element(place, destination)
+                + &element(if eni { "networkInterfaceId" } else { "gatewayId" }, target)
+                + &element("state", if gone { "blackhole" } else { "active" })
+        });
+        element("routeTableId", &table.id)
+            + &element("vpcId", &table.vpc)
+            + &items("routeSet", routes)
+            + &items("associationSet", bound.chain(main))
+    })
+}
+
+fn interface<'a>(world: &'a World, id: &str) -> Option<&'a Interface> {
+    world.instances.iter().flat_map(|i| &i.interfaces).find(|nic| nic.id == id)
+}
+
+fn no_interface<T>(id: &str) -> Result<T, Refusal> {
+    let why = format!("The networkInterface ID '{id}' does not exist");
+    refuse("InvalidNetworkInterfaceID.NotFound", why)
+}
+
+const DONE: &str = "<return>true</return>";
+
+fn would<T>() -> Result<T, Refusal> {
+    let message = "Request would have succeeded, but DryRun flag is set.".to_owned();
+    Err(Refusal { status: 412, code: "DryRunOperation".into(), message })
+}
+
+fn route(world: &mut World, new: bool, asked: &Members, dry: bool) -> Result<String, Refusal> {
+    let destination = match get(asked, "DestinationIpv6CidrBlock") {
+        Some(destination) => destination,
+        None => need(asked, "DestinationCidrBlock")?,
+    };
+    let nic = need(asked, "NetworkInterfaceId")?;
+    if interface(world, nic).is_none() {
+        return no_interface(nic);
+    }
+    let id = need(asked, "RouteTableId")?;
+    let Some(table) = world.tables.iter_mut().find(|t| t.id == id) else {
+        let why = format!("The routeTable ID '{id}' does not exist");
+        return refuse("InvalidRouteTableID.NotFound", why);
+    };
+    match table.routes.contains_key(destination) {
+        true if new => refuse("RouteAlreadyExists", "The route already exists"),
+        false if !new => refuse("InvalidRoute.NotFound", "no route with that destination"),
+        _ if dry => would(),
+        _ => {
+            table.routes.insert(destination.into(), nic.into());
+            Ok(DONE.into())
+        }
+    }
+}
+
+fn modify(world: &mut World, asked: &Members, dry: bool) -> Result<String, Refusal> {
+    let id = need(asked, "NetworkInterfaceId")?;
+    let value = need(asked, "SourceDestCheck.Value")? == "true";
+    let mut all = world.instances.iter_mut().flat_map(|i| &mut i.interfaces);
+    let Some(nic) = all.find(|nic| nic.id == id) else { return no_interface(id) };
+    if dry {
+        return would();
+    }
+    nic.check = value;
+    Ok(DONE.into())
+}

@@ -1,0 +1,394 @@
+//! The server: who is meant, whether it is signed, what befalls it, what is answered.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as Waker, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::answer::{Format, Members, Refusal, get, refuse};
+use crate::faults::{Fault, Faults, Rule};
+use crate::world::World;
+use crate::{autoscaling, ec2, elbv2, imds, json, signature};
+
+/// A call that came in, and how it was answered.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Call {
+    /// `ec2`, `elasticloadbalancing`, `imds` and so on.
+    pub service: String,
+    /// The operation, or the path of the metadata service.
+    pub operation: String,
+    /// Its members, where it is a form.
+    pub members: Members,
+    /// Its body, where it is JSON.
+    pub json: Value,
+    /// The answer's status; 0 where there was none.
+    pub status: u16,
+}
+
+#[derive(Default)]
+struct Inside {
+    world: Option<World>,
+    faults: Faults,
+    calls: Vec<Call>,
+}
+
+/// A running stand-in. Clones are the same one.
+#[derive(Clone)]
+pub struct Standin {
+    inside: Arc<Mutex<Inside>>,
+    /// `http://127.0.0.1:...`: endpoint of all services, the metadata's too.
+    pub url: String,
+}
+
+impl Standin {
+    /// Serves a world, for as long as the runtime runs.
+    pub async fn start(world: World) -> std::io::Result<Standin> {
+        Standin::listen(TcpListener::bind("127.0.0.1:0").await?, world)
+    }
+
+    /// The same on a socket of the caller's.
+    pub fn listen(listener: TcpListener, world: World) -> std::io::Result<Standin> {
+        let url = format!("http://{}", listener.local_addr()?);
+        let inside = Inside { world: Some(world), ..Inside::default() };
+        let standin = Standin { inside: Arc::new(Mutex::new(inside)), url };
+        let router = Router::new().fallback(serve).with_state(standin.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Ok(standin)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the world, or changes it.
+    pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
+        look(self.lock().world.as_mut().expect("there is a world from the start"))
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, by: Duration) {
+        self.with(|world| world.advance(by));
+    }
+
+    /// Adds a rule of misbehaviour.
+    pub fn fault(&self, rule: Rule) {
+        self.lock().faults.rules.push(rule);
+    }
+
+    /// Throws the dice of the faults from here.
+    pub fn seed(&self, seed: u64) {
+        self.lock().faults.seed = seed;
+    }
+
+    /// Behaves again.
+    pub fn behave(&self) {
+        self.lock().faults.rules.clear();
+    }
+
+    /// All calls since the last time that somebody took them.
+    pub fn take_calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.lock().calls)
+    }
+
+    /// Probes all targets once over HTTP, as their groups want it; what they say is what their next
+    /// probes bring.
+    pub async fn probe(&self) {
+        let targets = self.with(|world| {
+            let mut found = Vec::new();
+            for group in &world.groups {
+                for target in &group.targets {
+                    let instance = world.instances.iter().find(|i| i.id == target.id);
+                    let address = instance.and_then(|i| i.interfaces.first()?.addresses.first());
+                    let address = address.unwrap_or(&target.id).clone();
+                    let port = match group.health_port.as_str() {
+                        "traffic-port" => group.port.to_string(),
+                        port => port.to_owned(),
+                    };
+                    let to = format!("{address}:{port}");
+                    found.push((target.id.clone(), to, group.health_path.clone(), group.timeout));
+                }
+            }
+            found
+        });
+        for (id, to, path, timeout) in targets {
+            let asked = tokio::time::timeout(Duration::from_secs(timeout), ask(&to, &path)).await;
+            let good = matches!(asked, Ok(Ok(200..=399)));
+            self.with(|world| world.probe(&id, good));
+        }
+    }
+}
+
+/// The status of an answer over HTTP.
+async fn ask(to: &str, path: &str) -> std::io::Result<u16> {
+    let mut stream = TcpStream::connect(to).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).await?;
+    let status = std::str::from_utf8(&head[9..]).ok().and_then(|s| s.parse().ok());
+    Ok(status.unwrap_or(0))
+}
+
+/// A body that breaks off.
+struct Broken;
+
+impl http_body::Body for Broken {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Waker<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
+        Poll::Ready(Some(Err(std::io::ErrorKind::ConnectionReset.into())))
+    }
+}
+
+/// The request in pieces, and who is meant.
+struct Asked {
+    service: String,
+    operation: String,
+    members: Members,
+    json: Value,
+}
+
+async fn serve(State(standin): State<Standin>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, 1 << 20).await.unwrap_or_default();
+    let path = parts.uri.path().to_owned();
+    let headers: Vec<(String, String)> = parts
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or_default().to_owned()))
+        .collect();
+    if let Some(wish) = path.strip_prefix("/_weir/") {
+        return control(&standin, parts.method.as_str(), wish, &body);
+    }
+    let request = signature::Request {
+        method: parts.method.as_str(),
+        path: &path,
+        query: parts.uri.query().unwrap_or_default(),
+        headers: &headers,
+        body: &body,
+    };
+    let asked = asked(&request);
+    let struck = standin.lock().faults.strike(&asked.operation);
+    let format = Format::of(&asked.service);
+    let (status, text, after) = match struck {
+        Some((Fault::Hang, _)) => {
+            note(&standin, asked, 0);
+            return std::future::pending().await;
+        }
+        Some((Fault::Cut, _)) => {
+            note(&standin, asked, 0);
+            return Response::new(Body::new(Broken));
+        }
+        Some((Fault::Status(status), after)) => (status, "<html>not AWS</html>".to_owned(), after),
+        Some((Fault::Say(text), after)) => (200, text, after),
+        Some((Fault::Refuse { status, code }, after)) => {
+            let refusal = Refusal { status, message: format!("told to say {code}"), code };
+            (status, format.refusal(&refusal), after)
+        }
+        other => {
+            let told = standin.with(|world| answer(world, &request, &asked));
+            let (status, mut text) = match told {
+                Ok(text) => (200, text),
+                Err(refusal) => (refusal.status, format.refusal(&refusal)),
+            };
+            if let Some((Fault::Shorten(to), _)) = other {
+                text.truncate(to.min(text.len()));
+            }
+            if let Some((Fault::Garble, _)) = other {
+                text = standin.lock().faults.garble(&text);
+            }
+            (status, text, None)
+        }
+    };
+    let silent = asked.operation == "PUT /latest/api/token"
+        && standin.with(|world| world.imds.mode == "silent");
+    note(&standin, asked, status);
+    if silent {
+        return std::future::pending().await;
+    }
+    reply(status, &text, format, after)
+}
+
+fn note(standin: &Standin, asked: Asked, status: u16) {
+    let Asked { service, operation, members, json } = asked;
+    standin.lock().calls.push(Call { service, operation, members, json, status });
+}
+
+fn reply(status: u16, text: &str, format: Format, after: Option<u64>) -> Response {
+    let mut response = Response::new(Body::from(text.to_owned()));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::IM_A_TEAPOT);
+    let headers = response.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static(format.media()));
+    headers.insert("x-aws-ec2-metadata-token-ttl-seconds", HeaderValue::from_static("21600"));
+    if let Some(after) = after {
+        headers.insert("x-amz-retry-after", HeaderValue::from(after));
+    }
+    response
+}
+
+/// Takes a request apart.
+fn asked(request: &signature::Request) -> Asked {
+    let pairs = form_urlencoded::parse(request.body).into_owned();
+    if request.path.starts_with("/latest/") {
+        let operation = match request.method {
+            "GET" => request.path.to_owned(),
+            method => format!("{method} {}", request.path),
+        };
+        return Asked { service: "imds".into(), operation, members: vec![], json: Value::Null };
+    }
+    let service = request.scope().map(|scope| scope.service).unwrap_or_default();
+    let target = request.headers.iter().find(|(name, _)| name == "x-amz-target");
+    if let Some((_, target)) = target {
+        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
+        let json = serde_json::from_slice(request.body).unwrap_or_default();
+        return Asked { service, operation, members: vec![], json };
+    }
+    let members: Members = pairs.collect();
+    let operation = get(&members, "Action").unwrap_or_default().to_owned();
+    Asked { service, operation, members, json: Value::Null }
+}
+
+fn answer(
+    world: &mut World,
+    request: &signature::Request,
+    asked: &Asked,
+) -> Result<String, Refusal> {
+    if asked.service == "imds" {
+        return metadata(world, request);
+    }
+    let scope = request.verify(|key| world.keys.get(key).cloned())?;
+    let (service, operation) = (asked.service.as_str(), asked.operation.as_str());
+    if scope.region != world.region {
+        return refuse("SignatureDoesNotMatch", "Credential should be scoped to a valid region");
+    }
+    if world.forbidden.iter().any(|o| o == operation) {
+        let code = match service {
+            "ec2" => "UnauthorizedOperation",
+            "elasticloadbalancing" | "autoscaling" => "AccessDenied",
+            _ => "AccessDeniedException",
+        };
+        let message = format!("not authorized to perform: {service}:{operation}");
+        return Err(Refusal { status: 403, code: code.into(), message });
+    }
+    let versions = [
+        ("elasticloadbalancing", "2015-12-01"),
+        ("ec2", "2016-11-15"),
+        ("autoscaling", "2011-01-01"),
+    ];
+    let version = versions.iter().find(|(s, _)| *s == service).map(|(_, version)| *version);
+    if version.is_some() && get(&asked.members, "Version") != version {
+        return refuse("InvalidAction", format!("no such version of {operation}"));
+    }
+    let result = |text: String, place: &str| {
+        format!(
+            "<{operation}Response xmlns=\"{place}\"><{operation}Result>{text}</{operation}Result>\
+             <ResponseMetadata><RequestId>4</RequestId></ResponseMetadata></{operation}Response>"
+        )
+    };
+    match service {
+        "elasticloadbalancing" => elbv2::answer(world, operation, &asked.members)
+            .map(|t| result(t, "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/")),
+        "autoscaling" => autoscaling::answer(world, operation, &asked.members)
+            .map(|t| result(t, "http://autoscaling.amazonaws.com/doc/2011-01-01/")),
+        "ec2" => ec2::answer(world, operation, &asked.members).map(|text| {
+            format!(
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{operation}Response \
+                 xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>4</requestId>{text}\
+                 </{operation}Response>"
+            )
+        }),
+        "tagging" | "ssm" => json::answer(world, operation, &asked.json),
+        other => refuse("UnknownService", format!("signed for {other}")),
+    }
+}
+
+/// The metadata service: a token first, then everything else with it.
+fn metadata(world: &mut World, request: &signature::Request) -> Result<String, Refusal> {
+    let header = |name: &str| {
+        let found = request.headers.iter().find(|(key, _)| key == name);
+        found.and_then(|(_, value)| value.parse::<u64>().ok())
+    };
+    let refuse = |status: u16, message: &str| {
+        Err(Refusal { status, code: String::new(), message: message.into() })
+    };
+    if world.imds.mode == "off" {
+        return refuse(403, "Forbidden");
+    }
+    if (request.method, request.path) == ("PUT", "/latest/api/token") {
+        return match header("x-aws-ec2-metadata-token-ttl-seconds") {
+            Some(1..=21_600) => {
+                world.imds.tokens += 1;
+                Ok(world.imds.tokens.to_string())
+            }
+            _ => refuse(400, "Bad Request"),
+        };
+    }
+    match header("x-aws-ec2-metadata-token") {
+        Some(n) if n > world.imds.expired && n <= world.imds.tokens => {}
+        _ => return refuse(401, "Unauthorized"),
+    }
+    match imds::at(world, request.path) {
+        Some(text) => Ok(text),
+        None => refuse(404, "Not Found"),
+    }
+}
+
+/// What a person or the lab wants of the stand-in itself.
+fn control(standin: &Standin, method: &str, wish: &str, body: &[u8]) -> Response {
+    let text = String::from_utf8_lossy(body).into_owned();
+    let told: Result<String, String> = match (method, wish) {
+        ("GET", "world") => serde_json::to_string_pretty(&standin.with(|world| world.clone()))
+            .map_err(|e| e.to_string()),
+        ("PUT", "world") => serde_json::from_str(&text)
+            .map(|world: World| standin.with(|w| *w = world))
+            .map(|()| "done\n".to_owned())
+            .map_err(|e| e.to_string()),
+        ("POST", "advance") => match text.trim().parse::<f64>() {
+            Ok(seconds) if (0.0..1e9).contains(&seconds) => {
+                standin.advance(Duration::from_secs_f64(seconds));
+                Ok(format!("{:?}\n", standin.with(|world| world.now)))
+            }
+            _ => Err(format!("`{text}` is no number of seconds")),
+        },
+        ("POST", "terminate") => {
+            standin.with(|world| world.terminate(text.trim()));
+            Ok("done\n".to_owned())
+        }
+        ("POST", "fault") => serde_json::from_str(&text)
+            .map(|rule| standin.fault(rule))
+            .map(|()| "done\n".to_owned())
+            .map_err(|e| e.to_string()),
+        ("DELETE", "fault") => {
+            standin.behave();
+            Ok("done\n".to_owned())
+        }
+        ("GET", "calls") => {
+            serde_json::to_string_pretty(&standin.lock().calls).map_err(|e| e.to_string())
+        }
+        ("DELETE", "calls") => {
+            standin.take_calls();
+            Ok("done\n".to_owned())
+        }
+        _ => Err("GET or PUT world, POST advance, POST terminate, POST or DELETE fault, GET or \
+                  DELETE calls\n"
+            .to_owned()),
+    };
+    match told {
+        Ok(text) => reply(200, &text, Format::Plain, None),
+        Err(why) => reply(400, &why, Format::Plain, None),
+    }
+}
