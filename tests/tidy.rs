@@ -29,7 +29,9 @@ const ROOMS: &[(&str, usize)] = &[
     // until it explained what would become of a packet, step by step as the planes do, followed a
     // store, wrote what the health checker finds, and kept routing rules for proxies.
     ("slowpath", 7_000),
-    ("slowpath/cli", 2_500),
+    // Was 2,500 until it wrote as well: files, services and backends, each tried, written over what
+    // is there alone and waited for; and every command answered programs too.
+    ("slowpath/cli", 2_800),
     // Was 7,000 until sources could say everything anew over the API, and had leases.
     ("slowpath/state", 7_750),
     ("slowpath/api", 1_500),

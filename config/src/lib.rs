@@ -53,6 +53,11 @@ pub fn load_services(path: &Path, config: &Config) -> Result<Services, ConfigErr
     services_of(Written::read(path, Which::Services)?, config)
 }
 
+/// As [`load_services`], out of a text that is called so.
+pub fn services_from(name: &str, text: &str, config: &Config) -> Result<Services, ConfigError> {
+    services_of(Written::parse(name, text.to_owned())?, config)
+}
+
 /// As [`load_services`], out of a text.
 pub fn services_from_toml(text: &str, config: &Config) -> Result<Services, ConfigError> {
     services_of(Written::parse("services.toml", text.to_owned())?, config)

@@ -208,6 +208,25 @@ pub fn line(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }
 
+/// The line of a key in a document, from 0, or of what is around it, found by reading the text once
+/// more; `field` is a path like `spec.ports[0].port`.
+pub fn line_of(text: &str, document: usize, field: &str) -> usize {
+    let Some(Ok(document)) = Documents::new(text, true).nth(document) else { return 1 };
+    let path = field.replace('[', ".").replace(']', "");
+    let mut at = path.trim_start_matches('.');
+    loop {
+        if let Some((key, _)) = document.places.get(at) {
+            return line(text, key.start);
+        }
+        match at.rsplit_once('.') {
+            Some((around, _)) => at = around,
+            None => break,
+        }
+    }
+    let first = document.places.values().map(|(key, _)| key.start).min();
+    first.map_or(1, |first| line(text, first))
+}
+
 /// What a scalar without quotes means.
 fn plain(text: &str) -> Value {
     match text {

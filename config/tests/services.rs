@@ -330,3 +330,20 @@ fn what_the_region_has_no_room_for_is_refused_by_the_setting() {
     let error = read(&many).unwrap_err().to_string();
     assert!(error.contains("region.max_services") && error.contains("region.slots"), "{error}");
 }
+
+#[test]
+fn the_name_of_a_text_tells_its_language_and_a_mapping_does_where_the_name_is_silent() {
+    let json = r#"{"service": [{"name": "a", "mode": "nat",
+        "frontends": [{"address": "203.0.113.10", "port": 80, "protocol": "tcp"}]}]}"#;
+    for (name, text) in [
+        ("services.json", json),
+        ("standard input", json),
+        ("services.toml", RIGHT),
+        ("standard input", RIGHT),
+    ] {
+        let services = config::services_from(name, text, &settled());
+        assert!(services.is_ok_and(|read| !read.services.is_empty()), "{name}: {text}");
+    }
+    let refused = config::services_from("services.toml", json, &settled());
+    assert!(refused.unwrap_err().to_string().contains("services.toml:1"));
+}

@@ -3,6 +3,7 @@
 pub mod file;
 mod read;
 
+pub use read::{files, said};
 use state::name::Source;
 
 /// Where the configuration is when nobody says.

@@ -31,11 +31,18 @@ impl Written {
         Written::parse(&path.display().to_string(), text)
     }
 
-    /// All syntax errors of the text at once, or its values with their places. A name that ends in
-    /// `.yaml` or `.yml` is YAML's.
+    /// All syntax errors of the text at once, or its values with their places. It is YAML, or JSON,
+    /// where its name says so, and where a name says nothing and a mapping comes first.
     pub(crate) fn parse(name: &str, text: String) -> Result<Written, ConfigError> {
         let shown = Arc::new(NamedSource::new(name, text.clone()));
-        if name.ends_with(".yaml") || name.ends_with(".yml") {
+        let first = || Documents::new(&text, false).next();
+        let is_mapping = || matches!(first(), Some(Ok(document)) if document.value.is_object());
+        let is_yaml = match name.rsplit_once('.').map_or("", |(_, end)| end) {
+            "yaml" | "yml" | "json" => true,
+            "toml" => false,
+            _ => is_mapping(),
+        };
+        if is_yaml {
             return Written::yaml(name, shown, &text);
         }
         let (table, errors) = DeTable::parse_recoverable(&text);

@@ -40,9 +40,50 @@ pub enum AskError {
     /// It refused.
     #[error("{0}")]
     Refused(String),
+    /// The API refused.
+    #[error("{0}")]
+    Problem(Box<Problem>),
     /// It speaks another language.
     #[error("slowpath's answer is not understood ({0}): are weir and slowpath of one version?")]
     Strange(String),
+}
+
+/// What is asked.
+pub struct Request<'a> {
+    /// `GET`, `PUT`, ...
+    pub method: &'a str,
+    /// Path and query.
+    pub path: &'a str,
+    /// The body's type, and a condition.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// Nothing, or JSON.
+    pub body: &'a str,
+    /// How long the answer may take, beyond what is usual.
+    pub more_time: Duration,
+}
+
+impl<'a> Request<'a> {
+    /// One without headers and body.
+    pub fn new(method: &'a str, path: &'a str) -> Request<'a> {
+        Request { method, path, headers: &[], body: "", more_time: Duration::ZERO }
+    }
+}
+
+/// A good answer.
+pub struct Answer {
+    /// 200 to 299.
+    pub status: u16,
+    /// What it says.
+    pub body: BufReader<UnixStream>,
+}
+
+impl Answer {
+    /// The body as a document.
+    pub fn document<T: DeserializeOwned>(mut self) -> Result<T, AskError> {
+        let mut body = String::new();
+        self.body.read_to_string(&mut body)?;
+        serde_json::from_str(&body).map_err(|e| AskError::Strange(e.to_string()))
+    }
 }
 
 /// Connects, asks for `path`, and returns the body's lines as they come.
@@ -51,14 +92,13 @@ pub fn lines(
     path: &str,
     patience: Duration,
 ) -> Result<impl BufRead + use<>, AskError> {
-    request(socket, "GET", path, patience)
+    let request = Request { more_time: patience, ..Request::new("GET", path) };
+    send(socket, &request).map(|answer| answer.body)
 }
 
 /// Asks for something to be done, and returns slowpath's word for it.
 pub fn order(socket: &Path, path: &str) -> Result<String, AskError> {
-    let mut body = String::new();
-    request(socket, "PUT", path, PATIENCE)?.read_to_string(&mut body)?;
-    serde_json::from_str(&body).map_err(|e| AskError::Strange(e.to_string()))
+    send(socket, &Request::new("PUT", path))?.document()
 }
 
 /// Asks something that is too long for a path, and reads the document.
@@ -67,65 +107,52 @@ pub fn question<T: DeserializeOwned>(
     path: &str,
     question: &impl Serialize,
 ) -> Result<T, AskError> {
-    let question = serde_json::to_string(question).map_err(|e| AskError::Strange(e.to_string()))?;
-    let mut body = String::new();
-    said(socket, "POST", path, PATIENCE, &question)?.read_to_string(&mut body)?;
-    serde_json::from_str(&body).map_err(|e| AskError::Strange(e.to_string()))
+    let body = &serde_json::to_string(question).map_err(|e| AskError::Strange(e.to_string()))?;
+    let headers = &[("Content-Type", "application/json")];
+    send(socket, &Request { headers, body, ..Request::new("POST", path) })?.document()
 }
 
-fn request(
-    socket: &Path,
-    method: &str,
-    path: &str,
-    patience: Duration,
-) -> Result<impl BufRead + use<>, AskError> {
-    said(socket, method, path, patience, "")
+/// Asks for `path` and reads the document.
+pub fn document<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, AskError> {
+    send(socket, &Request::new("GET", path))?.document()
 }
 
-fn said(
-    socket: &Path,
-    method: &str,
-    path: &str,
-    patience: Duration,
-    json: &str,
-) -> Result<impl BufRead + use<>, AskError> {
+/// Connects, asks, and returns the answer if it is a good one.
+pub fn send(socket: &Path, request: &Request<'_>) -> Result<Answer, AskError> {
     let absent = |source: io::Error| match source.kind() {
         io::ErrorKind::PermissionDenied => AskError::NotRoot { path: socket.to_owned() },
         _ => AskError::Absent { path: socket.to_owned(), source },
     };
     let mut stream = UnixStream::connect(socket).map_err(absent)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
-    write!(stream, "{method} {path} HTTP/1.0\r\nHost: weir\r\n")?;
-    if !json.is_empty() {
-        let len = json.len();
-        write!(stream, "Content-Type: application/json\r\nContent-Length: {len}\r\n")?;
+    stream.set_read_timeout(Some(PATIENCE + request.more_time))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut head = format!("{} {} HTTP/1.0\r\nHost: weir\r\n", request.method, request.path);
+    for (name, value) in request.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
     }
-    write!(stream, "\r\n{json}")?;
+    let len = request.body.len();
+    write!(stream, "{head}Content-Length: {len}\r\n\r\n{}", request.body)?;
     let mut answer = BufReader::new(stream);
-    let mut status = String::new();
-    answer.read_line(&mut status)?;
-    let code = status.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut line = String::new();
+    answer.read_line(&mut line)?;
+    let Some(status) = line.split(' ').nth(1).and_then(|code| code.parse().ok()) else {
+        let ended = io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it answered");
+        return Err(AskError::Cut(ended));
+    };
     let mut header = String::new();
     while answer.read_line(&mut header)? > 2 {
         header.clear();
     }
-    if code == "200" {
-        return Ok(answer);
+    if (200..300).contains(&status) {
+        return Ok(Answer { status, body: answer });
     }
     let mut body = String::new();
     answer.read_to_string(&mut body)?;
-    let problem = || serde_json::from_str::<Problem>(&body).map(|problem| problem.to_string());
-    match serde_json::from_str::<Failure>(&body).map(|failure| failure.error).or_else(|_| problem())
-    {
-        Ok(error) => Err(AskError::Refused(error)),
-        Err(_) => Err(AskError::Strange(format!("{} {body}", status.trim()))),
+    if let Ok(problem) = serde_json::from_str::<Problem>(&body) {
+        return Err(AskError::Problem(Box::new(problem)));
     }
-}
-
-/// Asks for `path` and reads the document.
-pub fn document<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, AskError> {
-    let mut body = String::new();
-    lines(socket, path, PATIENCE)?.read_to_string(&mut body)?;
-    serde_json::from_str(&body).map_err(|e| AskError::Strange(e.to_string()))
+    match serde_json::from_str::<Failure>(&body) {
+        Ok(failure) => Err(AskError::Refused(failure.error)),
+        Err(_) => Err(AskError::Strange(format!("{} {body}", line.trim()))),
+    }
 }

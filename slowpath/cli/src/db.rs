@@ -1,6 +1,5 @@
 //! `weir db`: the tables of the control state, as text, JSON or YAML, once or as they change.
 
-use std::io::BufRead;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -8,12 +7,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 use state::show::{Row, Table, cell};
 
-use super::ask::{self, AskError};
 use super::draw::{self, span};
-use super::{With, escaped, put};
-
-/// A watched table is waited for as long as the person wants.
-const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
+use super::output::{Told, follow, print};
+use super::{With, escaped};
 
 /// What is done with a table.
 #[derive(Subcommand)]
@@ -38,9 +34,6 @@ pub struct Shown {
     /// Only these columns, in this order: `--columns name,flags`
     #[arg(long, short, value_delimiter = ',', value_name = "COLUMN")]
     columns: Vec<String>,
-    /// Table for people, JSON or YAML for programs
-    #[arg(long, short, value_enum, default_value_t = Output::Table)]
-    output: Output,
     /// Goes on, and shows each row that changes and each that goes, until Ctrl-C
     #[arg(long, short)]
     watch: bool,
@@ -52,17 +45,6 @@ enum Name {
     Frontends,
     Backends,
     Health,
-}
-
-/// How documents are written.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// Columns for people
-    Table,
-    /// For programs
-    Json,
-    /// For people who like it
-    Yaml,
 }
 
 /// Columns of the table of health.
@@ -93,18 +75,14 @@ pub fn run(with: &With, socket: &Path, what: &DbWhat) -> Result<(), String> {
         DbWhat::Show(shown) => (shown, ""),
         DbWhat::Prefix { shown, prefix } => (shown, prefix.as_deref().unwrap_or_default()),
     };
-    let output = if with.json { Output::Json } else { shown.output };
     let columns = columns(shown)?;
     let path = format!("/db/{}?prefix={}", shown.table.path(), escaped(prefix));
     if shown.watch {
-        return watch(socket, &path, &columns, output);
+        return watch(with, socket, &path, &columns);
     }
     let rows: Vec<Row> = super::get(socket, &path)?;
     let rows: Vec<Row> = rows.into_iter().map(|row| chosen(row, &columns)).collect();
-    match output {
-        Output::Table => put(&table(&rows, &columns).text()),
-        other => put(&written(&rows, other)?),
-    }
+    print(with, &rows, || table(&rows, &columns).text());
     Ok(())
 }
 
@@ -172,44 +150,14 @@ fn text(column: &str, value: Option<&Value>) -> String {
     }
 }
 
-/// A document as a program reads it.
-pub fn written<T: serde::Serialize>(document: &T, output: Output) -> Result<String, String> {
-    match output {
-        Output::Yaml => serde_saphyr::to_string(document).map_err(|e| e.to_string()),
-        _ => serde_json::to_string_pretty(document).map(|t| t + "\n").map_err(|e| e.to_string()),
-    }
-}
-
-fn watch(
-    socket: &Path,
-    path: &str,
-    columns: &[&'static str],
-    output: Output,
-) -> Result<(), String> {
-    let path = format!("{path}&watch=true");
-    let answer = ask::lines(socket, &path, PATIENCE).map_err(|e| e.to_string())?;
-    let (mut headed, mut widths) = (false, Vec::new());
-    for line in answer.lines() {
-        let line = line.map_err(|e| AskError::Cut(e).to_string())?;
-        let change: Value = serde_json::from_str(&line)
-            .map_err(|e| AskError::Strange(e.to_string()).to_string())?;
+fn watch(with: &With, socket: &Path, path: &str, columns: &[&'static str]) -> Result<(), String> {
+    follow(with, socket, &format!("{path}&watch=true"), |change| {
         if let Some(error) = change.get("error").and_then(Value::as_str) {
             return Err(error.to_owned());
         }
-        match (output, change.get("row").and_then(Value::as_object)) {
-            (Output::Table, Some(row)) => {
-                let text = table(std::slice::from_ref(row), columns).text_in(&mut widths);
-                let skip = usize::from(std::mem::replace(&mut headed, true));
-                let lines: Vec<&str> = text.lines().skip(skip).collect();
-                put(&(lines.join("\n") + "\n"));
-            }
-            (Output::Table, None) => {
-                let gone = change.get("gone").map(cell).unwrap_or_default();
-                put(&format!("{gone}  gone\n"));
-            }
-            (Output::Json, _) => put(&(line + "\n")),
-            (Output::Yaml, _) => put(&format!("---\n{}", written(&change, output)?)),
-        }
-    }
-    Ok(())
+        Ok(match change.get("row").and_then(Value::as_object) {
+            Some(row) => Told::Row(table(std::slice::from_ref(row), columns)),
+            None => Told::Gone(change.get("gone").map(cell).unwrap_or_default()),
+        })
+    })
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use clap::Args;
 use slowpath::report::{Explanation, Question};
 
-use super::db::{Output, written};
-use super::{With, ask, put};
+use super::output::print;
+use super::{With, ask};
 
 /// Packets, and how they come.
 #[derive(Args)]
@@ -28,9 +28,6 @@ pub struct ExplainArgs {
     /// Of a file, at most so many packets
     #[arg(long, default_value_t = 10)]
     packets: usize,
-    /// How to print it
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
 }
 
 /// Asks, and prints an explanation a packet.
@@ -43,12 +40,7 @@ pub fn run(with: &With, socket: &Path, args: &ExplainArgs) -> Result<(), String>
     };
     let told: Vec<Explanation> =
         ask::question(socket, "/explain", &question).map_err(|e| e.to_string())?;
-    let text = || told.iter().map(shown).collect::<Vec<_>>().join("\n");
-    match (with.json, args.output) {
-        (false, Output::Table) => put(&text()),
-        (true, Output::Table) => put(&written(&told, Output::Json)?),
-        (_, output) => put(&written(&told, output)?),
-    }
+    print(with, &told, || told.iter().map(shown).collect::<Vec<_>>().join("\n"));
     Ok(())
 }
 

@@ -1,17 +1,14 @@
 //! `weir get`: objects in their envelopes, and `weir maps dump`: what lies in the plane.
 
-use std::io::BufRead;
 use std::path::Path;
-use std::time::Duration;
 
 use api::Problem;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::ask::{self, AskError};
-use super::db::{Output, written};
 use super::draw::Table;
-use super::{With, escaped, put};
+use super::output::{Told, follow, print};
+use super::{With, escaped};
 
 /// Which objects, and how they are shown.
 #[derive(Args)]
@@ -20,9 +17,6 @@ pub struct GetArgs {
     kind: String,
     /// Only the one of this name
     name: Option<String>,
-    /// Table for people, JSON or YAML for programs
-    #[arg(long, short, value_enum, default_value_t = Output::Table)]
-    output: Output,
     /// Goes on, and shows each object that changes and each that goes, until Ctrl-C
     #[arg(long, short)]
     watch: bool,
@@ -31,8 +25,6 @@ pub struct GetArgs {
     revision: Option<u64>,
 }
 
-/// A watch is waited for as long as the person wants.
-const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 /// Heads of the table.
 const HEAD: [&str; 4] = ["NAME", "SOURCE", ">REVISION", "CONDITIONS"];
 
@@ -54,9 +46,8 @@ pub enum MapsWhat {
 /// Runs `weir get`.
 pub fn get(with: &With, socket: &Path, args: &GetArgs) -> Result<(), String> {
     let kind = args.kind.to_lowercase();
-    let output = if with.json { Output::Json } else { args.output };
     if args.watch {
-        return watch(socket, &kind, args, output);
+        return watch(with, socket, &kind, args);
     }
     let mut objects: Vec<Value> = super::get(socket, &format!("/objects/{}", escaped(&kind)))?;
     if let Some(name) = &args.name {
@@ -65,13 +56,11 @@ pub fn get(with: &With, socket: &Path, args: &GetArgs) -> Result<(), String> {
             return Err(format!("there is no {kind} {name}; see `weir get {kind}`"));
         }
     }
-    if output != Output::Table {
-        put(&written(&objects, output)?);
-        return Ok(());
-    }
-    let mut table = Table::new(&HEAD);
-    objects.iter().for_each(|object| table.row(row(object)));
-    put(&table.text());
+    print(with, &objects, || {
+        let mut table = Table::new(&HEAD);
+        objects.iter().for_each(|object| table.row(row(object)));
+        table.text()
+    });
     Ok(())
 }
 
@@ -81,39 +70,28 @@ fn row(object: &Value) -> Vec<String> {
 }
 
 /// Shows what is there, or nothing of it, and then what happens.
-fn watch(socket: &Path, kind: &str, args: &GetArgs, output: Output) -> Result<(), String> {
+fn watch(with: &With, socket: &Path, kind: &str, args: &GetArgs) -> Result<(), String> {
     let since = args.revision.map(|revision| format!("&revision={revision}")).unwrap_or_default();
     let path = format!("/v1/objects/{}?watch=true{since}", escaped(kind));
-    let answer = ask::lines(socket, &path, PATIENCE).map_err(|e| e.to_string())?;
-    let (mut headed, mut widths) = (false, Vec::new());
-    for line in answer.lines() {
-        let line = line.map_err(|e| AskError::Cut(e).to_string())?;
-        let change: Value = serde_json::from_str(&line)
-            .map_err(|e| AskError::Strange(e.to_string()).to_string())?;
+    follow(with, socket, &path, |change| {
         let object = &change["object"];
         if args.name.as_ref().is_some_and(|name| object.is_object() && object["name"] != **name) {
-            continue;
+            return Ok(Told::Other);
         }
-        match (output, change["type"].as_str().unwrap_or_default()) {
-            (_, "error") => {
+        match change["type"].as_str().unwrap_or_default() {
+            "error" => {
                 let problem: Result<Problem, _> = serde_json::from_value(change["problem"].clone());
-                return Err(problem.map_or(line, |problem| problem.to_string()));
+                Err(problem.map_or(change.to_string(), |problem| problem.to_string()))
             }
-            (Output::Json, _) => put(&(line + "\n")),
-            (Output::Yaml, _) => put(&format!("---\n{}", written(&change, output)?)),
-            (Output::Table, "put") => {
+            "put" => {
                 let mut table = Table::new(&HEAD);
                 table.row(row(object));
-                let text = table.text_in(&mut widths);
-                let skip = usize::from(std::mem::replace(&mut headed, true));
-                let lines: Vec<&str> = text.lines().skip(skip).collect();
-                put(&(lines.join("\n") + "\n"));
+                Ok(Told::Row(table))
             }
-            (Output::Table, "gone") => put(&format!("{}  gone\n", field(object, "name"))),
-            (Output::Table, _) => {}
+            "gone" => Ok(Told::Gone(field(object, "name"))),
+            _ => Ok(Told::Mark),
         }
-    }
-    Err("slowpath has ended, or does not follow any more".to_owned())
+    })
 }
 
 fn field(object: &Value, name: &str) -> String {
@@ -140,9 +118,6 @@ pub fn maps(with: &With, socket: &Path, what: &MapsWhat) -> Result<(), String> {
     let address = address.as_deref().map(escaped).unwrap_or_default();
     let lines: Vec<String> =
         super::get(socket, &format!("/maps?address={address}&ids={}", !no_ids))?;
-    match with.json {
-        true => put(&written(&lines, Output::Json)?),
-        false => lines.iter().for_each(|line| put(&format!("{line}\n"))),
-    }
+    print(with, &lines, || lines.iter().map(|line| format!("{line}\n")).collect());
     Ok(())
 }

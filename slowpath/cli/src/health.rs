@@ -5,9 +5,9 @@ use std::path::Path;
 use clap::Args;
 use health::report::Row;
 
-use super::db::{Output, written};
+use super::With;
 use super::draw::{Table, span};
-use super::{With, put};
+use super::output::print;
 
 /// Which backends, and how they are shown.
 #[derive(Args)]
@@ -17,9 +17,6 @@ pub struct HealthArgs {
     /// Only backends that are not healthy
     #[arg(long)]
     ill: bool,
-    /// Table for people, JSON or YAML for programs
-    #[arg(long, short, value_enum, default_value_t = Output::Table)]
-    output: Output,
 }
 
 /// Runs `weir health`.
@@ -27,11 +24,7 @@ pub fn run(with: &With, socket: &Path, args: &HealthArgs) -> Result<(), String> 
     let mut rows: Vec<Row> = super::get(socket, "/checks")?;
     let part = args.service.as_deref().unwrap_or_default();
     rows.retain(|row| row.service.contains(part) && !(args.ill && row.state == "healthy"));
-    let output = if with.json { Output::Json } else { args.output };
-    match output {
-        Output::Table => put(&table(&rows)),
-        other => put(&written(&rows, other)?),
-    }
+    print(with, &rows, || table(&rows));
     Ok(())
 }
 

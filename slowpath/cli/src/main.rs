@@ -1,28 +1,35 @@
-//! The `weir` command: reads the live system over slowpath's unix socket, and checks files.
+//! The `weir` command: reads the live system over slowpath's unix socket, writes what is wanted of
+//! it, and checks files.
 
+mod apply;
 mod ask;
+mod backend;
 mod db;
+mod difference;
 mod draw;
 mod explain;
+mod files;
+mod flows;
 mod get;
 mod health;
 mod offline;
+mod output;
 mod pages;
+mod policy;
+mod service;
 mod show;
 mod top;
+mod write;
 
-use std::collections::HashMap;
-use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use ask::AskError;
-use slowpath::report::{DropReport, Failure, FlowPage, ServiceReport, Status, TraceLine};
+use output::{Output, print};
+use slowpath::report::{DropReport, ServiceReport, Status};
 use slowpath::sources::CONFIG;
 
 /// Where slowpath listens when nobody says.
@@ -50,7 +57,10 @@ pub struct With {
     /// slowpath's control socket [default: control.socket of the configuration]
     #[arg(long, global = true, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Print JSON for programs instead of tables for people
+    /// A table for people; JSON or YAML for programs, a document each for what goes on
+    #[arg(long, short, global = true, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// The same as --output json
     #[arg(long, global = true)]
     json: bool,
 }
@@ -65,7 +75,7 @@ enum What {
         name: Option<String>,
     },
     /// Live flows, from the flow table itself
-    Flows(FlowsArgs),
+    Flows(flows::FlowsArgs),
     /// Drops by arm and reason, with what each reason means
     Drops {
         /// Also the reasons without a drop
@@ -73,7 +83,7 @@ enum What {
         all: bool,
     },
     /// Follows packets of one flow, stage by stage
-    Trace(TraceArgs),
+    Trace(flows::TraceArgs),
     /// What would become of a packet that came now, and why; nothing is sent and nothing changed
     Explain(explain::ExplainArgs),
     /// Tells health probes that no new traffic is wanted; flows go on, and so do packets that come
@@ -94,6 +104,19 @@ enum What {
     Db(db::DbWhat),
     /// Objects as they were given, with what became of them
     Get(get::GetArgs),
+    /// Makes what files say wanted: all that a services file or folder may hold, and objects as
+    /// `weir get --output yaml` prints them. Exit code 0 when all is done, 1 when something was
+    /// refused or isn't in force
+    Apply(apply::ApplyArgs),
+    /// What `weir apply` would change, field by field. Exit code 0 without a difference, 1 with
+    /// one, 2 for errors
+    Diff(apply::DiffArgs),
+    /// Adds, changes and deletes a service of the API
+    #[command(subcommand)]
+    Service(Box<service::ServiceWhat>),
+    /// Weight and state of a service's backend, whoever named it
+    #[command(subcommand)]
+    Backend(backend::BackendWhat),
     /// Health of backends as it is measured: state, since when, the last probe and why
     Health(health::HealthArgs),
     /// What lies in the plane, one line a thing
@@ -119,51 +142,6 @@ enum What {
         #[arg(long)]
         looks: Option<u64>,
     },
-}
-
-/// Which flows, and how many.
-#[derive(Args)]
-struct FlowsArgs {
-    #[command(flatten)]
-    filter: FlowFilter,
-    /// At most so many
-    #[arg(long, default_value_t = 50)]
-    limit: u32,
-    /// All of them
-    #[arg(long)]
-    all: bool,
-}
-
-/// Which flows; all given conditions must hold.
-#[derive(Args)]
-struct FlowFilter {
-    /// Only this client: ADDRESS or ADDRESS:PORT
-    #[arg(long)]
-    client: Option<String>,
-    /// Only this frontend: ADDRESS or ADDRESS:PORT
-    #[arg(long)]
-    frontend: Option<String>,
-    /// Only this backend: ADDRESS or ADDRESS:PORT
-    #[arg(long)]
-    backend: Option<String>,
-    /// Only this service
-    #[arg(long)]
-    service: Option<String>,
-    /// Only this protocol: tcp, udp, icmp, icmpv6 or a number
-    #[arg(long)]
-    protocol: Option<String>,
-}
-
-#[derive(Args)]
-struct TraceArgs {
-    #[command(flatten)]
-    filter: FlowFilter,
-    /// How many packets to follow
-    #[arg(long, default_value_t = 4)]
-    packets: u32,
-    /// How long to wait for them, in seconds
-    #[arg(long, default_value_t = 30)]
-    seconds: u32,
 }
 
 #[derive(Subcommand)]
@@ -204,11 +182,11 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         What::Config(ConfigWhat::Check) => return offline::config_check(with),
         What::Hugepages(what) => return offline::hugepages(with, what),
         What::Completions { shell } => {
-            pages::completions(Cli::command(), *shell);
+            pages::completions(with, Cli::command(), *shell);
             return Ok(ExitCode::SUCCESS);
         }
         What::Man { out } => {
-            pages::man(Cli::command(), out)?;
+            pages::man(with, Cli::command(), out)?;
             return Ok(ExitCode::SUCCESS);
         }
         _ => {}
@@ -228,21 +206,25 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
             print(with, &services, || show::services(&services));
         }
         What::Flows(args) => {
-            let page = flows(&socket, args)?;
+            let page = flows::flows(&socket, args)?;
             print(with, &page, || show::flows(&page));
         }
         What::Drops { all } => {
             let drops: Vec<DropReport> = get(&socket, "/drops")?;
             print(with, &drops, || show::drops(&drops, *all));
         }
-        What::Trace(args) => trace(with, &socket, args)?,
+        What::Trace(args) => flows::trace(with, &socket, args)?,
         What::Explain(args) => explain::run(with, &socket, args)?,
         What::Drain { undo } => {
             let what = if *undo { "off" } else { "on" };
             let done = ask::order(&socket, &format!("/drain/{what}")).map_err(|e| e.to_string())?;
             print(with, &done, || format!("{done}\n"));
         }
-        What::Top { every, looks } => top::run(&socket, *every, *looks)?,
+        What::Top { every, looks } => top::run(with, &socket, *every, *looks)?,
+        What::Apply(args) => return apply::apply(with, &socket, args),
+        What::Diff(args) => return apply::diff(with, &socket, args),
+        What::Service(what) => return service::run(with, &socket, what),
+        What::Backend(what) => return backend::run(with, &socket, what),
         What::Db(what) => db::run(with, &socket, what)?,
         What::Get(args) => get::get(with, &socket, args)?,
         What::Health(args) => health::run(with, &socket, args)?,
@@ -256,22 +238,6 @@ fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, String> {
     ask::document(socket, path).map_err(|e: AskError| e.to_string())
 }
 
-fn print<T: Serialize>(with: &With, document: &T, text: impl FnOnce() -> String) {
-    let text = match with.json {
-        true => serde_json::to_string_pretty(document).unwrap_or_default() + "\n",
-        false => text(),
-    };
-    put(&text);
-}
-
-/// Writes to stdout; a reader that went away (`weir flows | head`) ends us quietly.
-fn put(text: &str) {
-    let mut out = std::io::stdout().lock();
-    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
-    }
-}
-
 /// The socket: as told, else the configuration's, else the default.
 fn socket(with: &With) -> Result<PathBuf, String> {
     if let Some(socket) = &with.socket {
@@ -280,25 +246,6 @@ fn socket(with: &With) -> Result<PathBuf, String> {
     match (&with.config, Path::new(CONFIG).exists()) {
         (None, false) if with.set.is_empty() => Ok(SOCKET.into()),
         _ => Ok(offline::load(with)?.control.socket),
-    }
-}
-
-impl FlowFilter {
-    fn query(&self) -> String {
-        let pairs = [
-            ("client", &self.client),
-            ("frontend", &self.frontend),
-            ("backend", &self.backend),
-            ("service", &self.service),
-            ("protocol", &self.protocol),
-        ];
-        let mut query = String::new();
-        for (name, value) in pairs {
-            if let Some(value) = value {
-                query.push_str(&format!("&{name}={}", escaped(value)));
-            }
-        }
-        query
     }
 }
 
@@ -314,60 +261,6 @@ fn escaped(text: &str) -> String {
         }
     }
     escaped
-}
-
-fn flows(socket: &Path, args: &FlowsArgs) -> Result<FlowPage, String> {
-    let limit = if args.all { u32::MAX } else { args.limit };
-    let mut all = FlowPage::default();
-    let mut from = 0;
-    loop {
-        let left = limit.saturating_sub(all.flows.len() as u32);
-        let path = format!("/flows?from={from}&limit={left}{}", args.filter.query());
-        let page: FlowPage = get(socket, &path)?;
-        all.total = page.total;
-        all.flows.extend(page.flows);
-        all.next = page.next;
-        match page.next {
-            Some(next) if (all.flows.len() as u32) < limit && next > from => from = next,
-            _ => return Ok(all),
-        }
-    }
-}
-
-fn trace(with: &With, socket: &Path, args: &TraceArgs) -> Result<(), String> {
-    let (packets, seconds) = (args.packets, args.seconds);
-    let path = format!("/trace?packets={packets}&seconds={seconds}{}", args.filter.query());
-    let patience = Duration::from_secs(u64::from(seconds) + 5);
-    let answer = ask::lines(socket, &path, patience).map_err(|e| e.to_string())?;
-    if std::io::stderr().is_terminal() && !with.json {
-        eprintln!("waiting up to {seconds} s for {packets} packets");
-    }
-    let mut packets: HashMap<(u32, u32), Vec<String>> = HashMap::new();
-    let mut any = false;
-    for line in answer.lines() {
-        let line = line.map_err(|e| AskError::Cut(e).to_string())?;
-        if let Ok(failure) = serde_json::from_str::<Failure>(&line) {
-            return Err(failure.error);
-        }
-        let stage: TraceLine = serde_json::from_str(&line)
-            .map_err(|e| AskError::Strange(e.to_string()).to_string())?;
-        any = true;
-        if with.json {
-            put(&(line + "\n"));
-            continue;
-        }
-        // Packets of one burst go through the stages together; people read one after the other.
-        let of_packet = packets.entry((stage.lcore, stage.packet)).or_default();
-        of_packet.push(show::trace(&stage));
-        if stage.last {
-            put(&format!("{}\n\n", of_packet.join("\n")));
-            packets.remove(&(stage.lcore, stage.packet));
-        }
-    }
-    for lines in packets.values() {
-        put(&format!("{}\n\n", lines.join("\n")));
-    }
-    if any { Ok(()) } else { Err(format!("no packet of that flow came within {seconds} s")) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use config::checked::Config;
 use hugepages::Machine;
 
-use super::{CONFIG, HugepagesWhat, With, put};
+use serde_json::{Value, json};
+
+use super::output::print;
+use super::{CONFIG, HugepagesWhat, With};
 
 /// Loads the configuration as told, or the default file where it exists.
 pub fn load(with: &With) -> Result<Config, String> {
@@ -17,49 +20,76 @@ pub fn load(with: &With) -> Result<Config, String> {
 
 /// `weir config check`: 0 when both files are good, 1 when not.
 pub fn config_check(with: &With) -> Result<ExitCode, String> {
+    let refused = |text: String| {
+        let document = json!({ "good": false, "refused": text });
+        print(with, &document, || {
+            eprintln!("{text}");
+            String::new()
+        });
+        Ok(ExitCode::from(1))
+    };
     let checked = match load(with) {
         Ok(checked) => checked,
-        Err(text) => {
-            eprintln!("{text}");
-            return Ok(ExitCode::from(1));
-        }
+        Err(text) => return refused(text),
     };
-    put(&config::report(&checked));
-    let Some(path) = &checked.services else {
-        put("no services file: services come through the API\n");
-        return Ok(ExitCode::SUCCESS);
+    let (services, said) = match &checked.services {
+        None => (None, "no services file: services come through the API\n".to_owned()),
+        Some(path) => match config::load_services(path, &checked) {
+            Ok(services) => {
+                let count = services.services.len();
+                (Some(count), format!("{}: {count} services, good\n", path.display()))
+            }
+            Err(e) => return refused(e.render()),
+        },
     };
-    match config::load_services(path, &checked) {
-        Ok(services) => {
-            let path = path.display();
-            put(&format!("{path}: {} services, good\n", services.services.len()));
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(e) => {
-            eprintln!("{}", e.render());
-            Ok(ExitCode::from(1))
-        }
-    }
+    let setting = |(key, origin): (&String, &config::checked::Origin)| {
+        (key.clone(), json!({ "value": origin.value, "from": origin.layer }))
+    };
+    let settings: serde_json::Map<String, Value> = checked.origins.iter().map(setting).collect();
+    let document = json!({
+        "good": true, "settings": settings, "services": services, "warnings": checked.warnings,
+    });
+    print(with, &document, || config::report(&checked) + &said);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `weir hugepages plan|check|apply`: 0 when the machine has what is needed, 1 when not.
 pub fn hugepages(with: &With, what: &HugepagesWhat) -> Result<ExitCode, String> {
     let plan = hugepages::plan(&load(with)?);
     if matches!(what, HugepagesWhat::Plan) {
-        put(&plan.render());
+        let term = |term: &hugepages::Term| {
+            json!({
+                "name": term.name, "count": term.count, "bytes_each": term.bytes_each,
+                "bytes": term.bytes, "setting": term.setting, "why": term.why,
+            })
+        };
+        let document = json!({
+            "region": plan.region_path, "region_bytes": plan.region_bytes,
+            "dpdk_bytes": plan.dpdk_bytes, "hugepages": plan.hugepages,
+            "terms": plan.terms.iter().map(term).collect::<Vec<_>>(),
+        });
+        print(with, &document, || plan.render());
         return Ok(ExitCode::SUCCESS);
     }
     let machine = Machine::read(Path::new("/")).map_err(|e| e.to_string())?;
-    let (text, enough) = match what {
+    let (text, verdict) = match what {
         HugepagesWhat::Apply => {
             let applied = hugepages::apply(&plan, &machine).map_err(|e| e.to_string())?;
-            (applied.render(), applied.verdict.enough())
+            (applied.render(), applied.verdict)
         }
         _ => {
             let verdict = hugepages::check(&plan, &machine);
-            (verdict.render(), verdict.enough())
+            (verdict.render(), verdict)
         }
     };
-    put(&text);
-    Ok(if enough { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    let node = |node: &hugepages::NodeVerdict| {
+        let hugepages::NodeVerdict { id, needed, total, free } = *node;
+        json!({ "node": id, "needed": needed, "total": total, "free": free })
+    };
+    let document = json!({
+        "enough": verdict.enough(), "problems": verdict.problems, "warnings": verdict.warnings,
+        "advice": verdict.advice, "nodes": verdict.nodes.iter().map(node).collect::<Vec<_>>(),
+    });
+    print(with, &document, || text);
+    Ok(if verdict.enough() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

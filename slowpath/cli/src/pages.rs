@@ -6,18 +6,22 @@ use std::path::Path;
 use clap::Command;
 use clap_complete::Shell;
 
-use super::put;
+use super::With;
+use super::output::print;
 
 /// Prints a shell's completions.
-pub fn completions(mut command: Command, shell: Shell) {
+pub fn completions(with: &With, mut command: Command, shell: Shell) {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, "weir", &mut text);
-    put(&String::from_utf8_lossy(&text));
+    let text = String::from_utf8_lossy(&text);
+    print(with, &text, || text.to_string());
 }
 
 /// Writes a page for `weir` and each of its subcommands into a folder.
-pub fn man(command: Command, folder: &Path) -> Result<(), String> {
+pub fn man(with: &With, command: Command, folder: &Path) -> Result<(), String> {
     let failed = |e: io::Error| format!("{}: {e}; name a folder with --out", folder.display());
     std::fs::create_dir_all(folder).map_err(failed)?;
-    clap_mangen::generate_to(command, folder).map_err(failed)
+    clap_mangen::generate_to(command, folder).map_err(failed)?;
+    print(with, &folder, String::new);
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use slowpath::report::*;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 fn a_status() -> Status {
     let link = |arm: &str, up| Link { arm: arm.into(), up };
@@ -214,7 +214,7 @@ egress  no-flow        4          1
 
 #[test]
 fn filters_are_escaped_for_the_query() {
-    let filter = FlowFilter {
+    let filter = flows::FlowFilter {
         client: Some("[2001:db8::1]:80".into()),
         frontend: None,
         backend: None,
@@ -238,6 +238,37 @@ fn an_absent_slowpath_is_explained() {
 fn the_command_line_is_consistent() {
     use clap::CommandFactory;
     Cli::command().debug_assert();
+}
+
+#[test]
+fn every_command_takes_an_output() {
+    use clap::CommandFactory;
+    fn walk(command: &clap::Command, path: &str, seen: &mut Vec<String>) {
+        for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+            walk(below, &format!("{path} {}", below.get_name()), seen);
+        }
+        if command.has_subcommands() {
+            return;
+        }
+        let output = command.get_arguments().find(|arg| arg.get_long() == Some("output"));
+        let output = output.unwrap_or_else(|| panic!("{path} has no --output"));
+        let values: Vec<String> =
+            output.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+        assert_eq!(
+            (values, output.get_short()),
+            (vec!["table".into(), "json".into(), "yaml".into()], Some('o')),
+            "{path}"
+        );
+        seen.push(path.to_owned());
+    }
+    let mut command = Cli::command();
+    command.build();
+    let mut seen = Vec::new();
+    walk(&command, "weir", &mut seen);
+    for path in ["weir status", "weir apply", "weir service set", "weir backend drain", "weir man"]
+    {
+        assert!(seen.iter().any(|one| one == path), "{path} is not in {seen:?}");
+    }
 }
 
 #[test]

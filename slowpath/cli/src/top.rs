@@ -5,12 +5,18 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
+use super::With;
 use super::draw::{Table, count, span};
+use super::output::{Output, print_next, put};
 use slowpath::report::{DropReport, ServiceReport, Status, address_port};
 
 /// One look at the live system.
+#[derive(Serialize)]
 pub struct Look {
     /// When.
+    #[serde(skip)]
     pub at: Instant,
     /// `GET /status`.
     pub status: Status,
@@ -30,7 +36,7 @@ fn look(socket: &Path) -> Result<Look, String> {
 }
 
 /// Looks every so many seconds, `looks` times or for good.
-pub fn run(socket: &Path, every: f64, looks: Option<u64>) -> Result<(), String> {
+pub fn run(with: &With, socket: &Path, every: f64, looks: Option<u64>) -> Result<(), String> {
     let every = Duration::try_from_secs_f64(every)
         .map_err(|_| format!("--every {every} is no time: give seconds, like 0.5"))?
         .max(Duration::from_millis(100));
@@ -39,6 +45,11 @@ pub fn run(socket: &Path, every: f64, looks: Option<u64>) -> Result<(), String> 
     let mut done = 0;
     while looks.is_none_or(|looks| done < looks) {
         let text = match look(socket) {
+            Ok(now) if with.output() != Output::Table => {
+                print_next(&now, with.output());
+                before = Some(now);
+                String::new()
+            }
             Ok(now) => {
                 let text = draw(&now, before.as_ref());
                 before = Some(now);
@@ -49,9 +60,10 @@ pub fn run(socket: &Path, every: f64, looks: Option<u64>) -> Result<(), String> 
             Err(e) => return Err(e),
         };
         match redraw {
+            _ if with.output() != Output::Table => {}
             // Home, each line cleared to its end, the rest of the screen cleared.
-            true => super::put(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))),
-            false => super::put(&format!("{text}\n")),
+            true => put(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))),
+            false => put(&format!("{text}\n")),
         }
         done += 1;
         if looks.is_none_or(|looks| done < looks) {

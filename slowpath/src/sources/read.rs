@@ -52,18 +52,32 @@ pub fn read(path: &Path, config: &Config) -> Result<Vec<Object>, String> {
         let path = path.display();
         format!("cannot read {path}: {e}; write it, or set `services` to where it is")
     };
+    let text = |file: PathBuf| match std::fs::read_to_string(&file) {
+        Ok(text) => Ok((file.display().to_string(), text)),
+        Err(e) => Err(failed(&file, e)),
+    };
+    let files = files(path).map_err(|e| failed(path, e))?;
+    let texts = files.into_iter().map(text).collect::<Result<Vec<_>, String>>()?;
+    Ok(said(texts, config)?.into_iter().map(|(_, object)| object).collect())
+}
+
+/// What texts say, each of which has a name, its file's say: objects with the names of their texts.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn said(
+    texts: Vec<(String, String)>,
+    config: &Config,
+) -> Result<Vec<(String, Object)>, String> {
     let (mut all, mut foreign) = (Vec::new(), Vec::new());
-    for file in files(path).map_err(|e| failed(path, e))? {
-        match std::fs::read_to_string(&file) {
-            Ok(text) if is_foreign(&file, &text) => {
-                foreign.push((file.display().to_string(), text));
-            }
-            _ => {
-                let written = config::load_services(&file, config).map_err(|e| e.to_string())?;
-                let own = services::objects(&written, &own_source()).map_err(|e| e.to_string())?;
-                all.extend(own.into_iter().map(|object| (file.display().to_string(), object)));
-            }
+    for (name, text) in texts {
+        if is_foreign(&name, &text) {
+            foreign.push((name, text));
+            continue;
         }
+        let written = config::services_from(&name, &text, config).map_err(|e| e.to_string())?;
+        let own = services::objects(&written, &own_source()).map_err(|e| e.to_string())?;
+        all.extend(own.into_iter().map(|object| (name.clone(), object)));
     }
     let mut wanted = once(all)?;
     wanted.extend(from_kubernetes(&foreign, config)?);
@@ -71,14 +85,14 @@ pub fn read(path: &Path, config: &Config) -> Result<Vec<Object>, String> {
 }
 
 /// Whether a file is in Kubernetes' shape: its first document says of which API it is.
-fn is_foreign(file: &Path, text: &str) -> bool {
+fn is_foreign(name: &str, text: &str) -> bool {
     let first = || Documents::new(text, false).find_map(|document| document.ok());
-    file.extension().is_none_or(|end| end != "toml")
+    !name.ends_with(".toml")
         && first().is_some_and(|document| document.value["apiVersion"].is_string())
 }
 
 /// Refuses what two files say under one name.
-fn once(all: Vec<(String, Object)>) -> Result<Vec<Object>, String> {
+fn once(all: Vec<(String, Object)>) -> Result<Vec<(String, Object)>, String> {
     let mut said: HashMap<Key, String> = HashMap::new();
     let mut objects = Vec::with_capacity(all.len());
     for (file, object) in all {
@@ -86,12 +100,15 @@ fn once(all: Vec<(String, Object)>) -> Result<Vec<Object>, String> {
             let name = &object.name;
             return Err(format!("service {name} is in {other} and in {file}: keep one of them"));
         }
-        objects.push(object);
+        objects.push((file, object));
     }
     Ok(objects)
 }
 
-fn from_kubernetes(files: &[(String, String)], config: &Config) -> Result<Vec<Object>, String> {
+fn from_kubernetes(
+    files: &[(String, String)],
+    config: &Config,
+) -> Result<Vec<(String, Object)>, String> {
     let labels = config.labels.iter();
     let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().into()));
     let settings = kubernetes::Settings {
@@ -99,7 +116,7 @@ fn from_kubernetes(files: &[(String, String)], config: &Config) -> Result<Vec<Ob
         ..kubernetes::Settings::new(kubernetes_source())
     };
     let texts = files.iter().map(|(file, text)| (file.as_str(), text.as_str()));
-    let found = kubernetes::read(texts, &settings)
+    let mut found = kubernetes::read(texts, &settings)
         .map_err(|broken| broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     for kind in &found.skipped {
         tracing::info!("objects of {kind} mean nothing here and are left out");
@@ -107,7 +124,9 @@ fn from_kubernetes(files: &[(String, String)], config: &Config) -> Result<Vec<Ob
     for note in &found.notes {
         tracing::warn!("{note}");
     }
-    Ok(found.objects)
+    let with_file =
+        |object: Object| (found.files.remove(&object.key()).unwrap_or_default(), object);
+    Ok(found.objects.into_iter().map(with_file).collect())
 }
 
 #[cfg(test)]

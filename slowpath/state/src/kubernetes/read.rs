@@ -20,7 +20,7 @@ pub struct Found {
     /// What was ignored within objects.
     pub notes: Vec<String>,
     /// The file of each object.
-    files: BTreeMap<Key, String>,
+    pub files: BTreeMap<Key, String>,
 }
 
 /// Why a file isn't taken.
@@ -74,7 +74,7 @@ impl Found {
             let mut value = document.value;
             without_nulls(&mut value);
             self.take(file, &value, "", None, settings)
-                .map_err(|refusal| broken(line_of(text, i, &refusal.field), refusal))?;
+                .map_err(|refusal| broken(yaml::line_of(text, i, &refusal.field), refusal))?;
         }
         Ok(())
     }
@@ -150,22 +150,4 @@ fn without_nulls(value: &mut Value) {
         Value::Array(list) => list.iter_mut().for_each(without_nulls),
         _ => {}
     }
-}
-
-/// The line of a key, or of what is around it, found by reading the text once more.
-fn line_of(text: &str, document: usize, field: &str) -> usize {
-    let Some(Ok(document)) = Documents::new(text, true).nth(document) else { return 1 };
-    let path = field.replace('[', ".").replace(']', "");
-    let mut at = path.as_str();
-    loop {
-        if let Some((key, _)) = document.places.get(at) {
-            return yaml::line(text, key.start);
-        }
-        match at.rsplit_once('.') {
-            Some((around, _)) => at = around,
-            None => break,
-        }
-    }
-    let first = document.places.values().map(|(key, _)| key.start).min();
-    first.map_or(1, |first| yaml::line(text, first))
 }

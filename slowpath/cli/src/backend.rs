@@ -1,0 +1,346 @@
+//! `weir backend`: weight and state of one backend of a service, whoever named it.
+//!
+//! What the API named is changed where it is. What another source named, a file say, stays as that
+//! source says it, and the API says the same backend once more in a list of its own,
+//! `SERVICE:override`: of two sources that name one backend, the preferred one counts.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use api::Problem;
+use clap::Subcommand;
+use serde_json::{Value, json};
+use slowpath::report::{FlowPage, ServiceReport};
+use state::name::Name;
+use state::object::{API, Kind, Object, Spec};
+
+use super::output::{Output, print, put};
+use super::policy::{self, Backend};
+use super::service::{json_of, lists, name};
+use super::write::{self, How, Report, Wish};
+use super::{With, draw, escaped, get};
+
+/// What is done with a backend.
+#[derive(Subcommand)]
+pub enum BackendWhat {
+    /// Sets weight and state
+    Set {
+        /// Whose backend it is
+        #[arg(value_parser = name)]
+        service: Name,
+        /// Which
+        #[arg(value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
+        backend: Backend,
+        /// Share relative to the others
+        #[arg(long, required_unless_present = "state")]
+        weight: Option<u16>,
+        /// Who gets new flows
+        #[arg(long, value_parser = ["active", "terminating", "quarantined", "maintenance"])]
+        state: Option<String>,
+        #[command(flatten)]
+        how: How,
+    },
+    /// It keeps its flows and gets no new ones; with --wait, follows them until there are none
+    Drain {
+        /// Whose backend it is
+        #[arg(value_parser = name)]
+        service: Name,
+        /// Which
+        #[arg(value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
+        backend: Backend,
+        /// It shall be as before: what other sources say counts again, or it is active
+        #[arg(long)]
+        undo: bool,
+        /// Says what would change, and changes nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Follow its flows for so many seconds at most
+        #[arg(long, default_value_t = 0, value_name = "SECONDS",
+            value_parser = clap::value_parser!(u64).range(0..=900))]
+        wait: u64,
+    },
+    /// Sets the weight
+    Weight {
+        /// Whose backend it is
+        #[arg(value_parser = name)]
+        service: Name,
+        /// Which
+        #[arg(value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
+        backend: Backend,
+        /// Share relative to the others; 0 takes it out
+        weight: u16,
+        #[command(flatten)]
+        how: How,
+    },
+}
+
+/// What is said of it, and what is taken back.
+#[derive(Default)]
+struct Edit<'e> {
+    weight: Option<u16>,
+    state: Option<&'e str>,
+    /// What was set here doesn't count any more.
+    undo: bool,
+}
+
+/// Runs `weir backend`.
+pub fn run(with: &With, socket: &Path, what: &BackendWhat) -> Result<ExitCode, String> {
+    match what {
+        BackendWhat::Set { service, backend, weight, state, how } => {
+            let edit = Edit { weight: *weight, state: state.as_deref(), undo: false };
+            told(with, set(with, socket, (service, backend), &edit, how)?)
+        }
+        BackendWhat::Weight { service, backend, weight, how } => {
+            let edit = Edit { weight: Some(*weight), ..Edit::default() };
+            told(with, set(with, socket, (service, backend), &edit, how)?)
+        }
+        BackendWhat::Drain { service, backend, undo, dry_run, wait } => {
+            let edit = match undo {
+                true => Edit { state: Some("active"), undo: true, weight: None },
+                false => Edit { state: Some("terminating"), ..Edit::default() },
+            };
+            // Flows are counted when no new ones come.
+            let begun = Instant::now();
+            let how = How { dry_run: *dry_run, wait: if *undo { 0 } else { *wait } };
+            let outcome = set(with, socket, (service, backend), &edit, &how)?;
+            match outcome {
+                Ok((reports, ExitCode::SUCCESS)) if !undo && !dry_run => {
+                    let (flows, code) = follow(with, socket, (service, backend), begun, *wait)?;
+                    print(with, &json!({ "objects": reports, "flows": flows }), String::new);
+                    Ok(code)
+                }
+                other => told(with, other),
+            }
+        }
+    }
+}
+
+/// What was written, or why nothing was.
+type Outcome = Result<(Vec<Report>, ExitCode), String>;
+
+fn told(with: &With, outcome: Outcome) -> Result<ExitCode, String> {
+    match outcome {
+        Ok((reports, code)) => {
+            print(with, &reports, String::new);
+            Ok(code)
+        }
+        Err(why) => Ok(write::refused(with, &why)),
+    }
+}
+
+/// Where the API says what other sources' backends shall be.
+fn override_of(service: &Name) -> Result<Name, String> {
+    Name::new(&format!("{service}:override")).map_err(|e| e.to_string())
+}
+
+fn members<'o>(list: &'o Value, backend: &Backend) -> Vec<&'o Value> {
+    let all = list["spec"]["endpoints"].as_array().into_iter().flatten();
+    all.filter(|member| backend.is(member)).collect()
+}
+
+fn set(
+    with: &With,
+    socket: &Path,
+    (service, backend): (&Name, &Backend),
+    edit: &Edit<'_>,
+    how: &How,
+) -> Result<Outcome, String> {
+    let own_list = override_of(service)?;
+    let all = lists(socket, service)?;
+    let json = |list: &Object| json_of(Some(list)).unwrap_or_default();
+    let named = |list: &&Object| !members(&json(list), backend).is_empty();
+    let is_own = |list: &&Object| list.source.as_str() == API;
+    let own = all.iter().filter(named).find(|list| is_own(list));
+    let others: Vec<Value> =
+        all.iter().filter(named).filter(|list| !is_own(list)).map(json).collect();
+    // What another source says, as a member of our list: its source's name tells who it was.
+    let other = others.first();
+    if own.is_none() && other.is_none() {
+        return Ok(Err(absent(service, backend, &all)));
+    }
+    let list = own.map_or(own_list.clone(), |list| list.name.clone());
+    let overriding = list == own_list;
+    let theirs: Vec<Value> = other
+        .filter(|_| overriding)
+        .map(|list| members(list, backend).into_iter().cloned().collect())
+        .unwrap_or_default();
+    let wish = Wish {
+        kind: Kind::Backends,
+        name: list,
+        next: Box::new(|before| edited(before, service, backend, &theirs, overriding, edit)),
+        place: Box::new(|_| String::new()),
+    };
+    let (reports, code) = write::make(with, socket, std::slice::from_ref(&wish), how)?;
+    let written = overriding && !edit.undo && !how.dry_run && code == ExitCode::SUCCESS;
+    let Some(other) = other.filter(|_| written) else { return Ok(Ok((reports, code))) };
+    let source = other["source"].as_str().unwrap_or_default();
+    if !counts(socket, service, backend)? {
+        // Nothing of it is in force, and it shall not come to be when nobody thinks of it.
+        let back = Edit { undo: true, ..Edit::default() };
+        let wish = Wish {
+            next: Box::new(|before| edited(before, service, backend, &theirs, true, &back)),
+            ..wish
+        };
+        let how = How { dry_run: false, wait: 0 };
+        write::make(with, socket, &[wish], &how)?;
+        let told = format!(
+            "{backend} of {service} belongs to source `{source}`, which is preferred to the API: \
+             change it there, or write a [[source]] of name \"{API}\" before it into the \
+             configuration; what was written is taken back"
+        );
+        return Ok(Err(told));
+    }
+    if with.output() == Output::Table {
+        put(&format!(
+            "source `{source}` names it too; this counts until \
+             `weir backend drain {service} {backend} --undo`\n"
+        ));
+    }
+    Ok(Ok((reports, code)))
+}
+
+fn absent(service: &Name, backend: &Backend, all: &[Object]) -> String {
+    let endpoints = all.iter().filter_map(|list| match &list.spec {
+        Spec::Backends(spec) => Some(spec.endpoints.iter()),
+        _ => None,
+    });
+    let mut there: Vec<String> = endpoints
+        .flatten()
+        .map(|m| slowpath::report::address_port(&m.address.to_string(), m.port))
+        .collect();
+    there.sort();
+    there.dedup();
+    let more = there.len().saturating_sub(5);
+    there.truncate(5);
+    let has = match (there.is_empty(), more) {
+        (true, _) => "it has none".to_owned(),
+        (_, 0) => format!("it has {}", there.join(", ")),
+        (_, more) => format!("it has {} and {more} more", there.join(", ")),
+    };
+    format!(
+        "{service} has no backend {backend}: {has}; `weir service set {service} --backend \
+         {backend}` adds one"
+    )
+}
+
+/// The API's list as it shall be.
+fn edited(
+    before: Option<&Object>,
+    service: &Name,
+    backend: &Backend,
+    theirs: &[Value],
+    overriding: bool,
+    edit: &Edit<'_>,
+) -> Result<Option<Object>, Problem> {
+    let name = before.map(|list| list.name.clone()).map_or_else(|| override_of(service), Ok);
+    let name = name.map_err(Problem::request)?;
+    let new = json!({ "kind": "Backends", "name": name,
+        "spec": { "service": service, "endpoints": [] } });
+    let mut json = json_of(before).unwrap_or(new);
+    let Some(list) = json["spec"]["endpoints"].as_array_mut() else { return Ok(None) };
+    if !list.iter().any(|member| backend.is(member)) {
+        list.extend(theirs.iter().cloned());
+    }
+    for member in list.iter_mut().filter(|member| backend.is(member)) {
+        if let Some(weight) = edit.weight {
+            member["weight"] = weight.into();
+        }
+        if let Some(state) = edit.state {
+            member["state"] = state.into();
+        }
+    }
+    if overriding {
+        // What says the same as the other source would only hide what that says later.
+        let taken_back = |member: &Value| edit.undo || theirs.contains(member);
+        list.retain(|member| !(backend.is(member) && taken_back(member)));
+        if list.is_empty() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Object::from_json(&json)?))
+}
+
+/// Whether what the API says of a backend is what counts, once the tables have it.
+fn counts(socket: &Path, service: &Name, backend: &Backend) -> Result<bool, String> {
+    let until = Instant::now() + Duration::from_secs(5);
+    let shadow = |text: &str, source: &str| {
+        let of = text.split(' ').next().unwrap_or_default();
+        of == service.as_str() && (source.is_empty() || text.ends_with(source))
+    };
+    loop {
+        let prefix = escaped(&backend.to_string());
+        let rows: Vec<Value> = get(socket, &format!("/db/backends?prefix={prefix}"))?;
+        let shadows = rows.iter().flat_map(|row| row["shadows"].as_array().into_iter().flatten());
+        let shadows: Vec<&str> = shadows.filter_map(Value::as_str).collect();
+        if shadows.iter().any(|text| shadow(text, "(api)")) {
+            return Ok(false);
+        }
+        if shadows.iter().any(|text| shadow(text, "")) || Instant::now() >= until {
+            return Ok(true);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Whether the region calls a part of a service so.
+fn is_of(name: &str, service: &Name) -> bool {
+    name.split('~').next() == Some(service.as_str())
+}
+
+/// Flows that a backend still has for a service.
+fn flows(socket: &Path, service: &Name, backend: &Backend) -> Result<u64, String> {
+    let (mut count, mut from) = (0, 0);
+    loop {
+        let filter = format!(
+            "&service={}&backend={}",
+            escaped(service.as_str()),
+            escaped(&backend.to_string())
+        );
+        let page: FlowPage = get(socket, &format!("/flows?from={from}&limit=10000{filter}"))?;
+        let own = page.flows.iter().filter(|flow| is_of(&flow.service, service));
+        count += own.count() as u64;
+        match page.next {
+            Some(next) if next > from => from = next,
+            _ => return Ok(count),
+        }
+    }
+}
+
+/// Tells how many flows there are, until there are none or the time is over.
+fn follow(
+    with: &With,
+    socket: &Path,
+    (service, backend): (&Name, &Backend),
+    begun: Instant,
+    wait: u64,
+) -> Result<(u64, ExitCode), String> {
+    let until = begun + Duration::from_secs(wait);
+    let people = with.output() == Output::Table;
+    let services: Vec<ServiceReport> = get(socket, "/services")?;
+    let mine = services.iter().filter(|report| is_of(&report.name, service));
+    let is_this =
+        |address: &str, port: u16| address == backend.address.to_string() && port == backend.port;
+    let others = mine
+        .flat_map(|report| &report.backends)
+        .any(|one| one.state == "active" && !is_this(&one.address, one.port));
+    if people && !others {
+        eprintln!("no other backend of {service} is active: it goes on to get new flows");
+    }
+    let mut told = None;
+    loop {
+        let left = flows(socket, service, backend)?;
+        if people && told != Some(left) {
+            put(&format!("{backend} has {} flows\n", draw::count(left)));
+        }
+        told = Some(left);
+        if left == 0 || wait == 0 {
+            return Ok((left, ExitCode::SUCCESS));
+        }
+        if Instant::now() >= until {
+            return Ok((left, ExitCode::from(1)));
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+}

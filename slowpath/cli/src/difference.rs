@@ -1,0 +1,179 @@
+//! What differs between two objects, field by field.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use state::object::Object;
+
+/// One field of what is wanted.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Field {
+    /// `spec.mss`, `spec.endpoints[10.0.2.11:80/tcp].weight`.
+    pub path: String,
+    /// What it was; left out where it is new.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old: Option<Value>,
+    /// What it becomes; left out where it goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new: Option<Value>,
+}
+
+/// Fields that a summary names before it only counts.
+const NAMED: usize = 4;
+
+/// What is wanted otherwise, by path.
+pub fn fields(before: Option<&Object>, after: Option<&Object>) -> Vec<Field> {
+    let (mut old, mut new) = (leaves(before), leaves(after));
+    let paths: BTreeSet<String> = old.keys().chain(new.keys()).cloned().collect();
+    let field = |path: String| {
+        let (old, new) = (old.remove(&path), new.remove(&path));
+        (old != new).then_some(Field { path, old, new })
+    };
+    paths.into_iter().filter_map(field).collect()
+}
+
+/// What is wanted, leaf by leaf.
+fn leaves(object: Option<&Object>) -> BTreeMap<String, Value> {
+    let mut leaves = BTreeMap::new();
+    let Some(Ok(json)) = object.map(serde_json::to_value) else { return leaves };
+    for part in ["labels", "annotations", "spec"] {
+        if let Some(value) = json.get(part) {
+            collect(value, part, &mut leaves);
+        }
+    }
+    leaves
+}
+
+fn collect(value: &Value, path: &str, leaves: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (key, value) in map {
+                collect(value, &format!("{path}.{key}"), leaves);
+            }
+        }
+        // Elements that have an address are known by it, wherever in the list they are.
+        Value::Array(list) if !list.is_empty() && list.iter().all(|one| place(one).is_some()) => {
+            for one in list.iter().filter_map(Value::as_object) {
+                element(one, path, leaves);
+            }
+        }
+        plain => drop(leaves.insert(path.to_owned(), plain.clone())),
+    }
+}
+
+fn element(one: &Map<String, Value>, path: &str, leaves: &mut BTreeMap<String, Value>) {
+    let place = one.get("address").and_then(|_| place_of(one)).unwrap_or_default();
+    let mut path = format!("{path}[{place}]");
+    while leaves.contains_key(&path) {
+        path.push('\'');
+    }
+    leaves.insert(path.clone(), Value::Null);
+    let about = one.iter().filter(|(key, _)| !["address", "port", "protocol"].contains(&&***key));
+    for (key, value) in about {
+        collect(value, &format!("{path}.{key}"), leaves);
+    }
+}
+
+fn place(element: &Value) -> Option<String> {
+    place_of(element.as_object()?)
+}
+
+/// `10.0.2.11:80/tcp`, with the endpoint of a gateway where it is limited to one.
+fn place_of(element: &Map<String, Value>) -> Option<String> {
+    let address = element.get("address")?.as_str()?;
+    let port = element.get("port").and_then(Value::as_u64).unwrap_or(0);
+    let port = u16::try_from(port).unwrap_or(0);
+    let place = slowpath::report::address_port(address, port);
+    let protocol = element.get("protocol").and_then(Value::as_str).unwrap_or("any");
+    let scope = element.get("scope").and_then(Value::as_str);
+    Some(format!("{place}/{protocol}{}", scope.map(|at| format!("@{at}")).unwrap_or_default()))
+}
+
+/// A value as people read it; nothing for what has none.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) if !text.is_empty() => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// `spec.affinity_s 30 -> 60, + spec.mss 1300, and 3 more`.
+pub fn summary(fields: &[Field]) -> String {
+    let one = |field: &Field| match (&field.old, &field.new) {
+        (Some(old), Some(new)) => format!("{} {} -> {}", field.path, text(old), text(new)),
+        (None, Some(Value::Null)) => format!("+ {}", field.path),
+        (None, Some(new)) => format!("+ {} {}", field.path, text(new)),
+        _ => format!("- {}", field.path),
+    };
+    let mut parts: Vec<String> = fields.iter().take(NAMED).map(one).collect();
+    if fields.len() > NAMED {
+        parts.push(format!("and {} more", fields.len() - NAMED));
+    }
+    parts.join(", ")
+}
+
+/// Lines with `-` for what is there and `+` for what would be.
+pub fn lines(fields: &[Field]) -> String {
+    let mut all = String::new();
+    for field in fields {
+        for (sign, value) in [('-', &field.old), ('+', &field.new)] {
+            match value.as_ref().map(text) {
+                None => {}
+                Some(text) if text.is_empty() => all.push_str(&format!("{sign}{}\n", field.path)),
+                Some(text) => all.push_str(&format!("{sign}{}: {text}\n", field.path)),
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn service(spec: Value) -> Object {
+        let json = json!({ "kind": "Service", "name": "shop/web", "spec": spec });
+        Object::from_json(&json).unwrap()
+    }
+
+    fn frontend(port: u16) -> Value {
+        json!({ "address": "203.0.113.1", "port": port, "protocol": "tcp" })
+    }
+
+    #[test]
+    fn only_what_differs_is_told_and_elements_are_known_by_their_address() {
+        let old = service(json!({ "affinity_s": 30, "mss": 1300,
+            "frontends": [frontend(80), frontend(81)] }));
+        let new = service(json!({ "affinity_s": 60, "algorithm": "random",
+            "frontends": [frontend(82), frontend(80)] }));
+        let told = fields(Some(&old), Some(&new));
+        let expected = "\
+-spec.affinity_s: 30
++spec.affinity_s: 60
++spec.algorithm: random
+-spec.frontends[203.0.113.1:81/tcp]
+-spec.frontends[203.0.113.1:81/tcp].type: LoadBalancer
++spec.frontends[203.0.113.1:82/tcp]
++spec.frontends[203.0.113.1:82/tcp].type: LoadBalancer
+-spec.mss: 1300
+";
+        assert_eq!(lines(&told), expected);
+        assert_eq!(
+            summary(&told),
+            "spec.affinity_s 30 -> 60, + spec.algorithm random, \
+             - spec.frontends[203.0.113.1:81/tcp], - spec.frontends[203.0.113.1:81/tcp].type, \
+             and 3 more"
+        );
+        assert!(fields(Some(&old), Some(&old)).is_empty());
+    }
+
+    #[test]
+    fn all_of_a_new_object_is_new_and_all_of_one_that_goes_is_old() {
+        let object = service(json!({ "frontends": [frontend(80)] }));
+        assert!(lines(&fields(None, Some(&object))).lines().all(|line| line.starts_with('+')));
+        assert!(lines(&fields(Some(&object), None)).lines().all(|line| line.starts_with('-')));
+    }
+}

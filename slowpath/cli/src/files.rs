@@ -1,0 +1,222 @@
+//! The files that are applied: all that a services file or folder may hold, and objects in their
+//! envelopes as `weir get` prints them.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use config::yaml::{self, Documents};
+use serde_json::Value;
+use slowpath::sources;
+use state::name::Source;
+use state::object::{API, Key, Object, Refusal};
+
+use super::{With, offline};
+
+/// An object, and where it is written.
+pub struct Given {
+    /// What is wanted, as if said over the API.
+    pub object: Object,
+    /// The file; `standard input`.
+    pub file: Arc<str>,
+    /// Of one in its envelope, where in the file.
+    spot: Option<Spot>,
+}
+
+/// Where in a text an envelope is.
+struct Spot {
+    text: Arc<str>,
+    /// The document, from 0.
+    document: usize,
+    /// The path of the object in it.
+    path: String,
+}
+
+/// Why files aren't taken.
+pub enum Wrong {
+    /// They can't be read.
+    Unread(String),
+    /// What is in them can't be.
+    Refused(String),
+}
+
+impl Given {
+    /// `shop.yaml:12: `, as near to the field as is known.
+    pub fn place(&self, field: &str) -> String {
+        match &self.spot {
+            Some(spot) => spot.place(&self.file, field),
+            None => format!("{}: ", self.file),
+        }
+    }
+}
+
+impl Spot {
+    fn place(&self, file: &str, field: &str) -> String {
+        let path = format!("{}.{field}", self.path);
+        let line = yaml::line_of(&self.text, self.document, path.trim_end_matches('.'));
+        format!("{file}:{line}: ")
+    }
+}
+
+/// Reads files, folders, and standard input for `-`; each object may be there once.
+pub fn read(with: &With, names: &[String]) -> Result<Vec<Given>, Wrong> {
+    let (mut all, mut others) = (Vec::new(), Vec::new());
+    for (file, text) in texts(names)? {
+        match envelopes(&file, &text) {
+            Some(given) => all.extend(given?),
+            None => others.push((file, text)),
+        }
+    }
+    if !others.is_empty() {
+        let config = offline::load(with).map_err(Wrong::Unread)?;
+        let said = sources::said(others, &config).map_err(Wrong::Refused)?;
+        all.extend(said.into_iter().map(|(file, mut object)| {
+            object.source = Source::new(API);
+            Given { object, file: file.into(), spot: None }
+        }));
+    }
+    let mut seen: HashMap<Key, String> = HashMap::new();
+    for given in &all {
+        if let Some(first) = seen.insert(given.object.key(), given.place("")) {
+            let (place, kind, name) = (given.place(""), given.object.kind(), &given.object.name);
+            let first = first.trim_end_matches(": ");
+            let wrong = format!("{place}{kind} {name} is in {first} already; keep one of them");
+            return Err(Wrong::Refused(wrong));
+        }
+    }
+    if all.is_empty() {
+        let wrong = format!("there is no object in {} that means anything here", names.join(", "));
+        return Err(Wrong::Refused(wrong));
+    }
+    Ok(all)
+}
+
+fn texts(names: &[String]) -> Result<Vec<(String, String)>, Wrong> {
+    let unread = |name: &str, e: std::io::Error| Wrong::Unread(format!("{name}: {e}"));
+    let mut texts = Vec::new();
+    for name in names {
+        if name == "-" {
+            let (mut text, name) = (String::new(), "standard input");
+            std::io::stdin().read_to_string(&mut text).map_err(|e| unread(name, e))?;
+            texts.push((name.to_owned(), text));
+            continue;
+        }
+        for file in sources::files(Path::new(name)).map_err(|e| unread(name, e))? {
+            let name = file.display().to_string();
+            texts.push((
+                name.clone(),
+                std::fs::read_to_string(&file).map_err(|e| unread(&name, e))?,
+            ));
+        }
+    }
+    Ok(texts)
+}
+
+/// The objects of a text that holds envelopes; none where it holds something else.
+fn envelopes(file: &str, text: &str) -> Option<Result<Vec<Given>, Wrong>> {
+    let is_envelope = |value: &Value| value["kind"].is_string() && value["apiVersion"].is_null();
+    let first = Documents::new(text, false).find_map(|document| match document {
+        Ok(document) if document.value.is_null() => None,
+        other => Some(other),
+    })?;
+    let value = first.ok()?.value;
+    let mine = match &value {
+        Value::Array(list) => list.iter().all(is_envelope),
+        value => is_envelope(value),
+    };
+    (mine && !file.ends_with(".toml")).then(|| opened(file, text))
+}
+
+fn opened(file: &str, text: &str) -> Result<Vec<Given>, Wrong> {
+    let (file, text): (Arc<str>, Arc<str>) = (file.into(), text.into());
+    let mut all = Vec::new();
+    for (number, document) in Documents::new(&text, false).enumerate() {
+        let document = document.map_err(|wrong| {
+            let line = yaml::line(&text, wrong.at);
+            Wrong::Refused(format!("{file}:{line}: this is no YAML that is taken: {wrong}"))
+        })?;
+        let spot = |path: String| Spot { text: Arc::clone(&text), document: number, path };
+        let values = match document.value {
+            Value::Null => Vec::new(),
+            Value::Array(list) => {
+                list.into_iter().enumerate().map(|(i, one)| (format!("[{i}]"), one)).collect()
+            }
+            one => vec![(String::new(), one)],
+        };
+        for (path, value) in values {
+            let spot = spot(path);
+            let object = envelope(&value).map_err(|refusal| {
+                Wrong::Refused(format!("{}{refusal}", spot.place(&file, &refusal.field)))
+            })?;
+            all.push(Given { object, file: Arc::clone(&file), spot: Some(spot) });
+        }
+    }
+    Ok(all)
+}
+
+/// An object that may be said over the API.
+fn envelope(value: &Value) -> Result<Object, Refusal> {
+    let object = Object::from_json(value)?;
+    match object.source.as_str() {
+        API => Ok(object),
+        other => {
+            let wrong = format!("this is what source `{other}` says");
+            let allowed = "change it there, or leave `source` out to say it over the API";
+            Err(Refusal::new("source", wrong, allowed).of(&object.key()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Given>, String> {
+        match envelopes("shop.yaml", text).expect("envelopes") {
+            Ok(given) => Ok(given),
+            Err(Wrong::Refused(text) | Wrong::Unread(text)) => Err(text),
+        }
+    }
+
+    #[test]
+    fn envelopes_are_documents_or_lists_of_them_in_yaml_or_json() {
+        let service = "kind: Service\nname: shop/web\nspec:\n  frontends: []\n";
+        let backends = "kind: Backends\nname: shop/web\nspec:\n  service: shop/web\n";
+        let given = read(&format!("# both\n---\n{service}---\n{backends}")).unwrap();
+        let named = |given: &[Given]| {
+            let key =
+                |given: &Given| format!("{}{}", given.place("spec.service"), given.object.key());
+            given.iter().map(key).collect::<Vec<_>>()
+        };
+        let expected =
+            ["shop.yaml:5: Service shop/web of api", "shop.yaml:11: Backends shop/web of api"];
+        assert_eq!(named(&given), expected);
+        let json = r#"[{"kind": "Appliance", "name": "a", "spec": {"zone": "z"}}]"#;
+        assert_eq!(named(&read(json).unwrap()), ["shop.yaml:1: Appliance a of api"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_file_line_and_field() {
+        let wrong = |text: &str| read(text).err().unwrap();
+        let begin = "kind: Service\nname: web\nspec:\n  frontends: []\n";
+        let told = wrong(&format!("{begin}---\n{begin}  mss: 9461\n"));
+        assert!(told.starts_with("shop.yaml:10: Service web of api: spec.mss: 9461"), "{told}");
+        assert!(told.contains("0 to 9460"), "{told}");
+        let told = wrong(&format!("{begin}  msss: 1\n"));
+        assert!(told.contains("msss") && told.contains("allowed"), "{told}");
+        let told = wrong(&format!("source: file\n{begin}"));
+        assert!(told.starts_with("shop.yaml:1: ") && told.contains("source `file`"), "{told}");
+        let told = wrong(&format!("{begin}---\na: 1\n b: 2\n"));
+        assert!(told.starts_with("shop.yaml:7: ") && told.contains("YAML"), "{told}");
+    }
+
+    #[test]
+    fn other_shapes_are_left_to_their_readers() {
+        for text in
+            ["[[service]]\nname = \"a\"\n", "apiVersion: v1\nkind: Service\n", "service: []\n", ""]
+        {
+            assert!(envelopes("shop", text).is_none(), "{text}");
+        }
+    }
+}

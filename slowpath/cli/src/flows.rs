@@ -1,0 +1,135 @@
+//! `weir flows` and `weir trace`: what the flow table holds, and what becomes of a flow's packets.
+
+use std::collections::HashMap;
+use std::io::{BufRead, IsTerminal};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::ask::{self, AskError};
+use super::output::{Output, print_next, put};
+use super::{With, escaped, get, show};
+use slowpath::report::{Failure, FlowPage, TraceLine};
+
+/// Which flows, and how many.
+#[derive(Args)]
+pub struct FlowsArgs {
+    #[command(flatten)]
+    filter: FlowFilter,
+    /// At most so many
+    #[arg(long, default_value_t = 50)]
+    limit: u32,
+    /// All of them
+    #[arg(long)]
+    all: bool,
+}
+
+/// Which flows; all given conditions must hold.
+#[derive(Args)]
+pub struct FlowFilter {
+    /// Only this client: ADDRESS or ADDRESS:PORT
+    #[arg(long)]
+    pub client: Option<String>,
+    /// Only this frontend: ADDRESS or ADDRESS:PORT
+    #[arg(long)]
+    pub frontend: Option<String>,
+    /// Only this backend: ADDRESS or ADDRESS:PORT
+    #[arg(long)]
+    pub backend: Option<String>,
+    /// Only this service
+    #[arg(long)]
+    pub service: Option<String>,
+    /// Only this protocol: tcp, udp, icmp, icmpv6 or a number
+    #[arg(long)]
+    pub protocol: Option<String>,
+}
+
+/// Which packets to follow.
+#[derive(Args)]
+pub struct TraceArgs {
+    #[command(flatten)]
+    filter: FlowFilter,
+    /// How many packets to follow
+    #[arg(long, default_value_t = 4)]
+    packets: u32,
+    /// How long to wait for them, in seconds
+    #[arg(long, default_value_t = 30)]
+    seconds: u32,
+}
+
+impl FlowFilter {
+    /// As the control socket reads it, behind other parts of a query.
+    pub fn query(&self) -> String {
+        let pairs = [
+            ("client", &self.client),
+            ("frontend", &self.frontend),
+            ("backend", &self.backend),
+            ("service", &self.service),
+            ("protocol", &self.protocol),
+        ];
+        let mut query = String::new();
+        for (name, value) in pairs {
+            if let Some(value) = value {
+                query.push_str(&format!("&{name}={}", escaped(value)));
+            }
+        }
+        query
+    }
+}
+
+/// Asks for flows, page by page.
+pub fn flows(socket: &Path, args: &FlowsArgs) -> Result<FlowPage, String> {
+    let limit = if args.all { u32::MAX } else { args.limit };
+    let mut all = FlowPage::default();
+    let mut from = 0;
+    loop {
+        let left = limit.saturating_sub(all.flows.len() as u32);
+        let path = format!("/flows?from={from}&limit={left}{}", args.filter.query());
+        let page: FlowPage = get(socket, &path)?;
+        all.total = page.total;
+        all.flows.extend(page.flows);
+        all.next = page.next;
+        match page.next {
+            Some(next) if (all.flows.len() as u32) < limit && next > from => from = next,
+            _ => return Ok(all),
+        }
+    }
+}
+
+/// Runs `weir trace`.
+pub fn trace(with: &With, socket: &Path, args: &TraceArgs) -> Result<(), String> {
+    let (packets, seconds) = (args.packets, args.seconds);
+    let path = format!("/trace?packets={packets}&seconds={seconds}{}", args.filter.query());
+    let patience = Duration::from_secs(u64::from(seconds) + 5);
+    let answer = ask::lines(socket, &path, patience).map_err(|e| e.to_string())?;
+    if std::io::stderr().is_terminal() && with.output() == Output::Table {
+        eprintln!("waiting up to {seconds} s for {packets} packets");
+    }
+    let mut packets: HashMap<(u32, u32), Vec<String>> = HashMap::new();
+    let mut any = false;
+    for line in answer.lines() {
+        let line = line.map_err(|e| AskError::Cut(e).to_string())?;
+        if let Ok(failure) = serde_json::from_str::<Failure>(&line) {
+            return Err(failure.error);
+        }
+        let stage: TraceLine = serde_json::from_str(&line)
+            .map_err(|e| AskError::Strange(e.to_string()).to_string())?;
+        any = true;
+        if with.output() != Output::Table {
+            print_next(&stage, with.output());
+            continue;
+        }
+        // Packets of one burst go through the stages together; people read one after the other.
+        let of_packet = packets.entry((stage.lcore, stage.packet)).or_default();
+        of_packet.push(show::trace(&stage));
+        if stage.last {
+            put(&format!("{}\n\n", of_packet.join("\n")));
+            packets.remove(&(stage.lcore, stage.packet));
+        }
+    }
+    for lines in packets.values() {
+        put(&format!("{}\n\n", lines.join("\n")));
+    }
+    if any { Ok(()) } else { Err(format!("no packet of that flow came within {seconds} s")) }
+}

@@ -1,0 +1,108 @@
+//! How answers are written: for people as tables and sentences, for programs as JSON or YAML.
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::With;
+use super::ask::{self, AskError};
+use super::draw::Table;
+
+/// How documents are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For people who like it
+    Yaml,
+}
+
+impl With {
+    /// How to write.
+    pub fn output(&self) -> Output {
+        if self.json { Output::Json } else { self.output }
+    }
+}
+
+/// Prints a document, or what people are told instead.
+pub fn print<T: Serialize>(with: &With, document: &T, text: impl FnOnce() -> String) {
+    match with.output() {
+        Output::Table => put(&text()),
+        other => put(&written(document, other)),
+    }
+}
+
+/// A document as a program reads it.
+pub fn written<T: Serialize>(document: &T, output: Output) -> String {
+    let json = || serde_json::to_string_pretty(document).unwrap_or_default() + "\n";
+    match output {
+        Output::Yaml => serde_saphyr::to_string(document).unwrap_or_else(|_| json()),
+        Output::Table | Output::Json => json(),
+    }
+}
+
+/// Prints one of several documents, each as soon as it is there: a line of JSON, or a document of
+/// YAML.
+pub fn print_next<T: Serialize>(document: &T, output: Output) {
+    match output {
+        Output::Yaml => put(&format!("---\n{}", written(document, output))),
+        _ => put(&(serde_json::to_string(document).unwrap_or_default() + "\n")),
+    }
+}
+
+/// Writes to stdout; a reader that went away (`weir flows | head`) ends us quietly.
+pub fn put(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// What a line of a stream tells people.
+pub enum Told {
+    /// A row is new or another.
+    Row(Table),
+    /// What was called so is gone.
+    Gone(String),
+    /// Something for programs.
+    Mark,
+    /// Nothing that was asked for.
+    Other,
+}
+
+/// A stream is followed for as long as the person wants.
+const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
+
+/// Shows what is there, and then what happens to it; ends only with an error.
+pub fn follow(
+    with: &With,
+    socket: &Path,
+    path: &str,
+    read: impl Fn(&Value) -> Result<Told, String>,
+) -> Result<(), String> {
+    let answer = ask::lines(socket, path, PATIENCE).map_err(|e| e.to_string())?;
+    let (mut headed, mut widths) = (false, Vec::new());
+    for line in answer.lines() {
+        let line = line.map_err(|e| AskError::Cut(e).to_string())?;
+        let change: Value = serde_json::from_str(&line)
+            .map_err(|e| AskError::Strange(e.to_string()).to_string())?;
+        match (read(&change)?, with.output()) {
+            (Told::Other, _) | (Told::Mark, Output::Table) => {}
+            (Told::Row(table), Output::Table) => {
+                let text = table.text_in(&mut widths);
+                let skip = usize::from(std::mem::replace(&mut headed, true));
+                let lines: Vec<&str> = text.lines().skip(skip).collect();
+                put(&(lines.join("\n") + "\n"));
+            }
+            (Told::Gone(name), Output::Table) => put(&format!("{name}  gone\n")),
+            (_, output) => print_next(&change, output),
+        }
+    }
+    Err("slowpath has ended, or does not follow any more".to_owned())
+}

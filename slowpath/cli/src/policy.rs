@@ -1,0 +1,303 @@
+//! What `weir service` is told of a service, and how that is written in its object.
+
+use std::net::IpAddr;
+
+use clap::Args;
+use config::services::{BackendTunnel, Mode, TunnelKind};
+use serde_json::{Map, Value, json};
+
+/// Options of a service; what is not named stays as it is.
+#[derive(Args)]
+pub struct Policy {
+    /// How packets reach the backends [default for a new one: nat]
+    #[arg(long, value_parser = ["nat", "tunnel", "dsr"])]
+    mode: Option<String>,
+    /// The tunnel to the backends, for modes tunnel and dsr
+    #[arg(long, value_parser = ["geneve", "vxlan", "ipip", "gue"])]
+    tunnel: Option<String>,
+    /// Its UDP port
+    #[arg(long, value_name = "PORT")]
+    tunnel_port: Option<u16>,
+    /// Its network identifier (geneve, vxlan)
+    #[arg(long, value_name = "NUMBER")]
+    vni: Option<u32>,
+    /// How a backend is chosen for a new flow
+    #[arg(long, value_parser = ["maglev", "random"])]
+    algorithm: Option<String>,
+    /// Seconds for which a client's address stays with its backend; 0 for no affinity
+    #[arg(long, value_name = "SECONDS")]
+    affinity: Option<u32>,
+    /// Admit only clients of these networks; `any` for everybody
+    #[arg(long, value_delimiter = ',', value_name = "PREFIX")]
+    allow: Vec<String>,
+    /// Admit all but clients of these networks
+    #[arg(long, value_delimiter = ',', value_name = "PREFIX", conflicts_with = "allow")]
+    deny: Vec<String>,
+    /// Which backends serve packets from outside
+    #[arg(long, value_parser = ["cluster", "local"])]
+    external_policy: Option<String>,
+    /// Which backends serve packets from within the cluster
+    #[arg(long, value_parser = ["cluster", "local"])]
+    internal_policy: Option<String>,
+    /// Which backends are preferred, by place
+    #[arg(long, value_parser = ["any", "same-zone", "same-node"])]
+    distribution: Option<String>,
+    /// Translation between families
+    #[arg(long, value_parser = ["none", "nat46", "nat64"])]
+    nat_policy: Option<String>,
+    /// How backends are probed: tcp, http:8080/healthz, https/healthz, or none
+    #[arg(long, value_parser = probe, value_name = "KIND[:PORT][/PATH]")]
+    health: Option<Value>,
+    /// Milliseconds between two probes
+    #[arg(long, value_name = "MS")]
+    health_interval: Option<u32>,
+    /// Milliseconds that a probe may take
+    #[arg(long, value_name = "MS")]
+    health_timeout: Option<u32>,
+    /// Largest TCP segment, bytes, that SYNs may ask for; 0 leaves them alone
+    #[arg(long, value_name = "BYTES")]
+    mss: Option<u16>,
+    /// Seconds until an idle TCP flow is forgotten; 0 for the appliance's
+    #[arg(long, value_name = "SECONDS")]
+    tcp_idle: Option<u32>,
+    /// Maglev slots; 0 for the appliance's
+    #[arg(long, value_name = "SLOTS")]
+    table_size: Option<u32>,
+    /// A label; without a value it is taken away
+    #[arg(long = "label", value_parser = label, value_name = "KEY=VALUE")]
+    labels: Vec<(String, String)>,
+}
+
+impl Policy {
+    /// Writes what is named into an object.
+    pub fn edit(&self, object: &mut Value) -> Result<(), String> {
+        let spec = &mut object["spec"];
+        let mode: Mode = serde_json::from_value(spec["mode"].clone()).unwrap_or_default();
+        spec["mode"] = json!(self.mode(mode)?);
+        let place = |word: &String| match word.as_str() {
+            "local" => "Local",
+            "cluster" => "Cluster",
+            "same-zone" => "PreferSameZone",
+            "same-node" => "PreferSameNode",
+            _ => "Any",
+        };
+        for (field, value) in [
+            ("algorithm", self.algorithm.as_ref().map(|word| json!(word))),
+            ("affinity_s", self.affinity.map(|seconds| json!(seconds))),
+            ("external_policy", self.external_policy.as_ref().map(|word| json!(place(word)))),
+            ("internal_policy", self.internal_policy.as_ref().map(|word| json!(place(word)))),
+            ("distribution", self.distribution.as_ref().map(|word| json!(place(word)))),
+            ("nat_policy", self.nat_policy.as_ref().map(|word| json!(word))),
+            ("health", self.health.clone()),
+            ("mss", self.mss.map(|bytes| json!(bytes))),
+            ("tcp_idle_s", self.tcp_idle.map(|seconds| json!(seconds))),
+            ("table_size", self.table_size.map(|slots| json!(slots))),
+        ] {
+            if let Some(value) = value {
+                spec[field] = value;
+            }
+        }
+        for (ranges, policy) in [(&self.allow, "allow"), (&self.deny, "deny")] {
+            match ranges.as_slice() {
+                [] => {}
+                [any] if any == "any" => spec["source_ranges"] = Value::Null,
+                some => spec["source_ranges"] = json!({ "policy": policy, "prefixes": some }),
+            }
+        }
+        for (option, field, value) in [
+            ("--health-interval", "interval_ms", self.health_interval),
+            ("--health-timeout", "timeout_ms", self.health_timeout),
+        ] {
+            let Some(value) = value else { continue };
+            if !spec["health"].is_object() {
+                return Err(format!("{option} is for probes: say --health tcp, http or https"));
+            }
+            spec["health"][field] = value.into();
+        }
+        for (key, value) in &self.labels {
+            match (value.as_str(), object["labels"].as_object_mut()) {
+                ("", None) => {}
+                ("", Some(labels)) => drop(labels.remove(key)),
+                _ => object["labels"][key] = json!(value),
+            }
+        }
+        Ok(())
+    }
+
+    fn mode(&self, before: Mode) -> Result<Mode, String> {
+        let (word, tunnel) = match before {
+            Mode::Nat => ("nat", None),
+            Mode::Tunnel(tunnel) => ("tunnel", Some(tunnel)),
+            Mode::Dsr(tunnel) => ("dsr", Some(tunnel)),
+        };
+        let word = self.mode.as_deref().unwrap_or(word);
+        if word == "nat" {
+            let some = self.tunnel.is_some() || self.tunnel_port.is_some() || self.vni.is_some();
+            let wrong = "mode nat has no tunnel: say --mode tunnel or dsr as well, or leave \
+                         --tunnel, --tunnel-port and --vni out";
+            return if some { Err(wrong.to_owned()) } else { Ok(Mode::Nat) };
+        }
+        let told = self.tunnel.as_ref().and_then(|kind| serde_json::from_value(json!(kind)).ok());
+        let kind: TunnelKind = told.or(tunnel.map(|tunnel| tunnel.kind)).ok_or_else(|| {
+            format!("--mode {word} needs to know which: --tunnel geneve, vxlan, ipip or gue")
+        })?;
+        let same = tunnel.filter(|tunnel| tunnel.kind == kind);
+        let base = same.unwrap_or(BackendTunnel::new(kind));
+        let (port, vni) = (self.tunnel_port.unwrap_or(base.port), self.vni.unwrap_or(base.vni));
+        let tunnel = BackendTunnel { port, vni, ..base };
+        Ok(if word == "dsr" { Mode::Dsr(tunnel) } else { Mode::Tunnel(tunnel) })
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, or KEY= to take it away")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// `tcp`, `http:8080/healthz`, `none`.
+fn probe(text: &str) -> Result<Value, String> {
+    let (head, path) = match text.find('/') {
+        Some(at) => text.split_at(at),
+        None => (text, ""),
+    };
+    let (kind, port) = head.split_once(':').unwrap_or((head, "0"));
+    let port: u16 = port.parse().map_err(|_| format!("`{port}` is no port: write 1 to 65535"))?;
+    match kind {
+        "none" => Ok(Value::Null),
+        "tcp" | "http" | "https" => Ok(json!({ "kind": kind, "port": port, "path": path })),
+        _ => Err("write tcp, http:8080/healthz, https/healthz, or none".to_owned()),
+    }
+}
+
+/// An address or a network, and a port; 0 for none.
+fn host_port(text: &str) -> Result<(String, u16), String> {
+    let wrong = || format!("`{text}` is no address: write 203.0.113.10:80 or [2001:db8::1]:80");
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').ok_or_else(wrong)?,
+        None if text.matches(':').count() == 1 => text.split_at(text.find(':').unwrap_or(0)),
+        None => (text, ""),
+    };
+    let port = match port.strip_prefix(':') {
+        Some(port) => port.parse().map_err(|_| format!("`{port}` is no port: 1 to 65535"))?,
+        None if port.is_empty() => 0,
+        None => return Err(wrong()),
+    };
+    let address = host.split_once('/').map_or(host, |(address, _)| address);
+    address.parse::<IpAddr>().map(|_| (host.to_owned(), port)).map_err(|_| wrong())
+}
+
+/// `key=value` pairs with commas between, of these keys.
+fn pairs<'t>(text: &'t str, keys: &[&str]) -> Result<Vec<(&'t str, &'t str)>, String> {
+    let pair = |part: &'t str| {
+        let known = part.split_once('=').filter(|(key, _)| keys.contains(key));
+        known.ok_or_else(|| format!("`{part}` is not known; allowed: {}=..", keys.join("=.., ")))
+    };
+    text.split(',').filter(|part| !part.is_empty()).map(pair).collect()
+}
+
+/// `tcp://203.0.113.10:80`, as an object writes it.
+pub fn frontend(text: &str) -> Result<Value, String> {
+    let (at, about) = text.split_once(',').unwrap_or((text, ""));
+    let (protocol, at) = at
+        .split_once("://")
+        .ok_or("write its protocol before it: tcp://203.0.113.10:80, udp://, any://")?;
+    let (address, port) = host_port(at)?;
+    let mut json = json!({ "address": address, "port": port, "protocol": protocol });
+    for (key, value) in pairs(about, &["type", "name", "scope"])? {
+        json[if key == "name" { "port_name" } else { key }] = value.into();
+    }
+    Ok(json)
+}
+
+/// A backend, and what is said of it; only what is said is written.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Backend {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port; 0 keeps the frontend's.
+    pub port: u16,
+    about: Map<String, Value>,
+}
+
+impl Backend {
+    /// Whether a list's member is this one.
+    pub fn is(&self, member: &Value) -> bool {
+        let address = member["address"].as_str().and_then(|text| text.parse().ok());
+        address == Some(self.address)
+            && member["port"].as_u64().unwrap_or(0) == u64::from(self.port)
+    }
+
+    /// As a new member of a list.
+    pub fn member(&self, protocol: &str) -> Value {
+        let mut member =
+            json!({ "address": self.address, "port": self.port, "protocol": protocol });
+        self.edit(&mut member);
+        member
+    }
+
+    /// Writes what is said into a member.
+    pub fn edit(&self, member: &mut Value) {
+        for (key, value) in &self.about {
+            match key.as_str() {
+                "node" | "zone" => member["place"][key] = value.clone(),
+                _ => member[key] = value.clone(),
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&slowpath::report::address_port(&self.address.to_string(), self.port))
+    }
+}
+
+/// `10.0.2.11:8080,weight=50,zone=a`.
+pub fn backend(text: &str) -> Result<Backend, String> {
+    let (at, about) = text.split_once(',').unwrap_or((text, ""));
+    let (address, port) = host_port(at)?;
+    let address = address.parse().map_err(|_| format!("`{address}` is a network: write one"))?;
+    let mut map = Map::new();
+    for (key, value) in pairs(about, &["weight", "state", "zone", "node", "arm", "probe"])? {
+        let number = || value.parse::<u16>().map_err(|_| format!("weight={value}: 0 to 65535"));
+        let value = if key == "weight" { number()?.into() } else { Value::from(value) };
+        map.insert(key.to_owned(), value);
+    }
+    Ok(Backend { address, port, about: map })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frontends_backends_and_probes_are_read_as_people_write_them() {
+        let v6 = frontend("udp://[2001:db8::1]:53,name=dns").unwrap();
+        let told =
+            json!({"address": "2001:db8::1", "port": 53, "protocol": "udp", "port_name": "dns"});
+        assert_eq!(v6, told);
+        assert_eq!(frontend("any://203.0.113.0/24").unwrap()["address"], "203.0.113.0/24");
+        let one = backend("10.0.2.11:80,weight=5,zone=a").unwrap();
+        let told = json!({"address": "10.0.2.11", "port": 80, "protocol": "tcp", "weight": 5,
+            "place": {"zone": "a"}});
+        assert_eq!((one.member("tcp"), one.is(&told)), (told.clone(), true));
+        assert_eq!(backend("fd00::1").unwrap().to_string(), "fd00::1");
+        let told = json!({"kind": "http", "port": 8080, "path": "/a:b"});
+        assert_eq!(probe("http:8080/a:b").unwrap(), told);
+    }
+
+    #[test]
+    fn what_is_none_of_them_is_refused_with_what_is_allowed() {
+        for (wrong, part) in [
+            (frontend("203.0.113.1:80").err(), "tcp://"),
+            (frontend("tcp://web:80").err(), "no address"),
+            (frontend("tcp://203.0.113.1:80,port=1").err(), "scope="),
+            (backend("10.0.0.0/8").err(), "network"),
+            (backend("10.0.0.1:99999").err(), "no port"),
+            (backend("10.0.0.1,weight=much").err(), "65535"),
+            (probe("icmp").err(), "none"),
+        ] {
+            assert!(wrong.as_ref().is_some_and(|told| told.contains(part)), "{wrong:?} {part}");
+        }
+    }
+}
