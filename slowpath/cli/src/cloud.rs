@@ -69,12 +69,12 @@ fn status(with: &With, socket: &Path, calls: bool) -> Result<ExitCode, String> {
         let why = "no cloud is asked anything: the configuration has no [aws] section";
         return Err(why.to_owned());
     }
-    let standing = Standing { report, able, reasons };
-    print(with, &standing, || text(&standing, ready, calls));
+    let standing = Standing { report: Report { ready, ..report }, able, reasons };
+    print(with, &standing, || text(&standing, calls));
     Ok(if ready { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn text(standing: &Standing, ready: bool, calls: bool) -> String {
+fn text(standing: &Standing, calls: bool) -> String {
     let Standing { report, able, reasons } = standing;
     let mut table = Table::new(&["", ""]);
     let mut line = |name: &str, value: String| {
@@ -110,7 +110,7 @@ fn text(standing: &Standing, ready: bool, calls: bool) -> String {
         line("leaving", text);
     }
     line("trouble", report.trouble.clone());
-    let heading = if ready { "ready: the cloud may send traffic\n" } else { "NOT ready\n" };
+    let heading = if report.ready { "ready: the cloud may send traffic\n" } else { "NOT ready\n" };
     let mut text = heading.to_owned() + table.text().trim_start_matches('\n');
     for told in &report.findings {
         let times = if told.times > 1 { format!(", {} times", told.times) } else { String::new() };

@@ -23,8 +23,8 @@ struct Cloud {
 
 impl Cloud {
     fn new(name: &str, section: &str) -> Cloud {
-        let serves = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all();
-        let serves = serves.build().unwrap();
+        let mut serves = tokio::runtime::Builder::new_multi_thread();
+        let serves = serves.worker_threads(1).enable_all().build().unwrap();
         let aws = serves.block_on(Standin::start(World::sample("ip"))).unwrap();
         let folder = Folder::new(name);
         folder.write("weir.toml", &format!("{}\n[aws]\n{section}\n", folder.config()));

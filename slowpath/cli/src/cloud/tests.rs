@@ -57,8 +57,8 @@ PEER       ADDRESS    ZONE           STATE
 10.0.1.11  10.0.1.11  eu-central-1a  unhealthy  this machine
 10.0.1.12  10.0.1.12  eu-central-1a  healthy
 ";
-    assert_eq!(text(&standing(), false, false), expected);
-    let calls = text(&standing(), false, true);
+    assert_eq!(text(&standing(), false), expected);
+    let calls = text(&standing(), true);
     assert!(
         calls.ends_with("\nCALL             OUTCOME  TIMES\nRegisterTargets  ok           1\n")
     );
@@ -71,7 +71,7 @@ fn status_says_how_far_it_has_left() {
         Some(Leaving { why: "leaving: SIGTERM".into(), flows: 1200, at_most_s: 9 });
     leaves.report.differs = true;
     (leaves.able, leaves.reasons) = (false, vec!["it leaves".into()]);
-    let text = text(&leaves, false, false);
+    let text = text(&leaves, false);
     assert!(text.contains("leaving: SIGTERM; 1 200 flows left, 9 s at most"), "{text}");
     assert!(text.contains("which differs from our own health"), "{text}");
     assert!(text.contains("NOT able: it leaves"), "{text}");

@@ -163,7 +163,11 @@ fn credentials(seen: &Seen) -> Check {
     let mut errors = seen.tried.values().filter_map(|tried| tried.as_ref().err());
     let remedy = "give the instance a profile with the role of config/aws/policy.json";
     match (&seen.account, errors.find(of_all)) {
-        (Some(error), _) | (None, Some(error)) => {
+        (Some(error), _) => {
+            let remedy = "the message says what to set";
+            Check::new("credentials", Verdict::Fail, error.message.clone(), remedy)
+        }
+        (None, Some(error)) => {
             Check::new("credentials", Verdict::Fail, error.message.clone(), remedy)
         }
         _ if seen.tried.values().any(Result::is_ok) => {
