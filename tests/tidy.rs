@@ -32,16 +32,19 @@ const ROOMS: &[(&str, usize)] = &[
     // a cloud's lifecycle what becomes of the appliance.
     ("slowpath", 7_400),
     // Was 2,500 until it wrote as well: files, services and backends, each tried, written over what
-    // is there alone and waited for; and every command answered programs too.
-    ("slowpath/cli", 2_800),
+    // is there alone and waited for; and every command answered programs too. Was
+    // 2,800 until it said how the machine stands at its cloud and what is wrong there, ran commands
+    // on other instances and waited for states.
+    ("slowpath/cli", 3_300),
     // Was 7,000 until sources could say everything anew over the API, and had leases.
     ("slowpath/state", 7_750),
     // Was 1,500 until sources could say all that they know: sessions, chunks, leases.
     ("slowpath/api", 1_900),
     // Probes of backends: judge, machine, driver with TLS, and the answers on health check ports.
     ("slowpath/health", 1_500),
-    // What the clouds are asked and told: clients, discovery, lifecycle, errors.
-    ("slowpath/clouds", 5_000),
+    // What the clouds are asked and told: clients, discovery, lifecycle, errors, what is wrong there,
+    // and a second mode for what has no gateway.
+    ("slowpath/clouds", 5_300),
     // Was 2,500: the journey's stages and their loader, which knows each driver's limits. Was 4,900
     // until the usual packet had its whole journey in one program. Was 5,300 until packets were
     // translated between families, clients kept with their backends, and flows handed to a proxy.

@@ -1,11 +1,15 @@
 //! The appliance as its cloud's lifecycle sees it, and that lifecycle's task.
 
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clouds::aws::drive::{Appliance, Cloud, Drive, Ingress};
 use clouds::aws::imds;
+use clouds::aws::life::Exit;
+use clouds::aws::routes::Routes;
 use clouds::aws::told::CallError;
 use clouds::report::Report;
 use config::checked::{AwsMode, Config};
@@ -44,18 +48,21 @@ impl Leave {
 /// An endpoint of the environment's that is none.
 pub fn start(config: &Config, live: &Arc<Live>) -> Result<Option<Leave>, CallError> {
     let Some(aws) = config.aws.clone() else { return Ok(None) };
-    if !matches!(aws.mode, AwsMode::Gateway(_)) {
-        return Ok(None);
-    }
     let (cancel, cancelled) = watch::channel(false);
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let cloud = Cloud::new(seed, cancelled)?;
-    let kept = config.control.state.as_ref().map(|folder| folder.join(KEPT));
-    let drive = Drive::new(config, aws, cloud, Arc::new(Side(Arc::clone(live))), kept);
+    let side = Arc::new(Side(Arc::clone(live)));
     let (signals, received) = mpsc::channel(2);
+    let stay: Pin<Box<dyn Future<Output = Exit> + Send>> = match aws.mode {
+        AwsMode::Gateway(_) => {
+            let kept = config.control.state.as_ref().map(|folder| folder.join(KEPT));
+            Box::pin(Drive::new(config, aws, cloud, side, kept).run(received))
+        }
+        AwsMode::Routes { .. } => Box::pin(Routes::new(config, aws, cloud, side).run(received)),
+    };
     let (end, gone) = oneshot::channel();
     tokio::spawn(async move {
-        let how = drive.run(received).await;
+        let how = stay.await;
         tracing::info!("left AWS: {how:?}");
         let _ = end.send(());
     });

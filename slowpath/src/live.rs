@@ -344,6 +344,9 @@ impl Live {
     pub fn status(&self) -> Status {
         let mut status = self.shared.status_now();
         Able { able: status.able, reasons: status.reasons } = self.shared.able_now();
+        let cloud = self.cloud();
+        status.ready = status.able && (cloud.ready || cloud.cloud.is_empty());
+        status.cloud = cloud.line();
         let set = self.region.tables(self.region.generation());
         status.name.clone_from(&self.config.name);
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);

@@ -26,6 +26,12 @@ pub struct Status {
     pub able: bool,
     /// Why not able; empty when able.
     pub reasons: Vec<String>,
+    /// Able, and the cloud says healthy, where there is one.
+    #[serde(default)]
+    pub ready: bool,
+    /// Its place at the cloud in a line; empty without a cloud.
+    #[serde(default)]
+    pub cloud: String,
     /// Generation last committed.
     pub generation: u32,
     /// Generation that every polling lcore serves.

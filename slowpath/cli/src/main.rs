@@ -4,6 +4,7 @@
 mod apply;
 mod ask;
 mod backend;
+mod cloud;
 mod db;
 mod difference;
 mod draw;
@@ -119,6 +120,9 @@ enum What {
     Backend(backend::BackendWhat),
     /// Health of backends as it is measured: state, since when, the last probe and why
     Health(health::HealthArgs),
+    /// This machine at its cloud
+    #[command(subcommand)]
+    Cloud(cloud::CloudWhat),
     /// What lies in the plane, one line a thing
     #[command(subcommand)]
     Maps(get::MapsWhat),
@@ -224,6 +228,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         What::Apply(args) => return apply::apply(with, &socket, args),
         What::Diff(args) => return apply::diff(with, &socket, args),
         What::Service(what) => return service::run(with, &socket, what),
+        What::Cloud(what) => return cloud::run(with, &socket, what),
         What::Backend(what) => return backend::run(with, &socket, what),
         What::Db(what) => db::run(with, &socket, what)?,
         What::Get(args) => get::get(with, &socket, args)?,

@@ -16,6 +16,11 @@ pub fn status(status: &Status) -> String {
     }
     let mut table = Table::new(&["", ""]);
     let mut line = |name: &str, value: String| table.row(vec![name.to_owned(), value]);
+    let ready = if status.ready { "yes" } else { "no" };
+    line("ready", ready.to_owned());
+    if !status.cloud.is_empty() {
+        line("cloud", status.cloud.clone());
+    }
     line("slowpath", format!("{}, up {}", status.version, span(status.uptime_s)));
     line("region", status.region.clone());
     let lag = status.generation.saturating_sub(status.acknowledged);

@@ -13,6 +13,8 @@ fn a_status() -> Status {
         region: "/dev/shm/weir/region".into(),
         able: true,
         reasons: vec![],
+        ready: true,
+        cloud: "aws: ready, 10.0.1.11 is healthy".into(),
         generation: 7,
         acknowledged: 7,
         config_file: FileStatus {
@@ -79,6 +81,8 @@ fn a_service() -> ServiceReport {
 fn status_of_an_able_appliance() {
     let expected = "\
 weir-1 is able: traffic may come
+ready          yes
+cloud          aws: ready, 10.0.1.11 is healthy
 slowpath       0.1.0, up 3 min 5 s
 region         /dev/shm/weir/region
 generation     7 (served by all lcores)
@@ -98,7 +102,8 @@ LCORE  STATE    GENERATION  BUSY  LINKS
 #[test]
 fn status_of_one_that_is_not_able_says_why_and_what_the_file_lacks() {
     let mut status = a_status();
-    status.able = false;
+    (status.able, status.ready) = (false, false);
+    status.cloud.clear();
     status.reasons = vec!["lcore 0 does not poll".into()];
     status.services_file.refused = Some("services.toml: unknown key `prot`".into());
     status.config_file.refused = Some("ingress.device takes a restart".into());
@@ -106,6 +111,7 @@ fn status_of_one_that_is_not_able_says_why_and_what_the_file_lacks() {
     status.lcores.clear();
     let text = show::status(&status);
     assert!(text.starts_with("weir-1 is NOT able:\n  - lcore 0 does not poll\n"), "{text}");
+    assert!(text.contains("\nready          no\n") && !text.contains("\ncloud"), "{text}");
     assert!(text.contains("7 (lcores serve 6)") && text.contains("REFUSED"), "{text}");
     assert!(text.contains("unknown key `prot`"), "{text}");
     assert!(text.contains("the configuration was refused:\ningress.device takes"), "{text}");

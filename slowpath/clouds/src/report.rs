@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 pub struct Report {
     /// `aws`; empty where no cloud is asked anything.
     pub cloud: String,
-    /// `looking` for its place, `outside`, `registered`, `ready`, `leaving`, `over`.
+    /// `looking` for its place, `outside`, `registered`, `ready`, `leaving`, `over`; in mode routes
+    /// `leading` or `following` as well.
     pub phase: String,
-    /// Able, and the cloud says healthy.
+    /// Able, and the cloud says healthy; in mode routes able, and it is known who leads.
     pub ready: bool,
     /// Why it has no place, and what to do; empty where it has one.
     pub trouble: String,
@@ -21,7 +22,8 @@ pub struct Report {
     pub zone: String,
     /// ARN of the target group.
     pub group: String,
-    /// As what it is registered there: an instance id or an address.
+    /// As what it is registered there: an instance id or an address; in mode routes the interface
+    /// that routes lead to when it leads.
     pub target: String,
     /// The target's state as the cloud sees it; empty where it is none.
     pub state: String,
@@ -67,14 +69,14 @@ pub struct Told {
     pub times: u64,
 }
 
-/// A target of our group.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// A target of our group, or in mode routes an instance of our cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     /// Instance id or address.
     pub id: String,
     /// Its private address, where it is known.
     pub address: Option<std::net::IpAddr>,
-    /// Its state.
+    /// Its state; in mode routes the instance's, or `leading`.
     pub state: String,
     /// Its availability zone, where it is known.
     pub zone: String,
@@ -95,5 +97,30 @@ impl Report {
     /// How many targets are healthy.
     pub fn healthy(&self) -> usize {
         self.peers.iter().filter(|peer| peer.state == "healthy").count()
+    }
+
+    /// All of it in a line; empty without a cloud.
+    pub fn line(&self) -> String {
+        let mut line = match (self.cloud.as_str(), self.phase.as_str()) {
+            ("", _) => return String::new(),
+            (cloud, phase) => format!("{cloud}: {phase}"),
+        };
+        let target = match (self.target.is_empty(), self.state.as_str()) {
+            (true, _) => String::new(),
+            (false, "") => format!(", as {}", self.target),
+            (false, state) => format!(", {} is {state}", self.target),
+        };
+        line.push_str(&target);
+        if let Some(leaving) = &self.leaving {
+            let Leaving { flows, at_most_s, .. } = leaving;
+            line.push_str(&format!(", {flows} flows left, {at_most_s} s at most"));
+        }
+        if !self.trouble.is_empty() {
+            line.push_str(&format!("; {}", self.trouble));
+        }
+        match self.findings.len() {
+            0 => line,
+            findings => format!("{line}; {findings} findings (weir cloud status)"),
+        }
     }
 }

@@ -6,7 +6,8 @@ use clouds::report::Report;
 
 use super::Family;
 
-const PHASES: [&str; 6] = ["looking", "outside", "registered", "ready", "leaving", "over"];
+const PHASES: [&str; 8] =
+    ["looking", "outside", "registered", "ready", "leading", "following", "leaving", "over"];
 const STATES: [&str; 7] =
     ["initial", "healthy", "unhealthy", "unhealthy.draining", "unused", "draining", "unavailable"];
 
@@ -19,7 +20,8 @@ pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -
     family.gauges(
         "weir_cloud_phase",
         "1 for where the machine stands: it looks for its target group, is outside of it, \
-         registered, ready (able, and healthy to the cloud), leaving, or gone.",
+         registered, ready (able, and healthy to the cloud), leading or following (mode routes), \
+         leaving, or gone.",
         PHASES.map(|phase| ([("phase", phase)], flag(report.phase == phase))),
     )?;
     family.gauges(

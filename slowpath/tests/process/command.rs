@@ -32,13 +32,14 @@ fn ended(args: &[&str], out: &Output, code: i32) -> (String, String) {
     (text(&out.stdout), text(&out.stderr))
 }
 
-/// Runs a test while an lcore does nothing but acknowledge.
-fn with_an_lcore(folder: &Folder, test: impl FnOnce()) {
+/// Runs a test while an lcore does nothing but acknowledge, with all links up.
+pub fn with_an_lcore(folder: &Folder, test: impl FnOnce()) {
     let region = tables::region::Region::open(folder.path.join("region/file").as_path());
     let region: &'static tables::region::Region = Box::leak(Box::new(region.unwrap()));
     let _fastpath = region.claim(tables::region::Role::Fastpath).unwrap();
     let lcore = &region.lcores()[0];
     lcore.join(region, region.epoch(tables::region::Role::Fastpath), 1);
+    (0..2).for_each(|arm| lcore.set_link(arm, true));
     let stop = AtomicBool::new(false);
     /// The lcore ends with the test, however that ends.
     struct Stop<'s>(&'s AtomicBool);

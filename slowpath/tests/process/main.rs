@@ -7,6 +7,7 @@
 
 mod api;
 mod appliance;
+mod cloud;
 mod command;
 mod kept;
 mod kills;

@@ -128,8 +128,7 @@ impl Account {
         let region = sdk.region().ok_or_else(|| {
             missing(
                 "NoRegion",
-                "no region is known: set [aws] region or AWS_REGION, or let the instance reach \
-                 its metadata (IMDS)",
+                "no region is known: set AWS_REGION, or let the instance reach its metadata (IMDS)",
             )
         })?;
         let source = sdk

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 pub use ask::Cloud;
-pub use place::{Ingress, Place, PlaceError};
+pub use place::{Ingress, Place, PlaceError, the_group};
 
 use super::advice::{Finding, Ours, advise};
 use super::life::{Answer, Call, Effect, Entry, Event, Exit, Life};
@@ -210,14 +210,8 @@ impl Drive {
         }
     }
 
-    /// Tells a finding: in the log when it is new or says something new.
     fn found(&mut self, finding: Finding) {
-        let Finding { name, text, remedy } = finding;
-        let told = self.findings.entry(name).or_default();
-        if told.text != text {
-            tracing::warn!("aws: {name}: {text}; {remedy}");
-        }
-        *told = Told { name: name.to_owned(), text, remedy, times: told.times + 1 };
+        tell(&mut self.findings, finding);
     }
 
     fn describe(&mut self, life: &Life, flows: u64, calls: Vec<Asked>) {
@@ -259,6 +253,16 @@ impl Drive {
         self.report.calls = calls;
         self.appliance.publish(self.report.clone());
     }
+}
+
+/// Tells a finding: in the log when it is new or says something new.
+pub(super) fn tell(findings: &mut BTreeMap<&'static str, Told>, finding: Finding) {
+    let Finding { name, text, remedy } = finding;
+    let told = findings.entry(name).or_default();
+    if told.text != text {
+        tracing::warn!("aws: {name}: {text}; {remedy}");
+    }
+    *told = Told { name: name.to_owned(), text, remedy, times: told.times + 1 };
 }
 
 /// A state in AWS's words.

@@ -177,6 +177,11 @@ impl Operation {
     }
 }
 
+/// Whether a code says that AWS does not know us.
+pub fn is_stranger(code: &str) -> bool {
+    STRANGERS.contains(&code)
+}
+
 /// The pause that a header asks for. A header of any other form is as good as none.
 pub fn retry_after(header: Option<&str>) -> Option<Duration> {
     header?.trim().parse().ok().map(Duration::from_millis)

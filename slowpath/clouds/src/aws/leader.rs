@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use super::ec2::Instance;
+
 /// An instance, as far as it matters here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
@@ -14,6 +16,13 @@ pub struct Peer {
     pub vpc_id: Option<String>,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
+}
+
+impl From<Instance> for Peer {
+    fn from(instance: Instance) -> Peer {
+        let Instance { id, state, vpc_id, tags, .. } = instance;
+        Peer { id, state, vpc_id, tags }
+    }
 }
 
 /// Who leads.

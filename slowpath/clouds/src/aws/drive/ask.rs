@@ -46,7 +46,7 @@ impl Cloud {
     }
 
     /// The account in a region.
-    pub(super) async fn connect(&self, region: &str) -> Result<Connected, CallError> {
+    pub(in crate::aws) async fn connect(&self, region: &str) -> Result<Connected, CallError> {
         let region = Some(region.to_owned());
         let (endpoint, seed) = (self.endpoint.clone(), self.seed);
         let settings = account::Settings { region, endpoint, seed, ..account::Settings::default() };
@@ -58,19 +58,19 @@ impl Cloud {
 
 /// An account that can be asked.
 #[derive(Clone)]
-pub(super) struct Connected {
+pub(in crate::aws) struct Connected {
     account: Account,
     metadata: Metadata,
 }
 
 impl Connected {
     /// Asked as long as there is hope.
-    pub(super) fn patient(&self) -> &Account {
+    pub(in crate::aws) fn patient(&self) -> &Account {
         &self.account
     }
 
     /// What was asked so far.
-    pub(super) fn calls(&self) -> Vec<Asked> {
+    pub(in crate::aws) fn calls(&self) -> Vec<Asked> {
         let counts = self.account.counts().into_iter();
         let asked = counts.map(|((operation, outcome), times)| Asked {
             operation: operation.to_owned(),

@@ -68,6 +68,31 @@ struct Kept {
     target: String,
 }
 
+/// Our target group, by its ARN or its tag.
+///
+/// # Errors
+/// There is none, more than one, or one that is no gateway's.
+pub async fn the_group(
+    aws: &dyn Aws,
+    settings: &Settings,
+    region: &str,
+) -> Result<Group, PlaceError> {
+    let arn = match &settings.mode {
+        AwsMode::Gateway(GroupBy::Arn(arn)) => arn.clone(),
+        AwsMode::Gateway(GroupBy::Cluster(cluster)) => {
+            let (key, value) = group::tag(&settings.tag_prefix, cluster);
+            let arns = aws.groups_by_tag(&key, &value).await?;
+            group::by_tag(&arns, (&key, &value), region)?.to_owned()
+        }
+        AwsMode::Routes { .. } => return Err(PlaceError::NoGroup),
+    };
+    let groups = match aws.groups(std::slice::from_ref(&arn)).await {
+        Err(error) if error.kind == Failure::Absent => Vec::new(),
+        told => told?,
+    };
+    Ok(group::by_arn(&groups, &arn)?.clone())
+}
+
 impl Place {
     /// Asks AWS for it.
     pub(super) async fn find(
@@ -78,20 +103,7 @@ impl Place {
         let identity = cloud.identity().await?;
         let connected = cloud.connect(&identity.region).await?;
         let aws: &dyn Aws = connected.patient();
-        let arn = match &settings.mode {
-            AwsMode::Gateway(GroupBy::Arn(arn)) => arn.clone(),
-            AwsMode::Gateway(GroupBy::Cluster(cluster)) => {
-                let (key, value) = group::tag(&settings.tag_prefix, cluster);
-                let arns = aws.groups_by_tag(&key, &value).await?;
-                group::by_tag(&arns, (&key, &value), &identity.region)?.to_owned()
-            }
-            AwsMode::Routes { .. } => return Err(PlaceError::NoGroup),
-        };
-        let groups = match aws.groups(std::slice::from_ref(&arn)).await {
-            Err(error) if error.kind == Failure::Absent => Vec::new(),
-            told => told?,
-        };
-        let group = group::by_arn(&groups, &arn)?.clone();
+        let group = the_group(aws, settings, &identity.region).await?;
         let ingress = appliance.ingress().ok_or(PlaceError::NoIngress)?;
         let target = group::registered_as(&group, &identity, ingress.mac, &ingress.addresses)?;
         Ok(Place { identity, group, target, connected })

@@ -1,0 +1,169 @@
+//! `weir cloud`: this machine at its cloud, what is wrong there, and what scripts need.
+
+mod doctor;
+mod remote;
+
+use std::future::Future;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Subcommand;
+use clouds::aws::account::{Account, Settings};
+use clouds::aws::retry::Policy;
+use clouds::report::Report;
+use serde::Serialize;
+use slowpath::report::Status;
+use tokio::sync::watch;
+
+use super::With;
+use super::draw::{Table, count};
+use super::output::print;
+
+/// What `weir cloud` does.
+#[derive(Subcommand)]
+pub enum CloudWhat {
+    /// Where the machine stands: its target, what the cloud thinks of its health, findings, peers.
+    /// Exit code 0 when ready, 1 when not
+    Status {
+        /// Also what was asked of the cloud, by outcome
+        #[arg(long)]
+        calls: bool,
+    },
+    /// Looks for what is wrong: credentials, permissions, target group, security groups, MTU,
+    /// settings. It changes nothing, and needs no slowpath. Exit code 0 when nothing fails
+    Doctor,
+    /// Runs a command on another instance over SSM, and ends with its exit code; 255 where it
+    /// could not be run
+    Exec(remote::ExecArgs),
+    /// Waits until something is so. Exit code 0 when it is, 1 when the time is over
+    #[command(subcommand)]
+    Wait(remote::WaitWhat),
+}
+
+/// Runs `weir cloud`.
+pub fn run(with: &With, socket: &Path, what: &CloudWhat) -> Result<ExitCode, String> {
+    match what {
+        CloudWhat::Status { calls } => status(with, socket, *calls),
+        CloudWhat::Doctor => doctor::run(with, socket),
+        CloudWhat::Exec(args) => remote::exec(with, args),
+        CloudWhat::Wait(what) => remote::wait(with, socket, what),
+    }
+}
+
+/// What `weir cloud status` knows.
+#[derive(Serialize)]
+struct Standing {
+    #[serde(flatten)]
+    report: Report,
+    /// Whether we say of ourselves that traffic may come.
+    able: bool,
+    /// Why not.
+    reasons: Vec<String>,
+}
+
+fn status(with: &With, socket: &Path, calls: bool) -> Result<ExitCode, String> {
+    let report: Report = super::get(socket, "/cloud")?;
+    let Status { able, reasons, ready, .. } = super::get(socket, "/status")?;
+    if report.cloud.is_empty() {
+        let why = "no cloud is asked anything: the configuration has no [aws] section";
+        return Err(why.to_owned());
+    }
+    let standing = Standing { report: Report { ready, ..report }, able, reasons };
+    print(with, &standing, || text(&standing, calls));
+    Ok(if ready { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn text(standing: &Standing, calls: bool) -> String {
+    let Standing { report, able, reasons } = standing;
+    let mut table = Table::new(&["", ""]);
+    let mut line = |name: &str, value: String| {
+        if !value.is_empty() {
+            table.row(vec![name.to_owned(), value]);
+        }
+    };
+    line("phase", report.phase.clone());
+    let place = [report.region.as_str(), report.zone.as_str()];
+    let place = place.into_iter().rfind(|place| !place.is_empty()).unwrap_or_default();
+    if !report.instance.is_empty() {
+        line("instance", format!("{} in {place}", report.instance));
+    }
+    line("group", report.group.clone());
+    line("target", report.target.clone());
+    let state = match report.reason.as_str() {
+        "" => report.state.clone(),
+        reason => format!("{} ({reason})", report.state),
+    };
+    let state = match report.differs {
+        true => format!("{state}, which differs from our own health for a minute or longer"),
+        false => state,
+    };
+    line("state", state);
+    let own = if *able { "able".to_owned() } else { format!("NOT able: {}", reasons.join("; ")) };
+    line("own health", own);
+    let seconds = |s: Option<u64>| s.map(|s| format!("{s} s")).unwrap_or_default();
+    line("deregistration delay", seconds(report.deregistration_delay_s));
+    line("idle timeout (TCP)", seconds(report.tcp_idle_s));
+    if let Some(leaving) = &report.leaving {
+        let (flows, most) = (count(leaving.flows), leaving.at_most_s);
+        let text = format!("{}; {flows} flows left, {most} s at most", leaving.why);
+        line("leaving", text);
+    }
+    line("trouble", report.trouble.clone());
+    let heading = if report.ready { "ready: the cloud may send traffic\n" } else { "NOT ready\n" };
+    let mut text = heading.to_owned() + table.text().trim_start_matches('\n');
+    for told in &report.findings {
+        let times = if told.times > 1 { format!(", {} times", told.times) } else { String::new() };
+        text.push_str(&format!("\n{}{times}: {}\n  -> {}\n", told.name, told.text, told.remedy));
+    }
+    if !report.peers.is_empty() {
+        text.push_str(&format!("\n{}", peers(report)));
+    }
+    if calls {
+        text.push_str(&format!("\n{}", asked(report)));
+    }
+    text
+}
+
+fn peers(report: &Report) -> String {
+    let mut table = Table::new(&["PEER", "ADDRESS", "ZONE", "STATE", ""]);
+    for peer in &report.peers {
+        let own = peer.id == report.target || peer.id == report.instance;
+        table.row(vec![
+            peer.id.clone(),
+            peer.address.map(|address| address.to_string()).unwrap_or_default(),
+            peer.zone.clone(),
+            peer.state.clone(),
+            if own { "this machine".to_owned() } else { String::new() },
+        ]);
+    }
+    table.text()
+}
+
+fn asked(report: &Report) -> String {
+    let mut table = Table::new(&["CALL", "OUTCOME", ">TIMES"]);
+    for asked in &report.calls {
+        table.row(vec![asked.operation.clone(), asked.outcome.clone(), count(asked.times)]);
+    }
+    table.text()
+}
+
+/// Runs what waits for the network.
+fn block_on<T>(what: impl Future<Output = T>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Ok(runtime.map_err(|e| format!("no runtime for the network: {e}"))?.block_on(what))
+}
+
+/// An account to ask, and the word to stop that keeps its questions alive.
+async fn account(
+    region: Option<String>,
+    policy: Policy,
+    bound: Duration,
+) -> Result<(Account, watch::Sender<bool>), clouds::aws::told::CallError> {
+    let (stay, cancel) = watch::channel(false);
+    let settings = Settings { region, policy, bound, ..Settings::default() };
+    Ok((Account::load(settings, cancel).await?, stay))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! `weir cloud exec` and `weir cloud wait`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use clouds::aws::drive::the_group;
+use clouds::aws::remote::{self, ERRORS_MOST, OUTPUT_MOST};
+use clouds::aws::retry::{Clock, Policy};
+use clouds::aws::told::CallError;
+use clouds::aws::wait::{self, INSTANCE_STATES, TARGET_STATES, Waited};
+use clouds::report::Report;
+use serde_json::json;
+
+use super::super::output::{Output, print, put};
+use super::super::{With, ask, offline};
+use super::{account, block_on};
+
+/// Longest wait for one answer of AWS.
+const BOUND: Duration = Duration::from_secs(10);
+/// What ssh ends with when it could not run the command.
+const NOT_RUN: u8 = 255;
+
+/// Where, and what.
+#[derive(Args)]
+pub struct ExecArgs {
+    /// The instance, i-...
+    instance: String,
+    /// Seconds that the command may take
+    #[arg(long, default_value_t = 60, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(1..=172_800))]
+    timeout: u64,
+    /// The command. One argument is a shell script, several are a command with its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Runs `weir cloud exec`. AWS keeps 24,000 characters of output and 8,000 of errors.
+pub(super) fn exec(with: &With, args: &ExecArgs) -> Result<ExitCode, String> {
+    let (script, timeout) = (remote::script(&args.command), Duration::from_secs(args.timeout));
+    let ran = block_on(async {
+        let (account, _stay) = account(None, Policy::API, BOUND).await?;
+        remote::run(&account, &Clock::default(), &args.instance, &script, timeout).await
+    })?;
+    let done = match ran {
+        Ok(done) => done,
+        Err(error) => {
+            eprintln!("weir: {error}");
+            return Ok(ExitCode::from(NOT_RUN));
+        }
+    };
+    let (output, errors) = (done.output.chars().count(), done.errors.chars().count());
+    let cut = output >= OUTPUT_MOST || errors >= ERRORS_MOST;
+    match with.output() {
+        Output::Table => {
+            put(&done.output);
+            eprint!("{}", done.errors);
+        }
+        _ => print(
+            with,
+            &json!({
+                "instance": args.instance, "script": script, "status": done.status,
+                "exit_code": done.exit_code, "output": done.output, "errors": done.errors,
+                "cut": cut,
+            }),
+            String::new,
+        ),
+    }
+    if cut {
+        eprintln!(
+            "weir: AWS keeps {OUTPUT_MOST} characters of output and {ERRORS_MOST} of errors: the \
+             rest is lost; write to a file there"
+        );
+    }
+    match (done.status.as_str(), done.exit_code.map(u8::try_from)) {
+        ("Success", _) => Ok(ExitCode::SUCCESS),
+        (_, Some(Ok(code))) if code != 0 => Ok(ExitCode::from(code)),
+        (status, _) => {
+            eprintln!("weir: the command ended as {status}, without an exit code of its own");
+            Ok(ExitCode::from(NOT_RUN))
+        }
+    }
+}
+
+/// What is waited for.
+#[derive(Subcommand)]
+pub enum WaitWhat {
+    /// An instance's state in EC2's words
+    Instance {
+        /// The instance, i-...
+        id: String,
+        /// The state
+        #[arg(value_parser = INSTANCE_STATES)]
+        state: String,
+        #[command(flatten)]
+        patience: Patience,
+    },
+    /// A target's health in the load balancer's words
+    Target {
+        /// Instance id or address, and the state [default: this machine's own target as slowpath
+        /// sees it, healthy]
+        #[arg(num_args = 0..=2, value_names = ["ID", "STATE"])]
+        what: Vec<String>,
+        /// ARN of its target group [default: slowpath's, else the configuration's]
+        #[arg(long, value_name = "ARN")]
+        group: Option<String>,
+        #[command(flatten)]
+        patience: Patience,
+    },
+    /// That a TCP connection can be made
+    Tcp {
+        /// Address or name, and port
+        #[arg(value_name = "HOST:PORT")]
+        to: String,
+        #[command(flatten)]
+        patience: Patience,
+    },
+}
+
+/// How long.
+#[derive(Args, Clone, Copy)]
+pub struct Patience {
+    /// Seconds to wait
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+impl Patience {
+    fn whole(self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+
+    /// For one answer: no longer than we wait at all.
+    fn bound(self) -> Duration {
+        self.whole().clamp(Duration::from_secs(1), BOUND)
+    }
+}
+
+/// Runs `weir cloud wait`.
+pub(super) fn wait(with: &With, socket: &Path, what: &WaitWhat) -> Result<ExitCode, String> {
+    let (name, wanted, waited) = match what {
+        WaitWhat::Instance { id, state, patience } => {
+            let waited = block_on(instance(id, state, *patience))?;
+            (format!("instance {id}"), state.clone(), waited.map_err(|e| e.to_string())?)
+        }
+        WaitWhat::Target { what, group, patience } => {
+            let (id, state) = target_words(what)?;
+            let waited = match (&id, group) {
+                (None, Some(_)) => return Err("--group needs the target's ID as well".to_owned()),
+                (None, None) => block_on(own_target(socket, state, *patience))?,
+                (Some(id), group) => {
+                    block_on(target(with, socket, group.as_deref(), (id, state), *patience))?
+                }
+            };
+            let name = id.map_or("our own target".to_owned(), |id| format!("target {id}"));
+            (name, state.to_owned(), waited?)
+        }
+        WaitWhat::Tcp { to, patience } => {
+            if to.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+                return Err(format!("{to:?} is no HOST:PORT; write for example 10.0.1.11:443"));
+            }
+            let waited = block_on(tcp(to, *patience))?;
+            (to.clone(), "connected".to_owned(), waited.map_err(|e| e.to_string())?)
+        }
+    };
+    let Waited { reached, last } = waited;
+    let document = json!({ "what": name, "wanted": wanted, "reached": reached, "last": last });
+    print(with, &document, || match reached {
+        true => format!("{name}: {last}\n"),
+        false => format!("{name}: not {wanted} in time; it was last: {last}\n"),
+    });
+    Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// `[ID] [STATE]`: each by what it looks like.
+pub(super) fn target_words(what: &[String]) -> Result<(Option<String>, &'static str), String> {
+    let state = |word: &str| TARGET_STATES.into_iter().find(|state| *state == word);
+    match what {
+        [] => Ok((None, "healthy")),
+        [one] => Ok(match state(one) {
+            Some(state) => (None, state),
+            None => (Some(one.clone()), "healthy"),
+        }),
+        [id, word, ..] => {
+            let allowed = TARGET_STATES.join(", ");
+            let no_state = || format!("{word:?} is no state of a target; allowed: {allowed}");
+            Ok((Some(id.clone()), state(word).ok_or_else(no_state)?))
+        }
+    }
+}
+
+async fn instance(id: &str, state: &str, patience: Patience) -> Result<Waited, CallError> {
+    let (account, _stay) = account(None, Policy::ONCE, patience.bound()).await?;
+    let (account, pause) = (&account, Clock::default());
+    let look = || wait::instance_state(account, id);
+    wait::until(&pause, patience.whole(), state, look).await
+}
+
+/// slowpath asks AWS all the time, and tells what it was told.
+async fn own_target(socket: &Path, state: &str, patience: Patience) -> Result<Waited, String> {
+    let look = || async {
+        Ok(match ask::document::<Report>(socket, "/cloud") {
+            Ok(report) if !report.state.is_empty() => report.state,
+            Ok(report) if report.cloud.is_empty() => "no cloud is asked anything".to_owned(),
+            Ok(report) => format!("no target: {} {}", report.phase, report.trouble),
+            Err(error) => error.to_string(),
+        })
+    };
+    let waited = wait::until(&Clock::default(), patience.whole(), state, look).await;
+    waited.map_err(|e| e.to_string())
+}
+
+async fn target(
+    with: &With,
+    socket: &Path,
+    group: Option<&str>,
+    (id, state): (&str, &str),
+    patience: Patience,
+) -> Result<Waited, String> {
+    let text = |error: CallError| error.to_string();
+    let (account, _stay) = account(None, Policy::ONCE, patience.bound()).await.map_err(text)?;
+    let by_slowpath = || ask::document::<Report>(socket, "/cloud").ok().map(|report| report.group);
+    let known = group.map(str::to_owned).or_else(by_slowpath).filter(|arn| !arn.is_empty());
+    let group = match known {
+        Some(arn) => arn,
+        None => {
+            let config = offline::load(with)?;
+            let aws = config.aws.ok_or(
+                "which target group? name it with --group, or have an [aws] section in the \
+                 configuration",
+            )?;
+            let found = the_group(&account, &aws, account.region()).await;
+            found.map_err(|e| e.to_string())?.arn
+        }
+    };
+    let (account, pause) = (&account, Clock::default());
+    let look = || wait::target_state(account, &group, id);
+    wait::until(&pause, patience.whole(), state, look).await.map_err(text)
+}
+
+async fn tcp(to: &str, patience: Patience) -> Result<Waited, CallError> {
+    let look = || async {
+        let connect = tokio::net::TcpStream::connect(to);
+        Ok(match tokio::time::timeout(patience.bound(), connect).await {
+            Ok(Ok(_)) => "connected".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer".to_owned(),
+        })
+    };
+    wait::until(&Clock::default(), patience.whole(), "connected", look).await
+}

@@ -1,0 +1,92 @@
+//! What people read of the cloud.
+
+use clouds::report::{Asked, Leaving, Peer, Told};
+
+use super::remote::target_words;
+use super::*;
+
+fn standing() -> Standing {
+    let peer = |id: &str, state: &str| Peer {
+        id: id.into(),
+        address: id.parse().ok(),
+        state: state.into(),
+        zone: "eu-central-1a".into(),
+    };
+    let report = Report {
+        cloud: "aws".into(),
+        phase: "registered".into(),
+        instance: "i-1".into(),
+        region: "eu-central-1".into(),
+        zone: "eu-central-1a".into(),
+        group: "arn:group".into(),
+        target: "10.0.1.11".into(),
+        state: "unhealthy".into(),
+        reason: "Target.Timeout".into(),
+        deregistration_delay_s: Some(300),
+        tcp_idle_s: Some(350),
+        findings: vec![Told {
+            name: "no-geneve".into(),
+            text: "no packet came".into(),
+            remedy: "open the port".into(),
+            times: 2,
+        }],
+        peers: vec![peer("10.0.1.11", "unhealthy"), peer("10.0.1.12", "healthy")],
+        calls: vec![Asked { operation: "RegisterTargets".into(), outcome: "ok".into(), times: 1 }],
+        ..Report::default()
+    };
+    Standing { report, able: true, reasons: Vec::new() }
+}
+
+#[test]
+fn status_says_what_the_cloud_thinks_and_what_we_think() {
+    let expected = "\
+NOT ready
+phase                 registered
+instance              i-1 in eu-central-1a
+group                 arn:group
+target                10.0.1.11
+state                 unhealthy (Target.Timeout)
+own health            able
+deregistration delay  300 s
+idle timeout (TCP)    350 s
+
+no-geneve, 2 times: no packet came
+  -> open the port
+
+PEER       ADDRESS    ZONE           STATE
+10.0.1.11  10.0.1.11  eu-central-1a  unhealthy  this machine
+10.0.1.12  10.0.1.12  eu-central-1a  healthy
+";
+    assert_eq!(text(&standing(), false), expected);
+    let calls = text(&standing(), true);
+    assert!(
+        calls.ends_with("\nCALL             OUTCOME  TIMES\nRegisterTargets  ok           1\n")
+    );
+}
+
+#[test]
+fn status_says_how_far_it_has_left() {
+    let mut leaves = standing();
+    leaves.report.leaving =
+        Some(Leaving { why: "leaving: SIGTERM".into(), flows: 1200, at_most_s: 9 });
+    leaves.report.differs = true;
+    (leaves.able, leaves.reasons) = (false, vec!["it leaves".into()]);
+    let text = text(&leaves, false);
+    assert!(text.contains("leaving: SIGTERM; 1 200 flows left, 9 s at most"), "{text}");
+    assert!(text.contains("which differs from our own health"), "{text}");
+    assert!(text.contains("NOT able: it leaves"), "{text}");
+}
+
+#[test]
+fn a_target_and_a_state_are_told_apart() {
+    let words = |words: &[&str]| {
+        target_words(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    };
+    let id = || Some("i-1".to_owned());
+    assert_eq!(words(&[]), Ok((None, "healthy")));
+    assert_eq!(words(&["draining"]), Ok((None, "draining")));
+    assert_eq!(words(&["i-1"]), Ok((id(), "healthy")));
+    assert_eq!(words(&["i-1", "unhealthy.draining"]), Ok((id(), "unhealthy.draining")));
+    let wrong = words(&["i-1", "fine"]).unwrap_err();
+    assert!(wrong.contains("\"fine\"") && wrong.contains("unavailable"), "{wrong}");
+}

@@ -1,0 +1,207 @@
+//! The programs at the stand-in for AWS: route tables that follow the leader, and what `weir cloud`
+//! says, runs and waits for.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use standins::Standin;
+use standins::world::World;
+use tokio::runtime::Runtime;
+
+use crate::appliance::{Folder, Running, weir};
+use crate::command::with_an_lcore;
+
+const OTHER: &str = "i-00000000000000002";
+
+/// An appliance, and AWS around it.
+struct Cloud {
+    folder: Folder,
+    aws: Standin,
+    _serves: Runtime,
+}
+
+impl Cloud {
+    fn new(name: &str, section: &str) -> Cloud {
+        let mut serves = tokio::runtime::Builder::new_multi_thread();
+        let serves = serves.worker_threads(1).enable_all().build().unwrap();
+        let aws = serves.block_on(Standin::start(World::sample("ip"))).unwrap();
+        let folder = Folder::new(name);
+        folder.write("weir.toml", &format!("{}\n[aws]\n{section}\n", folder.config()));
+        Cloud { folder, aws, _serves: serves }
+    }
+
+    fn program(&self, path: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut program = Command::new(path);
+        program
+            .arg("--config")
+            .arg(self.folder.path.join("weir.toml"))
+            .env("AWS_ENDPOINT_URL", &self.aws.url)
+            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &self.aws.url)
+            .env("AWS_REGION", "eu-central-1")
+            .env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+            .env("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY");
+        program
+    }
+
+    fn slowpath(&self) -> Running {
+        let log = std::fs::File::create(self.folder.path.join("log")).unwrap();
+        let mut slowpath = self.program(env!("CARGO_BIN_EXE_slowpath"));
+        Running(slowpath.stderr(log).spawn().unwrap())
+    }
+
+    fn weir(&self, args: &[&str]) -> Output {
+        self.program(weir()).args(args).output().unwrap()
+    }
+
+    /// What `weir ARGS` prints as JSON, and its exit code.
+    fn asked(&self, args: &[&str]) -> (Value, Option<i32>) {
+        let out = self.weir(&[&["--output", "json"], args].concat());
+        let document = serde_json::from_slice(&out.stdout);
+        (document.unwrap_or_else(|e| panic!("{args:?}: {e}: {out:?}")), out.status.code())
+    }
+
+    fn default_route(&self) -> String {
+        self.aws.with(|world| world.tables[0].routes["0.0.0.0/0"].clone())
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_leader_leads_the_routes_here_once_it_is_able() {
+    let cloud = Cloud::new("cloud-routes", "mode = \"routes\"\ncluster = \"north\"");
+    for instance in 0..2 {
+        cloud.aws.with(|world| {
+            let tags = &mut world.instances[instance].tags;
+            tags.insert("weir:leader".into(), (2 - instance).to_string());
+        });
+    }
+    let mut slowpath = cloud.slowpath();
+    let leading = |c: &Value| c["phase"] == "leading";
+    let unable = cloud.folder.until(&["cloud", "status"], leading);
+    let names: Vec<_> = unable["findings"].as_array().unwrap().iter().map(|f| &f["name"]).collect();
+    assert!(names.contains(&&json!("leader-not-able")), "{names:?}");
+    assert_eq!(cloud.weir(&["cloud", "status"]).status.code(), Some(1));
+    assert_eq!(cloud.default_route(), "igw-00000000000000001");
+
+    with_an_lcore(&cloud.folder, || {
+        let ready = cloud.folder.until(&["cloud", "status"], |c| c["ready"] == true);
+        assert_eq!(cloud.default_route(), "eni-00000000000000101");
+        assert_eq!(ready["peers"][0]["state"], "leading");
+        let status = cloud.folder.until(&["status"], |s| s["ready"] == true);
+        assert!(status["cloud"].as_str().unwrap().starts_with("aws: leading"), "{status}");
+        let said = cloud.weir(&["cloud", "status", "--calls"]);
+        let said = (text(&said.stdout), said.status.code());
+        assert!(said.1 == Some(0) && said.0.starts_with("ready"), "{said:?}");
+        assert!(said.0.contains("ReplaceRoute") && said.0.contains("this machine"), "{said:?}");
+    });
+    let pid = slowpath.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(slowpath.0.wait().unwrap().success());
+    let log = std::fs::read_to_string(cloud.folder.path.join("log")).unwrap();
+    assert!(log.contains("deprecated") && log.contains("ends as the leader"), "{log}");
+}
+
+#[test]
+fn doctor_needs_no_slowpath() {
+    let cloud = Cloud::new("cloud-doctor", "cluster = \"north\"");
+    cloud.aws.with(|world| {
+        let group = &mut world.groups[0];
+        group.health_port = cloud.folder.ports[0].to_string();
+        let ingress = &mut world.instances[0].interfaces[1];
+        ingress.addresses = vec!["10.97.1.10".into()];
+        world.forbidden.push("DescribeListeners".into());
+    });
+    let (checks, code) = cloud.asked(&["cloud", "doctor"]);
+    let checks = checks.as_array().unwrap();
+    let verdict = |name: &str| {
+        let found = checks.iter().find(|check| check["name"] == name);
+        found.unwrap_or_else(|| panic!("{name}: {checks:#?}"))["verdict"].clone()
+    };
+    assert_eq!(code, Some(1));
+    assert_eq!(verdict("elasticloadbalancing:DescribeListeners"), "fail");
+    assert_eq!(verdict("GENEVE admitted"), "fail");
+    assert_eq!(verdict("target state"), "fail");
+    assert_eq!(verdict("target type"), "ok");
+    assert_eq!(verdict("slowpath"), "warn");
+    let table = text(&cloud.weir(&["cloud", "doctor"]).stdout);
+    assert!(table.contains("FAIL  elasticloadbalancing:DescribeListeners"), "{table}");
+    assert!(table.contains("-> allow elasticloadbalancing:DescribeListeners"), "{table}");
+    let without = cloud.folder.config();
+    cloud.folder.write("weir.toml", &without);
+    let none = cloud.weir(&["cloud", "doctor"]);
+    assert!(none.status.code() == Some(2) && text(&none.stderr).contains("[aws]"), "{none:?}");
+}
+
+/// Ends each command that comes, as if the instance ran it.
+fn run_there(aws: &Standin, code: i32, output: &str) {
+    let begun = Instant::now();
+    loop {
+        let ran = aws.with(|world| {
+            world.now += Duration::from_secs(1);
+            let running = world.commands.iter_mut().find(|c| c.status == "InProgress")?;
+            running.status = if code == 0 { "Success".into() } else { "Failed".into() };
+            (running.code, running.output) = (code, output.into());
+            Some(())
+        });
+        if ran.is_some() {
+            // It can be seen from now on.
+            return aws.advance(Duration::from_secs(2));
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "no command came");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_command_elsewhere_ends_as_it_ended_there() {
+    let cloud = Cloud::new("cloud-exec", "cluster = \"north\"");
+    let exec = |code, output: &str, args: &[&str]| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| run_there(&cloud.aws, code, output));
+            cloud.weir(&[&["cloud", "exec"], args].concat())
+        })
+    };
+    let done = exec(0, "up 3 days\n", &[OTHER, "--", "uptime"]);
+    assert_eq!((text(&done.stdout).as_str(), done.status.code()), ("up 3 days\n", Some(0)));
+    let done = exec(7, "", &[OTHER, "--output", "json", "--", "test", "-e", "a b"]);
+    let document: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!((done.status.code(), &document["exit_code"]), (Some(7), &json!(7)));
+    assert_eq!(document["script"], "test -e 'a b'");
+    let long = exec(0, &"x".repeat(24_000), &[OTHER, "--", "yes"]);
+    assert!(text(&long.stderr).contains("24000 characters of output"), "{long:?}");
+    let nobody = cloud.weir(&["cloud", "exec", "i-0", "--", "true"]);
+    assert_eq!(nobody.status.code(), Some(255));
+    assert!(text(&nobody.stderr).contains("SSM agent"), "{nobody:?}");
+}
+
+#[test]
+fn scripts_wait_until_it_is_so_or_hear_what_it_is() {
+    let cloud = Cloud::new("cloud-wait", "cluster = \"north\"");
+    let wait = |args: &[&str]| cloud.asked(&[&["cloud", "wait"], args].concat());
+    let (told, code) = wait(&["instance", OTHER, "running"]);
+    assert_eq!((code, &told["reached"]), (Some(0), &json!(true)));
+    let (told, code) = wait(&["instance", OTHER, "stopped", "--timeout", "0"]);
+    assert_eq!((code, &told["last"]), (Some(1), &json!("running")));
+    // The group is found by its tag, as the configuration says.
+    let (told, code) = wait(&["target", "10.0.1.11", "--timeout", "0"]);
+    assert_eq!((code, &told["last"]), (Some(1), &json!("unused")));
+    let (told, code) = wait(&["target", "10.0.1.11", "unused"]);
+    assert_eq!((code, &told["reached"]), (Some(0), &json!(true)));
+    let (told, code) = wait(&["target", "--timeout", "0"]);
+    assert!(code == Some(1) && told["last"].as_str().unwrap().contains("no slowpath"), "{told}");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let (told, code) = wait(&["tcp", &at]);
+    assert_eq!((code, &told["last"]), (Some(0), &json!("connected")));
+    drop(listener);
+    let (told, code) = wait(&["tcp", &at, "--timeout", "0"]);
+    assert!(code == Some(1) && told["last"].as_str().unwrap().contains("refused"), "{told}");
+    let wrong = cloud.weir(&["cloud", "wait", "tcp", "nowhere"]);
+    assert!(wrong.status.code() == Some(2) && text(&wrong.stderr).contains("HOST:PORT"));
+    let wrong = cloud.weir(&["cloud", "wait", "instance", OTHER, "happy"]);
+    assert!(wrong.status.code() == Some(2) && text(&wrong.stderr).contains("shutting-down"));
+}
