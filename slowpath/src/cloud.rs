@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clouds::aws::drive::{Appliance, Cloud, Drive, Ingress};
-use clouds::aws::imds;
 use clouds::aws::told::CallError;
 use clouds::report::Report;
 use config::checked::{AwsMode, Config};
@@ -13,6 +12,8 @@ use tables::counters::{ArmCounter, VerdictCounter as V};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::live::Live;
+use crate::neighbours::Kernel;
+use crate::neighbours::kernel::Netlink;
 
 /// File in `control.state` that remembers the place at AWS.
 const KEPT: &str = "aws.json";
@@ -87,9 +88,10 @@ impl Appliance for Side {
     fn ingress(&self) -> Option<Ingress> {
         let (_, arm) = self.0.config.arms().next()?;
         let interface = self.0.config.kernel_interface(arm);
-        let told = std::fs::read_to_string(format!("/sys/class/net/{interface}/address")).ok()?;
+        // Not from /sys, which shows the network namespace that it was mounted in.
+        let link = Netlink::open().ok()?.link(&interface).ok()??;
         let addresses: Vec<IpAddr> = arm.addresses.iter().map(|prefix| prefix.addr).collect();
-        Some(Ingress { mac: imds::mac(told.trim())?, addresses })
+        Some(Ingress { mac: link.mac, addresses })
     }
 
     fn hold_back(&self, reasons: Vec<String>) {
