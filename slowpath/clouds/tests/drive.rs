@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use aws_smithy_types::DateTime;
+use aws_smithy_types::date_time::Format;
 use clouds::aws::drive::Ingress;
 use clouds::aws::life::Exit;
 use config::checked::OnLost;
@@ -12,9 +14,7 @@ use standins::faults::{Fault, Rule};
 use standins::target::State;
 use standins::world::World;
 
-#[path = "side/machine.rs"]
 mod machine;
-mod side;
 use machine::{Begin, GROUP, Machine, OWN, OWN_IP, ingress, settings};
 
 fn out(operation: &str) -> Rule {
@@ -249,6 +249,7 @@ async fn sigterm_refuses_probes_and_deregisters_in_the_order_of_the_failover_set
         });
         let mut machine = ready(begin).await;
         machine.appliance.flows(3);
+        machine.pass(2).await;
         machine.terminate();
         let leaving = |report: &clouds::report::Report| report.state == "draining";
         let report = machine.until("draining", leaving).await;
@@ -338,11 +339,17 @@ async fn a_hook_of_auto_scaling_gets_heartbeats_and_is_told_at_the_end() {
 async fn a_spot_notice_has_it_gone_before_the_instance_is() {
     let mut machine = ready(Begin::at("ip").await).await;
     machine.appliance.flows(1);
-    // A time that is over: gone as soon as it is heard.
-    let notice = r#"{"action": "terminate", "time": "2026-01-01T00:00:00Z"}"#;
-    machine.aws.with(|world| world.imds.spot = Some(notice.into()));
+    let at = DateTime::from(SystemTime::now() + Duration::from_secs(120));
+    let at = at.fmt(Format::DateTime).unwrap();
+    let notice = format!("{{\"action\": \"terminate\", \"time\": \"{at}\"}}");
+    let began = machine.aws.with(|world| world.now);
+    machine.aws.with(|world| world.imds.spot = Some(notice));
+    let report = machine.until("leaving", |report| report.leaving.is_some()).await;
+    assert!(report.leaving.unwrap().why.contains("takes this spot instance back"));
     assert_eq!(machine.ended().await, Exit::CapOver);
     assert_eq!(machine.asked("DeregisterTargets", "ok"), 1);
+    let took = (machine.aws.with(|world| world.now) - began).as_secs();
+    assert!(took < 120, "{took} s of the stand-in's time");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 
 mod api;
 mod appliance;
+mod aws;
 mod kept;
 mod kills;
 mod schema;

@@ -54,7 +54,7 @@ pub async fn side(targets: &str) -> Side {
     Side { aws, account, metadata, _stay: stay }
 }
 
-pub fn key() -> Credentials {
+fn key() -> Credentials {
     let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
     Credentials::new("AKIDEXAMPLE", secret, None, None, "sample")
 }

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
 use clouds::aws::account;
 use clouds::aws::drive::{Appliance, Clock, Cloud, Drive, Ingress};
 use clouds::aws::imds::Metadata;
@@ -20,7 +22,6 @@ use standins::world::World;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::side::{Moved, key};
 
 pub const OWN: &str = "i-00000000000000001";
 pub const OWN_IP: &str = "10.0.1.11";
@@ -171,7 +172,10 @@ impl Pause for Time {
     fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         match self.endless.load(Ordering::Relaxed) {
             true => Box::pin(std::future::pending()),
-            false => Moved(self.aws.clone()).wait(pause),
+            false => {
+                self.aws.advance(pause);
+                Box::pin(std::future::ready(()))
+            }
         }
     }
 }
@@ -206,11 +210,12 @@ impl Begin {
     pub fn start(self) -> Machine {
         let Begin { aws, appliance, clock, settings, kept } = self;
         let (stay, cancel) = watch::channel(false);
+        // The key of the sample's role.
+        let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+        let key = Credentials::new("AKIDEXAMPLE", secret, None, None, "sample");
         let account = account::Settings {
             endpoint: Some(aws.url.clone()),
-            credentials: Some(aws_credential_types::provider::SharedCredentialsProvider::new(
-                key(),
-            )),
+            credentials: Some(SharedCredentialsProvider::new(key)),
             seed: 7,
             ..account::Settings::default()
         };
