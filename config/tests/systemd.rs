@@ -52,7 +52,9 @@ fn systemd_finds_nothing_wrong() {
     let told = verify.output();
     std::fs::remove_dir_all(&folder).unwrap();
     let Ok(told) = told else {
-        println!("SKIPPED: systemd-analyze is not here (package systemd); the units are unverified");
+        println!(
+            "SKIPPED: systemd-analyze is not here (package systemd); the units are unverified"
+        );
         return;
     };
     let said = String::from_utf8_lossy(&told.stderr).into_owned();

@@ -12,8 +12,7 @@ use tables::counters::{ArmCounter, VerdictCounter as V};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::live::Live;
-use crate::neighbours::Kernel;
-use crate::neighbours::kernel::Netlink;
+use crate::neighbours::kernel::{Kernel, Netlink};
 
 /// File in `control.state` that remembers the place at AWS.
 const KEPT: &str = "aws.json";

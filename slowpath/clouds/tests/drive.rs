@@ -354,8 +354,7 @@ async fn a_spot_notice_has_it_gone_before_the_instance_is() {
 
 #[tokio::test]
 async fn peers_are_told_with_their_addresses_by_both_target_types() {
-    for (by, own, other) in
-        [("ip", OWN_IP, "10.0.1.12"), ("instance", OWN, "i-00000000000000002")]
+    for (by, own, other) in [("ip", OWN_IP, "10.0.1.12"), ("instance", OWN, "i-00000000000000002")]
     {
         let begin = Begin::at(by).await;
         if by == "instance" {

@@ -18,7 +18,7 @@ struct Port(&'static str);
 impl Port {
     fn new(name: &'static str) -> Port {
         let mut ip = Command::new("ip");
-        ip.args(["link", "add", name, "address", "02:00:0a:00:01:01", "type", "dummy"]);
+        ip.args(["link", "add", name, "address", "02:00:0a:00:01:01", "type", "veth"]);
         assert!(ip.status().unwrap().success(), "{ip:?}");
         Port(name)
     }
@@ -39,8 +39,8 @@ struct Stage {
 
 impl Stage {
     fn new(name: &str, tap: &str) -> Stage {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all();
-        let runtime = { runtime }.build().unwrap();
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
         let aws = runtime.block_on(Standin::start(World::sample("ip"))).unwrap();
         let folder = Folder::new(name);
         let config = folder.config().replace("wsp-none0", tap);
@@ -61,10 +61,8 @@ impl Stage {
 
     fn slowpath(&self) -> Running {
         let url = &self.aws.url;
-        self.folder.slowpath_with(&[
-            ("AWS_ENDPOINT_URL", url),
-            ("AWS_EC2_METADATA_SERVICE_ENDPOINT", url),
-        ])
+        self.folder
+            .slowpath_with(&[("AWS_ENDPOINT_URL", url), ("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)])
     }
 
     /// What the control socket says of it, once it fits.

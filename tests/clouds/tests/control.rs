@@ -36,7 +36,7 @@ fn world(targets: &str, port: u16) -> World {
     world.instances[0].interfaces[0].addresses = vec!["127.0.0.1".to_owned()];
     let id = if targets == "ip" { "127.0.0.1".to_owned() } else { world.own().to_owned() };
     let group = &mut world.groups[0];
-    group.health_port = port.to_string();
+    (group.health_port, group.timeout) = (port.to_string(), 1);
     let target = Target::new(&id, false, world.now, group.rhythm());
     group.targets.push(target);
     world

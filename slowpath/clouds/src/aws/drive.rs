@@ -39,8 +39,7 @@ use crate::report::{Leaving, Peer, Report, Told};
 const TICK: Duration = Duration::from_secs(1);
 /// After a search for our place that came to nothing: for what may pass by itself, and for what
 /// somebody has to mend.
-const SOON: Policy =
-    Policy { first: Duration::from_secs(1), longest: LATER, whole: Duration::MAX };
+const SOON: Policy = Policy { first: Duration::from_secs(1), longest: LATER, whole: Duration::MAX };
 const LATER: Duration = Duration::from_secs(15);
 /// So long AWS may take to tell our place when one was kept: less than a gateway takes to give us
 /// up, see `life.rs`.

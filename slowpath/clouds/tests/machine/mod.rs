@@ -22,7 +22,6 @@ use standins::world::World;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-
 pub const OWN: &str = "i-00000000000000001";
 pub const OWN_IP: &str = "10.0.1.11";
 pub const GROUP: &str = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/north/\

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
-use tokio::task;
 use tokio::sync::{OnceCell, watch};
+use tokio::task;
 
 use super::{Place, state_text};
 use crate::aws::account::{self, Account};
@@ -72,10 +72,8 @@ impl Cloud {
     /// The account in the instance's region, asked as long as there is hope.
     pub(super) async fn account(&self, region: &str) -> Result<&Account, CallError> {
         let load = || async {
-            let settings = account::Settings {
-                region: Some(region.to_owned()),
-                ..self.settings.clone()
-            };
+            let settings =
+                account::Settings { region: Some(region.to_owned()), ..self.settings.clone() };
             let hurried = Hurried { pause: self.pause.clone(), hurry: self.hurry.subscribe() };
             let account = Account::load(settings, self.cancel.clone()).await?;
             Ok(account.with_pause(Arc::new(hurried)))
