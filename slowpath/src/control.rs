@@ -1,8 +1,8 @@
 //! The control socket: HTTP over a unix socket, for `weir` and `curl --unix-socket`.
 //!
 //! `GET /status`, `/services`, `/flows`, `/drops`, `/health` (of the appliance) `/checks` (of
-//! backends) and `/cloud` (the place there) answer a JSON document, `/metrics` as Prometheus reads it; `GET /trace` answers a JSON
-//! line for each stage of each followed packet as it comes. `GET /db/TABLE` answers the rows of a
+//! backends) and `/cloud` (the place there) answer a JSON document, `/metrics` as
+//! Prometheus reads it; `GET /trace` answers a JSON line for each stage of each followed packet as it comes. `GET /db/TABLE` answers the rows of a
 //! table of the control state, `GET /maps` what lies in the plane, `GET /objects/KIND` what was
 //! given to us, `POST /explain` what would become of packets. Below `/v1` is the API (its room is
 //! `api`), which writes. All else only reads, except that a trace asks the lcores to report, and
@@ -130,8 +130,8 @@ fn refuse(code: StatusCode, error: String) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "there is /v1, /status, /services, /flows, /drops, /health, /checks, /cloud, /db, /maps, \
-                 /objects, /explain, /metrics, /trace and /drain";
+    let known = "there is /v1, /status, /services, /flows, /drops, /health, /checks, /cloud, /db, \
+                 /maps, /objects, /explain, /metrics, /trace and /drain";
     refuse(StatusCode::NOT_FOUND, known.to_owned())
 }
 
