@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clouds::aws::drive::{Appliance, Cloud, Drive, Ingress};
-use clouds::aws::imds;
 use clouds::aws::life::Exit;
 use clouds::aws::routes::Routes;
 use clouds::aws::told::CallError;
@@ -17,6 +16,7 @@ use tables::counters::{ArmCounter, VerdictCounter as V};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::live::Live;
+use crate::neighbours::kernel::{Kernel, Netlink};
 
 /// File in `control.state` that remembers the place at AWS.
 const KEPT: &str = "aws.json";
@@ -94,9 +94,10 @@ impl Appliance for Side {
     fn ingress(&self) -> Option<Ingress> {
         let (_, arm) = self.0.config.arms().next()?;
         let interface = self.0.config.kernel_interface(arm);
-        let told = std::fs::read_to_string(format!("/sys/class/net/{interface}/address")).ok()?;
+        // Not from /sys, which shows the network namespace that it was mounted in.
+        let link = Netlink::open().ok()?.link(&interface).ok()??;
         let addresses: Vec<IpAddr> = arm.addresses.iter().map(|prefix| prefix.addr).collect();
-        Some(Ingress { mac: imds::mac(told.trim())?, addresses })
+        Some(Ingress { mac: link.mac, addresses })
     }
 
     fn hold_back(&self, reasons: Vec<String>) {

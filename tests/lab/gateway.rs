@@ -97,6 +97,17 @@ pub enum Side {
     Far,
 }
 
+/// Whose packets the gateway sends to its appliances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admits {
+    /// Everybody's.
+    All,
+    /// Those of flows that it knows: its target drains, or is unhealthy and keeps its flows.
+    Known,
+    /// Nobody's: no target is left that could have them.
+    None,
+}
+
 /// What the gateway's threads share.
 struct Shared {
     ledger: Mutex<Ledger>,
@@ -146,6 +157,11 @@ impl Gateway {
     /// The account so far.
     pub fn report(&self) -> Report {
         self.shared.ledger().report()
+    }
+
+    /// From now on only these packets are sent to appliances; the others are held, and counted.
+    pub fn admit(&self, admits: Admits) {
+        self.shared.ledger().admit(admits);
     }
 
     /// Waits until nothing has come or gone for half a second: connections that end still do so.

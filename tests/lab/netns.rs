@@ -155,8 +155,15 @@ impl Netns {
 
     /// Starts a child here that dies with us: `setpriv` asks the kernel for a SIGKILL at the death
     /// of the holding thread, so that not even a killed lab leaves a polling lcore behind.
-    pub fn spawn(&self, program: &str, args: &[String], log: File) -> Result<Child> {
+    pub fn spawn(
+        &self,
+        program: &str,
+        args: &[String],
+        environment: &[(String, String)],
+        log: File,
+    ) -> Result<Child> {
         let mut command = Command::new("setpriv");
+        command.envs(environment.iter().cloned());
         command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(args).stdin(Stdio::null());
         let copy = log.try_clone().map_err(LabError::io("the log file of a child"))?;
         command.stdout(Stdio::from(log)).stderr(Stdio::from(copy));

@@ -41,10 +41,16 @@ pub fn find(program: &str, package: &str) -> Result<PathBuf> {
 
 impl Process {
     /// Starts `path` in `ns`; what it writes is appended to `log`.
-    pub fn start(ns: &Netns, path: &Path, args: &[String], log: PathBuf) -> Result<Self> {
+    pub fn start(
+        ns: &Netns,
+        path: &Path,
+        args: &[String],
+        environment: &[(String, String)],
+        log: PathBuf,
+    ) -> Result<Self> {
         let file = File::options().create(true).append(true).open(&log);
         let file = file.map_err(LabError::io(format!("opening {}", log.display())))?;
-        let child = ns.spawn(&path.display().to_string(), args, file)?;
+        let child = ns.spawn(&path.display().to_string(), args, environment, file)?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         Ok(Self { name, child, log })
     }
@@ -111,7 +117,8 @@ impl Process {
         self.wait(Duration::from_secs(10))
     }
 
-    fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
+    /// Waits until it ends by itself.
+    pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.ended()? {

@@ -125,6 +125,8 @@ pub struct Weir {
     ns: Arc<Netns>,
     folder: Arc<Folder>,
     plane: Plane,
+    /// Variables of both daemons, beside our own.
+    pub environment: Vec<(String, String)>,
     /// The poll loop, if it runs.
     pub fastpath: Option<Process>,
     /// The control process, if it runs.
@@ -160,7 +162,8 @@ impl Weir {
         write_services(&lab.folder, services)?;
         lab.suit(plane)?;
         let (ns, folder) = (lab.weir.clone(), lab.folder.clone());
-        Ok(Self { ns, folder, plane, fastpath: None, slowpath: None })
+        let environment = Vec::new();
+        Ok(Self { ns, folder, plane, environment, fastpath: None, slowpath: None })
     }
 
     /// Goes over to the plane of `settings`, as README.md tells an operator to.
@@ -181,7 +184,7 @@ impl Weir {
     fn process(&self, program: &str) -> Result<Process> {
         let args = ["--config".to_owned(), self.folder.file("weir.toml").display().to_string()];
         let log = self.folder.file(&format!("{program}.log"));
-        Process::start(&self.ns, &find(program, program)?, &args, log)
+        Process::start(&self.ns, &find(program, program)?, &args, &self.environment, log)
     }
 
     /// Starts the poll loop.

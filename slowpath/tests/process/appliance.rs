@@ -109,9 +109,15 @@ impl Folder {
     }
 
     pub fn slowpath(&self) -> Running {
+        self.slowpath_with(&[])
+    }
+
+    /// With these variables in its environment.
+    pub fn slowpath_with(&self, environment: &[(&str, &str)]) -> Running {
         let log = std::fs::File::create(self.path.join("log")).unwrap();
         let mut program = Command::new(env!("CARGO_BIN_EXE_slowpath"));
         program.arg("--config").arg(self.path.join("weir.toml")).stderr(log);
+        program.envs(environment.iter().copied());
         Running(program.spawn().unwrap())
     }
 

@@ -7,6 +7,7 @@
 
 mod api;
 mod appliance;
+mod aws;
 mod cloud;
 mod command;
 mod kept;

@@ -2,7 +2,7 @@
 
 use super::back::{Back, first};
 use super::report::{Check, Report};
-use super::{Setup, Side};
+use super::{Admits, Setup, Side};
 use crate::lab::wire::{self, Header, Options, Tuple};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -57,6 +57,7 @@ struct Flow {
 /// What the gateway knows and judges by. It has no socket and no clock.
 pub struct Ledger {
     setup: Setup,
+    admits: Admits,
     flows: HashMap<Tuple, Flow>,
     report: Report,
     hash: RandomState,
@@ -69,7 +70,13 @@ impl Ledger {
         let hash = RandomState::new();
         // Cookies begin anywhere, so that two runs against one appliance cannot be mixed up.
         let next_cookie = hash.hash_one("cookie") as u32;
-        Self { setup, flows: HashMap::new(), report: Report::default(), hash, next_cookie }
+        let (flows, report) = Default::default();
+        Self { setup, admits: Admits::All, flows, report, hash, next_cookie }
+    }
+
+    /// From now on only these are sent to appliances.
+    pub fn admit(&mut self, admits: Admits) {
+        self.admits = admits;
     }
 
     /// The account so far.
@@ -106,7 +113,18 @@ impl Ledger {
             self.report.too_big += 1;
             return None;
         }
-        let leg = self.leg_for(Tuple::of(inner, &header), inner, now);
+        let tuple = Tuple::of(inner, &header);
+        let known = |tuple: &Tuple| self.flows.contains_key(tuple);
+        let admitted = match self.admits {
+            Admits::All => true,
+            Admits::Known => known(&tuple) || known(&tuple.reversed()),
+            Admits::None => false,
+        };
+        if !admitted {
+            self.report.held += 1;
+            return None;
+        }
+        let leg = self.leg_for(tuple, inner, now);
         self.report.sent += 1;
         let geneve = self.options(&leg).geneve(self.setup.class, inner[0]);
         let (node, appliance) = ((leg.node, leg.sport), (leg.appliance, self.setup.port));

@@ -60,6 +60,8 @@ pub struct Report {
     pub too_big: u64,
     /// Packets not sent: not IP, multicast (a kernel's chatter), or not taken by the system.
     pub not_sent: u64,
+    /// Packets not sent: there was no appliance to send them to.
+    pub held: u64,
     /// Packets checked and right, which the client's or server's side did not take.
     pub not_delivered: u64,
     /// Flows, counted by direction.
@@ -115,6 +117,7 @@ impl std::fmt::Display for Report {
         let odd = [
             ("larger than the gateway takes", self.too_big),
             ("not sent", self.not_sent),
+            ("without an appliance", self.held),
             ("not handed on", self.not_delivered),
             ("answered with a flow's former options", self.answered_with_former),
             ("still awaited", self.awaited),

@@ -297,3 +297,20 @@ fn ipv6_inside_is_read_as_well() {
     assert_eq!(sent[30..32], [0x86, 0xdd]);
     assert!(ledger.incoming(&returned(&sent), Instant::now()).is_some());
 }
+
+#[test]
+fn what_no_target_may_have_is_held_and_flows_that_are_known_go_on() {
+    let mut ledger = Ledger::new(setup());
+    send(&mut ledger, &to(SERVER, b"hello"));
+    ledger.admit(Admits::Known);
+    send(&mut ledger, &to(SERVER, b"hello again"));
+    // The other direction of a flow that is known is no new flow.
+    send(&mut ledger, &udp4((SERVER, 80), (CLIENT, 40_000), &[b"welcome"], true));
+    assert!(ledger.outgoing(&to(FRONTEND, b"hello"), Instant::now()).is_none());
+    ledger.admit(Admits::None);
+    assert!(ledger.outgoing(&to(SERVER, b"hello"), Instant::now()).is_none());
+    assert_eq!((ledger.report().held, ledger.report().flows), (2, 2));
+    ledger.admit(Admits::All);
+    send(&mut ledger, &to(FRONTEND, b"hello"));
+    assert_eq!((ledger.report().held, ledger.report().flows), (2, 3));
+}

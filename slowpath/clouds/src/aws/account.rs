@@ -34,6 +34,7 @@ const CONNECT: Duration = Duration::from_secs(3);
 
 /// How an account is reached. What is not given is taken from the environment, the files in
 /// `~/.aws`, and the instance's metadata, in the order of all AWS programs.
+#[derive(Clone)]
 pub struct Settings {
     /// `eu-central-1`.
     pub region: Option<String>,

@@ -14,28 +14,57 @@
 mod ask;
 mod place;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use config::checked::{Aws as Settings, Config};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 
 pub use ask::Cloud;
 pub use place::{Ingress, Place, PlaceError, the_group};
 
 use super::advice::{Finding, Ours, advise};
+use super::failure::Operation;
 use super::life::{Answer, Call, Effect, Entry, Event, Exit, Life};
-use super::told::{Target, TargetState};
-use crate::report::{Asked, Leaving, Peer, Report, Told};
+use super::retry::{Policy, Retry, Step};
+use super::told::{CallError, Failure, Target, TargetState};
+use crate::report::{Leaving, Peer, Report, Told};
 
 /// From step to step.
 const TICK: Duration = Duration::from_secs(1);
-/// After a search for our place that failed: for what may pass by itself, and for what may not.
-const SEARCH_AGAIN: Duration = Duration::from_secs(15);
+/// After a search for our place that came to nothing: for what may pass by itself, and for what
+/// somebody has to mend.
+const SOON: Policy = Policy { first: Duration::from_secs(1), longest: LATER, whole: Duration::MAX };
+const LATER: Duration = Duration::from_secs(15);
+/// So long AWS may take to tell our place when one was kept: less than a gateway takes to give us
+/// up, see `life.rs`.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How time passes for it.
+pub trait Clock: Send + Sync {
+    /// The time.
+    fn now(&self) -> Instant;
+    /// Ends then. So many calls are under way meanwhile.
+    fn until(&self, then: Instant, asking: usize) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// As it does.
+pub struct Steady;
+
+impl Clock for Steady {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn until(&self, then: Instant, _: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(tokio::time::sleep_until(then.into()))
+    }
+}
 
 /// What is asked of the appliance, and told to it. Nothing of it may block.
 pub trait Appliance: Send + Sync {
@@ -60,10 +89,14 @@ pub struct Drive {
     ours: Ours,
     cloud: Cloud,
     appliance: Arc<dyn Appliance>,
+    clock: Arc<dyn Clock>,
     kept: Option<PathBuf>,
     report: Report,
     findings: BTreeMap<&'static str, Told>,
     peers: Vec<Peer>,
+    flows: u64,
+    calls: JoinSet<ask::Told>,
+    asked: HashMap<task::Id, Call>,
 }
 
 impl Drive {
@@ -77,43 +110,61 @@ impl Drive {
     ) -> Drive {
         let ours = Ours::of(config, settings.life);
         let report = Report { cloud: "aws".into(), phase: "looking".into(), ..Report::default() };
-        let (findings, peers) = (BTreeMap::new(), Vec::new());
-        Drive { settings, ours, cloud, appliance, kept, report, findings, peers }
+        Drive {
+            settings,
+            ours,
+            cloud,
+            appliance,
+            clock: Arc::new(Steady),
+            kept,
+            report,
+            findings: BTreeMap::new(),
+            peers: Vec::new(),
+            flows: 0,
+            calls: JoinSet::new(),
+            asked: HashMap::new(),
+        }
     }
 
-    /// Until the appliance may end. Each message of `terminate` is a SIGTERM; it ends when nobody
-    /// can send one any more, too.
+    /// The same where time passes otherwise.
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Drive {
+        Drive { clock, ..self }
+    }
+
+    /// Until the appliance may end. Each message of `terminate` is a SIGTERM; that nobody can send
+    /// one any more means nothing.
     pub async fn run(mut self, mut terminate: mpsc::Receiver<()>) -> Exit {
         self.appliance.hold_back(vec!["asking AWS for our target group".to_owned()]);
-        self.publish(Vec::new());
-        let place = tokio::select! {
-            place = self.find_place() => place,
+        self.publish();
+        let (place, silence) = tokio::select! {
+            found = self.find_place() => found,
             // Nothing is registered by us, and nobody sends traffic on our word.
-            _ = terminate.recv() => return Exit::Drained,
+            Some(()) = terminate.recv() => return Exit::Drained,
         };
         tracing::info!(group = place.group.arn, target = place.target, "our place at AWS");
-        self.stay(Arc::new(place), &mut terminate).await
+        self.stay(Arc::new(place), silence, &mut terminate).await
     }
 
-    /// Our place, however long that takes. What is in the way is told meanwhile.
-    async fn find_place(&mut self) -> Place {
-        let mode = self.settings.mode.clone();
+    /// Our place, however long that takes, and why AWS could not tell it where it is one that was
+    /// kept. What is in the way is told meanwhile.
+    async fn find_place(&mut self) -> (Place, Option<CallError>) {
+        let mut soon = Retry::new(SOON, self.cloud.seed());
         loop {
-            let found = Place::find(&self.settings, &self.cloud, &*self.appliance).await;
-            let error = match found {
+            let error = match self.search().await {
                 Ok(place) => {
                     self.report.trouble.clear();
-                    place.keep(&mode, self.kept.as_deref());
-                    return place;
+                    place.keep(&self.settings, self.appliance.ingress(), self.kept.as_deref());
+                    return (place, None);
                 }
                 Err(error) => error,
             };
-            if error.is_silence()
-                && let Some(place) = Place::kept(&mode, self.kept.as_deref(), &self.cloud).await
+            if let Some(silence) = error.silence()
+                && let Some(place) = self.kept_place().await
             {
                 let arn = &place.group.arn;
                 tracing::warn!("aws: {error}; going on with the place that was kept, {arn}");
-                return place;
+                self.report.trouble.clear();
+                return (place, Some(silence.clone()));
             }
             let trouble = error.to_string();
             if self.report.trouble != trouble {
@@ -121,16 +172,41 @@ impl Drive {
             }
             self.appliance.hold_back(vec![format!("aws: {trouble}")]);
             self.report.trouble = trouble;
-            self.publish(Vec::new());
-            tokio::time::sleep(SEARCH_AGAIN).await;
+            self.publish();
+            let pause = match soon.step(Duration::ZERO, Failure::Transient, None) {
+                Step::Wait(pause) if error.passes() => pause,
+                _ => LATER,
+            };
+            self.clock.until(self.clock.now() + pause, 0).await;
         }
     }
 
-    async fn stay(&mut self, place: Arc<Place>, terminate: &mut mpsc::Receiver<()>) -> Exit {
-        let mut life = Life::new(self.settings.life, Instant::now());
-        let mut calls: JoinSet<(Answer, Option<Vec<Peer>>)> = JoinSet::new();
-        let mut ticks = tokio::time::interval(TICK);
-        let (mut terminates, mut flows) = (true, 0);
+    async fn kept_place(&self) -> Option<Place> {
+        let ingress = self.appliance.ingress();
+        Place::kept(&self.settings, ingress, self.kept.as_deref(), &self.cloud).await
+    }
+
+    /// One search, with little time where there is a place that was kept.
+    async fn search(&self) -> Result<Place, PlaceError> {
+        let found = Place::find(&self.settings, &self.cloud, &*self.appliance);
+        if !self.kept.as_ref().is_some_and(|file| file.exists()) {
+            return found.await;
+        }
+        tokio::select! {
+            found = found => found,
+            () = self.clock.until(self.clock.now() + PATIENCE, 1) => {
+                Err(Operation::new("", "Search").late(PATIENCE).error.into())
+            }
+        }
+    }
+
+    async fn stay(
+        &mut self,
+        place: Arc<Place>,
+        silence: Option<CallError>,
+        terminate: &mut mpsc::Receiver<()>,
+    ) -> Exit {
+        let mut life = Life::new(self.settings.life, self.clock.now());
         self.report = Report {
             phase: "outside".into(),
             instance: place.identity.instance_id.clone(),
@@ -140,65 +216,74 @@ impl Drive {
             target: place.target.clone(),
             ..std::mem::take(&mut self.report)
         };
+        // AWS was asked just now: to ask once more would only hold the probe back for longer.
+        let mut event = match silence {
+            Some(error) => Event::Told(Answer::Health(Err(error))),
+            None => Event::Tick,
+        };
+        let mut next = self.clock.now();
         loop {
-            let event = tokio::select! {
-                _ = ticks.tick() => {
-                    let (now_flows, packets) = self.appliance.activity();
-                    flows = now_flows;
-                    Event::Activity { flows, packets }
-                }
-                came = terminate.recv(), if terminates => match came {
-                    Some(()) => Event::Terminate,
-                    None => {
-                        terminates = false;
-                        continue;
-                    }
-                },
-                Some(done) = calls.join_next() => match done {
-                    Ok((answer, peers)) => {
-                        self.peers = peers.unwrap_or(std::mem::take(&mut self.peers));
-                        self.advise(&place, &answer);
-                        Event::Told(answer)
-                    }
-                    // A task of ours that broke: the call's own time limit is not there to tell.
-                    Err(_) => continue,
-                },
-            };
             for event in [self.ability(), event] {
-                for effect in life.step(Instant::now(), event) {
-                    match effect {
-                        Effect::Call(call) => {
-                            let leaving = life.leaving().is_some();
-                            calls.spawn(self.ask(call, Arc::clone(&place), leaving));
-                        }
-                        Effect::Probe { pass: true, .. } => self.appliance.hold_back(Vec::new()),
-                        Effect::Probe { reasons, .. } => self.appliance.hold_back(reasons),
-                        Effect::FlowTimeout(idle) => self.appliance.tcp_idle(idle),
-                        Effect::Finding(finding) => self.found(finding),
-                        Effect::Exit(exit) => {
-                            self.report.phase = "over".into();
-                            self.publish(place.connected.calls());
-                            return exit;
-                        }
+                for effect in life.step(self.clock.now(), event) {
+                    if let Some(exit) = self.carry_out(effect, &place, &life) {
+                        self.report.phase = "over".into();
+                        self.publish();
+                        return exit;
                     }
                 }
             }
-            self.describe(&life, flows, place.connected.calls());
+            self.describe(&life);
+            event = tokio::select! {
+                () = self.clock.until(next, self.calls.len()) => {
+                    next = self.clock.now() + TICK;
+                    let (flows, packets) = self.appliance.activity();
+                    self.flows = flows;
+                    Event::Activity { flows, packets }
+                }
+                Some(()) = terminate.recv() => Event::Terminate,
+                Some(told) = self.calls.join_next_with_id() => self.told(told, &place),
+            };
         }
+    }
+
+    /// Does what the lifecycle wants; how it ends, if it does.
+    fn carry_out(&mut self, effect: Effect, place: &Arc<Place>, life: &Life) -> Option<Exit> {
+        match effect {
+            Effect::Call(call) => {
+                let leaving = life.leaving().is_some();
+                if leaving {
+                    self.cloud.hurry();
+                }
+                let asking = ask::ask(call, self.cloud.clone(), Arc::clone(place), leaving);
+                let id = self.calls.spawn(asking).id();
+                self.asked.insert(id, call);
+            }
+            Effect::Probe { pass: true, .. } => self.appliance.hold_back(Vec::new()),
+            Effect::Probe { reasons, .. } => self.appliance.hold_back(reasons),
+            Effect::FlowTimeout(idle) => self.appliance.tcp_idle(idle),
+            Effect::Finding(finding) => self.found(finding),
+            Effect::Exit(exit) => return Some(exit),
+        }
+        None
+    }
+
+    /// A call ended.
+    fn told(
+        &mut self,
+        joined: Result<(task::Id, ask::Told), task::JoinError>,
+        place: &Place,
+    ) -> Event {
+        let Some((answer, peers)) = ask::joined(joined, &mut self.asked) else {
+            return Event::Tick;
+        };
+        self.peers = peers.unwrap_or(std::mem::take(&mut self.peers));
+        self.advise(place, &answer);
+        Event::Told(answer)
     }
 
     fn ability(&self) -> Event {
         let able = self.appliance.able();
         Event::Able { able: able.is_ok(), reasons: able.err().unwrap_or_default() }
-    }
-
-    fn ask(
-        &self,
-        call: Call,
-        place: Arc<Place>,
-        leaving: bool,
-    ) -> impl Future<Output = (Answer, Option<Vec<Peer>>)> + Send + use<> {
-        async move { ask::ask(call, &place, leaving).await }
     }
 
     /// What hurts of what is set at AWS, when that is read.
@@ -214,15 +299,15 @@ impl Drive {
         tell(&mut self.findings, finding);
     }
 
-    fn describe(&mut self, life: &Life, flows: u64, calls: Vec<Asked>) {
+    fn describe(&mut self, life: &Life) {
         let target = match life.entry() {
             Entry::Is(target) => Some(target),
             _ => None,
         };
         let leaving = life.leaving().map(|(why, deadline)| Leaving {
             why: why.as_str().to_owned(),
-            flows,
-            at_most_s: deadline.saturating_duration_since(Instant::now()).as_secs(),
+            flows: self.flows,
+            at_most_s: deadline.saturating_duration_since(self.clock.now()).as_secs(),
         });
         let phase = match (&leaving, life.ready(), target) {
             (Some(_), ..) => "leaving",
@@ -244,13 +329,13 @@ impl Drive {
             tcp_idle_s: seconds(|a| a.tcp_idle),
             ..std::mem::take(&mut self.report)
         };
-        self.publish(calls);
+        self.publish();
     }
 
-    fn publish(&mut self, calls: Vec<Asked>) {
+    fn publish(&mut self) {
         self.report.findings = self.findings.values().cloned().collect();
         self.report.peers.clone_from(&self.peers);
-        self.report.calls = calls;
+        self.report.calls = self.cloud.calls();
         self.appliance.publish(self.report.clone());
     }
 }

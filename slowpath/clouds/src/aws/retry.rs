@@ -157,7 +157,7 @@ pub async fn persist<T, F: Future<Output = Result<T, Setback>>>(
 }
 
 /// Resolves when somebody says true, and never when all who could have gone.
-async fn told_to_stop(cancel: &mut watch::Receiver<bool>) {
+pub(super) async fn told_to_stop(cancel: &mut watch::Receiver<bool>) {
     if cancel.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
     }

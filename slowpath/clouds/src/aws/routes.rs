@@ -306,15 +306,14 @@ impl Routes {
     /// Round after round, once it is known who and where we are.
     async fn in_region(&mut self) -> Result<(), CallError> {
         let own = self.cloud.identity().await?;
-        let connected = self.cloud.connect(&own.region).await?;
+        let account = self.cloud.account(&own.region).await?.clone();
         self.report.instance.clone_from(&own.instance_id);
         self.report.region.clone_from(&own.region);
         self.report.zone.clone_from(&own.zone);
         loop {
             let able = self.appliance.able().is_ok();
-            let aws = connected.patient();
-            let round = round(aws, &own, &self.settings, &self.addresses, able).await;
-            self.report.calls = connected.calls();
+            let round = round(&account, &own, &self.settings, &self.addresses, able).await;
+            self.report.calls = self.cloud.calls();
             self.describe(round, able);
             self.appliance.publish(self.report.clone());
             tokio::time::sleep(EVERY).await;

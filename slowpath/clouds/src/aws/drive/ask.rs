@@ -1,29 +1,37 @@
 //! The lifecycle's calls as questions to AWS and to the instance's metadata.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
+use tokio::task;
 
 use super::{Place, state_text};
 use crate::aws::account::{self, Account};
 use crate::aws::call::{Aws, Waiting};
+use crate::aws::failure::Operation;
 use crate::aws::imds::{self, Metadata};
 use crate::aws::life::{Answer, Call, Notices};
-use crate::aws::retry::Policy;
+use crate::aws::retry::{self, Clock, Pause, Policy};
 use crate::aws::told::{CallError, Failure, Identity, Target};
 use crate::report::{Asked, Peer};
 
-/// AWS and the metadata of the instance that this is.
+/// AWS and the metadata of the instance that this is. Clones share what they know.
 #[derive(Clone)]
 pub struct Cloud {
     metadata: Metadata,
-    endpoint: Option<String>,
+    settings: account::Settings,
     cancel: watch::Receiver<bool>,
-    seed: u64,
+    pause: Arc<dyn Pause>,
+    /// Said true when there is no time for patience any more.
+    hurry: watch::Sender<bool>,
+    account: Arc<OnceCell<Account>>,
 }
 
 impl Cloud {
@@ -34,44 +42,53 @@ impl Cloud {
     /// The variables name an endpoint that is none.
     pub fn new(seed: u64, cancel: watch::Receiver<bool>) -> Result<Cloud, CallError> {
         let metadata = Metadata::new(None, seed, cancel.clone())?;
-        Ok(Cloud { metadata, endpoint: None, cancel, seed })
+        let settings = account::Settings { seed, ..account::Settings::default() };
+        Ok(Cloud::over(metadata, settings, Arc::new(Clock::default()), cancel))
+    }
+
+    /// Over these; `pause` is how time passes between attempts.
+    pub fn over(
+        metadata: Metadata,
+        settings: account::Settings,
+        pause: Arc<dyn Pause>,
+        cancel: watch::Receiver<bool>,
+    ) -> Cloud {
+        // Who asks for metadata here comes back by himself.
+        let metadata = metadata.with_policy(Policy::ONCE);
+        let hurry = watch::Sender::new(false);
+        Cloud { metadata, settings, cancel, pause, hurry, account: Arc::default() }
+    }
+
+    /// Of jitter.
+    pub(super) fn seed(&self) -> u64 {
+        self.settings.seed
     }
 
     /// Who this instance is.
-    ///
-    /// # Errors
-    /// The metadata service's.
-    pub async fn identity(&self) -> Result<Identity, CallError> {
+    pub(in crate::aws) async fn identity(&self) -> Result<Identity, CallError> {
         self.metadata.identity().await
     }
 
-    /// The account in a region.
-    pub(in crate::aws) async fn connect(&self, region: &str) -> Result<Connected, CallError> {
-        let region = Some(region.to_owned());
-        let (endpoint, seed) = (self.endpoint.clone(), self.seed);
-        let settings = account::Settings { region, endpoint, seed, ..account::Settings::default() };
-        let account = Account::load(settings, self.cancel.clone()).await?;
-        let metadata = self.metadata.with_policy(Policy::ONCE);
-        Ok(Connected { account, metadata })
+    /// The account in the instance's region, asked as long as there is hope.
+    pub(in crate::aws) async fn account(&self, region: &str) -> Result<&Account, CallError> {
+        let load = || async {
+            let settings =
+                account::Settings { region: Some(region.to_owned()), ..self.settings.clone() };
+            let hurried = Hurried { pause: self.pause.clone(), hurry: self.hurry.subscribe() };
+            let account = Account::load(settings, self.cancel.clone()).await?;
+            Ok(account.with_pause(Arc::new(hurried)))
+        };
+        self.account.get_or_try_init(load).await
     }
-}
 
-/// An account that can be asked.
-#[derive(Clone)]
-pub(in crate::aws) struct Connected {
-    account: Account,
-    metadata: Metadata,
-}
-
-impl Connected {
-    /// Asked as long as there is hope.
-    pub(in crate::aws) fn patient(&self) -> &Account {
-        &self.account
+    /// From now on nothing is asked for minutes, and what is, is asked once more at most.
+    pub(super) fn hurry(&self) {
+        self.hurry.send_replace(true);
     }
 
     /// What was asked so far.
     pub(in crate::aws) fn calls(&self) -> Vec<Asked> {
-        let counts = self.account.counts().into_iter();
+        let counts = self.account.get().map(Account::counts).unwrap_or_default().into_iter();
         let asked = counts.map(|((operation, outcome), times)| Asked {
             operation: operation.to_owned(),
             outcome: outcome.to_owned(),
@@ -86,13 +103,40 @@ impl Connected {
     }
 }
 
+/// Time between attempts, until there is none.
+struct Hurried {
+    pause: Arc<dyn Pause>,
+    hurry: watch::Receiver<bool>,
+}
+
+impl Pause for Hurried {
+    fn now(&self) -> Duration {
+        // Later than any patience lasts.
+        let over = if *self.hurry.borrow() { Duration::from_secs(86_400) } else { Duration::ZERO };
+        self.pause.now() + over
+    }
+
+    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (waited, mut hurry) = (self.pause.wait(pause), self.hurry.clone());
+        Box::pin(async move {
+            tokio::select! {
+                () = waited => {}
+                () = retry::told_to_stop(&mut hurry) => {}
+            }
+        })
+    }
+}
+
+/// An answer, and beside it all targets, where they were told.
+pub(super) type Told = (Answer, Option<Vec<Peer>>);
+
 /// Asks what the lifecycle wants asked. While leaving it is asked once: the lifecycle asks again
-/// by itself, and its time is short. Beside the answer all targets, where they were told.
-pub(super) async fn ask(call: Call, place: &Place, leaving: bool) -> (Answer, Option<Vec<Peer>>) {
-    let connected = &place.connected;
-    let account = match leaving {
-        true => &connected.account.with_policy(Policy::ONCE),
-        false => &connected.account,
+/// by itself, and its time is short.
+pub(super) async fn ask(call: Call, cloud: Cloud, place: Arc<Place>, leaving: bool) -> Told {
+    let account = match cloud.account(&place.identity.region).await {
+        Ok(account) if leaving => &account.with_policy(Policy::ONCE),
+        Ok(account) => account,
+        Err(error) => return (Answer::failed(call, error), None),
     };
     let (group, target) = (place.group.arn.as_str(), place.target.as_str());
     let answer = match call {
@@ -107,9 +151,9 @@ pub(super) async fn ask(call: Call, place: &Place, leaving: bool) -> (Answer, Op
             Err(error) => Answer::Health(Err(error)),
         },
         Call::AskAttributes => Answer::Attributes(account.attributes(&place.group).await),
-        Call::AskNotices => Answer::Notices(connected.notices().await),
-        Call::Heartbeat => Answer::Heartbeat(hooks(account, place, false).await),
-        Call::CompleteHook => Answer::HookCompleted(hooks(account, place, true).await),
+        Call::AskNotices => Answer::Notices(cloud.notices().await),
+        Call::Heartbeat => Answer::Heartbeat(hooks(account, &place, false).await),
+        Call::CompleteHook => Answer::HookCompleted(hooks(account, &place, true).await),
     };
     (answer, None)
 }
@@ -159,6 +203,25 @@ async fn hooks(aws: &Account, place: &Place, complete: bool) -> Result<(), CallE
 /// IMDS tells the state that Auto Scaling wants this instance in.
 fn is_terminating(notices: &imds::Notices) -> bool {
     notices.lifecycle.as_deref().is_some_and(|state| state.starts_with("Terminat"))
+}
+
+/// What came of a task: one that broke has an answer as well, or its call was under way for ever.
+pub(super) fn joined(
+    told: Result<(task::Id, Told), task::JoinError>,
+    asked: &mut HashMap<task::Id, Call>,
+) -> Option<Told> {
+    match told {
+        Ok((id, told)) => {
+            asked.remove(&id);
+            Some(told)
+        }
+        Err(broken) => {
+            let call = asked.remove(&broken.id())?;
+            let why = format!("a fault of ours, see the log: {broken}");
+            let failed = Operation::new("", "Task").failed(Failure::Transient, "Broken", why);
+            Some((Answer::failed(call, failed.error), None))
+        }
+    }
 }
 
 /// When a spot instance is taken back, on our own clock. A time that can't be read is now.

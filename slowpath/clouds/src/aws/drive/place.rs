@@ -7,9 +7,10 @@ use config::checked::{Aws as Settings, AwsMode, GroupBy};
 use serde::{Deserialize, Serialize};
 
 use super::Appliance;
-use super::ask::{Cloud, Connected};
+use super::ask::Cloud;
 use crate::aws::call::Aws;
 use crate::aws::group::{self, GroupError};
+use crate::aws::retry::Policy;
 use crate::aws::told::{CallError, Failure, Group, Identity};
 
 /// The ingress port as the cloud has to know it.
@@ -22,7 +23,7 @@ pub struct Ingress {
 }
 
 /// Where we belong.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Place {
     /// This instance.
     pub identity: Identity,
@@ -30,8 +31,6 @@ pub struct Place {
     pub group: Group,
     /// As what it is registered there.
     pub target: String,
-    /// How AWS is asked.
-    pub(super) connected: Connected,
 }
 
 /// Why there is no place.
@@ -52,9 +51,23 @@ pub enum PlaceError {
 }
 
 impl PlaceError {
-    /// Whether it says nothing about our place: AWS can't or won't tell.
-    pub fn is_silence(&self) -> bool {
-        matches!(self, PlaceError::Call(error) if error.kind != Failure::Absent)
+    /// What AWS didn't tell, where it says nothing about our place: it can't or won't.
+    pub(super) fn silence(&self) -> Option<&CallError> {
+        match self {
+            PlaceError::Call(error) if error.kind != Failure::Absent => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether it may pass soon, and by itself.
+    pub(super) fn passes(&self) -> bool {
+        match self {
+            PlaceError::Call(error) => {
+                matches!(error.kind, Failure::Throttled | Failure::Transient)
+            }
+            PlaceError::NoIngress => true,
+            PlaceError::NoGroup | PlaceError::Group(_) => false,
+        }
     }
 }
 
@@ -63,9 +76,7 @@ impl PlaceError {
 struct Kept {
     /// What was looked for; a place that was found by something else says nothing.
     by: String,
-    identity: Identity,
-    group: Group,
-    target: String,
+    place: Place,
 }
 
 /// Our target group, by its ARN or its tag.
@@ -94,30 +105,24 @@ pub async fn the_group(
 }
 
 impl Place {
-    /// Asks AWS for it.
+    /// Asks AWS for it, once.
     pub(super) async fn find(
         settings: &Settings,
         cloud: &Cloud,
         appliance: &dyn Appliance,
     ) -> Result<Place, PlaceError> {
-        let identity = cloud.identity().await?;
-        let connected = cloud.connect(&identity.region).await?;
-        let aws: &dyn Aws = connected.patient();
-        let group = the_group(aws, settings, &identity.region).await?;
         let ingress = appliance.ingress().ok_or(PlaceError::NoIngress)?;
+        let identity = cloud.identity().await?;
+        let account = cloud.account(&identity.region).await?.with_policy(Policy::ONCE);
+        let group = the_group(&account, settings, &identity.region).await?;
         let target = group::registered_as(&group, &identity, ingress.mac, &ingress.addresses)?;
-        Ok(Place { identity, group, target, connected })
+        Ok(Place { identity, group, target })
     }
 
     /// Remembers it; not to be able to is no reason to do without.
-    pub(super) fn keep(&self, mode: &AwsMode, file: Option<&Path>) {
+    pub(super) fn keep(&self, settings: &Settings, ours: Option<Ingress>, file: Option<&Path>) {
         let Some(file) = file else { return };
-        let kept = Kept {
-            by: format!("{mode:?}"),
-            identity: self.identity.clone(),
-            group: self.group.clone(),
-            target: self.target.clone(),
-        };
+        let kept = Kept { by: looked_for(settings, ours), place: self.clone() };
         let beside = file.with_extension("new");
         let written = serde_json::to_vec_pretty(&kept)
             .map_err(std::io::Error::other)
@@ -128,20 +133,25 @@ impl Place {
         }
     }
 
-    /// The one that was kept for the same mode, if it is still this instance's as far as is known.
-    pub(super) async fn kept(mode: &AwsMode, file: Option<&Path>, cloud: &Cloud) -> Option<Place> {
+    /// The one that was kept for what is looked for now, if it is still this instance's as far as
+    /// is known.
+    pub(super) async fn kept(
+        settings: &Settings,
+        ours: Option<Ingress>,
+        file: Option<&Path>,
+        cloud: &Cloud,
+    ) -> Option<Place> {
         let text = std::fs::read(file?).ok()?;
-        let kept: Kept = serde_json::from_slice(&text).ok()?;
+        let Kept { by, place } = serde_json::from_slice(&text).ok()?;
         // An image that was made of a running appliance has its place, and not its identity.
         let other = match cloud.identity().await {
-            Ok(identity) => identity.instance_id != kept.identity.instance_id,
+            Ok(identity) => identity.instance_id != place.identity.instance_id,
             Err(_) => false,
         };
-        if other || kept.by != format!("{mode:?}") {
-            return None;
-        }
-        let connected = cloud.connect(&kept.identity.region).await.ok()?;
-        let Kept { identity, group, target, .. } = kept;
-        Some(Place { identity, group, target, connected })
+        (!other && by == looked_for(settings, ours)).then_some(place)
     }
+}
+
+fn looked_for(settings: &Settings, ours: Option<Ingress>) -> String {
+    format!("{:?} {} {ours:?}", settings.mode, settings.tag_prefix)
 }

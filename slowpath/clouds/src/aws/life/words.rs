@@ -63,6 +63,19 @@ impl Answer {
         }
     }
 
+    /// That a call came to nothing.
+    pub fn failed(call: Call, error: CallError) -> Answer {
+        match call {
+            Call::Register => Answer::Registered(Err(error)),
+            Call::Deregister => Answer::Deregistered(Err(error)),
+            Call::AskHealth => Answer::Health(Err(error)),
+            Call::AskAttributes => Answer::Attributes(Err(error)),
+            Call::AskNotices => Answer::Notices(Err(error)),
+            Call::Heartbeat => Answer::Heartbeat(Err(error)),
+            Call::CompleteHook => Answer::HookCompleted(Err(error)),
+        }
+    }
+
     /// Why it came to nothing, if it did.
     pub fn error(&self) -> Option<&CallError> {
         match self {

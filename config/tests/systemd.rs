@@ -1,0 +1,62 @@
+//! The units as they are installed: their order, their times, and systemd's own opinion.
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+use std::path::Path;
+use std::process::Command;
+
+const UNITS: [&str; 2] = ["weir-fastpath.service", "weir-slowpath.service"];
+
+fn unit(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
+    std::fs::read_to_string(folder.join(name)).unwrap()
+}
+
+/// The value of a key.
+fn value<'a>(unit: &'a str, key: &str) -> &'a str {
+    let lines = unit.lines().filter_map(|line| line.split_once('='));
+    lines.filter(|(name, _)| *name == key).map(|(_, value)| value).next().unwrap()
+}
+
+#[test]
+fn slowpath_has_left_the_cloud_before_the_packets_stop() {
+    let config = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.11/24\"]\n\
+                  [nat]\naddresses = [\"10.0.1.11\"]\n[fastpath]\nlcores = [1]\n\
+                  [aws]\ncluster = \"north\"\n";
+    let cap = config::from_toml(config).unwrap().aws.unwrap().life.drain_cap.as_secs();
+    let slowpath = unit(UNITS[1]);
+    let stop: u64 = value(&slowpath, "TimeoutStopSec").parse().unwrap();
+    assert!(stop > cap, "TimeoutStopSec={stop} is not longer than aws.drain_cap_s = {cap}");
+    assert!(value(&slowpath, "After").contains(UNITS[0]));
+    assert!(value(&slowpath, "Wants").contains(UNITS[0]));
+    // Requires and BindsTo would have us leave when the fastpath is restarted.
+    assert!(!slowpath.contains("\nRequires=") && !slowpath.contains("\nBindsTo="));
+    for name in UNITS {
+        assert_eq!(value(&unit(name), "Restart"), "on-failure");
+    }
+}
+
+#[test]
+fn systemd_finds_nothing_wrong() {
+    let folder = std::env::temp_dir().join(format!("weir-units-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no"]);
+    for name in UNITS {
+        // Where Weir is not installed, its programs are not there: any other will do.
+        let text = unit(name).replace("/usr/bin/fastpath", "/bin/true");
+        let text = text.replace("/usr/bin/slowpath", "/bin/true");
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        verify.arg(path);
+    }
+    let told = verify.output();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let Ok(told) = told else {
+        println!(
+            "SKIPPED: systemd-analyze is not here (package systemd); the units are unverified"
+        );
+        return;
+    };
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.status.success() && !said.contains("weir-"), "{said}");
+}

@@ -1,0 +1,172 @@
+//! slowpath at AWS: the real process, asked and ended, with the stand-in in this one.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use standins::Standin;
+use standins::target::{State, Target};
+use standins::world::World;
+
+use crate::appliance::{Folder, Running};
+
+const OWN_IP: &str = "10.0.1.11";
+
+/// An interface of this machine for the time of a test: what a fastpath would have made.
+struct Port(&'static str);
+
+impl Port {
+    fn new(name: &'static str) -> Port {
+        let mut ip = Command::new("ip");
+        ip.args(["link", "add", name, "address", "02:00:0a:00:01:01", "type", "veth"]);
+        assert!(ip.status().unwrap().success(), "{ip:?}");
+        Port(name)
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["link", "del", self.0]).status();
+    }
+}
+
+/// The appliance of a test, at a stand-in of its own. Its ingress port is `tap`.
+struct Stage {
+    folder: Folder,
+    aws: Standin,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Stage {
+    fn new(name: &str, tap: &str) -> Stage {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        let aws = runtime.block_on(Standin::start(World::sample("ip"))).unwrap();
+        let folder = Folder::new(name);
+        let config = folder.config().replace("wsp-none0", tap);
+        folder.write("weir.toml", &format!("{config}\n[aws]\ncluster = \"north\"\n"));
+        Stage { folder, aws, _runtime: runtime }
+    }
+
+    /// As it was left by one that was here before: registered, and healthy.
+    fn registered(self) -> Stage {
+        self.aws.with(|world| {
+            let rhythm = world.groups[0].rhythm();
+            let mut target = Target::new(OWN_IP, true, world.now, rhythm);
+            target.state = State::Healthy;
+            world.groups[0].targets.push(target);
+        });
+        self
+    }
+
+    fn slowpath(&self) -> Running {
+        let url = &self.aws.url;
+        self.folder
+            .slowpath_with(&[("AWS_ENDPOINT_URL", url), ("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)])
+    }
+
+    /// What the control socket says of it, once it fits.
+    fn until(&self, fits: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let told = self.folder.try_to_ask("GET", "/cloud", &[], "");
+            let told = told.ok().filter(|answer| answer.status == 200).map(|a| a.json());
+            if let Some(told) = told.clone().filter(|told| fits(told)) {
+                return told;
+            }
+            let log = self.log();
+            assert!(begun.elapsed() < Duration::from_secs(30), "{told:?}\n{log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path.join("log")).unwrap_or_default()
+    }
+
+    fn signal(&self, slowpath: &Running, signal: &str) {
+        let id = slowpath.0.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// It ends with status 0; what it wrote last.
+    fn ended(&self, slowpath: &mut Running) -> String {
+        let status = slowpath.0.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.log());
+        self.log()
+    }
+
+    fn state(&self) -> Option<State> {
+        self.aws.with(|world| world.groups[0].targets.first().map(|target| target.state))
+    }
+
+    fn asked(&self, operation: &str) -> bool {
+        self.aws.take_calls().iter().any(|call| call.operation == operation)
+    }
+}
+
+#[test]
+fn without_a_fastpath_it_says_503_with_the_reasons_and_registers_nothing() {
+    let _port = Port::new("wsp-aws0");
+    let stage = Stage::new("aws-unable", "wsp-aws0");
+    let _slowpath = stage.slowpath();
+    let read = |told: &Value| told["deregistration_delay_s"] == 120;
+    let told = stage.until(read);
+    assert_eq!((&told["phase"], &told["target"]), (&"outside".into(), &OWN_IP.into()));
+    let health = stage.folder.get(stage.folder.ports[0], "/", "*/*");
+    for part in [" 503 ", "fastpath is not running", "not registered with the target group yet"] {
+        assert!(health.contains(part), "no {part:?} in {health}");
+    }
+    let metrics = stage.folder.get(stage.folder.ports[2], "/metrics", "text/plain");
+    for metric in ["weir_cloud_phase{phase=\"outside\"} 1", "weir_ready 0"] {
+        assert!(metrics.contains(metric), "{metric} is missing in\n{metrics}");
+    }
+    assert!(!stage.asked("RegisterTargets"));
+    assert_eq!(stage.state(), None);
+}
+
+#[test]
+fn sigterm_while_it_looks_for_its_place_ends_it() {
+    // There is no such interface, and so no place.
+    let stage = Stage::new("aws-looking", "wsp-none9");
+    let mut slowpath = stage.slowpath();
+    let told = stage.until(|told| told["trouble"] != "");
+    assert_eq!(told["phase"], "looking");
+    assert!(told["trouble"].as_str().unwrap().contains("is the fastpath running?"), "{told}");
+    stage.signal(&slowpath, "-TERM");
+    let log = stage.ended(&mut slowpath);
+    assert!(log.contains("left AWS: Drained"), "{log}");
+    assert!(!stage.asked("DeregisterTargets"));
+}
+
+#[test]
+fn sigterm_deregisters_and_the_second_ends_it_at_once() {
+    let _port = Port::new("wsp-aws1");
+    let stage = Stage::new("aws-second", "wsp-aws1").registered();
+    let mut slowpath = stage.slowpath();
+    stage.until(|told| told["state"] == "healthy");
+    stage.signal(&slowpath, "-TERM");
+    let told = stage.until(|told| told["phase"] == "leaving");
+    assert_eq!(told["leaving"]["why"], "leaving: SIGTERM came");
+    stage.signal(&slowpath, "-TERM");
+    let log = stage.ended(&mut slowpath);
+    assert!(log.contains("left AWS: Forced"), "{log}");
+    assert_eq!(stage.state(), Some(State::Draining));
+}
+
+#[test]
+fn sigint_ends_it_and_leaves_the_registration() {
+    let _port = Port::new("wsp-aws2");
+    let stage = Stage::new("aws-interrupt", "wsp-aws2").registered();
+    let mut slowpath = stage.slowpath();
+    stage.until(|told| told["state"] == "healthy");
+    stage.signal(&slowpath, "-INT");
+    stage.ended(&mut slowpath);
+    assert_eq!(stage.state(), Some(State::Healthy));
+    assert!(!stage.asked("DeregisterTargets"));
+    // Its successor finds it so, and its place in what was kept.
+    assert!(stage.folder.path.join("state/aws.json").exists());
+    let _again = stage.slowpath();
+    stage.until(|told| told["state"] == "healthy");
+    assert!(!stage.asked("RegisterTargets"));
+}

@@ -1,0 +1,132 @@
+//! What the lab and a person use of the stand-in itself: its probes, and its control over HTTP.
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use standins::Standin;
+use standins::target::{State, Target};
+use standins::world::World;
+
+/// An appliance's health listener: answers with this status, or closes at 0.
+fn listener(status: &Arc<AtomicU16>) -> u16 {
+    let (listener, status) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::clone(status));
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, status) = (stream.unwrap(), status.load(Ordering::Relaxed));
+            let mut line = String::new();
+            let _ = BufReader::new(stream.try_clone().unwrap()).read_line(&mut line);
+            assert!(line.is_empty() || line == "GET /healthz HTTP/1.1\r\n", "{line}");
+            if status > 0 {
+                let _ = write!(stream, "HTTP/1.1 {status} So\r\nContent-Length: 0\r\n\r\n");
+            }
+        }
+    });
+    port
+}
+
+/// A group with one target at 127.0.0.1, probed at `port`.
+fn world(targets: &str, port: u16) -> World {
+    let mut world = World::sample(targets);
+    world.instances[0].interfaces[0].addresses = vec!["127.0.0.1".to_owned()];
+    let id = if targets == "ip" { "127.0.0.1".to_owned() } else { world.own().to_owned() };
+    let group = &mut world.groups[0];
+    (group.health_port, group.timeout) = (port.to_string(), 1);
+    let target = Target::new(&id, false, world.now, group.rhythm());
+    group.targets.push(target);
+    world
+}
+
+#[tokio::test]
+async fn its_probes_believe_what_a_listener_answers_and_not_one_that_is_gone() {
+    for targets in ["ip", "instance"] {
+        let status = Arc::new(AtomicU16::new(503));
+        let aws = Standin::start(world(targets, listener(&status))).await.unwrap();
+        let look = async |seconds: u64| {
+            aws.probe().await;
+            aws.advance(Duration::from_secs(seconds));
+            aws.with(|world| world.groups[0].targets[0].state)
+        };
+        assert_eq!(look(20).await, State::Unhealthy);
+        status.store(200, Ordering::Relaxed);
+        assert_eq!(look(20).await, State::Unhealthy, "two good ones are not enough");
+        assert_eq!(look(10).await, State::Healthy);
+        status.store(0, Ordering::Relaxed);
+        assert_eq!(look(20).await, State::Unhealthy);
+        status.store(200, Ordering::Relaxed);
+        assert_eq!(look(30).await, State::Healthy);
+        // Nobody listens on the discard port.
+        aws.with(|world| world.groups[0].health_port = "9".to_owned());
+        assert_eq!(look(20).await, State::Unhealthy);
+    }
+}
+
+/// Status and body of an answer of its control.
+fn ask(url: &str, method: &str, wish: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+    let head = format!("{method} /_weir/{wish} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all((head + body).as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_program_probes_and_its_world_is_read_and_written_over_http() {
+    let status = Arc::new(AtomicU16::new(200));
+    let mut first = world("ip", listener(&status));
+    // Each look of the program's is a probe and more.
+    first.groups[0].interval = 0;
+    let file = std::env::temp_dir().join(format!("weir-world-{}.json", std::process::id()));
+    std::fs::write(&file, serde_json::to_vec(&first).unwrap()).unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_weir-aws"));
+    program.args(["--listen", "127.0.0.1:0", "--probe", "--world"]).arg(&file);
+    let mut running = Running(program.stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let url = line.trim().rsplit('=').next().unwrap();
+    assert!(line.starts_with(&format!("export AWS_ENDPOINT_URL={url} ")), "{line}");
+
+    let world = || -> World {
+        let (status, body) = ask(url, "GET", "world", "");
+        assert_eq!(status, 200);
+        serde_json::from_str(&body).unwrap()
+    };
+    let until = |what: State| {
+        let begun = Instant::now();
+        while world().groups[0].targets[0].state != what {
+            assert!(begun.elapsed() < Duration::from_secs(30), "never {what:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    until(State::Healthy);
+    status.store(503, Ordering::Relaxed);
+    until(State::Unhealthy);
+
+    let mut other = world();
+    other.groups[0].name = "south".to_owned();
+    other.groups[0].targets.clear();
+    let written = serde_json::to_string(&other).unwrap();
+    assert_eq!(ask(url, "PUT", "world", &written), (200, "done\n".to_owned()));
+    let read = world();
+    assert_eq!((read.groups[0].name.as_str(), read.groups[0].targets.len()), ("south", 0));
+    let (status, said) = ask(url, "PUT", "world", "{\"now\": 1}");
+    assert_eq!(status, 400, "{said}");
+    assert_eq!(world().groups[0].name, "south", "a world that is none changes nothing");
+}

@@ -1,0 +1,335 @@
+//! An appliance's life at AWS: it registers itself, gets traffic once AWS says healthy, is killed
+//! and comes back, and leaves on SIGTERM under live flows, of which none loses a packet.
+//!
+//! AWS is the stand-in. It answers on the appliance's loopback, and probes as the load balancer
+//! does: from the gateway's side, over the wire, through the data path. The emulated gateway sends
+//! what the target's state lets it send.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use standins::Standin;
+use standins::faults::{Fault, Rule};
+use standins::target::State;
+use standins::world::World;
+use tests::lab::Result as LabResult;
+use tests::lab::client::{Client, Load, Seen};
+use tests::lab::gateway::{Admits, Gateway};
+use tests::lab::journey::{Totals, Wires, at_rest, restless, service};
+use tests::lab::settings::Settings;
+use tests::lab::topology::{AWS_CLIENTS, AWS_SERVER, FRONTEND, INGRESS, Lab};
+use tests::lab::weir::Weir;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Where the stand-in answers, in the appliance's namespace.
+const API: &str = "127.0.0.1:4566";
+const SOON: Duration = Duration::from_secs(60);
+/// From one look of the stand-in's to the next.
+const STEP: Duration = Duration::from_millis(100);
+/// Seconds that a deregistered target keeps its flows, and bad probes until it is unhealthy.
+const DELAY: u64 = 60;
+
+const AWS: &str = "[aws]\ncluster = \"north\"\nquiet_s = 1\n\n[flows]\ntcp_closed_s = 1\n";
+
+/// What the stand-in saw in one look: the target's state, and whether its probe was good.
+type Look = (State, bool);
+
+/// AWS for the lab, while it runs.
+struct Aws {
+    standin: Standin,
+    gateway: Arc<Gateway>,
+    looks: Arc<Mutex<Vec<Look>>>,
+    /// It probes from when this is set.
+    probes: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<LabResult<()>>>,
+}
+
+fn current() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime of one thread")
+}
+
+/// The sample, as the lab's appliance is in it.
+fn world(mac: &str, failover: &str, unhealthy: u32) -> World {
+    let mut world = World::sample("ip");
+    let ingress = &mut world.instances[0].interfaces[1];
+    ingress.mac = mac.to_owned();
+    ingress.addresses = vec![INGRESS.to_string()];
+    world.good = false;
+    let group = &mut world.groups[0];
+    (group.interval, group.timeout, group.healthy, group.unhealthy) = (1, 1, 2, unhealthy);
+    let set = [
+        ("deregistration_delay.timeout_seconds", DELAY.to_string()),
+        ("target_failover.on_unhealthy", failover.to_owned()),
+        ("target_failover.on_deregistration", failover.to_owned()),
+    ];
+    group.attributes.extend(set.map(|(key, value)| (key.to_owned(), value)));
+    world
+}
+
+impl Aws {
+    fn start(lab: &Lab, gateway: Gateway, world: World) -> Outcome<Aws> {
+        let rebalances = world.groups[0].attributes["target_failover.on_unhealthy"] == "rebalance";
+        let stop = Arc::new(AtomicBool::new(false));
+        let probes = Arc::new(AtomicBool::new(false));
+        let looks = Arc::new(Mutex::new(Vec::new()));
+        let gateway = Arc::new(gateway);
+        gateway.admit(Admits::None);
+        let (hand, handed) = std::sync::mpsc::channel();
+        let stopped = Arc::clone(&stop);
+        let serving = lab.weir.thread("aws", move || {
+            current().block_on(async move {
+                let listener = tokio::net::TcpListener::bind(API).await.expect("a free port");
+                let _ = hand.send(Standin::listen(listener, world).expect("it has an address"));
+                while !stopped.load(Ordering::Relaxed) {
+                    tokio::time::sleep(STEP).await;
+                }
+            });
+        })?;
+        let standin = handed.recv()?;
+        let (aws, sends, saw, stopped) =
+            (standin.clone(), Arc::clone(&gateway), Arc::clone(&looks), Arc::clone(&stop));
+        let begins = Arc::clone(&probes);
+        // The probes' sockets are made here, in the gateway's namespace.
+        let probing = lab.cloud.thread("aws-probes", move || {
+            current().block_on(async move {
+                while !stopped.load(Ordering::Relaxed) {
+                    tokio::time::sleep(STEP).await;
+                    if !begins.load(Ordering::Relaxed) {
+                        continue;
+                    }
+                    aws.probe().await;
+                    aws.advance(STEP);
+                    let target = aws.with(|world| world.groups[0].targets.first().cloned());
+                    sends.admit(admits(target.as_ref().map(|t| t.state), rebalances));
+                    if let Some(target) = target {
+                        let mut saw = saw.lock().unwrap_or_else(PoisonError::into_inner);
+                        saw.push((target.state, target.good));
+                    }
+                }
+            });
+        })?;
+        Ok(Aws { standin, gateway, looks, probes, stop, threads: vec![serving, probing] })
+    }
+
+    /// Of the appliance's target; none where it is no target.
+    fn state(&self) -> Option<State> {
+        self.standin.with(|world| world.groups[0].targets.first().map(|target| target.state))
+    }
+
+    /// Waits while nothing ends that should live.
+    fn until(&self, weir: &mut Weir, what: &str, fits: impl Fn(&Aws) -> bool) -> LabResult<()> {
+        weir.wait_for(what, SOON, |_| Ok((fits(self), format!("{:?}", self.state()))))
+    }
+
+    /// Ends it; what it saw.
+    fn finish(mut self) -> Outcome<(Arc<Gateway>, Vec<Look>)> {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().map_err(|_| "a thread of the stand-in panicked")??;
+        }
+        let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok((Arc::clone(&self.gateway), looks))
+    }
+
+    fn looks(&self) -> usize {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn calls(&self, operation: &str, calls: &[standins::Call]) -> usize {
+        calls.iter().filter(|call| call.operation == operation && call.status == 200).count()
+    }
+}
+
+/// What a gateway sends to its only target in that state. With `rebalance` the flows of one that
+/// is unhealthy are taken away, and here there is nobody else who could have them.
+fn admits(state: Option<State>, rebalances: bool) -> Admits {
+    match state {
+        Some(State::Healthy) => Admits::All,
+        Some(State::Draining) => Admits::Known,
+        Some(State::Unhealthy) if !rebalances => Admits::Known,
+        _ => Admits::None,
+    }
+}
+
+/// Connections that last, to the service and to a server beyond.
+fn lasting(lab: &Lab) -> Outcome<[Client; 2]> {
+    let sources = AWS_CLIENTS.iter().map(|address| (*address).into()).collect();
+    let web = Load {
+        sources,
+        workers: 16,
+        per_connection: u64::MAX,
+        // Long answers too: flows that are in the middle of something.
+        lengths: vec![10, 1_000, 100_000],
+        pause: Duration::from_millis(40),
+        ..Load::new((FRONTEND, 80).into(), u64::MAX)
+    };
+    let beyond = Load { target: (AWS_SERVER, 80).into(), workers: 2, ..web.clone() };
+    Ok([Client::start(&lab.aws[0], web)?, Client::start(&lab.aws[0], beyond)?])
+}
+
+#[track_caller]
+fn all_went_on(clients: &[(&str, Seen)]) {
+    for (name, seen) in clients {
+        println!("{name}: {seen}");
+        assert!(seen.right > 0 && seen.failed == 0 && seen.moved == 0, "{name}: {seen}");
+    }
+}
+
+/// A client whom nobody takes in: its flow is new.
+fn nobody_new(lab: &Lab, gateway: &Gateway) -> Outcome {
+    let before = gateway.report();
+    let load = Load {
+        workers: 1,
+        patience: Duration::from_secs(1),
+        ..Load::new((FRONTEND, 80).into(), 1)
+    };
+    let seen = Client::start(&lab.aws[0], load)?.finish()?;
+    let after = gateway.report();
+    assert_eq!((seen.right, seen.failed), (0, 1), "{seen}");
+    assert!(after.held > before.held && after.flows == before.flows, "{after}");
+    Ok(())
+}
+
+/// What Weir and the wires had counted before the first probe.
+type Before = (Totals, Wires);
+
+/// Starts all of it, until AWS says healthy.
+fn begin(lab: &mut Lab, failover: &str, unhealthy: u32) -> Outcome<(Aws, Weir, Before)> {
+    let gateway = lab.aws_gateway(restless())?;
+    let settings = Settings { more: AWS.into(), ..Settings::default() };
+    let services = [service(lab, &[(0, "active"), (1, "active")])];
+    let mut weir = Weir::prepare(lab, &settings, &services)?;
+    let url = format!("http://{API}");
+    let names = ["AWS_ENDPOINT_URL", "AWS_EC2_METADATA_SERVICE_ENDPOINT"];
+    weir.environment = names.map(|name| (name.to_owned(), url.clone())).to_vec();
+    let mac = lab.weir.command("ip", &["-json", "link", "show", "in0"])?;
+    let mac: serde_json::Value = serde_json::from_str(&mac)?;
+    let mac = mac[0]["address"].as_str().ok_or("in0 has no address")?;
+    let aws = Aws::start(lab, gateway, world(mac, failover, unhealthy))?;
+    weir.start_slowpath()?;
+    // Not able without a fastpath: 503, and no target.
+    weir.wait_for("503 with the reason", SOON, |weir| {
+        let said = weir.probe()?;
+        let why = said.contains("no kernel interface") || said.contains("not registered");
+        Ok((said.starts_with("HTTP/1.1 503") && why, said))
+    })?;
+    assert_eq!(aws.state(), None);
+    weir.start_fastpath()?;
+    weir.wait_until_able()?;
+    weir.wait_for_next_hops()?;
+    let before = (Totals::now(&weir)?, Wires::now(lab)?);
+    aws.probes.store(true, Ordering::Relaxed);
+    aws.until(&mut weir, "a healthy target", |aws| aws.state() == Some(State::Healthy))?;
+    Ok((aws, weir, before))
+}
+
+/// Waits for slowpath to end by itself, with status 0, under clients that go on or have ended.
+fn ended(weir: &mut Weir) -> Outcome<String> {
+    let mut slowpath = weir.slowpath.take().ok_or("no slowpath")?;
+    let status = slowpath.wait(SOON)?;
+    let log = slowpath.log();
+    assert!(status.success(), "{status}\n{}", slowpath.last_words());
+    Ok(log)
+}
+
+/// Both clients' flows end, slowpath does so by itself, fastpath is stopped: and all is accounted
+/// for.
+fn leave(
+    lab: &Lab,
+    aws: Aws,
+    mut weir: Weir,
+    clients: [Client; 2],
+    before: &Before,
+) -> Outcome<Vec<Look>> {
+    let [web, beyond] = clients;
+    web.no_more();
+    beyond.no_more();
+    all_went_on(&[("web", web.finish()?), ("beyond", beyond.finish()?)]);
+    let log = ended(&mut weir)?;
+    assert!(log.contains("left AWS: Drained"), "{log}");
+    assert_eq!(aws.state(), Some(State::Draining), "it went before the delay was over");
+    let calls = aws.standin.take_calls();
+    let counts = ["RegisterTargets", "DeregisterTargets"].map(|name| aws.calls(name, &calls));
+    assert_eq!(counts, [1, 1], "one registration for the whole life");
+    let (gateway, looks) = aws.finish()?;
+    // For its account alone, and without AWS: the fastpath has it, and was never told to stop.
+    Settings::default().write(&lab.folder)?;
+    weir.start_slowpath()?;
+    weir.wait_until_able()?;
+    let gateway = Arc::into_inner(gateway).ok_or("somebody holds the gateway")?;
+    let report = gateway.stop()?;
+    println!("{report}");
+    assert!(report.clean() && report.awaited == 0 && report.returned > 0, "{report}");
+    let (totals, frames) = at_rest(lab, &mut weir, &before.0, &before.1)?;
+    println!("{totals} {:?}", totals.drops);
+    assert_eq!(totals.sides().0, totals.sides().1, "{totals}");
+    assert_eq!((frames.to_weir, frames.from_weir), (totals.rx, totals.tx));
+    weir.stop()?;
+    Ok(looks)
+}
+
+#[test]
+fn it_registers_is_killed_comes_back_and_leaves_without_losing_a_packet() -> Outcome {
+    let begun = Instant::now();
+    let mut lab = Lab::new(&["web-1", "web-2"])?;
+    let (aws, mut weir, before) = begin(&mut lab, "no_rebalance", 10)?;
+    let clients = lasting(&lab)?;
+    clients[0].wait_for(300, SOON)?;
+
+    weir.kill_slowpath()?;
+    let more = clients[0].seen().right + 100;
+    clients[0].wait_for(more, SOON)?;
+    weir.start_slowpath()?;
+    weir.wait_until_able()?;
+    let more = clients[0].seen().right + 100;
+    clients[0].wait_for(more, SOON)?;
+    assert_ne!(aws.state(), Some(State::Draining));
+    aws.until(&mut weir, "a healthy target", |aws| aws.state() == Some(State::Healthy))?;
+
+    // AWS refuses once: what is told to probes in between shows the order.
+    let busy = Fault::Refuse { status: 503, code: "ServiceUnavailable".into() };
+    aws.standin.fault(Rule::first(1, "DeregisterTargets", busy));
+    let looked = aws.looks();
+    let slowpath = weir.slowpath.as_ref().ok_or("no slowpath")?;
+    slowpath.signal(nix::sys::signal::Signal::SIGTERM)?;
+    aws.until(&mut weir, "draining", |aws| aws.state() == Some(State::Draining))?;
+    let at_term = clients[0].seen().right;
+    clients[0].wait_for(at_term + 300, SOON)?;
+    nobody_new(&lab, &aws.gateway)?;
+    let looks = leave(&lab, aws, weir, clients, &before)?;
+    let first = looks[looked..].iter().find(|(_, good)| !good).ok_or("no 503 was seen")?;
+    assert_ne!(first.0, State::Draining, "503 was told before AWS took the deregistration");
+    println!("{:.1?}", begun.elapsed());
+    Ok(())
+}
+
+#[test]
+fn where_unhealthy_flows_are_moved_it_deregisters_before_it_says_503() -> Outcome {
+    let begun = Instant::now();
+    let mut lab = Lab::new(&["web-1", "web-2"])?;
+    let (aws, mut weir, before) = begin(&mut lab, "rebalance", 2)?;
+    let clients = lasting(&lab)?;
+    clients[0].wait_for(100, SOON)?;
+    // Long enough for two bad probes: had 503 been told by now, all flows would be torn off.
+    let busy = Fault::Refuse { status: 503, code: "ServiceUnavailable".into() };
+    aws.standin.fault(Rule::first(1, "DeregisterTargets", busy));
+    let slowpath = weir.slowpath.as_ref().ok_or("no slowpath")?;
+    slowpath.signal(nix::sys::signal::Signal::SIGTERM)?;
+    aws.until(&mut weir, "draining", |aws| aws.state() == Some(State::Draining))?;
+    weir.wait_for("503 once draining", SOON, |weir| {
+        let said = weir.probe()?;
+        Ok((said.starts_with("HTTP/1.1 503") && said.contains("leaving: SIGTERM"), said))
+    })?;
+    let more = clients[0].seen().right + 100;
+    clients[0].wait_for(more, SOON)?;
+    let looks = leave(&lab, aws, weir, clients, &before)?;
+    assert!(!looks.contains(&(State::Unhealthy, false)), "{looks:?}");
+    println!("{:.1?}", begun.elapsed());
+    Ok(())
+}
