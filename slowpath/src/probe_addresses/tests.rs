@@ -15,7 +15,7 @@ use state::writer::Writer;
 
 use super::*;
 
-const TEXT: &str = "name = \"t\"\n\
+const TEXT: &str = "name = \"t\"\nplane = \"xdp\"\n\
                     [ingress]\ndevice = \"in0\"\naddress = [\"10.0.1.10/24\", \"fd00::1/64\"]\n\
                     [fastpath]\nlcores = [1]\n";
 
@@ -195,13 +195,13 @@ fn the_kernel_takes_them_finds_them_and_chooses_none_by_itself() {
     }
     const NAME: &str =
         "probe_addresses::tests::the_kernel_takes_them_finds_them_and_chooses_none_by_itself";
-    // It ends with its only process.
+    // It ends with its only process. Of global scope, the address on lo would be chosen.
     let script = "ip link set lo up
-        ip addr add 198.18.0.9/32 dev lo
-        ip link add a type veth peer name b
-        ip link set a up; ip link set b up
-        ip addr add 10.97.0.1/24 dev a; ip addr add fd97::1/64 dev a nodad
-        ip route add 203.0.113.0/24 dev b; ip route add 2001:db8::/64 dev b
+        ip addr add 198.18.0.9/32 dev lo scope host
+        ip link add near0 type veth peer name far0
+        ip link set near0 up; ip link set far0 up
+        ip addr add 10.97.0.1/24 dev near0; ip addr add fd97::1/64 dev near0 nodad
+        ip route add 203.0.113.0/24 dev far0; ip route add 2001:db8::/64 dev far0
         exec \"$0\" --exact \"$1\"";
     let inside = Command::new("unshare")
         .args(["--net", "sh", "-ec", script])
