@@ -33,6 +33,7 @@ use crate::live::{Published, Shared, Wanted};
 use crate::neighbours::NextHops;
 use crate::neighbours::kernel::Kernel;
 use crate::path_mtus::PathMtus;
+use crate::probe_addresses::ProbeAddresses;
 use crate::proxy_rules::ProxyRules;
 use crate::report::{FileStatus, NextHopStatus, Status};
 use crate::rings::Rings;
@@ -89,6 +90,8 @@ pub struct Reconcile<'r> {
     kernel: Box<dyn Kernel + Send>,
     /// With XDP, how proxies' answers get into the programs.
     proxy_rules: Option<ProxyRules>,
+    /// From where backends are probed through tunnels, if they are.
+    probe_addresses: Option<ProbeAddresses>,
     tracer: Tracer,
     shared: Arc<Shared>,
     /// What the health checker tells, if there is one.
@@ -167,6 +170,7 @@ impl<'r> Reconcile<'r> {
             path_mtus: PathMtus::find(region, now),
             kernel,
             proxy_rules: ProxyRules::new(&config),
+            probe_addresses: None,
             tracer: Tracer::default(),
             checker: None,
             synced: false,
@@ -220,8 +224,12 @@ impl<'r> Reconcile<'r> {
         }
         if self.looked.is_none_or(|at| now >= at + LOOK) {
             self.look(now);
+            let tables = self.desired.writer.tables();
             if let Some(rules) = &mut self.proxy_rules {
-                rules.step(&self.desired.writer.tables(), now);
+                rules.step(&tables, now);
+            }
+            if let Some(addresses) = &mut self.probe_addresses {
+                addresses.step(&tables, now);
             }
         }
     }

@@ -26,6 +26,7 @@ use crate::health::{self, ListenError};
 use crate::live::{Live, Shared};
 use crate::metrics;
 use crate::neighbours::kernel::Netlink;
+use crate::probe_addresses::ProbeAddresses;
 use crate::reconcile::Reconcile;
 use crate::sources::{self, file::ConfigFile};
 use crate::targets::region::RegionPlane;
@@ -145,8 +146,10 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         .spawn(move || {
             let _alive = alive;
             let now = || Now { steady: Instant::now(), wall: SystemTime::now() };
+            let addresses = ProbeAddresses::new(&of_loop);
             let mut reconcile =
                 Reconcile::new(of_loop, region, plane, kernel, shared_loop, store, now());
+            reconcile.keep_addresses(addresses);
             if let Some(file) = file {
                 reconcile.watch_config(file);
             }

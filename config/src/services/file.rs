@@ -186,10 +186,11 @@ pub struct Backend {
     pub arm: String,
     /// A source address reserved for probes: what this machine sends from it goes to exactly this
     /// backend, through the service's tunnel; empty for none. Answers come back by the tunnel, or
-    /// plain from a backend that answers directly and has a route for it to this machine. Give it
-    /// to the machine (`ip addr add 198.18.0.1/32 dev lo`) to have `health` ask that way. With
-    /// `plane = "xdp"` answers come in by the NIC from the frontend's address, which the kernel
-    /// must not take for forged: `rp_filter` 0, or 2 and any route there.
+    /// plain from a backend that answers directly and has a route for it to this machine. With
+    /// `health`, the machine gets it by itself, on `lo`, until no backend wants it; one that is
+    /// there already, on any interface, is left alone. With `plane = "xdp"` answers come in by the
+    /// NIC from the frontend's address, which the kernel must not take for forged: `rp_filter` 0,
+    /// or 2 and any route there.
     #[serde(default)]
     pub probe: String,
     /// The node on which it runs; empty counts as local everywhere.

@@ -151,6 +151,12 @@ fn host_of(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
+/// The source from which a backend is probed through its service's tunnel, if it is.
+pub fn tunnel_source(entry: &Entry, instance: &Instance) -> Option<IpAddr> {
+    let service = entry.service.as_ref().filter(|service| service.health.is_some())?;
+    instance.probe.filter(|_| matches!(service.mode, Mode::Tunnel(_) | Mode::Dsr(_)))
+}
+
 fn target(
     entry: &Entry,
     check: &HealthCheck,
@@ -158,8 +164,7 @@ fn target(
     place: &Place,
     ask: &Arc<Ask>,
 ) -> Result<Target, String> {
-    let mode = entry.service.as_ref().map(|service| service.mode);
-    if let (Some(Mode::Tunnel(_) | Mode::Dsr(_)), Some(from)) = (mode, instance.probe) {
+    if let Some(from) = tunnel_source(entry, instance) {
         return by_tunnel(entry, check, instance, place, ask, from);
     }
     let port = [check.port, instance.endpoint.port, frontend_port(entry)];

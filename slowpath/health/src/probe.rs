@@ -94,9 +94,14 @@ async fn connect(target: &Target) -> Result<TcpStream, Failure> {
     }
     if let Some(from) = target.from {
         socket.bind(SocketAddr::new(from, 0)).map_err(|e| match e.kind() {
-            io::ErrorKind::AddrNotAvailable => Failure::Untold(format!(
-                "this machine does not have the probe's source; type: ip addr add {from} dev lo"
-            )),
+            io::ErrorKind::AddrNotAvailable => {
+                // Those for tunnels slowpath sets; where the kernel refuses one, the log has why.
+                let then = if target.entrance.is_some() { " yet; if that stays so," } else { ";" };
+                Failure::Untold(format!(
+                    "this machine does not have the probe's source{then} type: ip addr add {from} \
+                     dev lo"
+                ))
+            }
             _ => Failure::Untold(format!("can't probe from {from}: {e}")),
         })?;
     }

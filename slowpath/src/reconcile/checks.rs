@@ -10,6 +10,7 @@ use state::reconcile::Now;
 use state::writer::Writer;
 
 use super::Reconcile;
+use crate::probe_addresses::ProbeAddresses;
 
 /// What is taken in one step; the rest waits for the next.
 const AT_ONCE: usize = 4096;
@@ -21,6 +22,11 @@ impl Reconcile<'_> {
         let (tell, told) = channel();
         self.checker = Some(told);
         (Arc::clone(&self.desired.writer), tell)
+    }
+
+    /// From now on the machine has the addresses from which backends are probed through tunnels.
+    pub fn keep_addresses(&mut self, addresses: ProbeAddresses) {
+        self.probe_addresses = Some(addresses);
     }
 
     /// Writes what was told since the last step. Waits for nobody.

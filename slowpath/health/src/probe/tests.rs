@@ -154,6 +154,10 @@ async fn what_this_machine_lacks_is_not_the_backends_fault() {
     let answer = probe(&Target { from, ..target(to, None, None) }, None, PATIENCE).await;
     assert_eq!(answer.good, None);
     assert!(answer.why.ends_with("type: ip addr add 203.0.113.9 dev lo"), "{}", answer.why);
+    // Slowpath sets a tunnel's, soon.
+    let entrance = Some(Entrance::Interface("lo".into()));
+    let answer = probe(&Target { from, entrance, ..target(to, None, None) }, None, PATIENCE).await;
+    assert!(answer.why.contains("source yet; if that stays so, type: ip addr"), "{}", answer.why);
     let entrance = Some(Entrance::Interface("h7-none0".into()));
     let answer = probe(&Target { entrance, ..target(to, None, None) }, None, PATIENCE).await;
     assert!(answer.good.is_none() && answer.why.contains("h7-none0"), "{}", answer.why);

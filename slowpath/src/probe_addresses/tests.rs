@@ -1,0 +1,216 @@
+//! Over addresses as a kernel keeps them, and over the kernel itself in a namespace of the test's.
+
+use std::net::{TcpListener, UdpSocket};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use config::services::{BackendTunnel, HealthCheck, Mode, ProbeKind, TunnelKind};
+use parking_lot::Mutex;
+use state::address::Endpoint;
+use state::backend::Instance;
+use state::name::{Name, Source};
+use state::service::Service;
+use state::writer::Writer;
+
+use super::*;
+
+const TEXT: &str = "name = \"t\"\nplane = \"xdp\"\n\
+                    [ingress]\ndevice = \"in0\"\naddress = [\"10.0.1.10/24\", \"fd00::1/64\"]\n\
+                    [fastpath]\nlcores = [1]\n";
+
+/// What there is, and whom the kernel refuses.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<(BTreeSet<Address>, Vec<IpAddr>)>>);
+
+impl Addresses for Kept {
+    fn addresses(&mut self) -> io::Result<Vec<Address>> {
+        Ok(self.0.lock().0.iter().copied().collect())
+    }
+    fn set(&mut self, addr: IpAddr, there: bool) -> io::Result<()> {
+        let mut kept = self.0.lock();
+        if kept.1.contains(&addr) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let address = Address { addr, ours: true };
+        let news = if there { kept.0.insert(address) } else { kept.0.remove(&address) };
+        assert!(news, "{addr} was asked for twice");
+        Ok(())
+    }
+}
+
+impl Kept {
+    fn ours(&self) -> Vec<String> {
+        let kept = self.0.lock();
+        kept.0.iter().filter(|one| one.ours).map(|one| one.addr.to_string()).collect()
+    }
+}
+
+fn begin(kept: &Kept) -> ProbeAddresses {
+    ProbeAddresses::over(&config::from_toml(TEXT).unwrap(), Box::new(kept.clone()))
+}
+
+fn addr(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A service whose backends have these sources.
+fn say(writer: &Writer, change: impl FnOnce(&mut Service), probes: &[IpAddr]) {
+    let (name, source) = (Name::new("lab/chain").unwrap(), Source::new("file"));
+    let mut service = Service::new(name.clone(), source.clone());
+    service.mode = Mode::Tunnel(BackendTunnel::new(TunnelKind::Vxlan));
+    service.health = Some(Arc::new(HealthCheck::new(ProbeKind::Tcp)));
+    change(&mut service);
+    let backends = probes.iter().zip(0u16..).map(|(probe, at)| {
+        let [high, low] = at.to_be_bytes();
+        let endpoint = Endpoint { addr: [10, 0, high, low].into(), port: 0, protocol: 0 };
+        let backend = Instance::new(endpoint, name.clone(), source.clone());
+        Instance { probe: Some(*probe), ..backend }
+    });
+    let backends: Vec<Instance> = backends.collect();
+    let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);
+    transaction.upsert_service(service).unwrap();
+    transaction.set_backends(&name, &source, backends);
+    transaction.commit();
+}
+
+#[test]
+fn an_address_comes_with_its_backend_and_goes_a_while_after_it() {
+    let (kept, writer, mut now) = (Kept::default(), Writer::new(), Instant::now());
+    let mut addresses = begin(&kept);
+    say(&writer, |_| {}, &[addr("198.18.0.1"), addr("fd01::1")]);
+    addresses.step(&writer.tables(), now);
+    assert_eq!(kept.ours(), ["198.18.0.1", "fd01::1"]);
+    // Another one at once; those before stay for the probes that are under way.
+    say(&writer, |_| {}, &[addr("198.18.0.2")]);
+    addresses.step(&writer.tables(), now);
+    assert_eq!(kept.ours(), ["198.18.0.1", "198.18.0.2", "fd01::1"]);
+    // A restart finds them, wanted or not.
+    let mut addresses = begin(&kept);
+    addresses.step(&writer.tables(), now);
+    now += STAYS;
+    // One is wanted again before its time.
+    say(&writer, |_| {}, &[addr("198.18.0.2"), addr("fd01::1")]);
+    addresses.step(&writer.tables(), now);
+    assert_eq!(kept.ours(), ["198.18.0.2", "fd01::1"]);
+    // Of no use without a tunnel, and where nobody asks.
+    say(&writer, |service| service.mode = Mode::Nat, &[addr("198.18.0.2")]);
+    addresses.step(&writer.tables(), now);
+    say(&writer, |service| service.health = None, &[addr("198.18.0.2")]);
+    addresses.step(&writer.tables(), now + STAYS);
+    assert!(kept.ours().is_empty());
+}
+
+#[test]
+fn what_is_there_already_is_good_enough_and_never_touched() {
+    let (kept, writer, now) = (Kept::default(), Writer::new(), Instant::now());
+    let mut addresses = begin(&kept);
+    let theirs = Address { addr: addr("198.18.0.1"), ours: false };
+    kept.0.lock().0.insert(theirs);
+    // The second is the arm's, which need not have it yet.
+    say(&writer, |_| {}, &[theirs.addr, addr("10.0.1.10")]);
+    addresses.step(&writer.tables(), now);
+    say(&writer, |_| {}, &[]);
+    addresses.step(&writer.tables(), now);
+    addresses.step(&writer.tables(), now + STAYS);
+    assert_eq!(kept.0.lock().0, [theirs].into());
+}
+
+#[test]
+fn what_somebody_took_off_or_the_kernel_refused_is_added_again() {
+    let (kept, writer, now) = (Kept::default(), Writer::new(), Instant::now());
+    let mut addresses = begin(&kept);
+    kept.0.lock().1 = vec![addr("198.18.0.1")];
+    say(&writer, |_| {}, &[addr("198.18.0.1"), addr("198.18.0.2")]);
+    let why = addresses.settle(&writer.tables(), now).unwrap_err();
+    assert!(why.ends_with("type: ip addr add 198.18.0.1 dev lo"), "{why}");
+    kept.0.lock().0.clear();
+    addresses.step(&writer.tables(), now);
+    assert!(kept.ours() == ["198.18.0.2"] && addresses.failed, "one stands in nobody's way");
+    kept.0.lock().1.clear();
+    addresses.step(&writer.tables(), now);
+    assert_eq!(kept.ours(), ["198.18.0.2"], "not at once");
+    kept.0.lock().0.clear();
+    addresses.step(&writer.tables(), now + AGAIN);
+    assert!(kept.ours() == ["198.18.0.1", "198.18.0.2"] && !addresses.failed);
+}
+
+#[test]
+fn very_many_are_added_a_few_hundred_at_a_time() {
+    let (kept, writer, now) = (Kept::default(), Writer::new(), Instant::now());
+    let mut addresses = begin(&kept);
+    let probes = (0..=2 * AT_ONCE as u32).map(|at| IpAddr::from((0xC612_0000 + at).to_be_bytes()));
+    say(&writer, |_| {}, &probes.collect::<Vec<_>>());
+    for there in [AT_ONCE, 2 * AT_ONCE, 2 * AT_ONCE + 1] {
+        addresses.step(&writer.tables(), now);
+        assert_eq!(kept.ours().len(), there);
+    }
+}
+
+/// Set for the part of the next test that runs in a namespace of its own.
+const INSIDE: &str = "WEIR_TEST_INSIDE";
+
+fn chosen(to: &str) -> IpAddr {
+    let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+    let socket = UdpSocket::bind(any).unwrap();
+    socket.connect(to).unwrap();
+    socket.local_addr().unwrap().ip()
+}
+
+fn inside_the_namespace() {
+    let ours = [addr("198.18.0.1"), addr("fd01::1")];
+    let mut kernel = Kernel { asker: None };
+    for addr in ours.iter().chain(&ours) {
+        kernel.set(*addr, true).unwrap();
+    }
+    for addr in ours {
+        TcpListener::bind((addr, 0)).expect("at once, without a search for duplicates");
+    }
+    // Who names no source gets none of them, even on an interface that has none of its own.
+    assert_eq!(chosen("203.0.113.1:9"), addr("10.97.0.1"));
+    assert_eq!(chosen("[2001:db8::1]:9"), addr("fd97::1"));
+    let there = |found: &[Address]| {
+        let theirs = found.iter().filter(|one| !one.ours).map(|one| one.addr.to_string());
+        let ours = found.iter().filter(|one| one.ours).map(|one| one.addr);
+        (ours.collect::<BTreeSet<IpAddr>>(), theirs.collect::<BTreeSet<String>>())
+    };
+    // Found by the next process; what others set, on whatever interface, is theirs.
+    let mut kernel = Kernel { asker: None };
+    let (found, theirs) = there(&kernel.addresses().unwrap());
+    assert_eq!(found, ours.into());
+    for one in ["198.18.0.9", "10.97.0.1", "fd97::1"] {
+        assert!(theirs.contains(one), "{one}: {theirs:?}");
+    }
+    for addr in ours.iter().chain(&ours) {
+        kernel.set(*addr, false).unwrap();
+    }
+    assert_eq!(there(&kernel.addresses().unwrap()), (BTreeSet::new(), theirs));
+    assert!(TcpListener::bind((ours[0], 0)).is_err());
+}
+
+#[test]
+fn the_kernel_takes_them_finds_them_and_chooses_none_by_itself() {
+    if std::env::var_os(INSIDE).is_some() {
+        return inside_the_namespace();
+    }
+    const NAME: &str =
+        "probe_addresses::tests::the_kernel_takes_them_finds_them_and_chooses_none_by_itself";
+    // It ends with its only process. Of global scope, the address on lo would be chosen.
+    let script = "ip link set lo up
+        ip addr add 198.18.0.9/32 dev lo scope host
+        ip link add near0 type veth peer name far0
+        ip link set near0 up; ip link set far0 up
+        ip addr add 10.97.0.1/24 dev near0; ip addr add fd97::1/64 dev near0 nodad
+        ip route add 203.0.113.0/24 dev far0; ip route add 2001:db8::/64 dev far0
+        exec \"$0\" --exact \"$1\"";
+    let inside = Command::new("unshare")
+        .args(["--net", "sh", "-ec", script])
+        .arg(std::env::current_exe().unwrap())
+        .arg(NAME)
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let said = [inside.stdout, inside.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(inside.status.success() && said.contains("1 passed"), "{said}");
+}
