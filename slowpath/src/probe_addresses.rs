@@ -12,14 +12,13 @@ use std::time::{Duration, Instant};
 
 use config::checked::Config;
 use health::plan::tunnel_source;
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressMessage, AddressScope, CacheInfo,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use state::tables::Tables;
 
-use crate::neighbours::kernel::{Answers, Asker};
+use crate::neighbours::kernel::Keeper;
 
 /// Whose the addresses are: their `proto`, as `ip address` shows it. The kernel's own numbers are
 /// below 4; the routing rules that we keep have this one as well.
@@ -65,7 +64,7 @@ pub struct ProbeAddresses {
 impl ProbeAddresses {
     /// Begins over the machine's kernel.
     pub fn new(config: &Config) -> ProbeAddresses {
-        ProbeAddresses::over(config, Box::new(Kernel { asker: None }))
+        ProbeAddresses::over(config, Box::new(Keeper::default()))
     }
 
     fn over(config: &Config, kernel: Box<dyn Addresses + Send>) -> ProbeAddresses {
@@ -129,25 +128,10 @@ impl ProbeAddresses {
     }
 }
 
-/// The kernel, asked for the first time when there is something to ask.
-struct Kernel {
-    asker: Option<Asker>,
-}
-
-impl Kernel {
-    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Answers {
-        let asker = match &mut self.asker {
-            Some(asker) => asker,
-            none => none.insert(Asker::open()?),
-        };
-        asker.request(message, flags)
-    }
-}
-
-impl Addresses for Kernel {
+impl Addresses for Keeper {
     fn addresses(&mut self) -> io::Result<Vec<Address>> {
         let message = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        let answers = self.request(message, NLM_F_DUMP)?;
+        let answers = self.all(message)?;
         let address = |answer: &RouteNetlinkMessage| match answer {
             RouteNetlinkMessage::NewAddress(message) => read(message),
             _ => None,
@@ -156,18 +140,11 @@ impl Addresses for Kernel {
     }
 
     fn set(&mut self, addr: IpAddr, there: bool) -> io::Result<()> {
-        let done = match there {
-            true => {
-                let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
-                self.request(RouteNetlinkMessage::NewAddress(message(addr)), flags)
+        match there {
+            true => self.add(RouteNetlinkMessage::NewAddress(message(addr))),
+            false => {
+                self.remove(RouteNetlinkMessage::DelAddress(message(addr)), libc::EADDRNOTAVAIL)
             }
-            false => self.request(RouteNetlinkMessage::DelAddress(message(addr)), NLM_F_ACK),
-        };
-        match done {
-            // Somebody was faster.
-            Err(e) if there && e.raw_os_error() == Some(libc::EEXIST) => Ok(()),
-            Err(e) if !there && e.raw_os_error() == Some(libc::EADDRNOTAVAIL) => Ok(()),
-            other => other.map(drop),
         }
     }
 }

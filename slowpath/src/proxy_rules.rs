@@ -15,13 +15,12 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use config::checked::{Config, Plane, ROUTES, RULES_OF_PROXIES};
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::route::RouteProtocol;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange};
 use netlink_packet_route::{AddressFamily, IpProtocol, RouteNetlinkMessage};
 use state::tables::Tables;
 
-use crate::neighbours::kernel::{Answers, Asker};
+use crate::neighbours::kernel::Keeper;
 
 /// Their place among rules: before those of the system (32,766 is its main table's).
 const PRIORITY: u32 = 6082;
@@ -68,7 +67,7 @@ pub struct ProxyRules {
 impl ProxyRules {
     /// None where the plane needs none.
     pub fn new(config: &Config) -> Option<ProxyRules> {
-        let kernel = || Box::new(Kernel { asker: None });
+        let kernel = || Box::new(Keeper::default());
         (config.plane == Plane::Xdp).then(|| ProxyRules::over(config, kernel()))
     }
 
@@ -157,25 +156,10 @@ fn is_strict(interface: &str) -> bool {
     setting("all").max(setting(interface)) == Some(1)
 }
 
-/// The kernel, asked for the first time when there is something to ask.
-struct Kernel {
-    asker: Option<Asker>,
-}
-
-impl Kernel {
-    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Answers {
-        let asker = match &mut self.asker {
-            Some(asker) => asker,
-            none => none.insert(Asker::open()?),
-        };
-        asker.request(message, flags)
-    }
-}
-
-impl Rules for Kernel {
+impl Rules for Keeper {
     fn rules(&mut self) -> io::Result<Vec<Rule>> {
         let message = RouteNetlinkMessage::GetRule(RuleMessage::default());
-        let answers = self.request(message, NLM_F_DUMP)?;
+        let answers = self.all(message)?;
         let rule = |answer: &RouteNetlinkMessage| match answer {
             RouteNetlinkMessage::NewRule(message) => read(message),
             _ => None,
@@ -184,18 +168,9 @@ impl Rules for Kernel {
     }
 
     fn set(&mut self, rule: &Rule, there: bool) -> io::Result<()> {
-        let done = match there {
-            true => {
-                let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
-                self.request(RouteNetlinkMessage::NewRule(message(rule)), flags)
-            }
-            false => self.request(RouteNetlinkMessage::DelRule(message(rule)), NLM_F_ACK),
-        };
-        match done {
-            // Somebody was faster.
-            Err(e) if there && e.raw_os_error() == Some(libc::EEXIST) => Ok(()),
-            Err(e) if !there && e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-            other => other.map(drop),
+        match there {
+            true => self.add(RouteNetlinkMessage::NewRule(message(rule))),
+            false => self.remove(RouteNetlinkMessage::DelRule(message(rule)), libc::ENOENT),
         }
     }
 }

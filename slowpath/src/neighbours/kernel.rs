@@ -7,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
     NetlinkPayload,
 };
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -180,6 +180,37 @@ fn none_if(result: io::Result<Vec<RouteNetlinkMessage>>, codes: &[i32]) -> Answe
 
 /// What the kernel says to a request.
 pub(crate) type Answers = io::Result<Vec<RouteNetlinkMessage>>;
+
+/// What keeps things in the kernel as they are wanted, asked for the first time when there is
+/// something to ask.
+#[derive(Default)]
+pub(crate) struct Keeper(Option<Asker>);
+
+impl Keeper {
+    /// All that there is of a kind.
+    pub(crate) fn all(&mut self, of: RouteNetlinkMessage) -> Answers {
+        self.request(of, NLM_F_DUMP)
+    }
+
+    /// Makes a thing; no harm if somebody was faster.
+    pub(crate) fn add(&mut self, new: RouteNetlinkMessage) -> io::Result<()> {
+        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+        none_if(self.request(new, flags), &[libc::EEXIST]).map(drop)
+    }
+
+    /// Takes a thing off; no harm if somebody was faster, which the kernel tells as `gone`.
+    pub(crate) fn remove(&mut self, old: RouteNetlinkMessage, gone: i32) -> io::Result<()> {
+        none_if(self.request(old, NLM_F_ACK), &[gone]).map(drop)
+    }
+
+    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Answers {
+        let asker = match &mut self.0 {
+            Some(asker) => asker,
+            none => none.insert(Asker::open()?),
+        };
+        asker.request(message, flags)
+    }
+}
 
 impl Kernel for Netlink {
     fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
