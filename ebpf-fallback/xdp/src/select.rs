@@ -98,6 +98,14 @@ extern "C" fn part_marked() -> u32 {
     u32::from(work.set().address_marked(work.scope_key, &work.inner.dst))
 }
 
+/// Whether the packet is to a source of probes; 1 for yes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_probes() -> u32 {
+    let Some(work) = work() else { return 0 };
+    u32::from(work.set().probe(&work.inner.dst).is_some())
+}
+
 /// Whether the packet is to an address of ours: 1; to one that NAT sends from: 2; both: 3.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -154,8 +162,7 @@ fn for_nobody(work: &mut Work) -> u32 {
     }
     let own = part_own();
     // A probe's answer comes plain from a backend that answers its clients directly.
-    let probes = work.set().probe(&work.inner.dst).is_some();
-    if own & LOCAL != 0 || probes || is_link_local(&work.inner.dst) {
+    if own & LOCAL != 0 || part_probes() != 0 || is_link_local(&work.inner.dst) {
         return punt(work);
     }
     if own & NATS != 0 {
