@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clouds::aws::drive::{Appliance, Cloud, Drive, Ingress};
-use clouds::aws::life::Exit;
-use clouds::aws::routes::Routes;
-use clouds::aws::told::CallError;
+use aws::drive::{Cloud, Drive};
+use aws::life::Exit;
+use aws::routes::Routes;
+use aws::told::CallError;
+use clouds::appliance::{Appliance, Ingress};
 use clouds::report::Report;
 use config::checked::{AwsMode, Config};
 use tables::counters::{ArmCounter, VerdictCounter as V};

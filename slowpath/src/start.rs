@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use api::Api;
 use api::serve::{ServeError, Serving};
-use clouds::aws::told::CallError;
+use aws::told::CallError;
 use config::checked::{Config, Plane};
 use hugepages::{OpenError, Opened, Unreadable};
 use parking_lot::Mutex;

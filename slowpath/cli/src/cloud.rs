@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use aws::account::{Account, Settings};
+use clouds::retry::Policy;
 use clap::Subcommand;
-use clouds::aws::account::{Account, Settings};
-use clouds::aws::retry::Policy;
 use clouds::report::Report;
 use serde::Serialize;
 use slowpath::report::Status;
@@ -159,7 +159,7 @@ async fn account(
     region: Option<String>,
     policy: Policy,
     bound: Duration,
-) -> Result<(Account, watch::Sender<bool>), clouds::aws::told::CallError> {
+) -> Result<(Account, watch::Sender<bool>), aws::told::CallError> {
     let (stay, cancel) = watch::channel(false);
     let settings = Settings { region, policy, bound, ..Settings::default() };
     Ok((Account::load(settings, cancel).await?, stay))

@@ -1,6 +1,8 @@
-//! What the cloud is asked and told: who this machine is, where it belongs, that it may get
-//! traffic, and that it leaves. One room a cloud; what they share lies beside.
+//! What the clouds have in common: the appliance as they see it, what people are told, what becomes
+//! of a question without an answer, and when it is asked again. Each cloud has a room of its own.
 #![forbid(unsafe_code)]
 
-pub mod aws;
+pub mod appliance;
+pub mod failure;
 pub mod report;
+pub mod retry;

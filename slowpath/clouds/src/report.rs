@@ -1,5 +1,7 @@
 //! What people and programs are told of this machine at its cloud.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// All that is known of this machine at its cloud.
@@ -56,7 +58,7 @@ pub struct Leaving {
     pub at_most_s: u64,
 }
 
-/// A finding.
+/// A finding that was told.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     /// Its name in metrics.
@@ -67,6 +69,17 @@ pub struct Told {
     pub remedy: String,
     /// How often.
     pub times: u64,
+}
+
+/// Something that people should know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// Its name in metrics and on the page that explains it.
+    pub name: &'static str,
+    /// What was found.
+    pub text: String,
+    /// What to do.
+    pub remedy: String,
 }
 
 /// A target of our group, or in mode routes an instance of our cluster.
@@ -87,7 +100,7 @@ pub struct Peer {
 pub struct Asked {
     /// By the cloud's name.
     pub operation: String,
-    /// `ok`, `throttled`, `transient`, `denied`, `absent` or `invalid`.
+    /// `ok`, `throttled`, `transient`, `conflict`, `denied`, `absent` or `invalid`.
     pub outcome: String,
     /// How many.
     pub times: u64,
@@ -123,4 +136,14 @@ impl Report {
             findings => format!("{line}; {findings} findings (weir cloud status)"),
         }
     }
+}
+
+/// Tells a finding of a cloud's: in the log when it is new or says something new.
+pub fn tell(cloud: &str, findings: &mut BTreeMap<&'static str, Told>, finding: Finding) {
+    let Finding { name, text, remedy } = finding;
+    let told = findings.entry(name).or_default();
+    if told.text != text {
+        tracing::warn!("{cloud}: {name}: {text}; {remedy}");
+    }
+    *told = Told { name: name.to_owned(), text, remedy, times: told.times + 1 };
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clouds::aws::doctor::{self, Check, Seen, Verdict, Wants};
-use clouds::aws::imds::{self, Metadata};
-use clouds::aws::retry::Policy;
+use aws::doctor::{self, Check, Seen, Verdict, Wants};
+use aws::imds::{self, Metadata};
+use clouds::retry::Policy;
 use clouds::report::Report;
 use tokio::sync::watch;
 

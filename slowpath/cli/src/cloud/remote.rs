@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use aws::drive::the_group;
+use aws::remote::{self, ERRORS_MOST, OUTPUT_MOST};
+use clouds::retry::{Clock, Policy};
+use aws::told::CallError;
+use aws::wait::{self, INSTANCE_STATES, TARGET_STATES, Waited};
 use clap::{Args, Subcommand};
-use clouds::aws::drive::the_group;
-use clouds::aws::remote::{self, ERRORS_MOST, OUTPUT_MOST};
-use clouds::aws::retry::{Clock, Policy};
-use clouds::aws::told::CallError;
-use clouds::aws::wait::{self, INSTANCE_STATES, TARGET_STATES, Waited};
 use clouds::report::Report;
 use serde_json::json;
 

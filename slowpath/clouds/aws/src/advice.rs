@@ -1,0 +1,213 @@
+//! Settings at AWS that hurt together, or with ours. Each is one finding with what to do.
+
+use std::time::Duration;
+
+use config::checked::{Config, Lifecycle};
+
+use clouds::report::Finding;
+
+use super::told::{Attributes, Group, HealthCheck, Stickiness};
+
+pub mod permissions;
+
+/// Flows of a dead target should move, or be reset, sooner than people give up.
+const SLOW: Duration = Duration::from_secs(30);
+/// Non-TCP flows are forgotten by the gateway after so long; it can't be set.
+const OTHER_IDLE_S: u32 = 120;
+
+/// What is seen of us that matters to the gateway.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ours {
+    /// How we come and go.
+    pub life: Lifecycle,
+    /// Ports on which HTTP probes are answered.
+    pub http: Vec<u16>,
+    /// Ports on which TCP probes are answered.
+    pub tcp: Vec<u16>,
+    /// Networks that packets of AWS's gateways may come from.
+    pub sources: usize,
+    /// Seconds: non-TCP flows.
+    pub udp_s: u32,
+}
+
+impl Ours {
+    /// Out of the configuration.
+    pub fn of(config: &Config, life: Lifecycle) -> Ours {
+        let gateways = config.gateways.iter();
+        let aws = gateways.filter(|g| g.kind == config::checked::GatewayKind::Aws);
+        let tunnels = aws.flat_map(|gateway| &gateway.tunnels);
+        Ours {
+            life,
+            http: config.health.listen.iter().map(|socket| socket.port()).collect(),
+            tcp: config.health.tcp.iter().map(|socket| socket.port()).collect(),
+            sources: tunnels.map(|tunnel| tunnel.sources.len()).sum(),
+            udp_s: config.flows.udp_s,
+        }
+    }
+}
+
+/// All that hurts.
+pub fn advise(group: &Group, attributes: &Attributes, ours: &Ours) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if group.load_balancers.is_empty() {
+        found.push(finding(
+            "group-unused",
+            format!("no load balancer sends traffic to target group {}", group.arn),
+            "let the gateway load balancer's listener forward to it",
+        ));
+    }
+    failover(attributes, &mut found);
+    timeouts(attributes, ours, &mut found);
+    probes(group, ours, &mut found);
+    if attributes.stickiness != Stickiness::FiveTuple {
+        found.push(finding(
+            "stickiness-coarse",
+            format!(
+                "stickiness is {:?}: all flows between two hosts come to one target, and the \
+                     TCP idle timeout can't be set",
+                attributes.stickiness
+            ),
+            "use 5-tuple stickiness (stickiness.enabled = false), unless protocols need it",
+        ));
+    }
+    if attributes.cross_zone && ours.sources < 2 {
+        found.push(finding(
+            "sources-of-one-zone",
+            "cross-zone is on, and gateway.sources names one network: packets from the gateway's \
+             nodes in other zones are dropped"
+                .to_owned(),
+            "add the gateway's subnets of all zones to gateway.sources",
+        ));
+    }
+    found
+}
+
+fn failover(attributes: &Attributes, found: &mut Vec<Finding>) {
+    let rebalances = attributes.rebalance_on_unhealthy;
+    if rebalances != attributes.rebalance_on_deregistration {
+        found.push(finding(
+            "failover-unequal",
+            format!(
+                "target_failover.on_unhealthy rebalances: {rebalances}, on_deregistration: {}; \
+                     AWS wants them equal",
+                attributes.rebalance_on_deregistration
+            ),
+            "set both target_failover attributes to the same value",
+        ));
+    }
+    if !rebalances && !attributes.reset_on_unhealthy {
+        found.push(finding(
+            "flows-stick-to-dead-target",
+            "with target_failover no_rebalance and no TCP reset, flows of a target that died stay \
+             on it until they are idle"
+                .to_owned(),
+            "set target_failover to rebalance, or send_tcp_reset.on_unhealthy.enabled to true",
+        ));
+    }
+    let delay = attributes.deregistration_delay;
+    if !attributes.rebalance_on_deregistration
+        && !attributes.reset_on_deregistration
+        && !delay.is_zero()
+    {
+        found.push(finding(
+            "flows-end-unreset",
+            format!("flows that outlive the deregistration delay of {delay:?} are lost silently"),
+            "set send_tcp_reset.on_deregistration.enabled to true",
+        ));
+    }
+}
+
+fn timeouts(attributes: &Attributes, ours: &Ours, found: &mut Vec<Finding>) {
+    let (delay, cap) = (attributes.deregistration_delay, ours.life.drain_cap);
+    if delay > cap {
+        found.push(finding(
+            "drain-cap-short",
+            format!(
+                "the deregistration delay is {delay:?}, and we leave after {cap:?}: flows are \
+                     sent to us after that"
+            ),
+            "raise aws.drain_cap_s and systemd's TimeoutStopSec, or lower \
+             deregistration_delay.timeout_seconds",
+        ));
+    }
+    if delay.is_zero() {
+        found.push(finding(
+            "no-deregistration-delay",
+            "the deregistration delay is 0: each restart cuts all flows".to_owned(),
+            "raise deregistration_delay.timeout_seconds, 300 for instance",
+        ));
+    }
+    if ours.udp_s < OTHER_IDLE_S {
+        found.push(finding(
+            "udp-forgotten-early",
+            format!(
+                "flows.udp_s is {}, and the gateway remembers UDP for {OTHER_IDLE_S} s: a flow \
+                     that rests may change its backend",
+                ours.udp_s
+            ),
+            "raise flows.udp_s to 120",
+        ));
+    }
+    if !attributes.reset_on_idle && attributes.tcp_idle < Duration::from_secs(350) {
+        found.push(finding(
+            "idle-unreset",
+            format!(
+                "TCP flows are forgotten after {:?} of rest, and nobody is told",
+                attributes.tcp_idle
+            ),
+            "set send_tcp_reset.on_idle_timeout.enabled to true, or raise tcp.idle_timeout.seconds",
+        ));
+    }
+}
+
+fn probes(group: &Group, ours: &Ours, found: &mut Vec<Finding>) {
+    let health = &group.health;
+    let (port, protocol) = (health.port.unwrap_or(group.port), health.protocol.as_str());
+    let (key, ports) = match protocol {
+        "TCP" => ("health.tcp", &ours.tcp),
+        _ => ("health.listen", &ours.http),
+    };
+    if protocol == "HTTPS" {
+        found.push(finding(
+            "probe-https",
+            "the health check asks over HTTPS, and health.listen answers HTTP".to_owned(),
+            "set the group's health check protocol to HTTP",
+        ));
+    } else if !ports.contains(&port) {
+        found.push(finding(
+            "probe-elsewhere",
+            format!("the health check asks {protocol} port {port}, and {key} answers {ports:?}"),
+            "set the group's health check port to one of them",
+        ));
+    }
+    let detects = detects(health);
+    if detects > SLOW {
+        found.push(finding(
+            "detection-slow",
+            format!("a dead target is noticed after {detects:?}"),
+            "lower the health check's interval or its unhealthy threshold: 10 s, 2",
+        ));
+    }
+    if health.timeout >= health.interval {
+        found.push(finding(
+            "probe-overlaps",
+            format!(
+                "a probe may take {:?}, and the next begins after {:?}",
+                health.timeout, health.interval
+            ),
+            "let the health check's timeout be shorter than its interval",
+        ));
+    }
+}
+
+/// How long a dead target is taken for healthy.
+fn detects(health: &HealthCheck) -> Duration {
+    health.interval * health.unhealthy_threshold
+}
+
+fn finding(name: &'static str, text: String, remedy: &str) -> Finding {
+    Finding { name, text, remedy: remedy.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

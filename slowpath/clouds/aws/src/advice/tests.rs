@@ -1,0 +1,75 @@
+//! Each setting that hurts is told, and nothing where all is well.
+
+use super::*;
+use crate::life::tests::{attributes, settings};
+use crate::told::TargetType;
+
+fn good() -> (Group, Attributes, Ours) {
+    let attributes = Attributes {
+        rebalance_on_unhealthy: true,
+        rebalance_on_deregistration: true,
+        reset_on_idle: true,
+        ..attributes()
+    };
+    let ours = Ours { life: settings(), http: vec![8080], tcp: vec![8081], sources: 1, udp_s: 120 };
+    (crate::group::tests::group(TargetType::Ip), attributes, ours)
+}
+
+type Spoil = fn(&mut Group, &mut Attributes, &mut Ours);
+
+#[test]
+fn what_hurts_is_told_by_name_and_with_what_to_do() {
+    let table: &[(Spoil, &[&str])] = &[
+        (|_, _, _| {}, &[]),
+        (
+            |_, a, _| a.rebalance_on_deregistration = false,
+            &["failover-unequal", "flows-end-unreset"],
+        ),
+        (
+            |_, a, _| a.rebalance_on_unhealthy = false,
+            &["failover-unequal", "flows-stick-to-dead-target"],
+        ),
+        (
+            |_, a, _| {
+                (a.rebalance_on_unhealthy, a.rebalance_on_deregistration) = (false, false);
+            },
+            &["flows-stick-to-dead-target", "flows-end-unreset"],
+        ),
+        (
+            |_, a, _| {
+                (a.rebalance_on_unhealthy, a.rebalance_on_deregistration) = (false, false);
+                (a.reset_on_unhealthy, a.reset_on_deregistration) = (true, true);
+            },
+            &[],
+        ),
+        (|_, a, _| a.deregistration_delay = Duration::from_secs(331), &["drain-cap-short"]),
+        (|_, a, _| a.deregistration_delay = Duration::ZERO, &["no-deregistration-delay"]),
+        (|g, _, _| g.load_balancers.clear(), &["group-unused"]),
+        (|_, _, o| o.udp_s = 60, &["udp-forgotten-early"]),
+        (
+            |_, a, _| {
+                (a.reset_on_idle, a.tcp_idle) = (false, Duration::from_secs(60));
+            },
+            &["idle-unreset"],
+        ),
+        (|_, a, _| a.stickiness = Stickiness::TwoTuple, &["stickiness-coarse"]),
+        (|_, a, _| a.stickiness = Stickiness::ThreeTuple, &["stickiness-coarse"]),
+        (|_, a, _| a.cross_zone = true, &["sources-of-one-zone"]),
+        (|_, a, o| (a.cross_zone, o.sources) = (true, 2), &[]),
+        (|g, _, _| g.health.port = Some(80), &["probe-elsewhere"]),
+        (|g, _, _| g.health.port = None, &["probe-elsewhere"]),
+        (|g, _, _| g.health.protocol = "TCP".into(), &["probe-elsewhere"]),
+        (|g, _, _| (g.health.protocol, g.health.port) = ("TCP".into(), Some(8081)), &[]),
+        (|g, _, _| g.health.protocol = "HTTPS".into(), &["probe-https"]),
+        (|g, _, _| g.health.interval = Duration::from_secs(16), &["detection-slow"]),
+        (|g, _, _| g.health.timeout = Duration::from_secs(10), &["probe-overlaps"]),
+    ];
+    for (row, (spoil, names)) in table.iter().enumerate() {
+        let (mut group, mut attributes, mut ours) = good();
+        spoil(&mut group, &mut attributes, &mut ours);
+        let found = advise(&group, &attributes, &ours);
+        let told: Vec<&str> = found.iter().map(|finding| finding.name).collect();
+        assert_eq!(told, *names, "row {row}");
+        assert!(found.iter().all(|f| !f.text.is_empty() && !f.remedy.is_empty()));
+    }
+}

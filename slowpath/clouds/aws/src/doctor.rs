@@ -1,0 +1,356 @@
+//! What is wrong with this machine's place at AWS, and what to do about it: one line a check.
+//!
+//! [`ask`] finds out, [`judge`] decides. Nothing is changed: what writes is tried by EC2's dry run,
+//! or not at all.
+
+use std::net::IpAddr;
+
+use config::checked::{Aws as Settings, AwsMode, Config, GatewayKind, Plane, Prefix, Wire};
+use serde::Serialize;
+
+use super::advice::{Ours, advise};
+use super::group::{GroupError, registered_as};
+use super::told::{CallError, Failure, Group, Identity, NetworkInterface, Target, TargetState};
+use clouds::report::Finding;
+use clouds::report::Report;
+
+mod ask;
+mod permissions;
+mod security;
+
+pub use ask::{Seen, Tried, ask};
+pub use security::admits;
+
+/// The gateway's largest packet, and its 68 bytes around it.
+const MTU: u32 = 8_568;
+
+/// What came of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// It may hurt.
+    Warn,
+    /// It does not work so.
+    Fail,
+    /// Only doing it would tell.
+    Untested,
+}
+
+/// A check.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: String,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// What was found.
+    pub text: String,
+    /// What to do; empty where nothing is.
+    pub remedy: String,
+}
+
+impl Check {
+    fn new(name: &str, verdict: Verdict, text: impl Into<String>, remedy: &str) -> Check {
+        let (name, remedy) = (name.to_owned(), remedy.to_owned());
+        Check { name, verdict, text: text.into(), remedy }
+    }
+
+    fn ok(name: &str, text: impl Into<String>) -> Check {
+        Check::new(name, Verdict::Ok, text, "")
+    }
+}
+
+/// What of the configuration matters here.
+#[derive(Clone, Debug)]
+pub struct Wants {
+    /// Mode, tags and roles.
+    pub settings: Settings,
+    /// For the advice.
+    pub ours: Ours,
+    /// Ports that GENEVE comes to.
+    pub ports: Vec<u16>,
+    /// Networks that it may come from, and probes with it.
+    pub sources: Vec<Prefix>,
+    /// Of the ingress arm, the preferred first.
+    pub addresses: Vec<IpAddr>,
+    /// Of the egress arm; none with one arm.
+    pub egress: Vec<IpAddr>,
+    /// Packets leave with addresses that are not of the interface, or come for some.
+    pub forwards: bool,
+    /// Of the ingress arm.
+    pub mtu: u32,
+    /// The kernel's interface carries all traffic, not only what is for this machine.
+    pub kernel_carries: bool,
+}
+
+impl Wants {
+    /// Out of the configuration.
+    pub fn of(config: &Config, settings: &Settings) -> Wants {
+        let aws = config.gateways.iter().filter(|gateway| gateway.kind == GatewayKind::Aws);
+        let (mut ports, mut sources) = (Vec::new(), Vec::<Prefix>::new());
+        for tunnel in aws.flat_map(|gateway| &gateway.tunnels) {
+            if matches!(tunnel.wire, Wire::Geneve { .. }) && !ports.contains(&tunnel.port) {
+                ports.push(tunnel.port);
+            }
+            sources.extend(&tunnel.sources);
+        }
+        sources.sort();
+        sources.dedup();
+        let routes = matches!(settings.mode, AwsMode::Routes { .. });
+        let addresses = |arm: &config::checked::Arm| arm.addresses.iter().map(|p| p.addr).collect();
+        Wants {
+            settings: settings.clone(),
+            ours: Ours::of(config, settings.life),
+            ports,
+            sources,
+            addresses: addresses(&config.ingress),
+            egress: config.egress.as_ref().map(addresses).unwrap_or_default(),
+            forwards: routes || config.egress.is_some() || !config.nat.addresses.is_empty(),
+            mtu: config.ingress.mtu.into(),
+            kernel_carries: config.plane == Plane::Xdp,
+        }
+    }
+
+    /// Mode routes, which has no gateway.
+    pub fn routes(&self) -> bool {
+        matches!(self.settings.mode, AwsMode::Routes { .. })
+    }
+}
+
+/// All checks, in the order in which trouble is looked for.
+pub fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
+    let mut checks = vec![metadata(seen), credentials(seen)];
+    checks.extend(permissions::judge(wants, seen));
+    if !wants.routes() {
+        checks.extend(target(wants, seen));
+    }
+    checks.extend(security::judge(wants, seen));
+    checks.extend(mtu(wants, seen));
+    checks.extend(source_check(wants, seen));
+    if wants.routes() {
+        checks.extend(leader(seen));
+    }
+    if let Some((group, attributes)) = seen.group.as_ref().ok().zip(seen.attributes.as_ref()) {
+        checks.extend(advise(group, attributes, &wants.ours).into_iter().map(advised));
+    }
+    checks.extend(slowpath(seen));
+    checks
+}
+
+fn advised(finding: Finding) -> Check {
+    let Finding { name, text, remedy } = finding;
+    Check::new(&format!("advice {name}"), Verdict::Warn, text, &remedy)
+}
+
+fn metadata(seen: &Seen) -> Check {
+    match &seen.identity {
+        Ok(Identity { instance_id, instance_type, zone, interfaces, .. }) => {
+            let text = format!("{instance_id}, {instance_type} in {zone}");
+            Check::ok("metadata", format!("{text}, {} interfaces", interfaces.len()))
+        }
+        Err(error) => Check::new(
+            "metadata",
+            Verdict::Fail,
+            error.to_string(),
+            "run it on the appliance, as one that may reach 169.254.169.254",
+        ),
+    }
+}
+
+fn credentials(seen: &Seen) -> Check {
+    let of_all = |error: &&CallError| error.code == "NoCredentials" || stranger(error);
+    let mut errors = seen.tried.values().filter_map(|tried| tried.as_ref().err());
+    let remedy = "give the instance a profile with the role of config/aws/policy.json";
+    match (&seen.account, errors.find(of_all)) {
+        (Some(error), _) => {
+            let remedy = "the message says what to set";
+            Check::new("credentials", Verdict::Fail, error.message.clone(), remedy)
+        }
+        (None, Some(error)) => {
+            Check::new("credentials", Verdict::Fail, error.message.clone(), remedy)
+        }
+        _ if seen.tried.values().any(Result::is_ok) => {
+            Check::ok("credentials", "AWS accepts this machine's")
+        }
+        _ => Check::new("credentials", Verdict::Warn, "AWS answered nothing that tells", remedy),
+    }
+}
+
+/// AWS doesn't know us at all: no policy would help.
+fn stranger(error: &CallError) -> bool {
+    error.kind == Failure::Denied && super::failure::is_stranger(&error.code)
+}
+
+fn target(wants: &Wants, seen: &Seen) -> Vec<Check> {
+    let group = match &seen.group {
+        Ok(group) => group,
+        Err(why) => {
+            let remedy = "see aws.cluster and aws.target_group";
+            return vec![Check::new("target group", Verdict::Fail, why, remedy)];
+        }
+    };
+    let found = format!("{}, GENEVE, port {}", group.arn, group.port);
+    let mut checks = vec![Check::ok("target group", found)];
+    if !wants.ports.contains(&group.port) {
+        let text = format!("the group sends to port {}, we take {:?}", group.port, wants.ports);
+        let remedy = "let gateway.port be the group's port";
+        checks.push(Check::new("target port", Verdict::Fail, text, remedy));
+    }
+    let Ok(identity) = &seen.identity else { return checks };
+    match own_target(wants, group, identity, seen.mac) {
+        Ok(target) => {
+            let kind = format!("{:?}", group.target_type).to_lowercase();
+            checks.push(Check::ok("target type", format!("{kind}: we are {target}")));
+            checks.push(registered(&target, seen.target.as_ref()));
+        }
+        Err(error) => {
+            let remedy = "the message says what to change";
+            checks.push(Check::new("target type", Verdict::Fail, error.to_string(), remedy));
+        }
+    }
+    checks
+}
+
+/// As what we are registered: by the MAC of the ingress port, and before it is there by the
+/// address that it is to have.
+fn own_target(
+    wants: &Wants,
+    group: &Group,
+    identity: &Identity,
+    mac: Option<[u8; 6]>,
+) -> Result<String, GroupError> {
+    let has = |i: &&super::told::Interface| {
+        wants.addresses.iter().any(|address| i.addresses.contains(address))
+    };
+    let by_address = || identity.interfaces.iter().find(has).map(|interface| interface.mac);
+    registered_as(group, identity, mac.or_else(by_address).unwrap_or_default(), &wants.addresses)
+}
+
+fn registered(id: &str, target: Option<&Target>) -> Check {
+    let Some(target) = target else {
+        let remedy = "see the permission for DescribeTargetHealth";
+        return Check::new("target state", Verdict::Warn, format!("{id}: not told"), remedy);
+    };
+    let why = [&target.reason, &target.description].into_iter().flatten();
+    let why: Vec<&str> = why.map(String::as_str).collect();
+    let text = format!("{} {}", super::drive::state_text(target.state), why.join(": "));
+    let not_there = target.reason.as_deref() == Some("Target.NotRegistered");
+    let (verdict, remedy) = match target.state {
+        TargetState::Healthy => (Verdict::Ok, ""),
+        TargetState::Initial => (Verdict::Warn, "wait for its first health checks"),
+        TargetState::Unused if not_there => {
+            (Verdict::Fail, "start slowpath: it registers the instance when it is able")
+        }
+        TargetState::Unused => (Verdict::Fail, "let a load balancer forward to the group"),
+        TargetState::Draining => (Verdict::Warn, "it leaves; start slowpath if it should not"),
+        TargetState::Unavailable => (Verdict::Warn, "switch the group's health checks on"),
+        TargetState::Unhealthy | TargetState::UnhealthyDraining => (
+            Verdict::Fail,
+            "see `weir status` for our own health, and the security group check for its port",
+        ),
+    };
+    Check::new("target state", verdict, text.trim_end(), remedy)
+}
+
+fn mtu(wants: &Wants, seen: &Seen) -> Vec<Check> {
+    if wants.routes() {
+        return Vec::new();
+    }
+    let configured = match wants.mtu {
+        MTU.. => Check::ok("mtu", format!("ingress.mtu = {}", wants.mtu)),
+        mtu => Check::new(
+            "mtu",
+            Verdict::Fail,
+            format!("ingress.mtu = {mtu}: the gateway's packets of up to {MTU} bytes are dropped"),
+            "set ingress.mtu to 9001",
+        ),
+    };
+    let of_kernel = seen.kernel_mtu.as_ref().map(|(interface, mtu)| match mtu {
+        MTU.. => Check::ok("kernel mtu", format!("{interface} has {mtu}")),
+        _ if wants.kernel_carries => Check::new(
+            "kernel mtu",
+            Verdict::Fail,
+            format!("{interface} has {mtu}, less than {MTU}: larger packets are dropped"),
+            "ip link set INTERFACE mtu 9001; XDP's native mode allows no such frames on ENA: use \
+             generic mode, or DPDK",
+        ),
+        _ => Check::new(
+            "kernel mtu",
+            Verdict::Warn,
+            format!("{interface} has {mtu}, less than {MTU}: it carries what is for this machine"),
+            "restart fastpath, which sets it",
+        ),
+    });
+    [Some(configured), of_kernel].into_iter().flatten().collect()
+}
+
+fn source_check(wants: &Wants, seen: &Seen) -> Vec<Check> {
+    if !wants.forwards || seen.interfaces.is_empty() {
+        return Vec::new();
+    }
+    let name = "source/destination check";
+    let of_arms = |nic: &&NetworkInterface| {
+        let mut all = wants.addresses.iter().chain(&wants.egress);
+        seen.forwarding.contains(&nic.id) || all.any(|a| nic.addresses.contains(a))
+    };
+    let checked = |nic: &NetworkInterface| match nic.source_dest_check {
+        false => Check::ok(name, format!("off at {}", nic.id)),
+        true => Check::new(
+            name,
+            Verdict::Warn,
+            format!(
+                "on at {}: with NAT, two arms or routes EC2 drops what is not from or to its own \
+                 addresses, while the target looks healthy",
+                nic.id
+            ),
+            &format!(
+                "aws ec2 modify-network-interface-attribute --no-source-dest-check \
+                 --network-interface-id {}",
+                nic.id
+            ),
+        ),
+    };
+    seen.interfaces.iter().filter(of_arms).map(checked).collect()
+}
+
+fn leader(seen: &Seen) -> Vec<Check> {
+    let Some(told) = &seen.leader else { return Vec::new() };
+    let check = match told {
+        Ok(leader) => Check::ok("leader", format!("{leader} leads")),
+        Err(why) => Check::new("leader", Verdict::Fail, why, "tag the peers as it says"),
+    };
+    let remedy = "use a gateway load balancer: a route table does not notice an ill appliance";
+    let old = Check::new("mode", Verdict::Warn, "aws.mode = \"routes\" is deprecated", remedy);
+    vec![check, old]
+}
+
+fn slowpath(seen: &Seen) -> Vec<Check> {
+    let report = match &seen.slowpath {
+        Ok(report) => report,
+        Err(why) => {
+            let remedy = "start it; without it nobody registers the instance";
+            return vec![Check::new("slowpath", Verdict::Warn, why, remedy)];
+        }
+    };
+    let Report { phase, trouble, findings, .. } = report;
+    let own = match trouble.as_str() {
+        "" => Check::ok("slowpath", format!("it is {phase}")),
+        trouble => Check::new("slowpath", Verdict::Fail, trouble, "the message says what to do"),
+    };
+    // What is wrong with settings has just been read anew.
+    let settings = match seen.group.as_ref().ok().zip(seen.attributes.as_ref()) {
+        Some((group, attributes)) => advise(group, attributes, &seen.ours),
+        None => Vec::new(),
+    };
+    let new = findings.iter().filter(|told| settings.iter().all(|f| f.name != told.name));
+    let told = new.map(|told| {
+        let name = format!("finding {}", told.name);
+        Check::new(&name, Verdict::Warn, &told.text, &told.remedy)
+    });
+    [own].into_iter().chain(told).collect()
+}
+
+#[cfg(test)]
+mod tests;

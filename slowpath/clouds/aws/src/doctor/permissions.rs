@@ -1,0 +1,73 @@
+//! Which permissions this machine has, of those that it needs.
+
+use super::{Check, Seen, Verdict, Wants};
+use crate::advice::permissions::PERMISSIONS;
+use crate::told::Failure;
+
+/// One check a permission.
+pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
+    let of = |(service, operations): &(&str, &'static [&'static str])| {
+        let service = (*service).to_owned();
+        operations.iter().map(move |operation| check(wants, seen, &service, operation))
+    };
+    PERMISSIONS.iter().flat_map(of).collect()
+}
+
+fn check(wants: &Wants, seen: &Seen, service: &str, operation: &'static str) -> Check {
+    let name = format!("{service}:{operation}");
+    let purpose = purpose(wants, service, operation);
+    let remedy = format!("allow {name} in the policy of the instance's role; {}", purpose.1);
+    let denied = |text: &str| {
+        let verdict = if purpose.0 { Verdict::Fail } else { Verdict::Warn };
+        Check::new(&name, verdict, text, &remedy)
+    };
+    let by_slowpath = |outcome: &str| {
+        let asked = seen.slowpath.as_ref().ok().map(|report| report.calls.as_slice());
+        let mut asked = asked.unwrap_or_default().iter();
+        asked.any(|asked| asked.operation == operation && asked.outcome == outcome)
+    };
+    match seen.tried.get(operation) {
+        Some(Ok(())) => Check::ok(&name, "allowed"),
+        // Who may not ask is told so before anything is looked for.
+        Some(Err(error)) if error.kind == Failure::Absent => Check::ok(&name, "allowed"),
+        Some(Err(error)) if error.kind == Failure::Denied => denied(&error.message),
+        Some(Err(error)) => Check::new(
+            &name,
+            Verdict::Warn,
+            format!("not told: {}", error.message),
+            "try again; see the endpoints of AWS that this machine can reach",
+        ),
+        None if by_slowpath("ok") => Check::ok(&name, "allowed: slowpath has done it"),
+        None if by_slowpath("denied") => denied("slowpath was not allowed to"),
+        None => {
+            let text = format!("not tested: {}", untested(operation, purpose.1));
+            Check::new(&name, Verdict::Untested, text, "")
+        }
+    }
+}
+
+/// Whether the appliance needs it as it is configured, and what for.
+fn purpose(wants: &Wants, service: &str, operation: &str) -> (bool, &'static str) {
+    match (service, operation) {
+        ("ssm", _) => (false, "`weir cloud exec` needs it"),
+        ("autoscaling", _) => (!wants.routes() && wants.settings.life.hook, "aws.hook needs it"),
+        ("tag", _) | ("elasticloadbalancing", _) => (!wants.routes(), "mode gateway needs it"),
+        (_, "DescribeSecurityGroups") => (false, "`weir cloud doctor` needs it"),
+        (_, "DescribeInstances") if !wants.routes() => (false, "addresses of peers need it"),
+        (_, "DescribeNetworkInterfaces") if !wants.routes() => {
+            (false, "`weir cloud doctor` needs it")
+        }
+        _ => (wants.routes(), "mode routes needs it"),
+    }
+}
+
+/// Why it was not tried.
+fn untested(operation: &str, purpose: &'static str) -> &'static str {
+    match operation {
+        "RegisterTargets" | "DeregisterTargets" | "SendCommand" => "that would change something",
+        "CompleteLifecycleAction" | "RecordLifecycleActionHeartbeat" => "no hook waits",
+        "DescribeLifecycleHooks" => "the instance is in no scaling group",
+        "ModifyNetworkInterfaceAttribute" | "ReplaceRoute" => purpose,
+        _ => "what comes before it in its question failed",
+    }
+}

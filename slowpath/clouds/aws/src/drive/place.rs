@@ -1,0 +1,147 @@
+//! Our place at AWS: the group, and as what we are registered in it; kept for bad days.
+
+use std::path::Path;
+
+use config::checked::{Aws as Settings, AwsMode, GroupBy};
+use serde::{Deserialize, Serialize};
+
+use super::ask::Cloud;
+use crate::call::Aws;
+use crate::group::{self, GroupError};
+use crate::told::{CallError, Failure, Group, Identity};
+use clouds::appliance::{Appliance, Ingress};
+use clouds::retry::Policy;
+
+/// Where we belong.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Place {
+    /// This instance.
+    pub identity: Identity,
+    /// Its group.
+    pub group: Group,
+    /// As what it is registered there.
+    pub target: String,
+}
+
+/// Why there is no place.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// The ingress port is not there yet.
+    #[error("the ingress port has no kernel interface yet; is the fastpath running?")]
+    NoIngress,
+    /// The mode has no group.
+    #[error("aws.mode = \"routes\" has no target group")]
+    NoGroup,
+    /// Not the group or the interface that it should be.
+    #[error("{0}")]
+    Group(#[from] GroupError),
+    /// AWS didn't tell.
+    #[error("{0}")]
+    Call(#[from] CallError),
+}
+
+impl PlaceError {
+    /// What AWS didn't tell, where it says nothing about our place: it can't or won't.
+    pub(super) fn silence(&self) -> Option<&CallError> {
+        match self {
+            PlaceError::Call(error) if error.kind != Failure::Absent => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether it may pass soon, and by itself.
+    pub(super) fn passes(&self) -> bool {
+        match self {
+            PlaceError::Call(error) => {
+                matches!(error.kind, Failure::Throttled | Failure::Transient)
+            }
+            PlaceError::NoIngress => true,
+            PlaceError::NoGroup | PlaceError::Group(_) => false,
+        }
+    }
+}
+
+/// As it lies on the disk.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    /// What was looked for; a place that was found by something else says nothing.
+    by: String,
+    place: Place,
+}
+
+/// Our target group, by its ARN or its tag.
+///
+/// # Errors
+/// There is none, more than one, or one that is no gateway's.
+pub async fn the_group(
+    aws: &dyn Aws,
+    settings: &Settings,
+    region: &str,
+) -> Result<Group, PlaceError> {
+    let arn = match &settings.mode {
+        AwsMode::Gateway(GroupBy::Arn(arn)) => arn.clone(),
+        AwsMode::Gateway(GroupBy::Cluster(cluster)) => {
+            let (key, value) = group::tag(&settings.tag_prefix, cluster);
+            let arns = aws.groups_by_tag(&key, &value).await?;
+            group::by_tag(&arns, (&key, &value), region)?.to_owned()
+        }
+        AwsMode::Routes { .. } => return Err(PlaceError::NoGroup),
+    };
+    let groups = match aws.groups(std::slice::from_ref(&arn)).await {
+        Err(error) if error.kind == Failure::Absent => Vec::new(),
+        told => told?,
+    };
+    Ok(group::by_arn(&groups, &arn)?.clone())
+}
+
+impl Place {
+    /// Asks AWS for it, once.
+    pub(super) async fn find(
+        settings: &Settings,
+        cloud: &Cloud,
+        appliance: &dyn Appliance,
+    ) -> Result<Place, PlaceError> {
+        let ingress = appliance.ingress().ok_or(PlaceError::NoIngress)?;
+        let identity = cloud.identity().await?;
+        let account = cloud.account(&identity.region).await?.with_policy(Policy::ONCE);
+        let group = the_group(&account, settings, &identity.region).await?;
+        let target = group::registered_as(&group, &identity, ingress.mac, &ingress.addresses)?;
+        Ok(Place { identity, group, target })
+    }
+
+    /// Remembers it; not to be able to is no reason to do without.
+    pub(super) fn keep(&self, settings: &Settings, ours: Option<Ingress>, file: Option<&Path>) {
+        let Some(file) = file else { return };
+        let kept = Kept { by: looked_for(settings, ours), place: self.clone() };
+        let beside = file.with_extension("new");
+        let written = serde_json::to_vec_pretty(&kept)
+            .map_err(std::io::Error::other)
+            .and_then(|text| std::fs::write(&beside, text))
+            .and_then(|()| std::fs::rename(&beside, file));
+        if let Err(error) = written {
+            tracing::warn!("{}: our place at AWS is not kept: {error}", file.display());
+        }
+    }
+
+    /// The one that was kept for what is looked for now, if it is still this instance's as far as
+    /// is known.
+    pub(super) async fn kept(
+        settings: &Settings,
+        ours: Option<Ingress>,
+        file: Option<&Path>,
+        cloud: &Cloud,
+    ) -> Option<Place> {
+        let text = std::fs::read(file?).ok()?;
+        let Kept { by, place } = serde_json::from_slice(&text).ok()?;
+        // An image that was made of a running appliance has its place, and not its identity.
+        let other = match cloud.identity().await {
+            Ok(identity) => identity.instance_id != place.identity.instance_id,
+            Err(_) => false,
+        };
+        (!other && by == looked_for(settings, ours)).then_some(place)
+    }
+}
+
+fn looked_for(settings: &Settings, ours: Option<Ingress>) -> String {
+    format!("{:?} {} {ours:?}", settings.mode, settings.tag_prefix)
+}

@@ -1,0 +1,106 @@
+//! One group or a clear word why not.
+
+use std::time::Duration;
+
+use super::*;
+use crate::told::HealthCheck;
+
+const ARN: &str = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/weir/0f";
+
+pub(crate) fn group(target_type: TargetType) -> Group {
+    Group {
+        arn: ARN.into(),
+        name: "weir".into(),
+        protocol: "GENEVE".into(),
+        port: 6081,
+        target_type,
+        health: HealthCheck {
+            protocol: "HTTP".into(),
+            port: Some(8080),
+            path: "/".into(),
+            interval: Duration::from_secs(10),
+            timeout: Duration::from_secs(5),
+            healthy_threshold: 5,
+            unhealthy_threshold: 2,
+        },
+        load_balancers: vec!["arn:lb".into()],
+    }
+}
+
+fn interface(device_number: u32, last: u8) -> Interface {
+    Interface {
+        mac: [2, 0, 0, 0, 0, last],
+        id: format!("eni-{last}"),
+        device_number,
+        addresses: vec![[10, 0, 1, last].into(), [10, 0, 1, last + 100].into()],
+        subnet_id: "subnet-1".into(),
+        vpc_id: "vpc-1".into(),
+        security_groups: vec![],
+    }
+}
+
+fn identity() -> Identity {
+    Identity {
+        instance_id: "i-1".into(),
+        region: "eu-central-1".into(),
+        zone: "eu-central-1a".into(),
+        account: "123456789012".into(),
+        image_id: "ami-1".into(),
+        instance_type: "c7gn.xlarge".into(),
+        interfaces: vec![interface(0, 1), interface(1, 2)],
+    }
+}
+
+#[track_caller]
+fn says(error: GroupError, parts: &[&str]) {
+    let text = error.to_string();
+    parts.iter().for_each(|part| assert!(text.contains(part), "no {part:?} in: {text}"));
+}
+
+#[test]
+fn exactly_one_has_the_tag_or_three_different_errors_name_what_was_found() {
+    let (key, value) = tag("weir", "prod");
+    let find = |arns: &[&str]| {
+        let arns: Vec<String> = arns.iter().map(|arn| (*arn).to_owned()).collect();
+        by_tag(&arns, (&key, &value), "eu-central-1").map(str::to_owned)
+    };
+    assert_eq!(find(&[ARN]).as_deref(), Ok(ARN));
+    says(find(&[]).unwrap_err(), &["no target group", "weir:cluster=prod", "eu-central-1"]);
+    let several = find(&[ARN, "arn:2"]).unwrap_err();
+    says(several, &["2 target groups", "weir:cluster=prod", ARN, "arn:2", "aws.target_group"]);
+    let tcp = Group { protocol: "TCP".into(), ..group(TargetType::Ip) };
+    says(by_arn(&[tcp], ARN).unwrap_err(), &[ARN, "protocol TCP", "GENEVE"]);
+    says(by_arn(&[], ARN).unwrap_err(), &["there is no target group", ARN]);
+    assert_eq!(by_arn(&[group(TargetType::Ip)], ARN), Ok(&group(TargetType::Ip)));
+}
+
+#[test]
+fn the_registered_address_is_that_of_the_interface_whose_mac_is_the_ingress_ports() {
+    let registered = |kind, mac: u8, wanted: &[IpAddr]| {
+        registered_as(&group(kind), &identity(), [2, 0, 0, 0, 0, mac], wanted)
+    };
+    assert_eq!(registered(TargetType::Ip, 2, &[]).as_deref(), Ok("10.0.1.2"));
+    let second = [[10, 0, 9, 9].into(), [10, 0, 1, 102].into()];
+    assert_eq!(registered(TargetType::Ip, 2, &second).as_deref(), Ok("10.0.1.102"));
+    assert_eq!(registered(TargetType::Instance, 1, &[]).as_deref(), Ok("i-1"));
+    let not_primary = registered(TargetType::Instance, 2, &[]).unwrap_err();
+    says(not_primary, &[ARN, "primary interface eni-1", "ingress port is eni-2", "type ip"]);
+    says(registered(TargetType::Other, 1, &[]).unwrap_err(), &[ARN, "no gateway has"]);
+    let strange = registered(TargetType::Ip, 9, &[]).unwrap_err();
+    says(strange, &["02:00:00:00:00:09", "i-1", "eni-1 02:00:00:00:00:01", "eni-2"]);
+    let mut identity = identity();
+    identity.interfaces[0].addresses = vec!["fd00::1".parse().unwrap()];
+    let v6 = registered_as(&group(TargetType::Ip), &identity, [2, 0, 0, 0, 0, 1], &[]);
+    says(v6.unwrap_err(), &["eni-1", "no IPv4 address"]);
+}
+
+#[test]
+fn the_groups_of_an_instance_are_those_that_have_its_id_or_an_address_of_its() {
+    let geneve = group(TargetType::Ip);
+    let tcp = Group { protocol: "TCP".into(), ..group(TargetType::Ip) };
+    let ids = |id: &str| vec!["10.0.7.7".to_owned(), id.to_owned()];
+    let (instance, address, other) = (ids("i-1"), ids("10.0.1.102"), ids("i-2"));
+    let groups = [&instance, &address, &other].map(|ids| (&geneve, ids.as_slice()));
+    assert_eq!(of_instance(groups, &identity()).len(), 2);
+    assert_eq!(of_instance([(&tcp, instance.as_slice())], &identity()).len(), 0);
+}

@@ -1,0 +1,250 @@
+//! The instance's own metadata (IMDSv2): who this machine is, and what is about to become of it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_config::imds::Client;
+use aws_config::imds::client::error::ImdsError;
+use aws_config::provider_config::ProviderConfig;
+use aws_smithy_types::error::display::DisplayErrorContext;
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use super::account::{connector, http_client};
+use super::told::{CallError, Failure, Identity, Interface};
+use crate::failure::Refused;
+use clouds::failure::{Operation, Setback};
+use clouds::retry::{Clock, Pause, Policy, Retry, persist};
+
+/// It is on this machine's own host: what it doesn't say soon, it will not say.
+const BOUND: Duration = Duration::from_secs(2);
+
+/// IMDS has paths for operations, and no permissions.
+const GET: Operation = Operation::new("imds", "IMDS");
+const DOCUMENT: &str = "/latest/dynamic/instance-identity/document";
+const MACS: &str = "/latest/meta-data/network/interfaces/macs/";
+
+/// The metadata service.
+#[derive(Clone)]
+pub struct Metadata {
+    client: Client,
+    policy: Policy,
+    pause: Arc<dyn Pause>,
+    cancel: watch::Receiver<bool>,
+    seed: u64,
+}
+
+/// Why this instance is to go, or may have to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notices {
+    /// Auto Scaling's wish: `InService`, `Terminated` and so on; none outside of a group.
+    pub lifecycle: Option<String>,
+    /// A spot instance's end: `terminate`, `stop` or `hibernate`, and when (RFC 3339).
+    pub spot: Option<(String, String)>,
+    /// A spot instance's end has become likely: since when (RFC 3339).
+    pub rebalance: Option<String>,
+}
+
+impl Metadata {
+    /// Over an endpoint, else what `AWS_EC2_METADATA_SERVICE_ENDPOINT` says, else AWS's address.
+    pub fn new(
+        endpoint: Option<&str>,
+        seed: u64,
+        cancel: watch::Receiver<bool>,
+    ) -> Result<Metadata, CallError> {
+        let provider = ProviderConfig::without_region().with_http_client(http_client(connector()));
+        // One attempt: asking again is ours.
+        let mut builder =
+            Client::builder().configure(&provider).max_attempts(1).operation_attempt_timeout(BOUND);
+        if let Some(endpoint) = endpoint {
+            builder = builder.endpoint(endpoint).map_err(|why| {
+                let why = format!("endpoint `{endpoint}` is no URL: {why}");
+                GET.failed(Failure::Invalid, "Unasked", why).error
+            })?;
+        }
+        let (client, pause) = (builder.build(), Arc::new(Clock::default()));
+        Ok(Metadata { client, policy: Policy::IMDS, pause, cancel, seed })
+    }
+
+    /// The same, asked with another patience.
+    pub fn with_policy(&self, policy: Policy) -> Metadata {
+        Metadata { policy, ..self.clone() }
+    }
+
+    /// The same, with time that passes otherwise between attempts.
+    pub fn with_pause(&self, pause: Arc<dyn Pause>) -> Metadata {
+        Metadata { pause, ..self.clone() }
+    }
+
+    /// What is at a path; none where nothing is.
+    pub async fn get(&self, path: &str) -> Result<Option<String>, CallError> {
+        let retry = Retry::new(self.policy, self.seed);
+        let ask = || async {
+            match self.client.get(path).await {
+                Ok(text) => Ok(Some(text.into())),
+                Err(ImdsError::ErrorResponse(e)) if e.response().status().as_u16() == 404 => {
+                    Ok(None)
+                }
+                Err(error) => Err(failed(path, &error)),
+            }
+        };
+        let told = persist(retry, self.pause.as_ref(), self.cancel.clone(), ask).await;
+        told.map_err(|setback| setback.error)
+    }
+
+    async fn wanted(&self, path: &str) -> Result<String, CallError> {
+        self.get(path).await?.ok_or_else(|| {
+            let why = format!("nothing at {path}: this is no EC2 instance, or not its own IMDS");
+            GET.failed(Failure::Absent, "NotFound", why).error
+        })
+    }
+
+    /// Who this machine is, with its interfaces.
+    pub async fn identity(&self) -> Result<Identity, CallError> {
+        let document = read_document(&self.wanted(DOCUMENT).await?).map_err(|s| s.error)?;
+        let mut interfaces = Vec::new();
+        for line in self.wanted(MACS).await?.lines().map(str::trim).filter(|l| !l.is_empty()) {
+            interfaces.push(self.interface(line.trim_end_matches('/')).await?);
+        }
+        interfaces.sort_by_key(|i| i.device_number);
+        Ok(Identity {
+            instance_id: document.instance_id,
+            region: document.region,
+            zone: document.availability_zone,
+            account: document.account_id,
+            image_id: document.image_id,
+            instance_type: document.instance_type,
+            interfaces,
+        })
+    }
+
+    async fn interface(&self, written: &str) -> Result<Interface, CallError> {
+        let wrong = |name: &str, found: &str| {
+            GET.garbled(format!("{name} of interface {written} is `{found}`")).error
+        };
+        let of = |name: &str| format!("{MACS}{written}/{name}");
+        let mac = mac(written).ok_or_else(|| wrong("the link address", written))?;
+        let number = self.wanted(&of("device-number")).await?;
+        let mut addresses = Vec::new();
+        for name in ["local-ipv4s", "ipv6s"] {
+            for text in self.get(&of(name)).await?.unwrap_or_default().split_whitespace() {
+                addresses.push(text.parse::<IpAddr>().map_err(|_| wrong(name, text))?);
+            }
+        }
+        let groups = self.get(&of("security-group-ids")).await?.unwrap_or_default();
+        Ok(Interface {
+            mac,
+            id: self.wanted(&of("interface-id")).await?.trim().to_owned(),
+            device_number: number.trim().parse().map_err(|_| wrong("device-number", &number))?,
+            addresses,
+            subnet_id: self.wanted(&of("subnet-id")).await?.trim().to_owned(),
+            vpc_id: self.wanted(&of("vpc-id")).await?.trim().to_owned(),
+            security_groups: groups.split_whitespace().map(str::to_owned).collect(),
+        })
+    }
+
+    /// What is about to become of this instance.
+    pub async fn notices(&self) -> Result<Notices, CallError> {
+        let lifecycle = self.get("/latest/meta-data/autoscaling/target-lifecycle-state").await?;
+        let spot = self.get("/latest/meta-data/spot/instance-action").await?;
+        let rebalance = self.get("/latest/meta-data/events/recommendations/rebalance").await?;
+        Ok(Notices {
+            lifecycle: lifecycle.map(|text| text.trim().to_owned()),
+            spot: spot.map(|text| read_spot(&text)).transpose().map_err(|s| s.error)?,
+            rebalance: rebalance
+                .map(|text| read_rebalance(&text))
+                .transpose()
+                .map_err(|s| s.error)?,
+        })
+    }
+}
+
+/// Why IMDS told nothing.
+fn failed(path: &str, error: &ImdsError) -> Setback {
+    let whole = format!("{path}: {}", DisplayErrorContext(error));
+    match error {
+        ImdsError::ErrorResponse(e) => {
+            let status = e.response().status().as_u16();
+            match status {
+                // Its token has run out early; the next attempt fetches another.
+                401 => GET.failed(Failure::Transient, "401", whole),
+                403 => GET.failed(Failure::Denied, "403", off(&whole)),
+                _ => GET.refused(status, "", &whole),
+            }
+        }
+        ImdsError::FailedToLoadToken(e) if e.is_dispatch_failure() => GET.failed(
+            Failure::Transient,
+            "NoToken",
+            format!(
+                "no connection to the metadata service: is this an EC2 instance, and IMDS on? \
+                 {whole}"
+            ),
+        ),
+        ImdsError::FailedToLoadToken(_) => {
+            let forbidden = whole.contains("forbidden") || whole.contains("Forbidden");
+            let kind = if forbidden { Failure::Denied } else { Failure::Transient };
+            GET.failed(kind, "NoToken", off(&whole))
+        }
+        _ => GET.failed(Failure::Transient, "NoAnswer", whole),
+    }
+}
+
+fn off(whole: &str) -> String {
+    format!(
+        "the metadata service gives no token: in a container its hop limit of 1 is too low (aws \
+         ec2 modify-instance-metadata-options --http-put-response-hop-limit 2), else IMDS is off \
+         (--http-endpoint enabled); {whole}"
+    )
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    instance_id: String,
+    region: String,
+    availability_zone: String,
+    account_id: String,
+    #[serde(default)]
+    image_id: String,
+    #[serde(default)]
+    instance_type: String,
+}
+
+fn read_document(text: &str) -> Result<Document, Setback> {
+    serde_json::from_str(text)
+        .map_err(|e| GET.garbled(format!("the instance identity document: {e}")))
+}
+
+fn read_spot(text: &str) -> Result<(String, String), Setback> {
+    #[derive(Deserialize)]
+    struct Spot {
+        action: String,
+        time: String,
+    }
+    let spot: Result<Spot, _> = serde_json::from_str(text);
+    spot.map(|s| (s.action, s.time)).map_err(|e| GET.garbled(format!("the spot notice: {e}")))
+}
+
+fn read_rebalance(text: &str) -> Result<String, Setback> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Rebalance {
+        notice_time: String,
+    }
+    let told: Result<Rebalance, _> = serde_json::from_str(text);
+    told.map(|r| r.notice_time)
+        .map_err(|e| GET.garbled(format!("the rebalance recommendation: {e}")))
+}
+
+/// A link address as AWS writes it: six bytes in hexadecimal, colons between.
+pub fn mac(text: &str) -> Option<[u8; 6]> {
+    let mut bytes = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut bytes {
+        let part =
+            parts.next().filter(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()));
+        *byte = u8::from_str_radix(part?, 16).ok()?;
+    }
+    parts.next().is_none().then_some(bytes)
+}

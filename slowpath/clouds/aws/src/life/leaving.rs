@@ -1,0 +1,217 @@
+//! The way out: no new flows, then wait for those that there are.
+//!
+//! Where the group moves flows away from an unhealthy target, a 503 would tear them off: we
+//! deregister first, and say 503 once the cloud says `draining`. Else 503 is said first and we
+//! deregister at once after it. Packets are forwarded until nothing is active, or the group's
+//! deregistration delay is over, or our time is: the cap's, or the spot instance's. What the cloud
+//! does or doesn't answer never makes that longer.
+
+use std::time::{Duration, Instant};
+
+use super::words::{Call, Effect, Exit, Notices, Why};
+use super::{Entry, LOOK_WAITING, Life, findings};
+use crate::told::{CallError, Failure, TargetState};
+
+/// From look to look until the cloud says `draining`, and how long that is waited for.
+const POLL: Duration = Duration::from_secs(2);
+const CONFIRM: Duration = Duration::from_secs(30);
+/// After a call that came to nothing.
+pub(super) const AGAIN: Duration = Duration::from_secs(5);
+/// What of the time is kept for telling a hook that it need not wait any more.
+const COMPLETES: Duration = Duration::from_secs(5);
+/// So long before EC2 takes the instance we are gone.
+const SPOT_MARGIN: Duration = Duration::from_secs(5);
+
+/// What is known while leaving.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub(super) why: Why,
+    /// When we are gone at the latest.
+    pub(super) deadline: Instant,
+    since: Instant,
+    /// A SIGTERM came; the next ends at once.
+    signalled: bool,
+    /// A hook of Auto Scaling's waits for us.
+    pub(super) hook: bool,
+    /// 503 only once the cloud says `draining`.
+    deregister_first: bool,
+    /// When the cloud took our deregistration, and no registration ended since.
+    deregistered: Option<Instant>,
+    /// A registration ended while a deregistration was under way: who knows which was first.
+    once_more: bool,
+    /// Deregistering was refused: the probe is all that keeps new flows away.
+    refused: bool,
+    /// When the cloud was first seen to send no new flows.
+    confirmed: Option<Instant>,
+    said_unconfirmed: bool,
+    /// The hook is being told; how we end then, and until when that is waited for.
+    completing: Option<(Exit, Instant)>,
+}
+
+impl Leaving {
+    /// Why the probe is refused, if it is by now.
+    pub(super) fn refuses(&self, now: Instant) -> Option<Why> {
+        let known = self.confirmed.is_some() || self.refused || now >= self.since + CONFIRM;
+        (!self.deregister_first || known).then_some(self.why)
+    }
+}
+
+impl Life {
+    pub(super) fn terminate(&mut self, now: Instant) {
+        match &mut self.leaving {
+            Some(leaving) if leaving.signalled => self.exit(Exit::Forced),
+            Some(leaving) => leaving.signalled = true,
+            None => self.begin(now, Why::Signal).signalled = true,
+        }
+    }
+
+    pub(super) fn noticed(&mut self, now: Instant, notices: Notices) {
+        if notices.terminating {
+            self.begin(now, Why::Scaling).hook = true;
+        }
+        if let Some(spot) = notices.spot {
+            let leaving = self.begin(now, Why::Spot);
+            let before = spot.checked_sub(SPOT_MARGIN).unwrap_or(spot);
+            leaving.deadline = leaving.deadline.min(before);
+        }
+    }
+
+    /// Leaves from now on, unless it does already.
+    fn begin(&mut self, now: Instant, why: Why) -> &mut Leaving {
+        if self.leaving.is_none() {
+            for call in [Call::AskHealth, Call::Deregister, Call::AskAttributes] {
+                self.later(call, now);
+            }
+        }
+        let deadline = now + self.settings.drain_cap;
+        let rebalances = self.attributes.as_ref().is_some_and(|a| a.rebalance_on_unhealthy);
+        self.leaving.get_or_insert(Leaving {
+            why,
+            deadline,
+            since: now,
+            signalled: false,
+            hook: false,
+            deregister_first: rebalances,
+            deregistered: None,
+            once_more: false,
+            refused: false,
+            confirmed: None,
+            said_unconfirmed: false,
+            completing: None,
+        })
+    }
+
+    pub(super) fn deregistered(&mut self, now: Instant, result: Result<(), CallError>) {
+        let Some(leaving) = &mut self.leaving else { return };
+        let once_more = std::mem::take(&mut leaving.once_more);
+        match result {
+            _ if once_more => self.later(Call::Deregister, now),
+            Ok(()) => {
+                leaving.deregistered = Some(now);
+                self.later(Call::AskHealth, now);
+            }
+            // The group is gone, or we were never in it.
+            Err(error) if error.kind == Failure::Absent => {
+                leaving.deregistered = Some(now);
+                leaving.confirmed = leaving.confirmed.or(Some(now));
+            }
+            Err(error) => leaving.refused |= !error.kind.passes(),
+        }
+    }
+
+    /// A registration ended, whichever way: what was deregistered before says nothing now.
+    pub(super) fn registered_while_leaving(&mut self, now: Instant) {
+        let under_way = self.is_under_way(Call::Deregister);
+        let Some(leaving) = &mut self.leaving else { return };
+        (leaving.deregistered, leaving.confirmed) = (None, None);
+        leaving.once_more = under_way;
+        self.later(Call::Deregister, now);
+    }
+
+    pub(super) fn looked_while_leaving(&mut self, now: Instant, begun: Option<Instant>) {
+        let Some(leaving) = &mut self.leaving else { return };
+        let told = leaving.deregistered.is_some_and(|at| begun >= Some(at));
+        let no_new_flows = match (&self.entry, self.entry.state()) {
+            (Entry::Absent, _) | (_, Some(TargetState::Draining | TargetState::Unused)) => true,
+            (_, Some(TargetState::UnhealthyDraining)) => !leaving.refused,
+            _ => false,
+        };
+        if (told || leaving.refused) && no_new_flows {
+            leaving.confirmed = leaving.confirmed.or(Some(now));
+        }
+        let waits = leaving.confirmed.is_none() && now < leaving.since + CONFIRM;
+        self.later(Call::AskHealth, now + if waits { POLL } else { LOOK_WAITING });
+    }
+
+    pub(super) fn leave(&mut self, now: Instant) {
+        let Some(leaving) = &self.leaving else { return };
+        if let Some((exit, until)) = leaving.completing {
+            if now >= until {
+                self.exit(exit);
+            }
+            return;
+        }
+        let (hook, deregistered) = (leaving.hook, leaving.deregistered.is_some());
+        if !deregistered {
+            self.ask(now, Call::Deregister);
+        }
+        self.ask(now, Call::AskHealth);
+        if self.attributes.is_none() {
+            self.ask(now, Call::AskAttributes);
+        }
+        if self.settings.hook {
+            self.ask(now, Call::AskNotices);
+        }
+        if hook {
+            self.ask(now, Call::Heartbeat);
+        }
+        match self.ends(now) {
+            Some(exit) if hook => {
+                self.ask(now, Call::CompleteHook);
+                if let Some(leaving) = &mut self.leaving {
+                    leaving.completing = Some((exit, leaving.deadline.min(now + COMPLETES)));
+                }
+            }
+            Some(exit) => self.exit(exit),
+            None => {}
+        }
+    }
+
+    /// How it ends, if it does now.
+    fn ends(&mut self, now: Instant) -> Option<Exit> {
+        let leaving = self.leaving.as_mut()?;
+        let (confirmed, deadline) = (leaving.confirmed, leaving.deadline);
+        let unsure = leaving.since + CONFIRM;
+        if confirmed.is_none() && now >= unsure && !leaving.said_unconfirmed {
+            leaving.said_unconfirmed = true;
+            self.find(findings::unconfirmed(CONFIRM));
+        }
+        let hook = self.leaving.as_ref().is_some_and(|leaving| leaving.hook);
+        if hook && now + COMPLETES >= deadline || now >= deadline {
+            return Some(Exit::CapOver);
+        }
+        // A registration that is under way would outlive us.
+        if self.is_under_way(Call::Register) {
+            return None;
+        }
+        let delay = self.attributes.as_ref().map(|a| a.deregistration_delay);
+        if confirmed.zip(delay).is_some_and(|(at, delay)| now >= at + delay) {
+            return Some(Exit::DelayOver);
+        }
+        // Flows that were sent here just before it are to be seen as well.
+        let quiet_since = self.last_active.max(confirmed.unwrap_or(unsure));
+        let quiet = self.flows == 0 && now >= quiet_since + self.settings.quiet;
+        quiet.then_some(Exit::Drained)
+    }
+
+    pub(super) fn hook_completed(&mut self) {
+        if let Some((exit, _)) = self.leaving.as_ref().and_then(|leaving| leaving.completing) {
+            self.exit(exit);
+        }
+    }
+
+    fn exit(&mut self, exit: Exit) {
+        self.over = true;
+        self.effects.push(Effect::Exit(exit));
+    }
+}

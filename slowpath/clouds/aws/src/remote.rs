@@ -1,0 +1,168 @@
+//! A command on another instance, from its sending to its end.
+
+use std::time::Duration;
+
+use super::call::Aws;
+use super::ssm::Invocation;
+use super::told::{CallError, Failure};
+use clouds::retry::Pause;
+
+/// From question to question.
+const POLL: Duration = Duration::from_secs(1);
+/// AWS takes so long at least before it gives up an instance that doesn't fetch its command.
+const FETCH: Duration = Duration::from_secs(30);
+/// Characters of standard output that AWS keeps.
+pub const OUTPUT_MOST: usize = 24_000;
+/// Characters of standard error that AWS keeps.
+pub const ERRORS_MOST: usize = 8_000;
+
+/// Why there is no result.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// Nobody there takes commands.
+    #[error(
+        "{instance} takes no commands: does it run, with the SSM agent, a role with \
+         AmazonSSMManagedInstanceCore and a way to the SSM endpoints? AWS says: {said}"
+    )]
+    NotThere {
+        /// The instance.
+        instance: String,
+        /// AWS's words.
+        said: String,
+    },
+    /// It takes too long.
+    #[error(
+        "command {command} is {last} after {} s; look with `aws ssm get-command-invocation \
+         --command-id {command} --instance-id {instance}`, or give it more with --timeout",
+        waited.as_secs()
+    )]
+    Late {
+        /// Its id.
+        command: String,
+        /// Where it runs.
+        instance: String,
+        /// What it was last.
+        last: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// AWS didn't take it, or didn't tell.
+    #[error("{0}")]
+    Call(#[from] CallError),
+}
+
+/// What to do after an answer, `since` the command was sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Ask again.
+    Ask,
+    /// It has come to its end.
+    Done(Invocation),
+    /// It took too long; it was last this.
+    Late(String),
+    /// Asking again is no use.
+    Failed(CallError),
+}
+
+/// The command may run for `timeout`, and be fetched as long as AWS lets it.
+pub fn next(told: Result<Invocation, CallError>, since: Duration, timeout: Duration) -> Next {
+    let last = match told {
+        Ok(invocation) if invocation.done => return Next::Done(invocation),
+        Ok(invocation) => invocation.status,
+        // For a moment AWS doesn't know what it has just taken.
+        Err(error) if error.kind == Failure::Absent => "not known yet".to_owned(),
+        Err(error) if matches!(error.kind, Failure::Transient | Failure::Throttled) => {
+            format!("not told ({error})")
+        }
+        Err(error) => return Next::Failed(error),
+    };
+    if since >= timeout.saturating_add(FETCH) { Next::Late(last) } else { Next::Ask }
+}
+
+/// Runs a shell script on an instance, and waits for its end.
+///
+/// # Errors
+/// It was not taken, or did not end in time.
+pub async fn run(
+    aws: &dyn Aws,
+    pause: &dyn Pause,
+    instance: &str,
+    script: &str,
+    timeout: Duration,
+) -> Result<Invocation, RemoteError> {
+    let command = aws.send_command(instance, script, timeout).await.map_err(|e| match e.kind {
+        Failure::Absent => RemoteError::NotThere { instance: instance.to_owned(), said: e.message },
+        _ => RemoteError::Call(e),
+    })?;
+    let sent = pause.now();
+    loop {
+        pause.wait(POLL).await;
+        let told = aws.invocation(&command, instance).await;
+        let waited = pause.now().saturating_sub(sent);
+        match next(told, waited, timeout) {
+            Next::Ask => {}
+            Next::Done(invocation) => return Ok(invocation),
+            Next::Failed(error) => return Err(error.into()),
+            Next::Late(last) => {
+                let instance = instance.to_owned();
+                return Err(RemoteError::Late { command, instance, last, waited });
+            }
+        }
+    }
+}
+
+/// Arguments as one script: one is taken as it is, several come to the command as they were typed.
+pub fn script(arguments: &[String]) -> String {
+    match arguments {
+        [one] => one.clone(),
+        several => several.iter().map(|a| quoted(a)).collect::<Vec<_>>().join(" "),
+    }
+}
+
+fn quoted(argument: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
+    match !argument.is_empty() && argument.chars().all(plain) {
+        true => argument.to_owned(),
+        false => format!("'{}'", argument.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_come_as_they_were_typed() {
+        let script =
+            |args: &[&str]| script(&args.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>());
+        assert_eq!(script(&["ps | wc -l"]), "ps | wc -l", "one is a script");
+        assert_eq!(script(&["ls", "-l", "/var/log/weir.log"]), "ls -l /var/log/weir.log");
+        assert_eq!(script(&["echo", "a b", "it's", "", "$X"]), r"echo 'a b' 'it'\''s' '' '$X'");
+    }
+
+    #[test]
+    fn it_is_asked_until_it_ends_or_takes_too_long() {
+        let of = |status: &str, done: bool| Invocation {
+            done,
+            status: status.into(),
+            exit_code: None,
+            output: String::new(),
+            errors: String::new(),
+        };
+        let error = |kind| CallError {
+            operation: "GetCommandInvocation",
+            kind,
+            code: String::new(),
+            message: "m".into(),
+        };
+        let (ten, early, late) = (Duration::from_secs(10), FETCH, FETCH + Duration::from_secs(10));
+        assert_eq!(next(Ok(of("Failed", true)), late, ten), Next::Done(of("Failed", true)));
+        assert_eq!(next(Ok(of("InProgress", false)), early, ten), Next::Ask);
+        assert_eq!(next(Ok(of("Pending", false)), late, ten), Next::Late("Pending".into()));
+        assert_eq!(next(Err(error(Failure::Absent)), early, ten), Next::Ask);
+        assert_eq!(next(Err(error(Failure::Throttled)), early, ten), Next::Ask);
+        let denied = error(Failure::Denied);
+        assert_eq!(next(Err(denied.clone()), early, ten), Next::Failed(denied));
+        assert!(matches!(next(Err(error(Failure::Transient)), late, ten), Next::Late(_)));
+    }
+}

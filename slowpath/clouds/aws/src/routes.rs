@@ -1,0 +1,359 @@
+//! Mode routes, carried out: every ten seconds who leads, and at the leader whether the default
+//! routes of the ingress subnets lead to its ingress interface.
+//!
+//! Deprecated, for networks that have no gateway load balancer: EC2 says who runs, and nobody says
+//! who serves. A leader whose Weir is gone keeps the routes until its instance stops or loses its
+//! tags; then the next one takes them over, within ten seconds of hearing of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::checked::{Aws as Settings, AwsMode, AwsRoles, Config};
+use tokio::sync::mpsc;
+
+use super::call::{Aws, Pointed};
+use super::drive::Cloud;
+use super::ec2::{Instance, RouteTable};
+use super::group;
+use super::leader::{self, Change, LeaderError, Pointing};
+use super::life::Exit;
+use super::roles::{RoleError, roles};
+use super::told::{CallError, Identity, NetworkInterface};
+use clouds::appliance::Appliance;
+use clouds::report::{Finding, Peer, Report, Told, tell};
+
+/// From round to round.
+const EVERY: Duration = Duration::from_secs(10);
+const DEFAULT4: &str = "0.0.0.0/0";
+const DEFAULT6: &str = "::/0";
+
+/// What is in the way of a round.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RoutesError {
+    /// Nobody leads.
+    #[error("{0}")]
+    Leader(#[from] LeaderError),
+    /// Our own interfaces say too much.
+    #[error("{0}")]
+    Role(#[from] RoleError),
+    /// The leader has nothing to lead to.
+    #[error(
+        "no interface of {instance} is the ingress: give one the description `ingress` or the tag \
+         {prefix}:role = ingress, or name it by aws.ingress"
+    )]
+    NoIngress {
+        /// This instance.
+        instance: String,
+        /// Of tags.
+        prefix: String,
+    },
+    /// AWS didn't tell, or didn't do it.
+    #[error("{0}")]
+    Call(#[from] CallError),
+}
+
+/// What a round found and did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Round {
+    /// All of the cluster in our VPC.
+    pub peers: Vec<Peer>,
+    /// Who leads.
+    pub leader: Option<String>,
+    /// Our ingress interface.
+    pub ingress: String,
+    /// Routes that were made to lead to us.
+    pub replaced: Vec<Pointed>,
+    /// What people should know.
+    pub findings: Vec<Finding>,
+    /// What was in the way.
+    pub trouble: Option<RoutesError>,
+}
+
+/// What must change at the tables of these subnets so that their default routes lead to
+/// `interface`: of each with where it led, and the tables that have no default route at all.
+/// A subnet without a table of its own has the VPC's main one. IPv6 counts where a table has a
+/// default route for it and the interface an address (`six`).
+pub fn plan(
+    tables: &[RouteTable],
+    subnets: &BTreeSet<String>,
+    interface: &str,
+    six: bool,
+) -> (Vec<(Pointed, String)>, Vec<String>) {
+    let own = |subnet: &String| tables.iter().find(|table| table.subnets.contains(subnet));
+    let main = tables.iter().find(|table| table.main);
+    let meant: BTreeMap<&str, &RouteTable> = subnets
+        .iter()
+        .filter_map(|subnet| own(subnet).or(main))
+        .map(|table| (table.id.as_str(), table))
+        .collect();
+    let ids: Vec<String> = meant.keys().map(|id| (*id).to_owned()).collect();
+    let routes: Vec<Pointing> = meant
+        .values()
+        .flat_map(|table| table.routes.iter().map(move |route| (table, route)))
+        .map(|(table, route)| Pointing {
+            table: table.id.clone(),
+            destination: route.destination.clone(),
+            target: route.target.clone().filter(|_| route.active),
+        })
+        .collect();
+    let (mut replace, mut missing) = (Vec::new(), Vec::new());
+    for destination in [DEFAULT4, DEFAULT6].into_iter().take(1 + usize::from(six)) {
+        for change in leader::changes(&ids, &routes, destination, interface) {
+            match change {
+                Change::Replace { table, from } => {
+                    let (destination, interface) = (destination.to_owned(), interface.to_owned());
+                    let from = from.unwrap_or_else(|| "nowhere".to_owned());
+                    replace.push((Pointed { table, destination, interface }, from));
+                }
+                Change::Missing { table } if destination == DEFAULT4 => missing.push(table),
+                Change::Missing { .. } => {}
+            }
+        }
+    }
+    (replace, missing)
+}
+
+/// One round: asks, elects, and where we lead makes the routes lead to us. While we are not `able`
+/// no route is changed: what they lead to now may work. `addresses` are those of the ingress arm.
+pub async fn round(
+    aws: &dyn Aws,
+    own: &Identity,
+    settings: &Settings,
+    addresses: &[IpAddr],
+    able: bool,
+) -> Round {
+    let mut round = Round::default();
+    round.trouble = go_round(&mut round, aws, own, settings, addresses, able).await.err();
+    round
+}
+
+async fn go_round(
+    round: &mut Round,
+    aws: &dyn Aws,
+    own: &Identity,
+    settings: &Settings,
+    addresses: &[IpAddr],
+    able: bool,
+) -> Result<(), RoutesError> {
+    let AwsMode::Routes { cluster } = &settings.mode else { return Ok(()) };
+    let prefix = settings.tag_prefix.as_str();
+    let vpc = own.interfaces.first().map(|i| i.vpc_id.as_str()).unwrap_or_default();
+    let (key, value) = group::tag(prefix, cluster);
+    let instances = aws.instances_by_tag(vpc, &key, Some(&value)).await?;
+    let all: Vec<leader::Peer> = instances.iter().cloned().map(Into::into).collect();
+    let peers = leader::peers(&all, prefix, cluster, vpc)?;
+    round.peers = instances.iter().map(|instance| shown(instance, None)).collect();
+    let elected = leader::elect(&peers, prefix)?;
+    let leads = elected.leader.id.clone();
+    round.peers = instances.iter().map(|instance| shown(instance, Some(&leads))).collect();
+    round.leader = Some(leads.clone());
+    for (id, why) in elected.unfit {
+        let remedy = format!("give it {prefix}:leader with a number; the highest leads");
+        let text = format!("{id} can't lead: {why}");
+        round.findings.push(Finding { name: "peer-can-not-lead", text, remedy });
+    }
+    let nics = aws.network_interfaces(&own.instance_id).await?;
+    let told = roles(&nics, &settings.roles, prefix)?;
+    let by_address = || nics.iter().find(|n| addresses.iter().any(|a| n.addresses.contains(a)));
+    let ingress = told.ingress.or_else(by_address);
+    let (instance, prefix) = (own.instance_id.clone(), prefix.to_owned());
+    let ingress = ingress.ok_or(RoutesError::NoIngress { instance, prefix })?;
+    round.ingress.clone_from(&ingress.id);
+    let forwarding = [Some(ingress), told.egress.filter(|nic| nic.id != ingress.id)];
+    switch_off_check(round, aws, forwarding.into_iter().flatten()).await;
+    if leads != own.instance_id {
+        return Ok(());
+    }
+    let mut subnets = BTreeSet::from([ingress.subnet_id.clone()]);
+    for peer in peers.iter().filter(|peer| peer.id != own.instance_id) {
+        subnets.extend(ingress_subnet(round, aws, &peer.id, settings).await?);
+    }
+    let tables = aws.route_tables(vpc).await?;
+    let six = ingress.addresses.iter().any(IpAddr::is_ipv6);
+    let (replace, missing) = plan(&tables, &subnets, &ingress.id, six);
+    for table in missing {
+        let text = format!("route table {table} has no route for {DEFAULT4}, which could be led");
+        let remedy = "make one, to any target: the leader only replaces".to_owned();
+        round.findings.push(Finding { name: "route-missing", text, remedy });
+    }
+    if !able && !replace.is_empty() {
+        let text = "this instance leads and is not able: no route is made to lead to it".to_owned();
+        let remedy = "see `weir status`, or give another peer the higher priority".to_owned();
+        round.findings.push(Finding { name: "leader-not-able", text, remedy });
+        return Ok(());
+    }
+    for (to, from) in replace {
+        aws.replace_route(&to, false).await?;
+        let Pointed { table, destination, interface } = &to;
+        let text = format!("{destination} of {table} led to {from}, and leads to {interface} now");
+        let remedy = "nothing, unless somebody else changes it again and again".to_owned();
+        round.findings.push(Finding { name: "route-replaced", text, remedy });
+        round.replaced.push(to);
+    }
+    Ok(())
+}
+
+fn shown(instance: &Instance, leader: Option<&str>) -> Peer {
+    let leads = leader == Some(&*instance.id);
+    Peer {
+        id: instance.id.clone(),
+        address: instance.address,
+        state: if leads { "leading".to_owned() } else { instance.state.clone() },
+        zone: instance.zone.clone().unwrap_or_default(),
+    }
+}
+
+/// EC2 drops what is not from or to an interface's own addresses: it must not look.
+async fn switch_off_check(
+    round: &mut Round,
+    aws: &dyn Aws,
+    nics: impl Iterator<Item = &NetworkInterface>,
+) {
+    for NetworkInterface { id, .. } in nics.filter(|nic| nic.source_dest_check) {
+        let (name, text, remedy) = match aws.set_source_dest_check(id, false, false).await {
+            Ok(()) => (
+                "source-dest-check-off",
+                format!("the source/destination check of {id} was on, and has been switched off"),
+                "switch it off where the interface is made".to_owned(),
+            ),
+            Err(error) => (
+                "source-dest-check-on",
+                format!("the source/destination check of {id} is on, and drops all traffic"),
+                format!("switch it off by hand: {error}"),
+            ),
+        };
+        round.findings.push(Finding { name, text, remedy });
+    }
+}
+
+/// The subnet of a peer's ingress interface. We don't see its configuration, only what EC2 tells.
+async fn ingress_subnet(
+    round: &mut Round,
+    aws: &dyn Aws,
+    peer: &str,
+    settings: &Settings,
+) -> Result<Option<String>, CallError> {
+    let nics = aws.network_interfaces(peer).await?;
+    let found = roles(&nics, &AwsRoles::default(), &settings.tag_prefix);
+    if let Some(ingress) = found.ok().and_then(|roles| roles.ingress) {
+        return Ok(Some(ingress.subnet_id.clone()));
+    }
+    let text = format!("no single interface of peer {peer} says that it is the ingress");
+    let remedy = format!("give that one the tag {}:role = ingress", settings.tag_prefix);
+    round.findings.push(Finding { name: "peer-without-ingress", text, remedy });
+    Ok(None)
+}
+
+/// Who carries it out.
+pub struct Routes {
+    settings: Settings,
+    addresses: Vec<IpAddr>,
+    cloud: Cloud,
+    appliance: Arc<dyn Appliance>,
+    report: Report,
+    findings: BTreeMap<&'static str, Told>,
+}
+
+impl Routes {
+    /// Ready to begin.
+    pub fn new(
+        config: &Config,
+        settings: Settings,
+        cloud: Cloud,
+        appliance: Arc<dyn Appliance>,
+    ) -> Routes {
+        let addresses = config.ingress.addresses.iter().map(|prefix| prefix.addr).collect();
+        let report = Report { cloud: "aws".into(), phase: "looking".into(), ..Report::default() };
+        Routes { settings, addresses, cloud, appliance, report, findings: BTreeMap::new() }
+    }
+
+    /// Until somebody wants it to end. It ends at once: routes that lead here go on doing so, and
+    /// the fastpath goes on forwarding, until the instance is no peer any more.
+    pub async fn run(mut self, mut terminate: mpsc::Receiver<()>) -> Exit {
+        tracing::warn!(
+            "aws.mode = \"routes\" is deprecated: a route table does not notice when an appliance \
+             is ill; use a gateway load balancer"
+        );
+        tokio::select! {
+            () = self.stay() => {}
+            _ = terminate.recv() => {}
+        }
+        if self.report.phase == "leading" {
+            tracing::warn!(
+                "aws: ends as the leader: the routes lead to this instance until it stops or \
+                 loses its tags; then the peer with the next highest priority takes them over"
+            );
+        }
+        self.report.phase = "over".into();
+        self.report.ready = false;
+        self.appliance.publish(self.report);
+        Exit::Drained
+    }
+
+    async fn stay(&mut self) {
+        loop {
+            self.appliance.publish(self.report.clone());
+            let told = self.in_region().await;
+            if let Err(error) = told {
+                self.trouble(error.to_string());
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    /// Round after round, once it is known who and where we are.
+    async fn in_region(&mut self) -> Result<(), CallError> {
+        let own = self.cloud.identity().await?;
+        let account = self.cloud.account(&own.region).await?.clone();
+        self.report.instance.clone_from(&own.instance_id);
+        self.report.region.clone_from(&own.region);
+        self.report.zone.clone_from(&own.zone);
+        loop {
+            let able = self.appliance.able().is_ok();
+            let round = round(&account, &own, &self.settings, &self.addresses, able).await;
+            self.report.calls = self.cloud.calls();
+            self.describe(round, able);
+            self.appliance.publish(self.report.clone());
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    fn describe(&mut self, round: Round, able: bool) {
+        for finding in round.findings {
+            tell("aws", &mut self.findings, finding);
+        }
+        let leading = round.leader.as_ref() == Some(&self.report.instance);
+        let phase = match round.leader {
+            Some(_) if leading => "leading",
+            Some(_) => "following",
+            None => "looking",
+        };
+        // What AWS does not tell for a while is what it was.
+        let silent = matches!(&round.trouble, Some(RoutesError::Call(_)));
+        if !(silent && round.leader.is_none()) {
+            if self.report.phase != phase {
+                tracing::info!(leader = round.leader, "aws: {phase}");
+            }
+            self.report.phase = phase.to_owned();
+            self.report.peers = round.peers;
+        }
+        if !round.ingress.is_empty() {
+            self.report.target = round.ingress;
+        }
+        self.report.ready = able && round.trouble.is_none();
+        self.report.findings = self.findings.values().cloned().collect();
+        match round.trouble {
+            Some(trouble) => self.trouble(trouble.to_string()),
+            None => self.report.trouble.clear(),
+        }
+    }
+
+    fn trouble(&mut self, trouble: String) {
+        if self.report.trouble != trouble {
+            tracing::error!("aws: {trouble}");
+        }
+        self.report.trouble = trouble;
+    }
+}

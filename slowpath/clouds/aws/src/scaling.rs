@@ -1,0 +1,154 @@
+//! Auto Scaling: the group of an instance, and the hooks that hold it while it leaves.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::account::Account;
+use super::call::Waiting;
+use super::signed::{Members, xml};
+use clouds::failure::{Operation, Setback};
+
+const VERSION: &str = "2011-01-01";
+const INSTANCES: Operation = Operation::new("autoscaling", "DescribeAutoScalingInstances");
+const HOOKS: Operation = Operation::new("autoscaling", "DescribeLifecycleHooks");
+const COMPLETE: Operation = Operation::new("autoscaling", "CompleteLifecycleAction");
+const HEARTBEAT: Operation = Operation::new("autoscaling", "RecordLifecycleActionHeartbeat");
+
+/// An instance of a scaling group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScalingInstance {
+    /// The group's name.
+    pub group: String,
+    /// `InService`, `Terminating:Wait` and so on.
+    pub lifecycle: String,
+}
+
+/// A lifecycle hook.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hook {
+    /// Its name.
+    pub name: String,
+    /// It holds instances that leave, not those that come.
+    pub terminating: bool,
+    /// How long it waits from heartbeat to heartbeat.
+    pub heartbeat: Duration,
+    /// How long it waits in all.
+    pub whole: Duration,
+}
+
+/// A list is an element full of `<member>`.
+#[derive(Deserialize)]
+struct List<T> {
+    #[serde(rename = "member", default = "Vec::new")]
+    members: Vec<T>,
+}
+
+impl<T> Default for List<T> {
+    fn default() -> List<T> {
+        List { members: Vec::new() }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct InstanceItem {
+    instance_id: String,
+    auto_scaling_group_name: String,
+    lifecycle_state: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct InstancesResult {
+    #[serde(default)]
+    auto_scaling_instances: List<InstanceItem>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Instances {
+    describe_auto_scaling_instances_result: InstancesResult,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HookItem {
+    lifecycle_hook_name: String,
+    lifecycle_transition: String,
+    heartbeat_timeout: Option<u64>,
+    global_timeout: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HooksResult {
+    #[serde(default)]
+    lifecycle_hooks: List<HookItem>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Hooks {
+    describe_lifecycle_hooks_result: HooksResult,
+}
+
+async fn ask<T: DeserializeOwned>(
+    account: &Account,
+    operation: Operation,
+    members: Members,
+) -> Result<T, Setback> {
+    xml(operation, &account.signed(operation, &members.question(VERSION)).await?)
+}
+
+pub(super) async fn scaling_instance(
+    account: &Account,
+    instance: &str,
+) -> Result<Option<ScalingInstance>, Setback> {
+    let members = Members::default().list("InstanceIds.member", [instance]);
+    let answer: Instances = ask(account, INSTANCES, members).await?;
+    let found = answer.describe_auto_scaling_instances_result.auto_scaling_instances.members;
+    Ok(found.into_iter().find(|i| i.instance_id == instance).map(|i| ScalingInstance {
+        group: i.auto_scaling_group_name,
+        lifecycle: i.lifecycle_state,
+    }))
+}
+
+pub(super) async fn lifecycle_hooks(account: &Account, group: &str) -> Result<Vec<Hook>, Setback> {
+    let members = Members::default().with("AutoScalingGroupName", group);
+    let answer: Hooks = ask(account, HOOKS, members).await?;
+    let hook = |item: HookItem| {
+        // AWS's own defaults: an hour, and a hundred of them up to two days.
+        let heartbeat = item.heartbeat_timeout.unwrap_or(3_600);
+        let whole = item.global_timeout.unwrap_or(heartbeat.saturating_mul(100).min(172_800));
+        Hook {
+            name: item.lifecycle_hook_name,
+            terminating: item.lifecycle_transition == "autoscaling:EC2_INSTANCE_TERMINATING",
+            heartbeat: Duration::from_secs(heartbeat),
+            whole: Duration::from_secs(whole),
+        }
+    };
+    let hooks = answer.describe_lifecycle_hooks_result.lifecycle_hooks.members;
+    Ok(hooks.into_iter().map(hook).collect())
+}
+
+fn waiting(at: &Waiting) -> Members {
+    Members::default()
+        .with("AutoScalingGroupName", &at.group)
+        .with("LifecycleHookName", &at.hook)
+        .with("InstanceId", &at.instance)
+}
+
+/// Both answer with an element that says nothing more.
+#[derive(Deserialize)]
+struct Nothing {}
+
+pub(super) async fn complete_lifecycle(account: &Account, at: &Waiting) -> Result<(), Setback> {
+    let members = waiting(at).with("LifecycleActionResult", "CONTINUE");
+    ask::<Nothing>(account, COMPLETE, members).await.map(|_| ())
+}
+
+pub(super) async fn lifecycle_heartbeat(account: &Account, at: &Waiting) -> Result<(), Setback> {
+    ask::<Nothing>(account, HEARTBEAT, waiting(at)).await.map(|_| ())
+}

@@ -1,0 +1,288 @@
+//! Requests that we write and sign ourselves: to the services whose SDKs take minutes and gigabytes
+//! to compile, and of which we need a handful of operations.
+
+use std::time::{Duration, SystemTime};
+
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::sign::v4;
+use aws_smithy_runtime_api::client::http::{HttpConnector, SharedHttpConnector};
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::byte_stream::ByteStream;
+use aws_smithy_types::error::display::DisplayErrorContext;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
+
+use super::failure::{RETRY_AFTER, retry_after};
+use super::told::Failure;
+use crate::failure::Refused;
+use clouds::failure::{Operation, Setback};
+
+/// Credentials are asked for anew when they have no longer than this.
+const LAST_MINUTES: Duration = Duration::from_secs(300);
+/// No answer that we ask for is longer.
+const LONGEST_ANSWER: u64 = 16 << 20;
+
+/// What a service is asked with.
+#[derive(Clone, Debug)]
+pub enum Question {
+    /// A form, which is answered in XML: members in the order in which they are sent.
+    Form {
+        /// The service's API version, a date.
+        version: &'static str,
+        /// Beside `Action` and `Version`.
+        members: Vec<(String, String)>,
+    },
+    /// JSON both ways.
+    Json {
+        /// The service's prefix of its operations.
+        prefix: &'static str,
+        /// The members.
+        body: serde_json::Value,
+    },
+}
+
+/// The way to the services.
+#[derive(Clone, Debug)]
+pub struct Signed {
+    /// The client underneath, the SDKs' as well.
+    pub connector: SharedHttpConnector,
+    /// Who we are, the SDKs' as well.
+    pub credentials: SharedCredentialsProvider,
+    /// `eu-central-1`.
+    pub region: String,
+    /// One for all services, where somebody set `AWS_ENDPOINT_URL`.
+    pub endpoint: Option<String>,
+}
+
+impl Signed {
+    /// Asks once, and gives the body of a good answer.
+    pub async fn ask(&self, operation: Operation, question: &Question) -> Result<String, Setback> {
+        let credentials = self.credentials.provide_credentials().await;
+        let credentials = credentials.map_err(|why| operation.without_credentials(&why))?;
+        let request = self.request(operation, question, credentials, SystemTime::now())?;
+        let no_answer = |why: String| operation.failed(Failure::Transient, "NoAnswer", why);
+        let mut response = self
+            .connector
+            .call(request)
+            .await
+            .map_err(|e| no_answer(DisplayErrorContext(&e).to_string()))?;
+        let status = response.status();
+        let after = retry_after(response.headers().get(RETRY_AFTER));
+        let length = response.headers().get("content-length").and_then(|l| l.parse::<u64>().ok());
+        if length.is_some_and(|l| l > LONGEST_ANSWER) {
+            return Err(operation.garbled(format!("it is {} bytes long", length.unwrap_or(0))));
+        }
+        let body = std::mem::replace(response.body_mut(), SdkBody::empty());
+        let body = ByteStream::new(body).collect().await;
+        let body = body.map_err(|e| no_answer(DisplayErrorContext(&e).to_string()))?;
+        let body = String::from_utf8_lossy(&body.into_bytes()).into_owned();
+        if status.is_success() {
+            return Ok(body);
+        }
+        let (code, said) = match question {
+            Question::Form { .. } => xml_error(&body),
+            Question::Json { .. } => json_error(&body),
+        };
+        Err(Setback { after, ..operation.refused(status.as_u16(), &code, &said) })
+    }
+
+    /// The request as it goes out at a time.
+    fn request(
+        &self,
+        operation: Operation,
+        question: &Question,
+        credentials: Credentials,
+        now: SystemTime,
+    ) -> Result<aws_smithy_runtime_api::client::orchestrator::HttpRequest, Setback> {
+        let wrong = |why: String| operation.failed(Failure::Invalid, "Unasked", why);
+        let url = self.url(operation.service);
+        let (kind, target, body) = match question {
+            Question::Form { version, members } => {
+                let fixed = [("Action", operation.name), ("Version", *version)];
+                let members = members.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+                let form = fixed.into_iter().chain(members);
+                let body: Vec<String> =
+                    form.map(|(k, v)| format!("{}={}", quoted(k), quoted(v))).collect();
+                ("application/x-www-form-urlencoded; charset=utf-8", None, body.join("&"))
+            }
+            Question::Json { prefix, body } => {
+                let target = format!("{prefix}.{}", operation.name);
+                ("application/x-amz-json-1.1", Some(target), body.to_string())
+            }
+        };
+        let uri: http::Uri =
+            url.parse().map_err(|e| wrong(format!("endpoint `{url}` is no URL: {e}")))?;
+        let host = uri.authority().map_or("", |a| a.as_str()).to_owned();
+        let mut headers = vec![("content-type", kind), ("host", host.as_str())];
+        headers.extend(target.as_deref().map(|target| ("x-amz-target", target)));
+        let mut request = http::Request::post(&url);
+        for (name, value) in headers.iter().filter(|(name, _)| *name != "host") {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(SdkBody::from(body.as_str()));
+        let mut request = request.map_err(|e| wrong(e.to_string()))?;
+        let identity = credentials.into();
+        let params = v4::SigningParams::builder()
+            .identity(&identity)
+            .region(&self.region)
+            .name(operation.service)
+            .time(now)
+            .settings(SigningSettings::default())
+            .build()
+            .map_err(|e| wrong(e.to_string()))?;
+        let bytes = SignableBody::Bytes(body.as_bytes());
+        let signable = SignableRequest::new("POST", &url, headers.into_iter(), bytes);
+        let signed = signable.and_then(|s| sign(s, &params.into()));
+        let (instructions, _) =
+            signed.map_err(|e| wrong(DisplayErrorContext(&e).to_string()))?.into_parts();
+        instructions.apply_to_request_http1x(&mut request);
+        request.try_into().map_err(|e| wrong(format!("{e}")))
+    }
+
+    fn url(&self, service: &str) -> String {
+        if let Some(endpoint) = &self.endpoint {
+            return format!("{}/", endpoint.trim_end_matches('/'));
+        }
+        let domain = match self.region.starts_with("cn-") {
+            true => "amazonaws.com.cn",
+            false => "amazonaws.com",
+        };
+        format!("https://{service}.{}.{domain}/", self.region)
+    }
+}
+
+/// Members of a form, as services of both form protocols want them.
+#[derive(Default, Debug)]
+pub struct Members(Vec<(String, String)>);
+
+impl Members {
+    /// One member.
+    pub fn with(mut self, name: &str, value: impl ToString) -> Members {
+        self.0.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// A list: `name.1`, `name.2` and so on.
+    pub fn list<T: ToString>(mut self, name: &str, values: impl IntoIterator<Item = T>) -> Members {
+        for (n, value) in values.into_iter().enumerate() {
+            self.0.push((format!("{name}.{}", n + 1), value.to_string()));
+        }
+        self
+    }
+
+    /// The next of EC2's filters.
+    pub fn filter(self, name: &str, values: &[&str]) -> Members {
+        let ours = |key: &str| key.starts_with("Filter.") && key.ends_with(".Name");
+        let n = self.0.iter().filter(|(key, _)| ours(key)).count() + 1;
+        self.with(&format!("Filter.{n}.Name"), name).list(&format!("Filter.{n}.Value"), values)
+    }
+
+    /// A question of them.
+    pub fn question(self, version: &'static str) -> Question {
+        Question::Form { version, members: self.0 }
+    }
+}
+
+/// Everything but what RFC 3986 leaves alone, as `%XX`.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                quoted.push(char::from(byte));
+            }
+            _ => quoted.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    quoted
+}
+
+/// Reads an answer in XML.
+pub fn xml<T: DeserializeOwned>(operation: Operation, body: &str) -> Result<T, Setback> {
+    // Nearly all members may be missing, so that the page of a proxy would do as an empty answer.
+    if !body.contains(&format!("<{}Response", operation.name)) {
+        return Err(operation.garbled(excerpt(body)));
+    }
+    quick_xml::de::from_str(body).map_err(|e| operation.garbled(e))
+}
+
+/// Reads an answer in JSON.
+pub fn json<T: DeserializeOwned>(operation: Operation, body: &str) -> Result<T, Setback> {
+    serde_json::from_str(body).map_err(|e| operation.garbled(e))
+}
+
+/// Code and message of EC2's `<Response><Errors><Error>` or the others' `<ErrorResponse><Error>`.
+pub fn xml_error(body: &str) -> (String, String) {
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "PascalCase", default)]
+    struct Said {
+        code: String,
+        message: String,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "PascalCase", default)]
+    struct Errors {
+        error: Said,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "PascalCase", default)]
+    struct Answer {
+        errors: Errors,
+        error: Said,
+    }
+    let answer: Answer = quick_xml::de::from_str(body).unwrap_or_default();
+    let said = [answer.errors.error, answer.error].into_iter().find(|s| !s.code.is_empty());
+    said.map_or_else(|| (String::new(), excerpt(body)), |s| (s.code, s.message))
+}
+
+/// The same of `{"__type": "...#Code", "message": "..."}`.
+pub fn json_error(body: &str) -> (String, String) {
+    let answer: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+    let member = |name: &str| answer.get(name).and_then(|v| v.as_str());
+    let Some(kind) = member("__type") else { return (String::new(), excerpt(body)) };
+    let code = kind.rsplit('#').next().unwrap_or_default().to_owned();
+    (code, member("message").or(member("Message")).unwrap_or_default().to_owned())
+}
+
+/// The beginning of what is not in the service's form: a proxy's page, say.
+fn excerpt(body: &str) -> String {
+    body.chars().filter(|c| !c.is_control()).take(120).collect()
+}
+
+/// Credentials that are kept until shortly before they expire, for the SDKs and for us.
+#[derive(Debug)]
+pub struct Kept {
+    /// Where they come from.
+    pub source: SharedCredentialsProvider,
+    /// The last.
+    pub last: Mutex<Option<Credentials>>,
+}
+
+impl Kept {
+    async fn get(&self) -> Result<Credentials, CredentialsError> {
+        let mut last = self.last.lock().await;
+        let soon = SystemTime::now() + LAST_MINUTES;
+        if let Some(kept) = last.as_ref().filter(|c| c.expiry().is_none_or(|e| e > soon)) {
+            return Ok(kept.clone());
+        }
+        let fresh = self.source.provide_credentials().await?;
+        *last = Some(fresh.clone());
+        Ok(fresh)
+    }
+}
+
+impl ProvideCredentials for Kept {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(self.get())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Systems Manager: a command on another instance.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::account::Account;
+use super::signed::{Question, json};
+use clouds::failure::{Operation, Setback};
+
+const PREFIX: &str = "AmazonSSM";
+const SEND: Operation = Operation::new("ssm", "SendCommand");
+const INVOCATION: Operation = Operation::new("ssm", "GetCommandInvocation");
+/// AWS's document that runs a script with `/bin/sh`.
+const DOCUMENT: &str = "AWS-RunShellScript";
+
+/// What became of a command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Invocation {
+    /// It has come to its end, whichever.
+    pub done: bool,
+    /// `Success`, `Failed`, `TimedOut`, `Cancelled`, `InProgress` and so on.
+    pub status: String,
+    /// The script's exit code, once there is one.
+    pub exit_code: Option<i32>,
+    /// What it wrote, cut at 24,000 characters by AWS.
+    pub output: String,
+    /// What it wrote to standard error, cut at 8,000.
+    pub errors: String,
+}
+
+pub(super) async fn send_command(
+    account: &Account,
+    instance: &str,
+    script: &str,
+    timeout: Duration,
+) -> Result<String, Setback> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Command {
+        command_id: String,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Answer {
+        command: Command,
+    }
+    let seconds = timeout.as_secs().max(1);
+    let body = json!({
+        "DocumentName": DOCUMENT,
+        "InstanceIds": [instance],
+        "Parameters": { "commands": [script], "executionTimeout": [seconds.to_string()] },
+        // Until the agent has taken it; AWS wants no less than 30 s.
+        "TimeoutSeconds": seconds.clamp(30, 2_592_000),
+    });
+    let body = account.signed(SEND, &Question::Json { prefix: PREFIX, body }).await?;
+    Ok(json::<Answer>(SEND, &body)?.command.command_id)
+}
+
+pub(super) async fn invocation(
+    account: &Account,
+    command: &str,
+    instance: &str,
+) -> Result<Invocation, Setback> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Answer {
+        status: String,
+        response_code: Option<i32>,
+        #[serde(default)]
+        standard_output_content: String,
+        #[serde(default)]
+        standard_error_content: String,
+    }
+    let body = json!({ "CommandId": command, "InstanceId": instance });
+    let body = account.signed(INVOCATION, &Question::Json { prefix: PREFIX, body }).await?;
+    let answer: Answer = json(INVOCATION, &body)?;
+    let running = ["Pending", "InProgress", "Delayed", "Cancelling"];
+    Ok(Invocation {
+        done: !running.contains(&answer.status.as_str()),
+        status: answer.status,
+        // AWS says -1 until there is one.
+        exit_code: answer.response_code.filter(|code| *code >= 0),
+        output: answer.standard_output_content,
+        errors: answer.standard_error_content,
+    })
+}

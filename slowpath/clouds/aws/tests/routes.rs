@@ -1,0 +1,198 @@
+//! Mode routes at the stand-in: who leads, and where the default routes lead.
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+use std::time::Duration;
+
+use aws::leader::LeaderError;
+use aws::routes::{Round, RoutesError, round};
+use aws::told::{Failure, Identity};
+use config::checked::{Aws as Settings, AwsMode, AwsRoles, Lifecycle, OnLost};
+use standins::faults::{Fault, Rule};
+
+mod side;
+use side::{Side, side};
+
+const FIRST: &str = "i-00000000000000001";
+const SECOND: &str = "i-00000000000000002";
+const FIRST_ENI: &str = "eni-00000000000000101";
+const SECOND_ENI: &str = "eni-00000000000000201";
+const DEFAULT: &str = "0.0.0.0/0";
+
+fn settings() -> Settings {
+    let minute = Duration::from_secs(60);
+    Settings {
+        mode: AwsMode::Routes { cluster: "north".into() },
+        tag_prefix: "weir".into(),
+        roles: AwsRoles::default(),
+        life: Lifecycle { on_lost: OnLost::Repair, drain_cap: minute, quiet: minute, hook: false },
+    }
+}
+
+/// Two appliances; the first has the higher priority.
+async fn pair() -> Side {
+    let side = side("ip").await;
+    side.aws.with(|world| {
+        for (instance, priority) in world.instances.iter_mut().zip(["20", "10"]) {
+            instance.tags.insert("weir:leader".into(), priority.into());
+        }
+    });
+    side
+}
+
+/// A round as the first or the second instance goes it.
+async fn round_of(side: &Side, id: &str, able: bool) -> Round {
+    let own = side.metadata.identity().await.unwrap();
+    let own = Identity { instance_id: id.to_owned(), ..own };
+    round(&side.account, &own, &settings(), &[], able).await
+}
+
+fn leads_to(side: &Side) -> String {
+    side.aws.with(|world| world.tables[0].routes[DEFAULT].clone())
+}
+
+fn writes(side: &Side) -> usize {
+    side.aws.take_calls().iter().filter(|call| call.operation == "ReplaceRoute").count()
+}
+
+fn named(round: &Round) -> Vec<&str> {
+    round.findings.iter().map(|finding| finding.name).collect()
+}
+
+#[tokio::test]
+async fn the_leader_leads_routes_to_itself_once_and_the_other_follows() {
+    let side = pair().await;
+    let follower = round_of(&side, SECOND, true).await;
+    assert_eq!((follower.leader.as_deref(), &follower.trouble), (Some(FIRST), &None));
+    assert_eq!((writes(&side), leads_to(&side).as_str()), (0, "igw-00000000000000001"));
+    let states: Vec<_> = follower.peers.iter().map(|p| (p.id.as_str(), p.state.as_str())).collect();
+    assert_eq!(states, [(FIRST, "leading"), (SECOND, "running")]);
+
+    let leader = round_of(&side, FIRST, true).await;
+    assert_eq!(leader.trouble, None);
+    assert_eq!((leader.ingress.as_str(), leads_to(&side).as_str()), (FIRST_ENI, FIRST_ENI));
+    assert_eq!((leader.replaced.len(), writes(&side)), (1, 1));
+    assert!(leader.findings.iter().any(|f| f.text.contains("led to igw-00000000000000001")));
+
+    let again = round_of(&side, FIRST, true).await;
+    assert!(again.replaced.is_empty() && again.findings.is_empty(), "{again:?}");
+    assert_eq!(writes(&side), 0, "a route that is right is not written");
+}
+
+#[tokio::test]
+async fn both_arms_lose_their_source_destination_check_once() {
+    let side = pair().await;
+    let first = round_of(&side, FIRST, true).await;
+    assert_eq!(named(&first).iter().filter(|n| **n == "source-dest-check-off").count(), 2);
+    let checks = |n: usize| {
+        side.aws
+            .with(|world| world.instances[n].interfaces.iter().map(|i| i.check).collect::<Vec<_>>())
+    };
+    assert_eq!(checks(0), [true, false, false], "management keeps its own");
+    assert_eq!(checks(1), [true, true, true], "a peer's are the peer's");
+    side.aws.take_calls();
+    round_of(&side, FIRST, true).await;
+    let calls = side.aws.take_calls();
+    assert!(calls.iter().all(|call| call.operation != "ModifyNetworkInterfaceAttribute"));
+
+    let denied = pair().await;
+    denied.aws.with(|world| world.forbidden.push("ModifyNetworkInterfaceAttribute".into()));
+    let round = round_of(&denied, FIRST, true).await;
+    let stays = round.findings.iter().find(|f| f.name == "source-dest-check-on").unwrap();
+    assert!(stays.remedy.contains("ec2:ModifyNetworkInterfaceAttribute"), "{}", stays.remedy);
+    assert_eq!(leads_to(&denied), FIRST_ENI, "and the routes are led all the same");
+}
+
+#[tokio::test]
+async fn when_the_leader_dies_the_next_takes_the_routes_over() {
+    let side = pair().await;
+    round_of(&side, FIRST, true).await;
+    side.aws.with(|world| world.instances[0].state = "shutting-down".into());
+    let next = round_of(&side, SECOND, true).await;
+    assert_eq!((next.leader.as_deref(), leads_to(&side).as_str()), (Some(SECOND), SECOND_ENI));
+    side.aws.with(|world| world.instances[0].state = "running".into());
+    let back = round_of(&side, FIRST, true).await;
+    assert_eq!((back.leader.as_deref(), leads_to(&side).as_str()), (Some(FIRST), FIRST_ENI));
+}
+
+#[tokio::test]
+async fn without_a_priority_nobody_leads_and_nothing_is_written() {
+    let side = side("ip").await;
+    let lost = round_of(&side, FIRST, true).await;
+    let none = |trouble: &Option<RoutesError>| {
+        matches!(trouble, Some(RoutesError::Leader(LeaderError::NoPriorityAssigned { .. })))
+    };
+    assert!(none(&lost.trouble) && lost.leader.is_none(), "{lost:?}");
+    assert_eq!((lost.peers.len(), writes(&side)), (2, 0));
+    side.aws.with(|world| {
+        world.instances[1].tags.insert("weir:leader".into(), "1".into());
+    });
+    let found = round_of(&side, SECOND, true).await;
+    assert_eq!(found.leader.as_deref(), Some(SECOND));
+    assert!(found.findings.iter().any(|f| f.text.contains(FIRST) && f.text.contains("no tag")));
+}
+
+#[tokio::test]
+async fn what_somebody_else_changes_is_changed_back_but_not_while_unable() {
+    let side = pair().await;
+    round_of(&side, FIRST, true).await;
+    let elsewhere = |target: &str| {
+        side.aws.with(|world| {
+            world.tables[0].routes.insert(DEFAULT.into(), target.into());
+            world.tables[0].routes.insert("::/0".into(), "eigw-1".into());
+        });
+    };
+    elsewhere("igw-00000000000000001");
+    side.aws.take_calls();
+    let unable = round_of(&side, FIRST, false).await;
+    assert_eq!((named(&unable), writes(&side)), (vec!["leader-not-able"], 0));
+    let able = round_of(&side, FIRST, true).await;
+    assert_eq!((leads_to(&side).as_str(), writes(&side)), (FIRST_ENI, 2));
+    assert_eq!(able.replaced[1].destination, "::/0", "IPv6 where the table has a default route");
+    assert_eq!(side.aws.with(|world| world.tables[0].routes["::/0"].clone()), FIRST_ENI);
+    // A target that is gone is no target, whatever its name.
+    side.aws.with(|world| world.instances[0].interfaces[1].id = "eni-00000000000000999".into());
+    let gone = round_of(&side, FIRST, true).await;
+    assert!(gone.findings.iter().any(|f| f.text.contains("led to nowhere")), "{gone:?}");
+}
+
+#[tokio::test]
+async fn every_ingress_subnet_has_its_own_table_or_the_main_one() {
+    let side = pair().await;
+    side.aws.with(|world| {
+        world.instances[1].interfaces[1].subnet = "subnet-far".into();
+        let mut other = world.tables[0].clone();
+        (other.id, other.main) = ("rtb-far".into(), false);
+        other.subnets = vec!["subnet-far".into()];
+        let mut nobodys = other.clone();
+        (nobodys.id, nobodys.subnets) = ("rtb-nobody".into(), vec!["subnet-nobody".into()]);
+        // The first's subnet is bound to none: the main table is for it.
+        world.tables[0].subnets.clear();
+        world.tables.extend([other, nobodys]);
+    });
+    let round = round_of(&side, FIRST, true).await;
+    let tables: Vec<_> = round.replaced.iter().map(|to| to.table.as_str()).collect();
+    assert_eq!(tables, ["rtb-00000000000000001", "rtb-far"], "{round:?}");
+    side.aws.with(|world| world.tables[1].routes.remove(DEFAULT));
+    let missing = round_of(&side, FIRST, true).await;
+    assert_eq!(named(&missing), ["route-missing"]);
+    assert!(missing.findings[0].text.contains("rtb-far"));
+    side.aws.with(|world| world.instances[1].interfaces[1].description.clear());
+    let dumb = round_of(&side, FIRST, true).await;
+    assert_eq!(named(&dumb), ["peer-without-ingress"]);
+}
+
+#[tokio::test]
+async fn what_aws_refuses_is_told_with_the_permission() {
+    let side = pair().await;
+    side.aws.fault(Rule::first(2, "DescribeInstances", Fault::Status(503)));
+    side.aws.with(|world| world.forbidden.push("ReplaceRoute".into()));
+    let round = round_of(&side, FIRST, true).await;
+    assert_eq!(round.leader.as_deref(), Some(FIRST), "it was asked again");
+    let Some(RoutesError::Call(error)) = round.trouble else { unreachable!("{round:?}") };
+    assert!(error.kind == Failure::Denied && error.message.contains("ec2:ReplaceRoute"), "{error}");
+    assert_eq!(leads_to(&side), "igw-00000000000000001");
+    side.aws.with(|world| world.instances[0].interfaces[1].description.clear());
+    let nowhere = round_of(&side, FIRST, true).await;
+    let text = nowhere.trouble.unwrap().to_string();
+    assert!(text.contains("aws.ingress") && text.contains("weir:role"), "{text}");
+}

@@ -1,0 +1,303 @@
+//! Our requests and Amazon's examples, against Amazon's own description of its services. The files
+//! are not ours to keep: `FIXTURES` names the folder that holds `aws-examples`, and without it only
+//! the stand-in's own answers are judged.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aws::call::{Aws, Pointed};
+use aws::told::TargetState;
+use serde_json::{Map, Value};
+use standins::faults::{Fault, Rule};
+
+mod side;
+use side::side;
+
+fn folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("FIXTURES").map(|f| PathBuf::from(f).join("aws-examples"));
+    if folder.is_none() {
+        println!("FIXTURES is not set: nothing is compared with Amazon's description");
+    }
+    folder
+}
+
+fn read(folder: &std::path::Path, name: &str) -> Value {
+    let path = folder.join(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Makes a tree of `A.member.1.B=c` (lists by number) as the shape has it, and complains about what
+/// the shape does not know.
+fn judge(
+    model: &Value,
+    shape: &str,
+    place: &str,
+    pairs: &[(String, String)],
+    said: &mut Vec<String>,
+) {
+    let found = &model["shapes"][shape];
+    let kind = found["type"].as_str().unwrap_or("absent");
+    let leaf = pairs.iter().find(|(key, _)| key.is_empty()).map(|(_, value)| value.as_str());
+    match kind {
+        "structure" => {
+            let members = found["members"].as_object().unwrap();
+            let ec2 = model["metadata"]["protocol"] == "ec2";
+            let mut seen = Vec::new();
+            for (name, member) in members {
+                let written = written(name, member, ec2);
+                let inside = below(pairs, &written);
+                if !inside.is_empty() {
+                    seen.push(written.clone());
+                    let next = member["shape"].as_str().unwrap();
+                    judge(model, next, &format!("{place}.{name}"), &inside, said);
+                } else if required(found, name) {
+                    said.push(format!("{place}: {name} is required"));
+                }
+            }
+            for (key, _) in pairs {
+                let first = key.split('.').next().unwrap_or_default();
+                if !seen.iter().any(|s| s == first) {
+                    said.push(format!("{place}: no member {key}"));
+                }
+            }
+        }
+        "list" => {
+            let next = found["member"]["shape"].as_str().unwrap();
+            let ec2 = model["metadata"]["protocol"] == "ec2";
+            for n in 1.. {
+                let key = if ec2 { n.to_string() } else { format!("member.{n}") };
+                let inside = below(pairs, &key);
+                if inside.is_empty() {
+                    if n == 1 {
+                        said.push(format!("{place}: a list of nothing: {pairs:?}"));
+                    }
+                    break;
+                }
+                judge(model, next, &format!("{place}[{n}]"), &inside, said);
+            }
+        }
+        "integer" | "long" if leaf.is_none_or(|l| l.parse::<i64>().is_err()) => {
+            said.push(format!("{place}: {leaf:?} is no number"));
+        }
+        "boolean" if !matches!(leaf, Some("true" | "false")) => {
+            said.push(format!("{place}: {leaf:?} is no boolean"));
+        }
+        "string" if leaf.is_none() => said.push(format!("{place}: no text: {pairs:?}")),
+        "absent" => said.push(format!("{place}: Amazon has no shape {shape}")),
+        _ => {}
+    }
+}
+
+fn required(shape: &Value, name: &str) -> bool {
+    shape["required"].as_array().is_some_and(|r| r.iter().any(|r| r == name))
+}
+
+/// A member's name in a request: EC2 says it with a capital.
+fn written(name: &str, member: &Value, ec2: bool) -> String {
+    let own = member["queryName"].as_str().or(member["locationName"].as_str()).unwrap_or(name);
+    match ec2 {
+        true => own[..1].to_uppercase() + &own[1..],
+        false => name.to_owned(),
+    }
+}
+
+fn below(pairs: &[(String, String)], name: &str) -> Vec<(String, String)> {
+    let inside = pairs.iter().filter_map(|(key, value)| {
+        let rest = key.strip_prefix(name)?;
+        let rest = if rest.is_empty() { rest } else { rest.strip_prefix('.')? };
+        Some((rest.to_owned(), value.clone()))
+    });
+    inside.collect()
+}
+
+/// The same of JSON.
+fn judge_json(model: &Value, shape: &str, place: &str, value: &Value, said: &mut Vec<String>) {
+    let found = &model["shapes"][shape];
+    let next = |member: &Value| member["shape"].as_str().unwrap_or_default().to_owned();
+    let fits = match found["type"].as_str().unwrap_or("absent") {
+        "structure" => value.as_object().is_some_and(|members| {
+            for (name, value) in members {
+                let member = &found["members"][name];
+                match member.is_null() {
+                    true => said.push(format!("{place}: no member {name}")),
+                    false => {
+                        judge_json(model, &next(member), &format!("{place}.{name}"), value, said);
+                    }
+                }
+            }
+            let missing = found["members"].as_object().unwrap().keys();
+            let missing = missing.filter(|n| required(found, n) && !members.contains_key(*n));
+            said.extend(missing.map(|name| format!("{place}: {name} is required")));
+            true
+        }),
+        "list" => value.as_array().is_some_and(|items| {
+            let member = next(&found["member"]);
+            items.iter().for_each(|item| judge_json(model, &member, place, item, said));
+            true
+        }),
+        "map" => value.as_object().is_some_and(|items: &Map<String, Value>| {
+            let member = next(&found["value"]);
+            items.values().for_each(|item| judge_json(model, &member, place, item, said));
+            true
+        }),
+        "integer" | "long" => value.is_i64() || value.is_u64(),
+        "boolean" => value.is_boolean(),
+        "string" => value.is_string(),
+        _ => false,
+    };
+    if !fits {
+        said.push(format!("{place}: {value} is no {}", found["type"]));
+    }
+}
+
+/// An answer of Amazon's examples (JSON) as XML, by the shapes.
+fn to_xml(model: &Value, shape: &str, value: &Value) -> String {
+    let found = &model["shapes"][shape];
+    let ec2 = model["metadata"]["protocol"] == "ec2";
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| {
+                let member = &found["members"][name];
+                let own = member["locationName"].as_str().filter(|_| ec2).unwrap_or(name);
+                let inside = to_xml(model, member["shape"].as_str().unwrap_or_default(), value);
+                format!("<{own}>{inside}</{own}>")
+            })
+            .collect(),
+        Value::Array(items) => {
+            let own = if ec2 { "item" } else { "member" };
+            let next = found["member"]["shape"].as_str().unwrap_or_default();
+            let each = items.iter().map(|i| format!("<{own}>{}</{own}>", to_xml(model, next, i)));
+            each.collect()
+        }
+        Value::String(text) => standins::answer::escaped(text),
+        other => other.to_string(),
+    }
+}
+
+#[tokio::test]
+async fn our_requests_have_amazons_shapes() {
+    let side = side("ip").await;
+    let account = &side.account;
+    let arn = account.groups_by_tag("weir:cluster", "north").await.unwrap().remove(0);
+    account.groups(std::slice::from_ref(&arn)).await.unwrap();
+    assert_eq!(side.metadata.identity().await.unwrap().region, account.region());
+    account.register(&arn, "10.0.1.11").await.unwrap();
+    let group = account.groups(&[]).await.unwrap().remove(0);
+    account.attributes(&group).await.unwrap();
+    account.targets(&arn, Some("10.0.1.11")).await.unwrap();
+    account.targets(&arn, None).await.unwrap();
+    account.deregister(&arn, "10.0.1.11").await.unwrap();
+    let own = "i-00000000000000001";
+    let nic = account.network_interfaces(own).await.unwrap().remove(0);
+    let table = account.route_tables(&nic.vpc_id).await.unwrap().remove(0).id;
+    let mut to = Pointed { table, destination: "0.0.0.0/0".into(), interface: nic.id.clone() };
+    account.replace_route(&to, true).await.unwrap();
+    to.destination = "::/0".into();
+    account.create_route(&to, false).await.unwrap();
+    account.set_source_dest_check(&nic.id, false, true).await.unwrap();
+    let id = account.send_command(own, "true", Duration::from_secs(9)).await.unwrap();
+    let _ = account.invocation(&id, own).await;
+    let calls = side.aws.take_calls();
+    assert!(calls.len() >= 16, "{calls:?}");
+    let Some(folder) = folder() else { return };
+    let models = [
+        ("elasticloadbalancing", "elbv2"),
+        ("tagging", "resourcegroupstaggingapi"),
+        ("ec2", "ec2"),
+        ("ssm", "ssm"),
+    ];
+    let models = models.map(|(s, file)| (s, read(&folder, &format!("{file}-model-slice.json"))));
+    let (mut said, mut judged) = (Vec::new(), Vec::new());
+    for call in &calls {
+        let Some((_, model)) = models.iter().find(|(s, _)| *s == call.service) else { continue };
+        let operation = &model["operations"][&call.operation];
+        let Some(shape) = operation["input"]["shape"].as_str() else {
+            println!("not in the slice: {}", call.operation);
+            continue;
+        };
+        judged.push(call.operation.as_str());
+        if call.json.is_null() {
+            let own = |(key, _): &&(String, String)| key != "Action" && key != "Version";
+            let pairs: Vec<_> = call.members.iter().filter(own).cloned().collect();
+            judge(model, shape, &call.operation, &pairs, &mut said);
+        } else {
+            judge_json(model, shape, &call.operation, &call.json, &mut said);
+        }
+        let version = &model["metadata"]["apiVersion"];
+        let sent = call.members.iter().find(|(key, _)| key == "Version");
+        assert!(sent.is_none_or(|(_, sent)| sent == version), "{sent:?} is not {version}");
+    }
+    assert!(said.is_empty(), "{said:#?}");
+    println!("judged: {judged:?}");
+    assert!(judged.len() >= 13, "{judged:?}");
+    let wrong = [("RouteTableId", "r"), ("Unheard", "x")].map(|(k, v)| (k.into(), v.into()));
+    judge(&models[2].1, "ReplaceRouteRequest", "wrong", &wrong, &mut said);
+    assert_eq!(said, ["wrong: no member Unheard"]);
+}
+
+#[tokio::test]
+async fn amazons_examples_are_understood() {
+    let Some(folder) = folder() else { return };
+    let side = side("ip").await;
+    let elb = read(&folder, "elbv2-model-slice.json");
+    let examples = read(&folder, "elbv2-examples-1.json");
+    let mut seen = 0;
+    for operation in ["DescribeTargetHealth", "DescribeTargetGroups"] {
+        let output = &elb["operations"][operation]["output"];
+        for example in examples["examples"][operation].as_array().unwrap() {
+            let inside = to_xml(&elb, output["shape"].as_str().unwrap(), &example["output"]);
+            let text = format!(
+                "<{operation}Response><{operation}Result>{inside}</{operation}Result>\
+                 </{operation}Response>"
+            );
+            side.aws.behave();
+            side.aws.fault(Rule::always(operation, Fault::Say(text)));
+            seen += 1;
+            if operation == "DescribeTargetGroups" {
+                let groups = side.account.groups(&[]).await.unwrap();
+                let name = &example["output"]["TargetGroups"][0]["TargetGroupName"];
+                assert_eq!(groups[0].name, *name);
+                continue;
+            }
+            let targets = side.account.targets("arn", None).await.unwrap();
+            let wanted = example["output"]["TargetHealthDescriptions"].as_array().unwrap();
+            assert_eq!(targets.len(), wanted.len());
+            for (target, wanted) in targets.iter().zip(wanted) {
+                assert_eq!(target.id, wanted["Target"]["Id"]);
+                let healthy = wanted["TargetHealth"]["State"] == "healthy";
+                assert_eq!(target.state == TargetState::Healthy, healthy);
+                assert_eq!(target.reason.as_deref(), wanted["TargetHealth"]["Reason"].as_str());
+            }
+        }
+    }
+    let ec2 = read(&folder, "ec2-model-slice.json");
+    let examples = read(&folder, "ec2-examples-subset.json");
+    for operation in ["DescribeRouteTables", "DescribeNetworkInterfaces"] {
+        let output = &ec2["operations"][operation]["output"];
+        for example in examples["examples"][operation].as_array().unwrap() {
+            let inside = to_xml(&ec2, output["shape"].as_str().unwrap(), &example["output"]);
+            let text = format!("<{operation}Response>{inside}</{operation}Response>");
+            side.aws.behave();
+            side.aws.fault(Rule::always(operation, Fault::Say(text)));
+            seen += 1;
+            if operation == "DescribeRouteTables" {
+                let tables = side.account.route_tables("vpc").await.unwrap();
+                let wanted = &example["output"]["RouteTables"][0];
+                assert_eq!(tables[0].id, wanted["RouteTableId"]);
+                assert_eq!(tables[0].main, wanted["Associations"][0]["Main"]);
+                let gateway = wanted["Routes"][0]["GatewayId"].as_str();
+                assert_eq!(tables[0].routes[0].target.as_deref(), gateway);
+            } else {
+                let nics = side.account.network_interfaces("i").await.unwrap();
+                let wanted = &example["output"]["NetworkInterfaces"][0];
+                assert_eq!(nics[0].id, wanted["NetworkInterfaceId"]);
+                assert_eq!(nics[0].source_dest_check, wanted["SourceDestCheck"]);
+                assert_eq!(nics[0].security_groups[0], wanted["Groups"][0]["GroupId"]);
+            }
+        }
+    }
+    assert!(seen >= 5, "{seen}");
+}

@@ -1,0 +1,1 @@
+//! Azure Private Link, kept as objects say.
