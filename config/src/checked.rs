@@ -5,6 +5,7 @@
 mod api;
 mod arms;
 mod aws;
+mod azure;
 pub(crate) mod check;
 pub(crate) mod door;
 mod endpoints;
@@ -18,6 +19,10 @@ mod sources;
 
 pub use api::{Api, Tls};
 pub use aws::{Aws, AwsMode, AwsRoles, AwsUse, GroupBy, Lifecycle, OnLost};
+pub use azure::{
+    Azure, AzureCredential, AzureEndpoints, AzureLife, AzurePool, Balancer, MadeBy, Preboot,
+    Remove, Told,
+};
 pub use endpoints::{Control, Health, Metrics};
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
@@ -74,6 +79,8 @@ pub struct Config {
     pub sources: Vec<SourceOf>,
     /// The appliance at AWS, where it is there.
     pub aws: Option<Aws>,
+    /// The appliance at Azure, where it is there.
+    pub azure: Option<Azure>,
     /// Health endpoint.
     pub health: Health,
     /// Prometheus endpoint.

@@ -10,10 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod aws;
+mod azure;
 mod defaults;
 mod endpoints;
 
 pub use aws::Aws;
+pub use azure::Azure;
 pub use endpoints::{Api, Control, Health, Metrics};
 
 use crate::checked::{Attach, GatewayKind, Idle, NoService, OnExpiry, Plane, TooBig};
@@ -67,6 +69,9 @@ pub struct File {
     /// The appliance at AWS; leave the section out elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aws: Option<Aws>,
+    /// The appliance at Azure; leave the section out elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub azure: Option<Azure>,
     /// The endpoint that clouds and routers probe, and how backends are probed.
     pub health: Health,
     /// The Prometheus endpoint.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::door::Door;
 use super::{
     Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, Metrics, NoService, Plane, Punt,
-    Region, Tables, api, arms, aws, gateways, probing, sources,
+    Region, Tables, api, arms, aws, azure, gateways, probing, sources,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -35,6 +35,11 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let gateways = gateways::gateways(&mut door, file.gateway, &ingress, egress.as_ref());
     let sources = sources::sources(&mut door, file.source);
     let aws = file.aws.map(|file| aws::aws(&mut door, file));
+    let azure = file.azure.map(|file| azure::azure(&mut door, file, &gateways));
+    if aws.is_some() && azure.is_some() {
+        let wrong = "[aws] is there as well";
+        door.refuse("azure", wrong, "leave the cloud out that the appliance is not in");
+    }
     if plane == Plane::Dpdk {
         memory(&mut door, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
     }
@@ -66,6 +71,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         gateways,
         sources,
         aws,
+        azure,
         health,
         metrics,
         control,

@@ -12,7 +12,7 @@ use crate::layers::shortened;
 /// Sections and keys that may change at any time.
 const LIVE: [&str; 6] = ["gateway", "source", "nat", "flows", "punt", "tables.maglev_size"];
 /// Sections and keys that only slowpath reads.
-const SLOWPATH: [&str; 13] = [
+const SLOWPATH: [&str; 14] = [
     "name",
     "zone",
     "local",
@@ -22,6 +22,7 @@ const SLOWPATH: [&str; 13] = [
     "labels",
     "services",
     "aws",
+    "azure",
     "health",
     "metrics",
     "control",

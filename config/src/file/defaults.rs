@@ -27,6 +27,7 @@ impl Default for File {
             gateway: Vec::new(),
             source: Vec::new(),
             aws: None,
+            azure: None,
             health: Health::default(),
             metrics: Metrics::default(),
             control: Control::default(),

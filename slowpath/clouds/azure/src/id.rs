@@ -1,0 +1,159 @@
+//! Ids of resources. Azure writes the same id in several cases, so they are compared without it.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use serde::{Deserialize, Serialize};
+
+/// `/subscriptions/S/resourceGroups/G/providers/P/TYPE/NAME[/TYPE/NAME...]`, kept as it was told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ResourceId(String);
+
+/// This is no id of a resource in a resource group.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{0}` is no id of a resource: it has to be \
+     /subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers/PROVIDER/TYPE/NAME"
+)]
+pub struct NoId(pub String);
+
+impl ResourceId {
+    /// The id that `text` is.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(text: &str) -> Result<ResourceId, NoId> {
+        let wrong = || NoId(text.to_owned());
+        let parts: Vec<&str> = text.strip_prefix('/').ok_or_else(wrong)?.split('/').collect();
+        // Azure's own examples misspell `providers`: its place is what counts.
+        let right = parts.len() >= 8
+            && parts.len() % 2 == 0
+            && parts.iter().all(|part| !part.is_empty())
+            && parts[0].eq_ignore_ascii_case("subscriptions")
+            && parts[2].eq_ignore_ascii_case("resourceGroups");
+        if right { Ok(ResourceId(text.to_owned())) } else { Err(wrong()) }
+    }
+
+    /// A resource of `Microsoft.Network` (`kind` may be `loadBalancers`).
+    pub fn network(subscription: &str, group: &str, kind: &str, name: &str) -> ResourceId {
+        ResourceId(format!(
+            "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/\
+             {kind}/{name}"
+        ))
+    }
+
+    /// A part of this resource, `kind` and `name`.
+    pub fn child(&self, kind: &str, name: &str) -> ResourceId {
+        ResourceId(format!("{}/{kind}/{name}", self.0))
+    }
+
+    /// What this is a part of; none where it is a part of nothing.
+    pub fn parent(&self) -> Option<ResourceId> {
+        let (above, _) = self.0.rsplit_once('/')?;
+        let (above, _) = above.rsplit_once('/')?;
+        ResourceId::parse(above).ok()
+    }
+
+    fn part(&self, at: usize) -> &str {
+        self.0.split('/').nth(at + 1).unwrap_or_default()
+    }
+
+    /// Id of its subscription.
+    pub fn subscription(&self) -> &str {
+        self.part(1)
+    }
+
+    /// Its resource group.
+    pub fn group(&self) -> &str {
+        self.part(3)
+    }
+
+    /// Its own name, the last part.
+    pub fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The name behind a type, whatever its case: `named("virtualNetworks")`.
+    pub fn named(&self, kind: &str) -> Option<&str> {
+        let mut parts = self.0.split('/').skip(7);
+        while let (Some(found), Some(name)) = (parts.next(), parts.next()) {
+            if found.eq_ignore_ascii_case(kind) {
+                return Some(name);
+            }
+        }
+        None
+    }
+
+    /// As it was told.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PartialEq for ResourceId {
+    fn eq(&self, other: &ResourceId) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
+    }
+}
+
+impl Eq for ResourceId {}
+
+impl Hash for ResourceId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.to_ascii_lowercase().hash(state);
+    }
+}
+
+impl fmt::Display for ResourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for ResourceId {
+    type Error = NoId;
+
+    fn try_from(text: String) -> Result<ResourceId, NoId> {
+        ResourceId::parse(&text)
+    }
+}
+
+impl From<ResourceId> for String {
+    fn from(id: ResourceId) -> String {
+        id.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POOL: &str = "/subscriptions/s1/resourceGroups/RG/providers/Microsoft.Network/\
+                        loadBalancers/gw/backendAddressPools/weir";
+
+    #[test]
+    fn an_id_is_taken_apart_and_compared_without_case() {
+        let id = ResourceId::parse(POOL).unwrap();
+        assert_eq!((id.subscription(), id.group(), id.name()), ("s1", "RG", "weir"));
+        assert_eq!(id.named("loadbalancers"), Some("gw"));
+        assert_eq!(id.named("backendAddressPools"), Some("weir"));
+        assert_eq!(id.named("providers"), None);
+        assert_eq!(id, ResourceId::parse(&POOL.to_lowercase()).unwrap());
+        let parent = id.parent().unwrap();
+        assert_eq!(parent, ResourceId::network("S1", "rg", "loadBalancers", "gw"));
+        assert_eq!(parent.child("backendAddressPools", "weir"), id);
+        assert_eq!(parent.parent(), None);
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused_whole() {
+        for wrong in
+            ["", "weir", "/subscriptions/s/resourceGroups/g", &POOL[1..], "/a//b/c/d/e/f/g/h"]
+        {
+            let refused = ResourceId::parse(wrong).unwrap_err();
+            assert!(refused.to_string().contains("/subscriptions/SUBSCRIPTION"), "{refused}");
+        }
+        assert!(ResourceId::parse(&POOL.replace("providers", "provders")).is_ok());
+    }
+}

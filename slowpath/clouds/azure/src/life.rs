@@ -1,0 +1,5 @@
+//! The way into the pools, the stay there, and the way out.
+
+mod words;
+
+pub use words::{Admin, Answer, Call, Effect, Event, Exit, Kept, Member, Seen, Why};
