@@ -1,6 +1,6 @@
 //! Between the control loop and those who answer questions: what is published, and the region.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
@@ -21,6 +21,7 @@ use tables::set::TableSet;
 use tokio::sync::watch;
 
 use crate::checks::Checks;
+use crate::followed::{Ends, Followed};
 use crate::health::Able;
 pub use crate::published::{KnownService, Published};
 use crate::report::{Frontends, Status, Use};
@@ -56,8 +57,8 @@ pub struct Shared {
     held_back: Mutex<Vec<String>>,
     /// Both together, which is what probes are told.
     able: watch::Sender<Able>,
-    /// How long the gateway remembers an idle TCP flow, where the cloud told.
-    tcp_idle: Mutex<Option<Duration>>,
+    /// What the cloud says that the file says otherwise.
+    followed: Mutex<Followed>,
     published: RwLock<Arc<Published>>,
     wanted: RwLock<Wanted>,
     trace: Mutex<TraceSlot>,
@@ -78,7 +79,7 @@ impl Default for Shared {
             own: watch::Sender::new(starting.clone()),
             held_back: Mutex::default(),
             able: watch::Sender::new(starting),
-            tcp_idle: Mutex::default(),
+            followed: Mutex::default(),
             published: RwLock::default(),
             wanted: RwLock::default(),
             trace: Mutex::default(),
@@ -144,13 +145,19 @@ impl Shared {
 
     /// The gateway forgets idle TCP flows after so long: so do we from now on.
     pub fn follow_tcp_idle(&self, idle: Duration) {
-        *self.tcp_idle.lock() = Some(idle);
+        self.followed.lock().tcp_idle = Some(idle);
         self.wake();
     }
 
-    /// How long that is, where the cloud told.
-    pub fn tcp_idle(&self) -> Option<Duration> {
-        *self.tcp_idle.lock()
+    /// From now on the tunnels of these gateways have other ports and VNIs than the file says.
+    pub fn follow_tunnels(&self, tunnels: BTreeMap<String, Ends>) {
+        self.followed.lock().tunnels = tunnels;
+        self.wake();
+    }
+
+    /// What the cloud says that the file says otherwise.
+    pub fn followed(&self) -> Followed {
+        self.followed.lock().clone()
     }
 
     /// Has both files read again, changed or not.
@@ -298,6 +305,11 @@ impl Live {
     /// See [`Shared::hold_back`].
     pub fn hold_back(&self, reasons: Vec<String>) {
         self.shared.hold_back(reasons);
+    }
+
+    /// See [`Shared::follow_tunnels`].
+    pub fn follow_tunnels(&self, tunnels: BTreeMap<String, Ends>) {
+        self.shared.follow_tunnels(tunnels);
     }
 
     /// See [`Shared::follow_tcp_idle`].
