@@ -15,6 +15,7 @@ use state::frontend::Progress;
 use state::object::Objects;
 use state::sources::Settings;
 use state::tables::Tables;
+use state::words::service_of;
 use tables::flow::Flows;
 use tables::region::Region;
 use tables::set::TableSet;
@@ -25,7 +26,6 @@ use crate::followed::{Ends, Followed};
 use crate::health::Able;
 pub use crate::published::{KnownService, Published};
 use crate::report::{Frontends, Status, Use};
-use crate::targets::region::service_of;
 use crate::trace::TraceRequest;
 
 /// What there shall be, as the sources said last.
