@@ -55,7 +55,9 @@ pub struct Shared {
     own: watch::Sender<Able>,
     /// Why the cloud's side of us wants none now; empty where it has no objection.
     held_back: Mutex<Vec<String>>,
-    /// Both together, which is what probes are told.
+    /// Probes are told yes whatever the appliance itself could.
+    vouched: AtomicBool,
+    /// All together, which is what probes are told.
     able: watch::Sender<Able>,
     /// What the cloud says that the file says otherwise.
     followed: Mutex<Followed>,
@@ -78,6 +80,7 @@ impl Default for Shared {
             status: Mutex::new(Status { reasons: starting.reasons.clone(), ..Status::default() }),
             own: watch::Sender::new(starting.clone()),
             held_back: Mutex::default(),
+            vouched: AtomicBool::new(false),
             able: watch::Sender::new(starting),
             followed: Mutex::default(),
             published: RwLock::default(),
@@ -112,10 +115,20 @@ impl Shared {
         self.tell_probes();
     }
 
+    /// Probes are told that traffic may come, though the appliance itself could not take it yet
+    /// (`azure.preboot_health = "pass"`). What holds it back counts all the same.
+    pub fn vouch(&self, vouched: bool) {
+        self.vouched.store(vouched, Ordering::Relaxed);
+        self.tell_probes();
+    }
+
     fn tell_probes(&self) {
         // Held until they are told, so that the last one to change something is the last to tell.
         let held_back = self.held_back.lock();
-        let mut able = self.own.borrow().clone();
+        let mut able = match self.vouched.load(Ordering::Relaxed) {
+            true => Able { able: true, reasons: Vec::new() },
+            false => self.own.borrow().clone(),
+        };
         let others = held_back.iter().filter(|reason| !able.reasons.contains(reason));
         let others: Vec<String> = others.cloned().collect();
         able.able &= held_back.is_empty();
@@ -307,6 +320,11 @@ impl Live {
         self.shared.hold_back(reasons);
     }
 
+    /// See [`Shared::vouch`].
+    pub fn vouch(&self, vouched: bool) {
+        self.shared.vouch(vouched);
+    }
+
     /// See [`Shared::follow_tunnels`].
     pub fn follow_tunnels(&self, tunnels: BTreeMap<String, Ends>) {
         self.shared.follow_tunnels(tunnels);
@@ -428,5 +446,12 @@ mod tests {
         hold(&["no lcore polls", "leaving"]);
         assert_eq!(told(), able(&["no lcore polls", "leaving"]));
         assert_eq!(*shared.own.borrow(), able(&["no lcore polls"]));
+        // Before it was able for the first time somebody may vouch for it.
+        shared.vouch(true);
+        assert_eq!(told(), able(&["no lcore polls", "leaving"]));
+        hold(&[]);
+        assert_eq!(told(), able(&[]));
+        shared.vouch(false);
+        assert_eq!(told(), able(&["no lcore polls"]));
     }
 }
