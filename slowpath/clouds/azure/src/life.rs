@@ -2,4 +2,6 @@
 
 mod words;
 
-pub use words::{Admin, Answer, Call, Effect, Event, Exit, Kept, Member, Seen, Why};
+pub use words::{
+    Admin, Answer, Call, Effect, Event, Exit, Followed, Kept, Member, Seen, Source, Why,
+};
