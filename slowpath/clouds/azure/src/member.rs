@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 use crate::arm::{Arm, Ask};
 use crate::asks;
 use crate::balancer::{self, Entry, entries};
-use crate::client::finish;
 use crate::id::ResourceId;
 use crate::life::{Admin, Member, Seen};
+use crate::long::finish;
+use crate::names;
 use crate::place::{Place, Pool};
 use crate::told::CallError;
 
@@ -135,7 +136,7 @@ impl Membership<'_> {
         }
         let why = "the interface belongs to a scale set, whose model says in which pools its \
                    instances are: change the model";
-        Err(asks::INTERFACE_PUT.failed(Failure::Invalid, "ScaleSet", why).error)
+        Err(names::INTERFACES_PUT.operation.failed(Failure::Invalid, "ScaleSet", why).error)
     }
 
     async fn interface(
@@ -218,7 +219,7 @@ impl Membership<'_> {
         let address = json!({ "ipAddress": pool.address, "virtualNetwork": network });
         let entry = json!({ "name": name, "properties": address });
         array(body, &["properties", "loadBalancerBackendAddresses"])
-            .ok_or_else(|| asks::POOL_GET.garbled("the pool is no object"))?
+            .ok_or_else(|| names::POOLS_GET.operation.garbled("the pool is no object"))?
             .push(entry);
         Ok(true)
     }
@@ -247,7 +248,7 @@ pub(crate) fn the_pool<'a>(told: &'a Value, pool: &Pool) -> Result<&'a Value, Ca
     let found = all.find(|p| balancer::id(p, "/id").as_ref() == Some(&pool.id));
     found.ok_or_else(|| {
         let why = format!("the load balancer has no pool {} any more", pool.id.name());
-        asks::POOL_GET.failed(Failure::Absent, "NoPool", why).error
+        names::POOLS_GET.operation.failed(Failure::Absent, "NoPool", why).error
     })
 }
 
@@ -282,7 +283,7 @@ fn may_join(by: MadeBy, pool: &Pool, entries: &[Entry]) -> Result<(), CallError>
         pool.id.name(),
         others.join(", ")
     );
-    Err(asks::POOL_PUT.failed(Failure::Invalid, "OtherMembership", why).error)
+    Err(names::POOLS_PUT.operation.failed(Failure::Invalid, "OtherMembership", why).error)
 }
 
 /// An entry as people know it.
@@ -305,7 +306,7 @@ fn undone(operation: Operation) -> Setback {
 
 /// Names the pools in our IP configurations, or names them no more.
 fn named(interface: &mut Value, pools: &[&Pool], wanted: bool) -> Change {
-    let garbled = |why: String| asks::INTERFACE_GET.garbled(why);
+    let garbled = |why: String| names::INTERFACES_GET.operation.garbled(why);
     let mut changed = false;
     for pool in pools {
         let all = array(interface, &["properties", "ipConfigurations"])
@@ -357,7 +358,7 @@ fn administer(body: &mut Value, pool: &Pool, down: bool) -> Change {
             pool.id.name(),
             pool.configuration
         );
-        asks::POOL_PUT.failed(Failure::Invalid, "NoEntry", why)
+        names::POOLS_PUT.operation.failed(Failure::Invalid, "NoEntry", why)
     };
     let index = own_index(body, pool).ok_or_else(unlisted)?;
     let list = array(body, &["properties", "loadBalancerBackendAddresses"]);

@@ -11,6 +11,8 @@ use serde_json::Value;
 use crate::arm::{Arm, Ask};
 use crate::balancer;
 use crate::id::ResourceId;
+use crate::imds::mac;
+use crate::names;
 use crate::asks;
 use crate::told::{CallError, Failure, Family, Identity};
 
@@ -69,19 +71,6 @@ impl Nic {
     }
 }
 
-/// A link address in any of the ways that Azure writes it.
-pub fn mac(text: &str) -> Option<[u8; 6]> {
-    let digits: String = text.chars().filter(|c| !matches!(c, '-' | ':')).collect();
-    if digits.len() != 12 || !digits.is_ascii() {
-        return None;
-    }
-    let mut mac = [0; 6];
-    for (byte, at) in mac.iter_mut().zip((0..12).step_by(2)) {
-        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
-    }
-    Some(mac)
-}
-
 impl Place {
     /// Asks Azure for it.
     ///
@@ -124,11 +113,6 @@ impl Place {
         let (interface, managed) = (nic.id.clone(), nic.managed);
         Ok(Place { identity, interface, managed, balancer: id, pools: pools? })
     }
-
-    /// Whether the other is the same place, as far as memberships go.
-    pub fn is_as(&self, other: &Place) -> bool {
-        self.identity.vm_id == other.identity.vm_id && self.pools == other.pools
-    }
 }
 
 /// `West Europe` is `westeurope`.
@@ -138,7 +122,7 @@ fn plain(region: &str) -> String {
 
 fn unread(what: &str) -> PlaceError {
     let why = format!("{what} has no id that could be read");
-    asks::LOAD_BALANCERS_GET.garbled(why).error.into()
+    names::LOAD_BALANCERS_GET.operation.garbled(why).error.into()
 }
 
 /// All interfaces of this machine.
@@ -147,20 +131,16 @@ fn unread(what: &str) -> PlaceError {
 /// Azure didn't tell.
 pub async fn interfaces(arm: &dyn Arm, identity: &Identity) -> Result<Vec<Nic>, PlaceError> {
     let machine = ResourceId::parse(&identity.resource_id).map_err(|error| {
-        PlaceError::Metadata(asks::IMDS.garbled(format!("resourceId: {error}")).error)
+        let why = format!("its resourceId: {error}");
+        PlaceError::Metadata(names::MACHINES_GET.operation.garbled(why).error)
     })?;
-    if machine.named("virtualMachineScaleSets").is_some() {
-        let ask = asks::interfaces_of_instance(&machine);
-        let told = arm.list(&ask).await?.into_iter();
-        let nic = |body| Some(Nic { id: balancer::id(&body, "/id")?, body, managed: true });
-        return Ok(told.filter_map(nic).collect());
-    }
-    let told = arm.get(&asks::VIRTUAL_MACHINE.of(&machine)).await?.body;
+    let managed = machine.named("virtualMachineScaleSets").is_some();
+    let told = arm.get(&asks::machine(&machine)).await?.body;
     let mut nics = Vec::new();
     for reference in balancer::list(&told, "/properties/networkProfile/networkInterfaces") {
         if let Some(id) = balancer::id(reference, "/id") {
             let body = arm.get(&asks::interface(&id)).await?.body;
-            nics.push(Nic { id, body, managed: false });
+            nics.push(Nic { id, body, managed });
         }
     }
     Ok(nics)

@@ -78,7 +78,7 @@ async fn of_pools(question: &Question) -> Told {
         Ok(arm) => arm.clone(),
         Err(error) => return (Answer::failed(*call, error), None),
     };
-    let pause = cloud.pause();
+    let pause = cloud.pause(*leaving);
     let membership = Membership {
         arm: &arm,
         place,
