@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use crate::arm::{Arm, Ask};
 use crate::asks;
 use crate::balancer::{self, Entry, entries};
-use crate::id::ResourceId;
 use crate::life::{Admin, Member, Seen};
 use crate::long::finish;
 use crate::names;

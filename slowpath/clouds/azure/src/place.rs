@@ -8,13 +8,13 @@ use config::checked::{Azure as Settings, AzurePool, Balancer, Prefix};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arm::{Arm, Ask};
+use crate::arm::Arm;
 use crate::balancer;
 use crate::id::ResourceId;
 use crate::imds::mac;
 use crate::names;
 use crate::asks;
-use crate::told::{CallError, Failure, Family, Identity};
+use crate::told::{Failure, Family, Identity};
 
 mod error;
 
