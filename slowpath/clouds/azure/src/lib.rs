@@ -7,6 +7,7 @@ pub mod asks;
 pub mod balancer;
 pub mod client;
 pub mod credentials;
+pub mod doctor;
 pub mod drive;
 pub mod failure;
 pub mod id;
