@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod appliance;
+pub mod asking;
+pub mod check;
 pub mod failure;
+pub mod kept;
 pub mod report;
 pub mod retry;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// All that is known of this machine at its cloud.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// `aws`; empty where no cloud is asked anything.
+    /// `aws`, `azure`; empty where no cloud is asked anything.
     pub cloud: String,
     /// `looking` for its place, `outside`, `registered`, `ready`, `leaving`, `over`; in mode routes
     /// `leading` or `following` as well.
@@ -22,12 +22,13 @@ pub struct Report {
     pub region: String,
     /// The instance's availability zone.
     pub zone: String,
-    /// ARN of the target group.
+    /// ARN of the target group; at Azure the ids of the pools.
     pub group: String,
     /// As what it is registered there: an instance id or an address; in mode routes the interface
-    /// that routes lead to when it leads.
+    /// that routes lead to when it leads; at Azure IP configurations or addresses.
     pub target: String,
-    /// The target's state as the cloud sees it; empty where it is none.
+    /// The target's state as the cloud sees it; empty where it is none. At Azure `member`, `down`
+    /// and `up` by its administrative state, or `none`.
     pub state: String,
     /// Why that is its state, where the cloud says so.
     pub reason: String,
@@ -45,6 +46,37 @@ pub struct Report {
     pub peers: Vec<Peer>,
     /// What was asked of the cloud so far.
     pub calls: Vec<Asked>,
+    /// At Azure each pool's tunnels.
+    #[serde(default)]
+    pub tunnels: Vec<Carried>,
+}
+
+/// A gateway's tunnels as the data plane has them, and as they should be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    /// The gateway's name.
+    pub gateway: String,
+    /// `ipv4`, `ipv6`.
+    pub family: String,
+    /// In force.
+    pub carried: Ends,
+    /// As the cloud tells them; where nobody told, those in force.
+    pub told: Ends,
+    /// Who told: `imds`, `arm`, `kept` from before, or the `file`.
+    pub by: String,
+}
+
+/// The two tunnels of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ends {
+    /// Outer UDP destination port of the tunnel from and to the internet.
+    pub external_port: u16,
+    /// Its VNI.
+    pub external_vni: u32,
+    /// Outer UDP destination port of the tunnel from and to the application.
+    pub internal_port: u16,
+    /// Its VNI.
+    pub internal_vni: u32,
 }
 
 /// On the way out.

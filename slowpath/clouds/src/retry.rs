@@ -9,6 +9,10 @@ use tokio::sync::watch;
 
 use crate::failure::{Failure, Operation, Setback};
 
+mod hurry;
+
+pub use hurry::Hurry;
+
 /// How patiently to ask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {

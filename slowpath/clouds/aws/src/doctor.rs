@@ -6,13 +6,13 @@
 use std::net::IpAddr;
 
 use config::checked::{Aws as Settings, AwsMode, Config, GatewayKind, Plane, Prefix, Wire};
-use serde::Serialize;
 
 use super::advice::{Ours, advise};
 use super::group::{GroupError, registered_as};
 use super::told::{CallError, Failure, Group, Identity, NetworkInterface, Target, TargetState};
-use clouds::report::Finding;
-use clouds::report::Report;
+use clouds::report::{Finding, Report};
+
+pub use clouds::check::{Check, Verdict};
 
 mod ask;
 mod permissions;
@@ -23,44 +23,6 @@ pub use security::admits;
 
 /// The gateway's largest packet, and its 68 bytes around it.
 const MTU: u32 = 8_568;
-
-/// What came of a check.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// As it should be.
-    Ok,
-    /// It may hurt.
-    Warn,
-    /// It does not work so.
-    Fail,
-    /// Only doing it would tell.
-    Untested,
-}
-
-/// A check.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Check {
-    /// What was looked at.
-    pub name: String,
-    /// What came of it.
-    pub verdict: Verdict,
-    /// What was found.
-    pub text: String,
-    /// What to do; empty where nothing is.
-    pub remedy: String,
-}
-
-impl Check {
-    fn new(name: &str, verdict: Verdict, text: impl Into<String>, remedy: &str) -> Check {
-        let (name, remedy) = (name.to_owned(), remedy.to_owned());
-        Check { name, verdict, text: text.into(), remedy }
-    }
-
-    fn ok(name: &str, text: impl Into<String>) -> Check {
-        Check::new(name, Verdict::Ok, text, "")
-    }
-}
 
 /// What of the configuration matters here.
 #[derive(Clone, Debug)]

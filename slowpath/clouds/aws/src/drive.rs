@@ -14,14 +14,13 @@
 mod ask;
 mod place;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use config::checked::{Aws as Settings, Config};
 use tokio::sync::mpsc;
-use tokio::task::{self, JoinSet};
 
 pub use ask::Cloud;
 pub use place::{Place, PlaceError, the_group};
@@ -30,6 +29,7 @@ use super::advice::{Ours, advise};
 use super::life::{Answer, Call, Effect, Entry, Event, Exit, Life};
 use super::told::{CallError, Failure, Target, TargetState};
 use clouds::appliance::{Appliance, Clock, Steady};
+use clouds::asking::{Asking, Ended};
 use clouds::failure::Operation;
 use clouds::report::{Finding, Leaving, Peer, Report, Told, tell};
 use clouds::retry::{Policy, Retry, Step};
@@ -56,8 +56,7 @@ pub struct Drive {
     findings: BTreeMap<&'static str, Told>,
     peers: Vec<Peer>,
     flows: u64,
-    calls: JoinSet<ask::Told>,
-    asked: HashMap<task::Id, Call>,
+    calls: Asking<Call, ask::Told>,
 }
 
 impl Drive {
@@ -82,8 +81,7 @@ impl Drive {
             findings: BTreeMap::new(),
             peers: Vec::new(),
             flows: 0,
-            calls: JoinSet::new(),
-            asked: HashMap::new(),
+            calls: Asking::default(),
         }
     }
 
@@ -195,14 +193,14 @@ impl Drive {
             }
             self.describe(&life);
             event = tokio::select! {
-                () = self.clock.until(next, self.calls.len()) => {
+                () = self.clock.until(next, self.calls.under_way()) => {
                     next = self.clock.now() + TICK;
                     let (flows, packets) = self.appliance.activity();
                     self.flows = flows;
                     Event::Activity { flows, packets }
                 }
                 Some(()) = terminate.recv() => Event::Terminate,
-                Some(told) = self.calls.join_next_with_id() => self.told(told, &place),
+                Some(ended) = self.calls.next() => self.told(ended, &place),
             };
         }
     }
@@ -216,8 +214,7 @@ impl Drive {
                     self.cloud.hurry();
                 }
                 let asking = ask::ask(call, self.cloud.clone(), Arc::clone(place), leaving);
-                let id = self.calls.spawn(asking).id();
-                self.asked.insert(id, call);
+                self.calls.begin(call, asking);
             }
             Effect::Probe { pass: true, .. } => self.appliance.hold_back(Vec::new()),
             Effect::Probe { reasons, .. } => self.appliance.hold_back(reasons),
@@ -229,13 +226,10 @@ impl Drive {
     }
 
     /// A call ended.
-    fn told(
-        &mut self,
-        joined: Result<(task::Id, ask::Told), task::JoinError>,
-        place: &Place,
-    ) -> Event {
-        let Some((answer, peers)) = ask::joined(joined, &mut self.asked) else {
-            return Event::Tick;
+    fn told(&mut self, ended: Ended<Call, ask::Told>, place: &Place) -> Event {
+        let (answer, peers) = match ended {
+            Ended::Answered(told) => told,
+            Ended::Broken(call, error) => (Answer::failed(call, error), None),
         };
         self.peers = peers.unwrap_or(std::mem::take(&mut self.peers));
         self.advise(place, &answer);
@@ -318,6 +312,3 @@ fn reason(target: &Target) -> String {
     let parts = [&target.reason, &target.description];
     parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(": ")
 }
-
-#[cfg(test)]
-mod tests;

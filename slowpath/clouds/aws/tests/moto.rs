@@ -17,7 +17,7 @@ use clouds::retry::Policy;
 
 /// As `make setup` installs it, or where `MOTO` says.
 fn program() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/moto/bin/moto_server");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../.tools/moto/bin/moto_server");
     std::env::var_os("MOTO").map_or(own, PathBuf::from)
 }
 

@@ -1,7 +1,22 @@
 //! Azure: the machine, its pool at a gateway load balancer, and the way in and out of it.
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod arm;
+pub mod asks;
+pub mod balancer;
+pub mod client;
+pub mod credentials;
+pub mod doctor;
+pub mod drive;
+pub mod failure;
 pub mod id;
+pub mod imds;
 pub mod life;
+pub mod long;
+pub mod member;
+pub mod names;
+pub mod place;
+pub mod sovereign;
 pub mod told;
+mod wire;

@@ -1,5 +1,357 @@
-//! The way into the pools, the stay there, and the way out.
+//! The way into the pools, the stay there, and the way out. No clock and no socket: times, answers
+//! and signals are arguments, calls and what probes are told are returned.
+//!
+//! In: look whether we are in the pools already (then nothing is touched), join if not, and let the
+//! probe pass. While it is not known whether we are, because Azure is out, the probe tells our own
+//! ability alone: it comes from the gateway, so we are a member, and an outage of Azure's API
+//! together with a restart of ours must not take a machine out that works. Known to be in no pool,
+//! the probe says 503 with the reason; in one of two it passes, because the one gets traffic. A
+//! permission that is missing is asked again every 5 minutes and never an exit, because whoever
+//! mends it at night mends it in Azure, and `weir cloud status` says what to mend.
+//!
+//! Where a scale set's model owns the membership it is looked at and never written.
+//!
+//! Tunnels, see `tunnels.rs`; out, see `leaving.rs`. [`Life::step`] is called at least once a
+//! second.
 
+mod asking;
+mod findings;
+mod leaving;
+mod member;
+mod tunnels;
 mod words;
 
-pub use words::{Admin, Answer, Call, Effect, Event, Exit, Kept, Member, Seen, Why};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use clouds::report::Finding;
+use config::checked::{AzureLife, Preboot};
+
+pub use words::{
+    Admin, Answer, Call, Effect, Event, Exit, Followed, Kept, Member, Seen, Source, Why,
+};
+
+use crate::told::Failure;
+use asking::Asking;
+use leaving::{Events, Leaving};
+use member::Membership;
+use tunnels::Following;
+use words::CALLS;
+
+/// From look to look while all is in order, and while something is not. A look is up to 4 reads.
+/// `Microsoft.Network` admits 10,000 reads in 5 minutes per subscription and region, Resource
+/// Manager 25 a second per subscription and identity: a minute lets 500 machines share one.
+const LOOK: Duration = Duration::from_secs(60);
+const LOOK_OPEN: Duration = Duration::from_secs(15);
+/// From one question to IMDS to the next; a preemption is announced 30 s before.
+const TUNNELS: Duration = Duration::from_secs(30);
+const EVENTS: Duration = Duration::from_secs(2);
+/// From one question for tunnels to the next while packets come in tunnels that we don't know.
+const TUNNELS_STRANGE: Duration = Duration::from_secs(2);
+/// How long questions that are not answered may hold the probe back: less than a gateway takes to
+/// give us up (2 probes, 5 s apart).
+const PATIENCE: Duration = Duration::from_secs(4);
+/// So long a write may go on at Azure after whoever asked for it was killed or gave it up.
+const SETTLES: Duration = Duration::from_secs(180);
+/// From ready to the first packet.
+const FIRST_PACKET: Duration = Duration::from_secs(60);
+/// How long Azure may think otherwise than we before it counts.
+const DIFFERS: Duration = Duration::from_secs(60);
+
+/// The machine.
+#[derive(Debug)]
+pub struct Life {
+    settings: AzureLife,
+    /// A scale set's model owns the membership: it is never written.
+    managed: bool,
+    kept: Kept,
+    able: Result<Instant, Vec<String>>,
+    /// It was able once: what probes are told before is over.
+    was_able: bool,
+    calls: [Asking; CALLS],
+    /// The first questions were answered, or waited for long enough.
+    informed: bool,
+    member: Membership,
+    following: Following,
+    /// An instant, and its seconds since 1970.
+    clock: Option<(Instant, u64)>,
+    events: Events,
+    flows: u64,
+    packets: u64,
+    strange: Option<u64>,
+    last_active: Instant,
+    ready_since: Option<Instant>,
+    differs_since: Option<Instant>,
+    differs: bool,
+    leaving: Option<Leaving>,
+    over: bool,
+    probe: Option<(bool, Vec<String>)>,
+    found: BTreeMap<&'static str, u64>,
+    /// Findings that hold, and what was told of them when that began.
+    standing: BTreeMap<&'static str, String>,
+    effects: Vec<Effect>,
+}
+
+impl Life {
+    /// Not able, and nothing known but what an earlier process left.
+    pub fn new(settings: AzureLife, managed: bool, kept: Kept, now: Instant) -> Life {
+        // Writes of the earlier process may still be on their way.
+        let settled = if kept.down || kept.joined { now + SETTLES } else { now };
+        Life {
+            settings,
+            managed,
+            kept,
+            able: Err(vec!["starting".to_owned()]),
+            was_able: false,
+            calls: Default::default(),
+            informed: false,
+            member: Membership::unknown(settled),
+            following: Following::default(),
+            clock: None,
+            events: Events::default(),
+            flows: 0,
+            packets: 0,
+            strange: None,
+            last_active: now,
+            ready_since: None,
+            differs_since: None,
+            differs: false,
+            leaving: None,
+            over: false,
+            probe: None,
+            found: BTreeMap::new(),
+            standing: BTreeMap::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// Hears `event`, and tells what is to be done.
+    pub fn step(&mut self, now: Instant, event: Event) -> Vec<Effect> {
+        if self.over {
+            return Vec::new();
+        }
+        self.hear(now, event);
+        if self.over {
+            return std::mem::take(&mut self.effects);
+        }
+        self.admit(now);
+        self.follow(now);
+        self.compare(now);
+        self.tell_probe();
+        self.inform(now);
+        if self.leaving.is_some() {
+            self.leave(now)
+        } else {
+            self.stay(now)
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Able, a member of all pools, kept out by nobody, and with tunnels in force as they are told
+    /// (or told to be others, where that is all that is wanted).
+    pub fn ready(&self) -> bool {
+        let member = self.member.fresh && self.member.in_all();
+        let welcome = member && !self.member.any(Admin::Down);
+        self.able.is_ok() && welcome && self.carries_right() && self.leaving.is_none()
+    }
+
+    /// Our pools as Azure told them last; none before the first look.
+    pub fn pools(&self) -> Option<&[Seen]> {
+        self.member.pools.as_deref()
+    }
+
+    /// Each pool's tunnels: in force, as told, by whom.
+    pub fn tunnels(&self) -> Vec<Followed> {
+        self.following.followed(self.settings.tunnels, &self.kept)
+    }
+
+    /// Why we leave, and when we are gone at the latest.
+    pub fn leaving(&self) -> Option<(Why, Instant)> {
+        let why = self.why()?;
+        self.leaving.as_ref().map(|leaving| (why, leaving.deadline + leaving::REMOVES))
+    }
+
+    /// Id of the scheduled event that is to be acknowledged, or for which we leave.
+    pub fn event(&self) -> Option<&str> {
+        self.events.current()
+    }
+
+    /// Whether for a minute or longer Azure sends us nothing, or what we can't take, though we are
+    /// able.
+    pub fn differs(&self) -> bool {
+        self.differs
+    }
+
+    /// How often each finding was made, by its name.
+    pub fn found(&self) -> &BTreeMap<&'static str, u64> {
+        &self.found
+    }
+
+    fn hear(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Tick => {}
+            Event::Able { able: true, .. } => {
+                self.able = Ok(self.able_since().unwrap_or(now));
+                self.was_able = true;
+            }
+            Event::Able { able: false, reasons } => self.able = Err(reasons),
+            Event::Activity { flows, packets, strange } => {
+                if flows > 0 || packets != self.packets {
+                    self.last_active = now;
+                }
+                (self.flows, self.packets) = (flows, packets);
+                if self.strange.replace(strange).is_some_and(|before| strange > before) {
+                    self.hurry_for_tunnels();
+                }
+            }
+            Event::Carries(tunnels) => self.following.carried(tunnels),
+            Event::Clock(seconds) => self.clock = Some((now, seconds)),
+            Event::Terminate => self.terminate(now),
+            Event::Told(answer) => self.told(now, answer),
+        }
+    }
+
+    fn able_since(&self) -> Option<Instant> {
+        self.able.as_ref().ok().copied()
+    }
+
+    fn told(&mut self, now: Instant, answer: Answer) {
+        let call = answer.of();
+        let asking = &mut self.calls[call as usize];
+        (asking.under_way, asking.answered, asking.failed) = (false, true, false);
+        let epoch = asking.epoch;
+        if let Some(error) = answer.error() {
+            let leaving = self.leaving.is_some();
+            // No load balancer, no events or no IMDS at all is no fault.
+            let none = matches!(call, Call::AskTunnels | Call::AskEvents);
+            if none && error.kind == Failure::Absent {
+                asking.not_before = Some(now + TUNNELS);
+            } else {
+                asking.failed = true;
+                asking.not_before = Some(now + asking::again(error.kind, leaving));
+                self.find(findings::failed(error));
+            }
+        }
+        match answer {
+            Answer::Looked(result) => self.looked(now, epoch, result),
+            Answer::Joined(result) => self.joined(now, result),
+            Answer::Down(result) => self.put_down(now, result),
+            Answer::Up(result) => self.written(now, result.is_ok()),
+            Answer::Left(result) => self.left(now, result),
+            Answer::Tunnels(Ok(tunnels)) => {
+                self.following.imds(now, Some(tunnels));
+                let hurried = std::mem::take(&mut self.calls[call as usize].hurried);
+                self.later(call, now + if hurried { TUNNELS_STRANGE } else { TUNNELS });
+            }
+            Answer::Tunnels(Err(error)) => {
+                let none = (error.kind == Failure::Absent).then(Vec::new);
+                self.following.imds(now, none);
+            }
+            Answer::Events(Ok(events)) => {
+                self.later(Call::AskEvents, now + EVENTS);
+                self.noticed(now, events);
+            }
+            Answer::Acknowledged(_) => self.events.acknowledged(),
+            Answer::Events(Err(_)) => {}
+        }
+    }
+
+    /// Questions that aren't answered do not hold the probe back for long.
+    fn admit(&mut self, now: Instant) {
+        let able = self.able_since();
+        let look = self.calls[Call::Look as usize];
+        let silent = look.under_way && !look.answered && look.waited(now, able);
+        if silent && able.is_some() {
+            self.member.admit_unknown();
+        }
+        let mut first = vec![Call::AskTunnels];
+        if self.settings.events {
+            first.push(Call::AskEvents);
+        }
+        let heard = |call: Call| {
+            let asking = self.calls[call as usize];
+            asking.answered || asking.waited(now, None)
+        };
+        self.informed |= first.into_iter().all(heard);
+    }
+
+    /// What Azure does with us against what we know.
+    fn compare(&mut self, now: Instant) {
+        let ready = self.ready();
+        let since = *self.ready_since.get_or_insert(now);
+        if !ready {
+            self.ready_since = None;
+        }
+        let long = ready && now >= since + FIRST_PACKET;
+        let said = self.standing.contains_key(findings::NO_PACKETS);
+        let silent = self.packets == 0 && (long || said);
+        self.stand(findings::NO_PACKETS, || silent.then(|| findings::no_packets(FIRST_PACKET)));
+        let looked = self.member.pools.is_some() && self.leaving.is_none();
+        let since = *self.differs_since.get_or_insert(now);
+        let otherwise = looked && self.able.is_ok() && !ready;
+        if !otherwise {
+            self.differs_since = None;
+        }
+        self.differs = otherwise && now >= since + DIFFERS;
+    }
+
+    fn tell_probe(&mut self) {
+        let preboot = self.settings.preboot == Preboot::Pass && !self.was_able;
+        let mut reasons = Vec::new();
+        if let Some(why) = self.why() {
+            reasons.push(why.as_str().to_owned());
+        } else if !preboot {
+            reasons.extend(self.able.as_ref().err().into_iter().flatten().cloned());
+            if !self.member.admitted {
+                let waiting = || "it is not known yet whether this is a member of the pool".into();
+                reasons.push(self.member.refused.clone().unwrap_or_else(waiting));
+            } else if !self.informed {
+                reasons.push("the pool's tunnels are being asked for".to_owned());
+            }
+        }
+        // Not able, and nobody said why: still not able.
+        let able = self.able.is_ok() || preboot;
+        let told = (reasons.is_empty() && able, reasons);
+        if self.probe.as_ref() != Some(&told) {
+            self.effects.push(Effect::Probe { pass: told.0, reasons: told.1.clone() });
+            self.probe = Some(told);
+        }
+    }
+
+    /// What IMDS is asked, whether we stay or leave: traffic goes on, and an event may vanish.
+    fn inform(&mut self, now: Instant) {
+        self.ask(now, Call::AskTunnels);
+        if self.settings.events {
+            self.ask(now, Call::AskEvents);
+        }
+    }
+
+    /// Tells what the next process has to know, if it changed.
+    fn keep(&mut self, change: impl FnOnce(&mut Kept)) {
+        let before = self.kept.clone();
+        change(&mut self.kept);
+        if self.kept != before {
+            self.effects.push(Effect::Keep(self.kept.clone()));
+        }
+    }
+
+    fn find(&mut self, finding: Finding) {
+        *self.found.entry(finding.name).or_default() += 1;
+        self.effects.push(Effect::Finding(finding));
+    }
+
+    /// A finding that holds or doesn't: it is told when it begins to, or becomes another.
+    fn stand(&mut self, name: &'static str, finding: impl FnOnce() -> Option<Finding>) {
+        let Some(finding) = finding() else {
+            self.standing.remove(name);
+            return;
+        };
+        if self.standing.get(name) != Some(&finding.text) {
+            self.standing.insert(name, finding.text.clone());
+            self.find(finding);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

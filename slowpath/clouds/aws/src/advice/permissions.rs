@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     fn policy() -> Json {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/aws/policy.json");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../config/aws/policy.json");
         serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
     }
 

@@ -1,16 +1,13 @@
 //! The lifecycle's calls as questions to AWS and to the instance's metadata.
 
-use std::collections::{BTreeMap, HashMap};
-use std::future::Future;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
 use tokio::sync::{OnceCell, watch};
-use tokio::task;
 
 use super::{Place, state_text};
 use crate::account::{self, Account};
@@ -18,9 +15,8 @@ use crate::call::{Aws, Waiting};
 use crate::imds::{self, Metadata};
 use crate::life::{Answer, Call, Notices};
 use crate::told::{CallError, Failure, Identity, Target};
-use clouds::failure::Operation;
 use clouds::report::{Asked, Peer};
-use clouds::retry::{self, Clock, Pause, Policy};
+use clouds::retry::{Clock, Hurry, Pause, Policy};
 
 /// AWS and the metadata of the instance that this is. Clones share what they know.
 #[derive(Clone)]
@@ -29,8 +25,7 @@ pub struct Cloud {
     settings: account::Settings,
     cancel: watch::Receiver<bool>,
     pause: Arc<dyn Pause>,
-    /// Said true when there is no time for patience any more.
-    hurry: watch::Sender<bool>,
+    hurry: Hurry,
     account: Arc<OnceCell<Account>>,
 }
 
@@ -55,8 +50,8 @@ impl Cloud {
     ) -> Cloud {
         // Who asks for metadata here comes back by himself.
         let metadata = metadata.with_policy(Policy::ONCE);
-        let hurry = watch::Sender::new(false);
-        Cloud { metadata, settings, cancel, pause, hurry, account: Arc::default() }
+        let (hurry, account) = Default::default();
+        Cloud { metadata, settings, cancel, pause, hurry, account }
     }
 
     /// Of jitter.
@@ -74,16 +69,15 @@ impl Cloud {
         let load = || async {
             let settings =
                 account::Settings { region: Some(region.to_owned()), ..self.settings.clone() };
-            let hurried = Hurried { pause: self.pause.clone(), hurry: self.hurry.subscribe() };
             let account = Account::load(settings, self.cancel.clone()).await?;
-            Ok(account.with_pause(Arc::new(hurried)))
+            Ok(account.with_pause(self.hurry.pause(Arc::clone(&self.pause))))
         };
         self.account.get_or_try_init(load).await
     }
 
     /// From now on nothing is asked for minutes, and what is, is asked once more at most.
     pub(super) fn hurry(&self) {
-        self.hurry.send_replace(true);
+        self.hurry.now();
     }
 
     /// What was asked so far.
@@ -100,30 +94,6 @@ impl Cloud {
     async fn notices(&self) -> Result<Notices, CallError> {
         let told = self.metadata.notices().await?;
         Ok(Notices { terminating: is_terminating(&told), spot: told.spot.and_then(ends_at) })
-    }
-}
-
-/// Time between attempts, until there is none.
-struct Hurried {
-    pause: Arc<dyn Pause>,
-    hurry: watch::Receiver<bool>,
-}
-
-impl Pause for Hurried {
-    fn now(&self) -> Duration {
-        // Later than any patience lasts.
-        let over = if *self.hurry.borrow() { Duration::from_secs(86_400) } else { Duration::ZERO };
-        self.pause.now() + over
-    }
-
-    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let (waited, mut hurry) = (self.pause.wait(pause), self.hurry.clone());
-        Box::pin(async move {
-            tokio::select! {
-                () = waited => {}
-                () = retry::told_to_stop(&mut hurry) => {}
-            }
-        })
     }
 }
 
@@ -203,25 +173,6 @@ async fn hooks(aws: &Account, place: &Place, complete: bool) -> Result<(), CallE
 /// IMDS tells the state that Auto Scaling wants this instance in.
 fn is_terminating(notices: &imds::Notices) -> bool {
     notices.lifecycle.as_deref().is_some_and(|state| state.starts_with("Terminat"))
-}
-
-/// What came of a task: one that broke has an answer as well, or its call was under way for ever.
-pub(super) fn joined(
-    told: Result<(task::Id, Told), task::JoinError>,
-    asked: &mut HashMap<task::Id, Call>,
-) -> Option<Told> {
-    match told {
-        Ok((id, told)) => {
-            asked.remove(&id);
-            Some(told)
-        }
-        Err(broken) => {
-            let call = asked.remove(&broken.id())?;
-            let why = format!("a fault of ours, see the log: {broken}");
-            let failed = Operation::new("", "Task").failed(Failure::Transient, "Broken", why);
-            Some((Answer::failed(call, failed.error), None))
-        }
-    }
 }
 
 /// When a spot instance is taken back, on our own clock. A time that can't be read is now.

@@ -10,6 +10,7 @@ use crate::call::Aws;
 use crate::group::{self, GroupError};
 use crate::told::{CallError, Failure, Group, Identity};
 use clouds::appliance::{Appliance, Ingress};
+use clouds::kept;
 use clouds::retry::Policy;
 
 /// Where we belong.
@@ -111,16 +112,7 @@ impl Place {
 
     /// Remembers it; not to be able to is no reason to do without.
     pub(super) fn keep(&self, settings: &Settings, ours: Option<Ingress>, file: Option<&Path>) {
-        let Some(file) = file else { return };
-        let kept = Kept { by: looked_for(settings, ours), place: self.clone() };
-        let beside = file.with_extension("new");
-        let written = serde_json::to_vec_pretty(&kept)
-            .map_err(std::io::Error::other)
-            .and_then(|text| std::fs::write(&beside, text))
-            .and_then(|()| std::fs::rename(&beside, file));
-        if let Err(error) = written {
-            tracing::warn!("{}: our place at AWS is not kept: {error}", file.display());
-        }
+        kept::write(file, &Kept { by: looked_for(settings, ours), place: self.clone() });
     }
 
     /// The one that was kept for what is looked for now, if it is still this instance's as far as
@@ -131,8 +123,7 @@ impl Place {
         file: Option<&Path>,
         cloud: &Cloud,
     ) -> Option<Place> {
-        let text = std::fs::read(file?).ok()?;
-        let Kept { by, place } = serde_json::from_slice(&text).ok()?;
+        let Kept { by, place } = kept::read(file)?;
         // An image that was made of a running appliance has its place, and not its identity.
         let other = match cloud.identity().await {
             Ok(identity) => identity.instance_id != place.identity.instance_id,

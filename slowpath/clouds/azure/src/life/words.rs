@@ -28,6 +28,13 @@ pub enum Event {
         /// the pool's tunnels may have changed, and nobody waits for the next look.
         strange: u64,
     },
+    /// What the data plane has in force for each of our pools: of these families, and of no other,
+    /// tunnels are followed. Told before the first tick, and again at least once a second, so that
+    /// a data plane that was set up anew gets what it should have.
+    Carries(Vec<(Family, Tunnels)>),
+    /// Seconds since 1970, by which scheduled events tell when they begin. Told before the first
+    /// of them, and again whenever they are.
+    Clock(u64),
     /// SIGTERM; the second ends at once.
     Terminate,
     /// A call of ours ended. Each [`Call`] ends once, be it by a time limit of its own.
@@ -53,6 +60,50 @@ pub enum Answer {
     Events(Result<Vec<ScheduledEvent>, CallError>),
     /// Of [`Call::Acknowledge`].
     Acknowledged(Result<(), CallError>),
+}
+
+impl Answer {
+    /// The call that ended.
+    pub fn of(&self) -> Call {
+        match self {
+            Answer::Looked(_) => Call::Look,
+            Answer::Joined(_) => Call::Join,
+            Answer::Down(_) => Call::Down,
+            Answer::Up(_) => Call::Up,
+            Answer::Left(_) => Call::Leave,
+            Answer::Tunnels(_) => Call::AskTunnels,
+            Answer::Events(_) => Call::AskEvents,
+            Answer::Acknowledged(_) => Call::Acknowledge,
+        }
+    }
+
+    /// That a call came to nothing.
+    pub fn failed(call: Call, error: CallError) -> Answer {
+        match call {
+            Call::Look => Answer::Looked(Err(error)),
+            Call::Join => Answer::Joined(Err(error)),
+            Call::Down => Answer::Down(Err(error)),
+            Call::Up => Answer::Up(Err(error)),
+            Call::Leave => Answer::Left(Err(error)),
+            Call::AskTunnels => Answer::Tunnels(Err(error)),
+            Call::AskEvents => Answer::Events(Err(error)),
+            Call::Acknowledge => Answer::Acknowledged(Err(error)),
+        }
+    }
+
+    /// Why it came to nothing, if it did.
+    pub fn error(&self) -> Option<&CallError> {
+        match self {
+            Answer::Looked(result) => result.as_ref().err(),
+            Answer::Joined(result) => result.as_ref().err(),
+            Answer::Down(result)
+            | Answer::Up(result)
+            | Answer::Left(result)
+            | Answer::Acknowledged(result) => result.as_ref().err(),
+            Answer::Tunnels(result) => result.as_ref().err(),
+            Answer::Events(result) => result.as_ref().err(),
+        }
+    }
 }
 
 /// One of our pools, as ARM tells it.
@@ -108,6 +159,43 @@ pub enum Call {
     AskEvents,
     /// The event for which we leave may begin ([`Life::event`](super::Life::event) is its id).
     Acknowledge,
+}
+
+impl Call {
+    /// It changes our entries.
+    pub fn is_write(self) -> bool {
+        matches!(self, Call::Join | Call::Down | Call::Up | Call::Leave)
+    }
+}
+
+/// All of them, each at the place of its number.
+pub(super) const CALLS: usize = Call::Acknowledge as usize + 1;
+
+/// Where tunnels were told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The machine's metadata service.
+    Imds,
+    /// Azure Resource Manager.
+    Arm,
+    /// Followed by an earlier process, and nobody told since.
+    Kept,
+    /// The configuration file: nobody told.
+    File,
+}
+
+/// A pool's tunnels, and those that the data plane has in force for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Followed {
+    /// Of the pool.
+    pub family: Family,
+    /// In force.
+    pub carried: Tunnels,
+    /// As they should be; where nobody told, those in force.
+    pub told: Tunnels,
+    /// Who told.
+    pub by: Source,
 }
 
 /// What it wants done, in this order.

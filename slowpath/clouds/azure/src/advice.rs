@@ -1,0 +1,132 @@
+//! Settings at Azure that hurt together, or with ours. Each is one finding with what to do.
+
+use std::time::Duration;
+
+use clouds::report::Finding;
+use config::checked::Config;
+use serde_json::Value;
+
+use crate::balancer::{Probe, Rule, rules};
+use crate::place::Place;
+
+/// Flows of a dead member should move sooner than people give up.
+const SLOW: Duration = Duration::from_secs(30);
+/// A TCP flow that is forgotten sooner is cut while people read.
+const SHORT_IDLE: Duration = Duration::from_secs(240);
+
+/// What is seen of us that matters to the gateway.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ours {
+    /// Ports on which HTTP probes are answered, whatever their path.
+    pub http: Vec<u16>,
+    /// Ports on which TCP probes are answered.
+    pub tcp: Vec<u16>,
+    /// Seconds: established TCP flows.
+    pub tcp_s: u32,
+}
+
+impl Ours {
+    /// Out of the configuration.
+    pub fn of(config: &Config) -> Ours {
+        Ours {
+            http: config.health.listen.iter().map(|socket| socket.port()).collect(),
+            tcp: config.health.tcp.iter().map(|socket| socket.port()).collect(),
+            tcp_s: config.flows.tcp_established_s,
+        }
+    }
+}
+
+/// All that hurts, each once however many pools it is about.
+pub fn advise(place: &Place, balancer: &Value, ours: &Ours) -> Vec<Finding> {
+    let mut found: Vec<Finding> = Vec::new();
+    for pool in &place.pools {
+        let rules = rules(balancer, &pool.id);
+        let name = pool.id.name();
+        if rules.is_empty() {
+            let text = format!("no rule of {} sends to pool {name}", place.balancer.name());
+            found.push(finding("pool-unused", text, "add a rule for all ports with a probe"));
+        }
+        rules.iter().for_each(|rule| of_rule(rule, name, ours, &mut found));
+    }
+    let mut names = std::collections::BTreeSet::new();
+    found.retain(|finding| names.insert(finding.name));
+    found
+}
+
+fn of_rule(rule: &Rule, pool: &str, ours: &Ours, found: &mut Vec<Finding>) {
+    let Rule { name, idle, .. } = rule;
+    if !rule.whole {
+        let text = format!("rule {name} sends some ports alone to pool {pool}");
+        let remedy = "let it be of protocol All and port 0 (HA ports), as a gateway's has to be";
+        found.push(finding("rule-not-whole", text, remedy));
+    }
+    match &rule.probe {
+        Some(probe) => of_probe(probe, ours, found),
+        None => found.push(finding(
+            "rule-unprobed",
+            format!(
+                "rule {name} has no probe: a dead member of pool {pool} gets flows, and a drain \
+                 has no effect, neither by 503 nor by an administrative state"
+            ),
+            "give the rule an HTTP probe of a port of health.listen",
+        )),
+    }
+    if Duration::from_secs(ours.tcp_s.into()) < *idle {
+        found.push(finding(
+            "tcp-forgotten-early",
+            format!(
+                "flows.tcp_established_s is {}, and rule {name} remembers TCP flows for {} s: one \
+                 that rests may change its backend",
+                ours.tcp_s,
+                idle.as_secs()
+            ),
+            "raise flows.tcp_established_s to the rule's idle timeout",
+        ));
+    }
+    if *idle <= SHORT_IDLE && !rule.resets {
+        found.push(finding(
+            "idle-unreset",
+            format!(
+                "rule {name} forgets TCP flows after {} s of rest, and nobody is told",
+                idle.as_secs()
+            ),
+            "set enableTcpReset, or raise idleTimeoutInMinutes (up to 100)",
+        ));
+    }
+}
+
+fn of_probe(probe: &Probe, ours: &Ours, found: &mut Vec<Finding>) {
+    let Probe { name, protocol, port, .. } = probe;
+    let (key, ports) = match protocol.eq_ignore_ascii_case("Tcp") {
+        true => ("health.tcp", &ours.tcp),
+        false => ("health.listen", &ours.http),
+    };
+    if protocol.eq_ignore_ascii_case("Https") {
+        found.push(finding(
+            "probe-https",
+            format!("probe {name} asks over HTTPS, and health.listen answers HTTP"),
+            "set the probe's protocol to Http",
+        ));
+    } else if !ports.contains(port) {
+        found.push(finding(
+            "probe-elsewhere",
+            format!("probe {name} asks {protocol} port {port}, and {key} answers {ports:?}"),
+            "set the probe's port to one of them",
+        ));
+    }
+    let detects = probe.detects();
+    if detects > SLOW {
+        found.push(finding(
+            "detection-slow",
+            format!("by probe {name} a dead member is noticed after {} s", detects.as_secs()),
+            "lower the probe's intervalInSeconds (5) or its probeThreshold (2)",
+        ));
+    }
+}
+
+fn finding(name: &'static str, text: String, remedy: &str) -> Finding {
+    Finding { name, text, remedy: remedy.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

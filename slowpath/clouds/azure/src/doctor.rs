@@ -1,0 +1,279 @@
+//! What is wrong with this machine's place at Azure, and what to do about it: one line a check.
+//!
+//! [`ask`] finds out, [`judge`] decides. Nothing is changed: whether we may write is read, or not
+//! tested.
+
+use std::net::IpAddr;
+
+use clouds::report::{Ends, Finding, Report};
+use config::checked::{
+    Azure as Settings, AzurePool, Config, GatewayKind, MadeBy, Plane, Side, Told, Wire,
+};
+
+use crate::advice::{Ours, advise};
+use crate::balancer::{self, Rule, entries, rules};
+use crate::life::Admin;
+use crate::member::{own, the_pool, title};
+use crate::place::{Place, Pool};
+use crate::told::{End, Family, Tunnels};
+
+mod ask;
+mod machine;
+mod permissions;
+mod security;
+
+pub use ask::{Seen, Tried, ask};
+pub use clouds::check::{Check, Verdict};
+pub use permissions::Grant;
+pub use security::admits;
+
+/// What of the configuration matters here.
+#[derive(Clone, Debug)]
+pub struct Wants {
+    /// Pools, membership, credential.
+    pub settings: Settings,
+    /// For the advice.
+    pub ours: Ours,
+    /// What is written of each pool's gateway.
+    pub gateways: Vec<Fed>,
+    /// Of the ingress arm, the preferred first.
+    pub addresses: Vec<IpAddr>,
+    /// Packets leave with addresses that are not of the interface, or come for some.
+    pub forwards: bool,
+    /// Of the ingress arm.
+    pub mtu: u32,
+    /// The kernel's interface carries all traffic, not only what is for this machine.
+    pub kernel_carries: bool,
+}
+
+/// A gateway that a pool feeds, as it is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fed {
+    /// The pool.
+    pub pool: AzurePool,
+    /// Its tunnels.
+    pub tunnels: Option<Tunnels>,
+    /// The arm's MTU that its largest packets need.
+    pub mtu: u32,
+}
+
+impl Wants {
+    /// Out of the configuration.
+    pub fn of(config: &Config, settings: &Settings) -> Wants {
+        Wants {
+            settings: settings.clone(),
+            ours: Ours::of(config),
+            gateways: settings.pools.iter().map(|pool| fed(config, pool)).collect(),
+            addresses: config.ingress.addresses.iter().map(|prefix| prefix.addr).collect(),
+            forwards: config.egress.is_some() || !config.nat.addresses.is_empty(),
+            mtu: config.ingress.mtu.into(),
+            kernel_carries: config.plane == Plane::Xdp,
+        }
+    }
+}
+
+fn fed(config: &Config, pool: &AzurePool) -> Fed {
+    let azure = config.gateways.iter().filter(|gateway| gateway.kind == GatewayKind::Azure);
+    let gateway = azure.into_iter().find(|gateway| gateway.name == pool.gateway);
+    let end = |wanted: Side| {
+        let mut tunnels = gateway?.tunnels.iter().filter(|t| t.local.is_ipv6() == pool.ipv6);
+        tunnels.find_map(|tunnel| match tunnel.wire {
+            Wire::Vxlan { vni, side, .. } if side == wanted => Some(End { port: tunnel.port, vni }),
+            _ => None,
+        })
+    };
+    let tunnels = end(Side::External).zip(end(Side::Internal));
+    // Ethernet, VXLAN, UDP, and the outer IP header.
+    let around = if pool.ipv6 { 70 } else { 50 };
+    Fed {
+        pool: pool.clone(),
+        tunnels: tunnels.map(|(external, internal)| Tunnels { external, internal }),
+        mtu: gateway.map_or(0, |gateway| u32::from(gateway.inner_mtu) + around),
+    }
+}
+
+/// All checks, in the order in which trouble is looked for.
+pub fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
+    let mut checks = vec![machine::metadata(seen), machine::token(seen)];
+    checks.extend(permissions::judge(wants, seen));
+    checks.extend(machine::interface(wants, seen));
+    checks.extend(place(wants, seen));
+    checks.extend(security::judge(wants, seen));
+    checks.extend(machine::mtu(wants, seen));
+    checks.extend(machine::timestamps(seen));
+    checks.extend(machine::events(wants, seen));
+    checks.extend(slowpath(wants, seen));
+    checks
+}
+
+/// The pools, our entries, their tunnels and rules.
+fn place(wants: &Wants, seen: &Seen) -> Vec<Check> {
+    let (place, told) = match (&seen.place, &seen.balancer) {
+        (Ok(place), Some(told)) => (place, told),
+        (Err(why), _) => {
+            let remedy = "the message says what to change";
+            return vec![Check::new("pool", Verdict::Fail, why, remedy)];
+        }
+        (Ok(_), None) => return Vec::new(),
+    };
+    let mut checks = Vec::new();
+    for (pool, fed) in place.pools.iter().zip(&wants.gateways) {
+        let Ok(document) = the_pool(told, pool) else { continue };
+        checks.push(Check::ok("pool", pool.id.as_str()));
+        checks.push(membership(wants, place, pool, &entries(document)));
+        checks.push(tunnels((wants, fed), pool, balancer::tunnels(document), seen));
+        checks.extend(rules(told, &pool.id).iter().map(rule));
+    }
+    checks.extend(advise(place, told, &wants.ours).into_iter().map(advised));
+    checks
+}
+
+fn advised(finding: Finding) -> Check {
+    let Finding { name, text, remedy } = finding;
+    Check::new(&format!("advice {name}"), Verdict::Warn, text, &remedy)
+}
+
+/// By which way who is in it.
+fn membership(
+    wants: &Wants,
+    place: &Place,
+    pool: &Pool,
+    entries: &[balancer::Entry],
+) -> Check {
+    let name = format!("member of {}", pool.id.name());
+    let way = |by: MadeBy| if by == MadeBy::Nic { "nic" } else { "ip" };
+    let others = entries.iter().filter(|entry| own(std::slice::from_ref(entry), pool).is_none());
+    let others: Vec<String> = others.map(|e| format!("{} by {}", title(e), way(e.by))).collect();
+    let beside = if others.is_empty() { "nobody else".into() } else { others.join(", ") };
+    let Some(entry) = own(entries, pool) else {
+        let text = format!("this machine is not in it; {beside}");
+        if place.managed {
+            let remedy = "name the pool in the scale set's model, and upgrade the instances";
+            return Check::new(&name, Verdict::Fail, text, remedy);
+        }
+        if entries.iter().any(|entry| entry.by != wants.settings.membership) {
+            let text = format!("{text}; azure.membership is the other way, and one pool has one");
+            let remedy = "set azure.membership as the others are, or remove them";
+            return Check::new(&name, Verdict::Fail, text, remedy);
+        }
+        let remedy = "start slowpath: it joins when it is able";
+        return Check::new(&name, Verdict::Warn, text, remedy);
+    };
+    let text = format!("as {} by {}, with {beside}", title(entry), way(entry.by));
+    match entry.admin {
+        Admin::None => Check::ok(&name, text),
+        Admin::Down => {
+            let text = format!("{text}; its administrative state is Down: it gets no new flows");
+            let remedy = "set it to None, unless somebody meant it";
+            Check::new(&name, Verdict::Fail, text, remedy)
+        }
+        Admin::Up => {
+            let text = format!("{text}; its administrative state is Up: probes change nothing");
+            Check::new(&name, Verdict::Warn, text, "set it to None, or a drain has no effect")
+        }
+    }
+}
+
+/// As the pool has them against those in force, or written where slowpath doesn't say.
+fn tunnels(
+    (wants, fed): (&Wants, &Fed),
+    pool: &Pool,
+    told: Result<Tunnels, String>,
+    seen: &Seen,
+) -> Check {
+    let name = format!("tunnels of {}", pool.id.name());
+    let told = match told {
+        Ok(told) => told,
+        Err(why) => return Check::new(&name, Verdict::Fail, why, "the message says what to do"),
+    };
+    let by_imds = seen.tunnels.as_ref().ok().and_then(|all| {
+        all.iter().find(|(family, _)| *family == pool.family).map(|(_, tunnels)| *tunnels)
+    });
+    if by_imds.is_some_and(|by_imds| by_imds != told) {
+        let text = format!("{}, and the metadata service still tells others", words(&told));
+        return Check::new(&name, Verdict::Warn, text, "wait a minute, and ask again");
+    }
+    let family = if pool.family == Family::V6 { "ipv6" } else { "ipv4" };
+    let report = seen.slowpath.as_ref().ok().map(|report| report.tunnels.as_slice());
+    let mut carried = report.unwrap_or_default().iter().map(|of| (of, of.carried));
+    let carried = carried.find(|(of, _)| of.gateway == pool.gateway && of.family == family);
+    let (in_force, what) = match (carried, &fed.tunnels) {
+        (Some((_, ends)), _) => (Some(read(ends)), "in force"),
+        (None, written) => (*written, "written"),
+    };
+    match in_force {
+        Some(ours) if ours == told => Check::ok(&name, format!("{}, as {what}", words(&told))),
+        Some(ours) => {
+            let follows = wants.settings.life.tunnels == Told::Follow && what == "written";
+            let verdict = if follows { Verdict::Warn } else { Verdict::Fail };
+            let text = format!("{}; {what} are {}", words(&told), words(&ours));
+            let remedy = "write the pool's as the gateway's external and internal; with \
+                          azure.tunnels = \"follow\" slowpath takes them by itself";
+            Check::new(&name, verdict, text, remedy)
+        }
+        None => {
+            let text = format!("{}; no [[gateway]] has such", words(&told));
+            Check::new(&name, Verdict::Fail, text, "write a [[gateway]] of kind azure for it")
+        }
+    }
+}
+
+fn read(ends: Ends) -> Tunnels {
+    let Ends { external_port, external_vni, internal_port, internal_vni } = ends;
+    Tunnels {
+        external: End { port: external_port, vni: external_vni },
+        internal: End { port: internal_port, vni: internal_vni },
+    }
+}
+
+fn words(Tunnels { external, internal }: &Tunnels) -> String {
+    let one = |end: &End| format!("port {} vni {}", end.port, end.vni);
+    format!("external {}, internal {}", one(external), one(internal))
+}
+
+/// What a rule does; what of it hurts is advice.
+fn rule(rule: &Rule) -> Check {
+    let ports = if rule.whole { "all ports" } else { "some ports" };
+    let probed = rule.probe.as_ref().map_or("no probe".to_owned(), |probe| {
+        let path = &probe.path;
+        let (protocol, port) = (&probe.protocol, probe.port);
+        let every = probe.interval.as_secs();
+        let well = if protocol.eq_ignore_ascii_case("Tcp") { "" } else { ", only 200 is well" };
+        format!(
+            "probe {protocol} port {port} {path} every {every} s, down after {}{well}",
+            probe.failures
+        )
+    });
+    let idle = rule.idle.as_secs();
+    let text = format!("{ports}, TCP flows forgotten after {idle} s, {probed}");
+    Check::ok(&format!("rule {}", rule.name), text)
+}
+
+fn slowpath(wants: &Wants, seen: &Seen) -> Vec<Check> {
+    let report = match &seen.slowpath {
+        Ok(report) => report,
+        Err(why) => {
+            let remedy = "start it; without it nobody joins the pool";
+            return vec![Check::new("slowpath", Verdict::Warn, why, remedy)];
+        }
+    };
+    let Report { phase, trouble, findings, .. } = report;
+    let own = match trouble.as_str() {
+        "" => Check::ok("slowpath", format!("it is {phase}")),
+        trouble => Check::new("slowpath", Verdict::Fail, trouble, "the message says what to do"),
+    };
+    // What is wrong with settings has just been read anew.
+    let settings = match (&seen.place, &seen.balancer) {
+        (Ok(place), Some(told)) => advise(place, told, &wants.ours),
+        _ => Vec::new(),
+    };
+    let new = findings.iter().filter(|told| settings.iter().all(|f| f.name != told.name));
+    let told = new.map(|told| {
+        let name = format!("finding {}", told.name);
+        Check::new(&name, Verdict::Warn, &told.text, &told.remedy)
+    });
+    [own].into_iter().chain(told).collect()
+}
+
+#[cfg(test)]
+mod tests;

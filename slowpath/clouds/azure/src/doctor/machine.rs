@@ -1,0 +1,140 @@
+//! The machine itself: its metadata and identity, its interface, MTU, kernel and events.
+
+use super::{Check, Seen, Verdict, Wants};
+use crate::place::Nic;
+use crate::told::{CallError, Failure, Identity};
+
+pub(super) fn metadata(seen: &Seen) -> Check {
+    match &seen.identity {
+        Ok(Identity { name, location, resource_group, interfaces, scale_set, .. }) => {
+            let of = scale_set.as_ref().map(|set| format!(", of scale set {set}"));
+            let text = format!("{name} in {location}, resource group {resource_group}");
+            let text = format!("{text}, {} interfaces", interfaces.len());
+            Check::ok("metadata", format!("{text}{}", of.unwrap_or_default()))
+        }
+        Err(error) => {
+            let remedy = "run it on the appliance, as one that may reach 169.254.169.254, which \
+                          answers on the primary interface alone";
+            Check::new("metadata", Verdict::Fail, error.to_string(), remedy)
+        }
+    }
+}
+
+pub(super) fn token(seen: &Seen) -> Check {
+    let stranger = |error: &&CallError| error.code == "NoCredentials";
+    let mut errors = seen.tried.values().filter_map(|tried| tried.as_ref().err());
+    let remedy = "give the machine a managed identity with a role of these permissions, or see \
+                  azure.credential";
+    match seen.arm.as_ref().or_else(|| errors.find(stranger)) {
+        Some(error) => Check::new("token", Verdict::Fail, error.message.clone(), remedy),
+        None if seen.tried.values().any(Result::is_ok) => {
+            Check::ok("token", "Azure accepts this machine's")
+        }
+        None if seen.tried.values().flat_map(|t| t.as_ref().err()).any(denied) => {
+            Check::ok("token", "Azure knows this machine, and permits nothing that was asked")
+        }
+        None => Check::new("token", Verdict::Warn, "Azure answered nothing that tells", remedy),
+    }
+}
+
+fn denied(error: &CallError) -> bool {
+    error.kind == Failure::Denied
+}
+
+pub(super) fn interface(wants: &Wants, seen: &Seen) -> Vec<Check> {
+    let nic = match &seen.nic {
+        Ok(nic) => nic,
+        Err(why) => {
+            let remedy = "the message says what to change";
+            return vec![Check::new("interface", Verdict::Fail, why, remedy)];
+        }
+    };
+    let is = |nic: &Nic, what: &str| {
+        nic.body.pointer(&format!("/properties/{what}")).and_then(|is| is.as_bool()) == Some(true)
+    };
+    let which = if is(nic, "primary") { "the primary one" } else { "not the primary one" };
+    let owner = if nic.managed { ", of the scale set's model" } else { "" };
+    let mut checks = vec![Check::ok("interface", format!("{}, {which}{owner}", nic.id.name()))];
+    checks.push(match is(nic, "enableAcceleratedNetworking") {
+        true => Check::ok("accelerated networking", "on"),
+        false => Check::new(
+            "accelerated networking",
+            Verdict::Warn,
+            format!("off at {}: each packet goes through the host", nic.id.name()),
+            "deallocate the machine, az network nic update --accelerated-networking true, start it",
+        ),
+    });
+    if wants.forwards {
+        checks.push(match is(nic, "enableIPForwarding") {
+            true => Check::ok("IP forwarding", "on"),
+            false => Check::new(
+                "IP forwarding",
+                Verdict::Warn,
+                format!(
+                    "off at {}: with NAT or two arms Azure drops what is not from or to its own \
+                     addresses, while the probe is well",
+                    nic.id.name()
+                ),
+                "az network nic update --ip-forwarding true",
+            ),
+        });
+    }
+    checks
+}
+
+pub(super) fn mtu(wants: &Wants, seen: &Seen) -> Vec<Check> {
+    let Some(needed) = wants.gateways.iter().map(|fed| fed.mtu).max() else { return Vec::new() };
+    let configured = match wants.mtu {
+        mtu if mtu >= needed => Check::ok("mtu", format!("ingress.mtu = {mtu}")),
+        mtu => Check::new(
+            "mtu",
+            Verdict::Fail,
+            format!("ingress.mtu = {mtu}: the gateway's packets of {needed} bytes are dropped"),
+            &format!("set ingress.mtu to {needed} or more"),
+        ),
+    };
+    let of_kernel = seen.kernel_mtu.as_ref().map(|(interface, mtu)| match mtu {
+        mtu if *mtu >= needed => Check::ok("kernel mtu", format!("{interface} has {mtu}")),
+        _ => Check::new(
+            "kernel mtu",
+            if wants.kernel_carries { Verdict::Fail } else { Verdict::Warn },
+            format!("{interface} has {mtu}, less than {needed}: larger packets are dropped"),
+            "ip link set INTERFACE mtu, or restart fastpath, which sets it",
+        ),
+    });
+    [Some(configured), of_kernel].into_iter().flatten().collect()
+}
+
+/// Azure's probes come without TCP timestamps; a kernel that wants them drops the probe's packets.
+pub(super) fn timestamps(seen: &Seen) -> Option<Check> {
+    let name = "tcp timestamps";
+    Some(match seen.timestamps? {
+        false => Check::ok(name, "off"),
+        true => Check::new(
+            name,
+            Verdict::Warn,
+            "on: Azure says that they make its probes fail",
+            "sysctl -w net.ipv4.tcp_timestamps=0, in /etc/sysctl.d as well",
+        ),
+    })
+}
+
+pub(super) fn events(wants: &Wants, seen: &Seen) -> Option<Check> {
+    let name = "scheduled events";
+    if !wants.settings.life.events {
+        return Some(Check::ok(name, "not asked for (azure.events = false)"));
+    }
+    Some(match seen.events.as_ref()? {
+        Ok(0) => Check::ok(name, "none"),
+        Ok(some) => {
+            let text = format!("{some} concern this machine");
+            Check::new(name, Verdict::Warn, text, "see weir cloud status for the drain")
+        }
+        Err(error) => Check::new(
+            name,
+            Verdict::Warn,
+            error.to_string(),
+            "the first question turns the service on, which takes up to two minutes: ask again",
+        ),
+    })
+}

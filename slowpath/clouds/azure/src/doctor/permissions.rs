@@ -1,0 +1,128 @@
+//! Which permissions this machine has, of those that it needs.
+
+use config::checked::{MadeBy, Remove};
+use serde_json::Value;
+
+use super::{Check, Seen, Verdict, Wants};
+use crate::asks;
+use crate::balancer;
+use crate::names::{self, Known};
+use crate::told::Failure;
+
+/// What a role gives, as `Microsoft.Authorization/permissions` tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// Patterns with `*`.
+    pub actions: Vec<String>,
+    /// What is taken away of those.
+    pub not_actions: Vec<String>,
+}
+
+impl Grant {
+    /// Reads one of them.
+    pub fn read(told: &Value) -> Grant {
+        let all = |key: &str| {
+            let list = balancer::list(told, &format!("/{key}")).iter();
+            list.filter_map(|action| action.as_str().map(str::to_owned)).collect()
+        };
+        Grant { actions: all("actions"), not_actions: all("notActions") }
+    }
+
+    fn gives(&self, action: &str) -> bool {
+        let any = |all: &[String]| all.iter().any(|pattern| fits(pattern, action));
+        any(&self.actions) && !any(&self.not_actions)
+    }
+}
+
+/// `*` is for any text, slashes too.
+fn fits(pattern: &str, action: &str) -> bool {
+    let (pattern, mut rest) = (pattern.to_ascii_lowercase(), &*action.to_ascii_lowercase());
+    let mut parts = pattern.split('*');
+    let Some(left) = parts.next().and_then(|first| rest.strip_prefix(first)) else { return false };
+    rest = left;
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
+    for part in between {
+        let Some((_, behind)) = rest.split_once(part) else { return false };
+        rest = behind;
+    }
+    rest.ends_with(last)
+}
+
+/// One check a permission.
+pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
+    let needed: Vec<Known> = asks::ALL.iter().filter(|k| needs(wants, seen, k)).copied().collect();
+    names::permissions(&needed).into_iter().map(|name| check(seen, name)).collect()
+}
+
+/// Whether the appliance asks it as it is configured.
+fn needs(wants: &Wants, seen: &Seen, known: &Known) -> bool {
+    let scale_set = seen.nic.as_ref().is_ok_and(|nic| nic.managed);
+    let leaves = wants.settings.life.remove != Remove::Never;
+    let by_nic = wants.settings.membership == MadeBy::Nic;
+    match known.operation.name {
+        name if name == names::INTERFACES_PUT.operation.name => by_nic && leaves && !scale_set,
+        name if name == names::POOLS_PUT.operation.name => !(scale_set && by_nic),
+        name if name == names::MACHINES_GET.operation.name => !scale_set,
+        name if name == names::INTERFACES_GET.operation.name => !scale_set,
+        _ => scale_set || !known.operation.service.contains("virtualMachineScaleSets"),
+    }
+}
+
+fn check(seen: &Seen, name: &'static str) -> Check {
+    let remedy = format!("allow {name} in the machine's role, config/azure/role.json has them all");
+    let operations = asks::ALL.iter().filter(|known| known.operation.service == name);
+    let operations: Vec<&str> = operations.map(|known| known.operation.name).collect();
+    let by_slowpath = |outcome: &str| {
+        let asked = seen.slowpath.as_ref().ok().map(|report| report.calls.as_slice());
+        let mut asked = asked.unwrap_or_default().iter();
+        asked.any(|a| operations.contains(&a.operation.as_str()) && a.outcome == outcome)
+    };
+    let granted = || seen.grants.as_ref().map(|all| all.iter().any(|grant| grant.gives(name)));
+    match seen.tried.get(name) {
+        Some(Ok(())) => Check::ok(name, "allowed"),
+        // Who may not ask is told so before anything is looked for.
+        Some(Err(error)) if error.kind == Failure::Absent => Check::ok(name, "allowed"),
+        Some(Err(error)) if error.kind == Failure::Denied => {
+            Check::new(name, Verdict::Fail, error.message.clone(), &remedy)
+        }
+        Some(Err(error)) => {
+            let remedy = "try again; see whether this machine reaches Azure Resource Manager";
+            Check::new(name, Verdict::Warn, format!("not told: {}", error.message), remedy)
+        }
+        None if granted() == Some(true) => Check::ok(name, "allowed by the machine's role"),
+        None if by_slowpath("denied") => {
+            Check::new(name, Verdict::Fail, "slowpath was not allowed to", &remedy)
+        }
+        None if by_slowpath("ok") => Check::ok(name, "allowed: slowpath has done it"),
+        // A role may be given at a resource alone, which the group's list doesn't show.
+        None if granted() == Some(false) => {
+            Check::new(name, Verdict::Warn, "no role at the resource group allows it", &remedy)
+        }
+        None => {
+            let text = "not tested: it would change something, or comes after what failed";
+            Check::new(name, Verdict::Untested, text, "")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_roles_fit_as_azure_means_them() {
+        let action = "Microsoft.Network/networkInterfaces/write";
+        let fitting = ["*", "*/write", "microsoft.network/*", "Microsoft.Network/*/write", action];
+        for pattern in fitting {
+            assert!(fits(pattern, action), "{pattern}");
+        }
+        let others = ["", "*/read", "Microsoft.Compute/*", "Microsoft.Network", "*/write/*"];
+        for pattern in others {
+            assert!(!fits(pattern, action), "{pattern}");
+        }
+        let owned = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect();
+        let grant = Grant { actions: owned(&["*"]), not_actions: owned(&["*/write"]) };
+        assert!(!grant.gives(action) && grant.gives("Microsoft.Network/networkInterfaces/read"));
+    }
+}

@@ -1,0 +1,144 @@
+//! Whether the security groups let the gateway and its probes in.
+
+use std::net::IpAddr;
+
+use config::checked::Interface;
+use serde_json::Value;
+
+use super::{Check, Seen, Verdict, Wants};
+use crate::balancer::{self, list, rules, text};
+
+/// Where probes come from.
+pub const PROBES: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(168, 63, 129, 16));
+
+/// The gateway's packets come from its frontends' addresses in the virtual network, its probes from
+/// the platform.
+pub(super) fn judge(_: &Wants, seen: &Seen) -> Vec<Check> {
+    let (Ok(place), Some(told)) = (&seen.place, &seen.balancer) else { return Vec::new() };
+    if seen.security.is_empty() {
+        return Vec::new();
+    }
+    let groups: Vec<&str> = seen.security.iter().map(|group| text(group, "/name")).collect();
+    let check = |name: String, protocol: &str, port: u16, source: (IpAddr, &str), to: IpAddr| {
+        let admitted = |group: &Value| admits(group, protocol, port, source, to);
+        let shut: Vec<&str> =
+            seen.security.iter().filter(|g| !admitted(g)).map(|g| text(g, "/name")).collect();
+        let what = format!("{protocol} port {port} from {} ({})", source.0, source.1);
+        match shut.is_empty() {
+            true => Check::ok(&name, format!("{} let {what} in", groups.join(", "))),
+            false => {
+                let text = format!("{} let no {what} in", shut.join(", "));
+                let remedy = "add an inbound rule that allows it before the one that denies it";
+                Check::new(&name, Verdict::Fail, text, remedy)
+            }
+        }
+    };
+    let mut checks = Vec::new();
+    for pool in &place.pools {
+        let (of, to) = (pool.id.name(), pool.address);
+        let from = balancer::frontends(told).into_iter().find(|a| a.is_ipv4() == to.is_ipv4());
+        let document = crate::member::the_pool(told, pool).ok();
+        if let (Some(from), Some(Ok(tunnels))) = (from, document.map(balancer::tunnels)) {
+            for port in [tunnels.external.port, tunnels.internal.port] {
+                let name = format!("tunnels of {of} admitted");
+                checks.push(check(name, "Udp", port, (from, "VirtualNetwork"), to));
+            }
+        }
+        for probe in rules(told, &pool.id).into_iter().filter_map(|rule| rule.probe) {
+            let name = format!("probe {} admitted", probe.name);
+            checks.push(check(name, "Tcp", probe.port, (PROBES, "AzureLoadBalancer"), to));
+        }
+    }
+    checks
+}
+
+/// What a group does with a packet from a source, known by its address and the tag that Azure has
+/// for it, to an address of ours: the first rule that fits decides. Behind the group's own there
+/// are Azure's, which admit the virtual network and the load balancer.
+pub fn admits(
+    group: &Value,
+    protocol: &str,
+    port: u16,
+    source: (IpAddr, &str),
+    to: IpAddr,
+) -> bool {
+    let inbound = |rule: &&Value| {
+        text(rule, "/properties/direction").eq_ignore_ascii_case("Inbound")
+            && matches(rule, "protocol", |p| p == "*" || p.eq_ignore_ascii_case(protocol))
+            && matches(rule, "destinationPortRange", |range| holds(range, port))
+            && matches(rule, "sourceAddressPrefix", |prefix| covers(prefix, source))
+            && matches(rule, "destinationAddressPrefix", |p| covers(p, (to, "VirtualNetwork")))
+    };
+    let priority = |rule: &&Value| rule.pointer("/properties/priority").and_then(Value::as_u64);
+    let rules = list(group, "/properties/securityRules").iter();
+    match rules.filter(inbound).min_by_key(priority) {
+        Some(rule) => text(rule, "/properties/access").eq_ignore_ascii_case("Allow"),
+        None => matches!(source.1, "VirtualNetwork" | "AzureLoadBalancer"),
+    }
+}
+
+/// One of what a rule has under a key, or under its plural.
+fn matches(rule: &Value, key: &str, fits: impl Fn(&str) -> bool) -> bool {
+    let plural = key.strip_suffix("Prefix").map_or(format!("{key}s"), |k| format!("{k}Prefixes"));
+    let many = list(rule, &format!("/properties/{plural}")).iter().filter_map(Value::as_str);
+    let one = Some(text(rule, &format!("/properties/{key}"))).filter(|text| !text.is_empty());
+    many.chain(one).any(fits)
+}
+
+fn holds(range: &str, port: u16) -> bool {
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let bounds = first.trim().parse::<u16>().ok().zip(last.trim().parse::<u16>().ok());
+    range == "*" || bounds.is_some_and(|(first, last)| (first..=last).contains(&port))
+}
+
+fn covers(prefix: &str, (address, tag): (IpAddr, &str)) -> bool {
+    if prefix == "*" || prefix.eq_ignore_ascii_case(tag) {
+        return true;
+    }
+    let (addr, len) = prefix.split_once('/').unwrap_or((prefix, "128"));
+    let network = addr.parse::<IpAddr>().ok().zip(len.parse::<u8>().ok());
+    network.is_some_and(|(addr, len)| {
+        let len = len.min(if addr.is_ipv4() { 32 } else { 128 });
+        Interface { addr, len }.network().contains(address)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn rule(priority: u32, access: &str, protocol: &str, port: &str, source: &str) -> Value {
+        json!({ "properties": {
+            "priority": priority, "access": access, "direction": "Inbound", "protocol": protocol,
+            "destinationPortRange": port, "destinationPortRanges": [],
+            "sourceAddressPrefix": source, "sourceAddressPrefixes": [],
+            "destinationAddressPrefix": "*",
+        }})
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides_and_behind_all_are_azures_own() {
+        let from: (IpAddr, &str) = ("10.1.0.100".parse().unwrap(), "VirtualNetwork");
+        let to: IpAddr = "10.1.0.11".parse().unwrap();
+        let table: &[(&[(u32, &str, &str, &str, &str)], bool)] = &[
+            (&[], true),
+            (&[(100, "Deny", "*", "*", "*")], false),
+            (&[(100, "Deny", "Tcp", "*", "*")], true),
+            (&[(200, "Deny", "*", "*", "*"), (100, "Allow", "Udp", "10800-10801", "*")], true),
+            (&[(200, "Deny", "*", "*", "*"), (100, "Allow", "Udp", "10801", "*")], false),
+            (&[(100, "Deny", "UDP", "10800", "VirtualNetwork")], false),
+            (&[(100, "Deny", "Udp", "10800", "10.1.0.0/24")], false),
+            (&[(100, "Deny", "Udp", "10800", "10.2.0.0/24")], true),
+            (&[(100, "Deny", "Udp", "10800", "Internet")], true),
+        ];
+        for (row, (rules, admitted)) in table.iter().enumerate() {
+            let rules: Vec<Value> = rules.iter().map(|(n, a, p, o, s)| rule(*n, a, p, o, s)).collect();
+            let group = json!({ "properties": { "securityRules": rules } });
+            assert_eq!(admits(&group, "Udp", 10800, from, to), *admitted, "row {row}");
+        }
+        let nobody = json!({ "properties": {} });
+        assert!(admits(&nobody, "Tcp", 80, (PROBES, "AzureLoadBalancer"), to));
+        assert!(!admits(&nobody, "Tcp", 80, (PROBES, "Internet"), to));
+    }
+}

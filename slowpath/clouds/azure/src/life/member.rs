@@ -1,0 +1,222 @@
+//! Our entries in the pools: found or made, lost, held down.
+//!
+//! `adminState` `Down` is ours where [`Kept`] says so, else somebody else's, who is left alone. It
+//! is kept before Azure is asked for it, and until a look shows it gone that began when nothing of
+//! ours could still bring it: so whoever comes back after a kill or a reboot undoes it.
+//!
+//! A membership is ours where nobody had made one when we joined. A mix (one pool by somebody
+//! else, one by us) counts as somebody else's: it is left when we leave.
+
+use std::time::Instant;
+
+use config::checked::OnLost;
+
+use super::words::{Admin, Call, Kept, Seen};
+use super::{LOOK, LOOK_OPEN, Life, SETTLES, findings};
+use crate::told::{CallError, Failure};
+
+/// What is known of it.
+#[derive(Debug)]
+pub(super) struct Membership {
+    /// As they were told last.
+    pub(super) pools: Option<Vec<Seen>>,
+    /// They were told after our last write.
+    pub(super) fresh: bool,
+    /// How many writes were asked for.
+    pub(super) epoch: u64,
+    /// When no write of ours or of an earlier process can be on its way any more.
+    settled: Instant,
+    /// A member of a pool, or not told: the probe tells our ability.
+    pub(super) admitted: bool,
+    /// Why we are a member of none.
+    pub(super) refused: Option<String>,
+    /// We were a member of all, by our doing or found so.
+    was: bool,
+    /// Somebody else took it away.
+    lost: bool,
+    /// What was kept as our own when we asked to join.
+    joined_before: bool,
+}
+
+impl Membership {
+    pub(super) fn unknown(settled: Instant) -> Membership {
+        Membership {
+            pools: None,
+            fresh: false,
+            epoch: 0,
+            settled,
+            admitted: false,
+            refused: None,
+            was: false,
+            lost: false,
+            joined_before: false,
+        }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Seen> {
+        self.pools.iter().flatten().filter(|pool| pool.member.is_some())
+    }
+
+    pub(super) fn in_all(&self) -> bool {
+        let pools = self.pools.as_deref().unwrap_or_default();
+        !pools.is_empty() && pools.iter().all(|pool| pool.member.is_some())
+    }
+
+    pub(super) fn in_any(&self) -> bool {
+        self.entries().next().is_some()
+    }
+
+    /// An entry of ours has this administrative state.
+    pub(super) fn any(&self, admin: Admin) -> bool {
+        self.entries().any(|pool| pool.member.is_some_and(|member| member.admin == admin))
+    }
+
+    /// All entries of ours are held down, or there are none: no new flows come.
+    pub(super) fn is_out(&self) -> bool {
+        let down = |pool: &Seen| pool.member.is_some_and(|member| member.admin == Admin::Down);
+        self.fresh && self.entries().all(down)
+    }
+
+    /// An entry of ours is one that an administrative state can hold down.
+    pub(super) fn probed(&self) -> bool {
+        self.entries().any(|pool| pool.probed)
+    }
+
+    /// Not told whether we are a member: our ability alone counts.
+    pub(super) fn admit_unknown(&mut self) {
+        self.admitted |= self.refused.is_none();
+    }
+
+    /// Known to be a member of none.
+    fn refuse(&mut self, why: String) {
+        (self.admitted, self.refused) = (false, Some(why));
+    }
+
+    /// A write is asked for: what was seen before says nothing now.
+    pub(super) fn written(&mut self) {
+        self.epoch += 1;
+        self.fresh = false;
+    }
+
+    /// We are gone, by our own doing.
+    fn gone(&mut self) {
+        (self.pools, self.was, self.lost, self.admitted) = (None, false, false, false);
+    }
+}
+
+impl Life {
+    /// Looks, joins, and lifts what held us down.
+    pub(super) fn stay(&mut self, now: Instant) {
+        let calm = !self.managed && !self.is_writing() && !self.is_under_way(Call::Look);
+        if calm && self.informed && self.member.fresh {
+            let wanted = !self.member.lost || self.settings.on_lost == OnLost::Repair;
+            if !self.member.in_all() && self.able.is_ok() && wanted {
+                self.join(now);
+            } else if self.member.any(Admin::Down) && self.kept.down {
+                self.ask(now, Call::Up);
+            }
+        }
+        self.look(now);
+    }
+
+    fn join(&mut self, now: Instant) {
+        if !self.is_due(now, Call::Join) {
+            return;
+        }
+        self.member.joined_before = self.kept.joined;
+        let nobodys = !self.member.in_any();
+        self.keep(|kept| kept.joined |= nobodys);
+        self.ask(now, Call::Join);
+    }
+
+    /// A look that began when `epoch` writes had been asked for.
+    pub(super) fn looked(
+        &mut self,
+        now: Instant,
+        epoch: u64,
+        result: Result<Vec<Seen>, CallError>,
+    ) {
+        let pools = match result {
+            Ok(pools) => pools,
+            Err(error) if error.kind == Failure::Absent && self.member.pools.is_none() => {
+                return self.member.refuse(format!("not a member of the pool: {error}"));
+            }
+            Err(_) => return self.member.admit_unknown(),
+        };
+        self.following.arm(now, &pools);
+        if epoch != self.member.epoch {
+            return self.later(Call::Look, now);
+        }
+        (self.member.pools, self.member.fresh) = (Some(pools), true);
+        self.sort_out();
+        let began_settled =
+            self.calls[Call::Look as usize].begun.is_some_and(|at| at >= self.member.settled);
+        let (none, free) = (!self.member.in_any(), !self.member.any(Admin::Down));
+        self.keep(|kept| {
+            kept.joined &= !(none && began_settled);
+            kept.down &= !(free && began_settled);
+        });
+        let out = !self.member.in_all() || self.member.any(Admin::Down);
+        let open = out || self.kept.down || self.following.is_open();
+        self.later(Call::Look, now + if open { LOOK_OPEN } else { LOOK });
+    }
+
+    /// What the pools that were just told mean.
+    fn sort_out(&mut self) {
+        let (all, any, leaving) =
+            (self.member.in_all(), self.member.in_any(), self.leaving.is_some());
+        if any {
+            (self.member.admitted, self.member.refused) = (true, None);
+        } else if self.member.admitted || self.member.refused.is_none() {
+            self.member.refuse("not a member of the pool".to_owned());
+        }
+        if all {
+            (self.member.was, self.member.lost) = (true, false);
+        } else if self.member.was && !self.member.lost && !leaving {
+            self.member.lost = true;
+            if !self.managed {
+                self.find(findings::lost(self.settings.on_lost));
+            }
+        }
+        let lacks = self.managed && !all;
+        let down = self.member.any(Admin::Down) && !leaving && (self.managed || !self.kept.down);
+        let up = self.member.any(Admin::Up);
+        self.stand(findings::NOT_IN_MODEL, || lacks.then(findings::not_in_model));
+        self.stand(findings::ADMIN_DOWN, || down.then(findings::admin_down));
+        self.stand(findings::ADMIN_UP, || up.then(findings::admin_up));
+    }
+
+    /// A write ended.
+    pub(super) fn written(&mut self, now: Instant, well: bool) {
+        if !well {
+            self.member.settled = self.member.settled.max(now + SETTLES);
+        }
+        self.later(Call::Look, now);
+    }
+
+    pub(super) fn joined(&mut self, now: Instant, result: Result<bool, CallError>) {
+        self.written(now, result.is_ok());
+        let before = self.member.joined_before;
+        match result {
+            Ok(written) => {
+                (self.member.admitted, self.member.refused) = (true, None);
+                if !written {
+                    self.keep(|kept| kept.joined = before);
+                }
+            }
+            Err(error) => {
+                self.member.refused = Some(format!("not a member of the pool: {error}"));
+                // Refused, it can't have taken effect.
+                if !error.kind.passes() {
+                    self.keep(|kept| kept.joined = before);
+                }
+            }
+        }
+    }
+
+    /// We are in no pool any more.
+    pub(super) fn out_of_pools(&mut self) {
+        self.member.gone();
+        self.keep(|kept: &mut Kept| kept.joined = false);
+    }
+}

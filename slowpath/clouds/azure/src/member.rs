@@ -1,0 +1,390 @@
+//! Our entries in the pools: read, made, taken down and up, and removed.
+//!
+//! A write replaces the whole of an interface or a pool. So what was read is what is written, with
+//! our change and all else as it was, and only if nobody wrote since (`If-Match`). What was written
+//! is read again: somebody's replacement that knew nothing of ours would undo it without an error.
+
+use std::time::Duration;
+
+use clouds::failure::{Failure, Operation, Setback};
+use clouds::retry::{Pause, Policy, Retry, Step};
+use config::checked::MadeBy;
+use serde_json::{Value, json};
+
+use crate::arm::{Arm, Ask};
+use crate::asks;
+use crate::balancer::{self, Entry, entries};
+use crate::life::{Admin, Member, Seen};
+use crate::long::finish;
+use crate::names;
+use crate::place::{Place, Pool};
+use crate::told::CallError;
+
+/// Writes of one change that others undid, at most: then people should know.
+const UNDONE: u32 = 8;
+/// With others who write the same, and with an operation that goes on at Azure.
+pub const PATIENT: Policy = Policy {
+    first: Duration::from_millis(500),
+    longest: Duration::from_secs(10),
+    whole: Duration::from_secs(120),
+};
+/// The same for who leaves.
+pub const HURRIED: Policy = Policy { whole: Duration::from_secs(15), ..PATIENT };
+
+/// Our entries in the pools.
+pub struct Membership<'a> {
+    /// Whom to ask.
+    pub arm: &'a dyn Arm,
+    /// Where we belong.
+    pub place: &'a Place,
+    /// How we are to be in the pools.
+    pub by: MadeBy,
+    /// How time passes.
+    pub pause: &'a dyn Pause,
+    /// With others who write the same, and with operations that go on at Azure.
+    pub patience: Policy,
+    /// Of jitter.
+    pub seed: u64,
+}
+
+/// Whether a document had to be changed.
+type Change = Result<bool, Setback>;
+
+impl Membership<'_> {
+    /// The load balancer's document, which tells of all pools.
+    ///
+    /// # Errors
+    /// Azure didn't tell.
+    pub async fn look(&self) -> Result<Value, CallError> {
+        let told = self.arm.get(&asks::balancer(&self.place.balancer)).await;
+        told.map(|resource| resource.body).map_err(|setback| setback.error)
+    }
+
+    /// Is in all pools afterwards; whether anything had to be written. Where we are in one already,
+    /// however, nothing is touched.
+    ///
+    /// # Errors
+    /// Azure refused, or others are in a pool by the other way.
+    pub async fn join(&self) -> Result<bool, CallError> {
+        let told = self.look().await?;
+        let mut wanted = Vec::new();
+        for pool in &self.place.pools {
+            let entries = entries(the_pool(&told, pool)?);
+            if own(&entries, pool).is_none() {
+                may_join(self.by, pool, &entries)?;
+                wanted.push(pool);
+            }
+        }
+        match self.by {
+            _ if wanted.is_empty() => Ok(false),
+            MadeBy::Nic => {
+                self.may_write()?;
+                self.interface(|body| named(body, &wanted, true)).await
+            }
+            MadeBy::Ip => {
+                let mut written = false;
+                for pool in wanted {
+                    let change = |body: &mut Value| self.listed(body, pool);
+                    written |= self.pool(pool, change).await?;
+                }
+                Ok(written)
+            }
+        }
+    }
+
+    /// Our entries' administrative state is `Down` afterwards, or not any more. Other states are
+    /// somebody else's.
+    ///
+    /// # Errors
+    /// Azure refused, or a pool lists us in no way that has such a state.
+    pub async fn set_down(&self, down: bool) -> Result<(), CallError> {
+        for pool in &self.place.pools {
+            self.pool(pool, |body| administer(body, pool, down)).await?;
+        }
+        Ok(())
+    }
+
+    /// Is in no pool afterwards. Only our entries are removed, by whichever way they are there.
+    ///
+    /// # Errors
+    /// Azure refused.
+    pub async fn leave(&self) -> Result<(), CallError> {
+        let told = self.look().await?;
+        let mut named_by_interface = Vec::new();
+        for pool in &self.place.pools {
+            let Ok(document) = the_pool(&told, pool) else { continue };
+            match own(&entries(document), pool).map(|entry| entry.by) {
+                Some(MadeBy::Nic) => named_by_interface.push(pool),
+                Some(MadeBy::Ip) => {
+                    self.pool(pool, |body| Ok(unlisted(body, pool))).await?;
+                }
+                None => {}
+            }
+        }
+        if !named_by_interface.is_empty() {
+            self.may_write()?;
+            self.interface(|body| named(body, &named_by_interface, false)).await?;
+        }
+        Ok(())
+    }
+
+    /// An interface of a scale set is its model's.
+    fn may_write(&self) -> Result<(), CallError> {
+        if !self.place.managed {
+            return Ok(());
+        }
+        let why = "the interface belongs to a scale set, whose model says in which pools its \
+                   instances are: change the model";
+        Err(names::INTERFACES_PUT.operation.failed(Failure::Invalid, "ScaleSet", why).error)
+    }
+
+    async fn interface(
+        &self,
+        change: impl FnMut(&mut Value) -> Change,
+    ) -> Result<bool, CallError> {
+        let id = &self.place.interface;
+        self.change(&asks::interface(id), &asks::put_interface(id), change).await
+    }
+
+    async fn pool(
+        &self,
+        pool: &Pool,
+        change: impl FnMut(&mut Value) -> Change,
+    ) -> Result<bool, CallError> {
+        self.change(&asks::pool(&pool.id), &asks::put_pool(&pool.id), change).await
+    }
+
+    /// Reads and writes until there is nothing left to change. True when we tried to write: an
+    /// answer that was lost doesn't tell whose work it is that is there now.
+    async fn change(
+        &self,
+        get: &Ask,
+        put: &Ask,
+        mut change: impl FnMut(&mut Value) -> Change,
+    ) -> Result<bool, CallError> {
+        let mut retry = Retry::new(self.patience, self.seed);
+        let (begun, mut tried, mut writes) = (self.pause.now(), false, 0);
+        loop {
+            let setback = match self.once(get, put, &mut change, &mut tried).await {
+                Ok(false) => return Ok(tried),
+                Ok(true) if writes < UNDONE => {
+                    writes += 1;
+                    if writes == 1 {
+                        continue;
+                    }
+                    undone(put.operation)
+                }
+                Ok(true) => return Err(undone(put.operation).error),
+                Err(setback) if setback.error.kind.passes() => setback,
+                Err(setback) => return Err(setback.error),
+            };
+            let since = self.pause.now().saturating_sub(begun);
+            match retry.step(since, Failure::Transient, setback.after) {
+                Step::Wait(pause) => self.pause.wait(pause).await,
+                Step::GiveUp => return Err(setback.error),
+            }
+        }
+    }
+
+    /// One reading, and one write where it was not as wanted.
+    async fn once(
+        &self,
+        get: &Ask,
+        put: &Ask,
+        change: &mut impl FnMut(&mut Value) -> Change,
+        tried: &mut bool,
+    ) -> Change {
+        let mut read = self.arm.get(get).await?;
+        if !change(&mut read.body)? {
+            return Ok(false);
+        }
+        *tried = true;
+        let begun = self.arm.put(put, &read.body, read.etag.as_deref()).await?;
+        finish(self.arm, begun, self.pause, self.patience.whole).await?;
+        Ok(true)
+    }
+
+    /// Adds our address to a pool's.
+    fn listed(&self, body: &mut Value, pool: &Pool) -> Change {
+        let entries = entries(body);
+        if own(&entries, pool).is_some() {
+            return Ok(false);
+        }
+        may_join(self.by, pool, &entries).map_err(|error| Setback { error, after: None })?;
+        let identity = &self.place.identity;
+        // Unique for ever: who is entered by the same name would be overwritten.
+        let name = format!("{}-{}", identity.name, identity.vm_id);
+        let network = json!({ "id": pool.network.as_str() });
+        let address = json!({ "ipAddress": pool.address, "virtualNetwork": network });
+        let entry = json!({ "name": name, "properties": address });
+        array(body, &["properties", "loadBalancerBackendAddresses"])
+            .ok_or_else(|| names::POOLS_GET.operation.garbled("the pool is no object"))?
+            .push(entry);
+        Ok(true)
+    }
+}
+
+/// All pools as the lifecycle sees them.
+pub fn seen(place: &Place, told: &Value) -> Vec<Seen> {
+    let one = |pool: &Pool| match the_pool(told, pool) {
+        Ok(document) => Seen {
+            family: pool.family,
+            member: own(&entries(document), pool).map(|e| Member { by: e.by, admin: e.admin }),
+            tunnels: balancer::tunnels(document),
+            probed: balancer::rules(told, &pool.id).iter().any(|rule| rule.probe.is_some()),
+        },
+        Err(gone) => {
+            let (member, tunnels) = (None, Err(gone.message));
+            Seen { family: pool.family, member, tunnels, probed: false }
+        }
+    };
+    place.pools.iter().map(one).collect()
+}
+
+/// A pool's document in its load balancer's.
+pub(crate) fn the_pool<'a>(told: &'a Value, pool: &Pool) -> Result<&'a Value, CallError> {
+    let mut all = balancer::pools(told).iter();
+    let found = all.find(|p| balancer::id(p, "/id").as_ref() == Some(&pool.id));
+    found.ok_or_else(|| {
+        let why = format!("the load balancer has no pool {} any more", pool.id.name());
+        names::POOLS_GET.operation.failed(Failure::Absent, "NoPool", why).error
+    })
+}
+
+/// Our entry.
+pub(crate) fn own<'a>(entries: &'a [Entry], pool: &Pool) -> Option<&'a Entry> {
+    entries.iter().find(|entry| is_own(entry, pool))
+}
+
+fn is_own(entry: &Entry, pool: &Pool) -> bool {
+    match entry.by {
+        MadeBy::Nic => entry.configuration.as_ref() == Some(&pool.configuration),
+        MadeBy::Ip => {
+            let network = entry.network.as_ref();
+            entry.address == Some(pool.address) && network.is_none_or(|n| *n == pool.network)
+        }
+    }
+}
+
+/// A pool's members are all there by the same way.
+fn may_join(by: MadeBy, pool: &Pool, entries: &[Entry]) -> Result<(), CallError> {
+    let others: Vec<String> = entries.iter().filter(|e| e.by != by).map(title).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let (ours, theirs) = match by {
+        MadeBy::Nic => ("nic", "ip"),
+        MadeBy::Ip => ("ip", "nic"),
+    };
+    let why = format!(
+        "pool {} has members by {theirs} ({}), and a pool can't have both; set azure.membership = \
+         {theirs:?} instead of {ours:?}, or remove them",
+        pool.id.name(),
+        others.join(", ")
+    );
+    Err(names::POOLS_PUT.operation.failed(Failure::Invalid, "OtherMembership", why).error)
+}
+
+/// An entry as people know it.
+pub(crate) fn title(entry: &Entry) -> String {
+    let machine = entry.configuration.as_ref().and_then(|id| {
+        let instance = id.named("virtualMachineScaleSets").zip(id.named("virtualMachines"));
+        let instance = instance.map(|(set, number)| format!("{set}_{number}"));
+        instance.or_else(|| id.named("networkInterfaces").map(str::to_owned))
+    });
+    let address = || entry.address.map(|address| address.to_string());
+    machine.or_else(|| entry.name.clone()).or_else(address).unwrap_or_else(|| "?".to_owned())
+}
+
+/// Others' writes undo ours, again and again.
+fn undone(operation: Operation) -> Setback {
+    let why = "what was written was gone again when it was read: somebody else writes the same \
+               resource as a whole; see Azure's activity log for who does";
+    operation.failed(Failure::Conflict, "Undone", why)
+}
+
+/// Names the pools in our IP configurations, or names them no more.
+fn named(interface: &mut Value, pools: &[&Pool], wanted: bool) -> Change {
+    let garbled = |why: String| names::INTERFACES_GET.operation.garbled(why);
+    let mut changed = false;
+    for pool in pools {
+        let all = array(interface, &["properties", "ipConfigurations"])
+            .ok_or_else(|| garbled("it has no ipConfigurations".to_owned()))?;
+        let id = &pool.configuration;
+        let own = all.iter_mut().find(|c| balancer::id(c, "/id").as_ref() == Some(id));
+        let own = own.ok_or_else(|| garbled(format!("it has no ipConfiguration {id} any more")))?;
+        let path = ["properties", "loadBalancerBackendAddressPools"];
+        let names = |reference: &Value| balancer::id(reference, "/id").as_ref() == Some(&pool.id);
+        let list = array(own, &path).ok_or_else(|| garbled(format!("{id} is no object")))?;
+        match list.iter().any(names) {
+            true if !wanted => list.retain(|reference| !names(reference)),
+            false if wanted => list.push(json!({ "id": pool.id.as_str() })),
+            _ => continue,
+        }
+        changed = true;
+    }
+    Ok(changed)
+}
+
+/// Removes our address from a pool's.
+fn unlisted(body: &mut Value, pool: &Pool) -> bool {
+    let Some(index) = own_index(body, pool) else { return false };
+    let list = array(body, &["properties", "loadBalancerBackendAddresses"]);
+    list.is_some_and(|list| {
+        list.remove(index);
+        true
+    })
+}
+
+/// Where our entry is in the list of addresses.
+fn own_index(body: &Value, pool: &Pool) -> Option<usize> {
+    let listed = balancer::list(body, "/properties/loadBalancerBackendAddresses").len();
+    entries(body).iter().take(listed).position(|entry| is_own(entry, pool))
+}
+
+/// Sets our entry's administrative state, or takes `Down` away.
+fn administer(body: &mut Value, pool: &Pool, down: bool) -> Change {
+    let entries = entries(body);
+    let Some(admin) = own(&entries, pool).map(|entry| entry.admin) else { return Ok(false) };
+    if down == (admin == Admin::Down) {
+        return Ok(false);
+    }
+    // The portal takes an interface's entry by this list too; who is not in it has no such state.
+    let unlisted = || {
+        let why = format!(
+            "pool {} lists no address for {}: it has no administrative state; the probe alone \
+             keeps new flows away",
+            pool.id.name(),
+            pool.configuration
+        );
+        names::POOLS_PUT.operation.failed(Failure::Invalid, "NoEntry", why)
+    };
+    let index = own_index(body, pool).ok_or_else(unlisted)?;
+    let list = array(body, &["properties", "loadBalancerBackendAddresses"]);
+    let entry = list.and_then(|list| list.get_mut(index)).ok_or_else(unlisted)?;
+    let properties = object(entry, "properties").ok_or_else(unlisted)?;
+    let state = if down { "Down" } else { "None" };
+    properties.insert("adminState".to_owned(), state.into());
+    Ok(true)
+}
+
+/// The object of that name in an object, made where there is none.
+fn object<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut serde_json::Map<String, Value>> {
+    let own = value.as_object_mut()?.entry(name).or_insert(Value::Null);
+    if own.is_null() {
+        *own = json!({});
+    }
+    own.as_object_mut()
+}
+
+/// The list at two names, made where there is none.
+fn array<'a>(value: &'a mut Value, [outer, inner]: &[&str; 2]) -> Option<&'a mut Vec<Value>> {
+    let own = object(value, outer)?.entry(*inner).or_insert(Value::Null);
+    if own.is_null() {
+        *own = json!([]);
+    }
+    own.as_array_mut()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Calls that are under way, each a task of its own, so that nothing waits for the cloud.
+
+use std::collections::HashMap;
+use std::future::Future;
+
+use tokio::task::{self, JoinError, JoinSet};
+
+use crate::failure::{CallError, Failure, Operation};
+
+/// Calls of kind `C`, answered by `T`.
+#[derive(Debug)]
+pub struct Asking<C, T> {
+    tasks: JoinSet<T>,
+    calls: HashMap<task::Id, C>,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub enum Ended<C, T> {
+    /// By its answer.
+    Answered(T),
+    /// By a fault of ours: it would be under way for ever.
+    Broken(C, CallError),
+}
+
+impl<C, T: Send + 'static> Default for Asking<C, T> {
+    fn default() -> Asking<C, T> {
+        Asking { tasks: JoinSet::new(), calls: HashMap::new() }
+    }
+}
+
+impl<C, T: Send + 'static> Asking<C, T> {
+    /// Begins one.
+    pub fn begin(&mut self, call: C, asked: impl Future<Output = T> + Send + 'static) {
+        let id = self.tasks.spawn(asked).id();
+        self.calls.insert(id, call);
+    }
+
+    /// How many there are.
+    pub fn under_way(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// The next that ends; none where none is under way. Dropped before, it takes nothing away.
+    pub async fn next(&mut self) -> Option<Ended<C, T>> {
+        let joined = self.tasks.join_next_with_id().await?;
+        self.ended(joined)
+    }
+
+    fn ended(&mut self, joined: Result<(task::Id, T), JoinError>) -> Option<Ended<C, T>> {
+        match joined {
+            Ok((id, answer)) => {
+                self.calls.remove(&id);
+                Some(Ended::Answered(answer))
+            }
+            Err(broken) => {
+                let call = self.calls.remove(&broken.id())?;
+                let why = format!("a fault of ours, see the log: {broken}");
+                let failed = Operation::new("", "Task").failed(Failure::Transient, "Broken", why);
+                Some(Ended::Broken(call, failed.error))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_broke_has_an_answer_and_one_that_did_not_has_its_own() {
+        let mut asking: Asking<u8, &str> = Asking::default();
+        asking.begin(1, async { panic!("a test breaks it") });
+        let Some(Ended::Broken(1, error)) = asking.next().await else { panic!("not broken") };
+        assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "Broken"));
+        asking.begin(2, async { "told" });
+        assert_eq!(asking.under_way(), 1);
+        assert!(matches!(asking.next().await, Some(Ended::Answered("told"))));
+        assert!(asking.calls.is_empty() && asking.next().await.is_none());
+    }
+}

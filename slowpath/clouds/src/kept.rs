@@ -1,0 +1,33 @@
+//! A file that remembers over restarts what the cloud told.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What is in the file; none where there is no file, or nothing in it that can be read.
+pub fn read<T: DeserializeOwned>(file: Option<&Path>) -> Option<T> {
+    let text = fs::read(file?).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Puts it there whole: whoever reads finds what was before, or this. Not to be able to is told,
+/// and no reason to do without.
+pub fn write(file: Option<&Path>, what: &impl Serialize) {
+    let Some(file) = file else { return };
+    if let Err(error) = put(file, what) {
+        tracing::warn!("{}: our place at the cloud is not kept: {error}", file.display());
+    }
+}
+
+fn put(file: &Path, what: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec_pretty(what)?;
+    let beside = file.with_extension("new");
+    let mut new = File::create(&beside)?;
+    new.write_all(&text)?;
+    // A machine that is about to be restarted must find it afterwards.
+    new.sync_all()?;
+    fs::rename(&beside, file)
+}
