@@ -1,26 +1,29 @@
 //! The appliance as its cloud's lifecycle sees it, and that lifecycle's task.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws::drive::{Cloud, Drive};
-use aws::life::Exit;
 use aws::routes::Routes;
-use aws::told::CallError;
+use azure::drive::Gateways;
+use azure::told::{End, Tunnels};
 use clouds::appliance::{Appliance, Ingress};
+use clouds::failure::CallError;
 use clouds::report::Report;
-use config::checked::{AwsMode, Config};
+use config::checked::{AwsMode, Config, VxlanEnd};
+use packet::addr::Addr;
 use tables::counters::{ArmCounter, VerdictCounter as V};
+use tables::reason::DropReason;
+use tables::record::{TUNNEL_RETIRED, TunnelKind};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::followed::Ends;
 use crate::live::Live;
 use crate::neighbours::kernel::{Kernel, Netlink};
-
-/// File in `control.state` that remembers the place at AWS.
-const KEPT: &str = "aws.json";
 
 /// The lifecycle while it runs.
 pub struct Leave {
@@ -43,31 +46,85 @@ impl Leave {
     }
 }
 
+/// A cloud can't be asked at all.
+#[derive(Debug, thiserror::Error)]
+#[error("{cloud}: {error}")]
+pub struct NoCloud {
+    cloud: &'static str,
+    error: CallError,
+}
+
 /// Begins the lifecycle, where the configuration names a cloud.
 ///
 /// # Errors
-/// An endpoint of the environment's that is none.
-pub fn start(config: &Config, live: &Arc<Live>) -> Result<Option<Leave>, CallError> {
-    let Some(aws) = config.aws.clone() else { return Ok(None) };
+/// An endpoint of the configuration's or the environment's that is none.
+pub fn start(config: &Config, live: &Arc<Live>) -> Result<Option<Leave>, NoCloud> {
     let (cancel, cancelled) = watch::channel(false);
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-    let cloud = Cloud::new(seed, cancelled)?;
-    let side = Arc::new(Side(Arc::clone(live)));
     let (signals, received) = mpsc::channel(2);
-    let stay: Pin<Box<dyn Future<Output = Exit> + Send>> = match aws.mode {
-        AwsMode::Gateway(_) => {
-            let kept = config.control.state.as_ref().map(|folder| folder.join(KEPT));
-            Box::pin(Drive::new(config, aws, cloud, side, kept).run(received))
-        }
-        AwsMode::Routes { .. } => Box::pin(Routes::new(config, aws, cloud, side).run(received)),
+    let begun = match (&config.aws, &config.azure) {
+        (Some(settings), _) => ("AWS", at_aws(config, settings, live, cancelled, received)),
+        (_, Some(settings)) => ("Azure", at_azure(config, settings, live, cancelled, received)),
+        (None, None) => return Ok(None),
     };
+    let (cloud, stay) = begun;
+    let stay = stay.map_err(|error| NoCloud { cloud, error })?;
     let (end, gone) = oneshot::channel();
     tokio::spawn(async move {
         let how = stay.await;
-        tracing::info!("left AWS: {how:?}");
+        tracing::info!("left {cloud}: {how}");
         let _ = end.send(());
     });
     Ok(Some(Leave { signals, gone, _cancel: cancel }))
+}
+
+/// A whole life; how it ended.
+type Stay = Pin<Box<dyn Future<Output = String> + Send>>;
+
+/// Of jitter.
+fn seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
+}
+
+/// The file in `control.state` that remembers the place.
+fn kept(config: &Config, name: &str) -> Option<PathBuf> {
+    config.control.state.as_ref().map(|folder| folder.join(name))
+}
+
+fn at_aws(
+    config: &Config,
+    settings: &config::checked::Aws,
+    live: &Arc<Live>,
+    cancelled: watch::Receiver<bool>,
+    signals: mpsc::Receiver<()>,
+) -> Result<Stay, CallError> {
+    let cloud = aws::drive::Cloud::new(seed(), cancelled)?;
+    let (side, settings) = (Arc::new(Side(Arc::clone(live))), settings.clone());
+    let config = config.clone();
+    Ok(match settings.mode {
+        AwsMode::Gateway(_) => {
+            let kept = kept(&config, "aws.json");
+            let drive = aws::drive::Drive::new(&config, settings, cloud, side, kept);
+            Box::pin(async move { format!("{:?}", drive.run(signals).await) })
+        }
+        AwsMode::Routes { .. } => {
+            let routes = Routes::new(&config, settings, cloud, side);
+            Box::pin(async move { format!("{:?}", routes.run(signals).await) })
+        }
+    })
+}
+
+fn at_azure(
+    config: &Config,
+    settings: &config::checked::Azure,
+    live: &Arc<Live>,
+    cancelled: watch::Receiver<bool>,
+    signals: mpsc::Receiver<()>,
+) -> Result<Stay, CallError> {
+    let cloud = azure::drive::Cloud::new(settings, seed(), cancelled)?;
+    let side = Arc::new(Side(Arc::clone(live)));
+    let kept = kept(config, "azure.json");
+    let drive = azure::drive::Drive::new(config, settings.clone(), cloud, side, kept);
+    Ok(Box::pin(async move { format!("{:?}", drive.run(signals).await) }))
 }
 
 /// What the lifecycle asks and tells.
@@ -112,4 +169,49 @@ impl Appliance for Side {
     fn publish(&self, report: Report) {
         self.0.publish_cloud(report);
     }
+}
+
+impl Gateways for Side {
+    fn strange(&self) -> u64 {
+        let (counters, arms) = (self.0.region.counters(), self.0.config.arms().count() as u8);
+        let dropped = |arm, reason| counters.sum(|page| page.dropped(arm, reason));
+        let strange = [DropReason::WrongVni, DropReason::WrongPort];
+        (0..arms).flat_map(|arm| strange.map(|reason| dropped(arm, reason))).sum()
+    }
+
+    fn tunnels(&self, gateway: &str) -> Option<Tunnels> {
+        let gateway = self.0.config.gateways.iter().find(|known| known.name == gateway)?;
+        let set = self.0.region.tables(self.0.region.generation());
+        let is_there = |end: &VxlanEnd| {
+            let locals: Vec<Addr> = gateway.tunnels.iter().map(|t| t.local.into()).collect();
+            set.tunnels().any(|(_, tunnel)| {
+                tunnel.kind == TunnelKind::Vxlan as u8
+                    && tunnel.flags & TUNNEL_RETIRED == 0
+                    && (tunnel.port, tunnel.vni) == (end.port, end.vni)
+                    && locals.contains(&tunnel.local)
+            })
+        };
+        let followed = self.0.followed().tunnels.get(&gateway.name).copied();
+        let known = [followed, gateway.carried()].into_iter().flatten();
+        known
+            .filter(|(external, internal)| is_there(external) && is_there(internal))
+            .map(told)
+            .next()
+    }
+
+    fn follow(&self, tunnels: &[(String, Tunnels)]) {
+        let end = |end: End| VxlanEnd { port: end.port, vni: end.vni };
+        let ends = |tunnels: &Tunnels| (end(tunnels.external), end(tunnels.internal));
+        let all = tunnels.iter().map(|(gateway, tunnels)| (gateway.clone(), ends(tunnels)));
+        self.0.follow_tunnels(all.collect::<BTreeMap<String, Ends>>());
+    }
+
+    fn preboot(&self, pass: bool) {
+        self.0.vouch(pass);
+    }
+}
+
+fn told((external, internal): Ends) -> Tunnels {
+    let end = |end: VxlanEnd| End { port: end.port, vni: end.vni };
+    Tunnels { external: end(external), internal: end(internal) }
 }

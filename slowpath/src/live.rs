@@ -320,6 +320,11 @@ impl Live {
         self.shared.hold_back(reasons);
     }
 
+    /// See [`Shared::followed`].
+    pub fn followed(&self) -> Followed {
+        self.shared.followed()
+    }
+
     /// See [`Shared::vouch`].
     pub fn vouch(&self, vouched: bool) {
         self.shared.vouch(vouched);

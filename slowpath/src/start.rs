@@ -9,7 +9,6 @@ use std::time::{Instant, SystemTime};
 
 use api::Api;
 use api::serve::{ServeError, Serving};
-use aws::told::CallError;
 use config::checked::{Config, Plane};
 use hugepages::{OpenError, Opened, Unreadable};
 use parking_lot::Mutex;
@@ -73,8 +72,8 @@ pub enum StartError {
     #[error("the health checker broke; the fastpath goes on with the tables as they are")]
     Checker,
     /// How the cloud is reached.
-    #[error("aws: {0}")]
-    Cloud(#[from] CallError),
+    #[error(transparent)]
+    Cloud(#[from] cloud::NoCloud),
     /// Threads, signals, listeners that broke.
     #[error("{what}: {source}")]
     System {
