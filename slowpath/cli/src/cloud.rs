@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use aws::account::{Account, Settings};
 use clap::Subcommand;
-use clouds::report::Report;
+use clouds::report::{Carried, Ends, Report};
 use clouds::retry::Policy;
 use serde::Serialize;
 use slowpath::report::Status;
@@ -23,23 +23,26 @@ use super::output::print;
 /// What `weir cloud` does.
 #[derive(Subcommand)]
 pub enum CloudWhat {
-    /// Where the machine stands: its target, what the cloud thinks of its health, findings, peers.
+    /// Where the machine stands: its target or pool, what the cloud thinks of its health, findings, peers.
     /// Exit code 0 when ready, 1 when not
     Status {
         /// Also what was asked of the cloud, by outcome
         #[arg(long)]
         calls: bool,
     },
-    /// Looks for what is wrong: credentials, permissions, target group, security groups, MTU,
-    /// settings. It changes nothing, and needs no slowpath. Exit code 0 when nothing fails
+    /// Looks for what is wrong: credentials, permissions, target group or pool, tunnels, security
+    /// groups, MTU, settings. It changes nothing, and needs no slowpath. Exit code 0 when nothing fails
     Doctor,
-    /// Runs a command on another instance over SSM, and ends with its exit code; 255 where it
+    /// AWS: runs a command on another instance over SSM, and ends with its exit code; 255 where it
     /// could not be run
     Exec(remote::ExecArgs),
-    /// Waits until something is so. Exit code 0 when it is, 1 when the time is over
+    /// AWS: waits until something is so. Exit code 0 when it is, 1 when the time is over
     #[command(subcommand)]
     Wait(remote::WaitWhat),
 }
+
+/// Why there is nothing to tell.
+const NO_CLOUD: &str = "the configuration has no section [aws] or [azure]";
 
 /// Runs `weir cloud`.
 pub fn run(with: &With, socket: &Path, what: &CloudWhat) -> Result<ExitCode, String> {
@@ -66,8 +69,7 @@ fn status(with: &With, socket: &Path, calls: bool) -> Result<ExitCode, String> {
     let report: Report = super::get(socket, "/cloud")?;
     let Status { able, reasons, ready, .. } = super::get(socket, "/status")?;
     if report.cloud.is_empty() {
-        let why = "no cloud is asked anything: the configuration has no [aws] section";
-        return Err(why.to_owned());
+        return Err(format!("no cloud is asked anything: {NO_CLOUD}"));
     }
     let standing = Standing { report: Report { ready, ..report }, able, reasons };
     print(with, &standing, || text(&standing, calls));
@@ -88,7 +90,7 @@ fn text(standing: &Standing, calls: bool) -> String {
     if !report.instance.is_empty() {
         line("instance", format!("{} in {place}", report.instance));
     }
-    line("group", report.group.clone());
+    line(if report.cloud == "azure" { "pool" } else { "group" }, report.group.clone());
     line("target", report.target.clone());
     let state = match report.reason.as_str() {
         "" => report.state.clone(),
@@ -102,6 +104,9 @@ fn text(standing: &Standing, calls: bool) -> String {
     let own = if *able { "able".to_owned() } else { format!("NOT able: {}", reasons.join("; ")) };
     line("own health", own);
     let seconds = |s: Option<u64>| s.map(|s| format!("{s} s")).unwrap_or_default();
+    for carried in &report.tunnels {
+        line(&format!("tunnels of {}", carried.gateway), tunnels(carried));
+    }
     line("deregistration delay", seconds(report.deregistration_delay_s));
     line("idle timeout (TCP)", seconds(report.tcp_idle_s));
     if let Some(leaving) = &report.leaving {
@@ -123,6 +128,19 @@ fn text(standing: &Standing, calls: bool) -> String {
         text.push_str(&format!("\n{}", asked(report)));
     }
     text
+}
+
+/// Ports and VNIs in force, who told them, and what the cloud says where that is something else.
+fn tunnels(carried: &Carried) -> String {
+    let ends = |ends: &Ends| {
+        let Ends { external_port, external_vni, internal_port, internal_vni } = ends;
+        format!("external {external_port}/{external_vni}, internal {internal_port}/{internal_vni}")
+    };
+    let Carried { carried: force, told, by, .. } = carried;
+    match force == told {
+        true => format!("{} (port/VNI), by {by}", ends(force)),
+        false => format!("{} in force, but {by} says {}", ends(force), ends(told)),
+    }
 }
 
 fn peers(report: &Report) -> String {

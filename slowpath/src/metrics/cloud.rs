@@ -8,26 +8,31 @@ use super::Family;
 
 const PHASES: [&str; 8] =
     ["looking", "outside", "registered", "ready", "leading", "following", "leaving", "over"];
-const STATES: [&str; 7] =
+const AWS: [&str; 7] =
     ["initial", "healthy", "unhealthy", "unhealthy.draining", "unused", "draining", "unavailable"];
+
+/// `member` is in the pool, and its probe decides; `down` and `up` overrule that.
+const AZURE: [&str; 3] = ["member", "down", "up"];
 
 /// All of them; nothing where no cloud is asked anything.
 pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -> fmt::Result {
     if report.cloud.is_empty() {
         return Ok(());
     }
+    let states = if report.cloud == "azure" { &AZURE[..] } else { &AWS };
     let flag = |on: bool| f64::from(u8::from(on));
     family.gauges(
         "weir_cloud_phase",
-        "1 for where the machine stands: it looks for its target group, is outside of it, \
+        "1 for where the machine stands: it looks for its target group or pool, is outside of it, \
          registered, ready (able, and healthy to the cloud), leading or following (mode routes), \
          leaving, or gone.",
         PHASES.map(|phase| ([("phase", phase)], flag(report.phase == phase))),
     )?;
     family.gauges(
         "weir_cloud_target_state",
-        "1 for the state that the cloud holds this machine in; 0 for all where it is no target.",
-        STATES.map(|state| ([("state", state)], flag(report.state == state))),
+        "1 for the state that the cloud holds this machine in; 0 for all where it is no target. At \
+         Azure: member of the pool, or down or up by its administrative state.",
+        states.iter().map(|state| ([("state", *state)], flag(report.state == *state))),
     )?;
     let differs = "1 while for a minute or longer the cloud thinks otherwise of the machine's \
                    health than the machine itself.";
@@ -37,8 +42,16 @@ pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -
     let count = |state: &str| report.peers.iter().filter(|peer| peer.state == state).count();
     family.gauges(
         "weir_cloud_targets",
-        "Targets of the group by state, this machine included.",
-        STATES.map(|state| ([("state", state)], count(state) as f64)),
+        "Targets of the group, or members of the pool, by state, this machine included.",
+        states.iter().map(|state| ([("state", *state)], count(state) as f64)),
+    )?;
+    family.gauges(
+        "weir_cloud_tunnels_differ",
+        "1 while a gateway's tunnels in force have other ports or VNIs than its pool.",
+        report
+            .tunnels
+            .iter()
+            .map(|told| ([("gateway", &*told.gateway)], flag(told.carried != told.told))),
     )?;
     family.counters(
         "weir_cloud_calls",

@@ -65,6 +65,32 @@ PEER       ADDRESS    ZONE           STATE
 }
 
 #[test]
+fn status_says_which_tunnels_are_in_force_and_what_the_pool_says() {
+    let ends = |external_port, external_vni| Ends {
+        external_port,
+        external_vni,
+        internal_port: 10_800,
+        internal_vni: 800,
+    };
+    let mut azure = standing();
+    (azure.report.cloud, azure.report.group) = ("azure".into(), "/subscriptions/s/weir".into());
+    let (gateway, family, by) = ("gw".to_owned(), "ipv4".to_owned(), "imds".to_owned());
+    let right = Carried { gateway, family, carried: ends(1, 2), told: ends(1, 2), by };
+    let wrong = Carried { gateway: "gw6".into(), told: ends(1, 3), ..right.clone() };
+    azure.report.tunnels = vec![right, wrong];
+    let text = text(&azure, false);
+    let lines: Vec<&str> =
+        text.lines().filter(|l| l.contains("tunnels") || l.starts_with("pool")).collect();
+    let expected = [
+        "pool                  /subscriptions/s/weir",
+        "tunnels of gw         external 1/2, internal 10800/800 (port/VNI), by imds",
+        "tunnels of gw6        external 1/2, internal 10800/800 in force, but imds says external \
+         1/3, internal 10800/800",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
 fn status_says_how_far_it_has_left() {
     let mut leaves = standing();
     leaves.report.leaving =
