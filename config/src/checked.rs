@@ -17,6 +17,7 @@ mod prefix;
 mod probing;
 mod sources;
 
+pub use crate::file::VxlanEnd;
 pub use api::{Api, Tls};
 pub use aws::{Aws, AwsMode, AwsRoles, AwsUse, GroupBy, Lifecycle, OnLost};
 pub use azure::{
@@ -24,7 +25,6 @@ pub use azure::{
     Remove, Told,
 };
 pub use endpoints::{Control, Health, Metrics};
-pub use crate::file::VxlanEnd;
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
 pub use plane::{Attach, Plane, ROUTES, RULES_OF_PROXIES};

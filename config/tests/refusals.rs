@@ -324,3 +324,52 @@ fn no_text_panics() {
         }
     }
 }
+
+#[test]
+fn the_section_about_azure_is_told_what_it_lacks_and_what_is_too_much() {
+    use config::checked::{AzureCredential, Balancer, MadeBy, OnLost, Preboot, Remove, Told};
+    let with = |text: &str| format!("{RIGHT}\n[azure]\n{text}");
+    let taken = |text: &str| {
+        let config = config::from_toml(&with(text)).unwrap_or_else(|e| panic!("{}", e.render()));
+        config.azure.unwrap()
+    };
+    let also = |text: &str, parts: &[&str]| {
+        let error = refusal(&with(text));
+        parts.iter().for_each(|p| assert!(error.contains(p), "no {p:?} in:\n{error}"));
+        assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+    };
+    assert_eq!(right().azure, None, "no cloud is asked anything");
+    let azure = taken("pool = \"weir\"");
+    let pools: Vec<_> = azure.pools.iter().map(|p| (p.ipv6, &*p.name, &*p.gateway)).collect();
+    assert_eq!(pools, [(false, "weir", "azure")]);
+    assert_eq!(azure.balancer, Balancer::Search { group: None, name: None });
+    let life = azure.life;
+    assert_eq!((azure.membership, azure.credential), (MadeBy::Nic, AzureCredential::Auto));
+    assert_eq!((life.on_lost, life.remove), (OnLost::Repair, Remove::Own));
+    assert_eq!((life.preboot, life.tunnels, life.events), (Preboot::Refuse, Told::Follow, true));
+    assert_eq!((life.drain_cap.as_secs(), life.quiet.as_secs()), (300, 5));
+    assert_eq!(azure.endpoints.metadata, "http://169.254.169.254");
+    let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/gw";
+    let azure = taken(&format!(
+        "pool_ipv6 = \"w6\"\nload_balancer = \"{id}\"\nmembership = \"ip\"\n\
+         resource_manager = \"https://arm.local/\""
+    ));
+    assert_eq!(azure.pools.iter().map(|p| p.ipv6).collect::<Vec<_>>(), [true]);
+    assert_eq!((azure.balancer, azure.membership), (Balancer::Id(id.into()), MadeBy::Ip));
+    assert_eq!(azure.endpoints.resource_manager.as_deref(), Some("https://arm.local"));
+
+    also("", &["nothing says which pool", "azure.pool", "azure.pool_ipv6"]);
+    let pool = |more: &str| format!("pool = \"weir\"\n{more}");
+    also(&pool("gateway = \"aws\""), &["azure.gateway = \"aws\"", "kind \"azure\"", "azure"]);
+    let both = pool("pool_ipv6 = \"weir6\"");
+    also(&both, &["azure.gateway_ipv6", "feeds this gateway already"]);
+    also(&pool("load_balancer = \"/weir\""), &["azure.load_balancer", "no id", "/subscriptions/"]);
+    let twice = pool(&format!("load_balancer = \"{id}\"\nresource_group = \"g\""));
+    also(&twice, &["azure.resource_group", "leave one of them out"]);
+    also(&pool("metadata = \"https://x\""), &["azure.metadata", "http://"]);
+    also(&pool("resource_manager = \"http://x\""), &["azure.resource_manager", "https://"]);
+    also(&pool("imds_version = \"latest\""), &["azure.imds_version", "2023-07-01"]);
+    also(&pool("drain_cap_s = 10\nquiet_s = 11"), &["azure.quiet_s = 11", "at most"]);
+    also(&pool("membership = \"vnet\""), &["azure.membership = \"vnet\"", "nic"]);
+    also(&pool("[aws]\ncluster = \"c\""), &["azure", "[aws] is there as well"]);
+}

@@ -1,0 +1,189 @@
+// A gateway load balancer with Weir behind it, as machines that join its pool by their own identity
+// (config/examples/azure.toml, [azure] pool = 'weir'). What they may do: role.json.
+//
+//   az deployment group create -g GROUP --template-file main.bicep \
+//     --parameters image=IMAGE_ID sshKey="$(cat ~/.ssh/id_ed25519.pub)"
+//
+// In a scale set the pool belongs into the set's own model (ipConfigurations[].properties
+// .loadBalancerBackendAddressPools); Weir then verifies it and writes nothing.
+
+@description('Id of the image that has Weir in it.')
+param image string
+param sshKey string
+param location string = resourceGroup().location
+param appliances int = 2
+@description('Accelerated networking is what DPDK needs: one of the sizes with MANA or mlx5.')
+param size string = 'Standard_D4s_v5'
+
+var prefix = '10.1.0.0/24'
+
+resource network 'Microsoft.Network/virtualNetworks@2024-05-01' = {
+  name: 'weir'
+  location: location
+  properties: {
+    addressSpace: { addressPrefixes: [ '10.1.0.0/16' ] }
+    subnets: [
+      {
+        name: 'weir'
+        properties: {
+          addressPrefix: prefix
+          networkSecurityGroup: { id: rules.id }
+        }
+      }
+    ]
+  }
+}
+
+// The gateway's packets and probes; nothing else comes in from outside of the network.
+resource rules 'Microsoft.Network/networkSecurityGroups@2024-05-01' = {
+  name: 'weir'
+  location: location
+  properties: {
+    securityRules: [
+      {
+        name: 'tunnels'
+        properties: {
+          priority: 100
+          direction: 'Inbound'
+          access: 'Allow'
+          protocol: 'Udp'
+          sourceAddressPrefix: prefix
+          sourcePortRange: '*'
+          destinationAddressPrefix: prefix
+          destinationPortRanges: [ '10800', '10801' ]
+        }
+      }
+      {
+        name: 'probes'
+        properties: {
+          priority: 110
+          direction: 'Inbound'
+          access: 'Allow'
+          protocol: 'Tcp'
+          sourceAddressPrefix: 'AzureLoadBalancer'
+          sourcePortRange: '*'
+          destinationAddressPrefix: prefix
+          destinationPortRange: '8080'
+        }
+      }
+    ]
+  }
+}
+
+resource gateway 'Microsoft.Network/loadBalancers@2024-05-01' = {
+  name: 'weir'
+  location: location
+  sku: { name: 'Gateway' }
+  properties: {
+    frontendIPConfigurations: [
+      {
+        name: 'weir'
+        properties: { subnet: { id: network.properties.subnets[0].id } }
+      }
+    ]
+    backendAddressPools: [
+      {
+        name: 'weir'
+        properties: {
+          tunnelInterfaces: [
+            { type: 'Internal', protocol: 'VXLAN', port: 10800, identifier: 800 }
+            { type: 'External', protocol: 'VXLAN', port: 10801, identifier: 801 }
+          ]
+        }
+      }
+    ]
+    // Weir's health endpoint answers 200 only while it is able; a probe lets it drain as well.
+    probes: [
+      {
+        name: 'weir'
+        properties: {
+          protocol: 'Http'
+          port: 8080
+          requestPath: '/'
+          intervalInSeconds: 5
+          probeThreshold: 2
+        }
+      }
+    ]
+    loadBalancingRules: [
+      {
+        name: 'all'
+        properties: {
+          protocol: 'All'
+          frontendPort: 0
+          backendPort: 0
+          idleTimeoutInMinutes: 4
+          frontendIPConfiguration: {
+            id: resourceId('Microsoft.Network/loadBalancers/frontendIPConfigurations', 'weir', 'weir')
+          }
+          backendAddressPools: [
+            { id: resourceId('Microsoft.Network/loadBalancers/backendAddressPools', 'weir', 'weir') }
+          ]
+          probe: { id: resourceId('Microsoft.Network/loadBalancers/probes', 'weir', 'weir') }
+        }
+      }
+    ]
+  }
+}
+
+// Without the pool: Weir puts itself into it when it is able.
+resource interfaces 'Microsoft.Network/networkInterfaces@2024-05-01' = [for i in range(0, appliances): {
+  name: 'weir-${i}'
+  location: location
+  properties: {
+    enableAcceleratedNetworking: true
+    enableIPForwarding: true
+    ipConfigurations: [
+      {
+        name: 'tunnels'
+        properties: { subnet: { id: network.properties.subnets[0].id } }
+      }
+    ]
+  }
+}]
+
+resource machines 'Microsoft.Compute/virtualMachines@2024-03-01' = [for i in range(0, appliances): {
+  name: 'weir-${i}'
+  location: location
+  identity: { type: 'SystemAssigned' }
+  properties: {
+    hardwareProfile: { vmSize: size }
+    // Five minutes of notice before the machine goes: Weir drains, and acknowledges it.
+    scheduledEventsProfile: {
+      terminateNotificationProfile: { enable: true, notBeforeTimeout: 'PT5M' }
+    }
+    storageProfile: {
+      imageReference: { id: image }
+      osDisk: { createOption: 'FromImage' }
+    }
+    osProfile: {
+      computerName: 'weir-${i}'
+      adminUsername: 'weir'
+      linuxConfiguration: {
+        disablePasswordAuthentication: true
+        ssh: { publicKeys: [ { path: '/home/weir/.ssh/authorized_keys', keyData: sshKey } ] }
+      }
+    }
+    networkProfile: { networkInterfaces: [ { id: interfaces[i].id } ] }
+  }
+}]
+
+resource role 'Microsoft.Authorization/roleDefinitions@2022-04-01' = {
+  name: guid(resourceGroup().id, 'weir')
+  properties: {
+    roleName: 'Weir appliance in ${resourceGroup().name}'
+    description: loadJsonContent('role.json').Description
+    type: 'CustomRole'
+    assignableScopes: [ resourceGroup().id ]
+    permissions: [ { actions: loadJsonContent('role.json').Actions } ]
+  }
+}
+
+resource assignments 'Microsoft.Authorization/roleAssignments@2022-04-01' = [for i in range(0, appliances): {
+  name: guid(resourceGroup().id, 'weir-${i}')
+  properties: {
+    roleDefinitionId: role.id
+    principalId: machines[i].identity.principalId
+    principalType: 'ServicePrincipal'
+  }
+}]
