@@ -3,5 +3,7 @@
 
 #[path = "azure/client.rs"]
 mod client;
+#[path = "azure/link.rs"]
+mod link;
 #[path = "azure/tree.rs"]
 mod tree;
