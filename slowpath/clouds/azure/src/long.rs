@@ -136,7 +136,7 @@ pub(crate) fn progress(handle: &Handle, answer: &RawResponse) -> Result<Progress
         },
         (202, None) => Ok(under_way),
         (204, None) => Ok(Progress::Done),
-        (_, None) if handle.operation.is_some() && body.is_object() => {
+        (_, None) if handle.operation.is_some() && !body.is_null() => {
             Err(POLL.garbled("it has no `status`"))
         }
         _ => Ok(Progress::Done),
@@ -164,7 +164,8 @@ fn failed(operation: Operation, state: &str, body: &Value) -> Setback {
     operation.sorted(0, &said)
 }
 
-/// Waits until a write is over, at most so long; the resource where its first answer had it.
+/// Waits until a write is over, at most so long; the resource where its first answer had it. The
+/// patience of one poll comes on top: [`Policy::ONCE`](clouds::retry::Policy::ONCE) keeps the bound.
 ///
 /// # Errors
 /// The operation failed, its handle is unknown, or it goes on after the bound.
@@ -191,6 +192,7 @@ pub async fn finish(
             Ok(Progress::Done) => return Ok(None),
             Ok(Progress::Failed(setback)) => return Err(setback),
             Ok(Progress::UnderWay { after }) => after,
+            Err(setback) if setback.error.code == "Cancelled" => return Err(setback),
             Err(setback) if setback.error.kind.passes() => setback.after,
             Err(setback) => return Err(setback),
         };
