@@ -120,15 +120,18 @@ pub(crate) fn address(base: &Url, handle: &Handle) -> Result<Url, String> {
 
 /// Reads the answer to a poll.
 pub(crate) fn progress(handle: &Handle, answer: &RawResponse) -> Result<Progress, Setback> {
+    let status = u16::from(answer.status());
     if !answer.status().is_success() {
-        return Err(POLL.refused(answer));
+        let refused = POLL.refused(answer);
+        // At `Location` the operation's own refusal stands, unless it is one of the question.
+        let own = handle.operation.is_none() && matches!(status, 400 | 405..=407 | 409..=428);
+        return if own { Ok(Progress::Failed(refused)) } else { Err(refused) };
     }
     let body = json(POLL, answer)?;
     let under_way = Progress::UnderWay { after: retry_after(answer.headers(), SystemTime::now()) };
     // Some documents that `Azure-AsyncOperation` leads to answer as those of `Location` do.
-    let status = handle.operation.as_ref().and_then(|_| body["status"].as_str());
-    let state = status.or_else(|| unfinished(&body));
-    match (u16::from(answer.status()), state) {
+    let told = handle.operation.as_ref().and_then(|_| body["status"].as_str());
+    match (status, told.or_else(|| unfinished(&body))) {
         (_, Some(state)) => match over(state) {
             Some(true) => Ok(Progress::Done),
             Some(false) => Ok(Progress::Failed(failed(POLL, state, &body))),

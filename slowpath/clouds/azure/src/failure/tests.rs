@@ -121,6 +121,13 @@ fn a_refusal_names_the_permission_and_where() {
          {SCOPE}/gw/backendAddressPools/weir"
     );
     assert!(linked.message.contains(&allow), "{linked}");
+    let newer = told(&body(
+        "LinkedAuthorizationFailed",
+        "The client has permission to perform action 'a/write' on scope '/s'; however, it does not \
+         have permission to perform action(s) 'b/join/action' on the linked scope(s) '/t' \
+         (respectively) or the linked scope(s) are invalid.",
+    ));
+    assert!(newer.message.contains("allow b/join/action on /t in a role"), "{newer}");
     let bare = told(&body("AuthorizationFailed", "no"));
     assert!(
         bare.message.contains("allow Microsoft.Network/loadBalancers/read in a role"),

@@ -180,6 +180,13 @@ fn location_says_it_by_its_status() {
     assert_eq!(of(200, &body("Updating")).unwrap(), Progress::UnderWay { after });
     assert_eq!(of(200, &body("Succeeded")).unwrap(), Progress::Done);
     assert!(matches!(of(200, &body("Failed")).unwrap(), Progress::Failed(_)));
+    let why = r#"{"error": {"code": "InUse", "message": "a rule needs the pool"}}"#;
+    for (status, kind) in [(400, Failure::Invalid), (409, Failure::Conflict)] {
+        let Ok(Progress::Failed(told)) = of(status, why) else { panic!("{status}") };
+        assert_eq!((told.error.kind, told.error.code.as_str()), (kind, "InUse"));
+    }
+    assert_eq!(of(429, "").unwrap_err().error.kind, Failure::Throttled);
+    assert_eq!(of(403, "").unwrap_err().error.kind, Failure::Denied);
     assert_eq!(of(404, "").unwrap_err().error.kind, Failure::Absent);
     assert_eq!(of(503, "").unwrap_err().after, after);
     assert_eq!(of(200, "<html>").unwrap_err().error.code, "Garbled");
