@@ -242,7 +242,7 @@ fn page(
 ) -> Result<(Vec<Value>, Option<Url>), Setback> {
     good(operation, answer)?;
     let mut body = long::json(operation, answer)?;
-    let Value::Array(found) = body["value"].take() else {
+    let Some(Value::Array(found)) = body.get_mut("value").map(Value::take) else {
         return Err(operation.garbled("it has no `value` that is a list"));
     };
     let next = body["nextLink"].as_str().filter(|link| !link.is_empty());

@@ -149,14 +149,14 @@ fn excerpt(text: &str, longest: usize) -> String {
 
 /// The action that is missing and where, as the message of a refusal tells them: `... does not have
 /// authorization to perform action 'A' over scope 'S' ...`; of a linked refusal the second pair,
-/// for the first is what we may do.
+/// for the first is what we may do. Newer ones say `action(s)`.
 fn missing(message: &str) -> Option<(&str, &str)> {
     let quoted = |text: &'_ str, from: usize| {
         let begin = from + text[from..].find('\'')? + 1;
         Some((begin, begin + text[begin..].find('\'')?))
     };
     let refusal = message.find("does not have")?;
-    let action = refusal + message[refusal..].find("action '")?;
+    let action = refusal + message[refusal..].find("action")?;
     let (begin, end) = quoted(message, action)?;
     let scope = end + message[end..].find("scope")?;
     let (from, to) = quoted(message, scope)?;

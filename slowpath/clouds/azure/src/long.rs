@@ -120,15 +120,18 @@ pub(crate) fn address(base: &Url, handle: &Handle) -> Result<Url, String> {
 
 /// Reads the answer to a poll.
 pub(crate) fn progress(handle: &Handle, answer: &RawResponse) -> Result<Progress, Setback> {
+    let status = u16::from(answer.status());
     if !answer.status().is_success() {
-        return Err(POLL.refused(answer));
+        let refused = POLL.refused(answer);
+        // At `Location` the operation's own refusal stands, unless it is one of the question.
+        let own = handle.operation.is_none() && matches!(status, 400 | 405..=407 | 409..=428);
+        return if own { Ok(Progress::Failed(refused)) } else { Err(refused) };
     }
     let body = json(POLL, answer)?;
     let under_way = Progress::UnderWay { after: retry_after(answer.headers(), SystemTime::now()) };
     // Some documents that `Azure-AsyncOperation` leads to answer as those of `Location` do.
-    let status = handle.operation.as_ref().and_then(|_| body["status"].as_str());
-    let state = status.or_else(|| unfinished(&body));
-    match (u16::from(answer.status()), state) {
+    let told = handle.operation.as_ref().and_then(|_| body["status"].as_str());
+    match (status, told.or_else(|| unfinished(&body))) {
         (_, Some(state)) => match over(state) {
             Some(true) => Ok(Progress::Done),
             Some(false) => Ok(Progress::Failed(failed(POLL, state, &body))),
@@ -136,7 +139,7 @@ pub(crate) fn progress(handle: &Handle, answer: &RawResponse) -> Result<Progress
         },
         (202, None) => Ok(under_way),
         (204, None) => Ok(Progress::Done),
-        (_, None) if handle.operation.is_some() && body.is_object() => {
+        (_, None) if handle.operation.is_some() && !body.is_null() => {
             Err(POLL.garbled("it has no `status`"))
         }
         _ => Ok(Progress::Done),
@@ -164,7 +167,8 @@ fn failed(operation: Operation, state: &str, body: &Value) -> Setback {
     operation.sorted(0, &said)
 }
 
-/// Waits until a write is over, at most so long; the resource where its first answer had it.
+/// Waits until a write is over, at most so long; the resource where its first answer had it. The
+/// patience of one poll comes on top: [`Policy::ONCE`](clouds::retry::Policy::ONCE) keeps the bound.
 ///
 /// # Errors
 /// The operation failed, its handle is unknown, or it goes on after the bound.
@@ -191,6 +195,7 @@ pub async fn finish(
             Ok(Progress::Done) => return Ok(None),
             Ok(Progress::Failed(setback)) => return Err(setback),
             Ok(Progress::UnderWay { after }) => after,
+            Err(setback) if setback.error.code == "Cancelled" => return Err(setback),
             Err(setback) if setback.error.kind.passes() => setback.after,
             Err(setback) => return Err(setback),
         };

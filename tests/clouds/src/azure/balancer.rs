@@ -101,8 +101,8 @@ fn frontends(world: &World, path: &Path, id: &str, body: &mut Value) -> Told<()>
             continue;
         }
         network::subnet(world, id, &subnet)?;
-        let action = "Microsoft.Network/virtualNetworks/subnets/join/action";
-        joins(world, path, "loadBalancers", action, &subnet)?;
+        let action = "virtualNetworks/subnets/join/action";
+        joins(world, path, action, &subnet)?;
         if text(frontend, "/properties/privateIPAddress").is_empty() {
             let address = network::free(world, &subnet, &taken)?;
             taken.push(address.clone());

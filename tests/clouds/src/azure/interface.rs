@@ -80,26 +80,40 @@ fn configuration(
 ) -> Told<()> {
     let subnet = text(part, "/properties/subnet/id").to_owned();
     network::subnet(world, &path.id(), &subnet)?;
-    let action = "Microsoft.Network/virtualNetworks/subnets/join/action";
-    joins(world, path, "networkInterfaces", action, &subnet)?;
+    let action = "virtualNetworks/subnets/join/action";
+    joins(world, path, action, &subnet)?;
+    give_address(world, &subnet, before, part, taken)?;
+    let properties = object_member(part, "properties");
+    for (name, default) in
+        [("privateIPAddressVersion", json!("IPv4")), ("primary", json!(taken.len() == 1))]
+    {
+        if properties.get(name).is_none() {
+            put(properties, name, Some(default));
+        }
+    }
+    Ok(())
+}
+
+/// An address for who has none: the one that it had before, or a free one.
+pub fn give_address(
+    world: &World,
+    subnet: &str,
+    before: Option<&Value>,
+    part: &mut Value,
+    taken: &mut Vec<String>,
+) -> Told<()> {
     let properties = object_member(part, "properties");
     if text(properties, "/privateIPAddress").is_empty() {
         let kept = before.map(|b| text(b, "/properties/privateIPAddress")).unwrap_or_default();
         let address = match kept {
-            "" => network::free(world, &subnet, taken)?,
+            "" => network::free(world, subnet, taken)?,
             kept => kept.to_owned(),
         };
         put(properties, "privateIPAddress", Some(address.into()));
     }
     taken.push(text(properties, "/privateIPAddress").to_owned());
-    for (name, default) in [
-        ("privateIPAllocationMethod", json!("Dynamic")),
-        ("privateIPAddressVersion", json!("IPv4")),
-        ("primary", json!(taken.len() == 1)),
-    ] {
-        if properties.get(name).is_none() {
-            put(properties, name, Some(default));
-        }
+    if properties.get("privateIPAllocationMethod").is_none() {
+        put(properties, "privateIPAllocationMethod", Some(json!("Dynamic")));
     }
     Ok(())
 }
@@ -113,8 +127,8 @@ fn join(world: &World, path: &Path, to: &str) -> Told<()> {
         );
         return refuse(400, "InvalidResourceReference", why);
     };
-    let action = "Microsoft.Network/loadBalancers/backendAddressPools/join/action";
-    joins(world, path, "networkInterfaces", action, to)?;
+    let action = "loadBalancers/backendAddressPools/join/action";
+    joins(world, path, action, to)?;
     if pool::addresses(&found).next().is_some() {
         return pool::mixed(text(&found, "/name"));
     }

@@ -196,8 +196,8 @@ fn address(
         let why = format!("Resource {network} referenced by resource {} was not found.", path.id());
         return refuse(400, "InvalidResourceReference", why);
     };
-    let action = "Microsoft.Network/virtualNetworks/joinLoadBalancer/action";
-    joins(world, path, "loadBalancers/backendAddressPools", action, &network)?;
+    let action = "virtualNetworks/joinLoadBalancer/action";
+    joins(world, path, action, &network)?;
     if of_pool.get_or_insert_with(|| network.clone()) != &network {
         let why = format!("Pool '{}' has addresses of two virtual networks.", path.name());
         return refuse(400, "BackendAddressesMustBeInSameVirtualNetwork", why);

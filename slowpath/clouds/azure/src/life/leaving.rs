@@ -240,8 +240,10 @@ impl Life {
     }
 
     pub(super) fn put_down(&mut self, now: Instant, result: Result<(), CallError>) {
-        self.written(now, result.is_ok());
-        if let Some(leaving) = self.leaving.as_mut().filter(|_| result.is_ok()) {
+        self.written(now);
+        if result.is_err() {
+            self.unsettled(now);
+        } else if let Some(leaving) = &mut self.leaving {
             leaving.down = true;
             leaving.confirmed.get_or_insert(now);
         }
@@ -254,7 +256,7 @@ impl Life {
             return Some(Exit::CapOver);
         }
         // What is under way would outlive us.
-        if self.is_under_way(Call::Join) || self.is_under_way(Call::Up) {
+        if self.is_writing() {
             return None;
         }
         // Flows that were sent here just before it are to be seen as well.
@@ -310,7 +312,7 @@ impl Life {
     }
 
     pub(super) fn left(&mut self, now: Instant, result: Result<(), CallError>) {
-        self.written(now, result.is_ok());
+        self.written(now);
         let gone = match &result {
             Ok(()) => true,
             // There is no such pool.
@@ -318,7 +320,7 @@ impl Life {
         };
         let refused = result.is_err_and(|error| !error.kind.passes()) && !gone;
         if gone {
-            self.out_of_pools();
+            self.out_of_pools(now);
         }
         if refused {
             self.find(findings::leave_failed());

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use config::checked::OnLost;
 
-use super::words::{Admin, Call, Kept, Seen};
+use super::words::{Admin, Call, Seen};
 use super::{LOOK, LOOK_OPEN, Life, SETTLES, findings};
 use crate::told::{CallError, Failure};
 
@@ -187,15 +187,17 @@ impl Life {
     }
 
     /// A write ended.
-    pub(super) fn written(&mut self, now: Instant, well: bool) {
-        if !well {
-            self.member.settled = self.member.settled.max(now + SETTLES);
-        }
+    pub(super) fn written(&mut self, now: Instant) {
         self.later(Call::Look, now);
     }
 
+    /// A write that could bring what is kept as ours came to nothing, for all that is known.
+    pub(super) fn unsettled(&mut self, now: Instant) {
+        self.member.settled = now + SETTLES;
+    }
+
     pub(super) fn joined(&mut self, now: Instant, result: Result<bool, CallError>) {
-        self.written(now, result.is_ok());
+        self.written(now);
         let before = self.member.joined_before;
         match result {
             Ok(written) => {
@@ -204,19 +206,22 @@ impl Life {
                     self.keep(|kept| kept.joined = before);
                 }
             }
+            // It can't have taken effect.
+            Err(error) if matches!(error.kind, Failure::Denied | Failure::Absent) => {
+                self.member.refused = Some(format!("not a member of the pool: {error}"));
+                self.keep(|kept| kept.joined = before);
+            }
             Err(error) => {
                 self.member.refused = Some(format!("not a member of the pool: {error}"));
-                // Refused, it can't have taken effect.
-                if !error.kind.passes() {
-                    self.keep(|kept| kept.joined = before);
-                }
+                self.unsettled(now);
             }
         }
     }
 
-    /// We are in no pool any more.
-    pub(super) fn out_of_pools(&mut self) {
+    /// We are in no pool any more, unless a join that nobody answered is still on its way.
+    pub(super) fn out_of_pools(&mut self, now: Instant) {
         self.member.gone();
-        self.keep(|kept: &mut Kept| kept.joined = false);
+        let settled = now >= self.member.settled;
+        self.keep(|kept| kept.joined &= !settled);
     }
 }

@@ -1,0 +1,355 @@
+//! Azure as the histories have it: pools, their members, what it is asked, how badly it does that.
+
+use super::*;
+
+/// Who made a membership.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Owner {
+    Us,
+    Other,
+}
+
+#[derive(Clone, Debug)]
+struct Pool {
+    family: Family,
+    member: Option<(Admin, Owner)>,
+    tunnels: Tunnels,
+    probed: bool,
+}
+
+/// A call under way.
+#[derive(Debug)]
+struct Asked {
+    call: Call,
+    process: u64,
+    /// When it takes effect; none once it has.
+    effect: Option<Instant>,
+    answer_at: Instant,
+    answer: Option<Answer>,
+}
+
+#[derive(Debug)]
+struct Scheduled {
+    event: ScheduledEvent,
+    /// It happens then.
+    at: Instant,
+    /// It will be cancelled or is only over.
+    empty: bool,
+    gone_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(super) struct Azure {
+    began: Instant,
+    pools: Vec<Pool>,
+    /// Tunnels that were ever told or kept.
+    pub(super) ever: Vec<(Family, Tunnels)>,
+    /// IMDS tells those of some time ago, or none.
+    imds: Vec<(Family, Tunnels)>,
+    imds_at: Instant,
+    imds_has_none: bool,
+    events: Vec<Scheduled>,
+    pub(super) acknowledging: Option<String>,
+    /// None well, else failing so.
+    outage: Option<Failure>,
+    /// Calls take up to so many seconds.
+    slowness: u64,
+    calls: Vec<Asked>,
+    /// Consecutive seconds in which the probe failed.
+    failed: u64,
+    /// When we were last not in all pools.
+    pub(super) lacked_at: Instant,
+    /// Somebody else made a membership that we may take for ours.
+    pub(super) doubtful: bool,
+    /// Somebody else's Down, and no way to take it for ours.
+    pub(super) foreign_down: bool,
+    /// Somebody else changed an administrative state lately.
+    pub(super) meddled: bool,
+    number: u16,
+}
+
+impl Azure {
+    pub(super) fn new(now: Instant, managed: bool, random: &mut Random) -> Azure {
+        let families: &[Family] =
+            random.of(&[&[Family::V4] as &[Family], &[Family::V6], &[Family::V4, Family::V6]]);
+        let member = (managed || random.one_in(3)).then_some((Admin::None, Owner::Other));
+        let probed = !random.one_in(6);
+        let pools = families.iter().map(|family| {
+            let tunnels = tunnels(if *family == Family::V4 { 0 } else { 50 });
+            Pool { family: *family, member, tunnels, probed }
+        });
+        let pools: Vec<Pool> = pools.collect();
+        let told: Vec<_> = pools.iter().map(|pool| (pool.family, pool.tunnels)).collect();
+        Azure {
+            began: now,
+            pools,
+            ever: told.clone(),
+            imds: told,
+            imds_at: now,
+            imds_has_none: random.one_in(5),
+            events: Vec::new(),
+            acknowledging: None,
+            outage: None,
+            slowness: 1 + random.below(4),
+            calls: Vec::new(),
+            failed: 0,
+            lacked_at: now,
+            doubtful: false,
+            foreign_down: false,
+            meddled: false,
+            number: 100,
+        }
+    }
+
+    pub(super) fn tunnels(&self) -> Vec<(Family, Tunnels)> {
+        self.pools.iter().map(|pool| (pool.family, pool.tunnels)).collect()
+    }
+
+    pub(super) fn clock(&self, now: Instant) -> u64 {
+        CLOCK + (now - self.began).as_secs()
+    }
+
+    pub(super) fn has(&self, owner: Owner) -> bool {
+        self.pools.iter().any(|pool| pool.member.is_some_and(|(_, by)| by == owner))
+    }
+
+    /// In all pools, and the probe decides.
+    pub(super) fn is_welcome(&self) -> bool {
+        self.pools.iter().all(|pool| pool.member.is_some_and(|(admin, _)| admin == Admin::None))
+    }
+
+    /// New flows come to us.
+    pub(super) fn sends(&self, _now: Instant) -> bool {
+        let gets = |pool: &Pool| match (pool.member, pool.probed) {
+            (None, _) => false,
+            (Some(_), false) | (Some((Admin::Up, _)), _) => true,
+            (Some((Admin::Down, _)), _) => false,
+            (Some((Admin::None, _)), _) => self.failed < 10,
+        };
+        self.pools.iter().any(gets)
+    }
+
+    pub(super) fn check_single(&self, call: Call, process: u64) {
+        let mut ours = self.calls.iter().filter(|asked| {
+            asked.process == process && asked.answer_at > self.began && !asked.is_answered()
+        });
+        let clash = |asked: &Asked| asked.call == call || asked.call.is_write() && call.is_write();
+        assert!(!ours.any(clash), "{call:?} while another is under way: {:?}", self.calls);
+    }
+
+    pub(super) fn ask(&mut self, call: Call, process: u64, now: Instant, random: &mut Random) {
+        let slow = self.slowness;
+        let effect = now + S * random.below(slow + 1) as u32;
+        let mut answer_at = effect + S * random.below(slow + 1) as u32;
+        let mut answer = None;
+        // Given up before it took effect.
+        if call.is_write() && random.one_in(12) {
+            answer_at = now + S * random.below(slow + 1) as u32;
+            answer = Some(Answer::failed(call, error(Failure::Transient)));
+        }
+        self.calls.push(Asked { call, process, effect: Some(effect), answer_at, answer });
+    }
+
+    /// Probes, effects and the metadata's lag.
+    pub(super) fn pass(&mut self, now: Instant, probe: bool, random: &mut Random) {
+        self.failed = if probe { 0 } else { self.failed + 1 };
+        if now >= self.imds_at + 20 * S {
+            (self.imds, self.imds_at) = (self.tunnels(), now);
+        }
+        for i in 0..self.calls.len() {
+            if self.calls[i].effect.take_if(|at| now >= *at).is_some() {
+                let call = self.calls[i].call;
+                let answer = self.apply(call, now, random);
+                self.calls[i].answer.get_or_insert(answer);
+            }
+        }
+        self.calls.retain(|asked| asked.effect.is_some() || !asked.is_answered());
+        if self.pools.iter().any(|pool| pool.member.is_none()) {
+            self.lacked_at = now;
+        }
+    }
+
+    /// One of the answers that are ready.
+    pub(super) fn answered(&mut self, now: Instant, random: &mut Random) -> Option<(u64, Answer)> {
+        let ready: Vec<usize> = (0..self.calls.len())
+            .filter(|i| self.calls[*i].answer_at <= now && self.calls[*i].answer.is_some())
+            .filter(|i| !self.calls[*i].is_answered())
+            .collect();
+        let asked =
+            self.calls.get_mut(*ready.get(random.below(ready.len().max(1) as u64) as usize)?)?;
+        let answer = asked.answer.clone()?;
+        asked.process |= Asked::ANSWERED;
+        Some((asked.process & !Asked::ANSWERED, answer))
+    }
+
+    fn apply(&mut self, call: Call, now: Instant, random: &mut Random) -> Answer {
+        let imds = matches!(call, Call::AskTunnels | Call::AskEvents | Call::Acknowledge);
+        let failing = self.outage.filter(|_| !imds || random.one_in(3));
+        // What fails may have taken effect all the same, unless it was refused.
+        if failing.is_none_or(|kind| kind.passes() && random.one_in(3)) {
+            let written = self.pools.iter().any(|pool| pool.member.is_none());
+            self.write(call, now);
+            if failing.is_none() && call == Call::Join {
+                return Answer::Joined(Ok(written));
+            }
+        }
+        if let Some(kind) = failing {
+            return Answer::failed(call, error(kind));
+        }
+        match call {
+            Call::Look => Answer::Looked(Ok(self.seen())),
+            Call::Join => Answer::Joined(Ok(true)),
+            Call::Down => Answer::Down(Ok(())),
+            Call::Up => Answer::Up(Ok(())),
+            Call::Leave => Answer::Left(Ok(())),
+            Call::AskTunnels if self.imds_has_none && random.one_in(2) => {
+                Answer::failed(call, error(Failure::Absent))
+            }
+            Call::AskTunnels if self.imds_has_none => Answer::Tunnels(Ok(Vec::new())),
+            // Also of families that have no pool here.
+            Call::AskTunnels => {
+                let mut told = self.imds.clone();
+                if told.len() == 1 && told[0].0 == Family::V4 {
+                    told.push((Family::V6, tunnels(77)));
+                }
+                Answer::Tunnels(Ok(told))
+            }
+            Call::AskEvents => {
+                Answer::Events(Ok(self.events.iter().map(|one| one.event.clone()).collect()))
+            }
+            Call::Acknowledge => Answer::Acknowledged(Ok(())),
+        }
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        let seen = |pool: &Pool| Seen {
+            family: pool.family,
+            member: pool.member.map(|(admin, _)| Member { by: MadeBy::Nic, admin }),
+            tunnels: Ok(pool.tunnels),
+            probed: pool.probed,
+        };
+        self.pools.iter().map(seen).collect()
+    }
+
+    fn write(&mut self, call: Call, now: Instant) {
+        match call {
+            Call::Join => {
+                for pool in &mut self.pools {
+                    pool.member = pool.member.or(Some((Admin::None, Owner::Us)));
+                }
+            }
+            Call::Leave => self.remove(now),
+            Call::Down => self.set(Admin::Down),
+            Call::Up => self.set(Admin::None),
+            Call::Acknowledge => {
+                let id = self.acknowledging.take();
+                for one in self.events.iter_mut().filter(|one| Some(&one.event.id) == id.as_ref()) {
+                    one.at = one.at.min(now + 3 * S);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, admin: Admin) {
+        for member in self.pools.iter_mut().filter_map(|pool| pool.member.as_mut()) {
+            member.0 = admin;
+        }
+    }
+
+    fn remove(&mut self, now: Instant) {
+        self.pools.iter_mut().for_each(|pool| pool.member = None);
+        (self.lacked_at, self.foreign_down) = (now, false);
+    }
+
+    fn join_by_others(&mut self, joined: bool) {
+        for pool in self.pools.iter_mut().filter(|pool| pool.member.is_none()) {
+            pool.member = Some((Admin::None, Owner::Other));
+            self.doubtful |= joined;
+        }
+    }
+
+    /// Somebody else, or the weather. `joined` and `down` are what is kept on the machine.
+    pub(super) fn disturb(&mut self, now: Instant, joined: bool, down: bool, random: &mut Random) {
+        match random.below(12) {
+            0 => self.outage = Some(Failure::Transient),
+            1 => self.outage = Some(random.of(&[Failure::Throttled, Failure::Conflict])),
+            2 => self.outage = Some(random.of(&[Failure::Denied, Failure::Invalid])),
+            3 => self.slowness = 1 + random.below(120),
+            4 => self.remove(now),
+            5 => {
+                let pool = random.below(self.pools.len() as u64) as usize;
+                self.pools[pool].member = None;
+                self.lacked_at = now;
+            }
+            6 => self.join_by_others(joined),
+            7 => {
+                (self.foreign_down, self.meddled) = (!down, true);
+                self.set(Admin::Down);
+            }
+            8 => {
+                (self.foreign_down, self.meddled) = (false, true);
+                self.set(random.of(&[Admin::Up, Admin::None]));
+            }
+            9 | 10 => {
+                let pool = random.below(self.pools.len() as u64) as usize;
+                self.number += 1;
+                let other = tunnels(self.number);
+                self.pools[pool].tunnels = other;
+                self.ever.push((self.pools[pool].family, other));
+                self.imds_at = now;
+            }
+            _ => (self.outage, self.slowness) = (None, 2),
+        }
+    }
+
+    /// Somebody schedules something.
+    pub(super) fn schedule(&mut self, now: Instant, dying: bool, random: &mut Random) {
+        use EventKind::{Freeze, Other, Preempt, Reboot, Redeploy, Terminate};
+        let kind = random.of(&[Reboot, Redeploy, Freeze, Other, Preempt, Terminate]);
+        let ahead = 1 + random.below(300);
+        self.number += 1;
+        let not_before = (!random.one_in(4)).then(|| self.clock(now) + ahead);
+        let empty = random.one_in(3) || !dying && matches!(kind, Preempt | Terminate);
+        self.events.push(Scheduled {
+            event: event(&format!("E{}", self.number), kind, not_before),
+            at: now + S * ahead as u32,
+            empty,
+            gone_at: None,
+        });
+    }
+
+    /// What happens to the machine in this second.
+    pub(super) fn strikes(&mut self, now: Instant, random: &mut Random) -> Option<EventKind> {
+        self.events.retain(|one| one.gone_at.is_none_or(|at| now < at));
+        let due = self.events.iter_mut().find(|one| now >= one.at && one.gone_at.is_none())?;
+        due.gone_at = Some(now + S * random.below(60) as u32);
+        // Cancelled: it never starts.
+        due.event.started = !due.empty;
+        (!due.empty).then_some(due.event.kind)
+    }
+
+    /// Nobody interferes any more, and all answer.
+    pub(super) fn calm(&mut self, given: bool, now: Instant, joined: bool) {
+        (self.outage, self.slowness) = (None, 2);
+        self.events.clear();
+        self.imds_at = now;
+        if given {
+            self.join_by_others(joined);
+        }
+        let up = self.pools.iter().any(|pool| matches!(pool.member, Some((Admin::Up, _))));
+        if self.foreign_down || up {
+            self.foreign_down = false;
+            self.set(Admin::None);
+        }
+    }
+}
+
+impl Asked {
+    /// Marks calls whose answer was taken.
+    const ANSWERED: u64 = 1 << 63;
+
+    fn is_answered(&self) -> bool {
+        self.process & Asked::ANSWERED != 0
+    }
+}

@@ -1,0 +1,374 @@
+//! The lifecycle carried out against the stand-in, by the real client: the place, the way in, the
+//! stay. Time passes when nobody is being asked, or when a test says that it passes all the same.
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+use std::sync::atomic::Ordering;
+
+use clouds::appliance::Ingress;
+use clouds::report::Report;
+use serde_json::json;
+use standins::azure::World;
+use standins::faults::{Fault, Rule};
+
+mod machine;
+use machine::{
+    Begin, FIRST, File, GROUP, INSTANCE, Machine, PUT_NIC, PUT_POOL, SECOND, change_balancer,
+    change_body, change_pool, gateway, machine_id, named, network, nic, pool, tunnels,
+};
+
+fn out(operation: &str) -> Rule {
+    Rule::always(operation, Fault::Refuse { status: 503, code: "ServiceUnavailable".into() })
+}
+
+async fn ready(begin: Begin) -> Machine {
+    let mut machine = begin.start().await;
+    machine.ready().await;
+    machine
+}
+
+#[tokio::test]
+async fn it_finds_its_place_joins_once_and_is_ready() {
+    let by_id = format!("load_balancer = \"{}\"", gateway().to_uppercase().replacen("/S", "/s", 1));
+    for line in ["", "load_balancer = \"GW\"", by_id.as_str(), "resource_group = \"North\""] {
+        let mut machine = Begin::new().await.with(line).start().await;
+        let report = machine.ready().await;
+        let place = (report.group.as_str(), report.target.as_str(), report.instance.as_str());
+        let target = format!("{}/ipConfigurations/ipconfig1", nic(0));
+        assert_eq!(place, (pool("weir").as_str(), target.as_str(), "weir-0"), "{line}");
+        assert_eq!((report.state.as_str(), report.region.as_str()), ("member", "westeurope"));
+        assert_eq!(machine.azure.with(|world| named(world, &nic(0))), ["weir"]);
+        let told = machine.appliance.told();
+        assert_eq!(told.first().unwrap(), "asking Azure for our pool");
+        assert_eq!(told.last().unwrap(), "");
+        machine.pass(600).await;
+        assert_eq!((machine.asked(PUT_NIC, "ok"), machine.asked(PUT_POOL, "ok")), (1, 0));
+        let flows = machine.azure.with(|world| world.serves(&pool("weir"), &FIRST.address()));
+        assert!(flows, "the gateway's probe is answered");
+    }
+}
+
+type Spoil = fn(&mut World);
+
+#[tokio::test]
+async fn what_is_in_the_way_is_told_and_mended_without_a_restart() {
+    let table: &[(Spoil, &[&str])] = &[
+        (
+            |w| change_body(w, &nic(0), |b| b["properties"]["macAddress"] = json!("00-22-48-00-00-77")),
+            &["MAC 00:22:48:0a:01:0b", "weir-0-data 00-22-48-00-00-77", "weir-0-management"],
+        ),
+        (
+            |w| {
+                change_body(w, &nic(0), |b| {
+                    b["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"] =
+                        json!("10.1.0.96/28");
+                });
+            },
+            &["weir-0-data", "IPv4 address (10.1.0.11)", "10.1.0.96/28", "ingress.address"],
+        ),
+        (
+            |w| w.resources.retain(|resource| !resource.id.contains("/loadBalancers/")),
+            &["resource group north has no load balancer", "azure.resource_group"],
+        ),
+        (
+            |w| w.resources.retain(|resource| resource.id != gateway()),
+            &["no load balancer of SKU Gateway in resource group north", "plain (Standard)"],
+        ),
+        (
+            |w| {
+                let mut other = w.find(&gateway()).unwrap().clone();
+                other.id = network("loadBalancers", "gw2");
+                w.resources.push(other);
+            },
+            &["2 gateway load balancers have our pools: gw, gw2", "set azure.load_balancer"],
+        ),
+        (
+            |w| change_pool(w, "weir", |pool| pool["name"] = json!("weird")),
+            &["no gateway load balancer has the IPv4 pool \"weir\"", "weird, weir6", "azure.pool"],
+        ),
+        (
+            |w| {
+                w.tunnels = json!([]);
+                change_pool(w, "weir", |pool| pool["properties"]["tunnelInterfaces"] = json!([]));
+            },
+            &["pool weir has no tunnel interfaces", "External", "Internal"],
+        ),
+        (
+            |w| change_balancer(w, |balancer| balancer["location"] = json!("North Europe")),
+            &["gw is in region North Europe, and this machine in westeurope"],
+        ),
+        (
+            |w| {
+                change_balancer(w, |balancer| {
+                    for frontend in [0, 1] {
+                        let other = network("virtualNetworks", "spoke") + "/subnets/data";
+                        balancer["properties"]["frontendIPConfigurations"][frontend]["properties"]
+                            ["subnet"]["id"] = json!(other);
+                    }
+                });
+            },
+            &["gw is in virtual network", "spoke", "hub"],
+        ),
+        (
+            |w| w.forbidden.push("Microsoft.Network/loadBalancers/read".into()),
+            &["Microsoft.Network/loadBalancers/read"],
+        ),
+        (
+            |w| w.forbidden.push("Microsoft.Compute/virtualMachines/read".into()),
+            &["Microsoft.Compute/virtualMachines/read"],
+        ),
+        (|w| w.identities.clear(), &["this machine has no such identity"]),
+    ];
+    for (row, (spoil, told)) in table.iter().enumerate() {
+        let begin = Begin::new().await;
+        let whole = begin.azure.with(|world| {
+            let whole = world.clone();
+            spoil(world);
+            whole
+        });
+        let mut machine = begin.start().await;
+        let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
+        assert_eq!(report.phase, "looking");
+        let probe = machine.appliance.probe();
+        for part in *told {
+            assert!(report.trouble.contains(part), "{row}: no {part:?} in {}", report.trouble);
+            assert!(probe.contains(part), "{row}: no {part:?} in {probe}");
+        }
+        machine.azure.with(|world| {
+            let (now, tokens) = (world.now, world.tokens.clone());
+            *world = whole;
+            (world.now, world.tokens) = (now, tokens);
+        });
+        let report = machine.ready().await;
+        assert_eq!((report.trouble.as_str(), machine.appliance.probe().as_str()), ("", ""));
+    }
+}
+
+#[tokio::test]
+async fn without_metadata_or_a_port_it_waits_and_says_so() {
+    let begin = Begin::new().await;
+    *begin.appliance.ingress.lock().unwrap() = None;
+    let mut machine = begin.start().await;
+    let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
+    assert!(report.trouble.contains("is the fastpath running?"), "{}", report.trouble);
+    assert_eq!(machine.azure.take_calls(), []);
+    machine.azure.fault(Rule::always("/metadata/instance", Fault::Status(500)));
+    *machine.appliance.ingress.lock().unwrap() = Some(FIRST.ingress());
+    let silent = |report: &Report| report.trouble.contains("does not tell who this machine is");
+    machine.until("no metadata", silent).await;
+    machine.azure.behave();
+    machine.ready().await;
+}
+
+#[tokio::test]
+async fn a_member_that_somebody_else_made_is_not_touched() {
+    let begin = Begin::new().await;
+    begin.azure.with(|world| {
+        let reference = json!([{ "id": pool("weir").to_lowercase() }]);
+        change_body(world, &nic(0), |nic| {
+            nic["properties"]["ipConfigurations"][0]["properties"]
+                ["loadBalancerBackendAddressPools"] = reference;
+        });
+    });
+    let mut machine = ready(begin).await;
+    machine.terminate();
+    machine.appliance.flows(0);
+    machine.ended().await;
+    assert_eq!(machine.asked(PUT_NIC, "ok"), 0, "remove = \"own\"");
+    assert_eq!(machine.azure.with(|world| named(world, &nic(0))), ["weir"]);
+}
+
+#[tokio::test]
+async fn not_able_it_does_not_join_and_its_own_reasons_come_first() {
+    let begin = Begin::new().await;
+    *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
+    let mut machine = begin.start().await;
+    machine.until("its place", |report| report.phase == "outside").await;
+    machine.pass(300).await;
+    assert_eq!(machine.asked(PUT_NIC, "ok"), 0);
+    assert!(machine.appliance.probe().starts_with("lcore 1 stands still"));
+    *machine.appliance.able.lock().unwrap() = Ok(());
+    machine.ready().await;
+}
+
+#[tokio::test]
+async fn with_preboot_health_pass_probes_pass_until_it_was_able_once() {
+    let begin = Begin::new().await.with("preboot_health = \"pass\"");
+    *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
+    begin.azure.fault(out("LIST loadBalancers"));
+    let mut machine = begin.start().await;
+    machine.until("trouble", |report| !report.trouble.is_empty()).await;
+    assert!(machine.appliance.passes.load(Ordering::Relaxed));
+    machine.azure.behave();
+    machine.until("its place", |report| report.phase == "outside").await;
+    assert!(machine.appliance.passes.load(Ordering::Relaxed));
+    assert!(machine.appliance.told().iter().all(String::is_empty));
+    *machine.appliance.able.lock().unwrap() = Ok(());
+    machine.ready().await;
+    *machine.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
+    machine.until_probe("lcore 1 stands still").await;
+    assert!(!machine.appliance.passes.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn an_outage_at_the_start_does_not_take_a_machine_out_whose_place_was_kept() {
+    let file = File::new("kept");
+    let mut begin = Begin::new().await;
+    begin.kept = Some(file.0.clone());
+    let mut first = ready(begin).await;
+    first.kill().await;
+    // Neither Azure nor the metadata; Azure alone; no answer from it at all.
+    let hang = |operation: &str| Rule::always(operation, Fault::Hang);
+    for (rules, hangs) in [
+        (vec![out("*"), out("/metadata")], false),
+        (vec![out("GET *"), out("LIST *")], false),
+        (vec![hang("GET *"), hang("LIST *")], true),
+    ] {
+        first.azure.behave();
+        rules.into_iter().for_each(|rule| first.azure.fault(rule));
+        let begin = Begin::again(&first);
+        begin.clock.passes(hangs);
+        let clock = begin.clock.clone();
+        let mut machine = begin.start().await;
+        machine.until("its place", |report| report.group == pool("weir")).await;
+        machine.until_probe("").await;
+        machine.pass(5).await;
+        clock.passes(false);
+        first.azure.behave();
+        machine.ready().await;
+        assert_eq!(machine.asked(PUT_NIC, "ok"), 0, "it was there all the time");
+        machine.kill().await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_place_that_was_kept_or_with_anothers_an_outage_says_503() {
+    let file = File::new("others");
+    let mut begin = Begin::new().await;
+    begin.kept = Some(file.0.clone());
+    let mut first = ready(begin).await;
+    first.kill().await;
+    first.azure.fault(out("LIST loadBalancers"));
+    type Otherwise = fn(&mut Begin);
+    let otherwise: [Otherwise; 4] = [
+        |begin| begin.kept = None,
+        |begin| {
+            begin.azure.with(|world| {
+                change_body(world, &machine_id(0), |machine| {
+                    machine["properties"]["vmId"] = json!("another");
+                });
+            });
+        },
+        |begin| begin.lines = "pool = \"other\"".to_owned(),
+        |begin| {
+            let other = vec!["10.1.0.99".parse().unwrap()];
+            let other = Ingress { addresses: other, ..FIRST.ingress() };
+            *begin.appliance.ingress.lock().unwrap() = Some(other);
+        },
+    ];
+    for otherwise in otherwise {
+        let mut begin = Begin::again(&first);
+        otherwise(&mut begin);
+        let mut machine = begin.start().await;
+        let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
+        assert!(report.trouble.contains("LoadBalancers_List"), "{}", report.trouble);
+        assert!(machine.appliance.probe().starts_with("azure: "));
+        machine.kill().await;
+    }
+}
+
+#[tokio::test]
+async fn tunnels_are_followed_when_the_world_changes_them() {
+    let both = "pool = \"weir\"\npool_ipv6 = \"weir6\"\ngateway = \"gw\"\ngateway_ipv6 = \"gw6\"";
+    let mut begin = Begin::new().await;
+    begin.lines = both.to_owned();
+    let mut machine = ready(begin).await;
+    machine.pass(3).await;
+    assert_eq!(machine.appliance.followed(), 0, "they are as they are written");
+    machine.azure.with(|world| {
+        change_pool(world, "weir", |pool| {
+            pool["properties"]["tunnelInterfaces"][0]["port"] = json!(2001);
+            pool["properties"]["tunnelInterfaces"][0]["identifier"] = json!(901);
+        });
+    });
+    machine.appliance.strange.fetch_add(3, Ordering::Relaxed);
+    let began = machine.azure.with(|world| world.now);
+    let of = |report: &Report, name: &str| {
+        report.tunnels.iter().find(|of| of.gateway == name).unwrap().clone()
+    };
+    let follows = |report: &Report| of(report, "gw").carried.external_port == 2001;
+    let report = machine.until("followed", follows).await;
+    let took = machine.azure.with(|world| world.now) - began;
+    assert!(took.as_secs() <= 5, "{took:?}: nobody waits for the next look");
+    use azure::drive::Gateways;
+    let now = machine.appliance.tunnels("gw").unwrap();
+    assert_eq!(now, tunnels((2001, 901), (10800, 800)));
+    assert_eq!((of(&report, "gw").by.as_str(), of(&report, "gw").family.as_str()), ("imds", "ipv4"));
+    assert_eq!(of(&report, "gw6").carried.external_vni, 867);
+    assert_eq!(machine.appliance.followed(), 1);
+}
+
+#[tokio::test]
+async fn with_tunnels_alarm_they_are_told_and_left_as_they_are() {
+    let mut machine = ready(Begin::new().await.with("tunnels = \"alarm\"")).await;
+    machine.azure.with(|world| {
+        change_pool(world, "weir", |pool| {
+            pool["properties"]["tunnelInterfaces"][1]["identifier"] = json!(900);
+        });
+    });
+    let report = machine.until_found("tunnels-other").await;
+    assert_eq!(report.tunnels[0].told.internal_vni, 900);
+    machine.pass(60).await;
+    assert_eq!(machine.appliance.followed(), 0);
+    assert_eq!(machine.report().tunnels[0].carried.internal_vni, 800);
+}
+
+#[tokio::test]
+async fn what_hurts_at_the_load_balancer_is_told_while_it_runs() {
+    let mut machine = ready(Begin::new().await).await;
+    machine.azure.with(|world| {
+        change_balancer(world, |balancer| {
+            balancer["properties"]["probes"][0]["properties"]["port"] = json!(80);
+        });
+    });
+    let report = machine.until_found("probe-elsewhere").await;
+    let found = report.findings.iter().find(|found| found.name == "probe-elsewhere").unwrap();
+    assert!(found.text.contains("Http port 80") && found.text.contains("[8080]"), "{found:?}");
+}
+
+#[tokio::test]
+async fn peers_are_told_with_their_addresses() {
+    let azure = Begin::new().await.azure;
+    let mut first = ready(Begin::as_who(azure.clone(), FIRST)).await;
+    let _second = ready(Begin::as_who(azure.clone(), SECOND)).await;
+    let both = |report: &Report| report.peers.len() == 2;
+    let report = first.until("both", both).await;
+    let told: Vec<(String, String)> = report
+        .peers
+        .iter()
+        .map(|peer| (peer.id.clone(), peer.address.unwrap().to_string()))
+        .collect();
+    let one = |who: machine::Who| (format!("weir-{}-data", who.number), who.address());
+    assert_eq!(told, [one(FIRST), one(SECOND)]);
+}
+
+#[tokio::test]
+async fn the_interface_of_a_scale_set_is_never_written() {
+    let azure = Begin::new().await.azure;
+    let mut machine = Begin::as_who(azure.clone(), INSTANCE).start().await;
+    machine.until_found("not-in-model").await;
+    assert!(machine.appliance.probe().contains("not a member"));
+    machine.pass(300).await;
+    azure.with(|world| {
+        change_body(world, &INSTANCE.nic(), |nic| {
+            nic["properties"]["ipConfigurations"][0]["properties"]
+                ["loadBalancerBackendAddressPools"] = json!([{ "id": pool("weir") }]);
+        });
+    });
+    machine.ready().await;
+    machine.terminate();
+    machine.ended().await;
+    let writes = azure.calls().into_iter().filter(|call| call.method == "PUT").count();
+    assert_eq!(writes, 0);
+    assert!(machine.report().instance.starts_with("weirs_0"), "{}", machine.report().instance);
+    assert!(machine.report().target.starts_with(GROUP));
+}

@@ -1,0 +1,473 @@
+//! An appliance that remembers what it was told, and its lifecycle at a stand-in.
+#![allow(dead_code, reason = "each test file takes what it needs")]
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use azure::client;
+use azure::credentials::Variables;
+use azure::drive::{Cloud, Drive, Gateways};
+use azure::life::Exit;
+use azure::told::{End, Tunnels};
+use clouds::appliance::{Appliance, Clock, Ingress};
+use clouds::report::Report;
+use clouds::retry::{Pause, Policy};
+use config::checked::{Azure, Config};
+use serde_json::Value;
+use standins::azure::{Standin, World};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
+pub const PUT_NIC: &str = "NetworkInterfaces_CreateOrUpdate";
+pub const PUT_POOL: &str = "LoadBalancerBackendAddressPools_CreateOrUpdate";
+/// No test takes so long; it is told what it waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Id of a resource of `Microsoft.Network`.
+pub fn network(kind: &str, name: &str) -> String {
+    format!("{GROUP}/providers/Microsoft.Network/{kind}/{name}")
+}
+
+pub fn gateway() -> String {
+    network("loadBalancers", "gw")
+}
+
+pub fn pool(name: &str) -> String {
+    format!("{}/backendAddressPools/{name}", gateway())
+}
+
+/// The data interface of `weir-N`.
+pub fn nic(number: u8) -> String {
+    network("networkInterfaces", &format!("weir-{number}-data"))
+}
+
+pub fn machine_id(number: u8) -> String {
+    format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/weir-{number}")
+}
+
+/// `weir-N`, or an instance of the scale set `weirs`.
+#[derive(Clone, Copy)]
+pub struct Who {
+    pub number: u8,
+    pub scale_set: bool,
+}
+
+pub const FIRST: Who = Who { number: 0, scale_set: false };
+pub const SECOND: Who = Who { number: 1, scale_set: false };
+pub const INSTANCE: Who = Who { number: 0, scale_set: true };
+
+impl Who {
+    fn last(self) -> u8 {
+        self.number + if self.scale_set { 30 } else { 11 }
+    }
+
+    pub fn address(self) -> String {
+        format!("10.1.0.{}", self.last())
+    }
+
+    pub fn address6(self) -> String {
+        format!("fd00:1::{}", self.last())
+    }
+
+    pub fn id(self) -> String {
+        let set = format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/weirs");
+        match self.scale_set {
+            true => format!("{set}/virtualMachines/{}", self.number),
+            false => machine_id(self.number),
+        }
+    }
+
+    pub fn nic(self) -> String {
+        match self.scale_set {
+            true => format!("{}/networkInterfaces/data", self.id()),
+            false => nic(self.number),
+        }
+    }
+
+    pub fn ingress(self) -> Ingress {
+        let addresses = [self.address(), self.address6()].map(|a| a.parse().unwrap());
+        Ingress { mac: [0, 0x22, 0x48, 0x0a, 1, self.last()], addresses: addresses.to_vec() }
+    }
+}
+
+/// A configuration with these lines in `[azure]`.
+pub fn configured(who: Who, aws: &Standin, imds: &str, lines: &str) -> Config {
+    config::from_toml(&format!(
+        "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\nmtu = 1600\n\
+         address = [\"{}/24\", \"{}/64\"]\n[fastpath]\nlcores = [1]\n\
+         [health]\nlisten = [\"0.0.0.0:8080\"]\n\
+         [[gateway]]\nname = \"gw\"\nkind = \"azure\"\nsources = [\"10.1.0.0/24\"]\n\
+         [[gateway]]\nname = \"gw6\"\nkind = \"azure\"\nsources = [\"fd00:1::/64\"]\n\
+         external = {{ port = 2667, vni = 867 }}\ninternal = {{ port = 2666, vni = 866 }}\n\
+         [azure]\nmetadata = \"{imds}\"\nresource_manager = \"{}\"\n{lines}\n",
+        who.address(),
+        who.address6(),
+        aws.url
+    ))
+    .unwrap()
+}
+
+pub fn tunnels(external: (u16, u32), internal: (u16, u32)) -> Tunnels {
+    let end = |(port, vni)| End { port, vni };
+    Tunnels { external: end(external), internal: end(internal) }
+}
+
+pub struct Recorder {
+    azure: Standin,
+    who: Who,
+    pub able: Mutex<Result<(), Vec<String>>>,
+    pub ingress: Mutex<Option<Ingress>>,
+    flows: AtomicU64,
+    pub strange: AtomicU64,
+    told: watch::Sender<Vec<String>>,
+    pub passes: AtomicBool,
+    carried: Mutex<BTreeMap<String, Tunnels>>,
+    followed: watch::Sender<u64>,
+    report: watch::Sender<Report>,
+}
+
+impl Recorder {
+    fn new(azure: &Standin, who: Who) -> Recorder {
+        let carried = [
+            ("gw".to_owned(), tunnels((10801, 801), (10800, 800))),
+            ("gw6".to_owned(), tunnels((2667, 867), (2666, 866))),
+        ];
+        Recorder {
+            azure: azure.clone(),
+            who,
+            able: Mutex::new(Ok(())),
+            ingress: Mutex::new(Some(who.ingress())),
+            flows: AtomicU64::new(0),
+            strange: AtomicU64::new(0),
+            told: watch::Sender::default(),
+            passes: AtomicBool::new(false),
+            carried: Mutex::new(carried.into()),
+            followed: watch::Sender::default(),
+            report: watch::Sender::default(),
+        }
+    }
+
+    /// All that probes were told, empty where it was 200.
+    pub fn told(&self) -> Vec<String> {
+        self.told.borrow().clone()
+    }
+
+    /// What they are told now.
+    pub fn probe(&self) -> String {
+        self.told.borrow().last().cloned().unwrap_or_default()
+    }
+
+    pub fn flows(&self, flows: u64) {
+        self.flows.store(flows, Ordering::Relaxed);
+    }
+
+    /// How often tunnels were followed.
+    pub fn followed(&self) -> u64 {
+        *self.followed.borrow()
+    }
+}
+
+impl Appliance for Recorder {
+    fn able(&self) -> Result<(), Vec<String>> {
+        self.able.lock().unwrap().clone()
+    }
+
+    fn activity(&self) -> (u64, u64) {
+        (self.flows.load(Ordering::Relaxed), 1)
+    }
+
+    fn ingress(&self) -> Option<Ingress> {
+        self.ingress.lock().unwrap().clone()
+    }
+
+    /// The stand-in's probes hear it.
+    fn hold_back(&self, reasons: Vec<String>) {
+        self.azure.with(|world| {
+            for (of, address) in [("weir", self.who.address()), ("weir6", self.who.address6())] {
+                world.probed(&pool(of), &address, reasons.is_empty());
+            }
+        });
+        self.told.send_modify(|all| all.push(reasons.join("; ")));
+    }
+
+    fn tcp_idle(&self, _: Duration) {}
+
+    fn publish(&self, report: Report) {
+        self.report.send_replace(report);
+    }
+}
+
+impl Gateways for Recorder {
+    fn strange(&self) -> u64 {
+        self.strange.load(Ordering::Relaxed)
+    }
+
+    fn tunnels(&self, gateway: &str) -> Option<Tunnels> {
+        self.carried.lock().unwrap().get(gateway).copied()
+    }
+
+    fn follow(&self, tunnels: &[(String, Tunnels)]) {
+        self.carried.lock().unwrap().extend(tunnels.iter().cloned());
+        self.followed.send_modify(|times| *times += 1);
+    }
+
+    fn preboot(&self, pass: bool) {
+        self.passes.store(pass, Ordering::Relaxed);
+    }
+}
+
+/// Time as the stand-in's world has it. It stands while somebody is being asked, unless told to
+/// pass.
+#[derive(Clone)]
+pub struct Time {
+    azure: Standin,
+    begun: Instant,
+    passes: Arc<AtomicBool>,
+}
+
+impl Time {
+    pub fn passes(&self, passes: bool) {
+        self.passes.store(passes, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Time {
+    fn now(&self) -> Instant {
+        self.begun + self.azure.with(|world| world.now)
+    }
+
+    fn until(&self, then: Instant, asking: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let time = self.clone();
+        Box::pin(async move {
+            while asking > 0 && !time.passes.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            // Whoever waits for something sees it before more time passes.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            time.azure.advance(then.saturating_duration_since(Clock::now(&time)));
+        })
+    }
+}
+
+impl Pause for Time {
+    fn now(&self) -> Duration {
+        self.azure.with(|world| world.now)
+    }
+
+    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let azure = self.azure.clone();
+        Box::pin(async move {
+            azure.advance(pause);
+            tokio::task::yield_now().await;
+        })
+    }
+}
+
+/// All that a start needs, to be spoiled.
+pub struct Begin {
+    pub azure: Standin,
+    pub who: Who,
+    pub appliance: Arc<Recorder>,
+    pub clock: Time,
+    /// In `[azure]`.
+    pub lines: String,
+    pub kept: Option<PathBuf>,
+}
+
+impl Begin {
+    pub async fn new() -> Begin {
+        Begin::as_who(Standin::start(World::sample()).await.unwrap(), FIRST)
+    }
+
+    /// Another machine of the same world, or the same one after its process ended.
+    pub fn as_who(azure: Standin, who: Who) -> Begin {
+        let clock = Time { azure: azure.clone(), begun: Instant::now(), passes: Arc::default() };
+        let appliance = Arc::new(Recorder::new(&azure, who));
+        Begin { azure, who, appliance, clock, lines: "pool = \"weir\"".to_owned(), kept: None }
+    }
+
+    pub fn again(before: &Machine) -> Begin {
+        let clock = Time { passes: Arc::default(), ..before.clock.clone() };
+        let begin = Begin::as_who(before.azure.clone(), before.who);
+        Begin { clock, kept: before.kept.clone(), lines: before.lines.clone(), ..begin }
+    }
+
+    /// With one more line in `[azure]`.
+    pub fn with(mut self, line: &str) -> Begin {
+        self.lines = format!("{}\n{line}", self.lines);
+        self
+    }
+
+    pub async fn start(self) -> Machine {
+        let Begin { azure, who, appliance, clock, lines, kept } = self;
+        let imds = azure.machine(&who.id()).await.unwrap();
+        let (stay, cancel) = watch::channel(false);
+        let config = configured(who, &azure, &imds, &lines);
+        let settings: Azure = config.azure.clone().unwrap();
+        let cloud = cloud(&azure, &settings, Arc::new(clock.clone()), cancel);
+        let told = Arc::clone(&appliance) as Arc<dyn Gateways>;
+        let drive = Drive::new(&config, settings, cloud, told, kept.clone());
+        let (signals, received) = mpsc::channel(2);
+        let drive = drive.with_clock(Arc::new(clock.clone()));
+        let task = tokio::spawn(drive.run(received));
+        let reports = appliance.report.subscribe();
+        Machine { azure, who, appliance, clock, lines, kept, signals, reports, task, _stay: stay }
+    }
+}
+
+/// Over the stand-in's authority.
+pub fn cloud(
+    azure: &Standin,
+    settings: &Azure,
+    pause: Arc<dyn Pause>,
+    cancel: watch::Receiver<bool>,
+) -> Cloud {
+    let client = client::Settings {
+        roots: Some(azure.ca.clone()),
+        bound: Duration::from_secs(5),
+        policy: Policy::API,
+        seed: 7,
+    };
+    Cloud::over(settings, client, Variables::default(), pause, cancel).unwrap()
+}
+
+/// One that runs.
+pub struct Machine {
+    pub azure: Standin,
+    pub who: Who,
+    pub appliance: Arc<Recorder>,
+    pub clock: Time,
+    lines: String,
+    kept: Option<PathBuf>,
+    signals: mpsc::Sender<()>,
+    reports: watch::Receiver<Report>,
+    task: JoinHandle<Exit>,
+    _stay: watch::Sender<bool>,
+}
+
+impl Machine {
+    pub fn report(&self) -> Report {
+        self.appliance.report.borrow().clone()
+    }
+
+    pub async fn until(&mut self, what: &str, fits: impl FnMut(&Report) -> bool) -> Report {
+        let came = tokio::time::timeout(PATIENCE, self.reports.wait_for(fits)).await;
+        let came = came.ok().map(|report| report.unwrap().clone());
+        came.unwrap_or_else(|| panic!("not {what}: {:#?}", self.report()))
+    }
+
+    pub async fn ready(&mut self) -> Report {
+        self.until("ready", |report| report.phase == "ready").await
+    }
+
+    pub async fn until_found(&mut self, name: &str) -> Report {
+        self.until(name, |report| report.findings.iter().any(|found| found.name == name)).await
+    }
+
+    pub async fn until_probe(&mut self, part: &str) {
+        let mut heard = self.appliance.told.subscribe();
+        let fits = |all: &Vec<String>| {
+            all.last().is_some_and(|last| last.contains(part) && last.is_empty() == part.is_empty())
+        };
+        let came = tokio::time::timeout(PATIENCE, heard.wait_for(fits)).await;
+        assert!(came.is_ok(), "probes are not told {part:?}: {:?}", self.appliance.told());
+    }
+
+    /// Until the stand-in's world is so.
+    pub async fn until_world(&mut self, what: &str, mut fits: impl FnMut(&World) -> bool) {
+        let azure = self.azure.clone();
+        self.until(what, |_| azure.with(|world| fits(world))).await;
+    }
+
+    /// How often that was asked, and came to that.
+    pub fn asked(&self, operation: &str, outcome: &str) -> u64 {
+        let report = self.report();
+        let fits = |c: &&clouds::report::Asked| c.operation == operation && c.outcome == outcome;
+        report.calls.iter().filter(fits).map(|call| call.times).sum()
+    }
+
+    /// Lets so many seconds pass.
+    pub async fn pass(&mut self, seconds: u64) {
+        let then = self.azure.with(|world| world.now) + Duration::from_secs(seconds);
+        self.until_world("so late", |world| world.now >= then).await;
+    }
+
+    pub fn terminate(&self) {
+        self.signals.try_send(()).unwrap();
+    }
+
+    /// How it ended.
+    pub async fn ended(&mut self) -> Exit {
+        let ended = tokio::time::timeout(PATIENCE, &mut self.task).await;
+        ended.unwrap_or_else(|_| panic!("it does not end: {:#?}", self.report())).unwrap()
+    }
+
+    /// Ends it without a word.
+    pub async fn kill(&mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}
+
+/// The pools that an interface's configurations name.
+pub fn named(world: &World, nic: &str) -> Vec<String> {
+    let body = world.find(nic).map(|resource| resource.body.clone()).unwrap_or_default();
+    let parts = body["properties"]["ipConfigurations"].as_array().cloned().unwrap_or_default();
+    let pools = |part: &Value| part["properties"]["loadBalancerBackendAddressPools"].clone();
+    let ids = parts.iter().flat_map(|part| pools(part).as_array().cloned().unwrap_or_default());
+    ids.filter_map(|id| Some(id["id"].as_str()?.rsplit('/').next()?.to_owned())).collect()
+}
+
+/// A pool's own document, to be changed; it has another ETag afterwards.
+pub fn change_pool(world: &mut World, name: &str, change: impl FnOnce(&mut Value)) {
+    change_balancer(world, |balancer| {
+        let pools = balancer["properties"]["backendAddressPools"].as_array_mut().unwrap();
+        change(pools.iter_mut().find(|pool| pool["name"] == name).unwrap());
+    });
+}
+
+pub fn change_balancer(world: &mut World, change: impl FnOnce(&mut Value)) {
+    change_body(world, &gateway(), change);
+}
+
+pub fn change_body(world: &mut World, id: &str, change: impl FnOnce(&mut Value)) {
+    change(&mut world.find_mut(id).unwrap().body);
+    world.touch(id);
+}
+
+/// A pool's entries that are addresses.
+pub fn listed(world: &World, name: &str) -> Vec<String> {
+    let balancer = world.find(&gateway()).unwrap().body.clone();
+    let pools = balancer["properties"]["backendAddressPools"].as_array().unwrap().clone();
+    let pool = pools.into_iter().find(|pool| pool["name"] == name).unwrap();
+    let entries = pool["properties"]["loadBalancerBackendAddresses"].clone();
+    let address = |entry: &Value| Some(entry["properties"]["ipAddress"].as_str()?.to_owned());
+    entries.as_array().into_iter().flatten().filter_map(address).collect()
+}
+
+/// What a machine's entry's administrative state is in a pool.
+pub fn admin(world: &World, name: &str, address: &str) -> String {
+    world.admin(&pool(name), address).unwrap_or_default()
+}
+
+/// A file of a test's own.
+pub struct File(pub PathBuf);
+
+impl File {
+    pub fn new(name: &str) -> File {
+        let path = format!("weir-azure-{}-{name}.json", std::process::id());
+        File(std::env::temp_dir().join(path))
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
