@@ -317,6 +317,11 @@ impl Weir {
         self.document("/status")
     }
 
+    /// What `weir cloud status` shows.
+    pub fn cloud(&self) -> Result<serde_json::Value> {
+        self.document("/cloud")
+    }
+
     /// What `weir services` shows.
     pub fn services(&self) -> Result<Vec<ServiceNow>> {
         self.document("/services")

@@ -1,0 +1,353 @@
+//! An appliance's life at Azure: it joins the pool by its interface, takes the tunnels' ports and
+//! VNIs from there, is killed and comes back, follows tunnels that change under live flows, and
+//! leaves on SIGTERM without tearing one off.
+//!
+//! Azure is the stand-in, over TLS on the appliance's loopback. It probes as the load balancer
+//! does: from the gateway's side, over the wire, through the data path. The gateway is the kernel's
+//! own VXLAN, and what Azure would send to a member is held back at its end.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use standins::azure::{Standin, World};
+use tests::lab::Result as LabResult;
+use tests::lab::client::{Client, Load, Seen};
+use tests::lab::journey::{Totals, service};
+use tests::lab::netns::Netns;
+use tests::lab::settings::Settings;
+use tests::lab::topology::{AZURE_SERVER, FRONTEND, INGRESS, Lab};
+use tests::lab::weir::Weir;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Where the stand-in answers, in the appliance's namespace: Resource Manager, and metadata.
+const API: [&str; 2] = ["127.0.0.1:4567", "127.0.0.1:4568"];
+const SOON: Duration = Duration::from_secs(60);
+/// From one look of the stand-in's to the next.
+const STEP: Duration = Duration::from_millis(100);
+const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
+
+/// VNI and port, external and internal: what the file says, what the pool has at first, and later.
+type Ends = [(u32, u16); 2];
+const FIRST: Ends = [(901, 2001), (900, 2000)];
+const OTHER_VNIS: Ends = [(911, 2001), (910, 2000)];
+const ALL_OTHER: Ends = [(921, 3001), (920, 3000)];
+
+/// What one look of the stand-in's saw: our entry's administrative state, none where there is no
+/// entry, and whether the probe was good.
+type Look = (Option<String>, bool);
+
+fn network(kind: &str, name: &str) -> String {
+    format!("{GROUP}/providers/Microsoft.Network/{kind}/{name}")
+}
+
+fn pool() -> String {
+    network("loadBalancers", "gw") + "/backendAddressPools/weir"
+}
+
+/// The pool's tunnels become these.
+fn carry(world: &mut World, ends: Ends) {
+    let id = network("loadBalancers", "gw");
+    let mut body = world.find(&id).expect("the sample has it").body.clone();
+    let tunnel = |kind: &str, (vni, port): (u32, u16)| json!({ "type": kind, "protocol": "VXLAN", "port": port, "identifier": vni });
+    let tunnels = json!([tunnel("External", ends[0]), tunnel("Internal", ends[1])]);
+    body["properties"]["backendAddressPools"][0]["properties"]["tunnelInterfaces"] = tunnels;
+    world.write(&id, body);
+}
+
+/// The sample, as the lab's appliance is in it.
+fn world(mac: &str) -> World {
+    let mut world = World::sample();
+    let id = network("networkInterfaces", "weir-0-data");
+    let mut interface = world.find(&id).expect("the sample has it").body.clone();
+    interface["properties"]["macAddress"] = mac.replace(':', "-").to_uppercase().into();
+    let first = &mut interface["properties"]["ipConfigurations"][0]["properties"];
+    first["privateIPAddress"] = INGRESS.to_string().into();
+    interface["tags"] = json!({ "somebody": "else's" });
+    world.write(&id, interface);
+    carry(&mut world, FIRST);
+    world.good = false;
+    world.interval = Duration::from_secs(1);
+    world.pace = Duration::from_secs(1);
+    world.pause = 1;
+    world
+}
+
+/// Azure for the lab, while it runs.
+struct Azure {
+    standin: Standin,
+    looks: Arc<Mutex<Vec<Look>>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<LabResult<()>>>,
+}
+
+fn current() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime of one thread")
+}
+
+impl Azure {
+    fn start(lab: &Lab, world: World) -> Outcome<Azure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let looks = Arc::new(Mutex::new(Vec::new()));
+        let (hand, handed) = std::sync::mpsc::channel();
+        let stopped = Arc::clone(&stop);
+        let serving = lab.weir.thread("azure", move || {
+            current().block_on(async move {
+                let [resources, metadata] = API.map(tokio::net::TcpListener::bind);
+                let resources = resources.await.expect("a free port");
+                let metadata = metadata.await.expect("a free port");
+                let standin = Standin::listen(resources, metadata, &[], world);
+                let _ = hand.send(standin.expect("it has an address"));
+                while !stopped.load(Ordering::Relaxed) {
+                    tokio::time::sleep(STEP).await;
+                }
+            });
+        })?;
+        let standin = handed.recv()?;
+        let (azure, saw, stopped) = (standin.clone(), Arc::clone(&looks), Arc::clone(&stop));
+        // The probes' sockets are made here, in the gateway's namespace.
+        let probing = lab.cloud.thread("azure-probes", move || {
+            current().block_on(async move {
+                while !stopped.load(Ordering::Relaxed) {
+                    tokio::time::sleep(STEP).await;
+                    azure.probe().await;
+                    azure.advance(STEP);
+                    let look = azure.with(|world| entry(world));
+                    saw.lock().unwrap_or_else(PoisonError::into_inner).push(look);
+                }
+            });
+        })?;
+        Ok(Azure { standin, looks, stop, threads: vec![serving, probing] })
+    }
+
+    fn entry(&self) -> Look {
+        self.standin.with(|world| entry(world))
+    }
+
+    fn serves(&self) -> bool {
+        self.standin.with(|world| world.serves(&pool(), &INGRESS.to_string()))
+    }
+
+    /// Waits while nothing ends that should live.
+    fn until(&self, weir: &mut Weir, what: &str, fits: impl Fn(&Azure) -> bool) -> LabResult<()> {
+        weir.wait_for(what, SOON, |_| Ok((fits(self), format!("{:?}", self.entry()))))
+    }
+
+    /// Writes that Azure took.
+    fn writes(&self) -> Vec<String> {
+        let calls = self.standin.calls().into_iter();
+        let writes = calls.filter(|c| c.method == "PUT" && (200..300).contains(&c.status));
+        writes.map(|call| call.operation).collect()
+    }
+
+    /// Ends it; what it saw.
+    fn finish(mut self) -> Outcome<Vec<Look>> {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().map_err(|_| "a thread of the stand-in panicked")??;
+        }
+        Ok(self.looks.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+fn entry(world: &World) -> Look {
+    let own = INGRESS.to_string();
+    let backend = world.backends.iter().find(|b| b.address == own);
+    let state = |_| world.admin(&pool(), &own).unwrap_or_else(|| "None".to_owned());
+    (backend.map(state), backend.is_some_and(|backend| backend.good))
+}
+
+/// Which packets the gateway sends on.
+#[derive(Clone, Copy)]
+enum Sends {
+    Nothing,
+    Known,
+    All,
+}
+
+/// The gateway as its client's side sees it.
+fn gateway(clients: &Netns, sends: Sends) -> LabResult<()> {
+    let rule = match sends {
+        Sends::Nothing => "drop",
+        Sends::Known => "ct state new drop",
+        Sends::All => "accept",
+    };
+    let text = format!(
+        "table ip fabric\ndelete table ip fabric\ntable ip fabric {{\n\
+         chain out {{ type filter hook output priority 0; oifname \"external\" {rule}; }}\n}}\n"
+    );
+    clients.fed("nft", &["-f", "-"], &text).map(drop)
+}
+
+/// Connections that last, to the service and to a server beyond.
+fn lasting(lab: &Lab) -> Outcome<[Client; 2]> {
+    let web = Load {
+        workers: 16,
+        per_connection: u64::MAX,
+        // Long answers too: flows that are in the middle of something.
+        lengths: vec![10, 1_000, 100_000],
+        pause: Duration::from_millis(40),
+        // Tunnels may be other ones for half a minute, and TCP's pauses double.
+        patience: Duration::from_secs(90),
+        ..Load::new((FRONTEND, 80).into(), u64::MAX)
+    };
+    let beyond = Load { target: (AZURE_SERVER, 80).into(), workers: 2, ..web.clone() };
+    Ok([Client::start(&lab.azure[0], web)?, Client::start(&lab.azure[0], beyond)?])
+}
+
+/// Both went on for a while.
+fn go_on(clients: &[Client; 2], requests: u64) -> LabResult<()> {
+    for client in clients {
+        client.wait_for(client.seen().right + requests, Duration::from_secs(120))?;
+    }
+    Ok(())
+}
+
+#[track_caller]
+fn all_went_on(clients: &[(&str, Seen)]) {
+    for (name, seen) in clients {
+        println!("{name}: {seen}");
+        assert!(seen.right > 0 && seen.failed == 0 && seen.moved == 0, "{name}: {seen}");
+    }
+}
+
+/// A client whom nobody takes in: its flow is new.
+fn nobody_new(lab: &Lab) -> Outcome {
+    let load = Load {
+        workers: 1,
+        patience: Duration::from_secs(1),
+        ..Load::new((FRONTEND, 80).into(), 1)
+    };
+    let seen = Client::start(&lab.azure[0], load)?.finish()?;
+    assert_eq!((seen.right, seen.failed), (0, 1), "{seen}");
+    Ok(())
+}
+
+/// Waits until the appliance is ready and its tunnels are these, by its own word and by its tables.
+fn ready_with(weir: &mut Weir, ends: Ends) -> LabResult<()> {
+    weir.wait_for("the pool's tunnels", Duration::from_secs(90), |weir| {
+        let said: Value = weir.cloud()?;
+        let carried = &said["tunnels"][0]["carried"];
+        let now = ["external", "internal"].map(|side| {
+            let number = |what: &str| carried[format!("{side}_{what}")].as_u64().unwrap_or(0);
+            (number("vni") as u32, number("port") as u16)
+        });
+        Ok((said["phase"] == "ready" && now == ends, said.to_string()))
+    })
+}
+
+/// Starts all of it, until Azure sends traffic.
+fn begin(lab: &mut Lab) -> Outcome<(Azure, Weir)> {
+    lab.azure_tunnels(FIRST)?;
+    gateway(&lab.azure[0], Sends::Nothing)?;
+    let azure_section = format!(
+        "[azure]\npool = \"weir\"\nquiet_s = 1\nresource_manager = \"https://localhost:4567\"\n\
+         metadata = \"http://{}\"\n\n[flows]\ntcp_closed_s = 1\n",
+        API[1]
+    );
+    let settings = Settings { more: azure_section, ..Settings::default() };
+    let services = [service(lab, &[(0, "active"), (1, "active")])];
+    let mut weir = Weir::prepare(lab, &settings, &services)?;
+    let mac = lab.weir.command("ip", &["-json", "link", "show", "in0"])?;
+    let mac: Value = serde_json::from_str(&mac)?;
+    let mac = mac[0]["address"].as_str().ok_or("in0 has no address")?;
+    let azure = Azure::start(lab, world(mac))?;
+    let ca = lab.folder.file("azure.pem");
+    std::fs::write(&ca, &azure.standin.ca)?;
+    weir.environment = vec![("SSL_CERT_FILE".to_owned(), ca.display().to_string())];
+    weir.start_slowpath()?;
+    // Not able without a fastpath: 503, and no member.
+    weir.wait_for("503 with the reason", SOON, |weir| {
+        let said = weir.probe()?;
+        Ok((said.starts_with("HTTP/1.1 503") && said.len() > 80, said))
+    })?;
+    assert_eq!(azure.entry().0, None);
+    weir.start_fastpath()?;
+    weir.wait_until_able()?;
+    weir.wait_for_next_hops()?;
+    azure.until(&mut weir, "a member that is up", Azure::serves)?;
+    gateway(&lab.azure[0], Sends::All)?;
+    Ok((azure, weir))
+}
+
+/// Slowpath ends by itself with status 0, and out of the pool.
+fn ended(azure: &Azure, weir: &mut Weir) -> Outcome {
+    let mut slowpath = weir.slowpath.take().ok_or("no slowpath")?;
+    let status = slowpath.wait(SOON)?;
+    let log = slowpath.log();
+    assert!(status.success(), "{status}\n{}", slowpath.last_words());
+    assert!(log.contains("left Azure: Drained"), "{log}");
+    let interface = network("networkInterfaces", "weir-0-data");
+    let interface = azure.standin.with(|world| world.find(&interface).cloned());
+    let body = interface.ok_or("the interface is gone")?.body;
+    let pools = &body["properties"]["ipConfigurations"][0]["properties"];
+    let pools = &pools["loadBalancerBackendAddressPools"];
+    assert!(pools.as_array().is_none_or(Vec::is_empty), "still in the pool: {pools}");
+    assert_eq!(body["tags"]["somebody"], "else's", "what others wrote is kept");
+    Ok(())
+}
+
+#[test]
+fn it_joins_follows_its_tunnels_is_killed_and_leaves_without_tearing_a_flow_off() -> Outcome {
+    let begun = Instant::now();
+    let mut lab = Lab::new(&["web-1", "web-2"])?;
+    let (azure, mut weir) = begin(&mut lab)?;
+    ready_with(&mut weir, FIRST)?;
+    let clients = lasting(&lab)?;
+    go_on(&clients, 50)?;
+
+    weir.kill_slowpath()?;
+    go_on(&clients, 50)?;
+    weir.start_slowpath()?;
+    weir.wait_until_able()?;
+    ready_with(&mut weir, FIRST)?;
+    go_on(&clients, 50)?;
+    assert_eq!(azure.writes(), ["PUT networkInterfaces"], "one registration for the whole life");
+
+    for ends in [OTHER_VNIS, ALL_OTHER] {
+        azure.standin.with(|world| carry(world, ends));
+        lab.azure_tunnels(ends)?;
+        ready_with(&mut weir, ends)?;
+        go_on(&clients, 50)?;
+    }
+    let metrics = weir.metrics()?;
+    assert_eq!(metrics.sum("weir_cloud_tunnels_differ", &[]), 0.0);
+    assert!(metrics.sum("weir_ready", &[]) > 0.0);
+
+    let slowpath = weir.slowpath.as_ref().ok_or("no slowpath")?;
+    slowpath.signal(nix::sys::signal::Signal::SIGTERM)?;
+    let down = Some("Down".to_owned());
+    azure.until(&mut weir, "adminState Down", |azure| azure.entry() == (down.clone(), false))?;
+    gateway(&lab.azure[0], Sends::Known)?;
+    go_on(&clients, 50)?;
+    nobody_new(&lab)?;
+    assert_eq!(azure.entry().0, down, "a member for as long as it has flows");
+
+    let [web, beyond] = clients;
+    web.no_more();
+    beyond.no_more();
+    all_went_on(&[("web", web.finish()?), ("beyond", beyond.finish()?)]);
+    ended(&azure, &mut weir)?;
+    let looks = azure.finish()?;
+    // Once a member, it was down before it was none: flows had time.
+    let states: Vec<Option<&str>> = looks.iter().map(|(state, _)| state.as_deref()).collect();
+    let mut order: Vec<Option<&str>> = states;
+    order.dedup();
+    assert_eq!(order, [None, Some("None"), Some("Down"), None]);
+
+    // For its account alone, and without Azure: the fastpath has it, and was never told to stop.
+    Settings::default().write(&lab.folder)?;
+    weir.start_slowpath()?;
+    weir.wait_until_able()?;
+    let totals = Totals::now(&weir)?;
+    println!("{totals} {:?}", totals.drops);
+    assert_eq!(totals.sides().0, totals.sides().1, "{totals}");
+    weir.stop()?;
+    println!("{:.1?}", begun.elapsed());
+    Ok(())
+}
