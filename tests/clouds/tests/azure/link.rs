@@ -33,8 +33,10 @@ fn service(approved: &[&str]) -> Value {
 }
 
 fn endpoint(service: &str) -> Value {
+    let subnet =
+        format!("{OTHER}/providers/Microsoft.Network/virtualNetworks/guest/subnets/inside");
     json!({ "location": "westeurope", "properties": {
-        "subnet": { "id": format!("{OTHER}/providers/Microsoft.Network/virtualNetworks/guest/subnets/inside") },
+        "subnet": { "id": subnet },
         "manualPrivateLinkServiceConnections": [{ "name": "one", "properties": {
             "privateLinkServiceId": service, "requestMessage": "let us in",
         }}],
@@ -160,9 +162,9 @@ async fn only_who_may_see_a_service_finds_it_by_its_alias() {
     let (side, made) = side(&[]).await;
     let alias = made.body["properties"]["alias"].as_str().unwrap();
     let ask = async |subscription: &str| {
-        let path = format!(
-            "/subscriptions/{subscription}/providers/Microsoft.Network/locations/westeurope/checkPrivateLinkServiceVisibility"
-        );
+        let place = "providers/Microsoft.Network/locations/westeurope";
+        let path =
+            format!("/subscriptions/{subscription}/{place}/checkPrivateLinkServiceVisibility");
         side.post(&path, &json!({ "privateLinkServiceAlias": alias })).await.body["visible"].clone()
     };
     assert_eq!(ask("00000000-0000-0000-0000-0000000000bb").await, true);

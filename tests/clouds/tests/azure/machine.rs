@@ -5,9 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use standins::faults::{Fault, Rule};
 
-use crate::client::{Said, Side, VERSION, network, plain, pool};
-
-const ARM: &str = "resource=https%3A%2F%2Fmanagement.azure.com%2F";
+use crate::client::{ARM, GROUP, Said, Side, TOKEN, VERSION, network, plain, pool};
 
 #[tokio::test]
 async fn the_metadata_service_answers_machines_only() {
@@ -143,8 +141,8 @@ async fn events_begin_when_they_are_due_or_when_it_is_agreed() {
     side.azure.advance(minute);
     assert_eq!(side.machine(target).await.body["Events"], json!([]), "it is over");
     // Nobody agreed to the other one, which begins all the same.
-    let other = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north/providers/Microsoft.Compute/virtualMachines/weir-1";
-    let url = side.azure.machine(other).await.unwrap();
+    let other = format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/weir-1");
+    let url = side.azure.machine(&other).await.unwrap();
     let status = async || {
         let said = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
         said["Events"][0]["EventStatus"].as_str().unwrap().to_owned()
@@ -157,8 +155,7 @@ async fn events_begin_when_they_are_due_or_when_it_is_agreed() {
 #[tokio::test]
 async fn machines_have_identities_and_programs_log_in() {
     let side = Side::new().await;
-    let token =
-        |more: &str| format!("/metadata/identity/oauth2/token?api-version=2018-02-01{more}");
+    let token = |more: &str| format!("{TOKEN}{more}");
     let said = side.machine(&token(&format!("&{ARM}"))).await;
     for member in ["expires_in", "expires_on", "ext_expires_in", "not_before"] {
         let number = said.body[member].as_str().unwrap();
@@ -174,11 +171,11 @@ async fn machines_have_identities_and_programs_log_in() {
     assert_eq!(side.machine(&token("")).await.status, 400);
 
     let tenant = side.azure.with(|world| world.tenant.clone());
+    let client = "00000000-0000-0000-0000-0000000000a1";
+    let scope = "https%3A%2F%2Fmanagement.azure.com%2F.default";
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
     let log_in = async |tenant: &str, rest: &str| -> Said {
-        let body = format!(
-            "grant_type=client_credentials&client_id=00000000-0000-0000-0000-0000000000a1&scope=https%3A%2F%2Fmanagement.azure.com%2F.default&{rest}"
-        );
+        let body = format!("grant_type=client_credentials&client_id={client}&scope={scope}&{rest}");
         side.ask("POST", &format!("/{tenant}/oauth2/v2.0/token"), &form, &body).await
     };
     let kind = "urn%3Aietf%3Aparams%3Aoauth%3Aclient-assertion-type%3Ajwt-bearer";
