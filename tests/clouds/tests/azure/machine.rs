@@ -140,6 +140,13 @@ async fn events_begin_when_they_are_due_or_when_it_is_agreed() {
     assert_eq!(told["Events"][0]["NotBefore"], "");
     side.azure.advance(minute);
     assert_eq!(side.machine(target).await.body["Events"], json!([]), "it is over");
+    // Machines of one scale set hear of each other.
+    side.azure.with(|world| world.schedule("Freeze", "weirs_1", minute));
+    let sets = format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets");
+    let first = format!("{sets}/weirs/virtualMachines/0");
+    let url = side.azure.machine(&first).await.unwrap();
+    let told = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
+    assert_eq!(told["Events"][0]["Resources"], json!(["weirs_1"]));
     // Nobody agreed to the other one, which begins all the same.
     let other = format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/weir-1");
     let url = side.azure.machine(&other).await.unwrap();
@@ -162,6 +169,13 @@ async fn machines_have_identities_and_programs_log_in() {
         assert!(number.parse::<u64>().is_ok(), "{member} is {number}");
     }
     assert_eq!(said.body["expires_in"], "86400");
+    // By a clock that is ahead, a token's times are ahead.
+    let number =
+        |said: &Said, member: &str| -> u64 { said.body[member].as_str().unwrap().parse().unwrap() };
+    assert_eq!(number(&said, "expires_on") - number(&said, "not_before"), 86_400);
+    side.azure.with(|world| world.skew = 5_000);
+    let ahead = side.machine(&token(&format!("&{ARM}"))).await;
+    assert_eq!(number(&ahead, "expires_on"), number(&said, "expires_on") + 5_000);
     let second = "&client_id=00000000-0000-0000-0000-0000000000d2";
     let said = side.machine(&token(&format!("&{ARM}{second}"))).await;
     assert_eq!(said.body["client_id"], "00000000-0000-0000-0000-0000000000d2");
