@@ -98,7 +98,18 @@ async fn a_pool_has_one_kind_of_members() {
     let said = join(&side, "weir-1-data", &["weir6"]).await;
     assert_eq!((said.status, said.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
     assert_eq!(join(&side, "weir-1-data", &["none"]).await.code(), "InvalidResourceReference");
-    // An interface is replaced whole too.
+    // An interface is replaced whole too, but for what nobody can write.
+    let path = network("networkInterfaces/weir-0-data");
+    let mut bare = json!({ "location": "westeurope", "properties": {} });
+    let before = side.get(&path).await.body;
+    bare["properties"]["ipConfigurations"] = before["properties"]["ipConfigurations"].clone();
+    assert_eq!(side.put(&path, &bare).await.status, 200);
+    let after = side.get(&path).await.body;
+    for given in ["macAddress", "virtualMachine", "primary"] {
+        assert_eq!(after["properties"][given], before["properties"][given], "{given}");
+    }
+    assert_eq!(before["properties"]["enableIPForwarding"], true);
+    assert_eq!(after["properties"]["enableIPForwarding"], false, "left out is lost");
     assert_eq!(join(&side, "weir-0-data", &[]).await.status, 200);
     let read = side.get(&pool("weir")).await.body;
     assert_eq!(read["properties"]["backendIPConfigurations"], Value::Null);
