@@ -167,6 +167,8 @@ async fn interfaces_of_scale_sets_are_read_and_not_written() {
         machine["properties"]["networkProfile"]["networkInterfaces"][0]["id"].as_str().unwrap();
     let read = side.get(nic).await;
     assert_eq!(read.body["properties"]["macAddress"], "00-22-48-0A-01-1E");
+    let part = &read.body["properties"]["ipConfigurations"][1];
+    assert_eq!(part["id"], format!("{nic}/ipConfigurations/ipconfig6"));
     let said = side.put(nic, &read.body).await;
     assert_eq!((said.status, said.code()), (405, "MethodNotAllowed"));
     assert_eq!(side.put(&instance, &machine).await.status, 405);
