@@ -4,9 +4,10 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Told, list, object_member, put, refuse, text};
+use crate::azure::answer::{Told, defaults, list, object_member, put, refuse, text};
+use crate::azure::arm::joins;
 use crate::azure::operation::End;
-use crate::azure::path::{Path, name, parent, same};
+use crate::azure::path::{Path, above, name, parent, same};
 use crate::azure::world::World;
 
 /// What a record must be.
@@ -30,6 +31,14 @@ pub fn check_record(path: &Path, body: &mut Value) -> Told<Vec<String>> {
     Ok(Vec::new())
 }
 
+/// Whether a list of all of a zone's records has this one.
+pub fn lists(list: &Path, other: &Path) -> bool {
+    let all = list.types().eq_ignore_ascii_case("privateDnsZones/ALL");
+    let record = ["privateDnsZones/A", "privateDnsZones/TXT"];
+    let record = record.iter().any(|types| other.types().eq_ignore_ascii_case(types));
+    all && record && same(parent(&other.id()), above(&list.id()))
+}
+
 /// What a network's link must be.
 pub fn check_link(world: &World, path: &Path, body: &mut Value) -> Told<Vec<String>> {
     let network = text(body, "/properties/virtualNetwork/id").to_owned();
@@ -37,12 +46,10 @@ pub fn check_link(world: &World, path: &Path, body: &mut Value) -> Told<Vec<Stri
         let why = format!("Virtual network {network} of link '{}' was not found.", path.name());
         return refuse(400, "BadRequest", why);
     }
-    crate::azure::arm::joins(world, path, "virtualNetworks/join/action", &network)?;
+    joins(world, path, "virtualNetworks/join/action", &network)?;
     let properties = object_member(body, "properties");
     put(properties, "virtualNetworkLinkState", Some("Completed".into()));
-    if properties.get("registrationEnabled").is_none() {
-        put(properties, "registrationEnabled", Some(json!(false)));
-    }
+    defaults(properties, [("registrationEnabled", json!(false))]);
     Ok(Vec::new())
 }
 
@@ -63,4 +70,9 @@ pub fn doom(world: &World, path: &Path, body: &Value) -> Option<End> {
          tried to link virtual network with '{zone}' and '{zone}' zones."
     );
     Some(End::Fail { code: "BadRequest".to_owned(), message })
+}
+
+/// A type is that of records, which lie in their zone and go with it.
+pub fn is_record(types: &str) -> bool {
+    ["privateDnsZones/A", "privateDnsZones/TXT"].iter().any(|t| types.eq_ignore_ascii_case(t))
 }
