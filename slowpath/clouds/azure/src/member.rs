@@ -79,7 +79,13 @@ impl Membership<'_> {
             _ if wanted.is_empty() => Ok(false),
             MadeBy::Nic => {
                 self.may_write()?;
-                self.interface(|body| named(body, &wanted, true)).await
+                let written = self.interface(|body| named(body, &wanted, true)).await?;
+                for pool in wanted {
+                    // Before there was no entry, so a `Down` is what an earlier one left: nobody
+                    // means it now. One that can't be lifted is told by the next look.
+                    let _ = self.pool(pool, |body| administer(body, pool, false)).await;
+                }
+                Ok(written)
             }
             MadeBy::Ip => {
                 let mut written = false;
