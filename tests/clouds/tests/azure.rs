@@ -3,7 +3,15 @@
 
 #[path = "azure/client.rs"]
 mod client;
+#[path = "azure/control.rs"]
+mod control;
 #[path = "azure/link.rs"]
 mod link;
+#[path = "azure/machine.rs"]
+mod machine;
+#[path = "azure/operations.rs"]
+mod operations;
+#[path = "azure/pools.rs"]
+mod pools;
 #[path = "azure/tree.rs"]
 mod tree;
