@@ -73,6 +73,7 @@ fn ends(operation: &str, end: End) -> Outcome {
 #[tokio::test]
 async fn a_resource_is_read_changed_and_read_again() {
     let side = side(World::sample()).await;
+    assert_eq!(side.metadata.instance().await.unwrap().subscription, SUBSCRIPTION);
     let ask = names::POOLS_GET.at(pool());
     let found = side.client.get(&ask).await.unwrap();
     assert_eq!(found.body["name"], "weir");
