@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use crate::arm::{Arm, Ask, Begun, Handle, Progress, Resource};
 use crate::failure::{Refused, Said, retry_after};
+use crate::names::POLLS;
 
 /// Between polls, where Azure says nothing.
 const POLL_PAUSE: Duration = Duration::from_secs(2);
 
 /// Asks for what a handle is about.
-pub(crate) const POLL: Operation =
-    Operation::new("Microsoft.Network/locations/operations/read", "Poll");
+pub(crate) const POLL: Operation = Operation::new(POLLS[0], "Poll");
 
 /// Reads a body that has to be JSON; an empty one is null.
 pub(crate) fn json(operation: Operation, answer: &RawResponse) -> Result<Value, Setback> {

@@ -73,6 +73,7 @@ fn ends(operation: &str, end: End) -> Outcome {
 #[tokio::test]
 async fn a_resource_is_read_changed_and_read_again() {
     let side = side(World::sample()).await;
+    assert_eq!(side.metadata.instance().await.unwrap().subscription, SUBSCRIPTION);
     let ask = names::POOLS_GET.at(pool());
     let found = side.client.get(&ask).await.unwrap();
     assert_eq!(found.body["name"], "weir");
@@ -345,6 +346,15 @@ async fn what_passes_is_asked_again_and_what_does_not_is_told_at_once() {
     let once = side.client.with_policy(Policy::ONCE);
     assert!(once.list(&list()).await.is_err());
     assert_eq!(side.asked("LIST loadBalancers"), 1);
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_not_read_to_its_end() {
+    let side = side(World::sample()).await;
+    let long = format!(r#"{{"value": ["{}"]}}"#, "x".repeat(17 << 20));
+    side.azure.fault(Rule::first(1, "LIST*", Fault::Say(long)));
+    let error = side.client.list(&list()).await.unwrap_err().error;
+    assert!(error.code == "Garbled" && error.message.contains("longer than"), "{error}");
 }
 
 #[tokio::test]
