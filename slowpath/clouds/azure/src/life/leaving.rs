@@ -291,6 +291,7 @@ impl Life {
             return false;
         }
         if removes {
+            self.member.goes();
             self.ask(now, Call::Leave);
             return false;
         }

@@ -98,9 +98,15 @@ impl Membership {
         self.fresh = false;
     }
 
-    /// We are gone, by our own doing.
+    /// We go by our own doing: nobody takes anything away.
+    pub(super) fn goes(&mut self) {
+        (self.was, self.lost) = (false, false);
+    }
+
     fn gone(&mut self) {
-        (self.pools, self.was, self.lost, self.admitted) = (None, false, false, false);
+        self.goes();
+        self.pools = None;
+        self.refuse("not a member of the pool: this machine left it".to_owned());
     }
 }
 
@@ -172,7 +178,7 @@ impl Life {
         }
         if all {
             (self.member.was, self.member.lost) = (true, false);
-        } else if self.member.was && !self.member.lost && !leaving {
+        } else if self.member.was && !self.member.lost {
             self.member.lost = true;
             if !self.managed {
                 self.find(findings::lost(self.settings.on_lost));
