@@ -134,12 +134,7 @@ fn advised(finding: Finding) -> Check {
 }
 
 /// By which way who is in it.
-fn membership(
-    wants: &Wants,
-    place: &Place,
-    pool: &Pool,
-    entries: &[balancer::Entry],
-) -> Check {
+fn membership(wants: &Wants, place: &Place, pool: &Pool, entries: &[balancer::Entry]) -> Check {
     let name = format!("member of {}", pool.id.name());
     let way = |by: MadeBy| if by == MadeBy::Nic { "nic" } else { "ip" };
     let others = entries.iter().filter(|entry| own(std::slice::from_ref(entry), pool).is_none());

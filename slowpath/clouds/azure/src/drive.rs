@@ -300,9 +300,8 @@ impl Drive {
 
     /// What the data plane has in force.
     fn carries(&self, place: &Place) -> Event {
-        let of = |pool: &crate::place::Pool| {
-            Some((pool.family, self.appliance.tunnels(&pool.gateway)?))
-        };
+        let of =
+            |pool: &crate::place::Pool| Some((pool.family, self.appliance.tunnels(&pool.gateway)?));
         Event::Carries(place.pools.iter().filter_map(of).collect())
     }
 

@@ -144,10 +144,7 @@ impl Membership<'_> {
         Err(names::INTERFACES_PUT.operation.failed(Failure::Invalid, "ScaleSet", why).error)
     }
 
-    async fn interface(
-        &self,
-        change: impl FnMut(&mut Value) -> Change,
-    ) -> Result<bool, CallError> {
+    async fn interface(&self, change: impl FnMut(&mut Value) -> Change) -> Result<bool, CallError> {
         let id = &self.place.interface;
         self.change(&asks::interface(id), &asks::put_interface(id), change).await
     }

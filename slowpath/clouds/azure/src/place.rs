@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::arm::Arm;
+use crate::asks;
 use crate::balancer;
 use crate::id::ResourceId;
 use crate::imds::mac;
 use crate::names;
-use crate::asks;
 use crate::told::{Failure, Family, Identity};
 
 mod error;

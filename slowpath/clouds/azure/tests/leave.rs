@@ -1,5 +1,5 @@
 //! The way out: SIGTERM, scheduled events, a process that is killed and comes back.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 use std::time::Duration;
 
@@ -70,7 +70,8 @@ async fn which_memberships_are_removed_is_said_by_remove() {
             }
             let line = format!("{line}\nremove = \"{remove}\"");
             let begin = if found { Begin::again(&machine) } else { Begin::new().await.with(&line) };
-            let mut machine = ready(if found { begin.with(&remove_line(remove)) } else { begin }).await;
+            let mut machine =
+                ready(if found { begin.with(&remove_line(remove)) } else { begin }).await;
             machine.terminate();
             assert_eq!(machine.ended().await, Exit::Drained);
             let there = machine.azure.with(|world| memberships(world));
@@ -158,7 +159,9 @@ async fn who_was_killed_at_any_point_comes_back_and_is_ready() {
             let calls = || azure.calls().iter().filter(|c| !c.path.contains("metadata")).count();
             let mut leaving = false;
             machine
-                .until("so many calls", |report: &Report| calls() >= enough || report.phase == "ready")
+                .until("so many calls", |report: &Report| {
+                    calls() >= enough || report.phase == "ready"
+                })
                 .await;
             if calls() < enough {
                 machine.ready().await;
@@ -185,9 +188,8 @@ async fn an_event_drains_acknowledges_and_waits_for_the_machines_end() {
     for kind in ["Reboot", "Redeploy", "Terminate", "Preempt"] {
         let mut machine = ready(Begin::new().await).await;
         machine.appliance.flows(1);
-        let id = machine
-            .azure
-            .with(|world| world.schedule(kind, "weir-0", Duration::from_secs(120)));
+        let id =
+            machine.azure.with(|world| world.schedule(kind, "weir-0", Duration::from_secs(120)));
         let began = machine.azure.with(|world| world.now);
         let report = machine.until("leaving", |report| report.leaving.is_some()).await;
         assert!(report.leaving.unwrap().why.starts_with("leaving: "));

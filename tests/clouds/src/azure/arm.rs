@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::azure::answer::{Answer, Told, list, object_member, put, refuse, text};
 use crate::azure::kind::{KINDS, Kind, Place};
-use crate::azure::path::{Path, above, name, parent, same};
+use crate::azure::path::{Path, above, name, same};
 use crate::azure::world::{Resource, World};
 use crate::azure::{balancer, identity, interface, link, probe, write};
 
@@ -193,7 +193,7 @@ pub fn shown(world: &World, resource: &Resource) -> Value {
     put(object_member(&mut body, "properties"), "provisioningState", told);
     for inner in KINDS {
         let Place::Inside(member) = inner.place else { continue };
-        if parent(inner.types) != kind.types && inner.types.split('/').next() != Some(kind.types) {
+        if above(inner.types) != kind.types {
             continue;
         }
         let kept = body.pointer_mut(&format!("/properties/{member}")).and_then(Value::as_array_mut);

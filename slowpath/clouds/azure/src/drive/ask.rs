@@ -51,9 +51,7 @@ pub(super) async fn ask(question: Question) -> Told {
     let Question { call, cloud, place, event, .. } = &question;
     let answer = match call {
         Call::AskTunnels => Answer::Tunnels(cloud.metadata().tunnels().await),
-        Call::AskEvents => {
-            Answer::Events(cloud.metadata().events(&place.identity.name).await)
-        }
+        Call::AskEvents => Answer::Events(cloud.metadata().events(&place.identity.name).await),
         Call::Acknowledge => Answer::Acknowledged(acknowledge(cloud, event.as_deref()).await),
         Call::Look | Call::Join | Call::Down | Call::Up | Call::Leave => {
             return of_pools(&question).await;

@@ -118,7 +118,8 @@ pub enum PlaceError {
     #[error(
         "load balancer {balancer} is in virtual network {}, and the ingress port in {}: it can be \
          no member; name another load balancer, or move the interface",
-        or_none(theirs), ours
+        or_none(theirs),
+        ours
     )]
     OtherNetwork {
         /// Its name.
