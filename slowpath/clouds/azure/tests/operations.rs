@@ -8,6 +8,7 @@ use clouds::report::{Asked, Carried, Ends, Report};
 use clouds::retry::{Clock, Policy};
 use serde_json::json;
 use standins::azure::{Standin, World};
+use standins::faults::{Fault, Rule};
 use tokio::sync::watch;
 
 mod machine;
@@ -115,7 +116,7 @@ async fn doctor_finds_a_good_machine_good_and_changes_nothing() {
         ("interface", "weir-0-data, not the primary one"),
         ("accelerated networking", "on"),
         ("pool", "/backendAddressPools/weir"),
-        ("member of weir", "weir-0-data by nic, with nobody else"),
+        ("member of weir", "weir-0-data by nic, with weirs_0 by nic"),
         ("member of weir6", "by nic"),
         (
             "tunnels of weir",
@@ -238,7 +239,8 @@ async fn doctor_knows_a_scale_set_the_other_membership_and_what_slowpath_says() 
     let azure = side().await;
     let checks = examine(&azure, INSTANCE, BOTH, Err("it does not run".into())).await;
     assert!(told(&checks, "interface").text.contains("of the scale set's model"));
-    azure.with(|world| world.forbidden.push("Microsoft.Authorization/*".into()));
+    let refused = Fault::Refuse { status: 403, code: "AuthorizationFailed".into() };
+    azure.fault(Rule::always("GET permissions", refused));
     let pools = "Microsoft.Network/loadBalancers/backendAddressPools/write";
     let nic_write = "Microsoft.Network/networkInterfaces/write";
     let untold = examine(&azure, FIRST, BOTH, well()).await;
