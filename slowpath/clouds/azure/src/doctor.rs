@@ -142,7 +142,7 @@ fn membership(wants: &Wants, place: &Place, pool: &Pool, entries: &[balancer::En
     let beside = if others.is_empty() { "nobody else".into() } else { others.join(", ") };
     let Some(entry) = own(entries, pool) else {
         let text = format!("this machine is not in it; {beside}");
-        if place.managed {
+        if place.managed && wants.settings.membership == MadeBy::Nic {
             let remedy = "name the pool in the scale set's model, and upgrade the instances";
             return Check::new(&name, Verdict::Fail, text, remedy);
         }

@@ -11,8 +11,8 @@ use standins::faults::{Fault, Rule};
 
 mod machine;
 use machine::{
-    Begin, FIRST, Machine, PUT_NIC, PUT_POOL, SECOND, admin, change_body, change_pool, gateway,
-    listed, named, network, nic, pool,
+    Begin, FIRST, INSTANCE, Machine, PUT_NIC, PUT_POOL, SECOND, admin, change_body, change_pool,
+    gateway, listed, named, network, nic, pool,
 };
 
 const BY_IP: &str = "membership = \"ip\"";
@@ -301,4 +301,17 @@ async fn an_administrative_state_of_somebody_else_is_told_and_left() {
         machine.pass(120).await;
         assert_eq!(machine.azure.with(|w| admin(w, "weir", &FIRST.address())), state);
     }
+}
+
+#[tokio::test]
+async fn an_instance_of_a_scale_set_may_be_a_member_by_its_address() {
+    let azure = Begin::new().await.azure;
+    let mut machine = Begin::as_who(azure.clone(), INSTANCE).with(BY_IP).start().await;
+    machine.ready().await;
+    assert_eq!(azure.with(|world| listed(world, "weir")), [INSTANCE.address()]);
+    machine.terminate();
+    machine.ended().await;
+    assert_eq!(azure.with(|world| listed(world, "weir")).len(), 0);
+    let writes = azure.calls().into_iter().filter(|call| call.method == "PUT");
+    assert!(writes.into_iter().all(|call| call.operation == OP_POOL));
 }

@@ -80,6 +80,16 @@ pub enum PlaceError {
         /// Their names.
         balancers: Vec<String>,
     },
+    /// Each pool is there, at another load balancer.
+    #[error(
+        "no gateway load balancer has both pools; they are at {}; make them pools of one, or leave \
+         azure.pool_ipv6 out",
+        or_none(balancers)
+    )]
+    Apart {
+        /// Names of those that there are.
+        balancers: Vec<String>,
+    },
     /// No gateway load balancer has it.
     #[error(
         "no gateway load balancer has the {} pool {:?}; the pools are {}; set {} to one of them",

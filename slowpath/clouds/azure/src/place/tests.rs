@@ -65,3 +65,23 @@ fn what_azure_did_not_tell_is_silence_and_what_it_told_is_not() {
     }
     assert!(PlaceError::NoIngress.passes());
 }
+
+#[test]
+fn the_load_balancer_is_the_one_that_has_all_pools() {
+    let balancer = |name: &str, pools: &[&str]| {
+        let pools: Vec<Value> = pools.iter().map(|pool| json!({ "name": pool })).collect();
+        json!({ "name": name, "sku": { "name": "gateway" },
+                "properties": { "backendAddressPools": pools } })
+    };
+    let wanted = |ipv6, name: &str| AzurePool { ipv6, name: name.into(), gateway: "g".into() };
+    let both = [wanted(false, "weir"), wanted(true, "weir6")];
+    let choose = |all: &[Value]| choose(&both, "g", None, all.to_vec()).map_err(|e| e.to_string());
+    let (whole, four) = (balancer("a", &["WEIR", "weir6"]), balancer("b", &["weir"]));
+    assert_eq!(choose(&[four.clone(), whole.clone()]).unwrap()["name"], "a");
+    let apart = choose(&[four.clone(), balancer("c", &["weir6"])]).unwrap_err();
+    assert!(apart.contains("has both pools; they are at b, c"), "{apart}");
+    let missing = choose(&[four]).unwrap_err();
+    assert!(missing.contains("IPv6 pool \"weir6\"; the pools are weir; set azure.pool_ipv6"));
+    let several = choose(&[whole.clone(), balancer("d", &["weir", "weir6"])]).unwrap_err();
+    assert!(several.starts_with("2 gateway load balancers have our pools: a, d"), "{several}");
+}
