@@ -179,6 +179,7 @@ fn removable(world: &World, path: &Path, kind: &Kind) -> Told<()> {
             pool::removable(world, path)
         }
         "privateLinkServices" => link::removable(world, path),
+        "networkInterfaces" => interface::removable(world, path),
         "virtualNetworks/subnets" => network::removable(world, path),
         _ => Ok(()),
     }

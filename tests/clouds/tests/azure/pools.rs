@@ -78,6 +78,8 @@ async fn the_load_balancer_itself_ignores_addresses_and_keeps_those_of_its_pools
 async fn a_pool_has_one_kind_of_members() {
     let side = Side::new().await;
     assert_eq!(join(&side, "weir-0-data", &["weir"]).await.status, 200);
+    assert_eq!(side.azure.with(|world| world.members(&pool("weir"))), ["10.1.0.11"]);
+    assert_eq!(side.delete(&network("networkInterfaces/weir-0-data")).await.code(), "NicInUse");
     let said = side.put(&pool("weir"), &of(&[address("a", "10.1.0.12")], &[])).await;
     assert_eq!((said.status, said.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
     // What was read can be written again: it names the interface, which stays.
@@ -257,7 +259,8 @@ async fn probes_bring_a_member_up_at_once_and_down_after_two() {
     entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
         "Up".into();
     assert_eq!(side.put(&pool("weir"), &entry).await.status, 200);
-    (look().await, look().await);
+    look().await;
+    look().await;
     assert_eq!(look().await, (1, 0));
     entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
         "Away".into();
