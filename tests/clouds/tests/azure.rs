@@ -3,5 +3,17 @@
 
 #[path = "azure/client.rs"]
 mod client;
+#[path = "azure/control.rs"]
+mod control;
+#[path = "azure/link.rs"]
+mod link;
+#[path = "azure/machine.rs"]
+mod machine;
+#[path = "azure/operations.rs"]
+mod operations;
+#[path = "azure/pools.rs"]
+mod pools;
+#[path = "azure/shapes.rs"]
+mod shapes;
 #[path = "azure/tree.rs"]
 mod tree;

@@ -3,11 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::azure::answer::{Answer, Told, list, object_member, put, refuse, text};
-use crate::azure::kind::{How, KINDS, Kind, Place};
-use crate::azure::operation::Plan;
+use crate::azure::kind::{KINDS, Kind, Place};
 use crate::azure::path::{Path, above, name, parent, same};
 use crate::azure::world::{Resource, World};
-use crate::azure::{balancer, identity, interface, network, pool, probe};
+use crate::azure::{balancer, identity, interface, link, probe, write};
 
 /// A request taken apart.
 #[derive(Clone, Debug, Default)]
@@ -94,8 +93,8 @@ pub fn answer(world: &mut World, asked: &Asked) -> Told<Answer> {
     match (asked.method.as_str(), path.is_item()) {
         ("GET", false) => listed(world, asked, &path, kind),
         ("GET", true) => read(world, &path, kind),
-        ("PUT", true) => write(world, asked, &path, kind),
-        ("DELETE", true) => delete(world, asked, &path, kind),
+        ("PUT", true) => write::write(world, asked, &path, kind),
+        ("DELETE", true) => write::delete(world, asked, &path, kind),
         _ => refuse(405, "MethodNotAllowed", "lists are read only"),
     }
 }
@@ -147,16 +146,18 @@ fn allowed(world: &World, action: &str, scope: &str) -> Told<()> {
 }
 
 /// A write joins another resource, which takes an action of its own there.
-pub fn joins(world: &World, path: &Path, kind: &str, action: &str, linked: &str) -> Told<()> {
-    if !world.forbids(action) {
+pub fn joins(world: &World, path: &Path, action: &str, linked: &str) -> Told<()> {
+    let action = format!("Microsoft.Network/{action}");
+    if !world.forbids(&action) {
         return Ok(());
     }
     let why = format!(
-        "The client '{0}' with object id '{0}' has permission to perform action \
-         'Microsoft.Network/{kind}/write' on scope '{1}'; however, it does not have permission to \
-         perform action(s) '{action}' on the linked scope(s) '{linked}' (respectively) or the \
-         linked scope(s) are invalid.",
+        "The client '{0}' with object id '{0}' has permission to perform action '{1}/{2}/write' on \
+         scope '{3}'; however, it does not have permission to perform action(s) '{action}' on the \
+         linked scope(s) '{linked}' (respectively) or the linked scope(s) are invalid.",
         identity::OBJECT,
+        path.provider,
+        path.types(),
         path.id()
     );
     refuse(403, "LinkedAuthorizationFailed", why)
@@ -187,7 +188,9 @@ pub fn shown(world: &World, resource: &Resource) -> Value {
     put(&mut body, "type", Some(kind.whole().into()));
     put(&mut body, "etag", Some(resource.etag().into()));
     let state = world.state_of(resource);
-    put(object_member(&mut body, "properties"), "provisioningState", Some(state.into()));
+    // Records have none.
+    let told = (kind.types != "privateDnsZones/A").then(|| state.into());
+    put(object_member(&mut body, "properties"), "provisioningState", told);
     for inner in KINDS {
         let Place::Inside(member) = inner.place else { continue };
         if parent(inner.types) != kind.types && inner.types.split('/').next() != Some(kind.types) {
@@ -205,6 +208,7 @@ pub fn shown(world: &World, resource: &Resource) -> Value {
     match kind.types {
         "loadBalancers" => balancer::show(world, resource, &mut body),
         "networkInterfaces" => interface::show(&mut body),
+        "privateEndpoints" => link::show_endpoint(world, resource, &mut body),
         _ => {}
     }
     body
@@ -260,178 +264,13 @@ fn listed(world: &World, asked: &Asked, path: &Path, kind: &Kind) -> Told<Answer
     Ok(Answer::of(200, body))
 }
 
-/// `If-Match` and `If-None-Match`.
-fn conditions(asked: &Asked, etag: Option<&str>) -> Told<()> {
-    let met = match asked.header("if-match") {
-        Some("*") => etag.is_some(),
-        Some(wanted) => etag == Some(wanted),
-        None => true,
-    };
-    if met && (asked.header("if-none-match") != Some("*") || etag.is_none()) {
-        return Ok(());
-    }
-    let why = format!(
-        "Precondition failed. Etag provided in if-match header {} does not match etag {} of \
-         resource {} in NRP data store.",
-        asked.header("if-match").unwrap_or("*"),
-        etag.unwrap_or_default(),
-        asked.path
-    );
-    refuse(412, "PreconditionFailed", why)
-}
-
-fn write(world: &mut World, asked: &Asked, path: &Path, kind: &'static Kind) -> Told<Answer> {
-    if kind.put == How::Never {
-        let why = format!("The requested resource does not support http method 'PUT' ({kind:?}).");
-        return refuse(405, "MethodNotAllowed", why);
-    }
-    let home = kind.home(path).id();
-    if let Some(above) = path.parent().filter(|above| world.find(&above.id()).is_none()) {
-        let why = format!(
-            "Can not perform requested operation on nested resource. Parent resource '{}' not \
-             found.",
-            above.name()
-        );
-        return refuse(404, "ParentResourceNotFound", why);
-    }
-    let old = look(world, path, kind);
-    conditions(asked, old.as_ref().map(|(_, etag)| etag.as_str()))?;
-    let mut body = asked.body.clone();
-    if !body.is_object() {
-        let why = "The request content was invalid and could not be deserialized.";
-        return refuse(400, "InvalidRequestContent", why);
-    }
-    object_member(&mut body, "properties");
-    let old = old.map(|(old, _)| old);
-    let mut touched = vec![home.clone()];
-    touched.extend(checked(world, path, kind, old.as_ref(), &mut body)?);
-    world.free(&touched)?;
-    let before = world.find(&home).cloned();
-    install(world, path, kind, body);
-    let others: Vec<String> = touched[1..].to_vec();
-    others.iter().for_each(|other| world.touch(other));
-    written(world, path, kind, old.as_ref());
-    let plan = Plan {
-        name: operation("PUT", &asked.path),
-        how: kind.put,
-        item: path.id(),
-        resources: touched,
-        before: before.filter(|_| old.is_some() || kind.place != Place::Own).into_iter().collect(),
-    };
-    let begun = world.begin(plan, None);
-    let status = if old.is_some() { 200 } else { 201 };
-    let (shown, etag) = look(world, path, kind).unwrap_or_default();
-    let answer = Answer::of(status, shown).with("etag", etag);
-    Ok(match begun {
-        Some(id) => world.announce(answer, &id, kind.put, &asked.base),
-        None => answer,
-    })
-}
-
-/// What each type wants of a body, and which other resources a write touches.
-fn checked(
-    world: &mut World,
-    path: &Path,
-    kind: &Kind,
-    old: Option<&Value>,
-    body: &mut Value,
-) -> Told<Vec<String>> {
-    match kind.types {
-        "loadBalancers" => balancer::check(world, path, old, body),
-        "loadBalancers/backendAddressPools" => pool::check(world, path, old, body),
-        "networkInterfaces" => interface::check(world, path, old, body),
-        "virtualNetworks" => network::check(old, body),
-        "virtualNetworks/subnets" => network::check_subnet(world, path, body),
-        _ => Ok(Vec::new()),
-    }
-}
-
-/// What follows a write.
-fn written(_world: &mut World, _path: &Path, _kind: &Kind, _old: Option<&Value>) {}
-
-/// Puts a body where it belongs.
-fn install(world: &mut World, path: &Path, kind: &Kind, mut body: Value) {
-    let Place::Inside(member) = kind.place else {
-        return world.write(&path.id(), body);
-    };
-    put(&mut body, "name", Some(path.name().into()));
-    let home = kind.home(path).id();
-    let Some(mut whole) = world.find(&home).map(|found| found.body.clone()) else { return };
-    let kept = crate::azure::answer::list_mut(&mut whole, member);
-    match kept.iter_mut().find(|e| text(e, "/name").eq_ignore_ascii_case(path.name())) {
-        Some(element) => *element = body,
-        None => kept.push(body),
-    }
-    world.write(&home, whole);
-}
-
-fn delete(world: &mut World, asked: &Asked, path: &Path, kind: &'static Kind) -> Told<Answer> {
-    if kind.delete == How::Never {
-        let why = "The requested resource does not support http method 'DELETE'.";
-        return refuse(405, "MethodNotAllowed", why);
-    }
-    let Some((_, etag)) = look(world, path, kind) else { return Ok(Answer::empty(204)) };
-    conditions(asked, Some(&etag))?;
-    let home = kind.home(path).id();
-    removable(world, path, kind)?;
-    world.free(std::slice::from_ref(&home))?;
-    let plan = Plan {
-        name: operation("DELETE", &asked.path),
-        how: kind.delete,
-        item: path.id(),
-        resources: vec![home],
-        before: Vec::new(),
-    };
-    Ok(match world.begin(plan, None) {
-        Some(id) => world.announce(Answer::empty(202), &id, kind.delete, &asked.base),
-        None => {
-            world.take_out(&path.id());
-            Answer::empty(200)
-        }
-    })
-}
-
-/// Nothing needs what is to be deleted.
-fn removable(world: &World, path: &Path, kind: &Kind) -> Told<()> {
-    let start = format!("{}/", path.id()).to_ascii_lowercase();
-    let nested = world.resources.iter().find(|r| r.id.to_ascii_lowercase().starts_with(&start));
-    if let Some(nested) = nested {
-        let why = format!(
-            "Cannot delete resource while nested resources exist. Some existing nested resource \
-             IDs include: '{}'. Please delete all nested resources before deleting this resource.",
-            nested.id
-        );
-        return refuse(409, "CannotDeleteResource", why);
-    }
-    match kind.types {
-        "loadBalancers" | "loadBalancers/backendAddressPools" => pool::removable(world, path),
-        "virtualNetworks/subnets" => network::removable(world, path),
-        _ => Ok(()),
-    }
-}
-
 fn action(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
     let types = path.types();
-    allowed(world, &format!("{}/{types}/action", path.provider), &path.id())?;
+    let name = types.strip_prefix("locations/").unwrap_or(&types);
+    allowed(world, &format!("{}/{name}/action", path.provider), &path.id())?;
     match types.as_str() {
         "loadBalancers/loadBalancingRules/health" => probe::health(world, asked, path),
+        "locations/checkPrivateLinkServiceVisibility" => link::visibility(world, asked, path),
         _ => refuse(404, "InvalidResourceType", format!("There is no action '{types}'.")),
-    }
-}
-
-impl World {
-    /// A resource is gone.
-    pub fn take_out(&mut self, id: &str) {
-        let found = Path::parse(id).and_then(|path| Some((Kind::of(&path)?, path)));
-        let Some((kind, path)) = found else { return };
-        let Place::Inside(member) = kind.place else {
-            self.resources.retain(|resource| !same(&resource.id, id));
-            return;
-        };
-        let home = kind.home(&path).id();
-        let Some(mut whole) = self.find(&home).map(|found| found.body.clone()) else { return };
-        let kept = crate::azure::answer::list_mut(&mut whole, member);
-        kept.retain(|element| !text(element, "/name").eq_ignore_ascii_case(path.name()));
-        self.write(&home, whole);
     }
 }

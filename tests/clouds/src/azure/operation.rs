@@ -76,6 +76,8 @@ pub struct Plan {
     pub resources: Vec<String>,
     /// What was there before.
     pub before: Vec<Resource>,
+    /// Its end, where the write itself decides.
+    pub end: Option<End>,
 }
 
 impl World {
@@ -122,7 +124,7 @@ impl World {
     /// Begins an operation whose change is already carried out, unless it is over at once. True
     /// where it goes on.
     pub fn begin(&mut self, plan: Plan, result: Option<Value>) -> Option<String> {
-        let end = self.outcome(&plan.name);
+        let end = plan.end.clone().unwrap_or_else(|| self.outcome(&plan.name));
         let at_once = plan.how == How::Now || (self.pace.is_zero() && end == End::Succeed);
         if at_once {
             return None;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Told, list, list_mut, object_member, put, refuse, text};
+use crate::azure::answer::{Told, list, list_mut, missing, object_member, put, refuse, text};
 use crate::azure::arm::{joins, look};
 use crate::azure::balancer::sku;
 use crate::azure::kind::Kind;
@@ -193,11 +193,10 @@ fn address(
         return invalid(format!("IP address '{address}' is invalid."));
     };
     let Some(found) = world.find(&network) else {
-        let why = format!("Resource {network} referenced by resource {} was not found.", path.id());
-        return refuse(400, "InvalidResourceReference", why);
+        return missing(&network, &path.id());
     };
-    let action = "Microsoft.Network/virtualNetworks/joinLoadBalancer/action";
-    joins(world, path, "loadBalancers/backendAddressPools", action, &network)?;
+    let action = "virtualNetworks/joinLoadBalancer/action";
+    joins(world, path, action, &network)?;
     if of_pool.get_or_insert_with(|| network.clone()) != &network {
         let why = format!("Pool '{}' has addresses of two virtual networks.", path.name());
         return refuse(400, "BackendAddressesMustBeInSameVirtualNetwork", why);

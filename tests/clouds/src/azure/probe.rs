@@ -182,6 +182,7 @@ pub fn health(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
         item: path.id(),
         resources: Vec::new(),
         before: Vec::new(),
+        end: None,
     };
     Ok(match world.begin(plan, Some(result.clone())) {
         Some(id) => {

@@ -65,7 +65,7 @@ pub struct Standin {
 /// Which of the servers is asked.
 #[derive(Clone)]
 enum Side {
-    Manager,
+    Arm,
     /// A machine's metadata service; none is the world's `own` machine's.
     Machine(Option<String>),
 }
@@ -73,19 +73,19 @@ enum Side {
 impl Standin {
     /// Serves a world, for as long as the runtime runs.
     pub async fn start(world: World) -> std::io::Result<Standin> {
-        let manager = TcpListener::bind("127.0.0.1:0").await?;
-        Standin::listen(manager, TcpListener::bind("127.0.0.1:0").await?, &[], world)
+        let arm = TcpListener::bind("127.0.0.1:0").await?;
+        Standin::listen(arm, TcpListener::bind("127.0.0.1:0").await?, &[], world)
     }
 
     /// The same on sockets of the caller's. The certificate is for `localhost`, the address of the
     /// first socket, and these names; the first of them is the one in `url`.
     pub fn listen(
-        manager: TcpListener,
+        resources: TcpListener,
         metadata: TcpListener,
         names: &[String],
         world: World,
     ) -> std::io::Result<Standin> {
-        let address = manager.local_addr()?;
+        let address = resources.local_addr()?;
         let mut certified = vec!["localhost".to_owned(), address.ip().to_string()];
         certified.extend(names.iter().cloned());
         let name = names.first().map_or("localhost", String::as_str);
@@ -94,8 +94,8 @@ impl Standin {
         let (config, ca) = tls::made(&certified)?;
         let inside = Inside { world, faults: Faults::default(), calls: Vec::new() };
         let standin = Standin { inside: Arc::new(Mutex::new(inside)), url, imds, ca };
-        let router = standin.router(Side::Manager);
-        let listener = tls::Listener::new(manager, config)?;
+        let router = standin.router(Side::Arm);
+        let listener = tls::Listener::new(resources, config)?;
         tokio::spawn(async move { axum::serve(listener, router).await });
         let router = standin.router(Side::Machine(None));
         tokio::spawn(async move { axum::serve(metadata, router).await });
@@ -206,7 +206,7 @@ async fn serve(State((standin, side)): State<(Standin, Side)>, request: Request)
     }
     let asked = asked(&standin, &parts, &body);
     let operation = match (&side, asked.method.as_str()) {
-        (Side::Manager, method) => arm::operation(method, &asked.path),
+        (Side::Arm, method) => arm::operation(method, &asked.path),
         (Side::Machine(_), "GET") => asked.path.clone(),
         (Side::Machine(_), method) => format!("{method} {}", asked.path),
     };
@@ -215,7 +215,7 @@ async fn serve(State((standin, side)): State<(Standin, Side)>, request: Request)
     let refused = |status: u16, code: String| {
         let message = format!("told to say {code}");
         let body = match side {
-            Side::Manager => written(&Refusal { status, code, message }),
+            Side::Arm => written(&Refusal { status, code, message }),
             Side::Machine(_) => json!({ "error": code, "error_description": message }),
         };
         (status, Vec::new(), body.to_string())
