@@ -92,6 +92,12 @@ fn a_write_goes_on_by_either_header_and_the_operations_is_preferred() {
     assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
     let (own, _) = handle(write(Method::Delete, &answer(202, &[], "")));
     assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
+    // A resource that was to go is gone when it is not there; one that was to be is missed.
+    let gone =
+        progress(&Handle { name: "Subnets_Delete".into(), ..own.clone() }, &answer(404, &[], ""));
+    assert_eq!(gone.unwrap(), Progress::Done);
+    let missed = progress(&own, &answer(404, &[], "")).unwrap_err();
+    assert_eq!(missed.error.kind, Failure::Absent);
     let failed = answer(200, &[], r#"{"properties": {"provisioningState": "Failed"}}"#);
     assert_eq!(write(Method::Put, &failed).unwrap_err().error.code, "Failed");
 }
