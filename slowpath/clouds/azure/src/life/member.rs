@@ -104,7 +104,6 @@ impl Membership {
     }
 
     fn gone(&mut self) {
-        self.goes();
         self.pools = None;
         self.refuse("not a member of the pool: this machine left it".to_owned());
     }
