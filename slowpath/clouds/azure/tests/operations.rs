@@ -24,8 +24,7 @@ const BOTH: &str =
 async fn side() -> Standin {
     let azure = Standin::start(World::sample()).await.unwrap();
     azure.with(|world| {
-        for (who, id) in [(FIRST, nic(0)), (INSTANCE, INSTANCE.nic())] {
-            let _ = who;
+        for id in [nic(0), INSTANCE.nic()] {
             change_body(world, &id, |nic| {
                 for (part, of) in [(0, "weir"), (1, "weir6")] {
                     nic["properties"]["ipConfigurations"][part]["properties"]
@@ -192,8 +191,8 @@ async fn doctor_finds_each_thing_that_is_wrong() {
         }),
         ("member of weir", Verdict::Warn, "not in it", |w| {
             change_body(w, &nic(0), |nic| {
-                nic["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
-                    json!([]);
+                let part = &mut nic["properties"]["ipConfigurations"][0]["properties"];
+                part["loadBalancerBackendAddressPools"] = json!([]);
             });
         }),
         ("member of weir", Verdict::Fail, "Down", |w| {

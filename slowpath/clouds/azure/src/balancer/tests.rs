@@ -80,15 +80,16 @@ fn a_pool_is_by_address_as_soon_as_an_entry_has_one() {
 fn rules_are_those_that_send_to_the_pool_with_their_probe() {
     let gw = POOL.split_once("/backendAddressPools").unwrap().0;
     let probe = format!("{gw}/probes/health");
+    let (shouted, other) = (POOL.replace("gw/", "GW/"), format!("{POOL}6"));
     let balancer = json!({ "properties": {
         "loadBalancingRules": [
             { "name": "all", "properties": {
                 "protocol": "All", "frontendPort": 0, "idleTimeoutInMinutes": 15,
-                "backendAddressPools": [{ "id": POOL.to_uppercase().replace("/SUBSCRIPTIONS", "/subscriptions") }],
+                "backendAddressPools": [{ "id": shouted }],
                 "probe": { "id": probe.to_lowercase() }, "enableTcpReset": true } },
             { "name": "one", "properties": {
                 "protocol": "Tcp", "frontendPort": 80, "backendAddressPool": { "id": POOL } } },
-            { "name": "other", "properties": { "backendAddressPool": { "id": format!("{POOL}6") } } },
+            { "name": "other", "properties": { "backendAddressPool": { "id": other } } },
         ],
         "probes": [{ "id": probe, "name": "health", "properties": {
             "protocol": "Http", "port": 8080, "requestPath": "/", "intervalInSeconds": 5,

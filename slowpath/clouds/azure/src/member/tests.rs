@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::id::ResourceId;
+use crate::life::Admin;
 use crate::told::Family;
 
 const GROUP: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network";
@@ -33,22 +34,22 @@ fn an_interface_names_the_pool_once_and_only_where_it_is_meant() {
           "properties": { "loadBalancerBackendAddressPools": null, "x": 1 } },
     ]}});
     let before = nic.clone();
-    assert!(named(&mut nic, &[&pool], true).unwrap());
+    assert!(name_pools(&mut nic, &[&pool], true).unwrap());
     let ours = &nic["properties"]["ipConfigurations"][1]["properties"];
     assert_eq!(ours["loadBalancerBackendAddressPools"], json!([{ "id": pool.id.as_str() }]));
     assert_eq!(
         nic["properties"]["ipConfigurations"][0],
         before["properties"]["ipConfigurations"][0]
     );
-    assert!(!named(&mut nic, &[&pool], true).unwrap(), "it is there");
+    assert!(!name_pools(&mut nic, &[&pool], true).unwrap(), "it is there");
     let list = &mut nic["properties"]["ipConfigurations"][1]["properties"]["loadBalancerBackendAddressPools"];
     list.as_array_mut().unwrap().push(other.clone());
-    assert!(named(&mut nic, &[&pool], false).unwrap());
+    assert!(name_pools(&mut nic, &[&pool], false).unwrap());
     let left = &nic["properties"]["ipConfigurations"][1]["properties"];
     assert_eq!(left["loadBalancerBackendAddressPools"], json!([other]));
-    assert!(!named(&mut nic, &[&pool], false).unwrap());
+    assert!(!name_pools(&mut nic, &[&pool], false).unwrap());
     for wrong in [json!({}), json!([]), json!({ "properties": { "ipConfigurations": [{}] } })] {
-        let error = named(&mut wrong.clone(), &[&pool], true).unwrap_err().error;
+        let error = name_pools(&mut wrong.clone(), &[&pool], true).unwrap_err().error;
         assert_eq!(error.code, "Garbled", "{wrong}");
     }
 }
