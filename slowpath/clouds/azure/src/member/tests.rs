@@ -42,8 +42,8 @@ fn an_interface_names_the_pool_once_and_only_where_it_is_meant() {
         before["properties"]["ipConfigurations"][0]
     );
     assert!(!name_pools(&mut nic, &[&pool], true).unwrap(), "it is there");
-    let list = &mut nic["properties"]["ipConfigurations"][1]["properties"]["loadBalancerBackendAddressPools"];
-    list.as_array_mut().unwrap().push(other.clone());
+    let part = &mut nic["properties"]["ipConfigurations"][1]["properties"];
+    part["loadBalancerBackendAddressPools"].as_array_mut().unwrap().push(other.clone());
     assert!(name_pools(&mut nic, &[&pool], false).unwrap());
     let left = &nic["properties"]["ipConfigurations"][1]["properties"];
     assert_eq!(left["loadBalancerBackendAddressPools"], json!([other]));
@@ -57,7 +57,10 @@ fn an_interface_names_the_pool_once_and_only_where_it_is_meant() {
 #[test]
 fn an_administrative_state_is_set_at_our_entry_alone() {
     let pool = pool_of_ours();
-    let entry = |name: &str, address: &str, admin: Value| json!({ "name": name, "properties": { "ipAddress": address, "adminState": admin } });
+    let entry = |name: &str, address: &str, admin: Value| {
+        let properties = json!({ "ipAddress": address, "adminState": admin });
+        json!({ "name": name, "properties": properties })
+    };
     let listed = |all: &[Value]| json!({ "properties": { "loadBalancerBackendAddresses": all } });
     let other = entry("o", "10.0.0.5", json!("Down"));
     let mut body = listed(&[other.clone(), entry("e", "10.0.0.4", Value::Null)]);
