@@ -207,7 +207,9 @@ pub fn shown(world: &World, resource: &Resource) -> Value {
     }
     match kind.types {
         "loadBalancers" => balancer::show(world, resource, &mut body),
-        "networkInterfaces" => interface::show(&mut body),
+        "networkInterfaces" | "virtualMachineScaleSets/virtualMachines/networkInterfaces" => {
+            interface::show(&mut body);
+        }
         "privateEndpoints" => link::show_endpoint(world, resource, &mut body),
         _ => {}
     }

@@ -229,6 +229,8 @@ async fn zones_hold_records_and_lead_a_network_by_one_zone_of_a_name() {
         side.get(&format!("{own}/A/*.apps")).await.body["properties"]["fqdn"],
         "*.apps.north.test."
     );
+    assert_eq!(side.get(&format!("{own}/A/%2A.apps")).await.body["name"], "*.apps");
+    assert_eq!(side.get(&format!("{own}/A/%2.apps%")).await.code(), "NotFound");
     let bad = json!({ "properties": { "ttl": 300, "aRecords": [{ "ipv4Address": "fd00::1" }] } });
     assert_eq!(side.put(&format!("{own}/A/six"), &bad).await.code(), "BadRequest");
 
