@@ -31,3 +31,26 @@ fn put(file: &Path, what: &impl Serialize) -> io::Result<()> {
     new.sync_all()?;
     fs::rename(&beside, file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_is_read_and_what_is_garbled_or_not_there_is_none() {
+        let name = format!("weir-kept-{}.json", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        assert_eq!(read::<Vec<u8>>(Some(&file)), None);
+        write(Some(&file), &vec![1, 2]);
+        write(Some(&file), &vec![3]);
+        let told = (read::<Vec<u8>>(Some(&file)), file.with_extension("new").exists());
+        fs::write(&file, "[3").unwrap();
+        let garbled = read::<Vec<u8>>(Some(&file));
+        fs::remove_file(&file).unwrap();
+        assert_eq!((told, garbled), ((Some(vec![3]), false), None));
+        // Nobody keeps anything, or nobody can.
+        write(None, &1);
+        write(Some(Path::new("/nowhere/at/all")), &1);
+        assert_eq!(read::<u8>(None), None);
+    }
+}

@@ -219,16 +219,17 @@ fn read_rule(balancer: &Value, rule: &Value) -> Rule {
     }
 }
 
-/// `probeThreshold` is what counts; `numberOfProbes` was ignored by Azure all the time.
+/// Which of the two numbers counts is not the same in all of Azure's texts: the larger one is told.
 fn read_probe(probe: &Value) -> Probe {
     let interval = number(probe, "/properties/intervalInSeconds").unwrap_or(15);
+    let numbers = ["/properties/numberOfProbes", "/properties/probeThreshold"];
     Probe {
         name: text(probe, "/name").to_owned(),
         protocol: text(probe, "/properties/protocol").to_owned(),
         port: number(probe, "/properties/port").unwrap_or_default(),
         path: text(probe, "/properties/requestPath").to_owned(),
         interval: Duration::from_secs(interval),
-        failures: number(probe, "/properties/probeThreshold").unwrap_or(1).max(1),
+        failures: numbers.into_iter().filter_map(|at| number(probe, at)).max().unwrap_or(1),
     }
 }
 

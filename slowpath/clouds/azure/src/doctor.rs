@@ -134,12 +134,7 @@ fn advised(finding: Finding) -> Check {
 }
 
 /// By which way who is in it.
-fn membership(
-    wants: &Wants,
-    place: &Place,
-    pool: &Pool,
-    entries: &[balancer::Entry],
-) -> Check {
+fn membership(wants: &Wants, place: &Place, pool: &Pool, entries: &[balancer::Entry]) -> Check {
     let name = format!("member of {}", pool.id.name());
     let way = |by: MadeBy| if by == MadeBy::Nic { "nic" } else { "ip" };
     let others = entries.iter().filter(|entry| own(std::slice::from_ref(entry), pool).is_none());
@@ -147,7 +142,7 @@ fn membership(
     let beside = if others.is_empty() { "nobody else".into() } else { others.join(", ") };
     let Some(entry) = own(entries, pool) else {
         let text = format!("this machine is not in it; {beside}");
-        if place.managed {
+        if place.managed && wants.settings.membership == MadeBy::Nic {
             let remedy = "name the pool in the scale set's model, and upgrade the instances";
             return Check::new(&name, Verdict::Fail, text, remedy);
         }

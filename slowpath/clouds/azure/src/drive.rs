@@ -26,7 +26,7 @@ use clouds::asking::{Asking, Ended};
 use clouds::failure::Operation;
 use clouds::report::{Finding, Report, Told, tell};
 use clouds::retry::{Policy, Retry, Step};
-use config::checked::{Azure as Settings, Config, Preboot};
+use config::checked::{Azure as Settings, Config, MadeBy, Preboot};
 use tokio::sync::mpsc;
 
 pub use cloud::Cloud;
@@ -206,7 +206,9 @@ impl Drive {
         let left = OnDisk::read(self.kept.as_deref()).map(|kept| kept.life_at(&place));
         let left = left.unwrap_or_default();
         self.keep(&place, &left);
-        let mut life = Life::new(self.settings.life, place.managed, left, self.clock.now());
+        // By address the pool is written, which no scale set's model owns.
+        let managed = place.managed && self.settings.membership == MadeBy::Nic;
+        let mut life = Life::new(self.settings.life, managed, left, self.clock.now());
         self.found_place(&place);
         // Azure was asked just now: to ask once more would only hold the probe back for longer.
         let mut event = match silence {
@@ -300,9 +302,8 @@ impl Drive {
 
     /// What the data plane has in force.
     fn carries(&self, place: &Place) -> Event {
-        let of = |pool: &crate::place::Pool| {
-            Some((pool.family, self.appliance.tunnels(&pool.gateway)?))
-        };
+        let of =
+            |pool: &crate::place::Pool| Some((pool.family, self.appliance.tunnels(&pool.gateway)?));
         Event::Carries(place.pools.iter().filter_map(of).collect())
     }
 

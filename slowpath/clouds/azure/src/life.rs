@@ -236,7 +236,7 @@ impl Life {
             Answer::Looked(result) => self.looked(now, epoch, result),
             Answer::Joined(result) => self.joined(now, result),
             Answer::Down(result) => self.put_down(now, result),
-            Answer::Up(_) => self.written(now),
+            Answer::Up(_) => self.later(Call::Look, now),
             Answer::Left(result) => self.left(now, result),
             Answer::Tunnels(Ok(tunnels)) => {
                 self.following.imds(now, Some(tunnels));

@@ -9,16 +9,19 @@ use std::time::Duration;
 use clouds::failure::{Failure, Operation, Setback};
 use clouds::retry::{Pause, Policy, Retry, Step};
 use config::checked::MadeBy;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::arm::{Arm, Ask};
 use crate::asks;
 use crate::balancer::{self, Entry, entries};
-use crate::life::{Admin, Member, Seen};
+use crate::life::{Member, Seen};
 use crate::long::finish;
 use crate::names;
 use crate::place::{Place, Pool};
 use crate::told::CallError;
+use edit::{administer, list, name_pools, unlist};
+
+mod edit;
 
 /// Writes of one change that others undid, at most: then people should know.
 const UNDONE: u32 = 8;
@@ -79,53 +82,67 @@ impl Membership<'_> {
             _ if wanted.is_empty() => Ok(false),
             MadeBy::Nic => {
                 self.may_write()?;
-                self.interface(|body| named(body, &wanted, true)).await
+                let written = self.interface(|body| name_pools(body, &wanted, true)).await?;
+                for pool in wanted {
+                    // Before there was no entry, so a `Down` is what an earlier one left: nobody
+                    // means it now. One that can't be lifted is told by the next look.
+                    let _ = self.pool(pool, |body| administer(body, pool, false)).await;
+                }
+                Ok(written)
             }
             MadeBy::Ip => {
                 let mut written = false;
                 for pool in wanted {
-                    let change = |body: &mut Value| self.listed(body, pool);
-                    written |= self.pool(pool, change).await?;
+                    let identity = &self.place.identity;
+                    // Unique for ever: who is there by the same name would be overwritten.
+                    let name = format!("{}-{}", identity.name, identity.vm_id);
+                    written |= self.pool(pool, |body| list(body, pool, &name)).await?;
                 }
                 Ok(written)
             }
         }
     }
 
-    /// Our entries' administrative state is `Down` afterwards, or not any more. Other states are
-    /// somebody else's.
+    /// Our entries' administrative state is `Down` afterwards, whatever it was; or `Down` no more.
     ///
     /// # Errors
-    /// Azure refused, or a pool lists us in no way that has such a state.
+    /// Azure refused, or a pool lists us in no way that has such a state. The other pools are
+    /// written all the same.
     pub async fn set_down(&self, down: bool) -> Result<(), CallError> {
+        let mut first = Ok(());
         for pool in &self.place.pools {
-            self.pool(pool, |body| administer(body, pool, down)).await?;
+            let set = self.pool(pool, |body| administer(body, pool, down)).await;
+            first = first.and(set.map(drop));
         }
-        Ok(())
+        first
     }
 
     /// Is in no pool afterwards. Only our entries are removed, by whichever way they are there.
     ///
     /// # Errors
-    /// Azure refused.
+    /// Azure refused; we have left all other pools.
     pub async fn leave(&self) -> Result<(), CallError> {
         let told = self.look().await?;
-        let mut named_by_interface = Vec::new();
+        let (mut first, mut of_interface) = (Ok(()), Vec::new());
         for pool in &self.place.pools {
-            let Ok(document) = the_pool(&told, pool) else { continue };
-            match own(&entries(document), pool).map(|entry| entry.by) {
-                Some(MadeBy::Nic) => named_by_interface.push(pool),
+            let entries = the_pool(&told, pool).map(entries).unwrap_or_default();
+            match own(&entries, pool).map(|entry| entry.by) {
+                Some(MadeBy::Nic) => of_interface.push(pool),
                 Some(MadeBy::Ip) => {
-                    self.pool(pool, |body| Ok(unlisted(body, pool))).await?;
+                    let left = self.pool(pool, |body| Ok(unlist(body, pool))).await;
+                    first = first.and(left.map(drop));
                 }
+                // The interface may name a pool that doesn't list it yet.
+                None if self.by == MadeBy::Nic && !self.place.managed => of_interface.push(pool),
                 None => {}
             }
         }
-        if !named_by_interface.is_empty() {
-            self.may_write()?;
-            self.interface(|body| named(body, &named_by_interface, false)).await?;
+        if of_interface.is_empty() {
+            return first;
         }
-        Ok(())
+        self.may_write()?;
+        let left = self.interface(|body| name_pools(body, &of_interface, false)).await;
+        first.and(left.map(drop))
     }
 
     /// An interface of a scale set is its model's.
@@ -138,10 +155,7 @@ impl Membership<'_> {
         Err(names::INTERFACES_PUT.operation.failed(Failure::Invalid, "ScaleSet", why).error)
     }
 
-    async fn interface(
-        &self,
-        change: impl FnMut(&mut Value) -> Change,
-    ) -> Result<bool, CallError> {
+    async fn interface(&self, change: impl FnMut(&mut Value) -> Change) -> Result<bool, CallError> {
         let id = &self.place.interface;
         self.change(&asks::interface(id), &asks::put_interface(id), change).await
     }
@@ -201,25 +215,6 @@ impl Membership<'_> {
         *tried = true;
         let begun = self.arm.put(put, &read.body, read.etag.as_deref()).await?;
         finish(self.arm, begun, self.pause, self.patience.whole).await?;
-        Ok(true)
-    }
-
-    /// Adds our address to a pool's.
-    fn listed(&self, body: &mut Value, pool: &Pool) -> Change {
-        let entries = entries(body);
-        if own(&entries, pool).is_some() {
-            return Ok(false);
-        }
-        may_join(self.by, pool, &entries).map_err(|error| Setback { error, after: None })?;
-        let identity = &self.place.identity;
-        // Unique for ever: who is entered by the same name would be overwritten.
-        let name = format!("{}-{}", identity.name, identity.vm_id);
-        let network = json!({ "id": pool.network.as_str() });
-        let address = json!({ "ipAddress": pool.address, "virtualNetwork": network });
-        let entry = json!({ "name": name, "properties": address });
-        array(body, &["properties", "loadBalancerBackendAddresses"])
-            .ok_or_else(|| names::POOLS_GET.operation.garbled("the pool is no object"))?
-            .push(entry);
         Ok(true)
     }
 }
@@ -301,89 +296,6 @@ fn undone(operation: Operation) -> Setback {
     let why = "what was written was gone again when it was read: somebody else writes the same \
                resource as a whole; see Azure's activity log for who does";
     operation.failed(Failure::Conflict, "Undone", why)
-}
-
-/// Names the pools in our IP configurations, or names them no more.
-fn named(interface: &mut Value, pools: &[&Pool], wanted: bool) -> Change {
-    let garbled = |why: String| names::INTERFACES_GET.operation.garbled(why);
-    let mut changed = false;
-    for pool in pools {
-        let all = array(interface, &["properties", "ipConfigurations"])
-            .ok_or_else(|| garbled("it has no ipConfigurations".to_owned()))?;
-        let id = &pool.configuration;
-        let own = all.iter_mut().find(|c| balancer::id(c, "/id").as_ref() == Some(id));
-        let own = own.ok_or_else(|| garbled(format!("it has no ipConfiguration {id} any more")))?;
-        let path = ["properties", "loadBalancerBackendAddressPools"];
-        let names = |reference: &Value| balancer::id(reference, "/id").as_ref() == Some(&pool.id);
-        let list = array(own, &path).ok_or_else(|| garbled(format!("{id} is no object")))?;
-        match list.iter().any(names) {
-            true if !wanted => list.retain(|reference| !names(reference)),
-            false if wanted => list.push(json!({ "id": pool.id.as_str() })),
-            _ => continue,
-        }
-        changed = true;
-    }
-    Ok(changed)
-}
-
-/// Removes our address from a pool's.
-fn unlisted(body: &mut Value, pool: &Pool) -> bool {
-    let Some(index) = own_index(body, pool) else { return false };
-    let list = array(body, &["properties", "loadBalancerBackendAddresses"]);
-    list.is_some_and(|list| {
-        list.remove(index);
-        true
-    })
-}
-
-/// Where our entry is in the list of addresses.
-fn own_index(body: &Value, pool: &Pool) -> Option<usize> {
-    let listed = balancer::list(body, "/properties/loadBalancerBackendAddresses").len();
-    entries(body).iter().take(listed).position(|entry| is_own(entry, pool))
-}
-
-/// Sets our entry's administrative state, or takes `Down` away.
-fn administer(body: &mut Value, pool: &Pool, down: bool) -> Change {
-    let entries = entries(body);
-    let Some(admin) = own(&entries, pool).map(|entry| entry.admin) else { return Ok(false) };
-    if down == (admin == Admin::Down) {
-        return Ok(false);
-    }
-    // The portal takes an interface's entry by this list too; who is not in it has no such state.
-    let unlisted = || {
-        let why = format!(
-            "pool {} lists no address for {}: it has no administrative state; the probe alone \
-             keeps new flows away",
-            pool.id.name(),
-            pool.configuration
-        );
-        names::POOLS_PUT.operation.failed(Failure::Invalid, "NoEntry", why)
-    };
-    let index = own_index(body, pool).ok_or_else(unlisted)?;
-    let list = array(body, &["properties", "loadBalancerBackendAddresses"]);
-    let entry = list.and_then(|list| list.get_mut(index)).ok_or_else(unlisted)?;
-    let properties = object(entry, "properties").ok_or_else(unlisted)?;
-    let state = if down { "Down" } else { "None" };
-    properties.insert("adminState".to_owned(), state.into());
-    Ok(true)
-}
-
-/// The object of that name in an object, made where there is none.
-fn object<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut serde_json::Map<String, Value>> {
-    let own = value.as_object_mut()?.entry(name).or_insert(Value::Null);
-    if own.is_null() {
-        *own = json!({});
-    }
-    own.as_object_mut()
-}
-
-/// The list at two names, made where there is none.
-fn array<'a>(value: &'a mut Value, [outer, inner]: &[&str; 2]) -> Option<&'a mut Vec<Value>> {
-    let own = object(value, outer)?.entry(*inner).or_insert(Value::Null);
-    if own.is_null() {
-        *own = json!([]);
-    }
-    own.as_array_mut()
 }
 
 #[cfg(test)]

@@ -194,11 +194,16 @@ known! {
         "VirtualNetworkLinks_Delete", PRIVATE_DNS, [];
 }
 
+/// What polls of long operations need, by either header.
+pub const POLLS: [&str; 2] = [
+    "Microsoft.Network/locations/operations/read",
+    "Microsoft.Network/locations/operationResults/read",
+];
+
 /// What a role needs for some operations, polls of what they begin included, sorted.
 pub fn permissions(of: &[Known]) -> BTreeSet<&'static str> {
-    let polled = crate::long::POLL.service;
     let own = of.iter().map(|known| known.operation.service);
-    own.chain(of.iter().flat_map(|known| known.joins).copied()).chain([polled]).collect()
+    own.chain(of.iter().flat_map(|known| known.joins).copied()).chain(POLLS).collect()
 }
 
 #[cfg(test)]

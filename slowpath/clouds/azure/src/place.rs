@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::arm::Arm;
+use crate::asks;
 use crate::balancer;
 use crate::id::ResourceId;
 use crate::imds::mac;
 use crate::names;
-use crate::asks;
 use crate::told::{Failure, Family, Identity};
 
 mod error;
@@ -217,11 +217,15 @@ fn choose(
     }
     let has = |balancer: &Value, pool: &AzurePool| balancer::pool(balancer, &pool.name).is_some();
     let missing = pools.iter().find(|pool| !all.iter().any(|balancer| has(balancer, pool)));
-    let names = all.iter().flat_map(|b| balancer::pools(b).iter().map(own_name)).collect();
+    if let Some(pool) = missing {
+        let has = all.iter().flat_map(|b| balancer::pools(b).iter().map(own_name)).collect();
+        return Err(PlaceError::NoPool { pool: pool.clone(), has });
+    }
+    let balancers: Vec<String> = all.iter().map(own_name).collect();
     all.retain(|balancer| pools.iter().all(|pool| has(balancer, pool)));
-    match (all.len(), missing.or(pools.first())) {
-        (1, _) => Ok(all.remove(0)),
-        (0, Some(pool)) => Err(PlaceError::NoPool { pool: pool.clone(), has: names }),
+    match all.len() {
+        1 => Ok(all.remove(0)),
+        0 => Err(PlaceError::Apart { balancers }),
         _ => Err(PlaceError::Several { balancers: all.iter().map(own_name).collect() }),
     }
 }

@@ -73,6 +73,7 @@ fn ends(operation: &str, end: End) -> Outcome {
 #[tokio::test]
 async fn a_resource_is_read_changed_and_read_again() {
     let side = side(World::sample()).await;
+    assert_eq!(side.metadata.instance().await.unwrap().subscription, SUBSCRIPTION);
     let ask = names::POOLS_GET.at(pool());
     let found = side.client.get(&ask).await.unwrap();
     assert_eq!(found.body["name"], "weir");
@@ -348,6 +349,15 @@ async fn what_passes_is_asked_again_and_what_does_not_is_told_at_once() {
 }
 
 #[tokio::test]
+async fn an_answer_without_end_is_not_read_to_its_end() {
+    let side = side(World::sample()).await;
+    let long = format!(r#"{{"value": ["{}"]}}"#, "x".repeat(17 << 20));
+    side.azure.fault(Rule::first(1, "LIST*", Fault::Say(long)));
+    let error = side.client.list(&list()).await.unwrap_err().error;
+    assert!(error.code == "Garbled" && error.message.contains("longer than"), "{error}");
+}
+
+#[tokio::test]
 async fn an_attempt_has_a_bound_and_asking_can_be_stopped() {
     let side = side(World::sample()).await;
     side.azure.fault(Rule::first(1, "LIST*", Fault::Hang));
@@ -379,8 +389,8 @@ async fn a_missing_permission_is_named_with_its_place() {
     side.azure.with(|world| world.forbidden = vec![join.into()]);
     let nic = ResourceId::network(SUBSCRIPTION, "north", "networkInterfaces", "weir-0-data");
     let mut found = side.client.get(&names::INTERFACES_GET.at(&nic)).await.unwrap();
-    found.body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
-        json!([{ "id": pool().as_str() }]);
+    let part = &mut found.body["properties"]["ipConfigurations"][0]["properties"];
+    part["loadBalancerBackendAddressPools"] = json!([{ "id": pool().as_str() }]);
     let ask = names::INTERFACES_PUT.at(&nic);
     let told = side.client.put(&ask, &found.body, found.etag.as_deref()).await;
     let error = told.unwrap_err().error;

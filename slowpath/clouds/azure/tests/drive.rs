@@ -1,6 +1,6 @@
 //! The lifecycle carried out against the stand-in, by the real client: the place, the way in, the
 //! stay. Time passes when nobody is being asked, or when a test says that it passes all the same.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 use std::sync::atomic::Ordering;
 
@@ -53,7 +53,11 @@ type Spoil = fn(&mut World);
 async fn what_is_in_the_way_is_told_and_mended_without_a_restart() {
     let table: &[(Spoil, &[&str])] = &[
         (
-            |w| change_body(w, &nic(0), |b| b["properties"]["macAddress"] = json!("00-22-48-00-00-77")),
+            |w| {
+                change_body(w, &nic(0), |b| {
+                    b["properties"]["macAddress"] = json!("00-22-48-00-00-77")
+                })
+            },
             &["MAC 00:22:48:0a:01:0b", "weir-0-data 00-22-48-00-00-77", "weir-0-management"],
         ),
         (
@@ -302,7 +306,10 @@ async fn tunnels_are_followed_when_the_world_changes_them() {
     use azure::drive::Gateways;
     let now = machine.appliance.tunnels("gw").unwrap();
     assert_eq!(now, tunnels((2001, 901), (10800, 800)));
-    assert_eq!((of(&report, "gw").by.as_str(), of(&report, "gw").family.as_str()), ("imds", "ipv4"));
+    assert_eq!(
+        (of(&report, "gw").by.as_str(), of(&report, "gw").family.as_str()),
+        ("imds", "ipv4")
+    );
     assert_eq!(of(&report, "gw6").carried.external_vni, 867);
     assert_eq!(machine.appliance.followed(), 1);
 }

@@ -114,9 +114,7 @@ async fn of_place(arm: &dyn Arm, wants: &Wants, identity: &Identity, seen: &mut 
     let nic = all.and_then(|all| own(&all, &ingress).cloned());
     let told = the_balancer(arm, &wants.settings, identity).await;
     let place = match (&nic, &told) {
-        (Ok(nic), Ok(told)) => {
-            Place::of(&wants.settings, identity.clone(), &ingress, nic, told)
-        }
+        (Ok(nic), Ok(told)) => Place::of(&wants.settings, identity.clone(), &ingress, nic, told),
         (Err(error), _) | (_, Err(error)) => Err(error.clone()),
     };
     // Listed they are all there; that one alone may be asked for is another matter.

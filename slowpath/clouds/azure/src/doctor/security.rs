@@ -121,7 +121,8 @@ mod tests {
     fn the_first_rule_that_fits_decides_and_behind_all_are_azures_own() {
         let from: (IpAddr, &str) = ("10.1.0.100".parse().unwrap(), "VirtualNetwork");
         let to: IpAddr = "10.1.0.11".parse().unwrap();
-        let table: &[(&[(u32, &str, &str, &str, &str)], bool)] = &[
+        type Rule = (u32, &'static str, &'static str, &'static str, &'static str);
+        let table: &[(&[Rule], bool)] = &[
             (&[], true),
             (&[(100, "Deny", "*", "*", "*")], false),
             (&[(100, "Deny", "Tcp", "*", "*")], true),
@@ -133,7 +134,8 @@ mod tests {
             (&[(100, "Deny", "Udp", "10800", "Internet")], true),
         ];
         for (row, (rules, admitted)) in table.iter().enumerate() {
-            let rules: Vec<Value> = rules.iter().map(|(n, a, p, o, s)| rule(*n, a, p, o, s)).collect();
+            let rules: Vec<Value> =
+                rules.iter().map(|(n, a, p, o, s)| rule(*n, a, p, o, s)).collect();
             let group = json!({ "properties": { "securityRules": rules } });
             assert_eq!(admits(&group, "Udp", 10800, from, to), *admitted, "row {row}");
         }

@@ -1,5 +1,6 @@
 //! The lifecycle's calls as questions to Azure Resource Manager and to the machine's metadata.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,9 +52,7 @@ pub(super) async fn ask(question: Question) -> Told {
     let Question { call, cloud, place, event, .. } = &question;
     let answer = match call {
         Call::AskTunnels => Answer::Tunnels(cloud.metadata().tunnels().await),
-        Call::AskEvents => {
-            Answer::Events(cloud.metadata().events(&place.identity.name).await)
-        }
+        Call::AskEvents => Answer::Events(cloud.metadata().events(&place.identity.name).await),
         Call::Acknowledge => Answer::Acknowledged(acknowledge(cloud, event.as_deref()).await),
         Call::Look | Call::Join | Call::Down | Call::Up | Call::Leave => {
             return of_pools(&question).await;
@@ -107,11 +106,13 @@ async fn of_pools(question: &Question) -> Told {
 async fn looked(question: &Question, arm: &dyn Arm, told: &Value) -> Looked {
     let Question { cloud, place, ours, .. } = question;
     let mut looked = Looked { findings: advise(place, told, ours), ..Looked::default() };
+    let mut members = HashSet::new();
     for pool in &place.pools {
         let rules = balancer::rules(told, &pool.id);
         looked.idle = rules.iter().map(|rule| rule.idle).chain(looked.idle).min();
         let Ok(document) = the_pool(told, pool) else { continue };
         let entries = entries(document);
+        members.extend(entries.iter().filter_map(|entry| entry.configuration.clone()));
         learn(cloud, arm, &entries).await;
         looked.peers.extend(entries.iter().map(|entry| Peer {
             id: title(entry),
@@ -120,6 +121,7 @@ async fn looked(question: &Question, arm: &dyn Arm, told: &Value) -> Looked {
             zone: String::new(),
         }));
     }
+    cloud.keep_addresses(&members);
     looked
 }
 

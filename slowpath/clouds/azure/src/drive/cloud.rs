@@ -1,6 +1,6 @@
 //! Azure as the driver asks it: Resource Manager, the machine's metadata, and what they told once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -131,6 +131,11 @@ impl Cloud {
     /// Whether a member's address was asked for.
     pub(super) fn was_asked(&self, configuration: &ResourceId) -> bool {
         self.addresses().contains_key(configuration)
+    }
+
+    /// Forgets all others: who comes back by the same name may have another address.
+    pub(super) fn keep_addresses(&self, of: &HashSet<ResourceId>) {
+        self.addresses().retain(|configuration, _| of.contains(configuration));
     }
 
     pub(super) fn note_address(&self, configuration: ResourceId, address: Option<IpAddr>) {

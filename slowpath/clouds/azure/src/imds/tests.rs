@@ -119,8 +119,8 @@ fn tunnels_that_contradict_each_other_are_refused() {
         let why = super::tunnels(&balancer(tunnels)).unwrap_err();
         assert!(why.contains(about), "{about}: {why}");
     };
-    fails(&[internal.clone()], "no external");
-    fails(&[external.clone()], "no internal");
+    fails(std::slice::from_ref(&internal), "no external");
+    fails(std::slice::from_ref(&external), "no internal");
     fails(&[internal.clone(), external], "no external");
     fails(&[internal.clone(), tunnel("internal", "10.1.0.8", 1, 5)], "contradict");
     fails(&[internal.clone(), tunnel("external", "10.1.0.8", 1, 2)], "both tunnels");

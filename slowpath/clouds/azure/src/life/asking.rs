@@ -74,7 +74,7 @@ impl Life {
             return;
         }
         if call.is_write() {
-            self.member.written();
+            self.member.writes();
         }
         let epoch = self.member.epoch;
         let asking = &mut self.calls[call as usize];

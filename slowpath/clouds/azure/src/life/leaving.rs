@@ -108,7 +108,7 @@ impl Events {
         self.acknowledging.as_deref().or_else(|| self.to_acknowledge()).or_else(first)
     }
 
-    /// It was taken, or it was refused: then it begins by itself in time.
+    /// It was taken, or that came to nothing: then the event begins by itself in time.
     pub(super) fn acknowledged(&mut self) {
         self.acknowledged.extend(self.acknowledging.take());
     }
@@ -240,12 +240,14 @@ impl Life {
     }
 
     pub(super) fn put_down(&mut self, now: Instant, result: Result<(), CallError>) {
-        self.written(now);
+        self.later(Call::Look, now);
         if result.is_err() {
             self.unsettled(now);
-        } else if let Some(leaving) = &mut self.leaving {
+            return;
+        }
+        self.confirm(now);
+        if let Some(leaving) = &mut self.leaving {
             leaving.down = true;
-            leaving.confirmed.get_or_insert(now);
         }
     }
 
@@ -291,6 +293,7 @@ impl Life {
             return false;
         }
         if removes {
+            self.member.goes();
             self.ask(now, Call::Leave);
             return false;
         }
@@ -312,7 +315,7 @@ impl Life {
     }
 
     pub(super) fn left(&mut self, now: Instant, result: Result<(), CallError>) {
-        self.written(now);
+        self.later(Call::Look, now);
         let gone = match &result {
             Ok(()) => true,
             // There is no such pool.

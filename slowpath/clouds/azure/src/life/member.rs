@@ -93,14 +93,19 @@ impl Membership {
     }
 
     /// A write is asked for: what was seen before says nothing now.
-    pub(super) fn written(&mut self) {
+    pub(super) fn writes(&mut self) {
         self.epoch += 1;
         self.fresh = false;
     }
 
-    /// We are gone, by our own doing.
+    /// We go by our own doing: nobody takes anything away.
+    pub(super) fn goes(&mut self) {
+        (self.was, self.lost) = (false, false);
+    }
+
     fn gone(&mut self) {
-        (self.pools, self.was, self.lost, self.admitted) = (None, false, false, false);
+        self.pools = None;
+        self.refuse("not a member of the pool: this machine left it".to_owned());
     }
 }
 
@@ -172,7 +177,7 @@ impl Life {
         }
         if all {
             (self.member.was, self.member.lost) = (true, false);
-        } else if self.member.was && !self.member.lost && !leaving {
+        } else if self.member.was && !self.member.lost {
             self.member.lost = true;
             if !self.managed {
                 self.find(findings::lost(self.settings.on_lost));
@@ -186,18 +191,13 @@ impl Life {
         self.stand(findings::ADMIN_UP, || up.then(findings::admin_up));
     }
 
-    /// A write ended.
-    pub(super) fn written(&mut self, now: Instant) {
-        self.later(Call::Look, now);
-    }
-
     /// A write that could bring what is kept as ours came to nothing, for all that is known.
     pub(super) fn unsettled(&mut self, now: Instant) {
         self.member.settled = now + SETTLES;
     }
 
     pub(super) fn joined(&mut self, now: Instant, result: Result<bool, CallError>) {
-        self.written(now);
+        self.later(Call::Look, now);
         let before = self.member.joined_before;
         match result {
             Ok(written) => {
@@ -206,14 +206,13 @@ impl Life {
                     self.keep(|kept| kept.joined = before);
                 }
             }
-            // It can't have taken effect.
-            Err(error) if matches!(error.kind, Failure::Denied | Failure::Absent) => {
-                self.member.refused = Some(format!("not a member of the pool: {error}"));
-                self.keep(|kept| kept.joined = before);
-            }
             Err(error) => {
+                // Without permission or pool it can't have taken effect.
+                match error.kind {
+                    Failure::Denied | Failure::Absent => self.keep(|kept| kept.joined = before),
+                    _ => self.unsettled(now),
+                }
                 self.member.refused = Some(format!("not a member of the pool: {error}"));
-                self.unsettled(now);
             }
         }
     }

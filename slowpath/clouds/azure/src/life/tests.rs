@@ -550,3 +550,56 @@ fn an_outage_changes_nothing_while_it_is_in_order() {
     assert!(stage.life.ready() && !stage.life.differs());
     assert_eq!((stage.writes(), stage.count("503")), (0, 0));
 }
+
+#[test]
+fn a_join_that_takes_effect_late_is_ours_all_the_same() {
+    // Whoever asked was killed, or gave it up.
+    for killed in [false, true] {
+        let mut stage = Stage::new(settings());
+        if killed {
+            stage.hangs.push(Call::Join);
+        } else {
+            stage.fails.insert(Call::Join, Failure::Transient);
+        }
+        stage.packets = 7;
+        stage.start();
+        stage.forget();
+        // From now on nobody is able, so that nothing is asked again.
+        let reasons = vec!["a link is down".to_owned()];
+        if killed {
+            stage.life = Life::new(settings(), false, stage.kept.clone(), stage.now);
+        }
+        stage.hear(Event::Able { able: false, reasons });
+        stage.pass(60);
+        assert!(stage.kept.joined, "killed: {killed}");
+        stage.pools[0].member = entry(Admin::None);
+        stage.pass(200);
+        assert!(stage.kept.joined, "killed: {killed}");
+        stage.hear(Event::Terminate);
+        stage.pass(40);
+        assert_eq!(stage.count("Leave"), 1, "killed: {killed}");
+    }
+    // One that never comes is not kept for ever.
+    let mut stage = Stage::new(settings());
+    stage.fails.insert(Call::Join, Failure::Transient);
+    stage.start();
+    stage.hear(Event::Able { able: false, reasons: Vec::new() });
+    stage.pass(200);
+    assert!(!stage.kept.joined);
+}
+
+#[test]
+fn a_join_that_may_still_come_when_we_have_left_stays_ours_for_the_next_process() {
+    let mut stage = Stage::new(settings());
+    stage.fails.insert(Call::Join, Failure::Transient);
+    stage.start();
+    stage.hear(Event::Terminate);
+    stage.pass(60);
+    stage.order(&["Leave", "exit Drained"]);
+    stage.pools[0].member = entry(Admin::None);
+    stage.restart();
+    stage.pass(300);
+    stage.hear(Event::Terminate);
+    stage.pass(60);
+    assert_eq!(stage.count("Leave"), 1);
+}

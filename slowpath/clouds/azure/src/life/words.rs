@@ -223,9 +223,10 @@ pub enum Effect {
 /// What outlives the process.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Kept {
-    /// The memberships are of our own making.
+    /// The memberships are of our own making, or may be: it is kept before they are asked for.
     pub joined: bool,
-    /// Their `adminState` is `Down` by our own doing.
+    /// Their `adminState` is `Down` by our own doing, or may be: it is kept before that is asked
+    /// for.
     pub down: bool,
     /// The tunnels that were followed last.
     pub tunnels: Vec<(Family, Tunnels)>,

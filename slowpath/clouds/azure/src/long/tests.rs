@@ -85,10 +85,64 @@ fn a_write_goes_on_by_either_header_and_the_operations_is_preferred() {
     let updating = answer(200, &[], r#"{"properties": {"provisioningState": "Updating"}}"#);
     let (own, _) = handle(write(Method::Put, &updating));
     assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
+    // With 201 it says where the new resource is, not how its making stands.
+    let body = r#"{"properties": {"provisioningState": "Creating"}}"#;
+    let made = answer(201, &[("location", "https://localhost:4433/elsewhere")], body);
+    let (own, _) = handle(write(Method::Put, &made));
+    assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
     let (own, _) = handle(write(Method::Delete, &answer(202, &[], "")));
     assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
+    // A resource that was to go is gone when it is not there; one that was to be is missed.
+    let gone =
+        progress(&Handle { name: "Subnets_Delete".into(), ..own.clone() }, &answer(404, &[], ""));
+    assert_eq!(gone.unwrap(), Progress::Done);
+    let missed = progress(&own, &answer(404, &[], "")).unwrap_err();
+    assert_eq!(missed.error.kind, Failure::Absent);
     let failed = answer(200, &[], r#"{"properties": {"provisioningState": "Failed"}}"#);
     assert_eq!(write(Method::Put, &failed).unwrap_err().error.code, "Failed");
+}
+
+/// The headers of Microsoft's own examples, where `FIXTURES` names the folder that has them.
+#[test]
+fn the_examples_long_operations_are_read() {
+    let Some(folder) = std::env::var_os("FIXTURES") else { return };
+    let folder = std::path::PathBuf::from(folder).join("azure-rest-examples/network");
+    let public: Url = "https://management.azure.com/".parse().unwrap();
+    for (file, method, by_operation) in [
+        ("LoadBalancerBackendAddressPoolDelete", Method::Delete, false),
+        ("LoadBalancerDelete", Method::Delete, false),
+        ("LoadBalancerHealth", Method::Post, true),
+        ("CheckPrivateLinkServiceVisibilityByResourceGroup", Method::Post, true),
+        // The specification says that it ends by `Location`.
+        ("PrivateLinkServiceDelete", Method::Delete, true),
+        ("PrivateLinkServiceDeletePrivateEndpointConnection", Method::Delete, true),
+    ] {
+        let text = std::fs::read_to_string(folder.join(format!("{file}.json"))).unwrap();
+        let example: Value = serde_json::from_str(&text).unwrap();
+        for (status, told) in example["responses"].as_object().unwrap() {
+            let pairs = told["headers"].as_object().into_iter().flatten();
+            let mut headers = Headers::new();
+            for (name, value) in pairs {
+                let value = HeaderValue::from(value.as_str().unwrap().to_owned());
+                headers.insert(HeaderName::from(name.to_lowercase()), value);
+            }
+            let body = told.get("body").map(Value::to_string).unwrap_or_default();
+            let status: u16 = status.parse().unwrap();
+            let answer = RawResponse::from_bytes(status.into(), headers, body.into_bytes());
+            let url = public.join(PATH).unwrap();
+            let told = begun((&public, &url), &POOLS_PUT.at(PATH), method, &answer).unwrap();
+            match told {
+                Begun::UnderWay { handle, .. } => {
+                    assert_eq!((status, handle.operation.is_some()), (202, by_operation), "{file}");
+                    address(&public, &handle).unwrap();
+                }
+                Begun::Done(resource) => {
+                    assert_ne!(status, 202, "{file}");
+                    assert_eq!(resource.is_some(), method == Method::Post, "{file}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -185,6 +239,8 @@ fn location_says_it_by_its_status() {
         let Ok(Progress::Failed(told)) = of(status, why) else { panic!("{status}") };
         assert_eq!((told.error.kind, told.error.code.as_str()), (kind, "InUse"));
     }
+    // Where a document should be, a refusal is one of the question.
+    assert_eq!(polled(true, &answer(400, &[], why)).unwrap_err().error.code, "InUse");
     assert_eq!(of(429, "").unwrap_err().error.kind, Failure::Throttled);
     assert_eq!(of(403, "").unwrap_err().error.kind, Failure::Denied);
     assert_eq!(of(404, "").unwrap_err().error.kind, Failure::Absent);

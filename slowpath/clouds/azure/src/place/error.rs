@@ -80,6 +80,16 @@ pub enum PlaceError {
         /// Their names.
         balancers: Vec<String>,
     },
+    /// Each pool is there, at another load balancer.
+    #[error(
+        "no gateway load balancer has both pools; they are at {}; make them pools of one, or leave \
+         azure.pool_ipv6 out",
+        or_none(balancers)
+    )]
+    Apart {
+        /// Names of those that there are.
+        balancers: Vec<String>,
+    },
     /// No gateway load balancer has it.
     #[error(
         "no gateway load balancer has the {} pool {:?}; the pools are {}; set {} to one of them",
@@ -118,7 +128,8 @@ pub enum PlaceError {
     #[error(
         "load balancer {balancer} is in virtual network {}, and the ingress port in {}: it can be \
          no member; name another load balancer, or move the interface",
-        or_none(theirs), ours
+        or_none(theirs),
+        ours
     )]
     OtherNetwork {
         /// Its name.

@@ -74,6 +74,18 @@ fn an_event_that_vanishes_brings_it_back() {
     stage.order(&["503 leaving", "Down", "200", "Up"]);
     assert!(stage.life.ready() && stage.life.leaving().is_none());
     assert_eq!(stage.count("Acknowledge"), 0);
+    // It is ready once that was seen.
+    stage.events = vec![event("E1", EventKind::Reboot, None)];
+    stage.pass(10);
+    stage.hangs.push(Call::Look);
+    stage.events.clear();
+    stage.pass(10);
+    assert!(stage.life.leaving().is_none() && !stage.life.ready());
+    stage.hangs.clear();
+    let answer = stage.answer(Call::Look);
+    stage.hear(Event::Told(answer));
+    stage.pass(10);
+    assert!(stage.life.ready());
     // When it has left.
     stage.flows = 0;
     stage.events = vec![event("E2", EventKind::Reboot, None)];

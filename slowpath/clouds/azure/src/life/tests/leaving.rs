@@ -220,3 +220,29 @@ fn tunnels_are_followed_while_it_drains() {
     stage.pass(40);
     assert_eq!(stage.count("tunnels 10803"), 1);
 }
+
+#[test]
+fn where_somebody_holds_one_pool_down_nothing_of_that_is_overwritten() {
+    let mut stage = Stage::new(settings());
+    stage.two_pools();
+    stage.start();
+    stage.pools[0].member = entry(Admin::Down);
+    stage.pass(60);
+    stage.hear(Event::Terminate);
+    stage.pass(60);
+    assert_eq!((stage.count("admin-down"), stage.count("Down")), (1, 0));
+    assert_eq!(stage.first("exit Drained"), 60 + 35);
+}
+
+#[test]
+fn flows_that_were_told_of_are_active_until_told_otherwise() {
+    let mut stage = Stage::ready(settings());
+    stage.flows = 1;
+    stage.pass(1);
+    stage.hear(Event::Terminate);
+    for _ in 0..60 {
+        stage.now += S;
+        stage.hear(Event::Tick);
+    }
+    assert_eq!(stage.count("Leave"), 0);
+}

@@ -166,6 +166,10 @@ impl World {
                 Effect::Keep(kept) => {
                     assert_ne!(kept, self.kept, "nothing new");
                     self.azure.doubtful &= kept.joined;
+                    // Somebody joined us after the look by which we saw that nobody had.
+                    self.azure.doubtful |= kept.joined
+                        && !self.kept.joined
+                        && self.looked.is_some_and(|at| self.azure.others_at >= at);
                     self.kept = kept;
                 }
                 Effect::Finding(finding) => {
@@ -217,6 +221,7 @@ impl World {
             }
             Call::Leave => {
                 self.over(false);
+                self.seen_all = false;
                 match self.settings.remove {
                     Remove::Never => panic!("never to be removed"),
                     Remove::Always => {}
@@ -310,10 +315,10 @@ impl World {
         }
         self.carry();
         self.traffic(random);
-        self.hear(Event::Carries(self.carried.clone()), random);
-        self.hear(Event::Clock(self.azure.clock(self.now)), random);
         let (flows, packets, strange) = (self.flows, self.packets, self.strange);
         self.hear(Event::Activity { flows, packets, strange }, random);
+        self.hear(Event::Carries(self.carried.clone()), random);
+        self.hear(Event::Clock(self.azure.clock(self.now)), random);
     }
 
     fn carry(&mut self) {
@@ -328,7 +333,7 @@ impl World {
 
     /// Flows come where the gateway sends new ones, and go by themselves.
     fn traffic(&mut self, random: &mut Random) {
-        let gets = self.azure.sends(self.now) && self.exit.is_none() && self.absent_until.is_none();
+        let gets = self.azure.sends() && self.exit.is_none() && self.absent_until.is_none();
         if gets && self.carried != self.azure.tunnels() {
             self.strange += random.below(3);
         } else if gets && random.one_in(4) {
@@ -369,7 +374,7 @@ impl World {
     fn check_exit(&self) {
         let exit = self.exit.expect("an end");
         assert_eq!(exit == Exit::Forced, self.signals >= 2);
-        if exit == Exit::Drained && !self.azure.sends(self.now) && !self.azure.meddled {
+        if exit == Exit::Drained && !self.azure.sends() && !self.azure.meddled {
             assert_eq!(self.flows, 0, "flows were lost");
         }
     }
@@ -453,14 +458,15 @@ fn stays(world: &mut World, random: &mut Random) {
 
 /// A signal or an event comes, and whatever may go wrong does.
 fn leaves(world: &mut World, meddling: bool, random: &mut Random) {
-    let exits = world.exits;
+    let (exits, process) = (world.exits, world.process);
     if random.one_in(3) {
         world.azure.schedule(world.now, false, random);
     }
     let impatient = random.one_in(4);
     let bound = world.settings.drain_cap.as_secs() + 200;
     for _ in 0..bound {
-        if world.exits > exits {
+        // Ended, or the machine did it for us.
+        if world.exits > exits || world.process > process || world.dead {
             return;
         }
         if world.signalled.is_none() || impatient && random.one_in(60) {

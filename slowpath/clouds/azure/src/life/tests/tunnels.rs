@@ -217,3 +217,19 @@ fn a_data_plane_that_does_not_take_them_is_told_again_and_so_are_people() {
     stage.pass(1);
     assert_eq!((stage.first("tunnels 10803"), stage.count("tunnels 10803")), (1, 1));
 }
+
+#[test]
+fn imds_is_waited_for_before_the_others_words_count() {
+    let kept = Kept { tunnels: vec![(V4, tunnels(7))], ..Kept::default() };
+    let mut stage = Stage::with(settings(), false, kept);
+    stage.hangs.extend([Call::AskTunnels, Call::Look]);
+    stage.start();
+    stage.pass(3);
+    assert_eq!(stage.count("tunnels 10807"), 0);
+    stage.pools[0].tunnels = Ok(tunnels(4));
+    let answer = stage.answer(Call::Look);
+    stage.hear(Event::Told(answer));
+    assert_eq!(stage.count("tunnels 10804"), 0);
+    stage.pass(1);
+    assert_eq!((stage.first("tunnels 10804"), stage.count("tunnels 10807")), (4, 0));
+}

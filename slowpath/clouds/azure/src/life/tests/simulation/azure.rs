@@ -59,11 +59,13 @@ pub(super) struct Azure {
     failed: u64,
     /// When we were last not in all pools.
     pub(super) lacked_at: Instant,
+    /// When somebody else last made a membership.
+    pub(super) others_at: Instant,
     /// Somebody else made a membership that we may take for ours.
     pub(super) doubtful: bool,
     /// Somebody else's Down, and no way to take it for ours.
     pub(super) foreign_down: bool,
-    /// Somebody else changed an administrative state lately.
+    /// Somebody else changed our entries.
     pub(super) meddled: bool,
     number: u16,
 }
@@ -94,6 +96,7 @@ impl Azure {
             calls: Vec::new(),
             failed: 0,
             lacked_at: now,
+            others_at: now.checked_sub(S).unwrap_or(now),
             doubtful: false,
             foreign_down: false,
             meddled: false,
@@ -119,7 +122,7 @@ impl Azure {
     }
 
     /// New flows come to us.
-    pub(super) fn sends(&self, _now: Instant) -> bool {
+    pub(super) fn sends(&self) -> bool {
         let gets = |pool: &Pool| match (pool.member, pool.probed) {
             (None, _) => false,
             (Some(_), false) | (Some((Admin::Up, _)), _) => true,
@@ -262,7 +265,13 @@ impl Azure {
         (self.lacked_at, self.foreign_down) = (now, false);
     }
 
-    fn join_by_others(&mut self, joined: bool) {
+    fn take_out(&mut self, pool: usize, now: Instant) {
+        self.pools[pool].member = None;
+        self.lacked_at = now;
+    }
+
+    fn join_by_others(&mut self, joined: bool, now: Instant) {
+        self.others_at = now;
         for pool in self.pools.iter_mut().filter(|pool| pool.member.is_none()) {
             pool.member = Some((Admin::None, Owner::Other));
             self.doubtful |= joined;
@@ -271,24 +280,22 @@ impl Azure {
 
     /// Somebody else, or the weather. `joined` and `down` are what is kept on the machine.
     pub(super) fn disturb(&mut self, now: Instant, joined: bool, down: bool, random: &mut Random) {
-        match random.below(12) {
+        let choice = random.below(12);
+        self.meddled |= (4..=8).contains(&choice);
+        match choice {
             0 => self.outage = Some(Failure::Transient),
             1 => self.outage = Some(random.of(&[Failure::Throttled, Failure::Conflict])),
             2 => self.outage = Some(random.of(&[Failure::Denied, Failure::Invalid])),
             3 => self.slowness = 1 + random.below(120),
             4 => self.remove(now),
-            5 => {
-                let pool = random.below(self.pools.len() as u64) as usize;
-                self.pools[pool].member = None;
-                self.lacked_at = now;
-            }
-            6 => self.join_by_others(joined),
+            5 => self.take_out(random.below(self.pools.len() as u64) as usize, now),
+            6 => self.join_by_others(joined, now),
             7 => {
-                (self.foreign_down, self.meddled) = (!down, true);
+                self.foreign_down = !down;
                 self.set(Admin::Down);
             }
             8 => {
-                (self.foreign_down, self.meddled) = (false, true);
+                self.foreign_down = false;
                 self.set(random.of(&[Admin::Up, Admin::None]));
             }
             9 | 10 => {
@@ -335,7 +342,7 @@ impl Azure {
         self.events.clear();
         self.imds_at = now;
         if given {
-            self.join_by_others(joined);
+            self.join_by_others(joined, now);
         }
         let up = self.pools.iter().any(|pool| matches!(pool.member, Some((Admin::Up, _))));
         if self.foreign_down || up {

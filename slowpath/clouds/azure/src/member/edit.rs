@@ -1,0 +1,110 @@
+//! What a write changes of a document; all else in it stays as it was.
+
+use config::checked::MadeBy;
+use serde_json::{Map, Value, json};
+
+use super::{Change, is_own, may_join, own};
+use crate::balancer::{self, entries};
+use crate::life::Admin;
+use crate::names;
+use crate::place::Pool;
+use clouds::failure::{Failure, Setback};
+
+/// Adds our address to a pool's.
+pub(super) fn list(body: &mut Value, pool: &Pool, name: &str) -> Change {
+    let entries = entries(body);
+    if own(&entries, pool).is_some() {
+        return Ok(false);
+    }
+    may_join(MadeBy::Ip, pool, &entries).map_err(|error| Setback { error, after: None })?;
+    let network = json!({ "id": pool.network.as_str() });
+    let address = json!({ "ipAddress": pool.address, "virtualNetwork": network });
+    let entry = json!({ "name": name, "properties": address });
+    array(body, &["properties", "loadBalancerBackendAddresses"])
+        .ok_or_else(|| names::POOLS_GET.operation.garbled("the pool is no object"))?
+        .push(entry);
+    Ok(true)
+}
+
+/// Names the pools in our IP configurations, or names them no more.
+pub(super) fn name_pools(interface: &mut Value, pools: &[&Pool], wanted: bool) -> Change {
+    let garbled = |why: String| names::INTERFACES_GET.operation.garbled(why);
+    let mut changed = false;
+    for pool in pools {
+        let all = array(interface, &["properties", "ipConfigurations"])
+            .ok_or_else(|| garbled("it has no ipConfigurations".to_owned()))?;
+        let id = &pool.configuration;
+        let own = all.iter_mut().find(|c| balancer::id(c, "/id").as_ref() == Some(id));
+        let own = own.ok_or_else(|| garbled(format!("it has no ipConfiguration {id} any more")))?;
+        let path = ["properties", "loadBalancerBackendAddressPools"];
+        let is_it = |reference: &Value| balancer::id(reference, "/id").as_ref() == Some(&pool.id);
+        let list = array(own, &path).ok_or_else(|| garbled(format!("{id} is no object")))?;
+        match list.iter().any(is_it) {
+            true if !wanted => list.retain(|reference| !is_it(reference)),
+            false if wanted => list.push(json!({ "id": pool.id.as_str() })),
+            _ => continue,
+        }
+        changed = true;
+    }
+    Ok(changed)
+}
+
+/// Removes our address from a pool's.
+pub(super) fn unlist(body: &mut Value, pool: &Pool) -> bool {
+    let Some(index) = own_index(body, pool) else { return false };
+    let list = array(body, &["properties", "loadBalancerBackendAddresses"]);
+    list.is_some_and(|list| {
+        list.remove(index);
+        true
+    })
+}
+
+/// Where our entry is in the list of addresses.
+fn own_index(body: &Value, pool: &Pool) -> Option<usize> {
+    let listed = balancer::list(body, "/properties/loadBalancerBackendAddresses").len();
+    entries(body).iter().take(listed).position(|entry| is_own(entry, pool))
+}
+
+/// Sets our entry's administrative state, or takes `Down` away.
+pub(super) fn administer(body: &mut Value, pool: &Pool, down: bool) -> Change {
+    let entries = entries(body);
+    let Some(admin) = own(&entries, pool).map(|entry| entry.admin) else { return Ok(false) };
+    if down == (admin == Admin::Down) {
+        return Ok(false);
+    }
+    // The portal takes an interface's entry by this list too; who is not in it has no such state.
+    let unlisted = || {
+        let why = format!(
+            "pool {} lists no address for {}: it has no administrative state; the probe alone \
+             keeps new flows away",
+            pool.id.name(),
+            pool.configuration
+        );
+        names::POOLS_PUT.operation.failed(Failure::Invalid, "NoEntry", why)
+    };
+    let index = own_index(body, pool).ok_or_else(unlisted)?;
+    let list = array(body, &["properties", "loadBalancerBackendAddresses"]);
+    let entry = list.and_then(|list| list.get_mut(index)).ok_or_else(unlisted)?;
+    let properties = object(entry, "properties").ok_or_else(unlisted)?;
+    let state = if down { "Down" } else { "None" };
+    properties.insert("adminState".to_owned(), state.into());
+    Ok(true)
+}
+
+/// The object of that name in an object, made where there is none.
+fn object<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {
+    let own = value.as_object_mut()?.entry(name).or_insert(Value::Null);
+    if own.is_null() {
+        *own = json!({});
+    }
+    own.as_object_mut()
+}
+
+/// The list at two names, made where there is none.
+fn array<'a>(value: &'a mut Value, [outer, inner]: &[&str; 2]) -> Option<&'a mut Vec<Value>> {
+    let own = object(value, outer)?.entry(*inner).or_insert(Value::Null);
+    if own.is_null() {
+        *own = json!([]);
+    }
+    own.as_array_mut()
+}

@@ -1,0 +1,317 @@
+//! How the appliance writes itself into pools, while others write the same, and Azure is not at its
+//! best.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use standins::azure::World;
+use standins::azure::operation::{End, Outcome};
+use standins::faults::{Fault, Rule};
+
+mod machine;
+use machine::{
+    Begin, FIRST, INSTANCE, Machine, PUT_NIC, PUT_POOL, SECOND, admin, change_body, change_pool,
+    gateway, listed, named, network, nic, pool,
+};
+
+const BY_IP: &str = "membership = \"ip\"";
+const OP_POOL: &str = "PUT loadBalancers/backendAddressPools";
+const OP_NIC: &str = "PUT networkInterfaces";
+
+fn body(world: &World, id: &str) -> Value {
+    world.find(id).unwrap().body.clone()
+}
+
+fn entry(name: &str, address: &str) -> Value {
+    let hub = network("virtualNetworks", "hub");
+    json!({ "name": name, "properties": {
+        "ipAddress": address, "virtualNetwork": { "id": hub }, "adminState": "Up",
+    }})
+}
+
+/// Writes an address of somebody else's into a pool.
+fn list_other(world: &mut World, name: &str, address: &str) {
+    change_pool(world, name, |pool| {
+        pool["properties"]["loadBalancerBackendAddresses"] = json!([entry("other", address)]);
+    });
+}
+
+#[tokio::test]
+async fn what_it_writes_has_all_that_was_there() {
+    // By interface: keys that nobody knows, another pool, the other configuration.
+    let begin = Begin::new().await;
+    begin.azure.with(|world| {
+        change_body(world, &nic(0), |nic| {
+            nic["tags"] = json!({ "owner": "somebody" });
+            nic["properties"]["futureKey"] = json!({ "deep": [1, 2, { "x": null }] });
+            let part = &mut nic["properties"]["ipConfigurations"][0]["properties"];
+            part["futureKey"] = json!("kept");
+            part["loadBalancerBackendAddressPools"] = json!([
+                { "id": network("loadBalancers", "plain") + "/backendAddressPools/weir" },
+            ]);
+        });
+    });
+    let before = begin.azure.with(|world| body(world, &nic(0)));
+    let mut machine = begin.start().await;
+    machine.ready().await;
+    let mut after = machine.azure.with(|world| body(world, &nic(0)));
+    let put = machine.azure.calls().into_iter().find(|call| call.operation == OP_NIC).unwrap();
+    assert!(put.headers.contains_key("if-match"), "{put:?}");
+    let part = &mut after["properties"]["ipConfigurations"][0]["properties"];
+    let pools = part["loadBalancerBackendAddressPools"].as_array_mut().unwrap();
+    assert_eq!(pools.pop().unwrap()["id"], pool("weir"));
+    for key in ["tags", "location"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    assert_eq!(after["properties"]["futureKey"], before["properties"]["futureKey"]);
+    let part = |of: &Value, n: usize| of["properties"]["ipConfigurations"][n]["properties"].clone();
+    for key in ["futureKey", "loadBalancerBackendAddressPools", "privateIPAddress", "subnet"] {
+        assert_eq!(part(&after, 0)[key], part(&before, 0)[key], "{key}");
+    }
+    assert_eq!(part(&after, 1)["privateIPAddress"], part(&before, 1)["privateIPAddress"]);
+
+    // By address: others' entries, tunnels, keys that nobody knows.
+    let begin = Begin::new().await.with(BY_IP);
+    begin.azure.with(|world| {
+        list_other(world, "weir", "10.1.0.77");
+        change_pool(world, "weir", |pool| {
+            pool["properties"]["drainPeriodInSeconds"] = json!(17);
+            pool["properties"]["futureKey"] = json!({ "deep": true });
+        });
+    });
+    let find = |world: &World| {
+        let pools = body(world, &gateway())["properties"]["backendAddressPools"].clone();
+        pools.as_array().unwrap().iter().find(|p| p["name"] == "weir").unwrap().clone()
+    };
+    let before = begin.azure.with(|world| find(world));
+    let mut machine = begin.start().await;
+    machine.ready().await;
+    let after = machine.azure.with(|world| find(world));
+    for key in ["tunnelInterfaces", "drainPeriodInSeconds", "futureKey"] {
+        assert_eq!(after["properties"][key], before["properties"][key], "{key}");
+    }
+    let entries = after["properties"]["loadBalancerBackendAddresses"].as_array().unwrap().clone();
+    assert_eq!(entries[0]["properties"]["adminState"], "Up", "others' entries stay");
+    assert_eq!(entries[1]["properties"]["ipAddress"], "10.1.0.11");
+    assert_eq!(machine.report().target, "10.1.0.11");
+    assert_eq!((machine.asked(PUT_POOL, "ok"), machine.asked(PUT_NIC, "ok")), (1, 0));
+    machine.pass(300).await;
+    assert_eq!(machine.asked(PUT_POOL, "ok"), 1);
+}
+
+#[tokio::test]
+async fn both_pools_of_an_interface_are_joined_by_one_write_and_by_address_one_by_one() {
+    let both = "pool = \"weir\"\npool_ipv6 = \"weir6\"\ngateway = \"gw\"\ngateway_ipv6 = \"gw6\"";
+    let mut begin = Begin::new().await;
+    begin.lines = both.to_owned();
+    let mut machine = begin.start().await;
+    machine.ready().await;
+    assert_eq!(machine.azure.with(|world| named(world, &nic(0))), ["weir", "weir6"]);
+    assert_eq!(machine.asked(PUT_NIC, "ok"), 1);
+    let mut begin = Begin::new().await;
+    begin.lines = format!("{both}\n{BY_IP}");
+    let mut machine = begin.start().await;
+    machine.ready().await;
+    let lists = machine.azure.with(|world| [listed(world, "weir"), listed(world, "weir6")]);
+    assert_eq!(lists, [[FIRST.address()], [FIRST.address6()]]);
+    assert_eq!(machine.asked(PUT_POOL, "ok"), 2);
+}
+
+#[tokio::test]
+async fn a_pool_whose_members_are_there_by_the_other_way_is_refused_by_name() {
+    let begin = Begin::new().await;
+    begin.azure.with(|world| list_other(world, "weir", "10.1.0.77"));
+    let mut machine = begin.start().await;
+    let report = machine.until_found("call-refused").await;
+    let found = report.findings.iter().find(|found| found.name == "call-refused").unwrap();
+    for part in ["pool weir has members by ip (other)", "azure.membership = \"ip\""] {
+        assert!(found.text.contains(part), "no {part:?} in {}", found.text);
+    }
+    machine.until_probe("azure.membership").await;
+    let azure = Begin::new().await.azure;
+    let mut first = Begin::as_who(azure.clone(), FIRST).start().await;
+    first.ready().await;
+    let mut second = Begin::as_who(azure.clone(), SECOND).with(BY_IP).start().await;
+    second.until_probe("pool weir has members by nic (weir-0-data)").await;
+    let writes = azure.calls().into_iter().filter(|call| call.operation == OP_POOL).count();
+    assert_eq!(writes, 0);
+}
+
+/// Two machines of one world that start at the same moment, and are ready in the end.
+async fn two(round: u64, lines: &str, spoil: impl FnOnce(&mut World)) -> [Machine; 2] {
+    let azure = Begin::new().await.azure;
+    azure.seed(round);
+    azure.with(spoil);
+    let first = Begin::as_who(azure.clone(), FIRST).with(lines).start().await;
+    let second = Begin::as_who(azure.clone(), SECOND).with(lines).start().await;
+    let mut both = [first, second];
+    for machine in &mut both {
+        machine.ready().await;
+    }
+    both
+}
+
+#[tokio::test]
+async fn two_that_join_at_once_are_both_there_ten_times_over() {
+    for round in 0..10 {
+        let pace = Duration::from_secs(round % 4);
+        let [first, second] = two(round, BY_IP, |world| world.pace = pace).await;
+        let mut there = first.azure.with(|world| listed(world, "weir"));
+        there.sort();
+        assert_eq!(there, [FIRST.address(), SECOND.address()], "round {round}");
+        for machine in [first, second] {
+            machine.terminate();
+            let mut machine = machine;
+            machine.ended().await;
+        }
+    }
+    let [first, _] = two(0, "", |_| {}).await;
+    let there = first.azure.with(|world| [named(world, &nic(0)), named(world, &nic(1))]);
+    assert_eq!(there, [["weir"], ["weir"]]);
+}
+
+#[tokio::test]
+async fn a_storm_of_conflicts_is_weathered_by_reading_anew() {
+    for (line, operation) in [(BY_IP, OP_POOL), ("", OP_NIC)] {
+        for (status, code) in [(412, "PreconditionFailed"), (409, "AnotherOperationInProgress")] {
+            let begin = Begin::new().await.with(line);
+            let fault = Fault::Refuse { status, code: code.into() };
+            begin.azure.fault(Rule::first(6, operation, fault));
+            let mut machine = begin.start().await;
+            machine.ready().await;
+            let name = if line.is_empty() { PUT_NIC } else { PUT_POOL };
+            let asked = (machine.asked(name, "conflict"), machine.asked(name, "ok"));
+            assert_eq!(asked, (6, 1), "{operation} {code}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_lost_does_not_make_the_membership_somebody_elses() {
+    for line in ["", BY_IP] {
+        let begin = Begin::new().await.with(line);
+        let operation = if line.is_empty() { OP_NIC } else { OP_POOL };
+        begin.azure.fault(Rule::first(1, operation, Fault::Cut));
+        let mut machine = begin.start().await;
+        machine.ready().await;
+        machine.terminate();
+        machine.ended().await;
+        let there = machine.azure.with(|w| (named(w, &nic(0)), listed(w, "weir")));
+        assert_eq!(there, (vec![], vec![]), "it was ours, and we left: {line:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_overwritten_by_somebody_comes_back() {
+    for (line, forget) in [("", nic(0)), (BY_IP, gateway())] {
+        let mut machine = Begin::new().await.with(line).start().await;
+        machine.ready().await;
+        // Somebody puts what he read before we were there.
+        machine.azure.with(|world| {
+            change_body(world, &forget, |body| match line {
+                "" => {
+                    body["properties"]["ipConfigurations"][0]["properties"]
+                        ["loadBalancerBackendAddressPools"] = json!([]);
+                }
+                _ => {
+                    body["properties"]["backendAddressPools"][0]["properties"]
+                        ["loadBalancerBackendAddresses"] = json!([]);
+                }
+            });
+        });
+        machine.until_found("membership-lost").await;
+        machine.ready().await;
+        let name = if line.is_empty() { PUT_NIC } else { PUT_POOL };
+        assert_eq!(machine.asked(name, "ok"), 2);
+        machine.kill().await;
+        let mut machine = Begin::new().await.with(line).with("on_lost = \"report\"").start().await;
+        machine.ready().await;
+        machine.azure.with(|world| {
+            let none = json!([]);
+            match line {
+                "" => change_body(world, &nic(0), |body| {
+                    body["properties"]["ipConfigurations"][0]["properties"]
+                        ["loadBalancerBackendAddressPools"] = none;
+                }),
+                _ => change_pool(world, "weir", |pool| {
+                    pool["properties"]["loadBalancerBackendAddresses"] = none;
+                }),
+            }
+        });
+        machine.until_probe("not a member of the pool").await;
+        machine.pass(300).await;
+        assert_eq!(machine.asked(name, "ok"), 1, "it is told, and left so");
+    }
+}
+
+#[tokio::test]
+async fn an_operation_that_fails_is_told_and_tried_again_and_one_that_hangs_is_given_up() {
+    for (line, operation, name) in [("", OP_NIC, PUT_NIC), (BY_IP, OP_POOL, PUT_POOL)] {
+        let begin = Begin::new().await.with(line);
+        begin.azure.with(|world| {
+            let (code, message) = ("InternalServerError".into(), "An error occurred.".into());
+            let end = End::Fail { code, message };
+            world.pace = Duration::from_secs(5);
+            world.outcomes.push(Outcome { operation: operation.into(), end, times: Some(2) });
+        });
+        let mut machine = begin.start().await;
+        machine.ready().await;
+        assert_eq!(machine.asked(name, "ok"), 3, "two failed after they were taken");
+
+        let begin = Begin::new().await.with(line);
+        begin.azure.with(|world| {
+            world.pace = Duration::from_secs(5);
+            let end = End::Hang;
+            world.outcomes.push(Outcome { operation: operation.into(), end, times: Some(1) });
+        });
+        let mut machine = begin.start().await;
+        let report = machine.until_found("call-failed").await;
+        let found = report.findings.iter().find(|found| found.name == "call-failed").unwrap();
+        assert!(found.text.contains("still goes on at Azure after 120 s"), "{}", found.text);
+        machine.azure.with(|world| world.operations.clear());
+        machine.ready().await;
+    }
+}
+
+#[tokio::test]
+async fn an_administrative_state_of_somebody_else_is_told_and_left() {
+    for (line, state, found) in
+        [("", "Down", "admin-down"), (BY_IP, "Down", "admin-down"), (BY_IP, "Up", "admin-up")]
+    {
+        let mut machine = Begin::new().await.with(line).start().await;
+        machine.ready().await;
+        machine.azure.with(|world| {
+            let by_ip = !line.is_empty();
+            change_pool(world, "weir", |pool| {
+                let name = "north_weir-0-dataipconfig1";
+                let properties = &mut pool["properties"];
+                if by_ip {
+                    properties["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
+                        json!(state);
+                } else {
+                    properties["loadBalancerBackendAddresses"] =
+                        json!([{ "name": name, "properties": { "adminState": state } }]);
+                }
+            });
+        });
+        let report = machine.until_found(found).await;
+        assert_eq!(report.state, state.to_lowercase());
+        assert_eq!(report.phase == "ready", state == "Up");
+        machine.pass(120).await;
+        assert_eq!(machine.azure.with(|w| admin(w, "weir", &FIRST.address())), state);
+    }
+}
+
+#[tokio::test]
+async fn an_instance_of_a_scale_set_may_be_a_member_by_its_address() {
+    let azure = Begin::new().await.azure;
+    let mut machine = Begin::as_who(azure.clone(), INSTANCE).with(BY_IP).start().await;
+    machine.ready().await;
+    assert_eq!(azure.with(|world| listed(world, "weir")), [INSTANCE.address()]);
+    machine.terminate();
+    machine.ended().await;
+    assert_eq!(azure.with(|world| listed(world, "weir")).len(), 0);
+    let writes = azure.calls().into_iter().filter(|call| call.method == "PUT");
+    assert!(writes.into_iter().all(|call| call.operation == OP_POOL));
+}
