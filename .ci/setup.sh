@@ -84,7 +84,8 @@ if ((${#missing[@]})); then
   # Nor at the next boot; where somebody had one installed, it is his.
   for unit in frr:frr bird2:bird gobgpd:gobgpd; do
     if [[ " ${missing[*]} " == *" ${unit%:*} "* ]] && command -v systemctl > /dev/null; then
-      "${as_root[@]}" systemctl --quiet disable "${unit#*:}" 2> /dev/null
+      "${as_root[@]}" systemctl --quiet disable "${unit#*:}" 2> /dev/null ||
+        echo "setup: ${unit#*:} would start at the next boot; type: systemctl disable ${unit#*:}"
     fi
   done
 fi
