@@ -52,7 +52,8 @@ pub struct Settings {
     /// doesn't: a neighbour that believes it gives up routes that graceful restart would keep.
     pub independent: bool,
     /// Over several hops: packets that arrive with fewer hops left are not taken. 254 allows one
-    /// router between us, as FRR does unless told otherwise.
+    /// router between us, as FRR does unless told otherwise. A BIRD begins with 64: for one behind
+    /// a router it is 63.
     pub minimum_ttl: u8,
 }
 

@@ -17,6 +17,8 @@ pub type Outcome = Result<(), Box<dyn Error>>;
 pub struct Ours {
     pub bfd: Bfd,
     events: mpsc::UnboundedReceiver<Event>,
+    /// Those that nobody has asked for yet.
+    kept: Vec<Event>,
     kill: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<routers::Result<()>>>,
 }
@@ -47,7 +49,7 @@ impl Ours {
             });
         })?;
         let bfd = told.recv()??;
-        Ok(Ours { bfd, events, kill: Some(kill), thread: Some(thread) })
+        Ok(Ours { bfd, events, kept: Vec::new(), kill: Some(kill), thread: Some(thread) })
     }
 
     /// Ends it as a SIGKILL would: sockets closed, no word said.
@@ -96,35 +98,33 @@ impl Ours {
     pub fn event(&mut self, key: &Key) -> routers::Result<Event> {
         let mut found = None;
         wait_for(&format!("an event of {key}"), PATIENCE, || {
-            while let Ok(event) = self.events.try_recv() {
-                if event.key == *key {
-                    found = Some(event);
-                    return Ok((true, String::new()));
-                }
-            }
-            Ok((false, "none".into()))
+            self.kept.extend(std::iter::from_fn(|| self.events.try_recv().ok()));
+            found = self.kept.iter().position(|event| event.key == *key);
+            Ok((found.is_some(), format!("{:?}", self.kept)))
         })?;
-        Ok(found.expect("waited for"))
+        Ok(self.kept.remove(found.expect("waited for")))
     }
 
     /// What happened so far, of all sessions.
-    pub fn events(&mut self) -> Vec<(Key, Change)> {
-        std::iter::from_fn(|| self.events.try_recv().ok()).map(|e| (e.key, e.change)).collect()
+    pub fn events(&mut self) -> Vec<Event> {
+        self.kept.extend(std::iter::from_fn(|| self.events.try_recv().ok()));
+        std::mem::take(&mut self.kept)
     }
 
-    /// Asserts that a session's next event is that nothing came for the detection time, and that it
-    /// came when it should: a last packet came at most an interval before `cut`.
+    /// Asserts that each session's next event is that nothing came for the detection time, and that
+    /// it came when it should: a last packet came at most an interval before `cut`.
     #[track_caller]
-    pub fn expires(&mut self, key: &Key, before: &Told, cut: Instant) {
-        let event = self.event(key).unwrap();
-        assert_eq!(event.change, Change::Down(Reason::Expired), "{key}");
-        let [detection, interval] =
-            [before.detection_us, before.receive_us].map(Duration::from_micros);
-        let took = event.at.saturating_duration_since(cut);
-        println!("{key}: down {took:.0?} after the cut, detection time {detection:.0?}");
-        // What was under way when it was cut may still have arrived.
-        assert!(took + interval >= detection, "{key}: {took:?} of {detection:?}");
-        assert!(took <= detection + PATIENCE, "{key}: {took:?} of {detection:?}");
+    pub fn expires_each(&mut self, keys: &[&Key], before: &[Told], cut: Instant) {
+        for (key, before) in keys.iter().zip(before) {
+            let event = self.event(key).unwrap();
+            assert_eq!(event.change, Change::Down(Reason::Expired), "{key}");
+            let [detection, interval] =
+                [before.detection_us, before.receive_us].map(Duration::from_micros);
+            let took = event.at.saturating_duration_since(cut);
+            println!("{key}: down {took:.0?} after the cut, detection time {detection:.0?}");
+            assert!(took + interval >= detection, "{key}: {took:?} of {detection:?}");
+            assert!(took <= detection + PATIENCE, "{key}: {took:?} of {detection:?}");
+        }
     }
 }
 
@@ -161,7 +161,18 @@ pub fn beyond_a_router() -> routers::Result<[Arc<Netns>; 3]> {
     )?;
     middle.sysctl("ipv4/ip_forward", "1")?;
     middle.sysctl("ipv6/conf/all/forwarding", "1")?;
-    ours.ip(&["route add default via 10.0.1.9", "-6 route add default via fd01::9"])?;
-    theirs.ip(&["route add default via 10.0.2.9", "-6 route add default via fd02::9"])?;
+    ours.ip(&["route add default via 10.0.1.9", "route add default via fd01::9"])?;
+    theirs.ip(&["route add default via 10.0.2.9", "route add default via fd02::9"])?;
     Ok([ours, middle, theirs])
+}
+
+/// Sessions with the neighbour of [`neighbours`].
+pub fn single_hop_keys() -> [Key; 2] {
+    let four = Key::single_hop("10.0.0.2".parse().unwrap());
+    let six = Key {
+        interface: Some("here".to_owned()),
+        local: Some("fd00::1".parse().unwrap()),
+        ..Key::single_hop("fd00::2".parse().unwrap())
+    };
+    [four, six]
 }
