@@ -215,7 +215,7 @@ impl Driver {
         }
         let names = &mut self.names;
         self.sessions.retain(|_, session| {
-            let stays = !session.machine.is_finished(now);
+            let stays = !session.machine.is_finished();
             if !stays {
                 names.remove(&session.machine.local);
             }

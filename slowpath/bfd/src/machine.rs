@@ -143,6 +143,7 @@ pub struct Machine {
     poll_after: Option<Instant>,
     /// Held down: packets say so until then, this often.
     farewell: Option<(Instant, Duration)>,
+    finished: bool,
     next: Option<Instant>,
     /// When we last sent, and by which interval `next` is reckoned.
     sent: Option<Instant>,
@@ -166,6 +167,7 @@ impl Machine {
             before: None,
             poll_after: None,
             farewell: None,
+            finished: false,
             next: None,
             sent: None,
             paced: SLOW,
@@ -197,7 +199,8 @@ impl Machine {
         let (interval, known) = (self.transmit_interval(), self.remote.discriminator != 0);
         let patience = interval * u32::from(self.settings.multiplier);
         let change = self.turn(State::AdminDown, Some(Reason::Stopped), now);
-        self.farewell = Some((if known { now + patience } else { now }, interval));
+        self.farewell = Some((now + patience, interval));
+        self.finished = !known;
         let send = (known || !self.settings.passive).then(|| self.emit(false, now));
         Output { send, change }
     }
@@ -206,15 +209,15 @@ impl Machine {
     pub fn start(&mut self, now: Instant) {
         if self.state == State::AdminDown {
             self.remote = Remote::unknown();
-            self.farewell = None;
+            (self.farewell, self.finished) = (None, false);
             self.turn(State::Down, None, now);
             self.pace(now);
         }
     }
 
     /// Whether it is held down and the neighbour has been told for long enough.
-    pub fn is_finished(&self, now: Instant) -> bool {
-        self.farewell.is_some_and(|(until, _)| until <= now)
+    pub fn is_finished(&self) -> bool {
+        self.finished
     }
 
     /// A packet for this session (6.8.6, what comes after the choice of the session).
@@ -269,7 +272,8 @@ impl Machine {
             }
             self.pace(now);
         }
-        if self.is_finished(now) {
+        self.finished |= self.farewell.is_some_and(|(until, _)| until <= now);
+        if self.finished {
             self.next = None;
         }
         let due = self.next.is_some_and(|next| next <= now);
@@ -279,6 +283,9 @@ impl Machine {
 
     /// When [`Machine::tick`] has something to do next.
     pub fn next_due(&self) -> Option<Instant> {
+        if self.finished {
+            return None;
+        }
         let farewell = self.farewell.map(|(until, _)| until);
         [self.next, self.deadline(), farewell].into_iter().flatten().min()
     }
