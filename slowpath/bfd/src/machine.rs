@@ -46,6 +46,8 @@ pub struct Machine {
     said: Timers,
     /// While a poll is under way: what we announced before.
     before: Option<Timers>,
+    /// When the poll began.
+    asked: Instant,
     /// The next poll begins no earlier: late answers to the last one would be taken for its.
     poll_after: Option<Instant>,
     /// Held down: packets say so until then, this often.
@@ -72,6 +74,7 @@ impl Machine {
             dice: seed,
             said: Timers { transmit: SLOW, receive: settings.receive() },
             before: None,
+            asked: now,
             poll_after: None,
             farewell: None,
             finished: false,
@@ -148,7 +151,9 @@ impl Machine {
             heard: Some(now),
         };
         if packet.last && self.before.take().is_some() {
-            self.poll_after = Some(now + self.neighbours_patience());
+            // An answer that is still under way takes about as long as this one took.
+            let took = now.saturating_duration_since(self.asked);
+            self.poll_after = Some(now + self.neighbours_patience() + 2 * took);
         }
         let state = self.state;
         let change = match (state, packet.state) {
@@ -294,6 +299,7 @@ impl Machine {
         let rested = self.poll_after.is_none_or(|after| after <= now);
         if self.state == State::Up && self.before.is_none() && self.said != wanted && rested {
             self.before = Some(std::mem::replace(&mut self.said, wanted));
+            self.asked = now;
         }
         let interval = self.transmit_interval();
         let wait = self.jittered(interval);
