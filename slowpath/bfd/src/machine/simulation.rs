@@ -128,7 +128,7 @@ prop_compose! {
     }
 }
 
-/// Delays that differ by less than the shortest detection time leaves room for (3 * 10 ms), on a way
+/// Delays that differ by less than the shortest detection time has room for (3 * 10 ms), on a way
 /// that may be longer than many intervals.
 fn any_way() -> impl Strategy<Value = Way> {
     (0u32..200, 0u32..5, 0u64..40).prop_map(|(length, delay, loss)| Way {
