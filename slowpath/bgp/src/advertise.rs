@@ -59,11 +59,7 @@ pub struct Advertiser {
 impl Advertiser {
     /// Nothing sent, nothing desired.
     pub fn new(speaking: Speaking, families: &[Family], enhanced: bool) -> Advertiser {
-        let fresh = |family: &Family| Progress {
-            family: *family,
-            end_of_rib: true,
-            refresh: None,
-        };
+        let fresh = |family: &Family| Progress { family: *family, end_of_rib: true, refresh: None };
         Advertiser {
             speaking,
             enhanced,

@@ -8,9 +8,9 @@
 //! `Close` nothing more is told of it, not even that it is closed. At most one attempt to connect is
 //! under way: a new [`Output::Connect`] takes the place of the former.
 //!
-//! Where the RFC goes to Idle or Active after a failure, so does this, at once for the first time
-//! and ever later for those that follow (its DampPeerOscillations). A connection of the peer's that
-//! comes meanwhile is refused.
+//! After a failure the RFC rests in Idle, ever longer (DampPeerOscillations), and lets nobody in
+//! meanwhile. Two such speakers can refuse each other for ever: each connects while the other rests.
+//! Here a rest is spent in Active: we don't connect, but the peer may.
 
 mod collide;
 pub mod settings;
@@ -39,10 +39,9 @@ pub struct Peer {
     settings: Arc<Settings>,
     /// The operator wants it up.
     wanted: bool,
-    /// Until then nothing is tried, and nobody let in.
-    resting: Option<Instant>,
     /// An attempt to connect is under way.
     attempt: bool,
+    /// When to connect next, in Connect and Active.
     retry: Option<Instant>,
     sessions: Vec<Session>,
     desired: Arc<Table>,
@@ -66,7 +65,6 @@ impl Peer {
             jitter: Jitter::new(seed, settings.identifier),
             settings: Arc::new(settings),
             wanted: false,
-            resting: None,
             attempt: false,
             retry: None,
             sessions: Vec::new(),
@@ -175,7 +173,7 @@ impl Peer {
         if std::mem::take(&mut self.attempt) {
             self.outputs.push(Output::Abandon);
         }
-        (self.retry, self.resting) = (None, None);
+        self.retry = None;
     }
 
     fn bfd_down(&mut self, now: Instant) {
@@ -189,7 +187,7 @@ impl Peer {
     /// Begins to connect where nothing is.
     fn begin_if_idle(&mut self, now: Instant) {
         let idle = self.sessions.is_empty() && !self.attempt && self.retry.is_none();
-        if self.wanted && idle && self.resting.is_none() {
+        if self.wanted && idle {
             self.connect(now);
         }
     }
@@ -209,7 +207,7 @@ impl Peer {
         direction: Direction,
         ends: (SocketAddr, SocketAddr),
     ) {
-        let open = self.wanted && self.resting.is_none() && ends.1.ip() == self.settings.peer.ip();
+        let open = self.wanted && ends.1.ip() == self.settings.peer.ip();
         let asked = direction == Direction::Inbound || self.attempt;
         if !open || self.is_held() || !asked || self.session(id).is_some() {
             self.history.refused += 1;
@@ -298,17 +296,14 @@ impl Peer {
             n => LONGEST_REST.min(Duration::from_secs(1 << (n - 1).min(6))),
         };
         self.failures = self.failures.saturating_add(1);
-        let wait = self.jitter.shorten(wait);
-        self.resting = Some(now + wait).filter(|_| self.wanted && !wait.is_zero());
+        if self.wanted && !wait.is_zero() {
+            self.retry = Some(now + self.jitter.shorten(wait));
+        }
         self.begin_if_idle(now);
     }
 
     fn tick(&mut self, now: Instant) {
         let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
-        if due(self.resting) {
-            self.resting = None;
-            self.begin_if_idle(now);
-        }
         if due(self.retry) {
             self.retry = None;
             if self.sessions.is_empty() {
@@ -339,7 +334,7 @@ impl Peer {
     /// When to [`Peer::step`] at the latest; `None`: when something comes.
     pub fn next_deadline(&self) -> Option<Instant> {
         let sessions = self.sessions.iter().filter_map(Session::deadline);
-        sessions.chain(self.resting).chain(self.retry).min()
+        sessions.chain(self.retry).min()
     }
 
     /// BFD was lost, and nothing is to be tried without it.
@@ -367,7 +362,7 @@ impl Peer {
             Some(Stage::Established) => State::Established,
             Some(Stage::OpenConfirm) => State::OpenConfirm,
             Some(Stage::OpenSent) => State::OpenSent,
-            None if !self.wanted || self.resting.is_some() => State::Idle,
+            None if !self.wanted => State::Idle,
             None if self.is_held() => State::Idle,
             None if self.attempt => State::Connect,
             None => State::Active,

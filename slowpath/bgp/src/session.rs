@@ -101,6 +101,8 @@ pub struct Session {
     keepalive: Option<Instant>,
     /// Since when something waits to be written; none: all is with the kernel.
     unwritten: Option<Instant>,
+    /// Routes are among it.
+    routes_unwritten: bool,
     jitter: Jitter,
     negotiated: Option<Negotiated>,
     advertiser: Option<Advertiser>,
@@ -134,6 +136,7 @@ impl Session {
             hold: Some(now + OPEN_PATIENCE),
             keepalive: None,
             unwritten: None,
+            routes_unwritten: false,
             jitter: Jitter::new(id, settings.identifier),
             negotiated: None,
             advertiser: None,
@@ -166,9 +169,9 @@ impl Session {
         &self.received
     }
 
-    /// Whether all that was handed out is with the kernel.
+    /// Whether all that was handed out of routes is with the kernel.
     pub fn is_written(&self) -> bool {
-        self.unwritten.is_none()
+        !self.routes_unwritten
     }
 
     /// What is to be written, in order.
@@ -274,7 +277,7 @@ impl Session {
 
     /// What was handed out is with the kernel.
     pub fn written(&mut self, now: Instant) {
-        self.unwritten = None;
+        (self.unwritten, self.routes_unwritten) = (None, false);
         self.advance(now);
     }
 
@@ -285,6 +288,7 @@ impl Session {
         }
         for _ in 0..BURST {
             let Some(message) = self.advertiser.as_mut().and_then(Advertiser::next) else { break };
+            self.routes_unwritten = true;
             self.send(now, message);
         }
     }

@@ -106,12 +106,7 @@ pub enum SettingsError {
 
 impl Settings {
     /// With the usual times, both families and nothing else.
-    pub fn new(
-        local_asn: u32,
-        identifier: Ipv4Addr,
-        peer: SocketAddr,
-        peer_asn: u32,
-    ) -> Settings {
+    pub fn new(local_asn: u32, identifier: Ipv4Addr, peer: SocketAddr, peer_asn: u32) -> Settings {
         Settings {
             local_asn,
             peer_asn,

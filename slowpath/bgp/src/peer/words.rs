@@ -113,11 +113,11 @@ pub enum Output {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Not wanted, or resting after failures.
+    /// Not wanted, or waiting for BFD.
     Idle,
     /// An attempt to connect is under way.
     Connect,
-    /// The peer may connect; our next attempt is yet to come.
+    /// The peer may connect; we do so again later.
     Active,
     /// Our OPEN is sent.
     OpenSent,

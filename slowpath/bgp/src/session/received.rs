@@ -77,10 +77,12 @@ impl Received {
         self.messages.updates += 1;
         match arrived.treated {
             Treated::AsSent => {}
-            Treated::Discarded(why) => (self.messages.discarded, self.why) =
-                (self.messages.discarded + 1, Some(why)),
-            Treated::Withdrawn(why) => (self.messages.withdrawn, self.why) =
-                (self.messages.withdrawn + 1, Some(why)),
+            Treated::Discarded(why) => {
+                (self.messages.discarded, self.why) = (self.messages.discarded + 1, Some(why))
+            }
+            Treated::Withdrawn(why) => {
+                (self.messages.withdrawn, self.why) = (self.messages.withdrawn + 1, Some(why))
+            }
         }
         for prefix in &arrived.withdrawn {
             if let Some(family) = self.families.get_mut(&Family::of_prefix(prefix)) {

@@ -240,7 +240,8 @@ impl Path {
                 _ => return Err(Discard("AGGREGATOR has a wrong length")),
             },
             code::COMMUNITIES => {
-                let parts = parts::<4>(value).ok_or(Withdraw("COMMUNITIES aren't 4 octets each"))?;
+                let parts =
+                    parts::<4>(value).ok_or(Withdraw("COMMUNITIES aren't 4 octets each"))?;
                 self.communities = parts.into_iter().map(u32::from_be_bytes).collect();
             }
             code::ORIGINATOR if value.len() != 4 => {

@@ -213,8 +213,7 @@ impl Reading<'_> {
 
     fn unreach(&mut self, value: &[u8], whole: &[u8]) -> Result<(), Fault> {
         let mut reader = Reader(value);
-        let family =
-            family(&mut reader).ok_or_else(|| Notification::new(3, 9, whole.to_vec()))?;
+        let family = family(&mut reader).ok_or_else(|| Notification::new(3, 9, whole.to_vec()))?;
         match (family, family.and_then(|family| prefix::read_all(family, reader.0))) {
             (None, _) => self.multiprotocol.foreign = true,
             (Some(family), Some(prefixes)) => self.multiprotocol.unreach = Some((family, prefixes)),
@@ -227,9 +226,7 @@ impl Reading<'_> {
     fn next_hop(&self, family: Family, octets: &[u8]) -> Option<IpAddr> {
         let ipv6_allowed = family == Family::Ipv6Unicast || self.context.extended_next_hop;
         match octets.len() {
-            4 if family == Family::Ipv4Unicast => {
-                Some(IpAddr::from(*octets.first_chunk::<4>()?))
-            }
+            4 if family == Family::Ipv4Unicast => Some(IpAddr::from(*octets.first_chunk::<4>()?)),
             16 | 32 if ipv6_allowed => {
                 Some(IpAddr::V6(Ipv6Addr::from(*octets.first_chunk::<16>()?)))
             }
