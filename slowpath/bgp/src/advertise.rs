@@ -153,7 +153,7 @@ impl Advertiser {
     }
 
     /// The next message, or `None` if there is nothing to say.
-    pub fn next(&mut self) -> Option<Vec<u8>> {
+    pub fn next_message(&mut self) -> Option<Vec<u8>> {
         self.begin_refresh()
             .or_else(|| self.next_withdrawal())
             .or_else(|| self.next_announcement())

@@ -179,7 +179,7 @@ impl Peer {
     fn bfd_down(&mut self, now: Instant) {
         self.bfd_down = true;
         if self.established().is_some() {
-            self.halt(now, |session| Stop::bfd_down(session));
+            self.halt(now, Stop::bfd_down);
             self.rest(now);
         }
     }
@@ -228,7 +228,7 @@ impl Peer {
             session.push(octets);
         }
         while let Some(session) = self.session(id) {
-            match session.next(now) {
+            match session.next_event(now) {
                 Ok(None) => break,
                 Ok(Some(Event::Heard)) => session.advance(now),
                 Ok(Some(Event::Opened)) => self.opened(now, id),
@@ -391,4 +391,4 @@ impl Peer {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -17,6 +17,8 @@ pub mod update;
 pub mod write;
 
 #[cfg(test)]
+mod errors;
+#[cfg(test)]
 mod fuzz;
 #[cfg(test)]
 mod golden;

@@ -1,7 +1,7 @@
 //! The machine of a peer: its timers, its refusals, collisions, ends and new beginnings.
 
 mod alone;
-mod pipe;
+pub(crate) mod pipe;
 mod whatever;
 
 use super::settings::GracefulRestart;

@@ -171,7 +171,7 @@ pub fn negotiate(
         extended_next_hop: has(ours, code::EXTENDED_NEXT_HOP) && takes_ipv6_next_hops(theirs),
         graceful_restart: restart.map(|restart| Duration::from_secs(restart.time.into())),
         notification: restart.is_some_and(|restart| restart.notification),
-        long_lived: both(code::LONG_LIVED),
+        long_lived: both(code::LONG_LIVED) && restart.is_some(),
         peer_restarted: restart.is_some_and(|restart| restart.restarted),
     })
 }
