@@ -178,7 +178,7 @@ impl Peer {
 
     fn bfd_down(&mut self, now: Instant) {
         self.bfd_down = true;
-        if self.established().is_some() {
+        if self.established().is_some() || self.is_held() {
             self.halt(now, Stop::bfd_down);
             self.rest(now);
         }
@@ -296,7 +296,7 @@ impl Peer {
             n => LONGEST_REST.min(Duration::from_secs(1 << (n - 1).min(6))),
         };
         self.failures = self.failures.saturating_add(1);
-        if self.wanted && !wait.is_zero() {
+        if self.wanted && !self.is_held() && !wait.is_zero() {
             self.retry = Some(now + self.jitter.shorten(wait));
         }
         self.begin_if_idle(now);
