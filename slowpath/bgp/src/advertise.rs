@@ -235,8 +235,8 @@ impl Advertiser {
         self.withdraw.is_empty() && self.announce.is_empty() && self.progress.iter().all(rested)
     }
 
-    /// Routes that this session has no words for: an IPv6 next hop without RFC 8950, an IPv4 one of
-    /// an IPv6 prefix, more communities than a message holds.
+    /// Routes that can't be said on this session: an IPv6 next hop without RFC 8950, an IPv4 one of
+    /// an IPv6 prefix, the peer itself as next hop, more communities than a message holds.
     pub fn unsendable(&self) -> usize {
         self.unsendable
     }

@@ -247,7 +247,7 @@ impl Session {
         (self.stage, self.since) = (Stage::Established, now);
         let Some(negotiated) = &self.negotiated else { return };
         self.received.begin(&negotiated.families);
-        let speaking = negotiated.speaking(self.settings.local_asn);
+        let speaking = negotiated.speaking(&self.settings);
         let enhanced = negotiated.enhanced_refresh;
         self.advertiser = Some(Advertiser::new(speaking, &negotiated.families, enhanced));
     }
@@ -367,6 +367,3 @@ impl Jitter {
         time - time / 4_000 * part
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -92,9 +92,10 @@ impl Negotiated {
     }
 
     /// How UPDATEs are written for this peer.
-    pub fn speaking(&self, local_asn: u32) -> Speaking {
+    pub fn speaking(&self, settings: &Settings) -> Speaking {
         Speaking {
-            local_asn,
+            local_asn: settings.local_asn,
+            peer: settings.peer.ip(),
             internal: self.internal,
             four_octet: self.four_octet_as,
             extended_next_hop: self.extended_next_hop,

@@ -204,6 +204,13 @@ fn wrong_flags_withdraw() {
 }
 
 #[test]
+fn flag_bits_without_a_meaning_are_ignored() {
+    let all = ["4f 01 01 00", AS_PATH, "50 03 0004 c0000209"];
+    let arrived = update(&all, ROUTE, &FOUR).unwrap();
+    assert_eq!((arrived.treated, arrived.announced.len()), (Treated::AsSent, 1));
+}
+
+#[test]
 fn attributes_of_wrong_values_withdraw() {
     withdrawn(&["40 01 01 03", AS_PATH, NEXT_HOP], &FOUR);
     withdrawn(&["40 01 02 0000", AS_PATH, NEXT_HOP], &FOUR);

@@ -43,6 +43,7 @@ pub(crate) fn speaking() -> Speaking {
         four_octet: true,
         extended_next_hop: false,
         limit: MESSAGE,
+        peer: [192, 0, 2, 2].into(),
     }
 }
 

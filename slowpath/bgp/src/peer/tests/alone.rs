@@ -564,6 +564,7 @@ fn what_the_peer_announces_is_counted_and_nothing_else() {
         four_octet: true,
         extended_next_hop: false,
         limit: 4096,
+        peer: [192, 0, 2, 1].into(),
     };
     let attributes = Attributes::new("192.0.2.2".parse().unwrap());
     let mut prefixes: Vec<ipnet::IpNet> =
@@ -583,6 +584,18 @@ fn what_the_peer_announces_is_counted_and_nothing_else() {
     let told = world.peer.told(world.now).connection.unwrap();
     assert_eq!((told.messages.updates, told.messages.keepalives), (4, 1));
     assert_eq!(world.kinds(1), [Kind::Open, Kind::Keepalive, Kind::Update, Kind::Update][..2]);
+}
+
+#[test]
+fn a_prefix_both_withdrawn_and_announced_in_one_update_is_announced() {
+    let mut world = established(ours(), |_| {});
+    // 10.0.0.0/8 twice, of path 64501 by 192.0.2.2.
+    let body = [
+        &[0, 2, 8, 10, 0, 20, 0x40, 1, 1, 0, 0x40, 2, 6, 2, 1, 0, 0, 0xfb, 0xf5][..],
+        &[0x40, 3, 4, 192, 0, 2, 2, 8, 10],
+    ];
+    world.say(1, &frame::message(Kind::Update, &body.concat()));
+    assert_eq!(world.peer.told(world.now).families[0].received.prefixes, 1);
 }
 
 #[test]
