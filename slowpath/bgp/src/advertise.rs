@@ -1,9 +1,9 @@
 //! What one peer is told: the routes that it should have against those that it was sent.
 //!
-//! A table is desired as a whole; the difference is found here and said in few messages: withdrawals
-//! first, then routes of equal attributes together, then, once everybody has agreed that the table
-//! is complete, End-of-RIB. At most [`BURST`] messages are handed out before the one who writes them
-//! says that they were taken, so that a peer that reads slowly costs neither memory nor keepalives.
+//! A table is desired as a whole; the difference is found here and said in few messages:
+//! withdrawals first, then routes of equal attributes together, then, once the table is said to be
+//! complete, End-of-RIB. At most [`BURST`] messages are handed out before whoever writes them says
+//! that they were taken, so that a peer that reads slowly costs neither memory nor keepalives.
 //!
 //! A minimum interval between two UPDATEs of one route (RFC 4271 section 9.2.1.1) is not kept: what
 //! must not be sent to any more is withdrawn at once, and bursts collapse before they come here.

@@ -1,16 +1,17 @@
 //! A peer: when to connect, which of two connections stays, how long to wait after a failure, and
-//! what all of it is told (RFC 4271 sections 6.8 and 8). No clock and no socket: times and what came
-//! are arguments of [`Peer::step`], what is to be done is returned.
+//! what all of it is told (RFC 4271 sections 6.8 and 8). No clock and no socket: times and what
+//! came are arguments of [`Peer::step`], what is to be done is returned.
 //!
-//! Whoever has the sockets keeps to this: octets of a connection are written in the order of
-//! [`Output::Send`]; [`Output::Close`] closes once they are written (and after a few seconds anyway);
-//! [`Input::Written`] is told whenever nothing is left to write; a connection is named once. After
-//! `Close` nothing more is told of it, not even that it is closed. At most one attempt to connect is
-//! under way: a new [`Output::Connect`] takes the place of the former.
+//! Whoever has the sockets keeps to this. Octets of a connection are written in the order of
+//! [`Output::Send`]; [`Output::Close`] closes once they are written, and after a few seconds
+//! anyway. [`Input::Written`] is told whenever nothing is left to write. A name is of one
+//! connection for ever. After `Close` nothing more is told of a connection, not even that it is
+//! closed. At most one attempt to connect is under way: a new [`Output::Connect`] takes the
+//! former's place.
 //!
 //! After a failure the RFC rests in Idle, ever longer (DampPeerOscillations), and lets nobody in
-//! meanwhile. Two such speakers can refuse each other for ever: each connects while the other rests.
-//! Here a rest is spent in Active: we don't connect, but the peer may.
+//! meanwhile. Two such speakers can refuse each other for ever: each connects while the other
+//! rests. Here a rest is spent in Active: we don't connect, but the peer may.
 
 mod collide;
 pub mod settings;

@@ -6,12 +6,12 @@ use std::path::Path;
 
 /// All tests of the package's sources: functions under `#[test]`.
 fn tests(folder: &Path, found: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("a file").path();
         if path.is_dir() {
             tests(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
+            let text = fs::read_to_string(&path).expect("a source");
             let mut lines = text.lines().map(str::trim);
             while lines.any(|line| line == "#[test]") {
                 let name = lines.next().and_then(|line| line.strip_prefix("fn "));

@@ -23,10 +23,13 @@ fn advertiser() -> Advertiser {
     Advertiser::new(speaking(), &Family::ALL, true)
 }
 
+/// Next hop, communities, large ones.
+type Said = (Option<IpAddr>, Vec<u32>, Vec<[u32; 3]>);
+
 /// A peer that installs what it is told.
 #[derive(Default)]
 struct Router {
-    routes: BTreeMap<IpNet, (Option<IpAddr>, Vec<u32>, Vec<[u32; 3]>)>,
+    routes: BTreeMap<IpNet, Said>,
     heard: Vec<Heard>,
     context: Context,
 }

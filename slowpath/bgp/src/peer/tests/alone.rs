@@ -19,6 +19,9 @@ fn world(settings: Settings) -> World {
     World { peer: Peer::new(settings, now), now, outputs: Vec::new() }
 }
 
+/// A change of settings.
+type Change = fn(&mut Settings);
+
 fn ours() -> Settings {
     settings(1, 2, 64_500, 64_501)
 }
@@ -541,7 +544,7 @@ fn what_a_peer_does_not_support_is_not_offered_again() {
 
 #[test]
 fn a_peer_that_is_somebody_else_is_told() {
-    let cases: [(fn(&mut Settings), u8); 3] = [
+    let cases: [(Change, u8); 3] = [
         (|theirs| theirs.local_asn = 64_999, 2),
         (|theirs| theirs.identifier = Ipv4Addr::UNSPECIFIED, 3),
         (|theirs| theirs.hold = Duration::from_secs(2), 6),

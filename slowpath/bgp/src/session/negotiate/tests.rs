@@ -3,6 +3,9 @@
 use super::*;
 use crate::peer::tests::{graceful, settings};
 
+/// A change of settings.
+type Change = fn(&mut Settings);
+
 fn pair() -> (Settings, Settings) {
     (settings(1, 2, 64_500, 64_501), settings(2, 1, 64_501, 64_500))
 }
@@ -146,7 +149,7 @@ fn the_last_graceful_restart_capability_counts() {
 
 #[test]
 fn settings_that_no_open_can_say_are_refused_with_what_to_do() {
-    let change: [(fn(&mut Settings), &str); 8] = [
+    let change: [(Change, &str); 8] = [
         (|s| s.local_asn = 0, "local ASN 0"),
         (|s| s.identifier = Ipv4Addr::UNSPECIFIED, "router id 0.0.0.0"),
         (|s| s.hold = Duration::from_secs(2), "hold time 2s"),

@@ -29,8 +29,11 @@ fn announcement(speaking: &Speaking, next_hop: &str, prefixes: &[&str]) -> Vec<u
     said.unwrap().0
 }
 
+/// A field and its value.
+type Wanted = (&'static str, &'static str);
+
 /// Messages, and what a reader has to find in each: field and value.
-fn messages() -> Vec<(Vec<u8>, Vec<(&'static str, &'static str)>)> {
+fn messages() -> Vec<(Vec<u8>, Vec<Wanted>)> {
     let peer = "192.0.2.2:179".parse().unwrap();
     let mut settings = Settings::new(4_200_000_001, [192, 0, 2, 1].into(), peer, 0);
     settings.extended_next_hop = true;
@@ -178,7 +181,7 @@ fn value_of(value: &str) -> String {
 
 #[test]
 fn another_codec_reads_what_we_write_and_writes_the_same() {
-    use netgauze_parse_utils::WritablePdu;
+    use netgauze_reading::WritablePdu;
     for (octets, _) in messages() {
         let message = theirs(&octets).unwrap_or_else(|error| panic!("{error}: {octets:02x?}"));
         let mut again = Vec::new();

@@ -4,8 +4,8 @@
 use netgauze_bgp_pkt::BgpMessage;
 use netgauze_bgp_pkt::notification::BgpNotificationMessage;
 use netgauze_bgp_pkt::wire::deserializer::{BgpMessageParsingError, BgpParsingContext};
-use netgauze_parse_utils::reader::SliceReader;
-use netgauze_parse_utils::traits::ParseFromWithOneInput;
+use netgauze_reading::reader::SliceReader;
+use netgauze_reading::traits::ParseFromWithOneInput;
 
 use super::golden::{FOUR, message, read};
 use super::*;
