@@ -53,7 +53,8 @@ pub async fn decide(
 ) -> Result<Option<Connection>, Setback> {
     let side = Side { arm, pause, bound: BOUND, now: Time::default() };
     let listed = all(&side, service).await?;
-    let named = |there: &&Value| there["name"].as_str().is_some_and(|n| n.eq_ignore_ascii_case(name));
+    let named =
+        |there: &&Value| there["name"].as_str().is_some_and(|n| n.eq_ignore_ascii_case(name));
     let Some(there) = listed.iter().find(named) else { return Ok(None) };
     judge(&side, service, there, verdict, description).await?;
     Ok(read(there).map(|connection| Connection {

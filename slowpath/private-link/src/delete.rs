@@ -23,16 +23,29 @@ pub(crate) async fn take_back(course: &mut Course<'_>) -> Option<Duration> {
     for aspect in [Aspect::Paused, Aspect::ConnectionsWaiting] {
         course.status.untell(aspect);
     }
-    let endpoint = consumers(course, &fixed).await;
-    let service = service(course, &fixed).await;
-    let pauses = [endpoint, service].map(|side| match side {
-        Ok(()) => None,
-        Err(stop) => {
-            course.stopped(&stop);
-            Some(stop.after)
+    let endpoint = match course.held_off(course.status.endpoint.held_off) {
+        Some(pause) => Some(pause),
+        None => {
+            let ended = consumers(course, &fixed).await;
+            course.status.endpoint.held_off = course.hold_off(&ended);
+            pause_of(course, ended)
         }
-    });
-    pauses.into_iter().flatten().min()
+    };
+    let service = match course.held_off(course.status.service.held_off) {
+        Some(pause) => Some(pause),
+        None => {
+            let ended = service(course, &fixed).await;
+            course.status.service.held_off = course.hold_off(&ended);
+            pause_of(course, ended)
+        }
+    };
+    [endpoint, service].into_iter().flatten().min()
+}
+
+fn pause_of(course: &mut Course<'_>, side: Result<(), Stop>) -> Option<Duration> {
+    let stop = side.err()?;
+    course.stopped(&stop);
+    Some(stop.after)
 }
 
 /// Names first, then the endpoint to which they lead.

@@ -38,9 +38,12 @@ pub(crate) fn note(course: &mut Course<'_>, fixed: &Fixed) -> bool {
     for zone in &spec.zones {
         let id = ResourceId::network(subscription, group, "privateDnsZones", &zone.name);
         let link = id.child("virtualNetworkLinks", &names::link(&course.object.name, zone));
-        let noted = course.status.endpoint.zones.entry(zone.name.to_ascii_lowercase()).or_insert(
-            ZoneStatus { id, links: Vec::new(), records: Vec::new() },
-        );
+        let noted = course
+            .status
+            .endpoint
+            .zones
+            .entry(zone.name.to_ascii_lowercase())
+            .or_insert(ZoneStatus { id, links: Vec::new(), records: Vec::new() });
         for record in &zone.records {
             if !noted.records.contains(record) {
                 noted.records.push(record.clone());
@@ -169,15 +172,15 @@ async fn linked(
         return Err(Stop::mend(Aspect::Names, Reason::NotOurs, message));
     }
     let tags = names::tags(&course.turn.settings.fleet, &course.object.name, &course.object.spec);
-    let properties =
-        json!({ "virtualNetwork": { "id": network }, "registrationEnabled": false });
+    let properties = json!({ "virtualNetwork": { "id": network }, "registrationEnabled": false });
     let body = json!({ "location": "global", "tags": tags, "properties": properties });
     match side.put(&ask::LINKS.put(link), &body, None).await {
         Ok(begun) => side.begun(&mut course.status.endpoint.running, Step::WriteZone, begun),
         // The network knows another zone of that name: whoever linked that one wants it so.
         Err(setback) if overlaps(&setback) => {
             let zone = zone.name();
-            let message = format!("the network knows another zone {zone} already: {}", setback.error);
+            let message =
+                format!("the network knows another zone {zone} already: {}", setback.error);
             course.events.push(Event::note("ZoneLinkedElsewhere", message));
             Ok(())
         }

@@ -12,13 +12,14 @@ use crate::dns;
 use crate::errors::Stop;
 use crate::names;
 use crate::object::{Aspect, Fixed, Reason, Step};
-use crate::reconcile::{Course, DRIFT, Event};
+use crate::reconcile::{Course, Event};
 use crate::service::id_of;
 use crate::turn::{State, busy};
 
 /// Where an endpoint's connections may lie: those that somebody approves, and those that nobody
 /// has to.
-const CONNECTIONS: [&str; 2] = ["manualPrivateLinkServiceConnections", "privateLinkServiceConnections"];
+const CONNECTIONS: [&str; 2] =
+    ["manualPrivateLinkServiceConnections", "privateLinkServiceConnections"];
 
 pub(crate) fn error(setback: Setback) -> Stop {
     Stop::failed(Aspect::Endpoint, Reason::AzureError, &setback)
@@ -26,7 +27,7 @@ pub(crate) fn error(setback: Setback) -> Stop {
 
 /// Goes one step on; when to look again where nothing is left to do.
 pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Duration, Stop> {
-    let Some(wanted) = &fixed.endpoint else { return Ok(DRIFT) };
+    let Some(wanted) = &fixed.endpoint else { return Ok(Duration::MAX) };
     let side = course.turn.endpoint();
     side.settle(&mut course.status.endpoint.running).await?;
     let Some(alias) = course.status.service.alias.clone() else {
@@ -81,7 +82,7 @@ async fn create(
     id: &ResourceId,
     alias: &str,
 ) -> Result<Duration, Stop> {
-    let Some(wanted) = &fixed.endpoint else { return Ok(DRIFT) };
+    let Some(wanted) = &fixed.endpoint else { return Ok(Duration::MAX) };
     let spec = &course.object.spec;
     let body = json!({
         "location": spec.location,
@@ -105,11 +106,7 @@ async fn create(
 }
 
 /// It leads to what is not there any more: Azure connects an endpoint once.
-async fn replace(
-    course: &mut Course<'_>,
-    id: &ResourceId,
-    why: String,
-) -> Result<Duration, Stop> {
+async fn replace(course: &mut Course<'_>, id: &ResourceId, why: String) -> Result<Duration, Stop> {
     let side = course.turn.endpoint();
     let begun = side.delete(&ask::ENDPOINTS.delete(id)).await.map_err(error)?;
     course.status.endpoint.id = None;
@@ -117,7 +114,9 @@ async fn replace(
     course.tell(Aspect::Endpoint, (false, Reason::AzureError), &why);
     course.events.push(Event::warning("EndpointReplaced", why));
     side.begun(&mut course.status.endpoint.running, Step::DeleteEndpoint, begun)?;
-    Err(Stop::at_once(Aspect::Endpoint, "the endpoint was deleted, to be made again"))
+    // Not at once: what is made again may be astray again.
+    let message = "the endpoint was deleted, to be made again";
+    Err(Stop::wait(Aspect::Endpoint, Reason::UnderWay, message))
 }
 
 fn connection(body: &Value) -> &Value {

@@ -40,29 +40,30 @@ pub(crate) struct Stop {
     pub(crate) message: String,
     /// When to come back.
     pub(crate) after: Duration,
+    /// Azure refused: until then this side asks nothing.
+    pub(crate) refused: bool,
 }
 
 impl Stop {
     /// Something is not there yet.
     pub(crate) fn wait(aspect: Aspect, reason: Reason, message: impl Into<String>) -> Stop {
-        Stop { aspect, reason, message: message.into(), after: SOON }
+        Stop { aspect, reason, message: message.into(), after: SOON, refused: false }
     }
 
     /// A call came to nothing.
     pub(crate) fn failed(aspect: Aspect, reason: Reason, setback: &Setback) -> Stop {
         let message = setback.error.to_string();
-        Stop { aspect, reason, message, after: pause_after(setback) }
+        Stop { aspect, reason, message, after: pause_after(setback), refused: true }
     }
 
     /// Somebody has to do something; the pause is that of an error which Azure doesn't explain.
     pub(crate) fn mend(aspect: Aspect, reason: Reason, message: impl Into<String>) -> Stop {
-        Stop { aspect, reason, message: message.into(), after: OTHER }
+        Stop { after: OTHER, ..Stop::wait(aspect, reason, message) }
     }
 
     /// The next step comes at once, when the status is kept.
     pub(crate) fn at_once(aspect: Aspect, message: impl Into<String>) -> Stop {
-        let after = Duration::ZERO;
-        Stop { aspect, reason: Reason::UnderWay, message: message.into(), after }
+        Stop { after: Duration::ZERO, ..Stop::wait(aspect, Reason::UnderWay, message) }
     }
 }
 
@@ -75,7 +76,8 @@ mod tests {
     #[test]
     fn each_class_of_error_has_its_pause() {
         let setback = |kind, after: Option<u64>| {
-            let failed = Operation::new("", "PrivateLinkServices_Get").failed(kind, "Code", "words");
+            let failed =
+                Operation::new("", "PrivateLinkServices_Get").failed(kind, "Code", "words");
             Setback { after: after.map(Duration::from_secs), ..failed }
         };
         for (kind, after, pause) in [
@@ -91,7 +93,8 @@ mod tests {
             let found = pause_after(&setback(kind, after));
             assert_eq!(found, Duration::from_secs(pause), "{kind:?}");
         }
-        let stop = Stop::failed(Aspect::Service, Reason::AzureError, &setback(Failure::Denied, None));
+        let stop =
+            Stop::failed(Aspect::Service, Reason::AzureError, &setback(Failure::Denied, None));
         assert!(stop.message.contains("PrivateLinkServices_Get") && stop.message.contains("words"));
     }
 }

@@ -22,14 +22,17 @@ mod delete;
 mod dns;
 mod endpoint;
 mod errors;
+pub mod lease;
 
 pub mod names;
 pub mod object;
 mod reconcile;
+pub mod run;
 
 mod service;
 mod subnet;
 pub mod time;
+pub mod told;
 
 mod turn;
 

@@ -9,8 +9,8 @@ mod tests;
 pub use kubernetes::{ANNOTATION_CLUSTER, from_kubernetes, status_for_kubernetes};
 pub use spec::{Address, EndpointSpec, Fixed, FixedEndpoint, Paused, Spec, Wrong, Zone};
 pub use status::{
-    Aspect, Condition, Connection, EndpointStatus, Reason, Running, ServiceStatus, Status, Step,
-    Truth, ZoneStatus,
+    Aspect, Condition, Connection, EndpointStatus, HeldOff, Reason, Running, ServiceStatus, Status,
+    Step, Truth, ZoneStatus,
 };
 
 use crate::time::Time;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::errors::{SOON, Stop};
-use crate::object::{Aspect, Fixed, Object, Reason, Status, Truth, Wrong};
+use crate::object::{Aspect, Fixed, HeldOff, Object, Reason, Status, Truth, Wrong};
 use crate::turn::{Standing, Turn};
 use crate::{delete, dns, endpoint, service};
 
@@ -135,15 +135,44 @@ impl Course<'_> {
             self.status.fixed = Some(fixed);
             return self.end(Next::Now, None);
         }
-        let service = service::keep(&mut self, &fixed).await;
-        let service = self.pause_of(service);
-        let endpoint = endpoint::keep(&mut self, &fixed).await;
-        let endpoint = self.pause_of(endpoint);
+        let alias = self.status.service.alias.clone();
+        let service = match self.held_off(self.status.service.held_off) {
+            Some(pause) => pause,
+            None => {
+                let ended = service::keep(&mut self, &fixed).await;
+                self.status.service.held_off = self.hold_off(&ended);
+                self.pause_of(ended)
+            }
+        };
+        let news = self.status.service.alias != alias;
+        let endpoint = match self.held_off(self.status.endpoint.held_off) {
+            Some(pause) if !news => pause,
+            _ => {
+                let ended = endpoint::keep(&mut self, &fixed).await;
+                self.status.endpoint.held_off = self.hold_off(&ended);
+                self.pause_of(ended)
+            }
+        };
         self.summarize();
         match service.min(endpoint) {
             Duration::ZERO => self.end(Next::Now, None),
             pause => self.end(Next::After(pause), None),
         }
+    }
+
+    /// For how long a side asks nothing yet.
+    pub(crate) fn held_off(&self, before: Option<HeldOff>) -> Option<Duration> {
+        let HeldOff { generation, deleting, until } = before?;
+        let same =
+            (generation, deleting) == (self.object.generation, self.object.deletion.is_some());
+        (same && until > self.turn.now).then(|| until.since(self.turn.now))
+    }
+
+    /// Since Azure refused.
+    pub(crate) fn hold_off<T>(&self, ended: &Result<T, Stop>) -> Option<HeldOff> {
+        let stop = ended.as_ref().err().filter(|stop| stop.refused)?;
+        let (generation, deleting) = (self.object.generation, self.object.deletion.is_some());
+        Some(HeldOff { generation, deleting, until: self.turn.now.after(stop.after) })
     }
 
     /// What is wanted, if it can be.

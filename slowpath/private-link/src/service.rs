@@ -47,6 +47,8 @@ pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Durat
         return create(course, fixed, address).await;
     };
     if !is_ours(course, &there.body) {
+        // What we knew is not this one.
+        gone(course);
         return Err(not_ours(course, &fixed.service));
     }
     match State::of(&there.body) {
@@ -89,7 +91,7 @@ fn gone(course: &mut Course<'_>) {
     course.status.service.alias = None;
     course.status.service.changed = None;
     course.status.service.connections.clear();
-    let message = format!("somebody deleted {id}; it is made again");
+    let message = format!("somebody deleted {id}");
     course.tell(Aspect::Service, (false, Reason::AzureError), &message);
     course.tell(Aspect::Available, (false, Reason::AzureError), &message);
     course.events.push(Event::warning("ServiceDeleted", message));
@@ -199,7 +201,10 @@ async fn ready(course: &mut Course<'_>, body: &Value) -> Result<Duration, Stop> 
         && frontends.is_some_and(|list| !list.is_empty());
     if !complete {
         let message = "Azure has not told its id, its alias or its frontend yet";
-        return Err(Stop { after: DRIFT, ..Stop::wait(Aspect::Service, Reason::AzureError, message) });
+        return Err(Stop {
+            after: DRIFT,
+            ..Stop::wait(Aspect::Service, Reason::AzureError, message)
+        });
     }
     course.tell(Aspect::Service, (true, Reason::AzureSuccess), "the service is as it is wanted");
     // Connections come and go without making the service any worse.
@@ -250,11 +255,7 @@ fn frontend_of(balancer: &Value, address: IpAddr) -> Option<Frontend> {
     })
 }
 
-async fn create(
-    course: &mut Course<'_>,
-    fixed: &Fixed,
-    address: IpAddr,
-) -> Result<Duration, Stop> {
+async fn create(course: &mut Course<'_>, fixed: &Fixed, address: IpAddr) -> Result<Duration, Stop> {
     let frontend = frontend(course, fixed, address).await?;
     let subnet = subnet::find(course, fixed, &frontend).await?;
     let spec = &course.object.spec;

@@ -202,8 +202,9 @@ impl Fixed {
         let (was, is) = (&self.service, &now.service);
         let same = |field, was: &str, is: &str| {
             let allowed = "delete the object and make it anew, or write what it was";
-            (!was.eq_ignore_ascii_case(is))
-                .then(|| Wrong::new(field, format!("it was `{was}` and can't become `{is}`"), allowed))
+            (!was.eq_ignore_ascii_case(is)).then(|| {
+                Wrong::new(field, format!("it was `{was}` and can't become `{is}`"), allowed)
+            })
         };
         let or_none = |id: Option<&ResourceId>| id.map_or("", ResourceId::as_str).to_owned();
         same("spec.subscription", was.subscription(), is.subscription())

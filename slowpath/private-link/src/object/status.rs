@@ -44,6 +44,8 @@ pub struct ServiceStatus {
     pub changed: Option<(u64, Time)>,
     /// The operation that goes on.
     pub running: Option<Running>,
+    /// Azure refused: nothing is asked before that.
+    pub held_off: Option<HeldOff>,
 }
 
 /// Of the consumers' side.
@@ -58,6 +60,20 @@ pub struct EndpointStatus {
     pub zones: BTreeMap<String, ZoneStatus>,
     /// The operation that goes on.
     pub running: Option<Running>,
+    /// Azure refused: nothing is asked before that.
+    pub held_off: Option<HeldOff>,
+}
+
+/// For how long one side asks nothing, whatever the other does. Another wish ends it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldOff {
+    /// The generation that met the refusal.
+    pub generation: u64,
+    /// Whether it was on the way out.
+    pub deleting: bool,
+    /// Until then.
+    pub until: Time,
 }
 
 /// Of a zone.
