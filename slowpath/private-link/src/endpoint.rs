@@ -40,6 +40,8 @@ pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Durat
     };
     let body = there.body;
     if !names::made_for(&body["tags"], &course.turn.settings.fleet, &course.object.name) {
+        course.status.endpoint.id = None;
+        course.status.endpoint.address = None;
         let message = format!(
             "there is an endpoint {} that Weir did not make for this object; delete it, or hand it \
              over by the tags {} and {}",
