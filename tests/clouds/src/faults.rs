@@ -10,7 +10,7 @@ pub enum Fault {
     Refuse {
         /// HTTP status.
         status: u16,
-        /// AWS's code.
+        /// The cloud's code.
         code: String,
     },
     /// A status with a page of somebody between.
@@ -30,7 +30,8 @@ pub enum Fault {
 /// A fault and the calls that it befalls.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Rule {
-    /// The operation by AWS's name, or `*`; for the metadata service the path's beginning.
+    /// The operation by the cloud's name, or its beginning and `*`; for the metadata service the
+    /// path's beginning.
     pub operation: String,
     /// What happens.
     pub fault: Fault,
@@ -40,9 +41,13 @@ pub struct Rule {
     /// To each with this chance, by the server's own seed.
     #[serde(default = "always")]
     pub chance: f64,
-    /// Header `x-amz-retry-after` of the answer, in milliseconds.
+    /// When to come back: AWS's header `x-amz-retry-after`, in milliseconds; Azure's
+    /// `Retry-After`, in seconds.
     #[serde(default)]
     pub retry_after: Option<u64>,
+    /// Azure only: `Retry-After` as an HTTP date.
+    #[serde(default)]
+    pub dated: bool,
 }
 
 fn always() -> f64 {
@@ -57,7 +62,8 @@ impl Rule {
 
     /// To all calls of an operation.
     pub fn always(operation: &str, fault: Fault) -> Rule {
-        Rule { operation: operation.into(), fault, times: None, chance: 1.0, retry_after: None }
+        let operation = operation.to_owned();
+        Rule { operation, fault, times: None, chance: 1.0, retry_after: None, dated: false }
     }
 }
 
@@ -73,9 +79,15 @@ pub struct Faults {
 impl Faults {
     /// What happens to this call, if anything, and what is said about coming back.
     pub fn strike(&mut self, operation: &str) -> Option<(Fault, Option<u64>)> {
+        self.rule(operation).map(|rule| (rule.fault, rule.retry_after))
+    }
+
+    /// The rule that this call meets, if any.
+    pub fn rule(&mut self, operation: &str) -> Option<Rule> {
         for rule in &mut self.rules {
-            let meant = rule.operation == "*"
-                || rule.operation == operation
+            let start = rule.operation.strip_suffix('*');
+            let meant = rule.operation == operation
+                || start.is_some_and(|start| operation.starts_with(start))
                 || (rule.operation.starts_with('/') && operation.starts_with(&rule.operation));
             if !meant || rule.times == Some(0) {
                 continue;
@@ -84,7 +96,7 @@ impl Faults {
                 continue;
             }
             rule.times = rule.times.map(|left| left - 1);
-            return Some((rule.fault.clone(), rule.retry_after));
+            return Some(rule.clone());
         }
         None
     }

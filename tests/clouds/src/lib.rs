@@ -1,9 +1,11 @@
-//! The clouds' other side: AWS as a server that tests, the lab and a person can start. It shares no
-//! code with what asks it: it verifies signatures itself and writes each service's answers in the
-//! service's own format. Its clock moves when it is told to, and it misbehaves on demand.
+//! The clouds' other side: AWS, and in `azure` Azure, as servers that tests, the lab and a person
+//! can start. They share no code with what asks them: they verify who asks themselves and write
+//! each service's answers in the service's own format. Their clocks move when they are told to, and
+//! they misbehave on demand.
 
 pub mod answer;
 mod autoscaling;
+pub mod azure;
 mod ec2;
 mod elbv2;
 pub mod faults;

@@ -28,7 +28,7 @@ impl ResourceId {
         let parts: Vec<&str> = text.strip_prefix('/').ok_or_else(wrong)?.split('/').collect();
         // Azure's own examples misspell `providers`: its place is what counts.
         let right = parts.len() >= 8
-            && parts.len() % 2 == 0
+            && parts.len().is_multiple_of(2)
             && parts.iter().all(|part| !part.is_empty())
             && parts[0].eq_ignore_ascii_case("subscriptions")
             && parts[2].eq_ignore_ascii_case("resourceGroups");

@@ -2,6 +2,14 @@
 #![forbid(unsafe_code)]
 
 pub mod arm;
+pub mod client;
+pub mod credentials;
+pub mod failure;
 pub mod id;
+pub mod imds;
 pub mod life;
+pub mod long;
+pub mod names;
+pub mod sovereign;
 pub mod told;
+mod wire;

@@ -1,0 +1,229 @@
+//! Who we say we are: a token from whichever credential there is, by `azure.credential`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use azure_core::cloud::{CloudConfiguration, CustomConfiguration};
+use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
+use azure_core::error::ErrorKind;
+use azure_core::http::ClientOptions;
+use azure_core::time::OffsetDateTime;
+use azure_identity::{
+    ClientAssertionCredentialOptions, ClientSecretCredential, ClientSecretCredentialOptions,
+    WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
+};
+use clouds::failure::{Failure, Operation, Setback};
+use config::checked::AzureCredential;
+use tokio::sync::Mutex;
+
+use crate::failure::{Refused, Said, retry_after, wrapped};
+use crate::imds::Metadata;
+use crate::sovereign::Sovereign;
+use crate::wire::Wire;
+
+/// What a credential that is not the machine's is exchanged for.
+const LOGIN: Operation = Operation::new("login", "Token");
+
+/// What Azure's programs look for in the environment.
+#[derive(Clone, Default)]
+pub struct Variables {
+    /// `AZURE_TENANT_ID`.
+    pub tenant: Option<String>,
+    /// `AZURE_CLIENT_ID`.
+    pub client: Option<String>,
+    /// `AZURE_CLIENT_SECRET`.
+    pub secret: Option<String>,
+    /// `AZURE_FEDERATED_TOKEN_FILE`.
+    pub token_file: Option<String>,
+    /// `AZURE_AUTHORITY_HOST`.
+    pub authority: Option<String>,
+}
+
+impl Variables {
+    /// Those of this process. A variable that is empty is none.
+    pub fn of_process() -> Variables {
+        let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Variables {
+            tenant: read("AZURE_TENANT_ID"),
+            client: read("AZURE_CLIENT_ID"),
+            secret: read("AZURE_CLIENT_SECRET"),
+            token_file: read("AZURE_FEDERATED_TOKEN_FILE"),
+            authority: read("AZURE_AUTHORITY_HOST"),
+        }
+    }
+}
+
+/// The credential of this machine. Nothing is asked before the first token is wanted.
+///
+/// Tokens are kept by the SDK's bearer policy, until five minutes before they expire or until they
+/// are refused; one is asked for however many wait for it.
+pub struct Credentials {
+    kind: AzureCredential,
+    client_id: Option<String>,
+    variables: Variables,
+    metadata: Metadata,
+    wire: Wire,
+    login: Option<String>,
+    /// The SDK's, which keeps tokens of its own; made when it is first used.
+    made: Mutex<Option<Arc<dyn TokenCredential>>>,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// By what the operator wants: `kind` and `client_id` are `azure.credential` and
+    /// `azure.client_id`. `roots` are more roots for the login's certificate, in PEM.
+    ///
+    /// # Errors
+    /// No TLS.
+    pub fn new(
+        (kind, client_id): (AzureCredential, Option<&str>),
+        variables: Variables,
+        metadata: &Metadata,
+        cloud: &Sovereign,
+        roots: Option<&str>,
+    ) -> Result<Credentials, Setback> {
+        Ok(Credentials {
+            kind,
+            client_id: client_id.map(str::to_owned),
+            login: variables.authority.clone().or_else(|| cloud.login.clone()),
+            variables,
+            metadata: metadata.clone(),
+            wire: Wire::to_services(roots)?,
+            made: Mutex::default(),
+        })
+    }
+
+    /// Which credential is used.
+    pub fn kind(&self) -> AzureCredential {
+        let Variables { tenant, client, secret, token_file, .. } = &self.variables;
+        match self.kind {
+            AzureCredential::Auto if [tenant, client, secret].iter().all(|v| v.is_some()) => {
+                AzureCredential::Environment
+            }
+            AzureCredential::Auto if [tenant, client, token_file].iter().all(|v| v.is_some()) => {
+                AzureCredential::Workload
+            }
+            AzureCredential::Auto => AzureCredential::Managed,
+            told => told,
+        }
+    }
+
+    /// Forgets the tokens that the SDK's credentials keep: Azure has refused one.
+    pub async fn forget(&self) {
+        *self.made.lock().await = None;
+    }
+
+    /// A token of the machine's own identity. The SDK's credential for it asks an address that is
+    /// written in it, waits by a clock of its own for a minute and longer, hides from metrics how
+    /// often it asked, and gives one and the same reason for every 400: so it is not used.
+    async fn managed(&self, scopes: &[&str]) -> Result<AccessToken, Setback> {
+        let scope = scopes.first().copied().unwrap_or_default();
+        let audience = scope.strip_suffix(".default").unwrap_or(scope);
+        let token = self.metadata.token(audience, self.client_id.as_deref()).await?;
+        // By our clock, for the bearer policy goes by it too.
+        let expires = OffsetDateTime::now_utc() + token.lifetime.min(LONGEST_LIFE);
+        Ok(AccessToken::new(token.secret, expires))
+    }
+
+    async fn exchanged(
+        &self,
+        kind: AzureCredential,
+        scopes: &[&str],
+    ) -> Result<AccessToken, Setback> {
+        let mut made = self.made.lock().await;
+        let credential = match made.as_ref() {
+            Some(credential) => credential.clone(),
+            None => made.insert(self.make(kind)?).clone(),
+        };
+        drop(made);
+        credential.get_token(scopes, None).await.map_err(|error| login_failed(&error))
+    }
+
+    fn make(&self, kind: AzureCredential) -> Result<Arc<dyn TokenCredential>, Setback> {
+        let Variables { tenant, client, secret, token_file, .. } = &self.variables;
+        let given = |name: &str, value: &Option<String>| {
+            value.clone().ok_or_else(|| {
+                let why = format!("{name} is not set, and azure.credential wants it");
+                LOGIN.failed(Failure::Denied, "NoCredentials", why)
+            })
+        };
+        let refused = |error: azure_core::Error| {
+            LOGIN.failed(Failure::Denied, "NoCredentials", crate::wire::chain(&error))
+        };
+        let (tenant, client) =
+            (given("AZURE_TENANT_ID", tenant)?, given("AZURE_CLIENT_ID", client)?);
+        let client_options = self.options()?;
+        if kind == AzureCredential::Environment {
+            let secret = Secret::new(given("AZURE_CLIENT_SECRET", secret)?);
+            let options = Some(ClientSecretCredentialOptions { client_options });
+            let made = ClientSecretCredential::new(&tenant, client, secret, options);
+            return Ok(made.map_err(refused)?);
+        }
+        let options = WorkloadIdentityCredentialOptions {
+            credential_options: ClientAssertionCredentialOptions { client_options },
+            client_id: Some(client),
+            tenant_id: Some(tenant),
+            token_file_path: Some(given("AZURE_FEDERATED_TOKEN_FILE", token_file)?.into()),
+        };
+        Ok(WorkloadIdentityCredential::new(Some(options)).map_err(refused)?)
+    }
+
+    fn options(&self) -> Result<ClientOptions, Setback> {
+        let login = self.login.clone().ok_or_else(|| {
+            let why = "nothing says where this cloud's login is: set AZURE_AUTHORITY_HOST";
+            LOGIN.failed(Failure::Denied, "NoCredentials", why)
+        })?;
+        let mut custom = CustomConfiguration::default();
+        custom.authority_host = login;
+        let cloud = Some(Arc::new(CloudConfiguration::Custom(custom)));
+        Ok(ClientOptions { cloud, ..self.wire.options() })
+    }
+}
+
+/// Tokens live for a day at most.
+const LONGEST_LIFE: Duration = Duration::from_secs(48 * 3600);
+
+#[async_trait]
+impl TokenCredential for Credentials {
+    async fn get_token(
+        &self,
+        scopes: &[&str],
+        _: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        let told = match self.kind() {
+            AzureCredential::Managed | AzureCredential::Auto => self.managed(scopes).await,
+            kind => self.exchanged(kind, scopes).await,
+        };
+        told.map_err(wrapped)
+    }
+}
+
+/// Why the login gave no token: the SDK's error has its answer somewhere within.
+fn login_failed(error: &azure_core::Error) -> Setback {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<azure_core::Error>() {
+            if let ErrorKind::HttpResponse { raw_response: Some(answer), .. } = found.kind() {
+                let (status, said) = (u16::from(answer.status()), Said::read(answer.body()));
+                let mut setback = LOGIN.sorted(status, &said);
+                if setback.error.kind == Failure::Invalid {
+                    setback.error.kind = Failure::Denied;
+                }
+                let after = retry_after(answer.headers(), std::time::SystemTime::now());
+                return Setback { after, ..setback };
+            }
+            if matches!(found.kind(), ErrorKind::Io | ErrorKind::Connection) {
+                return LOGIN.unanswered(found);
+            }
+        }
+        next = error.source();
+    }
+    // Not a word of the login's in it: a proxy's page, or the file of the federated token.
+    LOGIN.failed(Failure::Transient, "NoToken", crate::wire::chain(error))
+}

@@ -1,0 +1,283 @@
+//! What becomes of an answer that is none: what Resource Manager, the metadata service and the
+//! login say, sorted by what can be done about it.
+
+use std::error::Error;
+use std::time::{Duration, SystemTime};
+
+use azure_core::error::ErrorKind;
+use azure_core::http::RawResponse;
+use azure_core::http::headers::{HeaderName, Headers, RETRY_AFTER};
+use clouds::failure::{Failure, Operation, Setback};
+use serde_json::Value;
+
+use crate::wire::chain;
+
+/// Ask more slowly.
+const THROTTLING: [&str; 4] = [
+    "TooManyRequests",
+    "SubscriptionRequestsThrottled",
+    "ResourceCollectionRequestsThrottled",
+    "too_many_requests",
+];
+/// Ask again.
+const TRANSIENT: [&str; 6] = [
+    "GatewayTimeout",
+    "InternalServerError",
+    "RetryableError",
+    "ServerTimeout",
+    "ServiceUnavailable",
+    "temporarily_unavailable",
+];
+/// Somebody else is at it, or was.
+const CONFLICT: [&str; 6] = [
+    "AnotherOperationInProgress",
+    "CanceledAndSupersededDueToAnotherOperation",
+    "Conflict",
+    "OperationPreempted",
+    "PreconditionFailed",
+    "ReferencedResourceNotProvisioned",
+];
+/// Azure knows us, and the role doesn't let us. A lock or a policy of the owner's is the same to us.
+const FORBIDDEN: [&str; 5] = [
+    "AuthorizationFailed",
+    "LinkedAccessCheckFailed",
+    "LinkedAuthorizationFailed",
+    "RequestDisallowedByPolicy",
+    "ScopeLocked",
+];
+/// Azure does not know us.
+const STRANGERS: [&str; 9] = [
+    "AuthenticationFailed",
+    "ExpiredAuthenticationToken",
+    "InvalidAuthenticationToken",
+    "InvalidAuthenticationTokenAudience",
+    "InvalidAuthenticationTokenTenant",
+    "MissingAuthenticationToken",
+    "invalid_client",
+    "invalid_grant",
+    "unauthorized_client",
+];
+/// What was asked about is not there.
+const ABSENT: [&str; 5] = [
+    "NotFound",
+    "ParentResourceNotFound",
+    "ResourceGroupNotFound",
+    "ResourceNotFound",
+    "SubscriptionNotFound",
+];
+/// By their status somebody else's doing, but nobody else will end it.
+const FOR_GOOD: [&str; 2] = ["MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription"];
+
+/// No pause that Azure asks for is longer; what is longer is no pause, but a mistake.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+/// So much of what Azure says is passed on.
+const LONGEST_SAYING: usize = 1000;
+
+/// What can be done about a code that came with a status; 0 where it came without one, as the
+/// reason why a long operation failed.
+pub fn sort(status: u16, code: &str) -> Failure {
+    let is = |codes: &[&str]| codes.contains(&code);
+    if status == 429 || is(&THROTTLING) {
+        Failure::Throttled
+    } else if is(&FORBIDDEN) || is(&STRANGERS) || matches!(status, 401 | 403) {
+        Failure::Denied
+    } else if is(&FOR_GOOD) {
+        Failure::Invalid
+    } else if matches!(status, 409 | 412) || is(&CONFLICT) {
+        Failure::Conflict
+    } else if status == 408 || status >= 500 || is(&TRANSIENT) {
+        Failure::Transient
+    } else if status == 404 || is(&ABSENT) {
+        Failure::Absent
+    } else {
+        Failure::Invalid
+    }
+}
+
+/// What a body says went wrong.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Said {
+    /// In one word; empty where there is none.
+    pub code: String,
+    /// In sentences.
+    pub message: String,
+}
+
+impl Said {
+    /// Reads any of the forms: Resource Manager's `{"error": {"code", "message", "details"}}`, the
+    /// same without the outer key, the metadata service's `{"error": "..."}`, the login's
+    /// `{"error", "error_description"}`; the beginning of what is none of them, a proxy's page say.
+    pub fn read(body: &[u8]) -> Said {
+        let Ok(Value::Object(whole)) = serde_json::from_slice::<Value>(body) else {
+            let text = String::from_utf8_lossy(&body[..body.len().min(400)]);
+            return Said { code: String::new(), message: excerpt(&text, 160) };
+        };
+        let text = |key: &str| whole.get(key).and_then(Value::as_str);
+        match whole.get("error") {
+            Some(Value::String(word)) => match text("error_description") {
+                Some(why) => Said { code: word.clone(), message: excerpt(why, LONGEST_SAYING) },
+                None => Said { code: String::new(), message: excerpt(word, LONGEST_SAYING) },
+            },
+            Some(error) => Said::of(error),
+            None => Said::of(&Value::Object(whole)),
+        }
+    }
+
+    /// `{"code", "message", "details"}`.
+    pub fn of(error: &Value) -> Said {
+        let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        let mut message = text(error, "message");
+        for detail in error["details"].as_array().into_iter().flatten() {
+            let (code, more) = (text(detail, "code"), text(detail, "message"));
+            if !more.is_empty() && !message.contains(&more) {
+                message = format!("{message}; {code}: {more}");
+            }
+        }
+        Said {
+            code: excerpt(&text(error, "code"), 100),
+            message: excerpt(&message, LONGEST_SAYING),
+        }
+    }
+}
+
+/// The first so many characters, in one line.
+fn excerpt(text: &str, longest: usize) -> String {
+    let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c.is_control()).collect();
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    words.join(" ").chars().take(longest).collect()
+}
+
+/// The action that is missing and where, as the message of a refusal tells them: `... does not have
+/// authorization to perform action 'A' over scope 'S' ...`; of a linked refusal the second pair,
+/// for the first is what we may do. Newer ones say `action(s)`.
+fn missing(message: &str) -> Option<(&str, &str)> {
+    let quoted = |text: &'_ str, from: usize| {
+        let begin = from + text[from..].find('\'')? + 1;
+        Some((begin, begin + text[begin..].find('\'')?))
+    };
+    let refusal = message.find("does not have")?;
+    let action = refusal + message[refusal..].find("action")?;
+    let (begin, end) = quoted(message, action)?;
+    let scope = end + message[end..].find("scope")?;
+    let (from, to) = quoted(message, scope)?;
+    Some((&message[begin..end], &message[from..to]))
+}
+
+/// The pause that the headers ask for, in seconds or as a time. A time is Azure's, so it counts
+/// from Azure's own clock in the same answer; `now` is ours, for an answer without one.
+pub fn retry_after(headers: &Headers, now: SystemTime) -> Option<Duration> {
+    let text = |name: &HeaderName| headers.get_optional_str(name).map(str::trim);
+    let asked = text(&RETRY_AFTER)?;
+    let pause = match asked.parse().map(Duration::from_secs) {
+        Ok(pause) => pause,
+        Err(_) => {
+            let then = httpdate::parse_http_date(asked).ok()?;
+            let theirs = text(&HeaderName::from_static("date"))
+                .and_then(|date| httpdate::parse_http_date(date).ok());
+            then.duration_since(theirs.unwrap_or(now)).unwrap_or_default()
+        }
+    };
+    Some(pause.min(LONGEST_PAUSE))
+}
+
+/// An operation whose answer is a refusal, or none.
+pub trait Refused {
+    /// The service says no.
+    fn refused(self, answer: &RawResponse) -> Setback;
+    /// The same by its status and its words.
+    fn sorted(self, status: u16, said: &Said) -> Setback;
+    /// Nothing came, or nothing was sent.
+    fn unanswered(self, error: &azure_core::Error) -> Setback;
+}
+
+impl Refused for Operation {
+    fn refused(self, answer: &RawResponse) -> Setback {
+        let status = u16::from(answer.status());
+        let mut said = Said::read(answer.body());
+        if (300..400).contains(&status) {
+            let place = HeaderName::from_static("location");
+            let place = answer.headers().get_optional_str(&place).unwrap_or("somewhere");
+            said.message = format!("it leads to {}, where we don't go", excerpt(place, 160));
+        }
+        let after = retry_after(answer.headers(), SystemTime::now());
+        Setback { after, ..self.sorted(status, &said) }
+    }
+
+    fn sorted(self, status: u16, said: &Said) -> Setback {
+        let kind = sort(status, &said.code);
+        let code = match said.code.as_str() {
+            "" => status.to_string(),
+            code => code.to_owned(),
+        };
+        let words = if said.message.is_empty() { "no more than that" } else { &said.message };
+        let message = match kind {
+            Failure::Denied => self.denied(status, &code, words),
+            Failure::Throttled => format!("asked too often ({code}): {words}"),
+            _ if said.code.is_empty() => format!("HTTP status {status}: {words}"),
+            _ => format!("{code}: {words}"),
+        };
+        self.failed(kind, &code, message)
+    }
+
+    fn unanswered(self, error: &azure_core::Error) -> Setback {
+        let mut next: Option<&(dyn Error + 'static)> = Some(error);
+        while let Some(error) = next {
+            if let Some(Untold(setback)) = error.downcast_ref() {
+                return setback.clone();
+            }
+            next = error.source();
+        }
+        let whole = excerpt(&chain(error), LONGEST_SAYING);
+        match error.kind() {
+            ErrorKind::DataConversion => self.garbled(whole),
+            ErrorKind::Other => self.failed(Failure::Invalid, "Unasked", whole),
+            _ => self.failed(Failure::Transient, "NoAnswer", whole),
+        }
+    }
+}
+
+/// The words of a refusal: who has to allow what.
+trait Denied {
+    fn denied(self, status: u16, code: &str, said: &str) -> String;
+}
+
+impl Denied for Operation {
+    fn denied(self, status: u16, code: &str, said: &str) -> String {
+        if STRANGERS.contains(&code) || status == 401 {
+            return format!(
+                "Azure does not accept who we say we are ({code}): look at the machine's identity \
+                 and at its clock; Azure says: {said}"
+            );
+        }
+        match (code, missing(said)) {
+            ("ScopeLocked", _) => {
+                format!("a lock forbids it ({code}): az lock list says which; Azure says: {said}")
+            }
+            ("RequestDisallowedByPolicy", _) => {
+                format!("a policy of the subscription forbids it ({code}): Azure says: {said}")
+            }
+            (_, Some((action, scope))) => format!(
+                "not permitted ({code}): allow {action} on {scope} in a role of the machine's \
+                 identity; Azure says: {said}"
+            ),
+            _ => format!(
+                "not permitted ({code}): allow {} in a role of the machine's identity; Azure says: \
+                 {said}",
+                self.service
+            ),
+        }
+    }
+}
+
+/// A setback on its way through the SDK, which knows only errors of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.error)]
+struct Untold(Setback);
+
+/// Wraps a setback for the SDK; [`Refused::unanswered`] finds it again.
+pub(crate) fn wrapped(setback: Setback) -> azure_core::Error {
+    azure_core::Error::new(ErrorKind::Credential, Untold(setback))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Every way of saying no, and what is made of it.
+
+use azure_core::http::headers::{HeaderName, HeaderValue};
+
+use super::*;
+
+const LIST: Operation =
+    Operation::new("Microsoft.Network/loadBalancers/read", "LoadBalancers_List");
+const SCOPE: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers";
+
+fn headers(pairs: &[(&'static str, &str)]) -> Headers {
+    let mut headers = Headers::new();
+    for (name, value) in pairs {
+        let value = HeaderValue::from((*value).to_owned());
+        headers.insert(HeaderName::from_static(name), value);
+    }
+    headers
+}
+
+fn answer(status: u16, pairs: &[(&'static str, &str)], body: &str) -> RawResponse {
+    RawResponse::from_bytes(status.into(), headers(pairs), body.as_bytes().to_vec())
+}
+
+#[test]
+fn statuses_and_codes_are_sorted_by_what_can_be_done() {
+    for (status, code, kind) in [
+        (429, "", Failure::Throttled),
+        (429, "SubscriptionRequestsThrottled", Failure::Throttled),
+        (503, "TooManyRequests", Failure::Throttled),
+        (408, "", Failure::Transient),
+        (500, "InternalServerError", Failure::Transient),
+        (502, "", Failure::Transient),
+        (503, "ServiceUnavailable", Failure::Transient),
+        (504, "GatewayTimeout", Failure::Transient),
+        (0, "RetryableError", Failure::Transient),
+        (409, "", Failure::Conflict),
+        (409, "AnotherOperationInProgress", Failure::Conflict),
+        (400, "AnotherOperationInProgress", Failure::Conflict),
+        (412, "PreconditionFailed", Failure::Conflict),
+        (0, "CanceledAndSupersededDueToAnotherOperation", Failure::Conflict),
+        (401, "", Failure::Denied),
+        (401, "ExpiredAuthenticationToken", Failure::Denied),
+        (403, "AuthorizationFailed", Failure::Denied),
+        (403, "LinkedAuthorizationFailed", Failure::Denied),
+        // Some services say it with 400, and a lock with 409.
+        (400, "LinkedAccessCheckFailed", Failure::Denied),
+        (409, "ScopeLocked", Failure::Denied),
+        (400, "invalid_client", Failure::Denied),
+        (404, "", Failure::Absent),
+        (404, "ResourceNotFound", Failure::Absent),
+        (404, "ResourceGroupNotFound", Failure::Absent),
+        (0, "NotFound", Failure::Absent),
+        (400, "", Failure::Invalid),
+        (400, "PrivateIPAddressNotInSubnet", Failure::Invalid),
+        (409, "MissingSubscriptionRegistration", Failure::Invalid),
+        (302, "", Failure::Invalid),
+        (0, "Failed", Failure::Invalid),
+    ] {
+        assert_eq!(sort(status, code), kind, "{status} {code}");
+    }
+}
+
+#[test]
+fn every_form_of_an_error_is_read() {
+    let said = |body: &str| {
+        let said = Said::read(body.as_bytes());
+        (said.code, said.message)
+    };
+    let both = ("InUse".to_owned(), "it is in use".to_owned());
+    assert_eq!(said(r#"{"error": {"code": "InUse", "message": "it is in use"}}"#), both);
+    // As private link services tell it.
+    assert_eq!(said(r#"{"code": "InUse", "message": "it is in use", "details": []}"#), both);
+    let (code, message) = said(
+        r#"{"error": {"code": "Outer", "message": "no", "details": [
+            {"code": "Inner", "message": "the subnet is full"}, {"code": "X", "message": "no"}]}}"#,
+    );
+    assert_eq!((code.as_str(), message.as_str()), ("Outer", "no; Inner: the subnet is full"));
+    let (code, message) = said(r#"{ "error": "Bad request. api-version is invalid" }"#);
+    assert_eq!((code.as_str(), message.as_str()), ("", "Bad request. api-version is invalid"));
+    let (code, message) =
+        said(r#"{"error": "invalid_request", "error_description": "Identity not found"}"#);
+    assert_eq!((code.as_str(), message.as_str()), ("invalid_request", "Identity not found"));
+    let (code, message) = said("<html>\n\t<h1>502 Bad Gateway</h1>\r\n</html>");
+    assert_eq!((code.as_str(), message.as_str()), ("", "<html> <h1>502 Bad Gateway</h1> </html>"));
+    let (code, message) = said(&format!(r#"{{"code": "C", "message": "{}"}}"#, "é ".repeat(9000)));
+    assert_eq!((code.as_str(), message.chars().count()), ("C", LONGEST_SAYING));
+    assert_eq!(said(""), Default::default());
+    assert_eq!(said(r#"{"error": 7}"#), Default::default());
+}
+
+#[test]
+fn a_refusal_names_the_permission_and_where() {
+    let body = |code: &str, message: &str| {
+        serde_json::json!({ "error": { "code": code, "message": message } }).to_string()
+    };
+    let told = |body: &str| LIST.refused(&answer(403, &[], body)).error;
+    let plain = told(&body(
+        "AuthorizationFailed",
+        &format!(
+            "The client 'c' with object id 'o' does not have authorization to perform action \
+             'Microsoft.Network/loadBalancers/read' over scope '{SCOPE}' or the scope is invalid. \
+             If access was recently granted, please refresh your credentials."
+        ),
+    ));
+    assert_eq!((plain.kind, plain.code.as_str()), (Failure::Denied, "AuthorizationFailed"));
+    let allow = format!("allow Microsoft.Network/loadBalancers/read on {SCOPE} in a role");
+    assert!(plain.message.contains(&allow), "{plain}");
+    // The first pair of a linked refusal is what we may do.
+    let linked = told(&body(
+        "LinkedAuthorizationFailed",
+        &format!(
+            "The client 'c' with object id 'o' has permission to perform action \
+             'Microsoft.Network/networkInterfaces/write' on scope '/subscriptions/s/x'; however, \
+             it does not have permission to perform action \
+             'Microsoft.Network/loadBalancers/backendAddressPools/join/action' on the linked \
+             scope(s) '{SCOPE}/gw/backendAddressPools/weir' or the linked scope(s) are invalid."
+        ),
+    ));
+    let allow = format!(
+        "allow Microsoft.Network/loadBalancers/backendAddressPools/join/action on \
+         {SCOPE}/gw/backendAddressPools/weir"
+    );
+    assert!(linked.message.contains(&allow), "{linked}");
+    let newer = told(&body(
+        "LinkedAuthorizationFailed",
+        "The client has permission to perform action 'a/write' on scope '/s'; however, it does not \
+         have permission to perform action(s) 'b/join/action' on the linked scope(s) '/t' \
+         (respectively) or the linked scope(s) are invalid.",
+    ));
+    assert!(newer.message.contains("allow b/join/action on /t in a role"), "{newer}");
+    let bare = told(&body("AuthorizationFailed", "no"));
+    assert!(
+        bare.message.contains("allow Microsoft.Network/loadBalancers/read in a role"),
+        "{bare}"
+    );
+    let page = told("<html>Blocked by the proxy</html>");
+    assert!(page.kind == Failure::Denied && page.message.contains("Blocked by the proxy"));
+    let lock = told(&body("ScopeLocked", "The scope cannot perform write operation"));
+    assert!(lock.message.contains("az lock list"), "{lock}");
+    let stranger = LIST.refused(&answer(401, &[], &body("InvalidAuthenticationToken", "no"))).error;
+    assert!(stranger.message.contains("does not accept who we say we are"), "{stranger}");
+}
+
+#[test]
+fn a_pause_is_asked_for_in_seconds_or_as_azures_time() {
+    let now = httpdate::parse_http_date("Sun, 22 Nov 2026 18:00:00 GMT").unwrap();
+    let of = |pairs: &[(&'static str, &str)]| {
+        retry_after(&headers(pairs), now).map(|pause| pause.as_secs())
+    };
+    assert_eq!(of(&[("retry-after", "17")]), Some(17));
+    assert_eq!(of(&[("retry-after", " 0 ")]), Some(0));
+    assert_eq!(of(&[("retry-after", "Sun, 22 Nov 2026 18:00:25 GMT")]), Some(25));
+    // Our clock is ten minutes ahead of theirs.
+    let (then, theirs) = ("Sun, 22 Nov 2026 17:50:25 GMT", "Sun, 22 Nov 2026 17:50:00 GMT");
+    assert_eq!(of(&[("retry-after", then), ("date", theirs)]), Some(25));
+    assert_eq!(of(&[("retry-after", theirs), ("date", then)]), Some(0));
+    assert_eq!(of(&[("retry-after", "18446744073709551615")]), Some(3600));
+    assert_eq!(of(&[("retry-after", "soon")]), None);
+    assert_eq!(of(&[("retry-after", "-5")]), None);
+    assert_eq!(of(&[]), None);
+    let setback = LIST.refused(&answer(429, &[("retry-after", "9")], ""));
+    assert_eq!(
+        (setback.error.kind, setback.after),
+        (Failure::Throttled, Some(Duration::from_secs(9)))
+    );
+}
+
+#[test]
+fn a_redirect_is_told_and_not_followed() {
+    let setback = LIST.refused(&answer(302, &[("location", "https://login.example/")], ""));
+    assert_eq!(setback.error.kind, Failure::Invalid);
+    assert!(setback.error.message.contains("https://login.example/"));
+}
+
+#[test]
+fn no_answer_is_told_by_what_went_wrong() {
+    let of = |kind| LIST.unanswered(&azure_core::Error::with_message(kind, "broken")).error.kind;
+    assert_eq!(of(ErrorKind::Io), Failure::Transient);
+    assert_eq!(of(ErrorKind::Connection), Failure::Transient);
+    assert_eq!(of(ErrorKind::DataConversion), Failure::Invalid);
+    assert_eq!(of(ErrorKind::Other), Failure::Invalid);
+    let ours = LIST.late(Duration::from_secs(20));
+    let through = azure_core::Error::new(ErrorKind::Other, wrapped(ours.clone()));
+    assert_eq!(LIST.unanswered(&through), ours);
+}
+
+#[test]
+fn no_body_breaks_the_reading() {
+    let whole = r#"{"error": {"code": "A", "message": "does not have 'x' action 'é' scope '",
+        "details": [{"code": "B", "message": 7}, null, "x"]}}"#;
+    let mut state = 11_u64;
+    for _ in 0..20_000 {
+        let mut body = whole.as_bytes().to_vec();
+        for _ in 0..3 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (at, byte) = (state >> 33, (state >> 24) as u8);
+            let at = at as usize % body.len();
+            match byte % 3 {
+                0 => body[at] = byte,
+                1 => body.truncate(at.max(1)),
+                _ => body.insert(at, byte),
+            }
+        }
+        let said = Said::read(&body);
+        let _ = LIST.sorted(403, &said);
+        let _ = missing(&String::from_utf8_lossy(&body));
+    }
+}

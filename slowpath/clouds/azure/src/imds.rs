@@ -1,0 +1,237 @@
+//! The machine's own metadata (IMDS): who it is, its pools' tunnels, what is about to become of it,
+//! and tokens of its identity.
+
+mod read;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use azure_core::credentials::Secret;
+use azure_core::http::{Method, Pipeline, RawResponse, Request, Url};
+use clouds::failure::{Failure, Operation, Setback};
+use clouds::retry::{Clock, Pause, Policy, Retry, persist};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::failure::{Refused, Said, retry_after};
+use crate::told::{CallError, Family, Identity, ScheduledEvent, Tunnels};
+use crate::wire::{SETTINGS, Wire, send};
+
+pub use read::{events, identity, tunnels};
+
+/// It is on this machine's own host: what it doesn't say soon, it will not say.
+const BOUND: Duration = Duration::from_secs(5);
+/// The first question for scheduled events turns the service on, which takes up to two minutes.
+const EVENTS_BOUND: Duration = Duration::from_secs(150);
+/// Nothing is asked again sooner than so, as Azure wants it after a 5xx.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
+/// With 410 the service says that it is back within 70 s: the last attempt lies behind them.
+const PATIENCE: Policy = Policy {
+    first: Duration::from_secs(1),
+    longest: Duration::from_secs(10),
+    whole: Duration::from_secs(80),
+};
+/// `api-version` of scheduled events, and of tokens.
+const EVENTS_VERSION: &str = "2020-07-01";
+const TOKEN_VERSION: &str = "2018-02-01";
+
+/// IMDS has paths for operations, and no permissions.
+const INSTANCE: Operation = Operation::new("imds", "Instance");
+const BALANCER: Operation = Operation::new("imds", "LoadBalancer");
+const EVENTS: Operation = Operation::new("imds", "ScheduledEvents");
+const TOKEN: Operation = Operation::new("imds", "Token");
+
+/// The metadata service. Clones share their connections.
+#[derive(Clone)]
+pub struct Metadata {
+    pipeline: Pipeline,
+    address: Url,
+    version: String,
+    policy: Policy,
+    pause: Arc<dyn Pause>,
+    cancel: watch::Receiver<bool>,
+    seed: Arc<AtomicU64>,
+}
+
+/// A token of the machine's identity.
+pub struct Token {
+    /// The token itself.
+    pub secret: Secret,
+    /// So long it is good from now on, by Azure's own clock.
+    pub lifetime: Duration,
+}
+
+impl Metadata {
+    /// At an address (`azure.metadata`), asked with an `api-version` (`azure.imds_version`).
+    /// `cancel` ends all that is being asked when it says true.
+    ///
+    /// # Errors
+    /// The address is none.
+    pub fn new(
+        address: &str,
+        version: &str,
+        seed: u64,
+        cancel: watch::Receiver<bool>,
+    ) -> Result<Metadata, CallError> {
+        let parsed = Url::parse(address).ok().filter(|url| url.scheme() == "http");
+        let address = parsed.ok_or_else(|| {
+            let why = format!("azure.metadata is `{address}`, which begins not with http://");
+            SETTINGS.failed(Failure::Invalid, "NoAddress", why).error
+        })?;
+        Ok(Metadata {
+            pipeline: Wire::to_host().map_err(|setback| setback.error)?.pipeline(Vec::new()),
+            address,
+            version: version.to_owned(),
+            policy: PATIENCE,
+            pause: Arc::new(Clock::default()),
+            cancel,
+            seed: Arc::new(AtomicU64::new(seed)),
+        })
+    }
+
+    /// The same, asked with another patience.
+    pub fn with_policy(&self, policy: Policy) -> Metadata {
+        Metadata { policy, ..self.clone() }
+    }
+
+    /// The same, with time that passes otherwise between attempts.
+    pub fn with_pause(&self, pause: Arc<dyn Pause>) -> Metadata {
+        Metadata { pause, ..self.clone() }
+    }
+
+    /// Who this machine is.
+    pub async fn instance(&self) -> Result<Identity, CallError> {
+        let url = self.url("/metadata/instance", &self.version, &[]);
+        let answer = self.patiently(INSTANCE, BOUND, &url, None).await?;
+        identity(answer.body()).map_err(|why| INSTANCE.garbled(why).error)
+    }
+
+    /// The tunnels of the pools that this machine is in; none where it is in none of a gateway
+    /// load balancer.
+    pub async fn tunnels(&self) -> Result<Vec<(Family, Tunnels)>, CallError> {
+        let url = self.url("/metadata/loadbalancer", &self.version, &[]);
+        match self.patiently(BALANCER, BOUND, &url, None).await {
+            Ok(answer) => tunnels(answer.body()).map_err(|why| BALANCER.garbled(why).error),
+            Err(error) if error.kind == Failure::Absent => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The scheduled events that concern a machine, by its name.
+    pub async fn events(&self, machine: &str) -> Result<Vec<ScheduledEvent>, CallError> {
+        let url = self.url("/metadata/scheduledevents", EVENTS_VERSION, &[]);
+        let answer = self.patiently(EVENTS, EVENTS_BOUND, &url, None).await?;
+        events(answer.body(), machine).map_err(|why| EVENTS.garbled(why).error)
+    }
+
+    /// Tells Azure that an event may begin.
+    pub async fn acknowledge(&self, id: &str) -> Result<(), CallError> {
+        let url = self.url("/metadata/scheduledevents", EVENTS_VERSION, &[]);
+        let body = json!({ "StartRequests": [{ "EventId": id }] }).to_string();
+        self.patiently(EVENTS, EVENTS_BOUND, &url, Some(&body)).await.map(drop)
+    }
+
+    /// A token for an audience, of the machine's own identity or a user-assigned one. It is asked
+    /// for once: whoever needs it asks again with it.
+    ///
+    /// # Errors
+    /// There is none, with the pause that the metadata service wants.
+    pub async fn token(&self, audience: &str, client_id: Option<&str>) -> Result<Token, Setback> {
+        let mut members = vec![("resource", audience)];
+        members.extend(client_id.map(|id| ("client_id", id)));
+        let url = self.url("/metadata/identity/oauth2/token", TOKEN_VERSION, &members);
+        let answer = self.once(TOKEN, BOUND, &url, None).await?;
+        let (secret, lifetime) =
+            read::token(answer.headers(), answer.body()).map_err(|why| TOKEN.garbled(why))?;
+        Ok(Token { secret: Secret::new(secret), lifetime })
+    }
+
+    fn url(&self, path: &str, version: &str, members: &[(&str, &str)]) -> Url {
+        let mut url = self.address.clone();
+        url.set_path(path);
+        url.query_pairs_mut().append_pair("api-version", version).extend_pairs(members);
+        url
+    }
+
+    async fn patiently(
+        &self,
+        operation: Operation,
+        bound: Duration,
+        url: &Url,
+        body: Option<&str>,
+    ) -> Result<RawResponse, CallError> {
+        let retry = Retry::new(self.policy, self.seed.fetch_add(1, Ordering::Relaxed));
+        let ask = || self.once(operation, bound, url, body);
+        let told = persist(retry, self.pause.as_ref(), self.cancel.clone(), ask).await;
+        told.map_err(|setback| setback.error)
+    }
+
+    async fn once(
+        &self,
+        operation: Operation,
+        bound: Duration,
+        url: &Url,
+        body: Option<&str>,
+    ) -> Result<RawResponse, Setback> {
+        let method = if body.is_some() { Method::Post } else { Method::Get };
+        let mut request = Request::new(url.clone(), method);
+        request.insert_header("metadata", "true");
+        if let Some(body) = body {
+            request.insert_header("content-type", "application/json");
+            request.set_body(body.to_owned());
+        }
+        let asked = send(&self.pipeline, operation, &mut request);
+        let told = tokio::time::timeout(bound, asked).await;
+        let answer = told.unwrap_or_else(|_| Err(operation.late(bound)));
+        let answer = answer.map_err(|setback| unreached(operation, setback))?;
+        if answer.status().is_success() { Ok(answer) } else { Err(failed(operation, &answer)) }
+    }
+}
+
+/// No connection has one reason above all.
+fn unreached(operation: Operation, setback: Setback) -> Setback {
+    if setback.error.code != "NoAnswer" {
+        return setback;
+    }
+    let message = format!(
+        "no connection to the metadata service: is this an Azure machine, and nothing between it \
+         and its host? {}",
+        setback.error.message
+    );
+    Setback {
+        after: Some(LEAST_PAUSE),
+        ..operation.failed(Failure::Transient, "NoAnswer", message)
+    }
+}
+
+/// Why IMDS told nothing, by its own rules of asking again: 404, 410, 429 and 5xx pass, any other
+/// status is for good.
+fn failed(operation: Operation, answer: &RawResponse) -> Setback {
+    let (status, said) = (u16::from(answer.status()), Said::read(answer.body()));
+    if operation == BALANCER && status == 404 && said.message.contains("No load balancer metadata")
+    {
+        return operation.refused(answer);
+    }
+    if operation == TOKEN && matches!(status, 400 | 403) {
+        let why = format!(
+            "this machine has no such identity: give it one (az vm identity assign), or set \
+             azure.client_id to that of one it has; Azure says: {}",
+            said.message
+        );
+        return operation.failed(Failure::Denied, "NoCredentials", why);
+    }
+    let mut setback = operation.refused(answer);
+    if matches!(status, 404 | 410 | 429 | 500..) {
+        let throttled = status == 429;
+        setback.error.kind = if throttled { Failure::Throttled } else { Failure::Transient };
+        let asked = retry_after(answer.headers(), SystemTime::now());
+        setback.after = Some(asked.unwrap_or_default().max(LEAST_PAUSE));
+    } else if setback.error.kind.passes() {
+        setback.error.kind = Failure::Invalid;
+    }
+    setback
+}
+
+#[cfg(test)]
+mod tests;

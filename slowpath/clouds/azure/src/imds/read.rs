@@ -1,0 +1,223 @@
+//! Reads what the metadata service tells. Its numbers are strings, except where they are numbers.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use azure_core::http::headers::{HeaderName, Headers};
+use serde_json::Value;
+
+use crate::told::{End, EventKind, Family, Identity, Interface, ScheduledEvent, Tunnels};
+
+fn document(body: &[u8]) -> Result<Value, String> {
+    let read: Value = serde_json::from_slice(body).map_err(|why| why.to_string())?;
+    if read.is_object() { Ok(read) } else { Err("it is no object".into()) }
+}
+
+/// What a key has, which must not be missing or empty.
+fn wanted(of: &Value, key: &str) -> Result<String, String> {
+    let found = of[key].as_str().unwrap_or_default();
+    if found.is_empty() { Err(format!("it has no `{key}`")) } else { Ok(found.to_owned()) }
+}
+
+fn list<'a>(of: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    of[key].as_array().into_iter().flatten()
+}
+
+fn number(of: &Value, key: &str) -> Result<u64, String> {
+    let found = &of[key];
+    let read = found.as_u64().or_else(|| found.as_str()?.trim().parse().ok());
+    read.ok_or_else(|| format!("`{key}` is {found}, not a number"))
+}
+
+/// Reads `/metadata/instance`.
+///
+/// # Errors
+/// What of it can't be read.
+pub fn identity(body: &[u8]) -> Result<Identity, String> {
+    let whole = document(body)?;
+    let compute = &whole["compute"];
+    let scale_set = compute["vmScaleSetName"].as_str().filter(|name| !name.is_empty());
+    let interfaces = list(&whole["network"], "interface").map(interface);
+    Ok(Identity {
+        vm_id: wanted(compute, "vmId")?,
+        name: wanted(compute, "name")?,
+        subscription: wanted(compute, "subscriptionId")?,
+        resource_group: wanted(compute, "resourceGroupName")?,
+        location: wanted(compute, "location")?,
+        zone: compute["zone"].as_str().unwrap_or_default().to_owned(),
+        environment: wanted(compute, "azEnvironment")?,
+        resource_id: wanted(compute, "resourceId")?,
+        scale_set: scale_set.map(str::to_owned),
+        interfaces: interfaces.collect::<Result<_, String>>()?,
+    })
+}
+
+fn interface(told: &Value) -> Result<Interface, String> {
+    let written = wanted(told, "macAddress")?;
+    let mac = mac(&written).ok_or_else(|| format!("`{written}` is no link address"))?;
+    let mut addresses = Vec::new();
+    for family in ["ipv4", "ipv6"] {
+        for address in list(&told[family], "ipAddress") {
+            let text = address["privateIpAddress"].as_str().unwrap_or_default();
+            if !text.is_empty() {
+                addresses.push(self::address(text)?);
+            }
+        }
+    }
+    Ok(Interface { mac, addresses })
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    // A prefix stands where an address should, in Microsoft's own examples.
+    let bare = text.split('/').next().unwrap_or_default();
+    bare.parse().map_err(|_| format!("`{text}` is no address"))
+}
+
+/// A link address as Azure writes it: twelve hexadecimal digits, with hyphens or without.
+pub fn mac(text: &str) -> Option<[u8; 6]> {
+    let digits: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'-' | b':')).collect();
+    let value = |b: u8| char::from(b).to_digit(16).and_then(|v| u8::try_from(v).ok());
+    let mut mac = [0; 6];
+    if digits.len() != 12 {
+        return None;
+    }
+    for (byte, pair) in mac.iter_mut().zip(digits.chunks(2)) {
+        *byte = value(pair[0])? << 4 | value(pair[1])?;
+    }
+    Some(mac)
+}
+
+/// Reads `/metadata/loadbalancer`. A plain load balancer has no tunnels.
+///
+/// # Errors
+/// What of it can't be read, or which two of it contradict each other.
+pub fn tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
+    let whole = document(body)?;
+    let balancer = &whole["loadbalancer"];
+    if !balancer.is_object() {
+        return Err("it has no `loadbalancer`".into());
+    }
+    let mut ends: [[Option<End>; 2]; 2] = Default::default();
+    for told in list(balancer, "tunnelInterfaces") {
+        let (family, outside, end) = end(told)?;
+        let place = &mut ends[family as usize][usize::from(outside)];
+        match place {
+            Some(other) if *other != end => {
+                let which = if outside { "external" } else { "internal" };
+                return Err(format!(
+                    "two {which} tunnels of one family contradict each other: port {} with \
+                     identifier {}, and port {} with {}",
+                    other.port, other.vni, end.port, end.vni
+                ));
+            }
+            place => *place = Some(end),
+        }
+    }
+    let mut tunnels = Vec::new();
+    for (family, ends) in [Family::V4, Family::V6].into_iter().zip(ends) {
+        match ends {
+            [None, None] => {}
+            [Some(internal), Some(external)] if internal == external => {
+                return Err(format!(
+                    "both tunnels have port {} and identifier {}",
+                    internal.port, internal.vni
+                ));
+            }
+            [Some(internal), Some(external)] => {
+                tunnels.push((family, Tunnels { external, internal }));
+            }
+            [internal, _] => {
+                let (which, other) = match internal {
+                    Some(_) => ("an internal", "external"),
+                    None => ("an external", "internal"),
+                };
+                return Err(format!("it has {which} tunnel and no {other} one ({family:?})"));
+            }
+        }
+    }
+    Ok(tunnels)
+}
+
+/// One of `tunnelInterfaces`: its family, whether it is the external one, its port and identifier.
+fn end(told: &Value) -> Result<(Family, bool, End), String> {
+    let local = address(&wanted(told, "localIpAddress")?)?;
+    let family = if local.is_ipv6() { Family::V6 } else { Family::V4 };
+    let kind = wanted(told, "type")?;
+    let outside = match kind.to_ascii_lowercase().as_str() {
+        "internal" => false,
+        "external" => true,
+        _ => return Err(format!("a tunnel is `{kind}`; known are internal and external")),
+    };
+    let protocol = wanted(told, "protocol")?;
+    if !protocol.eq_ignore_ascii_case("vxlan") {
+        return Err(format!("a tunnel speaks `{protocol}`; known is vxlan"));
+    }
+    let (port, local) = (number(told, "gatewayPort")?, number(told, "localPort")?);
+    if port != local {
+        return Err(format!("a tunnel has port {port} at the gateway and {local} here"));
+    }
+    let port = u16::try_from(port).ok().filter(|port| *port > 0);
+    let port = port.ok_or_else(|| format!("`gatewayPort` is {local}, no UDP port"))?;
+    let vni = number(told, "identifier")?;
+    let vni = u32::try_from(vni).ok().filter(|vni| *vni < 1 << 24);
+    let vni = vni.ok_or("`identifier` is no VXLAN network identifier of 24 bits")?;
+    Ok((family, outside, End { port, vni }))
+}
+
+/// Reads `/metadata/scheduledevents`, those that concern a machine.
+///
+/// # Errors
+/// What of it can't be read.
+pub fn events(body: &[u8], machine: &str) -> Result<Vec<ScheduledEvent>, String> {
+    let whole = document(body)?;
+    let events = whole["Events"].as_array().ok_or("it has no `Events`")?;
+    let ours = |event: &&Value| {
+        let names = list(event, "Resources").filter_map(Value::as_str);
+        names.into_iter().any(|name| name.eq_ignore_ascii_case(machine))
+    };
+    let mut told = Vec::new();
+    for event in events.iter().filter(ours) {
+        let status = event["EventStatus"].as_str().unwrap_or_default();
+        if matches!(status, "Completed" | "Canceled") {
+            continue;
+        }
+        let text = |key: &str| event[key].as_str().unwrap_or_default();
+        // A time that can't be read is as good as none: the event may begin at once.
+        let then = httpdate::parse_http_date(text("NotBefore")).ok();
+        let since = then.and_then(|then| then.duration_since(UNIX_EPOCH).ok());
+        told.push(ScheduledEvent {
+            id: wanted(event, "EventId")?,
+            kind: kind(text("EventType")),
+            started: status == "Started",
+            not_before: since.map(|since| since.as_secs()),
+            description: [text("EventSource"), text("Description")].join(" ").trim().to_owned(),
+        });
+    }
+    Ok(told)
+}
+
+fn kind(word: &str) -> EventKind {
+    match word {
+        "Freeze" => EventKind::Freeze,
+        "Reboot" => EventKind::Reboot,
+        "Redeploy" => EventKind::Redeploy,
+        "Preempt" => EventKind::Preempt,
+        "Terminate" => EventKind::Terminate,
+        _ => EventKind::Other,
+    }
+}
+
+/// Reads a token and how long it is good, by Azure's clock: when it expires is Azure's time, and so
+/// is the answer's `Date`.
+pub(super) fn token(headers: &Headers, body: &[u8]) -> Result<(String, Duration), String> {
+    let whole = document(body)?;
+    let secret = wanted(&whole, "access_token")?;
+    let date = headers.get_optional_str(&HeaderName::from_static("date"));
+    let now: Option<SystemTime> = date.and_then(|date| httpdate::parse_http_date(date).ok());
+    let now = now.and_then(|now| now.duration_since(UNIX_EPOCH).ok());
+    let lifetime = match (now, number(&whole, "expires_on")) {
+        (Some(now), Ok(expires)) => Duration::from_secs(expires).saturating_sub(now),
+        _ => Duration::from_secs(number(&whole, "expires_in")?),
+    };
+    Ok((secret, lifetime))
+}

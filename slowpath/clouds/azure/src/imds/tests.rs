@@ -1,0 +1,232 @@
+//! What the metadata service tells, as it should and as it should not.
+
+use azure_core::http::headers::{HeaderName, HeaderValue, Headers};
+use serde_json::{Value, json};
+
+use super::read::{mac, token};
+use super::*;
+use crate::told::{End, EventKind, Interface};
+
+fn instance() -> Value {
+    json!({
+        "compute": {
+            "azEnvironment": "AzurePublicCloud", "location": "westeurope", "name": "ss_0",
+            "resourceGroupName": "rg", "resourceId": "/subscriptions/s/resourceGroups/rg/providers/\
+             Microsoft.Compute/virtualMachineScaleSets/ss/virtualMachines/0",
+            "subscriptionId": "s", "vmId": "02aab8a4-74ef-476e-8182-f6d2ba4166a6",
+            "vmScaleSetName": "ss", "zone": "1"
+        },
+        "network": { "interface": [
+            { "macAddress": "000D3A1BC721",
+              "ipv4": { "ipAddress": [
+                  { "privateIpAddress": "10.1.0.11", "publicIpAddress": "" },
+                  { "privateIpAddress": "172.20.2.16/28", "publicIpAddress": "51.0.0.1" } ],
+                  "subnet": [{ "address": "10.1.0.0", "prefix": "24" }] },
+              "ipv6": { "ipAddress": [{ "privateIpAddress": "fd00::b" }] } },
+            { "macAddress": "00-0d-3a-1b-c7-22", "ipv4": { "ipAddress": [] },
+              "ipv6": { "ipAddress": [{ "privateIpAddress": "" }] } }
+        ]}
+    })
+}
+
+fn text(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+#[test]
+fn the_machine_is_read_with_its_interfaces() {
+    let told = identity(&text(&instance())).unwrap();
+    assert_eq!((told.name.as_str(), told.zone.as_str()), ("ss_0", "1"));
+    assert_eq!(told.scale_set.as_deref(), Some("ss"));
+    let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+    assert_eq!(
+        told.interfaces,
+        [
+            Interface {
+                mac: [0x00, 0x0d, 0x3a, 0x1b, 0xc7, 0x21],
+                addresses: addresses(&["10.1.0.11", "172.20.2.16", "fd00::b"]),
+            },
+            Interface { mac: [0x00, 0x0d, 0x3a, 0x1b, 0xc7, 0x22], addresses: Vec::new() },
+        ]
+    );
+    let mut alone = instance();
+    alone["compute"]["vmScaleSetName"] = json!("");
+    alone.as_object_mut().unwrap().remove("network");
+    let told = identity(&text(&alone)).unwrap();
+    assert_eq!((told.scale_set, told.interfaces), (None, Vec::new()));
+    for key in ["name", "vmId", "azEnvironment", "resourceId", "subscriptionId", "location"] {
+        let mut without = instance();
+        without["compute"][key] = json!("");
+        assert!(identity(&text(&without)).unwrap_err().contains(key));
+    }
+    let mut wrong = instance();
+    wrong["network"]["interface"][0]["macAddress"] = json!("000D3A1BC72G");
+    assert!(identity(&text(&wrong)).unwrap_err().contains("000D3A1BC72G"));
+    wrong = instance();
+    wrong["network"]["interface"][0]["ipv4"]["ipAddress"][0]["privateIpAddress"] = json!("10.1.0");
+    assert!(identity(&text(&wrong)).unwrap_err().contains("10.1.0"));
+}
+
+#[test]
+fn link_addresses_are_read_in_each_form() {
+    let right = Some([0, 13, 58, 27, 199, 33]);
+    assert_eq!(mac("000D3A1BC721"), right);
+    assert_eq!(mac("00-0d-3a-1b-c7-21"), right);
+    assert_eq!(mac("00:0D:3A:1B:C7:21"), right);
+    for wrong in ["", "000D3A1BC72", "000D3A1BC7211", "000D3A1BC7 1", "+00D3A1BC721", "é00D3A1BC72"]
+    {
+        assert_eq!(mac(wrong), None, "{wrong}");
+    }
+}
+
+fn tunnel(kind: &str, local: &str, port: u64, identifier: u64) -> Value {
+    json!({ "gatewayIpAddress": "10.1.0.7", "gatewayPort": port, "identifier": identifier,
+        "type": kind, "protocol": "vxlan", "localIpAddress": local, "localPort": port })
+}
+
+fn balancer(tunnels: &[Value]) -> Vec<u8> {
+    text(&json!({ "loadbalancer": { "inboundRules": [], "tunnelInterfaces": tunnels } }))
+}
+
+#[test]
+fn tunnels_are_read_by_family_and_kind() {
+    let four =
+        [tunnel("internal", "10.1.0.8", 2666, 800), tunnel("external", "10.1.0.9", 2667, 801)];
+    let ends = |at: u16, vni| Tunnels {
+        internal: End { port: at, vni },
+        external: End { port: at + 1, vni: vni + 1 },
+    };
+    assert_eq!(tunnels(&balancer(&four)).unwrap(), [(Family::V4, ends(2666, 800))]);
+    // Numbers may be strings, words may be big, and the same may be told twice.
+    let mut six =
+        [tunnel("External", "fd00::9", 867, 901), tunnel("Internal", "fd00::9", 866, 900)];
+    six[0]["gatewayPort"] = json!("867");
+    six[0]["identifier"] = json!("901");
+    six[1]["protocol"] = json!("VXLAN");
+    let all: Vec<Value> = [&six[..], &four, &four].concat();
+    let told = tunnels(&balancer(&all)).unwrap();
+    assert_eq!(told, [(Family::V4, ends(2666, 800)), (Family::V6, ends(866, 900))]);
+    // A plain load balancer has no such key.
+    assert_eq!(tunnels(br#"{"loadbalancer": {"publicIpAddresses": []}}"#).unwrap(), []);
+    assert_eq!(tunnels(&balancer(&[])).unwrap(), []);
+}
+
+#[test]
+fn tunnels_that_contradict_each_other_are_refused() {
+    let (internal, external) =
+        (tunnel("internal", "10.1.0.8", 1, 2), tunnel("external", "::8", 3, 4));
+    let fails = |tunnels: &[Value], about: &str| {
+        let why = super::tunnels(&balancer(tunnels)).unwrap_err();
+        assert!(why.contains(about), "{about}: {why}");
+    };
+    fails(std::slice::from_ref(&internal), "no external");
+    fails(std::slice::from_ref(&external), "no internal");
+    fails(&[internal.clone(), external], "no external");
+    fails(&[internal.clone(), tunnel("internal", "10.1.0.8", 1, 5)], "contradict");
+    fails(&[internal.clone(), tunnel("external", "10.1.0.8", 1, 2)], "both tunnels");
+    fails(&[tunnel("none", "10.1.0.8", 1, 2)], "`none`");
+    fails(&[tunnel("internal", "10.1.0.8", 0, 2)], "no UDP port");
+    fails(&[tunnel("internal", "10.1.0.8", 65_536, 2)], "no UDP port");
+    fails(&[tunnel("internal", "10.1.0.8", 1, 1 << 24)], "24 bits");
+    fails(&[tunnel("internal", "10.1.0", 1, 2)], "no address");
+    for (key, value) in [
+        ("localPort", json!(9)),
+        ("protocol", json!("native")),
+        ("identifier", json!(null)),
+        ("gatewayPort", json!(-1)),
+        ("type", json!(7)),
+    ] {
+        let mut wrong = internal.clone();
+        wrong[key] = value;
+        assert!(super::tunnels(&balancer(&[wrong])).is_err(), "{key}");
+    }
+    assert!(super::tunnels(b"{}").is_err());
+}
+
+#[test]
+fn events_are_those_of_this_machine() {
+    let event = |id: &str, kind: &str, status: &str, names: Value, time: &str| {
+        json!({ "EventId": id, "EventType": kind, "EventStatus": status, "Resources": names,
+            "ResourceType": "VirtualMachine", "NotBefore": time, "EventSource": "Platform",
+            "Description": "Host server is undergoing maintenance.", "DurationInSeconds": -1 })
+    };
+    let soon = "Mon, 19 Sep 2016 18:29:47 GMT";
+    let whole = json!({ "DocumentIncarnation": 3, "Events": [
+        event("a", "Reboot", "Scheduled", json!(["weir-1", "WEIR-0"]), soon),
+        event("b", "Terminate", "Started", json!(["weir-0"]), ""),
+        event("c", "Freeze", "Scheduled", json!(["weir-1"]), soon),
+        event("d", "Freeze", "Completed", json!(["weir-0"]), ""),
+        event("e", "Preempt", "Scheduled", json!(["weir-0"]), "tomorrow"),
+        event("f", "Repave", "Scheduled", json!(["weir-0"]), soon),
+    ]});
+    let told = events(&text(&whole), "weir-0").unwrap();
+    let short: Vec<_> =
+        told.iter().map(|e| (e.id.as_str(), e.kind, e.started, e.not_before)).collect();
+    assert_eq!(
+        short,
+        [
+            ("a", EventKind::Reboot, false, Some(1_474_309_787)),
+            ("b", EventKind::Terminate, true, None),
+            ("e", EventKind::Preempt, false, None),
+            ("f", EventKind::Other, false, Some(1_474_309_787)),
+        ]
+    );
+    assert_eq!(told[0].description, "Platform Host server is undergoing maintenance.");
+    assert_eq!(events(br#"{"DocumentIncarnation": 1, "Events": []}"#, "weir-0").unwrap(), []);
+    assert!(events(b"{}", "weir-0").is_err());
+}
+
+#[test]
+fn a_token_lives_by_azures_clock() {
+    let body = |expires_on: Value| {
+        text(&json!({ "access_token": "t", "expires_on": expires_on, "expires_in": "3599" }))
+    };
+    let mut headers = Headers::new();
+    let of = |headers: &Headers, body: &[u8]| token(headers, body).map(|(_, life)| life.as_secs());
+    // Without a date of theirs there is only what they say it lasts.
+    assert_eq!(of(&headers, &body(json!("1474309787"))), Ok(3599));
+    let date = HeaderValue::from("Mon, 19 Sep 2016 18:19:47 GMT".to_owned());
+    headers.insert(HeaderName::from_static("date"), date);
+    assert_eq!(of(&headers, &body(json!("1474309787"))), Ok(600));
+    assert_eq!(of(&headers, &body(json!(1_474_309_787))), Ok(600));
+    assert_eq!(of(&headers, &body(json!("7"))), Ok(0));
+    assert_eq!(of(&headers, &body(json!("09/14/2017"))), Ok(3599));
+    assert!(of(&headers, br#"{"access_token": ""}"#).unwrap_err().contains("access_token"));
+    assert!(of(&headers, br#"{"access_token": "t"}"#).unwrap_err().contains("expires_in"));
+}
+
+#[test]
+fn no_document_breaks_the_reading() {
+    let documents = [
+        text(&instance()),
+        balancer(&[tunnel("internal", "10.1.0.8", 1, 2), tunnel("external", "::8", 3, 4)]),
+        text(&json!({ "Events": [{ "EventId": "a", "Resources": ["weir-0"], "NotBefore": "x" }] })),
+    ];
+    let mut state = 3_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize
+    };
+    for round in 0..30_000 {
+        let mut document = documents[round % 3].clone();
+        for _ in 0..random() % 4 {
+            let at = random() % document.len();
+            document[at] =
+                if random() % 2 == 0 { random() as u8 } else { b"\"{}[]:,09"[random() % 9] };
+        }
+        let _ = identity(&document);
+        let _ = tunnels(&document);
+        let _ = events(&document, "weir-0");
+        let _ = token(&Headers::new(), &document);
+    }
+}
+
+#[test]
+fn an_address_is_http_and_of_a_host() {
+    let (_stay, cancel) = watch::channel(false);
+    for wrong in ["", "169.254.169.254", "https://169.254.169.254", "http://"] {
+        let refused = Metadata::new(wrong, "2023-07-01", 0, cancel.clone()).err().unwrap();
+        assert!(refused.message.contains("azure.metadata"), "{refused}");
+    }
+    assert!(Metadata::new("http://169.254.169.254", "2023-07-01", 0, cancel).is_ok());
+}

@@ -1,0 +1,298 @@
+//! Answers to writes and polls, each with what it means.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Mutex;
+
+use azure_core::http::headers::{HeaderValue, Headers};
+
+use super::*;
+use crate::arm::Call;
+use crate::names::POOLS_PUT;
+
+const PATH: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/gw/\
+                    backendAddressPools/weir";
+const OPERATION: &str =
+    "https://localhost:4433/subscriptions/s/operations/1?api-version=2024-05-01";
+const RESULT: &str = "https://localhost:4433/subscriptions/s/operationResults/1";
+
+fn base() -> Url {
+    "https://localhost:4433/".parse().unwrap()
+}
+
+fn answer(status: u16, pairs: &[(&'static str, &str)], body: &str) -> RawResponse {
+    let mut headers = Headers::new();
+    for (name, value) in pairs {
+        let value = HeaderValue::from((*value).to_owned());
+        headers.insert(HeaderName::from_static(name), value);
+    }
+    RawResponse::from_bytes(status.into(), headers, body.as_bytes().to_vec())
+}
+
+fn write(method: Method, answer: &RawResponse) -> Result<Begun, Setback> {
+    let url = base().join(PATH).unwrap();
+    begun((&base(), &url), &POOLS_PUT.at(PATH), method, answer)
+}
+
+fn handle(begun: Result<Begun, Setback>) -> (Handle, Option<Duration>) {
+    match begun.unwrap() {
+        Begun::UnderWay { handle, after } => (handle, after),
+        done => panic!("{done:?}"),
+    }
+}
+
+#[test]
+fn a_write_is_done_where_nothing_says_that_it_goes_on() {
+    let body = r#"{"etag": "W/\"1\"", "properties": {"provisioningState": "Succeeded"}}"#;
+    for status in [200, 201] {
+        let done = write(Method::Put, &answer(status, &[], body)).unwrap();
+        let Begun::Done(Some(resource)) = done else { panic!("{done:?}") };
+        assert_eq!(resource.etag.as_deref(), Some("W/\"1\""));
+        let header = answer(status, &[("etag", "W/\"2\"")], body);
+        let Begun::Done(Some(resource)) = write(Method::Put, &header).unwrap() else { panic!() };
+        assert_eq!(resource.etag.as_deref(), Some("W/\"2\""));
+    }
+    // As Microsoft's example has it: the header stands there, and all is over.
+    for status in [200, 204, 404] {
+        let gone = answer(status, &[("location", RESULT)], "");
+        assert_eq!(write(Method::Delete, &gone).unwrap(), Begun::Done(None));
+    }
+    assert_eq!(write(Method::Post, &answer(204, &[], "")).unwrap(), Begun::Done(None));
+    let said = write(Method::Post, &answer(200, &[], r#"{"visible": true}"#)).unwrap();
+    let Begun::Done(Some(said)) = said else { panic!("{said:?}") };
+    assert_eq!(said.body["visible"], true);
+}
+
+#[test]
+fn a_write_goes_on_by_either_header_and_the_operations_is_preferred() {
+    let both = [("azure-asyncoperation", OPERATION), ("location", RESULT), ("retry-after", "10")];
+    for (method, status) in
+        [(Method::Put, 200), (Method::Put, 201), (Method::Post, 202), (Method::Delete, 202)]
+    {
+        let (handle, after) = handle(write(method, &answer(status, &both, "")));
+        assert_eq!(
+            (handle.name.as_str(), handle.resource.as_str()),
+            ("LoadBalancerBackendAddressPools_CreateOrUpdate", PATH)
+        );
+        assert_eq!(address(&base(), &handle).unwrap().as_str(), OPERATION);
+        assert_eq!(after, Some(Duration::from_secs(10)));
+        let kept: Handle = serde_json::from_str(&serde_json::to_string(&handle).unwrap()).unwrap();
+        assert_eq!(kept, handle);
+    }
+    let (place, after) = handle(write(Method::Delete, &answer(202, &both[1..2], "")));
+    assert_eq!((address(&base(), &place).unwrap().as_str(), after), (RESULT, None));
+    // Neither header: the resource's own state tells.
+    let updating = answer(200, &[], r#"{"properties": {"provisioningState": "Updating"}}"#);
+    let (own, _) = handle(write(Method::Put, &updating));
+    assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
+    let (own, _) = handle(write(Method::Delete, &answer(202, &[], "")));
+    assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
+    let failed = answer(200, &[], r#"{"properties": {"provisioningState": "Failed"}}"#);
+    assert_eq!(write(Method::Put, &failed).unwrap_err().error.code, "Failed");
+}
+
+#[test]
+fn no_handle_leads_elsewhere() {
+    for foreign in [
+        "https://evil.example/operations/1",
+        "http://localhost:4433/operations/1",
+        "https://localhost:4434/operations/1",
+        "https://localhost.evil.example:4433/",
+        "https://user@localhost:4433/operations/1",
+        "operations/1",
+        "",
+    ] {
+        for header in ["azure-asyncoperation", "location"] {
+            let told = write(Method::Put, &answer(202, &[(header, foreign)], ""));
+            let error = told.unwrap_err().error;
+            assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "ForeignPoll"));
+            assert!(error.message.contains("localhost"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_refused_write_is_sorted() {
+    for (status, kind) in [
+        (409, Failure::Conflict),
+        (412, Failure::Conflict),
+        (429, Failure::Throttled),
+        (500, Failure::Transient),
+        (404, Failure::Absent),
+        (400, Failure::Invalid),
+        (301, Failure::Invalid),
+        (206, Failure::Invalid),
+    ] {
+        let told = write(Method::Put, &answer(status, &[("retry-after", "3")], "{}")).unwrap_err();
+        assert_eq!(told.error.kind, kind, "{status}");
+        assert_eq!(told.after, Some(Duration::from_secs(3)));
+    }
+    let page = write(Method::Put, &answer(200, &[], "<html>Welcome</html>")).unwrap_err();
+    assert!(page.error.code == "Garbled" && page.error.message.contains("<html>Welcome"));
+}
+
+fn polled(by_operation: bool, answer: &RawResponse) -> Result<Progress, Setback> {
+    let url = Some(OPERATION.to_owned());
+    let (operation, location) = if by_operation { (url, None) } else { (None, url) };
+    let handle =
+        Handle { operation, location, resource: PATH.to_owned(), name: "LoadBalancers_X".into() };
+    progress(&handle, answer)
+}
+
+#[test]
+fn the_document_of_an_operation_says_how_it_stands() {
+    let of = |body: &str| polled(true, &answer(200, &[("retry-after", "7")], body));
+    let after = Some(Duration::from_secs(7));
+    for word in ["InProgress", "inprogress", "Accepted", "Running", "Something new"] {
+        let told = of(&format!(r#"{{"status": "{word}"}}"#)).unwrap();
+        assert_eq!(told, Progress::UnderWay { after }, "{word}");
+    }
+    assert_eq!(of(r#"{"status": "Succeeded", "properties": {}}"#).unwrap(), Progress::Done);
+    let told = of(r#"{"status": "Failed", "error": {"code": "PrivateIPAddressNotInSubnet",
+            "message": "Private static IP address 10.0.0.4 does not belong to the range"}}"#);
+    let Ok(Progress::Failed(why)) = told else { panic!("{told:?}") };
+    assert_eq!(
+        (why.error.kind, why.error.code.as_str()),
+        (Failure::Invalid, "PrivateIPAddressNotInSubnet")
+    );
+    assert!(why.error.message.contains("10.0.0.4"));
+    let told = of(r#"{"status": "Failed", "error": {"code": "RetryableError", "message": "x"}}"#);
+    let Ok(Progress::Failed(why)) = told else { panic!("{told:?}") };
+    assert_eq!(why.error.kind, Failure::Transient);
+    let told = of(r#"{"status": "Canceled"}"#);
+    let Ok(Progress::Failed(why)) = told else { panic!("{told:?}") };
+    assert_eq!(why.error.code, "Canceled");
+    assert!(of("{}").is_err() && of("[1]").is_err() && of("<html>").is_err());
+    // The deletion of a private link service is polled where `Location` should lead.
+    assert_eq!(polled(true, &answer(202, &[], "")).unwrap(), Progress::UnderWay { after: None });
+    assert_eq!(polled(true, &answer(204, &[], "")).unwrap(), Progress::Done);
+}
+
+#[test]
+fn location_says_it_by_its_status() {
+    let of = |status, body: &str| polled(false, &answer(status, &[("retry-after", "5")], body));
+    let after = Some(Duration::from_secs(5));
+    assert_eq!(of(202, "").unwrap(), Progress::UnderWay { after });
+    for status in [200, 201, 204] {
+        assert_eq!(of(status, "").unwrap(), Progress::Done);
+    }
+    let body = |state: &str| format!(r#"{{"properties": {{"provisioningState": "{state}"}}}}"#);
+    assert_eq!(of(200, &body("Updating")).unwrap(), Progress::UnderWay { after });
+    assert_eq!(of(200, &body("Succeeded")).unwrap(), Progress::Done);
+    assert!(matches!(of(200, &body("Failed")).unwrap(), Progress::Failed(_)));
+    let why = r#"{"error": {"code": "InUse", "message": "a rule needs the pool"}}"#;
+    for (status, kind) in [(400, Failure::Invalid), (409, Failure::Conflict)] {
+        let Ok(Progress::Failed(told)) = of(status, why) else { panic!("{status}") };
+        assert_eq!((told.error.kind, told.error.code.as_str()), (kind, "InUse"));
+    }
+    assert_eq!(of(429, "").unwrap_err().error.kind, Failure::Throttled);
+    assert_eq!(of(403, "").unwrap_err().error.kind, Failure::Denied);
+    assert_eq!(of(404, "").unwrap_err().error.kind, Failure::Absent);
+    assert_eq!(of(503, "").unwrap_err().after, after);
+    assert_eq!(of(200, "<html>").unwrap_err().error.code, "Garbled");
+}
+
+#[test]
+fn no_answer_breaks_the_reading() {
+    let bodies = [
+        r#"{"status": "Failed", "error": {"code": "C", "message": "m", "details": [{}]}}"#,
+        r#"{"properties": {"provisioningState": "Updating"}, "etag": "x"}"#,
+    ];
+    let mut state = 5_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize
+    };
+    for _ in 0..20_000 {
+        let mut body = bodies[random() % 2].as_bytes().to_vec();
+        let at = random() % body.len();
+        body[at] = random() as u8;
+        body.truncate(1 + random() % (2 * body.len()));
+        let status = [200, 201, 202, 204, 404, 500][random() % 6];
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let answer = answer(status, &[("location", &text[..0])], &text);
+        let method = [Method::Put, Method::Delete, Method::Post][random() % 3];
+        let _ = write(method, &answer);
+        let _ = polled(random() % 2 == 0, &answer);
+    }
+}
+
+/// Polls that were written down beforehand.
+struct Written(Mutex<Vec<Result<Progress, Setback>>>);
+
+impl Arm for Written {
+    fn get<'a>(&'a self, ask: &'a Ask) -> Call<'a, Resource> {
+        Box::pin(async { Err(ask.operation.garbled("not asked")) })
+    }
+    fn list<'a>(&'a self, ask: &'a Ask) -> Call<'a, Vec<Value>> {
+        Box::pin(async { Err(ask.operation.garbled("not asked")) })
+    }
+    fn put<'a>(&'a self, ask: &'a Ask, _: &'a Value, _: Option<&'a str>) -> Call<'a, Begun> {
+        Box::pin(async { Err(ask.operation.garbled("not asked")) })
+    }
+    fn post<'a>(&'a self, ask: &'a Ask, _: &'a Value) -> Call<'a, Begun> {
+        Box::pin(async { Err(ask.operation.garbled("not asked")) })
+    }
+    fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
+        Box::pin(async { Err(ask.operation.garbled("not asked")) })
+    }
+    fn poll<'a>(&'a self, _: &'a Handle) -> Call<'a, Progress> {
+        let under_way = Ok(Progress::UnderWay { after: None });
+        let next = self.0.lock().unwrap().pop().unwrap_or(under_way);
+        Box::pin(async { next })
+    }
+}
+
+/// Time that passes when somebody waits.
+#[derive(Default)]
+struct Waited(Mutex<Vec<Duration>>);
+
+impl Pause for Waited {
+    fn now(&self) -> Duration {
+        self.0.lock().unwrap().iter().sum()
+    }
+    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.0.lock().unwrap().push(pause);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+async fn finished(
+    mut polls: Vec<Result<Progress, Setback>>,
+) -> (Result<Option<Resource>, Setback>, Vec<u64>) {
+    polls.reverse();
+    let (arm, pause) = (Written(Mutex::new(polls)), Waited::default());
+    let headers = [("azure-asyncoperation", OPERATION), ("retry-after", "10")];
+    let begun = write(Method::Put, &answer(201, &headers, "")).unwrap();
+    let told = finish(&arm, begun, &pause, Duration::from_secs(120)).await;
+    let waited = pause.0.lock().unwrap().iter().map(Duration::as_secs).collect();
+    (told, waited)
+}
+
+#[tokio::test]
+async fn who_waits_asks_when_azure_says_and_not_for_ever() {
+    let after = |seconds| Ok(Progress::UnderWay { after: Some(Duration::from_secs(seconds)) });
+    let silent = || Ok(Progress::UnderWay { after: None });
+    let (told, waited) = finished(vec![after(5), silent(), Ok(Progress::Done)]).await;
+    assert_eq!((told.unwrap(), waited), (None, vec![10, 5, 2]));
+
+    let late = || Err(POLL.late(Duration::from_secs(20)));
+    let (told, _) = finished(vec![late(), late(), Ok(Progress::Done)]).await;
+    assert_eq!(told.unwrap(), None);
+
+    let why = POOLS_PUT.operation.failed(Failure::Invalid, "Full", "the subnet is full");
+    let (told, _) = finished(vec![silent(), Ok(Progress::Failed(why.clone()))]).await;
+    assert_eq!(told.unwrap_err(), why);
+
+    let (told, _) = finished(vec![Err(POLL.failed(Failure::Absent, "NotFound", "gone"))]).await;
+    assert_eq!(told.unwrap_err().error.kind, Failure::Absent);
+
+    let stop = POLL.failed(Failure::Transient, "Cancelled", "we are to stop");
+    let (told, waited) = finished(vec![Err(stop)]).await;
+    assert_eq!((told.unwrap_err().error.code.as_str(), waited), ("Cancelled", vec![10]));
+
+    let (told, waited) = finished(vec![after(3600), silent()]).await;
+    let error = told.unwrap_err().error;
+    assert_eq!((error.code.as_str(), error.kind), ("StillUnderWay", Failure::Transient));
+    assert_eq!(waited.iter().sum::<u64>(), 120);
+}

@@ -1,0 +1,102 @@
+//! Azure's clouds: where Resource Manager is, for whom tokens are, and where one logs in.
+
+use azure_core::http::Url;
+use clouds::failure::{Failure, Setback};
+
+use crate::wire::SETTINGS;
+
+/// One of Azure's clouds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sovereign {
+    /// Where Resource Manager is.
+    pub resources: Url,
+    /// For whom its tokens are, with a slash behind it.
+    pub audience: String,
+    /// Where credentials that are not the machine's become tokens; none: nobody knows.
+    pub login: Option<String>,
+}
+
+/// By the word of the metadata service: Resource Manager, login.
+const KNOWN: [(&str, &str, &str); 3] = [
+    ("AzurePublicCloud", "https://management.azure.com", "https://login.microsoftonline.com"),
+    (
+        "AzureUSGovernmentCloud",
+        "https://management.usgovcloudapi.net",
+        "https://login.microsoftonline.us",
+    ),
+    ("AzureChinaCloud", "https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn"),
+];
+
+impl Sovereign {
+    /// By `environment` of the metadata, in whatever case it is written; Resource Manager may be
+    /// elsewhere all the same (`azure.resource_manager`).
+    ///
+    /// # Errors
+    /// The cloud is unknown and nothing says where its Resource Manager is, or that is no address.
+    pub fn of(environment: &str, elsewhere: Option<&str>) -> Result<Sovereign, Setback> {
+        let invalid = |code, why| SETTINGS.failed(Failure::Invalid, code, why);
+        let known = KNOWN.iter().find(|(name, ..)| name.eq_ignore_ascii_case(environment));
+        let address = match (elsewhere, known) {
+            (Some(address), _) => address,
+            (None, Some((_, address, _))) => address,
+            (None, None) => {
+                let names = KNOWN.map(|(name, ..)| name).join(", ");
+                let why = format!(
+                    "the metadata service says that this is `{environment}`; known are {names}: \
+                     set azure.resource_manager"
+                );
+                return Err(invalid("UnknownCloud", why));
+            }
+        };
+        let resources = Url::parse(address).ok().filter(|url| url.scheme() == "https");
+        let resources = resources.filter(|url| url.host_str().is_some()).ok_or_else(|| {
+            let why = format!(
+                "azure.resource_manager is `{address}`, which is no address of a service that \
+                 begins with https://"
+            );
+            invalid("NoAddress", why)
+        })?;
+        let audience = known.map_or(address, |(_, audience, _)| audience);
+        Ok(Sovereign {
+            resources,
+            audience: format!("{}/", audience.trim_end_matches('/')),
+            login: known.map(|(.., login)| (*login).to_owned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cloud_has_its_own_hosts_and_another_address_keeps_the_audience() {
+        for (word, resources, login) in [
+            ("AzurePublicCloud", "https://management.azure.com/", "microsoftonline.com"),
+            // As Microsoft's own example has it.
+            ("AZUREPUBLICCLOUD", "https://management.azure.com/", "microsoftonline.com"),
+            ("AzureUSGovernmentCloud", "https://management.usgovcloudapi.net/", ".us"),
+            ("AzureChinaCloud", "https://management.chinacloudapi.cn/", "chinacloudapi.cn"),
+        ] {
+            let cloud = Sovereign::of(word, None).unwrap();
+            assert_eq!((cloud.resources.as_str(), cloud.audience.as_str()), (resources, resources));
+            assert!(cloud.login.unwrap().ends_with(login));
+        }
+        let moved = Sovereign::of("AzureChinaCloud", Some("https://localhost:4433")).unwrap();
+        assert_eq!(moved.resources.as_str(), "https://localhost:4433/");
+        assert_eq!(moved.audience, "https://management.chinacloudapi.cn/");
+        let stack = Sovereign::of("AzureStack", Some("https://management.lab.example/")).unwrap();
+        assert_eq!(stack.audience, "https://management.lab.example/");
+        assert_eq!(stack.login, None);
+    }
+
+    #[test]
+    fn what_is_unknown_is_told_with_what_is_known() {
+        let unknown = Sovereign::of("AzureGermanCloud", None).unwrap_err().error.message;
+        assert!(unknown.contains("AzureGermanCloud") && unknown.contains("AzureChinaCloud"));
+        for wrong in ["http://localhost:1", "localhost", "https://", "", "mailto:a@b"] {
+            let refused = Sovereign::of("AzurePublicCloud", Some(wrong)).unwrap_err();
+            assert!(refused.error.message.contains("https://"), "{refused:?}");
+        }
+    }
+}

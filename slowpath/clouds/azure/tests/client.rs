@@ -1,0 +1,413 @@
+//! Resource Manager's client against the stand-in: what it asks, and what becomes of a bad day.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+
+use std::time::Duration;
+
+use azure::arm::{Arm, Ask, Begun, Handle, Progress};
+use azure::id::ResourceId;
+use azure::long::finish;
+use azure::names::{self, in_group};
+use azure::told::Failure;
+use clouds::failure::Setback;
+use clouds::retry::Policy;
+use serde_json::{Value, json};
+use standins::azure::World;
+use standins::azure::operation::{End, Outcome};
+use standins::faults::{Fault, Rule};
+
+mod side;
+use side::{Side, side};
+
+const SUBSCRIPTION: &str = "00000000-0000-0000-0000-0000000000aa";
+
+fn gateway() -> ResourceId {
+    ResourceId::network(SUBSCRIPTION, "north", "loadBalancers", "gw")
+}
+
+fn pool() -> ResourceId {
+    gateway().child("backendAddressPools", "weir")
+}
+
+fn list() -> Ask {
+    names::LOAD_BALANCERS_LIST.at(in_group(SUBSCRIPTION, "north", "loadBalancers"))
+}
+
+/// A pool's body with a member by address.
+fn member(body: &Value) -> Value {
+    let mut body = body.clone();
+    let network = ResourceId::network(SUBSCRIPTION, "north", "virtualNetworks", "hub");
+    body["properties"]["loadBalancerBackendAddresses"] = json!([{ "name": "weir-0", "properties": {
+        "ipAddress": "10.1.0.11", "virtualNetwork": { "id": network.as_str() },
+    }}]);
+    body
+}
+
+/// Joins the pool by address, which takes a while.
+async fn join(side: &Side) -> Result<Begun, Setback> {
+    let ask = names::POOLS_GET.at(pool());
+    let found = side.client.get(&ask).await.unwrap();
+    let ask = names::POOLS_PUT.at(pool());
+    side.client.put(&ask, &member(&found.body), found.etag.as_deref()).await
+}
+
+fn under_way(begun: Begun) -> Handle {
+    match begun {
+        Begun::UnderWay { handle, .. } => handle,
+        done => panic!("{done:?}"),
+    }
+}
+
+async fn gone(side: &Side, begun: Begun) -> Result<(), Setback> {
+    let bound = Duration::from_secs(120);
+    finish(&side.client, begun, side.pause.as_ref(), bound).await.map(drop)
+}
+
+fn slow(pace: u64) -> World {
+    World { pace: Duration::from_secs(pace), ..World::sample() }
+}
+
+fn ends(operation: &str, end: End) -> Outcome {
+    Outcome { operation: operation.to_owned(), end, times: Some(1) }
+}
+
+#[tokio::test]
+async fn a_resource_is_read_changed_and_read_again() {
+    let side = side(World::sample()).await;
+    assert_eq!(side.metadata.instance().await.unwrap().subscription, SUBSCRIPTION);
+    let ask = names::POOLS_GET.at(pool());
+    let found = side.client.get(&ask).await.unwrap();
+    assert_eq!(found.body["name"], "weir");
+    assert_eq!(found.body["properties"]["tunnelInterfaces"].as_array().unwrap().len(), 2);
+    let Begun::Done(Some(written)) = join(&side).await.unwrap() else { panic!() };
+    assert_ne!(written.etag, found.etag);
+    let again = side.client.get(&ask).await.unwrap();
+    assert_eq!(again.etag, written.etag);
+    let entries = &again.body["properties"]["loadBalancerBackendAddresses"];
+    assert_eq!(entries[0]["properties"]["ipAddress"], "10.1.0.11");
+
+    let calls = side.azure.take_calls();
+    let put = calls.iter().find(|call| call.method == "PUT").unwrap();
+    assert_eq!(put.path, pool().as_str());
+    assert_eq!(
+        put.query.iter().collect::<Vec<_>>(),
+        [(&"api-version".to_owned(), &"2024-05-01".to_owned())]
+    );
+    assert_eq!(put.headers["if-match"], found.etag.unwrap());
+    assert_eq!(put.headers["authorization"], "Bearer");
+    assert_eq!(put.headers["content-type"], "application/json");
+    assert_eq!(put.body, member(&found.body));
+    let get = calls.iter().find(|call| call.operation.starts_with("GET load")).unwrap();
+    assert!(!get.headers.contains_key("if-match") && get.body.is_null());
+    let (get, put) =
+        ("LoadBalancerBackendAddressPools_Get", "LoadBalancerBackendAddressPools_CreateOrUpdate");
+    assert_eq!(side.client.counts(), [((put, "ok"), 1), ((get, "ok"), 3)].into());
+    let asked = side.client.asked();
+    assert_eq!(
+        (asked[1].operation.as_str(), asked[1].outcome.as_str(), asked[1].times),
+        (get, "ok", 3)
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_absent_or_gone() {
+    let side = side(World::sample()).await;
+    let nothing = ResourceId::network(SUBSCRIPTION, "north", "loadBalancers", "nothing");
+    let error = side.client.get(&names::LOAD_BALANCERS_GET.at(&nothing)).await.unwrap_err().error;
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Absent, "ResourceNotFound"));
+    let elsewhere = in_group(SUBSCRIPTION, "south", "loadBalancers");
+    let error = side.client.list(&names::LOAD_BALANCERS_LIST.at(elsewhere)).await.unwrap_err();
+    assert_eq!(
+        (error.error.kind, error.error.code.as_str()),
+        (Failure::Absent, "ResourceGroupNotFound")
+    );
+    let done = side.client.delete(&names::ENDPOINTS_DELETE.at(&nothing)).await.unwrap();
+    assert_eq!(done, Begun::Done(None));
+}
+
+#[tokio::test]
+async fn no_path_leads_out_of_its_place() {
+    let side = side(World::sample()).await;
+    for wrong in ["", "subscriptions/s", "/subscriptions//x", "/a/../b", "/a/./b", "/a/"] {
+        let error = side.client.get(&names::POOLS_GET.at(wrong)).await.unwrap_err().error;
+        assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "Unasked"), "{wrong}");
+    }
+    assert!(side.azure.take_calls().is_empty());
+    // What stands for something else in a URL is a name here.
+    let odd = gateway().child("backendAddressPools", "a b#c");
+    let error = side.client.get(&names::POOLS_GET.at(&odd)).await.unwrap_err().error;
+    assert_eq!(error.kind, Failure::Absent);
+    let calls = side.azure.take_calls();
+    assert!(calls.last().unwrap().path.contains("a%20b%23c"), "{calls:?}");
+}
+
+#[tokio::test]
+async fn all_pages_of_a_list_are_read() {
+    for page in [None, Some(1), Some(2)] {
+        let side = side(World { page, ..World::sample() }).await;
+        let found = side.client.list(&list()).await.unwrap();
+        let names: Vec<&str> = found.iter().map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["gw", "plain"]);
+        assert_eq!(side.asked("LIST loadBalancers"), if page == Some(1) { 2 } else { 1 });
+    }
+    // A page that fails is asked for again, and only that.
+    let side = side(World { page: Some(1), ..World::sample() }).await;
+    side.client.list(&list()).await.unwrap();
+    side.azure.take_calls();
+    side.azure.fault(Rule { chance: 0.5, ..Rule::always("LIST*", Fault::Status(503)) });
+    side.azure.seed(3);
+    assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
+    let good = side.azure.take_calls().iter().filter(|call| call.status == 200).count();
+    assert_eq!(good, 2);
+}
+
+#[tokio::test]
+async fn pages_lead_neither_elsewhere_nor_in_a_circle() {
+    let side = side(World::sample()).await;
+    let say = |next: &str| {
+        side.azure.behave();
+        let body = json!({ "value": [], "nextLink": next }).to_string();
+        side.azure.fault(Rule::always("LIST*", Fault::Say(body)));
+    };
+    say("https://evil.example/subscriptions/s?page=2");
+    let error = side.client.list(&list()).await.unwrap_err().error;
+    assert!(error.message.contains("no token is sent there"), "{error}");
+    let own = format!("{}{}?api-version=2024-05-01", side.azure.url, list().path);
+    say(&own);
+    let error = side.client.list(&list()).await.unwrap_err().error;
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "Garbled"));
+    assert!(error.message.contains("circle"), "{error}");
+    side.azure.behave();
+    side.azure.fault(Rule::always("LIST*", Fault::Say(r#"{"value": "none"}"#.into())));
+    let error = side.client.list(&list()).await.unwrap_err().error;
+    assert!(error.message.contains("`value`"), "{error}");
+}
+
+#[tokio::test]
+async fn who_was_overtaken_hears_of_it() {
+    let side = side(World::sample()).await;
+    let found = side.client.get(&names::POOLS_GET.at(pool())).await.unwrap();
+    side.azure.with(|world| world.touch(gateway().as_str()));
+    let ask = names::POOLS_PUT.at(pool());
+    let told = side.client.put(&ask, &member(&found.body), found.etag.as_deref()).await;
+    let error = told.unwrap_err().error;
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Conflict, "PreconditionFailed"));
+    // It is for whoever asked to read anew: nothing is asked again by itself.
+    assert_eq!(side.asked("PUT loadBalancers/backendAddressPools"), 1);
+    // Another write that is still on its way is a conflict as well.
+    side.azure.with(|world| world.pace = Duration::from_secs(30));
+    under_way(join(&side).await.unwrap());
+    let error = join(&side).await.unwrap_err().error;
+    assert_eq!(
+        (error.kind, error.code.as_str()),
+        (Failure::Conflict, "AnotherOperationInProgress")
+    );
+}
+
+#[tokio::test]
+async fn a_long_write_is_polled_until_it_is_over() {
+    let side = side(slow(30)).await;
+    let begun = join(&side).await.unwrap();
+    let handle = under_way(begun.clone());
+    assert!(handle.operation.is_some() && handle.location.is_none());
+    assert_eq!(handle.resource, pool().as_str());
+    let Progress::UnderWay { after } = side.client.poll(&handle).await.unwrap() else { panic!() };
+    assert_eq!(after, Some(Duration::from_secs(2)));
+    gone(&side, begun).await.unwrap();
+    assert_eq!(side.azure.with(|world| world.now.as_secs()), 30);
+    // Whoever has the handle can ask later, from its stored form too.
+    let kept: Handle = serde_json::from_str(&serde_json::to_string(&handle).unwrap()).unwrap();
+    assert_eq!(side.client.poll(&kept).await.unwrap(), Progress::Done);
+    assert_eq!(side.azure.calls().last().unwrap().headers["authorization"], "Bearer");
+}
+
+#[tokio::test]
+async fn a_long_deletion_is_polled_by_location() {
+    let side = side(slow(7)).await;
+    let subnet = ResourceId::network(SUBSCRIPTION, "north", "virtualNetworks", "hub");
+    let subnet = subnet.child("subnets", "spare");
+    let body = json!({ "properties": { "addressPrefix": "10.1.9.0/24" } });
+    let ask = names::SUBNETS_PUT.at(&subnet);
+    let made = side.client.put(&ask, &body, None).await.unwrap();
+    gone(&side, made).await.unwrap();
+    let begun = side.client.delete(&names::SUBNETS_DELETE.at(&subnet)).await.unwrap();
+    let handle = under_way(begun.clone());
+    assert!(handle.location.is_some() && handle.operation.is_none());
+    gone(&side, begun).await.unwrap();
+    let error = side.client.get(&names::SUBNETS_GET.at(&subnet)).await.unwrap_err().error;
+    assert_eq!(error.kind, Failure::Absent);
+    let again = side.client.delete(&names::SUBNETS_DELETE.at(&subnet)).await.unwrap();
+    assert_eq!(again, Begun::Done(None));
+}
+
+#[tokio::test]
+async fn an_operation_that_fails_says_why_and_one_that_hangs_is_left() {
+    let side = side(slow(5)).await;
+    let put = "PUT loadBalancers/backendAddressPools";
+    let (code, message) = ("PrivateIPAddressNotInSubnet".to_owned(), "not in it".to_owned());
+    side.azure.with(|world| {
+        world.outcomes = vec![
+            ends(put, End::Fail { code, message }),
+            ends(put, End::Cancel),
+            ends(put, End::Hang),
+        ];
+    });
+    let begun = join(&side).await.unwrap();
+    let error = gone(&side, begun).await.unwrap_err().error;
+    assert_eq!(
+        (error.kind, error.code.as_str()),
+        (Failure::Invalid, "PrivateIPAddressNotInSubnet")
+    );
+    assert!(error.message.contains("not in it"));
+    let begun = join(&side).await.unwrap();
+    let error = gone(&side, begun).await.unwrap_err().error;
+    assert!(error.code == "Canceled" && error.message.contains("superseded"), "{error}");
+    let begun = join(&side).await.unwrap();
+    let before = side.azure.with(|world| world.now);
+    let error = gone(&side, begun.clone()).await.unwrap_err().error;
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "StillUnderWay"));
+    assert_eq!(side.azure.with(|world| world.now) - before, Duration::from_secs(120));
+    // A handle that Azure has forgotten is absent.
+    let mut handle = under_way(begun);
+    handle.operation = handle.operation.map(|url| url.replace("/operations/", "/operations/no"));
+    let error = side.client.poll(&handle).await.unwrap_err().error;
+    assert_eq!(error.kind, Failure::Absent);
+}
+
+#[tokio::test]
+async fn a_poll_goes_nowhere_else() {
+    let side = side(World::sample()).await;
+    for foreign in ["https://evil.example/o/1", &side.azure.imds, "https://localhost/o/1"] {
+        for by_operation in [true, false] {
+            let url = Some(foreign.to_owned());
+            let (operation, location) = if by_operation { (url, None) } else { (None, url) };
+            let (resource, name) = (pool().to_string(), "LoadBalancers_X".to_owned());
+            let handle = Handle { operation, location, resource, name };
+            let error = side.client.poll(&handle).await.unwrap_err().error;
+            assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "ForeignPoll"));
+        }
+    }
+    assert!(side.azure.take_calls().is_empty());
+}
+
+#[tokio::test]
+async fn it_comes_back_when_azure_says_in_either_form_whatever_the_clocks_say() {
+    for (skew, dated) in [(0, false), (0, true), (7_200, true), (-7_200, true)] {
+        let side = side(World { skew, ..World::sample() }).await;
+        let refuse = Fault::Refuse { status: 429, code: "TooManyRequests".into() };
+        let rule = Rule::first(2, "LIST loadBalancers", refuse);
+        side.azure.fault(Rule { retry_after: Some(17), dated, ..rule });
+        assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
+        let waited = side.azure.with(|world| world.now.as_secs());
+        assert_eq!(waited, 34, "skew {skew}, dated {dated}");
+        let name = "LoadBalancers_List";
+        let counts = side.client.counts();
+        assert_eq!((counts[&(name, "throttled")], counts[&(name, "ok")]), (2, 1));
+    }
+    // More than the policy's longest is not waited.
+    let side = side(World::sample()).await;
+    let rule = Rule::first(1, "LIST loadBalancers", Fault::Status(429));
+    side.azure.fault(Rule { retry_after: Some(3_000), ..rule });
+    side.client.list(&list()).await.unwrap();
+    assert_eq!(side.azure.with(|world| world.now), Policy::API.longest);
+}
+
+#[tokio::test]
+async fn what_passes_is_asked_again_and_what_does_not_is_told_at_once() {
+    let side = side(World::sample()).await;
+    for fault in [Fault::Status(500), Fault::Status(502), Fault::Status(503), Fault::Status(408)] {
+        side.azure.fault(Rule::first(3, "LIST*", fault));
+        side.client.list(&list()).await.unwrap();
+    }
+    side.azure.fault(Rule::first(2, "LIST*", Fault::Cut));
+    side.client.list(&list()).await.unwrap();
+    let counts = side.client.counts();
+    assert_eq!(counts[&("LoadBalancers_List", "transient")], 14);
+    for (fault, kind) in [
+        (Fault::Refuse { status: 400, code: "InvalidParameter".into() }, Failure::Invalid),
+        (Fault::Status(302), Failure::Invalid),
+        (Fault::Say("<html>Welcome to the hotel</html>".into()), Failure::Invalid),
+        (Fault::Shorten(40), Failure::Invalid),
+        (Fault::Status(403), Failure::Denied),
+        (Fault::Status(404), Failure::Absent),
+        (Fault::Status(409), Failure::Conflict),
+    ] {
+        side.azure.take_calls();
+        side.azure.fault(Rule::first(1, "LIST*", fault));
+        assert_eq!(side.client.list(&list()).await.unwrap_err().error.kind, kind);
+        assert_eq!(side.asked("LIST loadBalancers"), 1);
+    }
+    // It gives up when the policy does.
+    side.azure.fault(Rule::always("LIST*", Fault::Status(503)));
+    let before = side.azure.with(|world| world.now);
+    let error = side.client.list(&list()).await.unwrap_err().error;
+    assert_eq!(error.kind, Failure::Transient);
+    assert!(side.azure.with(|world| world.now) - before <= Policy::API.whole);
+    side.azure.take_calls();
+    let once = side.client.with_policy(Policy::ONCE);
+    assert!(once.list(&list()).await.is_err());
+    assert_eq!(side.asked("LIST loadBalancers"), 1);
+}
+
+#[tokio::test]
+async fn an_attempt_has_a_bound_and_asking_can_be_stopped() {
+    let side = side(World::sample()).await;
+    side.azure.fault(Rule::first(1, "LIST*", Fault::Hang));
+    assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
+    assert_eq!(side.client.counts()[&("LoadBalancers_List", "transient")], 1);
+    side.azure.fault(Rule::always("*", Fault::Hang));
+    let (client, stop) = (side.client.clone(), side.stop.clone());
+    let asking = tokio::spawn(async move { client.list(&list()).await });
+    while side.asked("LIST loadBalancers") < 3 {
+        tokio::task::yield_now().await;
+    }
+    stop.send(true).unwrap();
+    let error = asking.await.unwrap().unwrap_err().error;
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "Cancelled"));
+    let error = side.client.list(&list()).await.unwrap_err().error;
+    assert_eq!(error.code, "Cancelled");
+}
+
+#[tokio::test]
+async fn a_missing_permission_is_named_with_its_place() {
+    let side = side(World::sample()).await;
+    side.azure.with(|world| world.forbidden = vec!["Microsoft.Network/loadBalancers/read".into()]);
+    let error = side.client.list(&list()).await.unwrap_err().error;
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Denied, "AuthorizationFailed"));
+    let allow = format!("allow {} on {}", list().operation.service, list().path);
+    assert!(error.message.contains(&allow), "{error}");
+    // Joining needs a permission at the pool, not at the interface.
+    let join = "Microsoft.Network/loadBalancers/backendAddressPools/join/action";
+    side.azure.with(|world| world.forbidden = vec![join.into()]);
+    let nic = ResourceId::network(SUBSCRIPTION, "north", "networkInterfaces", "weir-0-data");
+    let mut found = side.client.get(&names::INTERFACES_GET.at(&nic)).await.unwrap();
+    found.body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
+        json!([{ "id": pool().as_str() }]);
+    let ask = names::INTERFACES_PUT.at(&nic);
+    let told = side.client.put(&ask, &found.body, found.etag.as_deref()).await;
+    let error = told.unwrap_err().error;
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Denied, "LinkedAuthorizationFailed"));
+    assert!(error.message.contains(&format!("allow {join} on {}", pool())), "{error}");
+}
+
+#[tokio::test]
+async fn garbled_answers_are_errors_and_nothing_else() {
+    let side = side(slow(4)).await;
+    let begun = join(&side).await.unwrap();
+    let handle = under_way(begun);
+    let once = side.client.with_policy(Policy::ONCE);
+    for fault in [Fault::Garble, Fault::Shorten(9), Fault::Say("[]".into())] {
+        side.azure.behave();
+        side.azure.seed(11);
+        for operation in ["LIST*", "GET*", "PUT*"] {
+            side.azure.fault(Rule::always(operation, fault.clone()));
+        }
+        for _ in 0..150 {
+            let _ = once.list(&list()).await;
+            let _ = once.get(&names::POOLS_GET.at(pool())).await;
+            let _ = once.poll(&handle).await;
+            let _ = once.put(&names::POOLS_PUT.at(pool()), &json!({}), Some("W/\"no\"")).await;
+        }
+    }
+    side.azure.behave();
+    assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
+}

@@ -1,0 +1,448 @@
+//! The machine's metadata and everybody's tokens against the stand-in: who we are, and by whom we
+//! are believed.
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure::arm::{Arm, Ask};
+use azure::client::{Client, Settings};
+use azure::credentials::{Credentials, Variables};
+use azure::id::ResourceId;
+use azure::imds::Metadata;
+use azure::long::finish;
+use azure::names::{self, in_group};
+use azure::sovereign::Sovereign;
+use azure::told::{End, EventKind, Failure, Family, Tunnels};
+use clouds::failure::CallError;
+use clouds::retry::Policy;
+use config::checked::AzureCredential;
+use serde_json::json;
+use standins::azure::{Standin, World};
+use standins::faults::{Fault, Rule};
+use tokio::sync::watch;
+
+mod side;
+use side::{Side, side, side_as};
+
+const SUBSCRIPTION: &str = "00000000-0000-0000-0000-0000000000aa";
+const TOKEN: &str = "/metadata/identity/oauth2/token";
+const INSTANCE: &str = "/metadata/instance";
+const BALANCER: &str = "/metadata/loadbalancer";
+const EVENTS: &str = "/metadata/scheduledevents";
+
+fn list() -> Ask {
+    names::LOAD_BALANCERS_LIST.at(in_group(SUBSCRIPTION, "north", "loadBalancers"))
+}
+
+fn variables() -> Variables {
+    let (tenant, client) = (Some(World::sample().tenant), "00000000-0000-0000-0000-0000000000a1");
+    let secret = Some("not so secret".to_owned());
+    Variables { tenant, client: Some(client.into()), secret, ..Variables::default() }
+}
+
+async fn as_application(kind: AzureCredential, variables: Variables) -> Side {
+    side_as(World::sample(), (kind, None), variables).await
+}
+
+async fn denied(side: &Side) -> CallError {
+    let error = side.client.list(&list()).await.unwrap_err().error;
+    assert_eq!(error.kind, Failure::Denied, "{error}");
+    error
+}
+
+#[tokio::test]
+async fn the_machine_knows_who_it_is() {
+    let side = side(World::sample()).await;
+    let told = side.metadata.instance().await.unwrap();
+    assert_eq!((told.name.as_str(), told.resource_group.as_str()), ("weir-0", "north"));
+    assert_eq!((told.location.as_str(), told.zone.as_str()), ("westeurope", "1"));
+    assert_eq!((told.environment.as_str(), told.scale_set.as_deref()), ("AzurePublicCloud", None));
+    assert_eq!(told.interfaces.len(), 2);
+    let data = told.interfaces.iter().find(|one| one.mac == [0, 0x22, 0x48, 0x0a, 1, 0x0b]);
+    let addresses: Vec<String> = data.unwrap().addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["10.1.0.11", "fd00:1::11"]);
+
+    let id = format!(
+        "/subscriptions/{SUBSCRIPTION}/resourceGroups/north/providers/Microsoft.Compute/\
+         virtualMachineScaleSets/weirs/virtualMachines/1"
+    );
+    let address = side.azure.machine(&id).await.unwrap();
+    let (_stay, cancel) = watch::channel(false);
+    let of_set =
+        Metadata::new(&address, "2023-07-01", 7, cancel).unwrap().instance().await.unwrap();
+    assert_eq!((of_set.name.as_str(), of_set.scale_set.as_deref()), ("weirs_1", Some("weirs")));
+    assert_eq!(ResourceId::parse(&of_set.resource_id).unwrap(), ResourceId::parse(&id).unwrap());
+
+    let calls = side.azure.take_calls();
+    let (metadata, version) = (&calls[0].headers["metadata"], &calls[0].query["api-version"]);
+    assert_eq!((metadata.as_str(), version.as_str()), ("true", "2023-07-01"));
+}
+
+#[tokio::test]
+async fn the_machine_hears_of_its_pools_tunnels() {
+    let side = side(World::sample()).await;
+    // In no pool there is no such document, and that is no trouble.
+    assert_eq!(side.metadata.tunnels().await.unwrap(), []);
+    assert_eq!(side.asked(BALANCER), 1);
+    let nic = ResourceId::network(SUBSCRIPTION, "north", "networkInterfaces", "weir-0-data");
+    let gateway = ResourceId::network(SUBSCRIPTION, "north", "loadBalancers", "gw");
+    for (at, pool) in [(0, "weir"), (1, "weir6")] {
+        let mut found = side.client.get(&names::INTERFACES_GET.at(&nic)).await.unwrap();
+        let part = &mut found.body["properties"]["ipConfigurations"][at]["properties"];
+        let pool = gateway.child("backendAddressPools", pool);
+        part["loadBalancerBackendAddressPools"] = json!([{ "id": pool.as_str() }]);
+        let begun = side.client.put(&names::INTERFACES_PUT.at(&nic), &found.body, None).await;
+        let bound = Duration::from_secs(120);
+        finish(&side.client, begun.unwrap(), side.pause.as_ref(), bound).await.unwrap();
+    }
+    let ends = |external: (u16, u32), internal: (u16, u32)| Tunnels {
+        external: End { port: external.0, vni: external.1 },
+        internal: End { port: internal.0, vni: internal.1 },
+    };
+    assert_eq!(
+        side.metadata.tunnels().await.unwrap(),
+        [
+            (Family::V4, ends((10801, 801), (10800, 800))),
+            (Family::V6, ends((2667, 867), (2666, 866))),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn the_machine_hears_of_events_and_lets_them_begin() {
+    let side = side(World::sample()).await;
+    assert_eq!(side.metadata.events("weir-0").await.unwrap(), []);
+    let soon = Duration::from_secs(300);
+    let id = side.azure.with(|world| world.schedule("Redeploy", "weir-0", soon));
+    let told = side.metadata.events("weir-0").await.unwrap();
+    assert_eq!(
+        (told.len(), told[0].id.as_str(), told[0].kind),
+        (1, id.as_str(), EventKind::Redeploy)
+    );
+    let clock = side.azure.with(|world| world.clock());
+    assert_eq!((told[0].started, told[0].not_before), (false, Some(clock + 300)));
+    assert_eq!(side.metadata.events("weir-1").await.unwrap(), []);
+    side.metadata.acknowledge(&id).await.unwrap();
+    let calls = side.azure.take_calls();
+    let post = calls.iter().find(|call| call.method == "POST").unwrap();
+    assert_eq!(post.body, json!({ "StartRequests": [{ "EventId": id }] }));
+    assert_eq!(post.query["api-version"], "2020-07-01");
+    assert!(side.metadata.events("weir-0").await.unwrap()[0].started);
+    let wrong = side.metadata.acknowledge("no such event").await.unwrap_err();
+    assert_eq!(wrong.kind, Failure::Invalid);
+}
+
+#[tokio::test]
+async fn the_metadata_service_is_asked_again_by_its_own_rules() {
+    // 404, 410, 429 and 5xx pass, each after a second at least; the last attempt lies behind 70 s.
+    for status in [404, 410, 429, 500, 503] {
+        let side = side(World::sample()).await;
+        side.azure.fault(Rule::first(3, INSTANCE, Fault::Status(status)));
+        assert_eq!(side.metadata.instance().await.unwrap().name, "weir-0");
+        assert_eq!(side.asked(INSTANCE), 4);
+        assert!(side.azure.with(|world| world.now) >= Duration::from_secs(3), "{status}");
+        side.azure.fault(Rule::always(INSTANCE, Fault::Status(status)));
+        let begun = side.azure.with(|world| world.now);
+        let error = side.metadata.instance().await.unwrap_err();
+        assert!(error.kind.passes(), "{error}");
+        let waited = (side.azure.with(|world| world.now) - begun).as_secs();
+        assert!((70..=80).contains(&waited), "{status}: {waited}");
+    }
+    // When it says how long, it is so long.
+    let side = side(World::sample()).await;
+    let rule = Rule::first(2, INSTANCE, Fault::Status(429));
+    side.azure.fault(Rule { retry_after: Some(9), ..rule });
+    side.metadata.instance().await.unwrap();
+    assert_eq!(side.azure.with(|world| world.now.as_secs()), 18);
+    // Any other status is for good.
+    for status in [302, 400, 401, 403, 405, 408, 409] {
+        side.azure.take_calls();
+        side.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
+        let error = side.metadata.instance().await.unwrap_err();
+        assert!(!error.kind.passes(), "{error}");
+        assert_eq!(side.asked(INSTANCE), 1, "{status}");
+    }
+    side.azure.fault(Rule::first(1, INSTANCE, Fault::Say("<html>".into())));
+    assert_eq!(side.metadata.instance().await.unwrap_err().code, "Garbled");
+    side.azure.take_calls();
+    side.azure.fault(Rule::first(1, EVENTS, Fault::Cut));
+    assert_eq!(side.metadata.events("weir-0").await.unwrap(), []);
+    assert_eq!(side.asked(EVENTS), 2);
+    let once = side.metadata.with_policy(Policy::ONCE);
+    side.azure.fault(Rule::first(1, BALANCER, Fault::Status(503)));
+    assert_eq!(once.tunnels().await.unwrap_err().kind, Failure::Transient);
+}
+
+#[tokio::test]
+async fn without_metadata_the_place_is_named() {
+    let (_stay, cancel) = watch::channel(false);
+    // Nobody listens there any more.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let metadata = Metadata::new(&address, "2023-07-01", 7, cancel).unwrap();
+    let error = metadata.with_policy(Policy::ONCE).instance().await.unwrap_err();
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "NoAnswer"));
+    assert!(error.message.contains("is this an Azure machine"), "{error}");
+    let side = side(World::sample()).await;
+    side.stop.send(true).unwrap();
+    assert_eq!(side.metadata.instance().await.unwrap_err().code, "Cancelled");
+}
+
+#[tokio::test]
+async fn one_token_is_asked_for_however_many_want_it_and_kept() {
+    let side = side(World::sample()).await;
+    let asking: Vec<_> = (0..20)
+        .map(|_| {
+            let client = side.client.clone();
+            tokio::spawn(async move { client.list(&list()).await })
+        })
+        .collect();
+    for asked in asking {
+        assert_eq!(asked.await.unwrap().unwrap().len(), 2);
+    }
+    side.client.list(&list()).await.unwrap();
+    assert_eq!(side.asked(TOKEN), 1);
+    let calls = side.azure.take_calls();
+    let token = calls.iter().find(|call| call.path == TOKEN).unwrap();
+    assert_eq!(token.query["resource"], "https://management.azure.com/");
+    assert_eq!(token.query["api-version"], "2018-02-01");
+    assert!(!token.query.contains_key("client_id"));
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_before_it_expires_and_when_it_is_refused() {
+    // One that is good for no longer than five minutes is renewed at once, whatever the clocks say.
+    for skew in [0, 86_400, -86_400] {
+        let side = side(World { token_life: 290, skew, ..World::sample() }).await;
+        side.client.list(&list()).await.unwrap();
+        side.client.list(&list()).await.unwrap();
+        assert_eq!(side.asked(TOKEN), 2, "{skew}");
+        let side = side_of_life(310, skew).await;
+        side.client.list(&list()).await.unwrap();
+        side.client.list(&list()).await.unwrap();
+        assert_eq!(side.asked(TOKEN), 1, "{skew}");
+        // By Azure's clock it is over, by ours it is not: it is refused, and there is another.
+        side.azure.advance(Duration::from_secs(311));
+        assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
+        assert_eq!(side.asked(TOKEN), 2, "{skew}");
+    }
+    // A good one that nobody else gives is kept while its renewal fails.
+    let side = side_of_life(290, 0).await;
+    side.client.list(&list()).await.unwrap();
+    side.azure.fault(Rule::always(TOKEN, Fault::Status(503)));
+    side.client.list(&list()).await.unwrap();
+    side.azure.with(|world| world.tokens.clear());
+    let error = side.client.with_policy(Policy::ONCE).list(&list()).await.unwrap_err().error;
+    assert_eq!((error.operation, error.kind), ("Token", Failure::Transient));
+    // Who is refused with a new token as well is told so.
+    side.azure.behave();
+    side.azure.fault(Rule::always("LIST*", Fault::Status(401)));
+    assert!(denied(&side).await.message.contains("does not accept who we say we are"));
+}
+
+async fn side_of_life(token_life: u64, skew: i64) -> Side {
+    side(World { token_life, skew, ..World::sample() }).await
+}
+
+#[tokio::test]
+async fn the_trouble_of_a_token_is_that_of_the_question() {
+    let side = side(World::sample()).await;
+    // 410 until 70 s are over: the question outlasts it.
+    side.azure.fault(Rule::always(TOKEN, Fault::Status(410)));
+    let (azure, mut until) = (side.azure.clone(), Duration::from_secs(70));
+    let client = side.client.clone();
+    let asking = tokio::spawn(async move { client.list(&list()).await });
+    while !asking.is_finished() {
+        if azure.with(|world| world.now) >= until {
+            azure.behave();
+            until = Duration::MAX;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(asking.await.unwrap().unwrap().len(), 2);
+    assert!(side.client.counts()[&("LoadBalancers_List", "transient")] >= 3);
+    let unknown = Some("00000000-0000-0000-0000-0000000000d9");
+    let managed = AzureCredential::Managed;
+    let side = side_as(World::sample(), (managed, unknown), Variables::default()).await;
+    let error = denied(&side).await;
+    assert_eq!((error.operation, error.code.as_str()), ("Token", "NoCredentials"));
+    assert!(error.message.contains("Identity not found"), "{error}");
+    assert_eq!(side.asked(TOKEN), 1);
+    let known = "00000000-0000-0000-0000-0000000000d2";
+    let side = side_as(World::sample(), (managed, Some(known)), variables()).await;
+    side.client.list(&list()).await.unwrap();
+    assert_eq!(side.azure.take_calls()[0].query["client_id"], known);
+}
+
+#[tokio::test]
+async fn an_application_logs_in_with_its_secret() {
+    for kind in [AzureCredential::Auto, AzureCredential::Environment] {
+        let side = as_application(kind, variables()).await;
+        side.client.list(&list()).await.unwrap();
+        side.client.list(&list()).await.unwrap();
+        assert_eq!((side.asked("POST token"), side.asked(TOKEN)), (1, 0));
+        let call = side.azure.take_calls().remove(0);
+        assert_eq!(call.body["scope"], "https://management.azure.com/.default");
+        assert_eq!(call.body["grant_type"], "client_credentials");
+        // The SDK keeps a token of its own: a refused one is forgotten there too.
+        side.azure.with(|world| world.tokens.clear());
+        side.client.list(&list()).await.unwrap();
+        assert_eq!(side.asked("POST token"), 1);
+    }
+    let wrong = Variables { secret: Some("guessed".into()), ..variables() };
+    let error = denied(&as_application(AzureCredential::Auto, wrong).await).await;
+    assert_eq!((error.operation, error.code.as_str()), ("Token", "invalid_client"));
+    assert!(error.message.contains("AADSTS7000215"), "{error}");
+    let elsewhere = Variables { tenant: Some("other".into()), ..variables() };
+    let error = denied(&as_application(AzureCredential::Auto, elsewhere).await).await;
+    assert!(error.message.contains("AADSTS90002"), "{error}");
+    for (without, name) in [
+        (Variables { tenant: None, ..variables() }, "AZURE_TENANT_ID"),
+        (Variables { client: None, ..variables() }, "AZURE_CLIENT_ID"),
+        (Variables { secret: None, ..variables() }, "AZURE_CLIENT_SECRET"),
+    ] {
+        let side = as_application(AzureCredential::Environment, without).await;
+        assert!(denied(&side).await.message.contains(name));
+        assert!(side.azure.take_calls().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_login_that_has_a_bad_day_is_asked_again() {
+    let side = as_application(AzureCredential::Auto, variables()).await;
+    let refuse = |status: u16, code: &str| Fault::Refuse { status, code: code.into() };
+    let rule = Rule::first(2, "POST token", refuse(429, "TooManyRequests"));
+    side.azure.fault(Rule { retry_after: Some(11), ..rule });
+    side.client.list(&list()).await.unwrap();
+    let counts = side.client.counts();
+    assert_eq!(side.azure.with(|world| world.now.as_secs()), 22);
+    assert_eq!(counts[&("LoadBalancers_List", "throttled")], 2);
+    side.azure.with(|world| world.tokens.clear());
+    side.azure.fault(Rule::first(1, "POST token", refuse(503, "temporarily_unavailable")));
+    side.azure.fault(Rule::first(1, "POST token", Fault::Cut));
+    side.azure.fault(Rule::first(1, "POST token", Fault::Say("<html>Welcome</html>".into())));
+    side.azure.fault(Rule::first(1, "POST token", Fault::Status(502)));
+    assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_workload_shows_the_token_that_it_was_given() {
+    let folder = std::env::temp_dir().join(format!("weir-azure-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("token");
+    let token_file = Some(file.to_str().unwrap().to_owned());
+    let given = Variables { token_file, secret: None, ..variables() };
+    // The file comes later: nothing has to be restarted for it.
+    let side = as_application(AzureCredential::Auto, given.clone()).await;
+    let once = side.client.with_policy(Policy::ONCE);
+    let error = once.list(&list()).await.unwrap_err().error;
+    assert!(error.kind == Failure::Denied && error.message.contains("token"), "{error}");
+    std::fs::write(&file, "a workload").unwrap();
+    once.list(&list()).await.unwrap();
+    let call = side.azure.take_calls().remove(0);
+    assert_eq!(call.body["client_assertion"], "a workload");
+    // Without one of its three variables it is the machine itself that asks.
+    let side = as_application(AzureCredential::Auto, Variables { client: None, ..given }).await;
+    side.client.list(&list()).await.unwrap();
+    assert_eq!((side.asked("POST token"), side.asked(TOKEN)), (0, 1));
+    let none = Variables { token_file: None, ..variables() };
+    let side = as_application(AzureCredential::Workload, none).await;
+    assert!(denied(&side).await.message.contains("AZURE_FEDERATED_TOKEN_FILE"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[tokio::test]
+async fn a_sovereign_cloud_has_tokens_of_its_own() {
+    for (environment, audience) in [
+        ("AzureUSGovernmentCloud", "https://management.usgovcloudapi.net/"),
+        ("AzureChinaCloud", "https://management.chinacloudapi.cn/"),
+    ] {
+        let world = World { environment: environment.to_owned(), ..World::sample() };
+        let side = side(world).await;
+        assert_eq!(side.metadata.instance().await.unwrap().environment, environment);
+        side.client.list(&list()).await.unwrap();
+        let calls = side.azure.take_calls();
+        let token = calls.iter().find(|call| call.path == TOKEN).unwrap();
+        assert_eq!(token.query["resource"], audience);
+        let cloud = Sovereign::of(environment, None).unwrap();
+        assert_eq!(cloud.resources.as_str(), audience);
+    }
+}
+
+/// What only an environment can show, in a process that has it: roots by `SSL_CERT_FILE`, who we
+/// are by `AZURE_...`, and a proxy that the metadata service is never asked through.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_environment_counts_where_it_should_and_no_proxy_does() {
+    let told = |name: &str| std::env::var(name).ok();
+    if let (Some(url), Some(imds)) = (told("WEIR_TEST_URL"), told("WEIR_TEST_IMDS")) {
+        return inside(&url, &imds).await;
+    }
+    let azure = Standin::start(World::sample()).await.unwrap();
+    let folder = std::env::temp_dir().join(format!("weir-azure-roots-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let roots = folder.join("ca.pem");
+    std::fs::write(&roots, &azure.ca).unwrap();
+    let set = variables();
+    // Nobody listens at the discard port: what is asked through it gets no answer.
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child
+        .args(["--exact", "the_environment_counts_where_it_should_and_no_proxy_does"])
+        .env("WEIR_TEST_URL", &azure.url)
+        .env("WEIR_TEST_IMDS", &azure.imds)
+        .env("SSL_CERT_FILE", &roots)
+        .env("HTTP_PROXY", "http://127.0.0.1:9")
+        .env("http_proxy", "http://127.0.0.1:9")
+        .env("AZURE_TENANT_ID", set.tenant.unwrap())
+        .env("AZURE_CLIENT_ID", set.client.unwrap())
+        .env("AZURE_CLIENT_SECRET", set.secret.unwrap())
+        .env("AZURE_AUTHORITY_HOST", &azure.url);
+    let done = tokio::task::spawn_blocking(move || child.output()).await.unwrap().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    assert!(said.contains("1 passed"), "{said}");
+    let calls = azure.take_calls();
+    let operations: Vec<&str> = calls.iter().map(|call| call.operation.as_str()).collect();
+    assert_eq!(operations, [INSTANCE, "POST token", "LIST loadBalancers"]);
+}
+
+async fn inside(url: &str, imds: &str) {
+    let (_stay, cancel) = watch::channel(false);
+    let metadata = Metadata::new(imds, "2023-07-01", 7, cancel.clone()).unwrap();
+    let told = metadata.with_policy(Policy::ONCE).instance().await.unwrap();
+    let cloud = Sovereign::of(&told.environment, Some(url)).unwrap();
+    let kind = (AzureCredential::Auto, None);
+    let credentials =
+        Credentials::new(kind, Variables::of_process(), &metadata, &cloud, None).unwrap();
+    assert_eq!(credentials.kind(), AzureCredential::Environment);
+    let settings = Settings { policy: Policy::ONCE, ..Settings::default() };
+    let client = Client::new(settings, &cloud, Arc::new(credentials), cancel).unwrap();
+    assert_eq!(client.list(&list()).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_vouches_for_is_refused() {
+    let side = side(World::sample()).await;
+    let (_stay, cancel) = watch::channel(false);
+    let cloud = Sovereign::of("AzurePublicCloud", Some(&side.azure.url)).unwrap();
+    let other = Standin::start(World::sample()).await.unwrap();
+    let build = |roots: Option<&str>| {
+        let kind = (AzureCredential::Managed, None);
+        let variables = Variables::default();
+        let credentials = Credentials::new(kind, variables, &side.metadata, &cloud, roots)?;
+        let (roots, policy) = (roots.map(str::to_owned), Policy::ONCE);
+        let settings = Settings { roots, policy, ..Settings::default() };
+        Client::new(settings, &cloud, Arc::new(credentials), cancel.clone())
+    };
+    let client = build(Some(&other.ca)).unwrap();
+    let error = client.list(&list()).await.unwrap_err().error;
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "NoAnswer"));
+    assert!(error.message.contains("certificate"), "{error}");
+    assert!(side.azure.take_calls().iter().all(|call| call.path == TOKEN));
+    let broken = "-----BEGIN CERTIFICATE-----\nnot base64!\n-----END CERTIFICATE-----\n";
+    let Err(error) = build(Some(broken)) else { panic!("took {broken}") };
+    assert!(error.error.message.contains("no certificates in PEM"), "{}", error.error);
+}

@@ -1,0 +1,29 @@
+//! Azure: Resource Manager and its login over TLS, and each machine's metadata service.
+//!
+//! Calls and faults are named by method and type: `GET loadBalancers`, `LIST loadBalancers`, `PUT
+//! loadBalancers/backendAddressPools`, `DELETE privateLinkServices`, `POST
+//! checkPrivateLinkServiceVisibility`, `GET operations` and `GET operationResults` (polls), `POST
+//! token` (login), `/metadata/instance`, `POST /metadata/scheduledevents` (the metadata service).
+
+mod answer;
+mod arm;
+mod balancer;
+mod control;
+mod dns;
+pub mod identity;
+pub mod imds;
+mod interface;
+mod kind;
+mod link;
+mod network;
+pub mod operation;
+mod path;
+mod pool;
+pub mod probe;
+mod server;
+mod tls;
+pub mod world;
+mod write;
+
+pub use server::{Call, Standin};
+pub use world::World;

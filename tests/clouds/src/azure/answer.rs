@@ -1,0 +1,94 @@
+//! Answers and refusals as Resource Manager writes them.
+
+use serde_json::{Value, json};
+
+pub use crate::answer::Refusal;
+
+/// What is answered.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// Headers beside the usual ones.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body, where there is one.
+    pub body: Option<Value>,
+}
+
+impl Answer {
+    /// With a body.
+    pub fn of(status: u16, body: Value) -> Answer {
+        Answer { status, headers: Vec::new(), body: Some(body) }
+    }
+
+    /// Without one.
+    pub fn empty(status: u16) -> Answer {
+        Answer { status, headers: Vec::new(), body: None }
+    }
+
+    /// With a header more.
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Answer {
+        self.headers.push((name, value.into()));
+        self
+    }
+}
+
+/// The result of a call.
+pub type Told<T> = Result<T, Refusal>;
+
+/// A refusal with its status, code and sentence.
+pub fn refuse<T>(status: u16, code: &str, message: impl Into<String>) -> Told<T> {
+    Err(Refusal { status, code: code.into(), message: message.into() })
+}
+
+/// A refusal as Resource Manager writes it.
+pub fn written(refusal: &Refusal) -> Value {
+    json!({ "error": { "code": refusal.code, "message": refusal.message, "details": [] } })
+}
+
+/// The text of a member, empty where there is none.
+pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The elements of a member, none where it is no list.
+pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The elements of a member of `properties`, which is made where it is missing.
+pub fn list_mut<'a>(value: &'a mut Value, name: &str) -> &'a mut Vec<Value> {
+    let properties = object(object_member(value, "properties"));
+    let member = properties.entry(name).or_insert_with(|| Value::Array(Vec::new()));
+    if !member.is_array() {
+        *member = Value::Array(Vec::new());
+    }
+    match member {
+        Value::Array(list) => list,
+        _ => unreachable!("made an array above"),
+    }
+}
+
+/// A member, made where it is missing.
+pub fn object_member<'a>(value: &'a mut Value, name: &str) -> &'a mut Value {
+    object(value).entry(name).or_insert_with(|| json!({}))
+}
+
+/// The members of an object, which anything else becomes.
+pub fn object(value: &mut Value) -> &mut serde_json::Map<String, Value> {
+    if !value.is_object() {
+        *value = json!({});
+    }
+    match value {
+        Value::Object(members) => members,
+        _ => unreachable!("made an object above"),
+    }
+}
+
+/// Sets a member, or takes it out.
+pub fn put(value: &mut Value, name: &str, to: Option<Value>) {
+    match to {
+        Some(to) => drop(object(value).insert(name.to_owned(), to)),
+        None => drop(object(value).remove(name)),
+    }
+}

@@ -1,0 +1,276 @@
+//! Resource Manager: a tree of resources, read and written by the same few rules whatever they are.
+
+use serde_json::{Value, json};
+
+use crate::azure::answer::{Answer, Told, list, object_member, put, refuse, text};
+use crate::azure::kind::{KINDS, Kind, Place};
+use crate::azure::path::{Path, above, name, parent, same};
+use crate::azure::world::{Resource, World};
+use crate::azure::{balancer, identity, interface, link, probe, write};
+
+/// A request taken apart.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// `GET`.
+    pub method: String,
+    /// The path, decoded.
+    pub path: String,
+    /// The query, decoded.
+    pub query: Vec<(String, String)>,
+    /// Headers, names in small letters.
+    pub headers: Vec<(String, String)>,
+    /// The body as JSON; a form as an object.
+    pub body: Value,
+    /// `https://localhost:PORT`, by which links lead back here.
+    pub base: String,
+}
+
+impl Asked {
+    /// A header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A member of the query.
+    pub fn query(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// The name of an operation, for faults, outcomes and calls.
+pub fn operation(method: &str, path: &str) -> String {
+    if path.ends_with("/oauth2/v2.0/token") {
+        return format!("{method} token");
+    }
+    if path.to_ascii_lowercase().ends_with("/providers/microsoft.authorization/permissions") {
+        return format!("{method} permissions");
+    }
+    let Some(path) = Path::parse(path) else { return format!("{method} {path}") };
+    let types = Kind::of(&path).map_or_else(|| path.types(), |kind| kind.types.to_owned());
+    match method {
+        "GET" if !path.is_item() => format!("LIST {types}"),
+        _ => format!("{method} {}", types.strip_prefix("locations/").unwrap_or(&types)),
+    }
+}
+
+/// Answers a request of somebody who has shown a token.
+pub fn answer(world: &mut World, asked: &Asked) -> Told<Answer> {
+    version(asked)?;
+    let marker = "/providers/microsoft.authorization/permissions";
+    if asked.path.to_ascii_lowercase().ends_with(marker) {
+        return Ok(identity::permissions(world));
+    }
+    let Some(path) = Path::parse(&asked.path) else {
+        return refuse(404, "InvalidResourceType", "The resource type could not be found.");
+    };
+    scope(world, &path)?;
+    if path.types().eq_ignore_ascii_case("locations/operations") {
+        return world.poll(path.name(), false, &asked.base);
+    }
+    if path.types().eq_ignore_ascii_case("locations/operationResults") {
+        return world.poll(path.name(), true, &asked.base);
+    }
+    if asked.method == "POST" {
+        return action(world, asked, &path);
+    }
+    let Some(kind) = Kind::of(&path) else {
+        let why = format!(
+            "The resource type '{}' could not be found in the namespace '{}' for api version '{}'.",
+            path.types(),
+            path.provider,
+            asked.query("api-version").unwrap_or_default()
+        );
+        return refuse(404, "InvalidResourceType", why);
+    };
+    let verb = match asked.method.as_str() {
+        "GET" => "read",
+        "PUT" => "write",
+        "DELETE" => "delete",
+        other => return refuse(405, "MethodNotAllowed", format!("no {other} here")),
+    };
+    allowed(world, &format!("{}/{verb}", kind.whole()), &path.id())?;
+    match (asked.method.as_str(), path.is_item()) {
+        ("GET", false) => listed(world, asked, &path, kind),
+        ("GET", true) => read(world, &path, kind),
+        ("PUT", true) => write::write(world, asked, &path, kind),
+        ("DELETE", true) => write::delete(world, asked, &path, kind),
+        _ => refuse(405, "MethodNotAllowed", "lists are read only"),
+    }
+}
+
+fn version(asked: &Asked) -> Told<()> {
+    let Some(version) = asked.query("api-version") else {
+        let why = "The api-version query parameter (?api-version=) is required for all requests.";
+        return refuse(400, "MissingApiVersionParameter", why);
+    };
+    let day = version.strip_suffix("-preview").unwrap_or(version).as_bytes();
+    let good = day.len() == 10
+        && day.iter().enumerate().all(|(at, byte)| match at {
+            4 | 7 => *byte == b'-',
+            _ => byte.is_ascii_digit(),
+        });
+    if good {
+        return Ok(());
+    }
+    let why = format!("The api-version '{version}' is invalid.");
+    refuse(400, "InvalidApiVersionParameter", why)
+}
+
+/// There are this subscription and this group.
+fn scope(world: &World, path: &Path) -> Told<()> {
+    let start = format!("/subscriptions/{}/", path.subscription).to_ascii_lowercase();
+    if !world.groups.iter().any(|group| group.to_ascii_lowercase().starts_with(&start)) {
+        let why = format!("The subscription '{}' could not be found.", path.subscription);
+        return refuse(404, "SubscriptionNotFound", why);
+    }
+    let Some(group) = &path.group else { return Ok(()) };
+    let id = format!("{start}resourceGroups/{group}");
+    if world.groups.iter().any(|known| same(known, &id)) {
+        return Ok(());
+    }
+    refuse(404, "ResourceGroupNotFound", format!("Resource group '{group}' could not be found."))
+}
+
+fn allowed(world: &World, action: &str, scope: &str) -> Told<()> {
+    if !world.forbids(action) {
+        return Ok(());
+    }
+    let why = format!(
+        "The client '{0}' with object id '{0}' does not have authorization to perform action \
+         '{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, \
+         please refresh your credentials.",
+        identity::OBJECT
+    );
+    refuse(403, "AuthorizationFailed", why)
+}
+
+/// A write joins another resource, which takes an action of its own there.
+pub fn joins(world: &World, path: &Path, action: &str, linked: &str) -> Told<()> {
+    let action = format!("Microsoft.Network/{action}");
+    if !world.forbids(&action) {
+        return Ok(());
+    }
+    let why = format!(
+        "The client '{0}' with object id '{0}' has permission to perform action '{1}/{2}/write' on \
+         scope '{3}'; however, it does not have permission to perform action(s) '{action}' on the \
+         linked scope(s) '{linked}' (respectively) or the linked scope(s) are invalid.",
+        identity::OBJECT,
+        path.provider,
+        path.types(),
+        path.id()
+    );
+    refuse(403, "LinkedAuthorizationFailed", why)
+}
+
+fn absent<T>(path: &Path, kind: &Kind) -> Told<T> {
+    if kind.place != Place::Own || kind.types.contains('/') {
+        return refuse(404, "NotFound", format!("Resource {} not found.", path.id()));
+    }
+    let why = format!(
+        "The Resource '{}/{}' under resource group '{}' was not found. For more details please go \
+         to https://aka.ms/ARMResourceNotFoundFix",
+        kind.whole(),
+        path.name(),
+        path.group.as_deref().unwrap_or_default()
+    );
+    refuse(404, "ResourceNotFound", why)
+}
+
+/// A resource that is kept as its own, as it is told.
+pub fn shown(world: &World, resource: &Resource) -> Value {
+    let path = Path::parse(&resource.id);
+    let kind = path.as_ref().and_then(Kind::of);
+    let (Some(path), Some(kind)) = (path, kind) else { return resource.body.clone() };
+    let mut body = resource.body.clone();
+    put(&mut body, "id", Some(resource.id.clone().into()));
+    put(&mut body, "name", Some(path.name().into()));
+    put(&mut body, "type", Some(kind.whole().into()));
+    put(&mut body, "etag", Some(resource.etag().into()));
+    let state = world.state_of(resource);
+    // Records have none.
+    let told = (kind.types != "privateDnsZones/A").then(|| state.into());
+    put(object_member(&mut body, "properties"), "provisioningState", told);
+    for inner in KINDS {
+        let Place::Inside(member) = inner.place else { continue };
+        if parent(inner.types) != kind.types && inner.types.split('/').next() != Some(kind.types) {
+            continue;
+        }
+        let kept = body.pointer_mut(&format!("/properties/{member}")).and_then(Value::as_array_mut);
+        for element in kept.into_iter().flatten() {
+            let id = format!("{}/{}/{}", resource.id, name(inner.types), text(element, "/name"));
+            put(element, "id", Some(id.into()));
+            put(element, "type", Some(inner.whole().into()));
+            put(element, "etag", Some(resource.etag().into()));
+            put(object_member(element, "properties"), "provisioningState", Some(state.into()));
+        }
+    }
+    match kind.types {
+        "loadBalancers" => balancer::show(world, resource, &mut body),
+        "networkInterfaces" => interface::show(&mut body),
+        "privateEndpoints" => link::show_endpoint(world, resource, &mut body),
+        _ => {}
+    }
+    body
+}
+
+/// What a path names, as it is told, and its ETag.
+pub fn look(world: &World, path: &Path, kind: &Kind) -> Option<(Value, String)> {
+    let home = world.find(&kind.home(path).id())?;
+    let whole = shown(world, home);
+    let Place::Inside(member) = kind.place else { return Some((whole, home.etag())) };
+    let kept = list(&whole, &format!("/properties/{member}"));
+    let found = kept.iter().find(|e| text(e, "/name").eq_ignore_ascii_case(path.name()))?;
+    Some((found.clone(), home.etag()))
+}
+
+fn read(world: &World, path: &Path, kind: &Kind) -> Told<Answer> {
+    match look(world, path, kind) {
+        Some((body, etag)) => Ok(Answer::of(200, body).with("etag", etag)),
+        None => absent(path, kind),
+    }
+}
+
+fn listed(world: &World, asked: &Asked, path: &Path, kind: &Kind) -> Told<Answer> {
+    let all: Vec<Value> = match kind.place {
+        Place::Inside(member) => {
+            let holder = path.id();
+            let holder = above(&holder);
+            match world.find(holder) {
+                Some(home) => list(&shown(world, home), &format!("/properties/{member}")).to_vec(),
+                None => return refuse(404, "NotFound", format!("Resource {holder} not found.")),
+            }
+        }
+        Place::Own => {
+            let within = |resource: &&Resource| {
+                let Some(other) = Path::parse(&resource.id) else { return false };
+                let here = match &path.group {
+                    Some(_) => same(above(&resource.id), &path.id()),
+                    None => other.subscription.eq_ignore_ascii_case(&path.subscription),
+                };
+                here && Kind::of(&other) == Some(kind)
+            };
+            world.resources.iter().filter(within).map(|r| shown(world, r)).collect()
+        }
+    };
+    let token = asked.query("$skiptoken");
+    let (page, next) = crate::answer::page(&all, token, world.page)?;
+    let mut body = json!({ "value": page });
+    if let Some(next) = next {
+        let version = asked.query("api-version").unwrap_or_default();
+        let (base, path) = (&asked.base, &asked.path);
+        body["nextLink"] = format!("{base}{path}?api-version={version}&%24skiptoken={next}").into();
+    }
+    Ok(Answer::of(200, body))
+}
+
+fn action(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
+    let types = path.types();
+    let name = types.strip_prefix("locations/").unwrap_or(&types);
+    allowed(world, &format!("{}/{name}/action", path.provider), &path.id())?;
+    match types.as_str() {
+        "loadBalancers/loadBalancingRules/health" => probe::health(world, asked, path),
+        "locations/checkPrivateLinkServiceVisibility" => link::visibility(world, asked, path),
+        _ => refuse(404, "InvalidResourceType", format!("There is no action '{types}'.")),
+    }
+}

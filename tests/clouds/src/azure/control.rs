@@ -1,0 +1,103 @@
+//! What a person or the lab wants of the stand-in itself, and its probes.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::azure::probe::Target;
+use crate::azure::server::{Standin, reply};
+use crate::azure::world::World;
+
+impl Standin {
+    /// Probes all members of pools once, as the rules' probes want it; what they say is what their
+    /// next probes bring.
+    pub async fn probe(&self) {
+        let targets = self.with(|world| {
+            world.run_probes();
+            world.probe_targets()
+        });
+        for target in targets {
+            let bound = Duration::from_secs(5);
+            let good = matches!(tokio::time::timeout(bound, good(&target)).await, Ok(Ok(true)));
+            self.with(|world| world.probed(&target.pool, &target.address, good));
+        }
+    }
+}
+
+/// HTTP wants 200 and nothing else; without it a connection is enough.
+async fn good(target: &Target) -> std::io::Result<bool> {
+    let host = match target.address.contains(':') {
+        true => format!("[{}]:{}", target.address, target.port),
+        false => format!("{}:{}", target.address, target.port),
+    };
+    let mut stream = TcpStream::connect(&host).await?;
+    let Some(path) = &target.path else { return Ok(true) };
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).await?;
+    Ok(&head[9..] == b"200")
+}
+
+/// Answers what is under `/_weir/`.
+pub fn answer(standin: &Standin, method: &str, wish: &str, body: &[u8]) -> Response {
+    let text = String::from_utf8_lossy(body).into_owned();
+    let done = |()| "done\n".to_owned();
+    let told: Result<String, String> = match (method, wish) {
+        ("GET", "world") => serde_json::to_string_pretty(&standin.with(|world| world.clone()))
+            .map_err(|e| e.to_string()),
+        ("PUT", "world") => serde_json::from_str(&text)
+            .map(|world: World| standin.with(|w| *w = world))
+            .map(done)
+            .map_err(|e| e.to_string()),
+        ("GET", "ca") => Ok(standin.ca.clone()),
+        ("POST", "advance") => match text.trim().parse::<f64>() {
+            Ok(seconds) if (0.0..1e9).contains(&seconds) => {
+                standin.advance(Duration::from_secs_f64(seconds));
+                Ok(format!("{:?}\n", standin.with(|world| world.now)))
+            }
+            _ => Err(format!("`{text}` is no number of seconds")),
+        },
+        ("POST", "event") => event(standin, &text),
+        ("POST", "fault") => serde_json::from_str(&text)
+            .map(|rule| standin.fault(rule))
+            .map(done)
+            .map_err(|e| e.to_string()),
+        ("DELETE", "fault") => {
+            standin.behave();
+            Ok(done(()))
+        }
+        ("GET", "calls") => {
+            serde_json::to_string_pretty(&standin.calls()).map_err(|e| e.to_string())
+        }
+        ("DELETE", "calls") => {
+            standin.take_calls();
+            Ok(done(()))
+        }
+        _ => {
+            Err("GET or PUT world, GET ca, POST advance, POST event, POST or DELETE fault, GET or \
+                  DELETE calls\n"
+                .to_owned())
+        }
+    };
+    match told {
+        Ok(text) => reply(200, &[], text),
+        Err(why) => reply(400, &[], why),
+    }
+}
+
+/// `Terminate weir-0 300`: kind, machine, seconds of notice.
+fn event(standin: &Standin, text: &str) -> Result<String, String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [kind, machine, notice] = words[..] else {
+        return Err(format!("`{text}` is not a kind, a machine and seconds of notice"));
+    };
+    if !["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"].contains(&kind) {
+        return Err(format!("`{kind}` is not Freeze, Reboot, Redeploy, Preempt or Terminate"));
+    }
+    let notice = notice.parse().map_err(|e| format!("`{notice}` are no seconds: {e}"))?;
+    let notice = Duration::from_secs(notice);
+    Ok(standin.with(|world| world.schedule(kind, machine, notice)) + "\n")
+}

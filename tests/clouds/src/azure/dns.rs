@@ -1,0 +1,66 @@
+//! Private DNS zones, their records, and the networks that resolve by them.
+
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+
+use crate::azure::answer::{Told, list, object_member, put, refuse, text};
+use crate::azure::operation::End;
+use crate::azure::path::{Path, name, parent, same};
+use crate::azure::world::World;
+
+/// What a record must be.
+pub fn check_record(path: &Path, body: &mut Value) -> Told<Vec<String>> {
+    let addresses = list(body, "/properties/aRecords").iter();
+    let mut addresses = addresses.map(|record| text(record, "/ipv4Address"));
+    if let Some(bad) = addresses.find(|address| address.parse::<Ipv4Addr>().is_err()) {
+        let why = format!("The value '{bad}' of record set '{}' is not valid.", path.name());
+        return refuse(400, "BadRequest", why);
+    }
+    let ttl = body.pointer("/properties/ttl").and_then(Value::as_u64);
+    if !ttl.is_some_and(|ttl| (1..=2_147_483_647).contains(&ttl)) {
+        return refuse(400, "BadRequest", "The TTL of a record set is from 1 to 2147483647.");
+    }
+    let zone = path.steps.get(1).map_or("", String::as_str);
+    let properties = object_member(body, "properties");
+    let fqdn =
+        if path.name() == "@" { format!("{zone}.") } else { format!("{}.{zone}.", path.name()) };
+    put(properties, "fqdn", Some(fqdn.into()));
+    put(properties, "isAutoRegistered", Some(json!(false)));
+    Ok(Vec::new())
+}
+
+/// What a network's link must be.
+pub fn check_link(world: &World, path: &Path, body: &mut Value) -> Told<Vec<String>> {
+    let network = text(body, "/properties/virtualNetwork/id").to_owned();
+    if world.find(&network).is_none() {
+        let why = format!("Virtual network {network} of link '{}' was not found.", path.name());
+        return refuse(400, "BadRequest", why);
+    }
+    crate::azure::arm::joins(world, path, "virtualNetworks/join/action", &network)?;
+    let properties = object_member(body, "properties");
+    put(properties, "virtualNetworkLinkState", Some("Completed".into()));
+    if properties.get("registrationEnabled").is_none() {
+        put(properties, "registrationEnabled", Some(json!(false)));
+    }
+    Ok(Vec::new())
+}
+
+/// A network can't resolve by two zones of one name. Azure finds that out while the operation runs.
+pub fn doom(world: &World, path: &Path, body: &Value) -> Option<End> {
+    let zone = path.steps.get(1).map_or("", String::as_str);
+    let network = text(body, "/properties/virtualNetwork/id");
+    let mut others = world.resources.iter().filter(|resource| {
+        let to = text(&resource.body, "/properties/virtualNetwork/id");
+        !same(&resource.id, &path.id())
+            && name(parent(&resource.id)).eq_ignore_ascii_case(zone)
+            && resource.id.contains("/virtualNetworkLinks/")
+            && same(to, network)
+    });
+    others.next()?;
+    let message = format!(
+        "A virtual network cannot be linked to multiple zones with overlapping namespaces. You \
+         tried to link virtual network with '{zone}' and '{zone}' zones."
+    );
+    Some(End::Fail { code: "BadRequest".to_owned(), message })
+}

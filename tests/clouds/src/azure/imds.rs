@@ -1,0 +1,297 @@
+//! The metadata service of a machine.
+
+use std::net::IpAddr;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::azure::answer::{Answer, list, text};
+use crate::azure::arm::{Asked, shown};
+use crate::azure::balancer::sku;
+use crate::azure::identity;
+use crate::azure::path::{Path, name, parent, same};
+use crate::azure::pool;
+use crate::azure::world::World;
+
+/// No version is newer.
+const NEWEST: &str = "2025-04-07";
+
+/// A scheduled event.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Event {
+    /// Its id, a UUID.
+    pub id: String,
+    /// `Freeze`, `Reboot`, `Redeploy`, `Preempt`, `Terminate`.
+    pub kind: String,
+    /// Names of the machines that it concerns.
+    pub machines: Vec<String>,
+    /// It does not begin before, unless all agree.
+    pub not_before: Duration,
+    /// It has begun.
+    pub started: bool,
+    /// It is over this long after it began.
+    pub lasts: Duration,
+    /// In Azure's words.
+    pub description: String,
+}
+
+impl World {
+    /// Plans an event for a machine, by its name.
+    pub fn schedule(&mut self, kind: &str, machine: &str, notice: Duration) -> String {
+        self.incarnation += 1;
+        let id = crate::azure::world::guid(2_000_000 + self.incarnation);
+        self.events.push(Event {
+            id: id.clone(),
+            kind: kind.to_owned(),
+            machines: vec![machine.to_owned()],
+            not_before: self.now + notice,
+            started: false,
+            lasts: Duration::from_secs(60),
+            description: format!("{kind} of {machine} is planned."),
+        });
+        id
+    }
+
+    /// Begins and ends events that are due.
+    pub fn run_events(&mut self) {
+        let now = self.now;
+        let before = self.events.clone();
+        for event in self.events.iter_mut().filter(|e| !e.started && e.not_before <= now) {
+            event.started = true;
+        }
+        self.events.retain(|event| !event.started || now < event.not_before + event.lasts);
+        self.incarnation += u64::from(before != self.events);
+    }
+}
+
+fn wrong(status: u16, why: &str) -> Answer {
+    Answer::of(status, json!({ "error": why }))
+}
+
+/// Answers a machine, by its id.
+pub fn answer(world: &mut World, machine: &str, asked: &Asked) -> Answer {
+    if asked.header("metadata").is_none_or(|value| !value.eq_ignore_ascii_case("true")) {
+        return wrong(400, "Bad request. Required metadata header not specified");
+    }
+    if asked.header("x-forwarded-for").is_some() {
+        return wrong(400, "Bad request. X-Forwarded-For is not allowed");
+    }
+    let Some(version) = asked.query("api-version") else {
+        return wrong(400, "Bad request. api-version was not specified in the request");
+    };
+    let path = asked.path.trim_end_matches('/').to_ascii_lowercase();
+    let (since, method) = match path.as_str() {
+        "/metadata/instance" => ("2017-04-02", "GET"),
+        "/metadata/loadbalancer" => ("2020-10-01", "GET"),
+        "/metadata/identity/oauth2/token" => ("2018-02-01", "GET"),
+        "/metadata/scheduledevents" => ("2017-08-01", "GET POST"),
+        _ => return wrong(404, "Not found"),
+    };
+    let known = version.len() == 10 && (since..=NEWEST).contains(&version);
+    if !known {
+        return wrong(400, "Bad request. api-version is invalid or was not specified");
+    }
+    if !method.contains(&asked.method) {
+        return wrong(405, "Method not allowed");
+    }
+    match (path.as_str(), asked.method.as_str()) {
+        ("/metadata/instance", _) => match instance(world, machine) {
+            Some(told) => Answer::of(200, told),
+            None => wrong(410, "The machine is gone"),
+        },
+        ("/metadata/loadbalancer", _) => match load_balancer(world, machine) {
+            Some(told) => Answer::of(200, told),
+            None => wrong(404, "No load balancer metadata is found"),
+        },
+        ("/metadata/scheduledevents", "POST") => approve(world, asked),
+        ("/metadata/scheduledevents", _) => Answer::of(200, events(world, machine)),
+        _ => identity::machine(world, asked),
+    }
+}
+
+/// The interfaces of a machine, as Resource Manager tells them.
+fn interfaces(world: &World, machine: &Value) -> Vec<Value> {
+    let refer = list(machine, "/properties/networkProfile/networkInterfaces").iter();
+    refer.filter_map(|nic| world.find(text(nic, "/id"))).map(|nic| shown(world, nic)).collect()
+}
+
+fn instance(world: &World, id: &str) -> Option<Value> {
+    let path = Path::parse(id)?;
+    let machine = world.find(id)?;
+    let body = shown(world, machine);
+    let scale_set = text(&body, "/properties/virtualMachineScaleSet/id");
+    // An instance of a uniform scale set has its set in its id.
+    let scale_set = match path.steps.len() {
+        4 => path.top().id(),
+        _ => scale_set.to_owned(),
+    };
+    let called = match text(&body, "/properties/osProfile/computerName") {
+        _ if path.steps.len() == 4 => format!("{}_{}", path.steps[1], path.name()),
+        _ => path.name().to_owned(),
+    };
+    let compute = json!({
+        "azEnvironment": world.environment, "location": world.location, "name": called,
+        "osType": "Linux", "placementGroupId": "", "platformFaultDomain": "0",
+        "platformUpdateDomain": "0", "priority": "", "provider": "Microsoft.Compute",
+        "resourceGroupName": path.group, "resourceId": machine.id,
+        "subscriptionId": path.subscription, "tags": "", "tagsList": [], "version": "",
+        "vmId": text(&body, "/properties/vmId"), "vmScaleSetName": name(&scale_set),
+        "vmSize": text(&body, "/properties/hardwareProfile/vmSize"),
+        "virtualMachineScaleSet": { "id": scale_set },
+        "zone": list(&body, "/zones").first().and_then(Value::as_str).unwrap_or_default(),
+    });
+    let each: Vec<Value> =
+        interfaces(world, &body).iter().map(|nic| interface(world, nic)).collect();
+    Some(json!({ "compute": compute, "network": { "interface": each } }))
+}
+
+fn interface(world: &World, nic: &Value) -> Value {
+    let (mut four, mut six, mut subnets) = (Vec::new(), Vec::new(), Vec::new());
+    for part in list(nic, "/properties/ipConfigurations") {
+        let address = text(part, "/properties/privateIPAddress");
+        let told = json!({ "privateIpAddress": address, "publicIpAddress": "" });
+        if address.contains(':') {
+            six.push(json!({ "privateIpAddress": address }));
+            continue;
+        }
+        four.push(told);
+        let subnet = crate::azure::network::subnet(world, "", text(part, "/properties/subnet/id"));
+        let subnet = subnet.unwrap_or_default();
+        let prefix = text(&subnet, "/properties/addressPrefix");
+        if let Some((address, length)) = prefix.split_once('/') {
+            subnets.push(json!({ "address": address, "prefix": length }));
+        }
+    }
+    subnets.dedup();
+    json!({
+        "ipv4": { "ipAddress": four, "subnet": subnets },
+        "ipv6": { "ipAddress": six },
+        "macAddress": text(nic, "/properties/macAddress").replace('-', ""),
+    })
+}
+
+/// The machine's own view of the load balancers in front of it.
+fn load_balancer(world: &World, id: &str) -> Option<Value> {
+    let body = shown(world, world.find(id)?);
+    let (mut rules, mut tunnels, mut member) = (Vec::new(), Vec::new(), false);
+    for nic in interfaces(world, &body) {
+        for part in list(&nic, "/properties/ipConfigurations") {
+            let local = text(part, "/properties/privateIPAddress");
+            for pool in list(part, "/properties/loadBalancerBackendAddressPools") {
+                member = true;
+                gather(world, text(pool, "/id"), local, &mut rules, &mut tunnels);
+            }
+            for id in by_address(world, local) {
+                member = true;
+                gather(world, &id, local, &mut rules, &mut tunnels);
+            }
+        }
+    }
+    let none: [Value; 0] = [];
+    let mut told = json!({
+        "publicIpAddresses": none, "inboundRules": rules, "outboundRules": none,
+    });
+    if !tunnels.is_empty() {
+        told["tunnelInterfaces"] = tunnels.into();
+    }
+    member.then(|| json!({ "loadbalancer": told }))
+}
+
+/// Pools that have an address as a member.
+fn by_address(world: &World, address: &str) -> Vec<String> {
+    let balancers = world.resources.iter().filter(|r| r.id.contains("/loadBalancers/"));
+    let pools = balancers.flat_map(|home| {
+        let pools = list(&home.body, "/properties/backendAddressPools").iter();
+        pools.map(|p| (format!("{}/backendAddressPools/{}", home.id, text(p, "/name")), p))
+    });
+    let has = |pool: &Value| {
+        pool::addresses(pool).any(|entry| text(entry, "/properties/ipAddress") == address)
+    };
+    pools.filter(|(_, pool)| has(pool)).map(|(id, _)| id).collect()
+}
+
+/// Rules and tunnels of one pool.
+fn gather(world: &World, id: &str, local: &str, rules: &mut Vec<Value>, tunnels: &mut Vec<Value>) {
+    let Some(home) = world.find(parent(id)) else { return };
+    let whole = shown(world, home);
+    let frontends = list(&whole, "/properties/frontendIPConfigurations");
+    let of_family = |frontend: &&Value| {
+        let address = text(frontend, "/properties/privateIPAddress").parse::<IpAddr>();
+        address.is_ok_and(|address| address.is_ipv6() == local.contains(':'))
+    };
+    for rule in crate::azure::balancer::rules_of(&whole, id) {
+        let to = text(&rule, "/properties/frontendIPConfiguration/id");
+        let Some(frontend) = frontends.iter().find(|f| same(text(f, "/id"), to)) else { continue };
+        let protocol = text(&rule, "/properties/protocol").to_ascii_lowercase();
+        rules.push(json!({
+            "frontendIpAddress": text(frontend, "/properties/privateIPAddress"),
+            "protocol": protocol,
+            "frontendPort": rule.pointer("/properties/frontendPort"),
+            "backendPort": rule.pointer("/properties/backendPort"),
+            "privateIpAddress": local,
+        }));
+    }
+    if sku(&whole) != "Gateway" {
+        return;
+    }
+    let gateway = frontends.iter().find(of_family).or(frontends.first());
+    let gateway = gateway.map(|f| text(f, "/properties/privateIPAddress")).unwrap_or_default();
+    let pool = pool::shown(world, id).unwrap_or_default();
+    for tunnel in list(&pool, "/properties/tunnelInterfaces") {
+        let word = |member: &str| text(tunnel, member).to_ascii_lowercase();
+        tunnels.push(json!({
+            "gatewayIpAddress": gateway, "gatewayPort": tunnel["port"],
+            "identifier": tunnel["identifier"], "type": word("/type"),
+            "protocol": word("/protocol"), "localIpAddress": local, "localPort": tunnel["port"],
+        }));
+    }
+}
+
+/// The name by which events mean a machine.
+fn called(world: &World, id: &str) -> String {
+    let told = instance(world, id).unwrap_or_default();
+    text(&told, "/compute/name").to_owned()
+}
+
+fn events(world: &World, machine: &str) -> Value {
+    let called = called(world, machine);
+    // A machine alone hears of itself; those of a scale set or an availability set of all of them.
+    let mine = world.events.iter().filter(|event| event.machines.contains(&called));
+    let each: Vec<Value> = mine
+        .map(|event| {
+            let at = UNIX_EPOCH + Duration::from_secs(world.epoch) + event.not_before;
+            let (status, not_before) = match event.started {
+                true => ("Started", String::new()),
+                false => ("Scheduled", httpdate::fmt_http_date(at)),
+            };
+            json!({
+                "EventId": event.id, "EventStatus": status, "EventType": event.kind,
+                "ResourceType": "VirtualMachine", "Resources": event.machines,
+                "NotBefore": not_before, "Description": event.description,
+                "EventSource": "Platform", "DurationInSeconds": -1,
+            })
+        })
+        .collect();
+    json!({ "DocumentIncarnation": world.incarnation, "Events": each })
+}
+
+/// Everybody agrees that events begin.
+fn approve(world: &mut World, asked: &Asked) -> Answer {
+    let now = world.now;
+    let wanted: Vec<&str> =
+        list(&asked.body, "/StartRequests").iter().map(|r| text(r, "/EventId")).collect();
+    if wanted.is_empty() {
+        return wrong(400, "Bad request. StartRequests is missing");
+    }
+    for id in wanted {
+        let Some(event) = world.events.iter_mut().find(|event| event.id == id) else {
+            return wrong(400, "Bad request. There is no such event");
+        };
+        if !event.started {
+            (event.started, event.not_before) = (true, now);
+            world.incarnation += 1;
+        }
+    }
+    Answer::empty(200)
+}

@@ -1,0 +1,136 @@
+//! Network interfaces: addresses, and the pools that they are in.
+
+use serde_json::{Value, json};
+
+use crate::azure::answer::{Told, list, list_mut, object_member, put, refuse, text};
+use crate::azure::arm::joins;
+use crate::azure::path::{Path, parent, same};
+use crate::azure::world::World;
+use crate::azure::{network, pool};
+
+/// What nobody can write, and what is there when nobody says.
+const GIVEN: [&str; 5] = ["macAddress", "virtualMachine", "primary", "resourceGuid", "dnsSettings"];
+
+/// Writes defaults into an interface.
+pub fn show(body: &mut Value) {
+    let properties = object_member(body, "properties");
+    for (name, default) in [
+        ("dnsSettings", json!({ "dnsServers": [], "appliedDnsServers": [] })),
+        ("enableAcceleratedNetworking", json!(false)),
+        ("enableIPForwarding", json!(false)),
+    ] {
+        if properties.get(name).is_none() {
+            put(properties, name, Some(default));
+        }
+    }
+}
+
+/// The pools of all configurations.
+fn pools(body: &Value) -> Vec<String> {
+    let parts = list(body, "/properties/ipConfigurations").iter();
+    let pools = parts.flat_map(|p| list(p, "/properties/loadBalancerBackendAddressPools"));
+    pools.map(|pool| text(pool, "/id").to_owned()).collect()
+}
+
+/// What an interface must be. It is replaced whole: a pool that is left out is left.
+pub fn check(
+    world: &mut World,
+    path: &Path,
+    old: Option<&Value>,
+    body: &mut Value,
+) -> Told<Vec<String>> {
+    let properties = object_member(body, "properties");
+    for given in GIVEN {
+        if let Some(kept) = old.and_then(|old| old.pointer(&format!("/properties/{given}"))) {
+            put(properties, given, Some(kept.clone()));
+        }
+    }
+    if list(body, "/properties/ipConfigurations").is_empty() {
+        let why = format!("Network interface {} needs an IP configuration.", path.id());
+        return refuse(400, "NetworkInterfaceMustHaveAtLeastOneIpConfiguration", why);
+    }
+    let mut taken = Vec::new();
+    for part in list_mut(body, "ipConfigurations") {
+        let before = old.map(|old| list(old, "/properties/ipConfigurations")).unwrap_or_default();
+        let before = before.iter().find(|b| text(b, "/name") == text(part, "/name"));
+        configuration(world, path, before, part, &mut taken)?;
+    }
+    let (before, after) = (old.map(pools).unwrap_or_default(), pools(body));
+    for to in &after {
+        join(world, path, to)?;
+    }
+    let differ = |one: &Vec<String>, other: &Vec<String>| {
+        one.iter().filter(|id| !other.iter().any(|o| same(o, id))).cloned().collect::<Vec<_>>()
+    };
+    let mut touched: Vec<String> = differ(&before, &after)
+        .iter()
+        .chain(&differ(&after, &before))
+        .map(|id| parent(id).into())
+        .collect();
+    touched.dedup();
+    Ok(touched)
+}
+
+fn configuration(
+    world: &World,
+    path: &Path,
+    before: Option<&Value>,
+    part: &mut Value,
+    taken: &mut Vec<String>,
+) -> Told<()> {
+    let subnet = text(part, "/properties/subnet/id").to_owned();
+    network::subnet(world, &path.id(), &subnet)?;
+    let action = "virtualNetworks/subnets/join/action";
+    joins(world, path, action, &subnet)?;
+    give_address(world, &subnet, before, part, taken)?;
+    let properties = object_member(part, "properties");
+    for (name, default) in
+        [("privateIPAddressVersion", json!("IPv4")), ("primary", json!(taken.len() == 1))]
+    {
+        if properties.get(name).is_none() {
+            put(properties, name, Some(default));
+        }
+    }
+    Ok(())
+}
+
+/// An address for who has none: the one that it had before, or a free one.
+pub fn give_address(
+    world: &World,
+    subnet: &str,
+    before: Option<&Value>,
+    part: &mut Value,
+    taken: &mut Vec<String>,
+) -> Told<()> {
+    let properties = object_member(part, "properties");
+    if text(properties, "/privateIPAddress").is_empty() {
+        let kept = before.map(|b| text(b, "/properties/privateIPAddress")).unwrap_or_default();
+        let address = match kept {
+            "" => network::free(world, subnet, taken)?,
+            kept => kept.to_owned(),
+        };
+        put(properties, "privateIPAddress", Some(address.into()));
+    }
+    taken.push(text(properties, "/privateIPAddress").to_owned());
+    if properties.get("privateIPAllocationMethod").is_none() {
+        put(properties, "privateIPAllocationMethod", Some(json!("Dynamic")));
+    }
+    Ok(())
+}
+
+fn join(world: &World, path: &Path, to: &str) -> Told<()> {
+    let Some(found) = pool::shown(world, to) else {
+        let why = format!(
+            "Resource {to} referenced by resource {} was not found. Please make sure that the \
+             referenced resource exists, and that both resources are in the same region.",
+            path.id()
+        );
+        return refuse(400, "InvalidResourceReference", why);
+    };
+    let action = "loadBalancers/backendAddressPools/join/action";
+    joins(world, path, action, to)?;
+    if pool::addresses(&found).next().is_some() {
+        return pool::mixed(text(&found, "/name"));
+    }
+    Ok(())
+}

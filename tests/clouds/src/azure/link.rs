@@ -1,0 +1,314 @@
+//! Private link services, the endpoints that ask for them, and the connections between.
+
+use serde_json::{Value, json};
+
+use crate::azure::answer::{Answer, Told, list, list_mut, object_member, put, refuse, text};
+use crate::azure::arm::{Asked, joins, look};
+use crate::azure::balancer;
+use crate::azure::kind::{How, Kind};
+use crate::azure::operation::Plan;
+use crate::azure::path::{Path, name, parent, same};
+use crate::azure::world::{Resource, World, guid};
+use crate::azure::{interface, network};
+
+const MANUAL: &str = "manualPrivateLinkServiceConnections";
+const DIRECT: &str = "privateLinkServiceConnections";
+
+/// What only Azure writes into a service.
+const GIVEN: [&str; 3] = ["alias", "networkInterfaces", "privateEndpointConnections"];
+
+fn missing<T>(id: &str, from: &str) -> Told<T> {
+    let why = format!(
+        "Resource {id} referenced by resource {from} was not found. Please make sure that the \
+         referenced resource exists, and that both resources are in the same region."
+    );
+    refuse(400, "InvalidResourceReference", why)
+}
+
+/// What a service must be.
+pub fn check_service(
+    world: &mut World,
+    path: &Path,
+    old: Option<&Value>,
+    body: &mut Value,
+) -> Told<Vec<String>> {
+    frontends(world, path, body)?;
+    if list(body, "/properties/ipConfigurations").is_empty() {
+        let why = "A private link service needs an IP configuration.";
+        return refuse(400, "PrivateLinkServiceMustHaveIpConfiguration", why);
+    }
+    let before = old.map(|old| list(old, "/properties/ipConfigurations")).unwrap_or_default();
+    let mut taken = Vec::new();
+    for part in list_mut(body, "ipConfigurations") {
+        let subnet = text(part, "/properties/subnet/id").to_owned();
+        let found = network::subnet(world, &path.id(), &subnet)?;
+        joins(world, path, "virtualNetworks/subnets/join/action", &subnet)?;
+        if text(&found, "/properties/privateLinkServiceNetworkPolicies") != "Disabled" {
+            let why = format!(
+                "Private link service {} cannot be created in a subnet {subnet} since it has \
+                 private link service network policies enabled.",
+                path.id()
+            );
+            let code = "PrivateLinkServiceCannotBeCreatedInSubnetThatHasNetworkPoliciesEnabled";
+            return refuse(400, code, why);
+        }
+        let known = before.iter().find(|b| text(b, "/name") == text(part, "/name"));
+        interface::give_address(world, &subnet, known, part, &mut taken)?;
+    }
+    let made = guid(world.writes + 5_000_000);
+    let new = [
+        json!(format!("{}.{made}.{}.azure.privatelinkservice", path.name(), world.location)),
+        json!([{ "id": nic_of(path, &made) }]),
+        json!([]),
+    ];
+    let properties = object_member(body, "properties");
+    for (member, new) in GIVEN.into_iter().zip(new) {
+        let kept = old.and_then(|old| old.pointer(&format!("/properties/{member}"))).cloned();
+        put(properties, member, Some(kept.unwrap_or(new)));
+    }
+    for (member, default) in [
+        ("visibility", json!({ "subscriptions": [] })),
+        ("autoApproval", json!({ "subscriptions": [] })),
+        ("enableProxyProtocol", json!(false)),
+        ("fqdns", json!([])),
+    ] {
+        if properties.get(member).is_none() {
+            put(properties, member, Some(default));
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Id of the interface that Azure makes for a service or an endpoint.
+fn nic_of(path: &Path, made: &str) -> String {
+    let steps = vec!["networkInterfaces".to_owned(), format!("{}.nic.{made}", path.name())];
+    Path { steps, ..path.clone() }.id()
+}
+
+fn frontends(world: &World, path: &Path, body: &Value) -> Told<()> {
+    let frontends = list(body, "/properties/loadBalancerFrontendIpConfigurations");
+    if frontends.is_empty() {
+        let why = "A private link service needs a frontend of a load balancer.";
+        return refuse(400, "PrivateLinkServiceMustHaveLoadBalancerFrontend", why);
+    }
+    for frontend in frontends.iter().map(|f| text(f, "/id")) {
+        let found = Path::parse(frontend).and_then(|p| Some((Kind::of(&p)?, p)));
+        let found = found.filter(|(kind, path)| look(world, path, kind).is_some());
+        let Some((_, of)) = found else { return missing(frontend, &path.id()) };
+        joins(world, path, "loadBalancers/frontendIPConfigurations/join/action", frontend)?;
+        let home = world.find(&of.top().id());
+        if home.is_some_and(|home| balancer::sku(&home.body) != "Standard") {
+            let why = format!("{frontend} is not of a Standard load balancer.");
+            return refuse(400, "PrivateLinkServiceNeedsStandardLoadBalancer", why);
+        }
+    }
+    Ok(())
+}
+
+/// A subscription is in a list of a service's.
+fn lists(service: &Resource, member: &str, subscription: &str) -> bool {
+    let all = list(&service.body, &format!("/properties/{member}/subscriptions")).iter();
+    let mut all = all.filter_map(Value::as_str);
+    all.any(|one| one == "*" || one.eq_ignore_ascii_case(subscription))
+}
+
+fn visible(service: &Resource, subscription: &str) -> bool {
+    let own = service.id.split('/').nth(2).unwrap_or_default();
+    own.eq_ignore_ascii_case(subscription) || lists(service, "visibility", subscription)
+}
+
+/// A service by its id or its alias.
+fn service<'a>(world: &'a World, wanted: &str) -> Option<&'a Resource> {
+    let mut services = world.resources.iter().filter(|r| r.id.contains("/privateLinkServices/"));
+    services.find(|r| same(&r.id, wanted) || text(&r.body, "/properties/alias") == wanted)
+}
+
+/// A service may go once nobody is connected any more.
+pub fn removable(world: &World, path: &Path) -> Told<()> {
+    let found = world.find(&path.top().id()).filter(|_| path.steps.len() == 2);
+    let connections = found.map(|f| list(&f.body, "/properties/privateEndpointConnections"));
+    let state = "/properties/privateLinkServiceConnectionState/status";
+    let busy = |c: &&Value| ["Approved", "Pending"].contains(&text(c, state));
+    let Some(busy) = connections.unwrap_or_default().iter().find(busy) else { return Ok(()) };
+    let why = format!(
+        "Private link service {} cannot be deleted since it has private endpoint connection {}.",
+        path.id(),
+        text(busy, "/name")
+    );
+    refuse(400, "PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted", why)
+}
+
+/// What the provider may write into a connection: its state.
+pub fn check_connection(path: &Path, old: Option<&Value>, body: &mut Value) -> Told<Vec<String>> {
+    let Some(old) = old else {
+        let why = format!(
+            "Private endpoint connection {} cannot be created by the service provider.",
+            path.name()
+        );
+        return refuse(400, "PrivateEndpointConnectionCannotBeCreatedByServiceProvider", why);
+    };
+    let state = body.pointer("/properties/privateLinkServiceConnectionState").cloned();
+    let status = text(body, "/properties/privateLinkServiceConnectionState/status");
+    if !["Approved", "Rejected", "Pending"].contains(&status) {
+        let why = format!("Cannot parse the connection's status '{status}'.");
+        return refuse(400, "InvalidRequestFormat", why);
+    }
+    *body = old.clone();
+    put(object_member(body, "properties"), "privateLinkServiceConnectionState", state);
+    Ok(Vec::new())
+}
+
+/// What an endpoint must be.
+pub fn check_endpoint(
+    world: &mut World,
+    path: &Path,
+    old: Option<&Value>,
+    body: &mut Value,
+) -> Told<Vec<String>> {
+    let subnet = text(body, "/properties/subnet/id").to_owned();
+    network::subnet(world, &path.id(), &subnet)?;
+    joins(world, path, "virtualNetworks/subnets/join/action", &subnet)?;
+    let mut services = Vec::new();
+    for member in [MANUAL, DIRECT] {
+        for connection in list_mut(body, member) {
+            let wanted = text(connection, "/properties/privateLinkServiceId").to_owned();
+            let found = service(world, &wanted);
+            let Some(found) = found.filter(|f| visible(f, &path.subscription)) else {
+                return missing(&wanted, &path.id());
+            };
+            let action = "privateLinkServices/PrivateEndpointConnectionsApproval/action";
+            if member == DIRECT {
+                joins(world, path, action, &found.id)?;
+            }
+            services.push(found.id.clone());
+        }
+    }
+    if services.len() != 1 {
+        let why = "A private endpoint needs one connection to one private link service.";
+        return refuse(400, "PrivateEndpointMustHaveOneConnection", why);
+    }
+    let properties = object_member(body, "properties");
+    for member in ["networkInterfaces", "customDnsConfigs"] {
+        let kept = old.and_then(|old| old.pointer(&format!("/properties/{member}"))).cloned();
+        put(properties, member, Some(kept.unwrap_or_else(|| json!([]))));
+    }
+    Ok(services)
+}
+
+/// Connects a new endpoint: an interface of its own, and a connection that waits or is approved.
+pub fn connect(world: &mut World, path: &Path) {
+    let Some(mut body) = world.find(&path.id()).map(|found| found.body.clone()) else { return };
+    let manual = list(&body, &format!("/properties/{MANUAL}")).first();
+    let direct = list(&body, &format!("/properties/{DIRECT}")).first();
+    let Some(wanted) = manual.or(direct).map(|c| text(c, "/properties/privateLinkServiceId"))
+    else {
+        return;
+    };
+    let Some(to) = service(world, wanted).cloned() else { return };
+    let approved = manual.is_none() || lists(&to, "autoApproval", &path.subscription);
+    let asked = manual.map(|c| text(c, "/properties/requestMessage")).unwrap_or_default();
+    let made = guid(world.writes + 6_000_000);
+    let (status, why) = if approved { ("Approved", "Auto-approved") } else { ("Pending", asked) };
+    let connection = json!({
+        "name": format!("{}.{made}", path.name()),
+        "properties": {
+            "privateEndpoint": { "id": path.id() }, "linkIdentifier": world.writes.to_string(),
+            "privateLinkServiceConnectionState": {
+                "status": status, "description": why, "actionsRequired": "None",
+            },
+        },
+    });
+    let mut service = to.body.clone();
+    list_mut(&mut service, "privateEndpointConnections").push(connection);
+
+    let subnet = text(&body, "/properties/subnet/id").to_owned();
+    let address = network::free(world, &subnet, &[]).unwrap_or_default();
+    let nic = nic_of(path, &made);
+    let configuration = json!({ "name": "privateEndpointIpConfig", "properties": {
+        "privateIPAddress": address, "privateIPAddressVersion": "IPv4", "primary": true,
+        "privateIPAllocationMethod": "Dynamic", "subnet": { "id": subnet },
+    }});
+    let interface = json!({ "location": world.location, "properties": {
+        "ipConfigurations": [configuration], "privateEndpoint": { "id": path.id() },
+    }});
+    let names = list(&service, "/properties/fqdns").iter();
+    let names = names.map(|name| json!({ "fqdn": name, "ipAddresses": [address] }));
+    let names: Vec<Value> = names.collect();
+    let properties = object_member(&mut body, "properties");
+    put(properties, "networkInterfaces", Some(json!([{ "id": nic }])));
+    put(properties, "customDnsConfigs", Some(names.into()));
+    world.write(&to.id, service);
+    world.write(&nic, interface);
+    world.write(&path.id(), body);
+}
+
+/// Writes into an endpoint how its connection stands.
+pub fn show_endpoint(world: &World, resource: &Resource, body: &mut Value) {
+    for member in [MANUAL, DIRECT] {
+        for connection in list_mut(body, member) {
+            let wanted = text(connection, "/properties/privateLinkServiceId");
+            let service = service(world, wanted).map(|found| &found.body);
+            let all = service.map(|s| list(s, "/properties/privateEndpointConnections"));
+            let of = |c: &&Value| same(text(c, "/properties/privateEndpoint/id"), &resource.id);
+            let found = all.unwrap_or_default().iter().find(of);
+            let state =
+                found.and_then(|c| c.pointer("/properties/privateLinkServiceConnectionState"));
+            let gone = json!({
+                "status": "Disconnected", "description": "Removed by the service's owner.",
+                "actionsRequired": "None",
+            });
+            let state = state.cloned().unwrap_or(gone);
+            let properties = object_member(connection, "properties");
+            put(properties, "privateLinkServiceConnectionState", Some(state));
+        }
+    }
+}
+
+/// With an endpoint go its interface and its connection.
+pub fn disconnect(world: &mut World, endpoint: &Resource) {
+    for nic in list(&endpoint.body, "/properties/networkInterfaces") {
+        world.resources.retain(|r| !same(&r.id, text(nic, "/id")));
+    }
+    let mine = |c: &Value| same(text(c, "/properties/privateEndpoint/id"), &endpoint.id);
+    let services = world.resources.iter().filter(|resource| {
+        let connections = list(&resource.body, "/properties/privateEndpointConnections");
+        connections.iter().any(mine)
+    });
+    for mut service in services.cloned().collect::<Vec<_>>() {
+        list_mut(&mut service.body, "privateEndpointConnections").retain(|c| !mine(c));
+        world.write(&service.id, service.body);
+    }
+}
+
+/// A service leads to a load balancer.
+pub fn uses(world: &World, balancer: &str) -> Told<()> {
+    let leads = |resource: &&Resource| {
+        let to = list(&resource.body, "/properties/loadBalancerFrontendIpConfigurations");
+        to.iter().any(|f| same(parent(text(f, "/id")), balancer))
+    };
+    let Some(found) = world.resources.iter().find(leads) else { return Ok(()) };
+    let why = format!(
+        "Cannot delete load balancer {balancer} since private link service {} refers to it.",
+        name(&found.id)
+    );
+    refuse(400, "CannotDeleteLoadBalancerWithPrivateLinkService", why)
+}
+
+/// Answers whether whoever asks may see a service.
+pub fn visibility(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
+    let alias = text(&asked.body, "/privateLinkServiceAlias");
+    let found = service(world, alias).filter(|_| !alias.is_empty());
+    let result = json!({ "visible": found.is_some_and(|f| visible(f, &path.subscription)) });
+    let plan = Plan {
+        name: "POST checkPrivateLinkServiceVisibility".to_owned(),
+        how: How::Operation,
+        item: path.id(),
+        resources: Vec::new(),
+        before: Vec::new(),
+        end: None,
+    };
+    Ok(match world.begin(plan, Some(result.clone())) {
+        Some(id) => world.announce(Answer::empty(202), &id, How::Operation, &asked.base),
+        None => Answer::of(200, result),
+    })
+}

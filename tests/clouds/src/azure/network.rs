@@ -1,0 +1,208 @@
+//! Virtual networks and their subnets.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use crate::azure::answer::{Told, list, object_member, put, refuse, text};
+use crate::azure::path::{Path, name, parent, same};
+use crate::azure::world::World;
+
+/// First and last address of a prefix, as numbers, and whether it is IPv6.
+fn range(prefix: &str) -> Option<(u128, u128, bool)> {
+    let (address, length) = prefix.split_once('/')?;
+    let (address, length): (IpAddr, u32) = (address.parse().ok()?, length.parse().ok()?);
+    let (number, six) = number(address);
+    let host = (if six { 128_u32 } else { 32 }).checked_sub(length)?;
+    let ones = if host == 128 { u128::MAX } else { (1 << host) - 1 };
+    (number & ones == 0).then_some((number, number | ones, six))
+}
+
+fn number(address: IpAddr) -> (u128, bool) {
+    match address {
+        IpAddr::V4(four) => (u128::from(u32::from(four)), false),
+        IpAddr::V6(six) => (u128::from(six), true),
+    }
+}
+
+fn address(number: u128, six: bool) -> IpAddr {
+    match u32::try_from(number) {
+        Ok(four) if !six => IpAddr::V4(four.into()),
+        _ => IpAddr::V6(number.into()),
+    }
+}
+
+fn inside(prefix: &str, of: &str) -> bool {
+    let (Some(inner), Some(outer)) = (range(prefix), range(of)) else { return false };
+    inner.2 == outer.2 && outer.0 <= inner.0 && inner.1 <= outer.1
+}
+
+fn overlap(one: &str, other: &str) -> bool {
+    let (Some(one), Some(other)) = (range(one), range(other)) else { return false };
+    one.2 == other.2 && one.0 <= other.1 && other.0 <= one.1
+}
+
+/// The prefixes of a subnet.
+fn prefixes(subnet: &Value) -> Vec<&str> {
+    let several = list(subnet, "/properties/addressPrefixes").iter().filter_map(Value::as_str);
+    let one = text(subnet, "/properties/addressPrefix");
+    several.chain(Some(one).filter(|one| !one.is_empty())).collect()
+}
+
+/// The prefixes of a network.
+fn spaces(network: &Value) -> Vec<&str> {
+    let spaces = list(network, "/properties/addressSpace/addressPrefixes");
+    spaces.iter().filter_map(Value::as_str).collect()
+}
+
+/// A network has this address.
+pub fn contains(network: &Value, address: IpAddr) -> bool {
+    let host = if address.is_ipv4() { 32 } else { 128 };
+    let prefix = format!("{address}/{host}");
+    spaces(network).iter().any(|space| inside(&prefix, space))
+}
+
+/// A subnet that something refers to.
+pub fn subnet(world: &World, from: &str, id: &str) -> Told<Value> {
+    let network = world.find(parent(id));
+    let subnets = network.map(|n| list(&n.body, "/properties/subnets")).unwrap_or_default();
+    let found = subnets.iter().find(|s| text(s, "/name").eq_ignore_ascii_case(name(id)));
+    let Some(found) = found else {
+        let why = format!(
+            "Resource {id} referenced by resource {from} was not found. Please make sure that the \
+             referenced resource exists, and that both resources are in the same region."
+        );
+        return refuse(400, "InvalidResourceReference", why);
+    };
+    Ok(found.clone())
+}
+
+/// A free address of a subnet; Azure keeps the first four.
+pub fn free(world: &World, id: &str, taken: &[String]) -> Told<String> {
+    let found = subnet(world, id, id)?;
+    let first = prefixes(&found).first().copied().and_then(range);
+    let Some((low, high, six)) = first else {
+        return refuse(400, "InvalidAddressPrefixFormat", format!("{id} has no address prefix."));
+    };
+    let used = used(world);
+    let candidates = (low + 4..high).take(1 << 16).map(|n| address(n, six).to_string());
+    let mut free = candidates.filter(|a| !used.contains(a) && !taken.contains(a));
+    match free.next() {
+        Some(address) => Ok(address),
+        None => refuse(400, "SubnetIsFull", format!("Subnet {id} has no free address.")),
+    }
+}
+
+/// All private addresses that somebody has.
+fn used(world: &World) -> Vec<String> {
+    fn gather(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(members) => members.iter().for_each(|(name, value)| match value {
+                Value::String(text) if name == "privateIPAddress" => found.push(text.clone()),
+                value => gather(value, found),
+            }),
+            Value::Array(values) => values.iter().for_each(|value| gather(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    world.resources.iter().for_each(|resource| gather(&resource.body, &mut found));
+    found
+}
+
+/// What a network must be; it keeps its subnets where a body doesn't name them.
+pub fn check(old: Option<&Value>, body: &mut Value) -> Told<Vec<String>> {
+    if let Some(bad) = spaces(body).into_iter().find(|space| range(space).is_none()) {
+        let why = format!("The address prefix '{bad}' is invalid.");
+        return refuse(400, "InvalidAddressPrefixFormat", why);
+    }
+    if spaces(body).is_empty() {
+        let why = "A virtual network needs an address space.";
+        return refuse(400, "InvalidRequestFormat", why);
+    }
+    if body.pointer("/properties/subnets").is_none() {
+        let kept = old.and_then(|old| old.pointer("/properties/subnets")).cloned();
+        put(object_member(body, "properties"), "subnets", kept);
+    }
+    Ok(Vec::new())
+}
+
+/// What a subnet must be.
+pub fn check_subnet(world: &World, path: &Path, body: &mut Value) -> Told<Vec<String>> {
+    let home = path.parent().and_then(|home| world.find(&home.id()));
+    let empty = Value::Null;
+    let network = home.map_or(&empty, |home| &home.body);
+    let wanted = prefixes(body);
+    if wanted.is_empty() {
+        let why = format!("Subnet '{}' needs an address prefix.", path.name());
+        return refuse(400, "SubnetWithNoAddressPrefix", why);
+    }
+    for prefix in wanted {
+        if range(prefix).is_none() {
+            let why = format!("The address prefix '{prefix}' is invalid.");
+            return refuse(400, "InvalidCIDRNotation", why);
+        }
+        if !spaces(network).iter().any(|space| inside(prefix, space)) {
+            let why = format!(
+                "Subnet '{}' is not valid because its IP address range is outside the IP address \
+                 range of virtual network '{}'.",
+                path.name(),
+                path.steps.get(1).map_or("", String::as_str)
+            );
+            return refuse(400, "NetcfgSubnetRangeOutsideVnet", why);
+        }
+        for other in list(network, "/properties/subnets") {
+            let own = text(other, "/name").eq_ignore_ascii_case(path.name());
+            if !own && prefixes(other).iter().any(|p| overlap(p, prefix)) {
+                let why = format!(
+                    "Subnet '{}' is not valid because its IP address range overlaps with that of \
+                     an existing subnet in virtual network '{}'.",
+                    path.name(),
+                    path.steps.get(1).map_or("", String::as_str)
+                );
+                return refuse(400, "NetcfgSubnetRangesOverlap", why);
+            }
+        }
+    }
+    policies(body);
+    Ok(Vec::new())
+}
+
+/// Policies are on unless somebody says otherwise, and so they are again when a write forgets them.
+fn policies(subnet: &mut Value) {
+    let properties = object_member(subnet, "properties");
+    for (name, default) in [
+        ("privateEndpointNetworkPolicies", "Disabled"),
+        ("privateLinkServiceNetworkPolicies", "Enabled"),
+    ] {
+        if properties.get(name).is_none() {
+            put(properties, name, Some(default.into()));
+        }
+    }
+}
+
+/// Nothing has an address of a subnet.
+pub fn removable(world: &World, path: &Path) -> Told<()> {
+    let id = path.id();
+    let user = world.resources.iter().find(|resource| refers(&resource.body, &id));
+    let Some(user) = user else { return Ok(()) };
+    let why = format!(
+        "Subnet {} is in use by {} and cannot be deleted. In order to delete the subnet, delete \
+         all the resources within the subnet.",
+        path.name(),
+        user.id
+    );
+    refuse(400, "InUseSubnetCannotBeDeleted", why)
+}
+
+/// Somewhere in a body is this id as a reference.
+pub fn refers(value: &Value, id: &str) -> bool {
+    match value {
+        Value::Object(members) => members.iter().any(|(name, value)| match value {
+            Value::String(text) => name == "id" && same(text, id),
+            value => refers(value, id),
+        }),
+        Value::Array(values) => values.iter().any(|value| refers(value, id)),
+        _ => false,
+    }
+}

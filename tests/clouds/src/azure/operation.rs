@@ -1,0 +1,258 @@
+//! Operations that go on after their request was answered.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::azure::answer::{Answer, Told, refuse};
+use crate::azure::kind::How;
+use crate::azure::path::same;
+use crate::azure::world::{Resource, World, guid};
+
+/// How an operation ends.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// Well.
+    Succeed,
+    /// It fails, and what was there before is there again.
+    Fail {
+        /// Resource Manager's code.
+        code: String,
+        /// A sentence.
+        message: String,
+    },
+    /// Something else took its place.
+    Cancel,
+    /// Never.
+    Hang,
+}
+
+/// How the next operations end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// `PUT loadBalancers/backendAddressPools`, or a beginning and `*`.
+    pub operation: String,
+    /// Their end.
+    pub end: End,
+    /// So many; none is all.
+    #[serde(default)]
+    pub times: Option<u32>,
+}
+
+/// An operation.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Operation {
+    /// Its id, a UUID.
+    pub id: String,
+    /// `PUT loadBalancers`.
+    pub name: String,
+    /// What it is about.
+    pub item: String,
+    /// What it is kept in, or itself, and what else is closed to writes while it runs.
+    pub resources: Vec<String>,
+    /// When it is over; none is never.
+    pub over: Option<Duration>,
+    /// How it ends.
+    pub end: End,
+    /// Its end was carried out.
+    pub settled: bool,
+    /// What was there before.
+    pub before: Vec<Resource>,
+    /// What `Location` answers at its end.
+    pub result: Option<Value>,
+}
+
+/// What a write is about to do.
+pub struct Plan {
+    /// `PUT loadBalancers`.
+    pub name: String,
+    /// How it ends.
+    pub how: How,
+    /// What it is about.
+    pub item: String,
+    /// What it is kept in, or itself, first, and what else it touches.
+    pub resources: Vec<String>,
+    /// What was there before.
+    pub before: Vec<Resource>,
+    /// Its end, where the write itself decides.
+    pub end: Option<End>,
+}
+
+impl World {
+    /// Refuses a write while another one is on its way.
+    pub fn free(&self, resources: &[String]) -> Told<()> {
+        let busy = self.operations.iter().find(|operation| {
+            let meets = |id: &String| resources.iter().any(|other| same(id, other));
+            !operation.settled && operation.resources.iter().any(meets)
+        });
+        let Some(busy) = busy else { return Ok(()) };
+        let why = format!(
+            "Another operation on this or dependent resource is in progress. To retrieve status \
+             of the operation use uri: {}.",
+            self.place_of(&busy.id, "operations")
+        );
+        refuse(409, "AnotherOperationInProgress", why)
+    }
+
+    /// Path of an operation's state.
+    fn place_of(&self, id: &str, what: &str) -> String {
+        let subscription = self.groups.first().map_or("", |group| group.as_str());
+        let subscription = subscription.split('/').nth(2).unwrap_or_default();
+        format!(
+            "/subscriptions/{subscription}/providers/Microsoft.Network/locations/{}/{what}/{id}\
+             ?api-version=2024-05-01",
+            self.location
+        )
+    }
+
+    fn outcome(&mut self, name: &str) -> End {
+        let found = self.outcomes.iter_mut().find(|outcome| {
+            let meant = match outcome.operation.strip_suffix('*') {
+                Some(start) => name.starts_with(start),
+                None => outcome.operation == name,
+            };
+            meant && outcome.times != Some(0)
+        });
+        found.map_or(End::Succeed, |outcome| {
+            outcome.times = outcome.times.map(|left| left - 1);
+            outcome.end.clone()
+        })
+    }
+
+    /// Begins an operation whose change is already carried out, unless it is over at once. True
+    /// where it goes on.
+    pub fn begin(&mut self, plan: Plan, result: Option<Value>) -> Option<String> {
+        let end = plan.end.clone().unwrap_or_else(|| self.outcome(&plan.name));
+        let at_once = plan.how == How::Now || (self.pace.is_zero() && end == End::Succeed);
+        if at_once {
+            return None;
+        }
+        let over = (end != End::Hang).then(|| self.now + self.pace);
+        let id = guid(1_000_000 + self.operations.len() as u64);
+        let Plan { name, item, resources, before, .. } = plan;
+        let settled = false;
+        self.operations.push(Operation {
+            id: id.clone(),
+            name,
+            item,
+            resources,
+            over,
+            end,
+            settled,
+            before,
+            result,
+        });
+        Some(id)
+    }
+
+    /// Puts the headers of an operation on the answer that began it.
+    pub fn announce(&self, answer: Answer, id: &str, how: How, base: &str) -> Answer {
+        let answer = answer.with("retry-after", self.pause.to_string());
+        match how {
+            How::Location => {
+                let place = self.place_of(id, "operationResults");
+                answer.with("location", format!("{base}{place}"))
+            }
+            _ => {
+                let place = self.place_of(id, "operations");
+                answer.with("azure-asyncoperation", format!("{base}{place}"))
+            }
+        }
+    }
+
+    /// Carries out the ends of operations that are over.
+    pub fn settle(&mut self) {
+        for place in 0..self.operations.len() {
+            let operation = &mut self.operations[place];
+            if operation.settled || operation.over.is_none_or(|over| over > self.now) {
+                continue;
+            }
+            operation.settled = true;
+            let (before, end) = (std::mem::take(&mut operation.before), operation.end.clone());
+            let about = operation.resources.first().cloned().unwrap_or_default();
+            let item = operation.item.clone();
+            let deletes = operation.name.starts_with("DELETE ");
+            if end == End::Succeed {
+                if deletes {
+                    self.take_out(&item);
+                }
+                continue;
+            }
+            for old in before.into_iter().filter(|_| !deletes) {
+                self.write(&old.id, old.body);
+            }
+            if let Some(found) = self.find_mut(&about) {
+                found.failed = true;
+            }
+        }
+    }
+
+    /// `Succeeded`, or what goes on or went wrong with a resource.
+    pub fn state_of(&self, resource: &Resource) -> &'static str {
+        let about = |operation: &&Operation| {
+            !operation.settled && operation.resources.first().is_some_and(|r| same(r, &resource.id))
+        };
+        match self.operations.iter().find(about) {
+            Some(operation)
+                if operation.name.starts_with("DELETE") && same(&operation.item, &resource.id) =>
+            {
+                "Deleting"
+            }
+            Some(_) => "Updating",
+            None if resource.failed => "Failed",
+            None => "Succeeded",
+        }
+    }
+
+    /// Answers a poll; `results` by `Location`.
+    pub fn poll(&self, id: &str, results: bool, base: &str) -> Told<Answer> {
+        let Some(operation) = self.operations.iter().find(|o| o.id == id) else {
+            let why = format!("The operation '{id}' was not found.");
+            return refuse(404, "OperationNotFound", why);
+        };
+        let pause = self.pause.to_string();
+        let over = operation.settled;
+        if results {
+            let place = self.place_of(id, "operationResults");
+            return match &operation.end {
+                _ if !over => Ok(Answer::empty(202)
+                    .with("location", format!("{base}{place}"))
+                    .with("retry-after", pause)),
+                End::Fail { code, message } => refuse(400, code, message.clone()),
+                End::Cancel => refuse(409, "Canceled", "Operation was canceled."),
+                _ => Ok(match &operation.result {
+                    Some(result) => Answer::of(200, result.clone()),
+                    None => Answer::empty(204),
+                }),
+            };
+        }
+        Ok(match &operation.end {
+            _ if !over => {
+                Answer::of(200, json!({ "status": "InProgress" })).with("retry-after", pause)
+            }
+            End::Fail { code, message } => {
+                let error = json!({ "code": code, "message": message, "details": [] });
+                Answer::of(200, json!({ "status": "Failed", "error": error }))
+            }
+            End::Cancel => {
+                let details = json!([{
+                    "code": "CanceledAndSupersededDueToAnotherOperation",
+                    "message": format!("Operation {id} was canceled and superseded."),
+                }]);
+                let error = json!({
+                    "code": "Canceled", "message": "Operation was canceled.", "details": details,
+                });
+                Answer::of(200, json!({ "status": "Canceled", "error": error }))
+            }
+            _ => {
+                let mut body = json!({ "status": "Succeeded" });
+                if let Some(result) = &operation.result {
+                    body["properties"] = result.clone();
+                }
+                Answer::of(200, body)
+            }
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! Backend pools: members by interface or by address, and tunnels.
+
+use serde_json::{Value, json};
+
+use crate::azure::answer::{Told, list, list_mut, object_member, put, refuse, text};
+use crate::azure::arm::{joins, look};
+use crate::azure::balancer::sku;
+use crate::azure::kind::Kind;
+use crate::azure::network;
+use crate::azure::path::{Path, name, parent, same};
+use crate::azure::world::{Resource, World};
+
+/// A member of a pool by its interface.
+pub struct Member {
+    /// Id of the IP configuration.
+    pub configuration: String,
+    /// Its address.
+    pub address: String,
+}
+
+/// All members by interface.
+pub fn members(world: &World, pool: &str) -> Vec<Member> {
+    let mut found = Vec::new();
+    for nic in world.resources.iter().filter(|r| is_interface(&r.id)) {
+        for part in list(&nic.body, "/properties/ipConfigurations") {
+            let pools = list(part, "/properties/loadBalancerBackendAddressPools");
+            if pools.iter().any(|to| same(text(to, "/id"), pool)) {
+                let configuration = format!("{}/ipConfigurations/{}", nic.id, text(part, "/name"));
+                let address = text(part, "/properties/privateIPAddress");
+                let address = address.split('/').next().unwrap_or_default().to_owned();
+                found.push(Member { configuration, address });
+            }
+        }
+    }
+    found
+}
+
+fn is_interface(id: &str) -> bool {
+    name(parent_list(id)).eq_ignore_ascii_case("networkInterfaces")
+}
+
+fn parent_list(id: &str) -> &str {
+    crate::azure::path::above(id)
+}
+
+/// The entries of a pool that are addresses.
+pub fn addresses(pool: &Value) -> impl Iterator<Item = &Value> {
+    let entries = list(pool, "/properties/loadBalancerBackendAddresses");
+    entries.iter().filter(|entry| entry.pointer("/properties/ipAddress").is_some())
+}
+
+/// What `adminState` says of the member of this name.
+fn admin<'a>(pool: &'a Value, name: &str) -> Option<&'a Value> {
+    let entries = list(pool, "/properties/loadBalancerBackendAddresses").iter();
+    entries.filter(|e| text(e, "/name") == name).find_map(|e| e.pointer("/properties/adminState"))
+}
+
+/// The name of an interface's entry: its group, its own name and its configuration's.
+fn entry_name(configuration: &str) -> String {
+    let group = configuration.split('/').nth(4).unwrap_or_default();
+    format!("{group}_{}{}", name(parent(configuration)), name(configuration))
+}
+
+/// Writes what follows from interfaces into a pool.
+pub fn show(world: &World, home: &Resource, sku: &str, pool: &mut Value) {
+    let id = text(pool, "/id").to_owned();
+    let members = members(world, &id);
+    let state = text(pool, "/properties/provisioningState").to_owned();
+    let entries: Vec<Value> = members
+        .iter()
+        .map(|member| {
+            let name = entry_name(&member.configuration);
+            let mut properties = json!({
+                "provisioningState": state,
+                "networkInterfaceIPConfiguration": { "id": member.configuration },
+            });
+            put(&mut properties, "adminState", admin(pool, &name).cloned());
+            json!({
+                "name": name, "id": format!("{id}/loadBalancerBackendAddresses/{name}"),
+                "etag": home.etag(), "properties": properties,
+                "type":
+                    "Microsoft.Network/loadBalancers/backendAddressPools/loadBalancerBackendAddresses",
+            })
+        })
+        .collect();
+    let by_address: Vec<Value> = addresses(pool).cloned().collect();
+    let refer = |m: &Member| json!({ "id": m.configuration });
+    let configurations: Vec<Value> = members.iter().map(refer).collect();
+    let properties = object_member(pool, "properties");
+    let some = |list: Vec<Value>| (!list.is_empty()).then_some(Value::Array(list));
+    put(properties, "backendIPConfigurations", some(configurations));
+    let entries = if members.is_empty() { by_address } else { entries };
+    put(properties, "loadBalancerBackendAddresses", some(entries));
+    if sku == "Gateway" && list(properties, "/tunnelInterfaces").is_empty() {
+        put(properties, "tunnelInterfaces", Some(world.tunnels.clone()));
+    }
+}
+
+fn invalid<T>(why: impl Into<String>) -> Told<T> {
+    refuse(400, "InvalidRequestFormat", why)
+}
+
+/// What tunnels must be.
+pub fn tunnels(pool: &Value, sku: &str) -> Told<()> {
+    let tunnels = list(pool, "/properties/tunnelInterfaces");
+    let of = text(pool, "/name");
+    if sku != "Gateway" && !tunnels.is_empty() {
+        let why = format!("Pool '{of}' has tunnel interfaces, but its load balancer is {sku}.");
+        return refuse(400, "TunnelInterfacesOnlyAllowedForGatewayLoadBalancer", why);
+    }
+    if tunnels.len() > 2 {
+        let why = format!("Pool '{of}' has {} tunnel interfaces, at most 2.", tunnels.len());
+        return refuse(400, "TooManyTunnelInterfaces", why);
+    }
+    for tunnel in tunnels {
+        let (kind, protocol) = (text(tunnel, "/type"), text(tunnel, "/protocol"));
+        if !["None", "Internal", "External"].contains(&kind) {
+            return invalid(format!("Cannot parse the tunnel type '{kind}'."));
+        }
+        if !["None", "Native", "VXLAN"].contains(&protocol) {
+            return invalid(format!("Cannot parse the tunnel protocol '{protocol}'."));
+        }
+        for member in ["port", "identifier"] {
+            let same = |other: &&Value| other.get(member) == tunnel.get(member);
+            if !tunnel.get(member).is_some_and(Value::is_u64) {
+                return invalid(format!("A tunnel interface needs a number as '{member}'."));
+            }
+            if tunnels.iter().filter(same).count() > 1 {
+                let why = format!("Two tunnel interfaces of pool '{of}' have the same {member}.");
+                return refuse(400, "TunnelInterfacesMustBeUnique", why);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a pool must be. It is replaced whole: what is left out is gone.
+pub fn check(
+    world: &mut World,
+    path: &Path,
+    _old: Option<&Value>,
+    body: &mut Value,
+) -> Told<Vec<String>> {
+    put(body, "name", Some(path.name().into()));
+    let home = path.top().id();
+    let sku = world.find(&home).map(|home| sku(&home.body).to_owned()).unwrap_or_default();
+    tunnels(body, &sku)?;
+    let by_interface = members(world, &path.id());
+    if !by_interface.is_empty() && addresses(body).next().is_some() {
+        return mixed(path.name());
+    }
+    let mut network: Option<String> = None;
+    let mut names: Vec<String> = Vec::new();
+    for entry in list_mut(body, "loadBalancerBackendAddresses") {
+        let called = text(entry, "/name").to_owned();
+        if called.is_empty() || names.contains(&called) {
+            return invalid(format!("Backend address name '{called}' is empty or there twice."));
+        }
+        names.push(called);
+        let state = text(entry, "/properties/adminState");
+        if !["", "None", "Up", "Down"].contains(&state) {
+            return invalid(format!("Cannot parse the admin state '{state}'."));
+        }
+        let configuration = text(entry, "/properties/networkInterfaceIPConfiguration/id");
+        if !configuration.is_empty() {
+            if !by_interface.iter().any(|m| same(&m.configuration, configuration)) {
+                let why = format!("{configuration} joins a pool by its interface only.");
+                return refuse(400, "InvalidResourceReference", why);
+            }
+            continue;
+        }
+        address(world, path, body_network(entry), entry, &mut network)?;
+    }
+    Ok(Vec::new())
+}
+
+fn body_network(entry: &Value) -> String {
+    let network = text(entry, "/properties/virtualNetwork/id");
+    let subnet = text(entry, "/properties/subnet/id");
+    if network.is_empty() { parent(subnet).to_owned() } else { network.to_owned() }
+}
+
+/// A member by address lies in the pool's network.
+fn address(
+    world: &World,
+    path: &Path,
+    network: String,
+    entry: &Value,
+    of_pool: &mut Option<String>,
+) -> Told<()> {
+    let address = text(entry, "/properties/ipAddress");
+    let Ok(parsed) = address.parse() else {
+        return invalid(format!("IP address '{address}' is invalid."));
+    };
+    let Some(found) = world.find(&network) else {
+        let why = format!("Resource {network} referenced by resource {} was not found.", path.id());
+        return refuse(400, "InvalidResourceReference", why);
+    };
+    let action = "virtualNetworks/joinLoadBalancer/action";
+    joins(world, path, action, &network)?;
+    if of_pool.get_or_insert_with(|| network.clone()) != &network {
+        let why = format!("Pool '{}' has addresses of two virtual networks.", path.name());
+        return refuse(400, "BackendAddressesMustBeInSameVirtualNetwork", why);
+    }
+    if network::contains(&found.body, parsed) {
+        return Ok(());
+    }
+    let why = format!("IP address {address} does not belong to virtual network {network}.");
+    refuse(400, "PrivateIPAddressNotInVirtualNetwork", why)
+}
+
+/// Members by interface and by address don't go together.
+pub fn mixed<T>(pool: &str) -> Told<T> {
+    let why = format!("Pool '{pool}' can't have members by interface and by address at once.");
+    refuse(400, "BackendAddressPoolCannotMixNicAndIp", why)
+}
+
+/// Nobody is in a pool by interface, and no rule leads to it.
+pub fn unused(world: &World, pool: &str) -> Told<()> {
+    let Some(member) = members(world, pool).into_iter().next() else { return Ok(()) };
+    let why = format!("{pool} is in use by {} and can't be deleted.", member.configuration);
+    refuse(400, "InUseBackendAddressPoolCannotBeDeleted", why)
+}
+
+/// A pool or a load balancer may go.
+pub fn removable(world: &World, path: &Path) -> Told<()> {
+    let Some(home) = world.find(&path.top().id()) else { return Ok(()) };
+    let pools = list(&home.body, "/properties/backendAddressPools").iter();
+    let ids = pools.map(|pool| format!("{}/backendAddressPools/{}", home.id, text(pool, "/name")));
+    let whole = path.steps.len() == 2;
+    for id in ids.filter(|id| whole || same(id, &path.id())) {
+        unused(world, &id)?;
+        if !whole && !crate::azure::balancer::rules_of(&home.body, &id).is_empty() {
+            let why = format!("{id} is in use by a load balancing rule and can't be deleted.");
+            return refuse(400, "InUseBackendAddressPoolCannotBeDeleted", why);
+        }
+    }
+    Ok(())
+}
+
+/// A pool as it is told.
+pub fn shown(world: &World, id: &str) -> Option<Value> {
+    let path = Path::parse(id)?;
+    let kind = Kind::of(&path)?;
+    look(world, &path, kind).map(|(pool, _)| pool)
+}

@@ -1,0 +1,194 @@
+//! What a load balancer's probes say about the members of its pools.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::azure::answer::{Answer, Told, list, refuse, text};
+use crate::azure::arm::{Asked, shown};
+use crate::azure::balancer::rules_of;
+use crate::azure::kind::How;
+use crate::azure::operation::Plan;
+use crate::azure::path::{Path, name, same};
+use crate::azure::pool;
+use crate::azure::world::World;
+
+/// A member of a pool by what its probes say.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Backend {
+    /// Id of the pool.
+    pub pool: String,
+    /// The member's address.
+    pub address: String,
+    /// Id of its IP configuration, where it is a member by that.
+    pub configuration: Option<String>,
+    /// What its probes bring.
+    pub good: bool,
+    /// It gets new flows: one good probe is enough, two bad ones end it.
+    pub up: bool,
+    /// Bad probes in a row.
+    pub bad: u32,
+    /// When it is probed next.
+    pub next: Duration,
+}
+
+/// Whom a probe asks, and for what.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Id of the pool.
+    pub pool: String,
+    /// The member's address.
+    pub address: String,
+    /// The probe's port.
+    pub port: u64,
+    /// What is asked for over HTTP; none is a connection only.
+    pub path: Option<String>,
+}
+
+impl World {
+    /// Members as pools have them now.
+    fn backends_now(&self) -> Vec<(String, String, Option<String>)> {
+        let mut found = Vec::new();
+        for home in self.resources.iter().filter(|r| r.id.contains("/loadBalancers/")) {
+            for part in list(&home.body, "/properties/backendAddressPools") {
+                let id = format!("{}/backendAddressPools/{}", home.id, text(part, "/name"));
+                for member in pool::members(self, &id) {
+                    found.push((id.clone(), member.address, Some(member.configuration)));
+                }
+                for entry in pool::addresses(part) {
+                    let address = text(entry, "/properties/ipAddress").to_owned();
+                    found.push((id.clone(), address, None));
+                }
+            }
+        }
+        found
+    }
+
+    /// Carries out all probes until now.
+    pub fn run_probes(&mut self) {
+        let there = self.backends_now();
+        self.backends.retain(|b| there.iter().any(|(p, a, _)| *p == b.pool && *a == b.address));
+        for (pool, address, configuration) in there {
+            if self.backends.iter().any(|b| b.pool == pool && b.address == address) {
+                continue;
+            }
+            let (good, next) = (self.good, self.now + self.interval);
+            let (up, bad) = (false, 0);
+            self.backends.push(Backend { pool, address, configuration, good, up, bad, next });
+        }
+        let (now, step) = (self.now, self.interval.max(Duration::from_millis(1)));
+        for backend in &mut self.backends {
+            while backend.next <= now {
+                backend.bad = if backend.good { 0 } else { backend.bad.saturating_add(1) };
+                backend.up = backend.good || (backend.up && backend.bad < 2);
+                backend.next += step;
+            }
+        }
+    }
+
+    /// What the probes of a member bring from now on.
+    pub fn probed(&mut self, pool: &str, address: &str, good: bool) {
+        let found = self.backends.iter_mut().filter(|b| b.pool == pool && b.address == address);
+        found.for_each(|backend| backend.good = good);
+    }
+
+    /// A member of a pool gets new flows: its probes say so, and nobody set it down.
+    pub fn serves(&self, pool: &str, address: &str) -> bool {
+        let found = self.backends.iter().find(|b| same(&b.pool, pool) && b.address == address);
+        let up = found.is_some_and(|backend| backend.up);
+        match self.admin(pool, address) {
+            Some(state) if state == "Down" => false,
+            Some(state) if state == "Up" => true,
+            _ => up,
+        }
+    }
+
+    /// `adminState` of a member.
+    pub fn admin(&self, pool: &str, address: &str) -> Option<String> {
+        let backend = self.backends.iter().find(|b| same(&b.pool, pool) && b.address == address);
+        let configuration = backend.and_then(|backend| backend.configuration.clone());
+        let shown = pool::shown(self, pool)?;
+        let entries = list(&shown, "/properties/loadBalancerBackendAddresses");
+        let entry = entries.iter().find(|entry| match &configuration {
+            Some(id) => same(text(entry, "/properties/networkInterfaceIPConfiguration/id"), id),
+            None => text(entry, "/properties/ipAddress") == address,
+        });
+        entry?.pointer("/properties/adminState").and_then(Value::as_str).map(str::to_owned)
+    }
+
+    /// Whom to probe, as the rules of the load balancers want it.
+    pub fn probe_targets(&self) -> Vec<Target> {
+        let mut found = Vec::new();
+        for backend in &self.backends {
+            let Some(home) = Path::parse(&backend.pool).and_then(|p| self.find(&p.top().id()))
+            else {
+                continue;
+            };
+            let rules = rules_of(&home.body, &backend.pool);
+            let probe = rules.iter().map(|rule| text(rule, "/properties/probe/id"));
+            let Some(probe) = probe.into_iter().find(|id| !id.is_empty()) else { continue };
+            let probes = list(&home.body, "/properties/probes").iter();
+            for probe in probes.filter(|p| text(p, "/name").eq_ignore_ascii_case(name(probe))) {
+                let http = text(probe, "/properties/protocol") != "Tcp";
+                let path = text(probe, "/properties/requestPath");
+                found.push(Target {
+                    pool: backend.pool.clone(),
+                    address: backend.address.clone(),
+                    port: probe.pointer("/properties/port").and_then(Value::as_u64).unwrap_or(0),
+                    path: http.then(|| format!("/{}", path.trim_start_matches('/'))),
+                });
+            }
+        }
+        found
+    }
+}
+
+/// Answers how the members of a rule's pools are.
+pub fn health(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
+    let home = path.top().id();
+    let rule = path.steps.get(3).cloned().unwrap_or_default();
+    let body = world.find(&home).map(|found| shown(world, found)).unwrap_or_default();
+    let rules = list(&body, "/properties/loadBalancingRules").iter();
+    let Some(rule) = rules.into_iter().find(|r| text(r, "/name").eq_ignore_ascii_case(&rule))
+    else {
+        return refuse(404, "NotFound", format!("Resource {} not found.", path.id()));
+    };
+    let several = list(rule, "/properties/backendAddressPools").iter().map(|p| text(p, "/id"));
+    let pools: Vec<&str> =
+        several.chain([text(rule, "/properties/backendAddressPool/id")]).collect();
+    world.run_probes();
+    let mine = world.backends.iter().filter(|b| pools.iter().any(|id| same(id, &b.pool)));
+    let each: Vec<Value> = mine
+        .map(|b| {
+            let up = world.serves(&b.pool, &b.address);
+            let (state, reason) = match up {
+                true => ("Up", "Up_Probe_Success"),
+                false => ("Down", "Down_Probe_HttpStatusCodeError"),
+            };
+            json!({
+                "ipAddress": b.address, "state": state, "reason": reason,
+                "networkInterfaceIPConfigurationId": b.configuration.clone().unwrap_or_default(),
+            })
+        })
+        .collect();
+    let up = each.iter().filter(|b| b["state"] == "Up").count();
+    let result = json!({
+        "up": up, "down": each.len() - up, "loadBalancerBackendAddresses": each,
+    });
+    let plan = Plan {
+        name: "POST loadBalancers/loadBalancingRules/health".to_owned(),
+        how: How::Location,
+        item: path.id(),
+        resources: Vec::new(),
+        before: Vec::new(),
+        end: None,
+    };
+    Ok(match world.begin(plan, Some(result.clone())) {
+        Some(id) => {
+            let answer = world.announce(Answer::empty(202), &id, How::Location, &asked.base);
+            world.announce(answer, &id, How::Operation, &asked.base)
+        }
+        None => Answer::of(200, result),
+    })
+}

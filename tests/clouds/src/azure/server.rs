@@ -1,0 +1,309 @@
+//! The servers: Resource Manager with its login over TLS, and a metadata service for each machine.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as Waker, Poll};
+use std::time::{Duration, UNIX_EPOCH};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::azure::answer::{Answer, Refusal, written};
+use crate::azure::arm::Asked;
+use crate::azure::world::World;
+use crate::azure::{arm, control, identity, imds, tls};
+use crate::faults::{Fault, Faults, Rule};
+
+/// A call that came in, and how it was answered.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Call {
+    /// `PUT networkInterfaces`, `/metadata/instance` and so on.
+    pub operation: String,
+    /// `PUT`.
+    pub method: String,
+    /// Its path.
+    pub path: String,
+    /// Its query.
+    pub query: BTreeMap<String, String>,
+    /// The headers that matter here; of `authorization` only its kind.
+    pub headers: BTreeMap<String, String>,
+    /// Its body; a form as an object.
+    pub body: Value,
+    /// The answer's status; 0 where there was none.
+    pub status: u16,
+}
+
+/// Headers that calls keep.
+const HEADERS: [&str; 6] =
+    ["authorization", "content-type", "if-match", "if-none-match", "metadata", "x-forwarded-for"];
+
+struct Inside {
+    world: World,
+    faults: Faults,
+    calls: Vec<Call>,
+}
+
+/// A running stand-in. Clones are the same one.
+#[derive(Clone)]
+pub struct Standin {
+    inside: Arc<Mutex<Inside>>,
+    /// `https://localhost:...`: Resource Manager, and the login.
+    pub url: String,
+    /// `http://127.0.0.1:...`: the metadata service of the world's `own` machine.
+    pub imds: String,
+    /// The authority that signed `url`'s certificate, as PEM.
+    pub ca: String,
+}
+
+/// Which of the servers is asked.
+#[derive(Clone)]
+enum Side {
+    Arm,
+    /// A machine's metadata service; none is the world's `own` machine's.
+    Machine(Option<String>),
+}
+
+impl Standin {
+    /// Serves a world, for as long as the runtime runs.
+    pub async fn start(world: World) -> std::io::Result<Standin> {
+        let arm = TcpListener::bind("127.0.0.1:0").await?;
+        Standin::listen(arm, TcpListener::bind("127.0.0.1:0").await?, &[], world)
+    }
+
+    /// The same on sockets of the caller's. The certificate is for `localhost`, the address of the
+    /// first socket, and these names; the first of them is the one in `url`.
+    pub fn listen(
+        resources: TcpListener,
+        metadata: TcpListener,
+        names: &[String],
+        world: World,
+    ) -> std::io::Result<Standin> {
+        let address = resources.local_addr()?;
+        let mut certified = vec!["localhost".to_owned(), address.ip().to_string()];
+        certified.extend(names.iter().cloned());
+        let name = names.first().map_or("localhost", String::as_str);
+        let url = format!("https://{name}:{}", address.port());
+        let imds = format!("http://{}", metadata.local_addr()?);
+        let (config, ca) = tls::made(&certified)?;
+        let inside = Inside { world, faults: Faults::default(), calls: Vec::new() };
+        let standin = Standin { inside: Arc::new(Mutex::new(inside)), url, imds, ca };
+        let router = standin.router(Side::Arm);
+        let listener = tls::Listener::new(resources, config)?;
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let router = standin.router(Side::Machine(None));
+        tokio::spawn(async move { axum::serve(metadata, router).await });
+        Ok(standin)
+    }
+
+    fn router(&self, side: Side) -> Router {
+        Router::new().fallback(serve).with_state((self.clone(), side))
+    }
+
+    /// The metadata service of another machine, by its id, as `http://127.0.0.1:...`.
+    pub async fn machine(&self, id: &str) -> std::io::Result<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let router = self.router(Side::Machine(Some(id.to_owned())));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Ok(url)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the world, or changes it.
+    pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
+        look(&mut self.lock().world)
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, by: Duration) {
+        self.with(|world| world.advance(by));
+    }
+
+    /// Adds a rule of misbehaviour.
+    pub fn fault(&self, rule: Rule) {
+        self.lock().faults.rules.push(rule);
+    }
+
+    /// Throws the dice of the faults from here.
+    pub fn seed(&self, seed: u64) {
+        self.lock().faults.seed = seed;
+    }
+
+    /// Behaves again.
+    pub fn behave(&self) {
+        self.lock().faults.rules.clear();
+    }
+
+    /// All calls since the last time that somebody took them.
+    pub fn take_calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.lock().calls)
+    }
+
+    /// The same, and they stay.
+    pub fn calls(&self) -> Vec<Call> {
+        self.lock().calls.clone()
+    }
+}
+
+/// A body that breaks off.
+struct Broken;
+
+impl http_body::Body for Broken {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Waker<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
+        Poll::Ready(Some(Err(std::io::ErrorKind::ConnectionReset.into())))
+    }
+}
+
+fn pairs(text: &str) -> Vec<(String, String)> {
+    form_urlencoded::parse(text.as_bytes()).into_owned().collect()
+}
+
+/// Takes a request apart.
+fn asked(standin: &Standin, parts: &axum::http::request::Parts, body: &[u8]) -> Asked {
+    let headers = parts
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or_default().to_owned()));
+    let form = parts.headers.get("content-type").is_some_and(|media| {
+        media.to_str().is_ok_and(|m| m.starts_with("application/x-www-form-urlencoded"))
+    });
+    let text = String::from_utf8_lossy(body);
+    let body = match form {
+        true => pairs(&text).into_iter().map(|(k, v)| (k, Value::String(v))).collect(),
+        false => serde_json::from_str(&text).unwrap_or_default(),
+    };
+    Asked {
+        method: parts.method.to_string(),
+        path: parts.uri.path().to_owned(),
+        query: pairs(parts.uri.query().unwrap_or_default()),
+        headers: headers.collect(),
+        body,
+        base: standin.url.clone(),
+    }
+}
+
+async fn serve(State((standin, side)): State<(Standin, Side)>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, 4 << 20).await.unwrap_or_default();
+    if let Some(wish) = parts.uri.path().strip_prefix("/_weir/") {
+        return control::answer(&standin, parts.method.as_str(), wish, &body);
+    }
+    let asked = asked(&standin, &parts, &body);
+    let operation = match (&side, asked.method.as_str()) {
+        (Side::Arm, method) => arm::operation(method, &asked.path),
+        (Side::Machine(_), "GET") => asked.path.clone(),
+        (Side::Machine(_), method) => format!("{method} {}", asked.path),
+    };
+    let rule = standin.lock().faults.rule(&operation);
+    let after = rule.as_ref().and_then(|rule| standin.with(|world| after(world, rule)));
+    let refused = |status: u16, code: String| {
+        let message = format!("told to say {code}");
+        let body = match side {
+            Side::Arm => written(&Refusal { status, code, message }),
+            Side::Machine(_) => json!({ "error": code, "error_description": message }),
+        };
+        (status, Vec::new(), body.to_string())
+    };
+    let (status, mut headers, text) = match rule.map(|rule| rule.fault) {
+        Some(Fault::Hang) => {
+            note(&standin, &asked, operation, 0);
+            return std::future::pending().await;
+        }
+        Some(Fault::Cut) => {
+            note(&standin, &asked, operation, 0);
+            return Response::new(Body::new(Broken));
+        }
+        Some(Fault::Status(status)) => (status, vec![], "<html>not Azure</html>".to_owned()),
+        Some(Fault::Say(text)) => (200, vec![], text),
+        Some(Fault::Refuse { status, code }) => refused(status, code),
+        other => {
+            let answer = standin.with(|world| answer(world, &side, &asked));
+            let mut text = answer.body.map(|body| body.to_string()).unwrap_or_default();
+            match other {
+                Some(Fault::Shorten(to)) => text.truncate(to.min(text.len())),
+                Some(Fault::Garble) => text = standin.lock().faults.garble(&text),
+                _ => {}
+            }
+            (answer.status, answer.headers, text)
+        }
+    };
+    headers.extend(after.map(|after| ("retry-after", after)));
+    note(&standin, &asked, operation, status);
+    let clock = standin.with(|world| world.clock());
+    headers.push(("date", httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(clock))));
+    reply(status, &headers, text)
+}
+
+/// The header `Retry-After` of a fault, in seconds or as a date by Azure's own clock.
+fn after(world: &World, rule: &Rule) -> Option<String> {
+    let seconds = rule.retry_after?;
+    let date = UNIX_EPOCH + Duration::from_secs(world.clock() + seconds);
+    Some(if rule.dated { httpdate::fmt_http_date(date) } else { seconds.to_string() })
+}
+
+fn answer(world: &mut World, side: &Side, asked: &Asked) -> Answer {
+    if let Side::Machine(machine) = side {
+        let machine = machine.clone().unwrap_or_else(|| world.own.clone());
+        return imds::answer(world, &machine, asked);
+    }
+    if asked.path.ends_with("/oauth2/v2.0/token") {
+        return identity::login(world, asked);
+    }
+    world.settle();
+    let told = world.admit(asked).and_then(|()| arm::answer(world, asked));
+    told.unwrap_or_else(|refusal| {
+        let answer = Answer::of(refusal.status, written(&refusal));
+        match refusal.status {
+            401 => answer.with("www-authenticate", identity::challenge(world, &asked.base)),
+            _ => answer,
+        }
+    })
+}
+
+fn note(standin: &Standin, asked: &Asked, operation: String, status: u16) {
+    let kept = asked.headers.iter().filter(|(name, _)| HEADERS.contains(&name.as_str()));
+    let headers = kept.map(|(name, value)| match name.as_str() {
+        "authorization" => (name.clone(), value.split(' ').next().unwrap_or_default().to_owned()),
+        _ => (name.clone(), value.clone()),
+    });
+    standin.lock().calls.push(Call {
+        operation,
+        method: asked.method.clone(),
+        path: asked.path.clone(),
+        query: asked.query.iter().cloned().collect(),
+        headers: headers.collect(),
+        body: asked.body.clone(),
+        status,
+    });
+}
+
+/// An answer on its way.
+pub fn reply(status: u16, headers: &[(&'static str, String)], text: String) -> Response {
+    let json = text.starts_with('{');
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::IM_A_TEAPOT);
+    let media = if json { "application/json; charset=utf-8" } else { "text/html" };
+    response.headers_mut().insert("content-type", HeaderValue::from_static(media));
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(HeaderName::from_static(name), value);
+        }
+    }
+    response
+}

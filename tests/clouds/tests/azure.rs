@@ -1,0 +1,17 @@
+//! Azure's stand-in: asked over TLS as its clients ask.
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+#[path = "azure/client.rs"]
+mod client;
+#[path = "azure/control.rs"]
+mod control;
+#[path = "azure/link.rs"]
+mod link;
+#[path = "azure/machine.rs"]
+mod machine;
+#[path = "azure/operations.rs"]
+mod operations;
+#[path = "azure/pools.rs"]
+mod pools;
+#[path = "azure/tree.rs"]
+mod tree;

@@ -1,0 +1,195 @@
+//! A small client: one connection for each question.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use standins::azure::{Standin, World};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+pub const SUB: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa";
+pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
+pub const VERSION: &str = "api-version=2024-05-01";
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub text: String,
+    pub body: Value,
+}
+
+impl Said {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub fn code(&self) -> &str {
+        self.body["error"]["code"].as_str().unwrap_or_default()
+    }
+}
+
+/// Azure and somebody who asks it.
+pub struct Side {
+    pub azure: Standin,
+    pub token: String,
+}
+
+pub fn network(rest: &str) -> String {
+    format!("{GROUP}/providers/Microsoft.Network/{rest}")
+}
+
+pub fn pool(name: &str) -> String {
+    network(&format!("loadBalancers/gw/backendAddressPools/{name}"))
+}
+
+async fn over(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Said {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    // The server may end TLS without saying goodbye.
+    let _ = stream.read_to_end(&mut bytes).await;
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let mut lines = head.lines();
+    let status = lines.next().unwrap_or_default().split(' ').nth(1).unwrap_or("0");
+    let headers = lines.filter_map(|line| line.split_once(": "));
+    Said {
+        status: status.parse().unwrap(),
+        headers: headers.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+        text: body.to_owned(),
+        body: serde_json::from_str(body).unwrap_or_default(),
+    }
+}
+
+fn request(method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let mut text =
+        format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        text += &format!("{name}: {value}\r\n");
+    }
+    text + &format!("Content-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Over TLS, believing only what `ca` signed.
+pub async fn secure(
+    url: &str,
+    ca: &str,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> std::io::Result<Said> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let port = url.rsplit(':').next().unwrap();
+    let stream = TcpStream::connect(format!("127.0.0.1:{port}")).await?;
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+    Ok(over(stream, &request(method, target, headers, body)).await)
+}
+
+/// Without TLS.
+pub async fn plain(
+    url: &str,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Said {
+    let stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).await.unwrap();
+    over(stream, &request(method, target, headers, body)).await
+}
+
+impl Side {
+    /// A world and a token.
+    pub async fn of(world: World) -> Side {
+        let azure = Standin::start(world).await.unwrap();
+        let mut side = Side { azure, token: String::new() };
+        side.token = side.log_in().await;
+        side.azure.take_calls();
+        side
+    }
+
+    pub async fn new() -> Side {
+        Side::of(World::sample()).await
+    }
+
+    /// A token for Resource Manager.
+    pub async fn log_in(&self) -> String {
+        let said = self
+            .machine("/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fmanagement.azure.com%2F")
+            .await;
+        assert_eq!(said.status, 200, "{}", said.text);
+        said.body["access_token"].as_str().unwrap().to_owned()
+    }
+
+    /// What the metadata service says.
+    pub async fn machine(&self, target: &str) -> Said {
+        plain(&self.azure.imds, "GET", target, &[("Metadata", "true")], "").await
+    }
+
+    pub async fn ask(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Said {
+        let Standin { url, ca, .. } = &self.azure;
+        secure(url, ca, method, target, headers, body).await.unwrap()
+    }
+
+    async fn with_token(
+        &self,
+        method: &str,
+        path: &str,
+        more: &[(&str, &str)],
+        body: &str,
+    ) -> Said {
+        let bearer = format!("Bearer {}", self.token);
+        let mut headers =
+            vec![("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
+        headers.extend(more);
+        let target = match path.contains('?') {
+            true => path.to_owned(),
+            false => format!("{path}?{VERSION}"),
+        };
+        self.ask(method, &target, &headers, body).await
+    }
+
+    pub async fn get(&self, path: &str) -> Said {
+        self.with_token("GET", path, &[], "").await
+    }
+
+    pub async fn put(&self, path: &str, body: &Value) -> Said {
+        self.with_token("PUT", path, &[], &body.to_string()).await
+    }
+
+    pub async fn put_if(&self, path: &str, body: &Value, etag: &str) -> Said {
+        self.with_token("PUT", path, &[("If-Match", etag)], &body.to_string()).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Said {
+        self.with_token("POST", path, &[], &body.to_string()).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Said {
+        self.with_token("DELETE", path, &[], "").await
+    }
+
+    /// What a link of Azure's own leads to.
+    pub async fn follow(&self, link: &str) -> Said {
+        self.get(link.strip_prefix(&self.azure.url).unwrap()).await
+    }
+}

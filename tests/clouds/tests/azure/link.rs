@@ -1,0 +1,277 @@
+//! Private link: services, endpoints, connections, and the names that lead to them.
+
+use serde_json::{Value, json};
+use standins::azure::World;
+use standins::azure::operation::{End, Outcome};
+
+use crate::client::{GROUP, SUB, Said, Side, network};
+
+const OTHER: &str = "/subscriptions/00000000-0000-0000-0000-0000000000bb/resourceGroups/south";
+
+fn subnet(name: &str) -> String {
+    network(&format!("virtualNetworks/hub/subnets/{name}"))
+}
+
+/// A subnet for a service, its policies off, as a body.
+fn nat() -> Value {
+    json!({ "properties": {
+        "addressPrefix": "10.1.7.0/24", "privateLinkServiceNetworkPolicies": "Disabled",
+    }})
+}
+
+fn service(approved: &[&str]) -> Value {
+    let seen = ["00000000-0000-0000-0000-0000000000bb"];
+    json!({ "location": "westeurope", "properties": {
+        "visibility": { "subscriptions": seen }, "autoApproval": { "subscriptions": approved },
+        "loadBalancerFrontendIpConfigurations":
+            [{ "id": network("loadBalancers/plain/frontendIPConfigurations/front") }],
+        "ipConfigurations": [{ "name": "nat", "properties": {
+            "primary": true, "privateIPAllocationMethod": "Dynamic",
+            "privateIPAddressVersion": "IPv4", "subnet": { "id": subnet("nat") },
+        }}],
+    }})
+}
+
+fn endpoint(service: &str) -> Value {
+    json!({ "location": "westeurope", "properties": {
+        "subnet": { "id": format!("{OTHER}/providers/Microsoft.Network/virtualNetworks/guest/subnets/inside") },
+        "manualPrivateLinkServiceConnections": [{ "name": "one", "properties": {
+            "privateLinkServiceId": service, "requestMessage": "let us in",
+        }}],
+    }})
+}
+
+/// A second subscription with a network, and a service with its subnet.
+async fn side(approved: &[&str]) -> (Side, Said) {
+    let mut world = World::sample();
+    world.groups.push(OTHER.to_owned());
+    let side = Side::of(world).await;
+    let guest = format!("{OTHER}/providers/Microsoft.Network/virtualNetworks/guest");
+    let body = json!({ "location": "westeurope", "properties": {
+        "addressSpace": { "addressPrefixes": ["10.9.0.0/16"] },
+        "subnets": [{ "name": "inside", "properties": { "addressPrefix": "10.9.3.0/24" } }],
+    }});
+    assert_eq!(side.put(&guest, &body).await.status, 201);
+    assert_eq!(side.put(&subnet("nat"), &nat()).await.status, 201);
+    let said = side.put(&network("privateLinkServices/door"), &service(approved)).await;
+    assert_eq!(said.status, 201, "{}", said.text);
+    (side, said)
+}
+
+fn path_of(name: &str) -> String {
+    format!("{OTHER}/providers/Microsoft.Network/privateEndpoints/{name}")
+}
+
+fn state(endpoint: &Value) -> &str {
+    let connection = &endpoint["properties"]["manualPrivateLinkServiceConnections"][0];
+    connection["properties"]["privateLinkServiceConnectionState"]["status"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn a_service_wants_a_subnet_without_policies_and_a_standard_frontend() {
+    let side = Side::new().await;
+    let path = network("privateLinkServices/door");
+    let said = side.put(&path, &service(&[])).await;
+    assert_eq!((said.status, said.code()), (400, "InvalidResourceReference"), "no subnet yet");
+    let mut with = nat();
+    with["properties"]["privateLinkServiceNetworkPolicies"] = Value::Null;
+    with["properties"].as_object_mut().unwrap().remove("privateLinkServiceNetworkPolicies");
+    let said = side.put(&subnet("nat"), &with).await;
+    assert_eq!(said.body["properties"]["privateLinkServiceNetworkPolicies"], "Enabled");
+    let said = side.put(&path, &service(&[])).await;
+    let code = "PrivateLinkServiceCannotBeCreatedInSubnetThatHasNetworkPoliciesEnabled";
+    assert_eq!((said.status, said.code()), (400, code));
+    assert_eq!(side.put(&subnet("nat"), &nat()).await.status, 200);
+    let mut gateway = service(&[]);
+    gateway["properties"]["loadBalancerFrontendIpConfigurations"][0]["id"] =
+        network("loadBalancers/gw/frontendIPConfigurations/front").into();
+    assert_eq!(
+        side.put(&path, &gateway).await.code(),
+        "PrivateLinkServiceNeedsStandardLoadBalancer"
+    );
+    let said = side.put(&path, &service(&[])).await;
+    assert_eq!(said.status, 201, "{}", said.text);
+    let alias = said.body["properties"]["alias"].as_str().unwrap();
+    assert!(alias.starts_with("door."), "{alias}");
+    assert!(alias.ends_with(".westeurope.azure.privatelinkservice"), "{alias}");
+    let address = &said.body["properties"]["ipConfigurations"][0]["properties"];
+    assert_eq!(address["privateIPAddress"], "10.1.7.4");
+    let again = side.put(&path, &service(&[])).await;
+    assert_eq!(again.body["properties"]["alias"], alias, "an alias stays");
+    // What stands on them can't go.
+    assert_eq!(side.delete(&subnet("nat")).await.code(), "InUseSubnetCannotBeDeleted");
+    let said = side.delete(&network("loadBalancers/plain")).await;
+    assert_eq!(said.code(), "CannotDeleteLoadBalancerWithPrivateLinkService");
+}
+
+#[tokio::test]
+async fn an_endpoint_waits_until_it_is_approved_and_hears_when_it_is_not_wanted() {
+    let (side, made) = side(&[]).await;
+    let alias = made.body["properties"]["alias"].as_str().unwrap();
+    let said = side.put(&path_of("pe"), &endpoint(alias)).await;
+    assert_eq!((said.status, state(&said.body)), (201, "Pending"), "{}", said.text);
+    let nic = said.body["properties"]["networkInterfaces"][0]["id"].as_str().unwrap().to_owned();
+    let nic = side.get(&nic).await.body;
+    assert_eq!(
+        nic["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"],
+        "10.9.3.4"
+    );
+
+    let list = network("privateLinkServices/door/privateEndpointConnections");
+    let all = side.get(&list).await.body["value"].clone();
+    let mut one = all[0].clone();
+    let connection = format!("{list}/{}", one["name"].as_str().unwrap());
+    assert_eq!(one["properties"]["privateLinkServiceConnectionState"]["description"], "let us in");
+    for status in ["Approved", "Rejected", "Approved"] {
+        one["properties"]["privateLinkServiceConnectionState"] =
+            json!({ "status": status, "description": "ours" });
+        assert_eq!(side.put(&connection, &one).await.status, 200);
+        assert_eq!(state(&side.get(&path_of("pe")).await.body), status);
+    }
+    let unknown = side.put(&format!("{list}/other"), &one).await;
+    assert_eq!(unknown.code(), "PrivateEndpointConnectionCannotBeCreatedByServiceProvider");
+    let door = network("privateLinkServices/door");
+    let code = "PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted";
+    assert_eq!(side.delete(&door).await.code(), code);
+    // A write of the service does not lose who is connected.
+    assert_eq!(side.put(&door, &service(&[])).await.status, 200);
+    assert_eq!(state(&side.get(&path_of("pe")).await.body), "Approved");
+    assert_eq!(side.delete(&connection).await.status, 200);
+    assert_eq!(state(&side.get(&path_of("pe")).await.body), "Disconnected");
+    assert_eq!(side.delete(&door).await.status, 200);
+    assert_eq!(side.get(&door).await.status, 404);
+}
+
+#[tokio::test]
+async fn whom_a_service_approves_by_itself_is_in_at_once_and_leaves_nothing_behind() {
+    let (side, made) = side(&["00000000-0000-0000-0000-0000000000bb"]).await;
+    let alias = made.body["properties"]["alias"].as_str().unwrap();
+    let said = side.put(&path_of("pe"), &endpoint(alias)).await;
+    assert_eq!(state(&said.body), "Approved");
+    let nic = said.body["properties"]["networkInterfaces"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(side.delete(&path_of("pe")).await.status, 200);
+    assert_eq!(side.get(&nic).await.status, 404);
+    let list = network("privateLinkServices/door/privateEndpointConnections");
+    assert_eq!(side.get(&list).await.body["value"], json!([]));
+}
+
+#[tokio::test]
+async fn only_who_may_see_a_service_finds_it_by_its_alias() {
+    let (side, made) = side(&[]).await;
+    let alias = made.body["properties"]["alias"].as_str().unwrap();
+    let ask = async |subscription: &str| {
+        let path = format!(
+            "/subscriptions/{subscription}/providers/Microsoft.Network/locations/westeurope/checkPrivateLinkServiceVisibility"
+        );
+        side.post(&path, &json!({ "privateLinkServiceAlias": alias })).await.body["visible"].clone()
+    };
+    assert_eq!(ask("00000000-0000-0000-0000-0000000000bb").await, true);
+    side.azure.with(|world| {
+        let door = world.find_mut(&network("privateLinkServices/door")).unwrap();
+        door.body["properties"]["visibility"]["subscriptions"] = json!([]);
+    });
+    assert_eq!(ask("00000000-0000-0000-0000-0000000000bb").await, false);
+    assert_eq!(ask(SUB.rsplit('/').next().unwrap()).await, true, "its own always");
+    let said = side.put(&path_of("pe"), &endpoint(alias)).await;
+    assert_eq!((said.status, said.code()), (400, "InvalidResourceReference"));
+}
+
+#[tokio::test]
+async fn subnets_lie_in_their_network_and_apart_from_each_other() {
+    let side = Side::new().await;
+    for (prefix, code) in [
+        ("10.1.1.128/25", "NetcfgSubnetRangesOverlap"),
+        ("10.2.0.0/24", "NetcfgSubnetRangeOutsideVnet"),
+        ("10.1.7.1/24", "InvalidCIDRNotation"),
+        ("fd00:1:0:1::/80", "NetcfgSubnetRangesOverlap"),
+    ] {
+        let body = json!({ "properties": { "addressPrefix": prefix } });
+        assert_eq!(side.put(&subnet("new"), &body).await.code(), code, "{prefix}");
+    }
+    assert_eq!(side.put(&subnet("new"), &nat()).await.status, 201);
+    assert_eq!(
+        side.get(&network("virtualNetworks/hub")).await.body["properties"]["subnets"]
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
+    assert_eq!(side.delete(&subnet("new")).await.status, 200);
+    assert_eq!(side.delete(&subnet("data")).await.code(), "InUseSubnetCannotBeDeleted");
+}
+
+#[tokio::test]
+async fn zones_hold_records_and_lead_a_network_by_one_zone_of_a_name() {
+    let side = Side::new().await;
+    let zone =
+        |group: &str| format!("{group}/providers/Microsoft.Network/privateDnsZones/north.test");
+    side.azure.with(|world| world.groups.push(OTHER.to_owned()));
+    let own = zone(GROUP);
+    let record =
+        json!({ "properties": { "ttl": 300, "aRecords": [{ "ipv4Address": "10.9.3.4" }] } });
+    let said = side.put(&format!("{own}/A/api"), &record).await;
+    assert_eq!((said.status, said.code()), (404, "ParentResourceNotFound"));
+    for group in [GROUP, OTHER] {
+        assert_eq!(side.put(&zone(group), &json!({ "location": "global" })).await.status, 201);
+    }
+    assert_eq!(side.put(&format!("{own}/A/*.apps"), &record).await.status, 201);
+    assert_eq!(
+        side.get(&format!("{own}/A/*.apps")).await.body["properties"]["fqdn"],
+        "*.apps.north.test."
+    );
+    let bad = json!({ "properties": { "ttl": 300, "aRecords": [{ "ipv4Address": "fd00::1" }] } });
+    assert_eq!(side.put(&format!("{own}/A/six"), &bad).await.code(), "BadRequest");
+
+    let link = json!({ "location": "global", "properties": {
+        "virtualNetwork": { "id": network("virtualNetworks/hub") }, "registrationEnabled": false,
+    }});
+    assert_eq!(side.put(&format!("{own}/virtualNetworkLinks/hub"), &link).await.status, 201);
+    // The second one is found out while its operation runs.
+    let said = side.put(&format!("{}/virtualNetworkLinks/hub", zone(OTHER)), &link).await;
+    let poll = said.header("azure-asyncoperation").unwrap().to_owned();
+    side.azure.advance(std::time::Duration::ZERO);
+    let end = side.follow(&poll).await.body;
+    assert_eq!(end["status"], "Failed");
+    assert!(end["error"]["message"].as_str().unwrap().contains("overlapping namespaces"), "{end}");
+    assert_eq!(side.delete(&own).await.code(), "CannotDeleteResource");
+    assert_eq!(side.delete(&format!("{own}/virtualNetworkLinks/hub")).await.status, 200);
+    assert_eq!(side.delete(&own).await.status, 200, "its records go with it");
+    assert_eq!(side.get(&format!("{own}/A/*.apps")).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_service_that_takes_long_says_so_at_every_step() {
+    let (side, _) = side(&[]).await;
+    let door = network("privateLinkServices/door");
+    side.azure.with(|world| {
+        world.pace = std::time::Duration::from_secs(30);
+        world.outcomes = vec![Outcome {
+            operation: "PUT privateLinkServices".to_owned(),
+            end: End::Fail { code: "InternalServerError".to_owned(), message: "Sorry.".to_owned() },
+            times: Some(1),
+        }];
+    });
+    let mut changed = service(&[]);
+    changed["properties"]["enableProxyProtocol"] = true.into();
+    let said = side.put(&door, &changed).await;
+    assert_eq!(said.body["properties"]["provisioningState"], "Updating");
+    let poll = said.header("azure-asyncoperation").unwrap().to_owned();
+    assert_eq!(side.delete(&door).await.code(), "AnotherOperationInProgress");
+    side.azure.advance(std::time::Duration::from_secs(30));
+    let end = side.follow(&poll).await.body;
+    assert_eq!(end["error"]["code"], "InternalServerError");
+    let now = side.get(&door).await.body;
+    assert_eq!(now["properties"]["provisioningState"], "Failed");
+    assert_eq!(
+        now["properties"]["enableProxyProtocol"], false,
+        "what was there before is there again"
+    );
+    // As in Microsoft's example a service's deletion is told by Azure-AsyncOperation.
+    let said = side.delete(&door).await;
+    assert_eq!((said.status, said.header("location")), (202, None));
+    let poll = said.header("azure-asyncoperation").unwrap().to_owned();
+    assert_eq!(side.get(&door).await.body["properties"]["provisioningState"], "Deleting");
+    side.azure.advance(std::time::Duration::from_secs(30));
+    assert_eq!(side.follow(&poll).await.body["status"], "Succeeded");
+    assert_eq!(side.get(&door).await.status, 404);
+}

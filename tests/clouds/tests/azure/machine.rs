@@ -1,0 +1,212 @@
+//! What a machine is told: metadata, load balancers, scheduled events; and who gets tokens.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use standins::faults::{Fault, Rule};
+
+use crate::client::{Said, Side, VERSION, network, plain, pool};
+
+const ARM: &str = "resource=https%3A%2F%2Fmanagement.azure.com%2F";
+
+#[tokio::test]
+async fn the_metadata_service_answers_machines_only() {
+    let side = Side::new().await;
+    let url = side.azure.imds.clone();
+    let target = "/metadata/instance?api-version=2021-02-01";
+    let said = plain(&url, "GET", target, &[], "").await;
+    assert_eq!(said.status, 400);
+    assert_eq!(said.body["error"], "Bad request. Required metadata header not specified");
+    let said =
+        plain(&url, "GET", target, &[("Metadata", "true"), ("X-Forwarded-For", "10.0.0.1")], "")
+            .await;
+    assert_eq!(said.status, 400);
+    for (target, status) in [
+        ("/metadata/instance", 400),
+        ("/metadata/instance?api-version=2016-01-01", 400),
+        ("/metadata/instance?api-version=soon", 400),
+        ("/metadata/instance?api-version=2099-01-01", 400),
+        ("/metadata/toasters?api-version=2021-02-01", 404),
+        ("/metadata/loadbalancer?api-version=2020-10-01", 404),
+        ("/metadata/loadbalancer?api-version=2019-01-01", 400),
+    ] {
+        assert_eq!(side.machine(target).await.status, status, "{target}");
+    }
+    assert_eq!(plain(&url, "POST", target, &[("Metadata", "true")], "").await.status, 405);
+    let code = |status| Fault::Refuse { status, code: "slow down".to_owned() };
+    for status in [404, 410, 429, 503] {
+        side.azure.fault(Rule::first(1, "/metadata/instance", code(status)));
+        let said = side.machine(target).await;
+        assert_eq!((said.status, &said.body["error"]), (status, &json!("slow down")));
+    }
+    assert_eq!(side.machine(target).await.status, 200);
+    side.azure
+        .with(|world| world.own = "/subscriptions/a/resourceGroups/b/providers/c/d/e".to_owned());
+    assert_eq!(side.machine(target).await.status, 410);
+}
+
+#[tokio::test]
+async fn a_member_of_both_pools_hears_of_the_tunnels_of_both_families() {
+    let side = Side::new().await;
+    let path = network("networkInterfaces/weir-0-data");
+    let mut nic = side.get(&path).await.body;
+    for (at, name) in [(0, "weir"), (1, "weir6")] {
+        let part = &mut nic["properties"]["ipConfigurations"][at]["properties"];
+        part["loadBalancerBackendAddressPools"] = json!([{ "id": pool(name) }]);
+    }
+    assert_eq!(side.put(&path, &nic).await.status, 200);
+    let ask = || side.machine("/metadata/loadbalancer?api-version=2020-10-01");
+    let told = ask().await.body["loadbalancer"].clone();
+    let rows: Vec<_> = told["tunnelInterfaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| {
+            let of = |name: &str| t[name].as_str().unwrap().to_owned();
+            (
+                of("localIpAddress"),
+                of("type"),
+                t["localPort"].clone(),
+                t["identifier"].clone(),
+                of("gatewayIpAddress"),
+            )
+        })
+        .collect();
+    let row = |local: &str, kind: &str, port: u16, vni: u32, gateway: &str| {
+        (local.to_owned(), kind.to_owned(), json!(port), json!(vni), gateway.to_owned())
+    };
+    assert_eq!(
+        rows,
+        [
+            row("10.1.0.11", "external", 10801, 801, "10.1.0.4"),
+            row("10.1.0.11", "internal", 10800, 800, "10.1.0.4"),
+            row("fd00:1::11", "external", 2667, 867, "fd00:1::4"),
+            row("fd00:1::11", "internal", 2666, 866, "fd00:1::4"),
+        ]
+    );
+    assert_eq!(told["inboundRules"][0]["protocol"], "all");
+    // Members by address hear the same; of another SKU there are no tunnels at all.
+    for part in nic["properties"]["ipConfigurations"].as_array_mut().unwrap() {
+        part["properties"]["loadBalancerBackendAddressPools"] = json!([]);
+    }
+    assert_eq!(side.put(&path, &nic).await.status, 200);
+    assert_eq!(ask().await.status, 404);
+    let member = json!({ "properties": { "loadBalancerBackendAddresses": [{
+        "name": "a", "properties": {
+            "ipAddress": "10.1.0.11", "virtualNetwork": { "id": network("virtualNetworks/hub") },
+        },
+    }]}});
+    assert_eq!(side.put(&pool("weir"), &member).await.status, 200);
+    assert_eq!(ask().await.body["loadbalancer"]["tunnelInterfaces"].as_array().unwrap().len(), 1);
+    assert_eq!(side.put(&pool("weir"), &json!({})).await.status, 200);
+    assert_eq!(
+        side.put(&network("loadBalancers/plain/backendAddressPools/weir"), &member).await.status,
+        200
+    );
+    let told = ask().await.body["loadbalancer"].clone();
+    assert_eq!((&told["tunnelInterfaces"], &told["outboundRules"]), (&Value::Null, &json!([])));
+}
+
+#[tokio::test]
+async fn events_begin_when_they_are_due_or_when_it_is_agreed() {
+    let side = Side::new().await;
+    let target = "/metadata/scheduledevents?api-version=2020-07-01";
+    let first = side.machine(target).await.body;
+    assert_eq!(first["Events"], json!([]));
+    let (notice, minute) = (Duration::from_secs(600), Duration::from_secs(60));
+    let id = side.azure.with(|world| world.schedule("Terminate", "weir-0", notice));
+    side.azure.with(|world| world.schedule("Reboot", "weir-1", notice));
+    let told = side.machine(target).await.body;
+    assert!(told["DocumentIncarnation"].as_u64() > first["DocumentIncarnation"].as_u64());
+    let events = told["Events"].as_array().unwrap();
+    assert_eq!(events.len(), 1, "of its own only: {told}");
+    let one = &events[0];
+    assert_eq!(
+        (&one["EventType"], &one["EventStatus"]),
+        (&json!("Terminate"), &json!("Scheduled"))
+    );
+    assert_eq!(one["Resources"], json!(["weir-0"]));
+    let due = httpdate::parse_http_date(one["NotBefore"].as_str().unwrap()).unwrap();
+    let epoch = side.azure.with(|world| world.epoch);
+    let due = due.duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert_eq!(due, Duration::from_secs(epoch) + notice);
+
+    let agree = async |id: &str| {
+        let body = json!({ "StartRequests": [{ "EventId": id }] }).to_string();
+        plain(&side.azure.imds, "POST", target, &[("Metadata", "true")], &body).await.status
+    };
+    assert_eq!(agree("another").await, 400);
+    assert_eq!(agree(&id).await, 200);
+    let told = side.machine(target).await.body;
+    assert_eq!(told["Events"][0]["EventStatus"], "Started");
+    assert_eq!(told["Events"][0]["NotBefore"], "");
+    side.azure.advance(minute);
+    assert_eq!(side.machine(target).await.body["Events"], json!([]), "it is over");
+    // Nobody agreed to the other one, which begins all the same.
+    let other = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north/providers/Microsoft.Compute/virtualMachines/weir-1";
+    let url = side.azure.machine(other).await.unwrap();
+    let status = async || {
+        let said = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
+        said["Events"][0]["EventStatus"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(status().await, "Scheduled");
+    side.azure.advance(notice - minute);
+    assert_eq!(status().await, "Started");
+}
+
+#[tokio::test]
+async fn machines_have_identities_and_programs_log_in() {
+    let side = Side::new().await;
+    let token =
+        |more: &str| format!("/metadata/identity/oauth2/token?api-version=2018-02-01{more}");
+    let said = side.machine(&token(&format!("&{ARM}"))).await;
+    for member in ["expires_in", "expires_on", "ext_expires_in", "not_before"] {
+        let number = said.body[member].as_str().unwrap();
+        assert!(number.parse::<u64>().is_ok(), "{member} is {number}");
+    }
+    assert_eq!(said.body["expires_in"], "86400");
+    let second = "&client_id=00000000-0000-0000-0000-0000000000d2";
+    let said = side.machine(&token(&format!("&{ARM}{second}"))).await;
+    assert_eq!(said.body["client_id"], "00000000-0000-0000-0000-0000000000d2");
+    let said = side.machine(&token(&format!("&{ARM}&client_id=nobody"))).await;
+    assert_eq!((said.status, &said.body["error"]), (400, &json!("invalid_request")));
+    assert_eq!(said.body["error_description"], "Identity not found");
+    assert_eq!(side.machine(&token("")).await.status, 400);
+
+    let tenant = side.azure.with(|world| world.tenant.clone());
+    let form = [("Content-Type", "application/x-www-form-urlencoded")];
+    let log_in = async |tenant: &str, rest: &str| -> Said {
+        let body = format!(
+            "grant_type=client_credentials&client_id=00000000-0000-0000-0000-0000000000a1&scope=https%3A%2F%2Fmanagement.azure.com%2F.default&{rest}"
+        );
+        side.ask("POST", &format!("/{tenant}/oauth2/v2.0/token"), &form, &body).await
+    };
+    let kind = "urn%3Aietf%3Aparams%3Aoauth%3Aclient-assertion-type%3Ajwt-bearer";
+    for (rest, error) in [
+        ("client_secret=not+so+secret".to_owned(), None),
+        (format!("client_assertion_type={kind}&client_assertion=a+workload"), None),
+        ("client_secret=other".to_owned(), Some((401, "invalid_client"))),
+        (
+            format!("client_assertion_type={kind}&client_assertion=other"),
+            Some((401, "invalid_client")),
+        ),
+        ("grant_type=password".to_owned(), Some((400, "unsupported_grant_type"))),
+    ] {
+        let said = log_in(&tenant, &rest).await;
+        let Some((status, error)) = error else {
+            let bearer = format!("Bearer {}", said.body["access_token"].as_str().unwrap());
+            let target = format!("{}?{VERSION}", network("loadBalancers"));
+            let said = side.ask("GET", &target, &[("Authorization", &bearer)], "").await;
+            assert_eq!(said.status, 200, "{}", said.text);
+            continue;
+        };
+        assert_eq!((said.status, &said.body["error"]), (status, &json!(error)), "{rest}");
+    }
+    assert_eq!(log_in("other", "client_secret=not+so+secret").await.status, 400);
+    // A token for something else opens nothing here.
+    let said = side.machine(&token("&resource=https%3A%2F%2Fvault.azure.net")).await;
+    let bearer = format!("Bearer {}", said.body["access_token"].as_str().unwrap());
+    let target = format!("{}?{VERSION}", network("loadBalancers"));
+    let said = side.ask("GET", &target, &[("Authorization", &bearer)], "").await;
+    assert_eq!((said.status, said.code()), (401, "InvalidAuthenticationTokenAudience"));
+}

@@ -1,0 +1,194 @@
+//! Long operations, permissions and misbehaviour.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use standins::azure::World;
+use standins::azure::operation::{End, Outcome};
+use standins::faults::{Fault, Rule};
+
+use crate::client::{Side, VERSION, network, pool};
+
+async fn slow(ends: Vec<(&str, End)>) -> Side {
+    let mut world = World::sample();
+    world.pace = Duration::from_secs(10);
+    let each = ends.into_iter().map(|(operation, end)| Outcome {
+        operation: operation.to_owned(),
+        end,
+        times: Some(1),
+    });
+    world.outcomes = each.collect();
+    Side::of(world).await
+}
+
+const PUT: &str = "PUT loadBalancers/backendAddressPools";
+
+#[tokio::test]
+async fn a_write_goes_on_after_its_answer_and_closes_the_resource_to_others() {
+    let side = slow(vec![]).await;
+    let body = json!({ "properties": {} });
+    let said = side.put(&pool("weir"), &body).await;
+    assert_eq!((said.status, said.header("location")), (200, None));
+    assert_eq!(said.header("retry-after"), Some("2"));
+    assert_eq!(said.body["properties"]["provisioningState"], "Updating");
+    let poll = said.header("azure-asyncoperation").unwrap().to_owned();
+    assert!(poll.starts_with(&format!("{}/subscriptions/", side.azure.url)), "{poll}");
+    assert_eq!(side.follow(&poll).await.body, json!({ "status": "InProgress" }));
+    assert_eq!(side.follow(&poll).await.header("retry-after"), Some("2"));
+    // Another pool lies in the same load balancer, and an interface would join it.
+    let said = side.put(&pool("weir6"), &body).await;
+    assert_eq!((said.status, said.code()), (409, "AnotherOperationInProgress"));
+    let path = network("networkInterfaces/weir-0-data");
+    let mut nic = side.get(&path).await.body;
+    nic["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
+        json!([{ "id": pool("weir") }]);
+    assert_eq!(side.put(&path, &nic).await.code(), "AnotherOperationInProgress");
+    side.azure.advance(Duration::from_secs(10));
+    assert_eq!(side.follow(&poll).await.body, json!({ "status": "Succeeded" }));
+    assert_eq!(side.get(&pool("weir")).await.body["properties"]["provisioningState"], "Succeeded");
+    assert_eq!(side.put(&path, &nic).await.status, 200);
+    let polls = side.azure.take_calls().into_iter().filter(|c| c.operation == "GET operations");
+    assert_eq!(polls.count(), 3);
+}
+
+#[tokio::test]
+async fn a_deletion_goes_on_behind_its_location() {
+    let side = slow(vec![]).await;
+    let path = network("loadBalancers/plain");
+    let said = side.delete(&path).await;
+    assert_eq!((said.status, said.header("azure-asyncoperation")), (202, None));
+    let location = said.header("location").unwrap().to_owned();
+    assert!(location.contains("/operationResults/"), "{location}");
+    let said = side.follow(&location).await;
+    assert_eq!((said.status, said.header("location")), (202, Some(location.as_str())));
+    assert_eq!(side.get(&path).await.body["properties"]["provisioningState"], "Deleting");
+    side.azure.advance(Duration::from_secs(10));
+    assert_eq!(side.follow(&location).await.status, 204);
+    assert_eq!(side.get(&path).await.status, 404);
+    // The health of a rule's members has both.
+    let rule = network("loadBalancers/gw/loadBalancingRules/all/health");
+    let said = side.post(&rule, &Value::Null).await;
+    assert_eq!(said.status, 202);
+    let poll = said.header("azure-asyncoperation").unwrap().to_owned();
+    let location = said.header("location").unwrap().to_owned();
+    side.azure.advance(Duration::from_secs(10));
+    assert_eq!(side.follow(&poll).await.body["status"], "Succeeded");
+    assert_eq!(side.follow(&location).await.body["up"], 0);
+}
+
+#[tokio::test]
+async fn operations_fail_are_cancelled_or_never_end_as_told() {
+    let fail =
+        End::Fail { code: "PrivateIPAddressNotInSubnet".to_owned(), message: "No.".to_owned() };
+    let ends = vec![(PUT, fail), (PUT, End::Cancel), ("DELETE *", End::Cancel), (PUT, End::Hang)];
+    let side = slow(ends).await;
+    let before = side.get(&pool("weir")).await.body["properties"]["tunnelInterfaces"].clone();
+    let body = json!({ "properties": {} });
+    for (status, code) in [("Failed", "PrivateIPAddressNotInSubnet"), ("Canceled", "Canceled")] {
+        let said = side.put(&pool("weir"), &body).await;
+        assert_ne!(said.body["properties"]["tunnelInterfaces"], before);
+        side.azure.advance(Duration::from_secs(10));
+        let end = side.follow(said.header("azure-asyncoperation").unwrap()).await.body;
+        assert_eq!((&end["status"], &end["error"]["code"]), (&json!(status), &json!(code)));
+        let now = side.get(&pool("weir")).await.body;
+        assert_eq!(now["properties"]["provisioningState"], "Failed");
+        assert_eq!(now["properties"]["tunnelInterfaces"], before, "nothing came of it");
+    }
+    let said = side.delete(&network("loadBalancers/plain")).await;
+    side.azure.advance(Duration::from_secs(10));
+    let end = side.follow(said.header("location").unwrap()).await;
+    assert_eq!((end.status, end.code()), (409, "Canceled"));
+    assert_eq!(side.get(&network("loadBalancers/plain")).await.status, 200);
+
+    let said = side.put(&pool("weir"), &body).await;
+    side.azure.advance(Duration::from_secs(86_000));
+    let poll = said.header("azure-asyncoperation").unwrap();
+    assert_eq!(side.follow(poll).await.body["status"], "InProgress");
+    assert_eq!(side.put(&pool("weir"), &body).await.code(), "AnotherOperationInProgress");
+}
+
+#[tokio::test]
+async fn what_is_forbidden_is_named_with_its_scope() {
+    let side = Side::new().await;
+    let path = network("networkInterfaces/weir-0-data");
+    let mut nic = side.get(&path).await.body;
+    nic["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
+        json!([{ "id": pool("weir") }]);
+    for (forbidden, code, named) in [
+        ("Microsoft.Network/networkInterfaces/write", "AuthorizationFailed", path.clone()),
+        ("Microsoft.Network/*", "AuthorizationFailed", path.clone()),
+        (
+            "Microsoft.Network/loadBalancers/backendAddressPools/join/action",
+            "LinkedAuthorizationFailed",
+            pool("weir"),
+        ),
+        (
+            "microsoft.network/virtualnetworks/subnets/join/action",
+            "LinkedAuthorizationFailed",
+            network("virtualNetworks/hub/subnets/data"),
+        ),
+    ] {
+        side.azure.with(|world| world.forbidden = vec![forbidden.to_owned()]);
+        let said = side.put(&path, &nic).await;
+        assert_eq!((said.status, said.code()), (403, code), "{forbidden}");
+        let message = said.body["error"]["message"].as_str().unwrap();
+        assert!(message.contains(&format!("'{named}'")), "{message}");
+        let told = side.get(&format!("{path}/providers/Microsoft.Authorization/permissions")).await;
+        assert_eq!(told.body["value"][0]["notActions"], json!([forbidden]));
+    }
+    side.azure.with(|world| world.forbidden.clear());
+    assert_eq!(side.put(&path, &nic).await.status, 200);
+}
+
+#[tokio::test]
+async fn it_misbehaves_on_demand_and_then_behaves_again() {
+    let side = Side::new().await;
+    let path = network("loadBalancers/gw");
+    let busy = |dated| Rule {
+        retry_after: Some(7),
+        dated,
+        ..Rule::first(
+            1,
+            "GET loadBalancers",
+            Fault::Refuse { status: 429, code: "TooManyRequests".to_owned() },
+        )
+    };
+    side.azure.fault(busy(false));
+    let said = side.get(&path).await;
+    assert_eq!(
+        (said.status, said.code(), said.header("retry-after")),
+        (429, "TooManyRequests", Some("7"))
+    );
+    // A date is by Azure's own clock, whatever ours says.
+    side.azure.with(|world| world.skew = -3_600);
+    side.azure.fault(busy(true));
+    let said = side.get(&path).await;
+    let date = |name: &str| httpdate::parse_http_date(said.header(name).unwrap()).unwrap();
+    assert_eq!(date("retry-after").duration_since(date("date")).unwrap(), Duration::from_secs(7));
+    let behind = std::time::SystemTime::now().duration_since(date("date")).unwrap();
+    assert!(behind > Duration::from_secs(3_000), "{behind:?}");
+
+    side.azure.fault(Rule::first(1, "GET *", Fault::Status(502)));
+    let said = side.get(&path).await;
+    assert_eq!((said.status, said.text.as_str()), (502, "<html>not Azure</html>"));
+    assert_eq!(said.header("content-type"), Some("text/html"));
+    side.azure.fault(Rule::first(1, "GET loadBalancers", Fault::Cut));
+    assert_eq!(side.get(&path).await.text, "");
+    side.azure.fault(Rule::first(1, "GET loadBalancers", Fault::Shorten(10)));
+    assert_eq!(side.get(&path).await.text.len(), 10);
+    side.azure.seed(7);
+    side.azure.fault(Rule::first(1, "GET loadBalancers", Fault::Garble));
+    let good = side.get(&network("loadBalancers/plain")).await;
+    assert_ne!(good.text, side.get(&network("loadBalancers/plain")).await.text);
+    side.azure.fault(Rule::always("GET loadBalancers", Fault::Hang));
+    let target = format!("{path}?{VERSION}");
+    let bearer = format!("Bearer {}", side.token);
+    let headers = [("Authorization", bearer.as_str())];
+    let (url, ca) = (side.azure.url.clone(), side.azure.ca.clone());
+    let asked = crate::client::secure(&url, &ca, "GET", &target, &headers, "");
+    let hung = tokio::time::timeout(Duration::from_millis(300), asked).await;
+    assert!(hung.is_err(), "no answer comes");
+    assert_eq!(side.azure.take_calls().last().unwrap().status, 0);
+    side.azure.behave();
+    assert_eq!(side.get(&path).await.status, 200);
+}

@@ -1,0 +1,265 @@
+//! Load balancers and their pools: who is in, by which way, with which tunnels.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::client::{GROUP, Side, network, pool};
+
+fn address(name: &str, address: &str) -> Value {
+    json!({ "name": name, "properties": {
+        "ipAddress": address, "virtualNetwork": { "id": network("virtualNetworks/hub") },
+    }})
+}
+
+fn tunnel(kind: &str, port: u64, identifier: u64) -> Value {
+    json!({ "type": kind, "protocol": "VXLAN", "port": port, "identifier": identifier })
+}
+
+fn of(addresses: &[Value], tunnels: &[Value]) -> Value {
+    json!({ "properties": {
+        "loadBalancerBackendAddresses": addresses, "tunnelInterfaces": tunnels,
+    }})
+}
+
+/// Puts an interface into pools, or out of all.
+async fn join(side: &Side, nic: &str, pools: &[&str]) -> crate::client::Said {
+    let path = network(&format!("networkInterfaces/{nic}"));
+    let mut body = side.get(&path).await.body;
+    let refer: Vec<Value> = pools.iter().map(|p| json!({ "id": pool(p) })).collect();
+    body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
+        refer.into();
+    side.put(&path, &body).await
+}
+
+#[tokio::test]
+async fn a_pool_is_replaced_whole() {
+    let side = Side::new().await;
+    let two = [tunnel("External", 10801, 801), tunnel("Internal", 10800, 800)];
+    let full = of(&[address("a", "10.1.0.11"), address("b", "10.1.0.12")], &two);
+    let said = side.put(&pool("weir"), &full).await.body;
+    assert_eq!(said["properties"]["loadBalancerBackendAddresses"].as_array().unwrap().len(), 2);
+    assert_eq!(said["properties"]["tunnelInterfaces"].as_array().unwrap().len(), 2);
+    // Whoever leaves the tunnels out, loses them; whoever leaves the addresses out, those.
+    let said = side.put(&pool("weir"), &json!({ "properties": {} })).await.body;
+    assert_eq!(said["properties"]["loadBalancerBackendAddresses"], Value::Null);
+    let tunnels = &said["properties"]["tunnelInterfaces"];
+    assert_eq!(tunnels, &side.azure.with(|world| world.tunnels.clone()));
+    assert_eq!(said["properties"]["loadBalancingRules"].as_array().unwrap().len(), 1, "derived");
+}
+
+#[tokio::test]
+async fn the_load_balancer_itself_ignores_addresses_and_keeps_those_of_its_pools() {
+    let side = Side::new().await;
+    assert_eq!(side.put(&pool("weir"), &of(&[address("a", "10.1.0.11")], &[])).await.status, 200);
+    let path = network("loadBalancers/gw");
+    let mut whole = side.get(&path).await.body;
+    let pools = whole["properties"]["backendAddressPools"].as_array_mut().unwrap();
+    pools[0]["properties"]["loadBalancerBackendAddresses"] = json!([]);
+    pools[1]["properties"]["loadBalancerBackendAddresses"] = json!([address("b", "10.1.0.12")]);
+    let said = side.put(&path, &whole).await;
+    assert_eq!(said.status, 200, "{}", said.text);
+    let kept = side.get(&pool("weir")).await.body;
+    assert_eq!(kept["properties"]["loadBalancerBackendAddresses"][0]["name"], "a");
+    let other = side.get(&pool("weir6")).await.body;
+    assert_eq!(other["properties"]["loadBalancerBackendAddresses"], Value::Null);
+
+    whole["sku"]["name"] = "Standard".into();
+    assert_eq!(side.put(&path, &whole).await.status, 400, "a SKU stays");
+    whole["sku"]["name"] = "Gateway".into();
+    whole["properties"]["loadBalancingRules"][0]["properties"]["protocol"] = "Tcp".into();
+    assert_eq!(side.put(&path, &whole).await.code(), "GatewayLoadBalancerRuleMustBeHaPorts");
+    whole["properties"]["loadBalancingRules"][0]["properties"]["protocol"] = "All".into();
+    whole["properties"]["backendAddressPools"].as_array_mut().unwrap().remove(1);
+    assert_eq!(side.put(&path, &whole).await.code(), "InvalidResourceReference", "a rule's pool");
+}
+
+#[tokio::test]
+async fn a_pool_has_one_kind_of_members() {
+    let side = Side::new().await;
+    assert_eq!(join(&side, "weir-0-data", &["weir"]).await.status, 200);
+    let said = side.put(&pool("weir"), &of(&[address("a", "10.1.0.12")], &[])).await;
+    assert_eq!((said.status, said.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
+    // What was read can be written again: it names the interface, which stays.
+    let read = side.get(&pool("weir")).await.body;
+    let said = side.put(&pool("weir"), &read).await;
+    assert_eq!(said.status, 200, "{}", said.text);
+    assert_eq!(said.body["properties"]["backendIPConfigurations"].as_array().unwrap().len(), 1);
+    let mut stranger = read.clone();
+    let entry = &mut stranger["properties"]["loadBalancerBackendAddresses"][0];
+    entry["properties"]["networkInterfaceIPConfiguration"]["id"] =
+        network("networkInterfaces/weir-1-data/ipConfigurations/ipconfig1").into();
+    assert_eq!(side.put(&pool("weir"), &stranger).await.code(), "InvalidResourceReference");
+    assert_eq!(side.delete(&pool("weir")).await.code(), "InUseBackendAddressPoolCannotBeDeleted");
+
+    assert_eq!(side.put(&pool("weir6"), &of(&[address("a", "fd00:1::12")], &[])).await.status, 200);
+    let said = join(&side, "weir-1-data", &["weir6"]).await;
+    assert_eq!((said.status, said.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
+    assert_eq!(join(&side, "weir-1-data", &["none"]).await.code(), "InvalidResourceReference");
+    // An interface is replaced whole too.
+    assert_eq!(join(&side, "weir-0-data", &[]).await.status, 200);
+    let read = side.get(&pool("weir")).await.body;
+    assert_eq!(read["properties"]["backendIPConfigurations"], Value::Null);
+}
+
+#[tokio::test]
+async fn addresses_and_tunnels_that_make_no_sense_are_refused() {
+    let side = Side::new().await;
+    for (address, code) in [
+        (address("a", "10.2.0.1"), "PrivateIPAddressNotInVirtualNetwork"),
+        (address("a", "10.1.0.300"), "InvalidRequestFormat"),
+        (address("", "10.1.0.11"), "InvalidRequestFormat"),
+        (
+            json!({ "name": "a", "properties": { "ipAddress": "10.1.0.11" } }),
+            "InvalidResourceReference",
+        ),
+    ] {
+        let said = side.put(&pool("weir"), &of(std::slice::from_ref(&address), &[])).await;
+        assert_eq!((said.status, said.code()), (400, code), "{address}");
+    }
+    let (one, two) = (tunnel("External", 10801, 801), tunnel("Internal", 10800, 800));
+    for (tunnels, code) in [
+        (vec![one.clone(), two.clone(), tunnel("None", 1, 1)], "TooManyTunnelInterfaces"),
+        (vec![one.clone(), tunnel("Internal", 10801, 800)], "TunnelInterfacesMustBeUnique"),
+        (vec![one.clone(), tunnel("Internal", 10800, 801)], "TunnelInterfacesMustBeUnique"),
+        (vec![tunnel("external", 10800, 801)], "InvalidRequestFormat"),
+        (
+            vec![json!({ "type": "External", "protocol": "VXLAN", "port": 1 })],
+            "InvalidRequestFormat",
+        ),
+    ] {
+        let said = side.put(&pool("weir"), &of(&[], &tunnels)).await;
+        assert_eq!((said.status, said.code()), (400, code), "{tunnels:?}");
+    }
+    // Both internal, as in Microsoft's own example, is taken.
+    let both = [tunnel("Internal", 15000, 900), tunnel("Internal", 15001, 901)];
+    assert_eq!(side.put(&pool("weir"), &of(&[], &both)).await.status, 200);
+    let plain = network("loadBalancers/plain/backendAddressPools/weir");
+    let said = side.put(&plain, &of(&[], &[one])).await;
+    assert_eq!(said.code(), "TunnelInterfacesOnlyAllowedForGatewayLoadBalancer");
+    assert_eq!(
+        side.put(&plain, &json!({ "properties": {} })).await.body["properties"]["tunnelInterfaces"],
+        Value::Null
+    );
+}
+
+#[tokio::test]
+async fn interfaces_of_scale_sets_are_read_and_not_written() {
+    let side = Side::new().await;
+    let instance = format!(
+        "{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/weirs/virtualMachines/0"
+    );
+    let machine = side.get(&instance).await.body;
+    let nic =
+        machine["properties"]["networkProfile"]["networkInterfaces"][0]["id"].as_str().unwrap();
+    let read = side.get(nic).await;
+    assert_eq!(read.body["properties"]["macAddress"], "00-22-48-0A-01-1E");
+    let said = side.put(nic, &read.body).await;
+    assert_eq!((said.status, said.code()), (405, "MethodNotAllowed"));
+    assert_eq!(side.put(&instance, &machine).await.status, 405);
+    let all = side.get(&format!("{instance}/networkInterfaces")).await.body;
+    assert_eq!(all["value"].as_array().unwrap().len(), 1);
+    let all = side
+        .get(&format!(
+            "{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/weirs/virtualMachines"
+        ))
+        .await
+        .body;
+    assert_eq!(all["value"].as_array().unwrap().len(), 2);
+    // The set's model puts them in.
+    side.azure.with(|world| {
+        let body = &mut world.find_mut(nic).unwrap().body;
+        body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
+            json!([{ "id": pool("weir") }]);
+    });
+    let members = side.get(&pool("weir")).await.body;
+    let member = members["properties"]["backendIPConfigurations"][0]["id"].as_str().unwrap();
+    assert_eq!(member, format!("{nic}/ipConfigurations/ipconfig1"));
+    let url = side.azure.machine(&instance).await.unwrap();
+    let header = [("Metadata", "true")];
+    let told =
+        crate::client::plain(&url, "GET", "/metadata/instance?api-version=2021-02-01", &header, "")
+            .await;
+    assert_eq!(told.body["compute"]["name"], "weirs_0");
+    assert_eq!(told.body["compute"]["vmScaleSetName"], "weirs");
+    let told = crate::client::plain(
+        &url,
+        "GET",
+        "/metadata/loadbalancer?api-version=2020-10-01",
+        &header,
+        "",
+    )
+    .await;
+    assert_eq!(told.body["loadbalancer"]["tunnelInterfaces"][0]["localIpAddress"], "10.1.0.30");
+}
+
+/// An appliance's health listener: answers with this status, or closes at 0.
+fn listener(status: &std::sync::Arc<std::sync::atomic::AtomicU16>) -> u16 {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, status) = (listener.local_addr().unwrap().port(), status.clone());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut line) = (stream.unwrap(), String::new());
+            let _ = BufReader::new(stream.try_clone().unwrap()).read_line(&mut line);
+            assert!(line.is_empty() || line == "GET / HTTP/1.1\r\n", "{line}");
+            let status = status.load(std::sync::atomic::Ordering::Relaxed);
+            if status > 0 {
+                let _ = write!(stream, "HTTP/1.1 {status} So\r\nContent-Length: 0\r\n\r\n");
+            }
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn probes_bring_a_member_up_at_once_and_down_after_two() {
+    use std::sync::atomic::{AtomicU16, Ordering};
+    let status = std::sync::Arc::new(AtomicU16::new(200));
+    let port = listener(&status);
+    let side = Side::new().await;
+    side.azure.with(|world| {
+        world.good = false;
+        let nic = world.find_mut(&network("networkInterfaces/weir-0-data")).unwrap();
+        nic.body["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"] =
+            "127.0.0.1".into();
+        let gateway = world.find_mut(&network("loadBalancers/gw")).unwrap();
+        gateway.body["properties"]["probes"][0]["properties"]["port"] = port.into();
+    });
+    assert_eq!(join(&side, "weir-0-data", &["weir"]).await.status, 200);
+    let look = async || {
+        side.azure.probe().await;
+        side.azure.advance(Duration::from_secs(5));
+        let path = network("loadBalancers/gw/loadBalancingRules/all/health");
+        let said = side.post(&path, &Value::Null).await.body;
+        assert_eq!(said["loadBalancerBackendAddresses"][0]["ipAddress"], "127.0.0.1");
+        (said["up"].as_u64().unwrap(), said["down"].as_u64().unwrap())
+    };
+    assert_eq!(look().await, (1, 0));
+    for bad in [503, 301, 0] {
+        status.store(bad, Ordering::Relaxed);
+        assert_eq!(look().await, (1, 0), "one bad probe is not enough: {bad}");
+        assert_eq!(look().await, (0, 1), "{bad} is not 200");
+        status.store(200, Ordering::Relaxed);
+        assert_eq!(look().await, (1, 0), "one good one is");
+    }
+    // Whoever is set down gets no new flows, whatever the probes say; and the other way round.
+    let mut entry = side.get(&pool("weir")).await.body;
+    for (state, up) in [("Down", 0), ("None", 1)] {
+        entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
+            state.into();
+        let said = side.put(&pool("weir"), &entry).await;
+        let shown = &said.body["properties"]["loadBalancerBackendAddresses"][0]["properties"];
+        assert_eq!(shown["adminState"], state, "{}", said.text);
+        assert_eq!(look().await.0, up);
+    }
+    status.store(503, Ordering::Relaxed);
+    entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
+        "Up".into();
+    assert_eq!(side.put(&pool("weir"), &entry).await.status, 200);
+    (look().await, look().await);
+    assert_eq!(look().await, (1, 0));
+    entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
+        "Away".into();
+    assert_eq!(side.put(&pool("weir"), &entry).await.code(), "InvalidRequestFormat");
+}
