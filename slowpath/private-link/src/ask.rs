@@ -1,113 +1,81 @@
-//! What is asked of Azure, by type of resource: operations, permissions and versions.
+//! What is asked of Azure: the operations of [`azure::names`] that private links need, and some of
+//! their own.
 
-use azure::arm::Ask;
-use azure::id::ResourceId;
+pub(crate) use azure::names::{
+    ENDPOINTS_DELETE, ENDPOINTS_GET, ENDPOINTS_PUT, INTERFACES_GET, LINK_CONNECTIONS_LIST,
+    LINK_CONNECTIONS_PUT, LINK_SERVICES_DELETE, LINK_SERVICES_GET, LINK_SERVICES_PUT,
+    LOAD_BALANCERS_LIST, NETWORKS_GET, RECORDS_DELETE, RECORDS_GET, RECORDS_PUT, SUBNETS_GET,
+    SUBNETS_PUT, ZONE_LINKS_DELETE, ZONE_LINKS_GET, ZONE_LINKS_PUT, ZONES_DELETE, ZONES_GET,
+    ZONES_PUT, in_group,
+};
+use azure::names::{Known, NETWORK, PRIVATE_DNS};
 use clouds::failure::Operation;
 
-/// What can be asked about resources of a type.
-pub(crate) struct Type {
-    get: Operation,
-    put: Operation,
-    delete: Operation,
-    list: Operation,
-    version: &'static str,
+const fn known(permission: &'static str, name: &'static str, version: &'static str) -> Known {
+    Known { operation: Operation::new(permission, name), version, joins: &[] }
 }
 
-/// A type by its permissions' name and its operations' name.
-macro_rules! types {
-    ($($(#[$doc:meta])* $name:ident = $permission:literal, $operation:literal, $version:literal;)*) => {
-        $($(#[$doc])* pub(crate) const $name: Type = Type {
-            get: Operation::new(concat!($permission, "/read"), concat!($operation, "_Get")),
-            put: Operation::new(
-                concat!($permission, "/write"),
-                concat!($operation, "_CreateOrUpdate"),
-            ),
-            delete: Operation::new(concat!($permission, "/delete"), concat!($operation, "_Delete")),
-            list: Operation::new(concat!($permission, "/read"), concat!($operation, "_List")),
-            version: $version,
-        };)*
-    };
-}
+/// The subnets of a network.
+pub(crate) const SUBNETS_LIST: Known =
+    known("Microsoft.Network/virtualNetworks/subnets/read", "Subnets_List", NETWORK);
+/// The links of a zone.
+pub(crate) const ZONE_LINKS_LIST: Known = known(
+    "Microsoft.Network/privateDnsZones/virtualNetworkLinks/read",
+    "VirtualNetworkLinks_List",
+    PRIVATE_DNS,
+);
+/// All names of a zone.
+pub(crate) const RECORDS_LIST: Known =
+    known("Microsoft.Network/privateDnsZones/ALL/read", "RecordSets_List", PRIVATE_DNS);
+/// IPv6 addresses of a name.
+pub(crate) const RECORDS6_GET: Known =
+    known("Microsoft.Network/privateDnsZones/AAAA/read", "RecordSets_Get", PRIVATE_DNS);
+/// The same as they are to be.
+pub(crate) const RECORDS6_PUT: Known =
+    known("Microsoft.Network/privateDnsZones/AAAA/write", "RecordSets_CreateOrUpdate", PRIVATE_DNS);
+/// The same when they are to go.
+pub(crate) const RECORDS6_DELETE: Known =
+    known("Microsoft.Network/privateDnsZones/AAAA/delete", "RecordSets_Delete", PRIVATE_DNS);
+/// The lease.
+pub(crate) const TEXTS_GET: Known =
+    known("Microsoft.Network/privateDnsZones/TXT/read", "RecordSets_Get", PRIVATE_DNS);
+/// The lease as it is to be.
+pub(crate) const TEXTS_PUT: Known =
+    known("Microsoft.Network/privateDnsZones/TXT/write", "RecordSets_CreateOrUpdate", PRIVATE_DNS);
 
-types! {
-    /// Load balancers.
-    BALANCERS = "Microsoft.Network/loadBalancers", "LoadBalancers", "2024-05-01";
-    /// Private link services.
-    SERVICES = "Microsoft.Network/privateLinkServices", "PrivateLinkServices", "2024-05-01";
-    /// Virtual networks.
-    NETWORKS = "Microsoft.Network/virtualNetworks", "VirtualNetworks", "2024-05-01";
-    /// Their subnets.
-    SUBNETS = "Microsoft.Network/virtualNetworks/subnets", "Subnets", "2024-05-01";
-    /// Private endpoints.
-    ENDPOINTS = "Microsoft.Network/privateEndpoints", "PrivateEndpoints", "2024-05-01";
-    /// Network interfaces.
-    INTERFACES = "Microsoft.Network/networkInterfaces", "NetworkInterfaces", "2024-05-01";
-    /// Private DNS zones.
-    ZONES = "Microsoft.Network/privateDnsZones", "PrivateZones", "2020-06-01";
-    /// Their links to networks.
-    LINKS = "Microsoft.Network/privateDnsZones/virtualNetworkLinks", "VirtualNetworkLinks",
-        "2020-06-01";
-    /// Their A records.
-    A_RECORDS = "Microsoft.Network/privateDnsZones/A", "RecordSets", "2020-06-01";
-    /// Their AAAA records.
-    AAAA_RECORDS = "Microsoft.Network/privateDnsZones/AAAA", "RecordSets", "2020-06-01";
-    /// Their TXT records.
-    TXT_RECORDS = "Microsoft.Network/privateDnsZones/TXT", "RecordSets", "2020-06-01";
-    /// All of their records.
-    ALL_RECORDS = "Microsoft.Network/privateDnsZones/ALL", "RecordSets", "2020-06-01";
-}
-
-/// Connections of a service have operations of their own names.
-pub(crate) const CONNECTIONS: Type = Type {
-    get: Operation::new(
-        "Microsoft.Network/privateLinkServices/privateEndpointConnections/read",
-        "PrivateLinkServices_GetPrivateEndpointConnection",
-    ),
-    put: Operation::new(
-        "Microsoft.Network/privateLinkServices/privateEndpointConnections/write",
-        "PrivateLinkServices_UpdatePrivateEndpointConnection",
-    ),
-    delete: Operation::new(
-        "Microsoft.Network/privateLinkServices/privateEndpointConnections/delete",
-        "PrivateLinkServices_DeletePrivateEndpointConnection",
-    ),
-    list: Operation::new(
-        "Microsoft.Network/privateLinkServices/privateEndpointConnections/read",
-        "PrivateLinkServices_ListPrivateEndpointConnections",
-    ),
-    version: "2024-05-01",
-};
-
-impl Type {
-    /// For one of them.
-    pub(crate) fn get(&self, id: &ResourceId) -> Ask {
-        self.ask(self.get, id.to_string())
-    }
-
-    /// To make or replace it.
-    pub(crate) fn put(&self, id: &ResourceId) -> Ask {
-        self.ask(self.put, id.to_string())
-    }
-
-    /// To delete it.
-    pub(crate) fn delete(&self, id: &ResourceId) -> Ask {
-        self.ask(self.delete, id.to_string())
-    }
-
-    /// For all that belong to a resource: `kind` is `subnets`.
-    pub(crate) fn list_of(&self, parent: &ResourceId, kind: &str) -> Ask {
-        self.ask(self.list, format!("{parent}/{kind}"))
-    }
-
-    /// For all of a resource group: `kind` is `loadBalancers`.
-    pub(crate) fn list_in(&self, subscription: &str, group: &str, kind: &str) -> Ask {
-        let path = format!(
-            "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/{kind}"
-        );
-        self.ask(self.list, path)
-    }
-
-    fn ask(&self, operation: Operation, path: String) -> Ask {
-        Ask { operation, path, version: self.version }
-    }
-}
+/// What the service's side needs, for whoever writes its role.
+pub const SERVICE_SIDE: &[Known] = &[
+    LOAD_BALANCERS_LIST,
+    NETWORKS_GET,
+    SUBNETS_GET,
+    SUBNETS_LIST,
+    SUBNETS_PUT,
+    LINK_SERVICES_GET,
+    LINK_SERVICES_PUT,
+    LINK_SERVICES_DELETE,
+    LINK_CONNECTIONS_LIST,
+    LINK_CONNECTIONS_PUT,
+];
+/// What the consumers' side needs.
+pub const ENDPOINT_SIDE: &[Known] = &[
+    ENDPOINTS_GET,
+    ENDPOINTS_PUT,
+    ENDPOINTS_DELETE,
+    INTERFACES_GET,
+    ZONES_GET,
+    ZONES_PUT,
+    ZONES_DELETE,
+    RECORDS_LIST,
+    RECORDS_GET,
+    RECORDS_PUT,
+    RECORDS_DELETE,
+    RECORDS6_GET,
+    RECORDS6_PUT,
+    RECORDS6_DELETE,
+    ZONE_LINKS_LIST,
+    ZONE_LINKS_GET,
+    ZONE_LINKS_PUT,
+    ZONE_LINKS_DELETE,
+];
+/// What an owner by lease needs besides.
+pub const LEASE: &[Known] = &[TEXTS_GET, TEXTS_PUT];

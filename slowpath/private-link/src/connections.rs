@@ -112,7 +112,7 @@ fn waiting(course: &Course<'_>) -> String {
 
 /// All of a service, from all pages.
 pub(crate) async fn all(side: &Side<'_>, service: &ResourceId) -> Result<Vec<Value>, Setback> {
-    side.list(&ask::CONNECTIONS.list_of(service, "privateEndpointConnections")).await
+    side.list(&ask::LINK_CONNECTIONS_LIST.at(format!("{service}/privateEndpointConnections"))).await
 }
 
 /// What has neither name nor state is none.
@@ -149,5 +149,5 @@ pub(crate) async fn judge(
     }
     let body = json!({ "name": name, "properties": properties });
     let id = service.child("privateEndpointConnections", name);
-    side.put(&ask::CONNECTIONS.put(&id), &body, None).await
+    side.put(&ask::LINK_CONNECTIONS_PUT.at(&id), &body, None).await
 }

@@ -58,7 +58,7 @@ async fn consumers(course: &mut Course<'_>, fixed: &Fixed) -> Result<(), Stop> {
         dns::remove(course, &zone).await?;
     }
     course.status.untell(Aspect::Names);
-    let there = side.get(&ask::ENDPOINTS.get(&wanted.id)).await.map_err(endpoint::error)?;
+    let there = side.get(&ask::ENDPOINTS_GET.at(&wanted.id)).await.map_err(endpoint::error)?;
     let Some(there) = there else { return without_endpoint(course) };
     if !names::made_for(&there.body["tags"], &course.turn.settings.fleet, &course.object.name) {
         left_alone(course, wanted.id.as_str());
@@ -67,7 +67,8 @@ async fn consumers(course: &mut Course<'_>, fixed: &Fixed) -> Result<(), Stop> {
     if State::of(&there.body) == State::Busy {
         return Err(busy(Aspect::Endpoint, "the private endpoint", &there.body));
     }
-    let begun = side.delete(&ask::ENDPOINTS.delete(&wanted.id)).await.map_err(endpoint::error)?;
+    let begun =
+        side.delete(&ask::ENDPOINTS_DELETE.at(&wanted.id)).await.map_err(endpoint::error)?;
     side.begun(&mut course.status.endpoint.running, Step::DeleteEndpoint, begun)?;
     without_endpoint(course)
 }
@@ -84,7 +85,7 @@ async fn service(course: &mut Course<'_>, fixed: &Fixed) -> Result<(), Stop> {
     let side = course.turn.service();
     side.settle(&mut course.status.service.running).await?;
     let failed = |setback| Stop::failed(Aspect::Service, Reason::AzureError, &setback);
-    let there = side.get(&ask::SERVICES.get(&fixed.service)).await.map_err(failed)?;
+    let there = side.get(&ask::LINK_SERVICES_GET.at(&fixed.service)).await.map_err(failed)?;
     let Some(there) = there else { return without_service(course) };
     if !is_ours(course, &there.body) {
         left_alone(course, fixed.service.as_str());
@@ -108,7 +109,7 @@ async fn service(course: &mut Course<'_>, fixed: &Fixed) -> Result<(), Stop> {
         let stop = Stop::wait(Aspect::Service, Reason::Deleting, message);
         return Err(Stop { after: SOON, ..stop });
     }
-    let begun = side.delete(&ask::SERVICES.delete(&fixed.service)).await.map_err(failed)?;
+    let begun = side.delete(&ask::LINK_SERVICES_DELETE.at(&fixed.service)).await.map_err(failed)?;
     side.begun(&mut course.status.service.running, Step::DeleteService, begun)?;
     without_service(course)
 }

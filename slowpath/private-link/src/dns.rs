@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use azure::arm::{Ask, Begun};
 use azure::id::ResourceId;
+use azure::names::Known;
 use clouds::failure::{Failure, Setback};
 use serde_json::{Value, json};
 
-use crate::ask::{self, Type};
+use crate::ask;
 use crate::errors::Stop;
 use crate::names;
 use crate::object::{Aspect, Fixed, FixedEndpoint, Reason, Step, Zone, ZoneStatus};
@@ -22,7 +23,10 @@ use crate::turn::{State, busy};
 /// For how long others may remember an address, in seconds.
 const TTL: u32 = 300;
 /// Types of records, of either family.
-const RECORDS: [(&str, &Type); 2] = [("A", &ask::A_RECORDS), ("AAAA", &ask::AAAA_RECORDS)];
+const RECORDS: [(&str, Known, Known); 2] = [
+    ("A", ask::RECORDS_GET, ask::RECORDS_DELETE),
+    ("AAAA", ask::RECORDS6_GET, ask::RECORDS6_DELETE),
+];
 
 fn error(setback: Setback) -> Stop {
     Stop::failed(Aspect::Names, Reason::AzureError, &setback)
@@ -89,7 +93,7 @@ pub(crate) async fn keep(
 /// The zone is there.
 async fn made(course: &mut Course<'_>, id: &ResourceId) -> Result<(), Stop> {
     let side = course.turn.endpoint();
-    match side.get(&ask::ZONES.get(id)).await.map_err(error)? {
+    match side.get(&ask::ZONES_GET.at(id)).await.map_err(error)? {
         Some(there) if State::of(&there.body) == State::Busy => {
             return Err(busy(Aspect::Names, id.name(), &there.body));
         }
@@ -98,7 +102,7 @@ async fn made(course: &mut Course<'_>, id: &ResourceId) -> Result<(), Stop> {
     }
     let tags = names::shared_tags(&course.turn.settings.fleet, &course.object.spec);
     let body = json!({ "location": "global", "tags": tags, "properties": {} });
-    let begun = side.put(&ask::ZONES.put(id), &body, None).await.map_err(error)?;
+    let begun = side.put(&ask::ZONES_PUT.at(id), &body, None).await.map_err(error)?;
     course.events.push(Event::note("ZoneCreated", format!("{} is being made", id.name())));
     side.begun(&mut course.status.endpoint.running, Step::WriteZone, begun)
 }
@@ -111,12 +115,16 @@ async fn lead(
     address: IpAddr,
 ) -> Result<(), Stop> {
     let side = course.turn.endpoint();
-    let (kind, asks, list, key) = match address {
-        IpAddr::V4(_) => ("A", &ask::A_RECORDS, "aRecords", "ipv4Address"),
-        IpAddr::V6(_) => ("AAAA", &ask::AAAA_RECORDS, "aaaaRecords", "ipv6Address"),
+    let (kind, get, put) = match address {
+        IpAddr::V4(_) => ("A", ask::RECORDS_GET, ask::RECORDS_PUT),
+        IpAddr::V6(_) => ("AAAA", ask::RECORDS6_GET, ask::RECORDS6_PUT),
+    };
+    let (list, key) = match address {
+        IpAddr::V4(_) => ("aRecords", "ipv4Address"),
+        IpAddr::V6(_) => ("aaaaRecords", "ipv6Address"),
     };
     let id = zone.child(kind, record);
-    let there = side.get(&asks.get(&id)).await.map_err(error)?;
+    let there = side.get(&get.at(&id)).await.map_err(error)?;
     let etag = there.as_ref().and_then(|there| there.etag.clone());
     let there = there.map_or(Value::Null, |there| there.body["properties"].clone());
     let leads = there[list].as_array().is_some_and(|list| list.len() == 1)
@@ -136,7 +144,7 @@ async fn lead(
     let tags = names::tags(&course.turn.settings.fleet, &course.object.name, &course.object.spec);
     let properties = json!({ "ttl": TTL, "metadata": tags, list: [{ key: address }] });
     let body = json!({ "properties": properties });
-    side.put(&asks.put(&id), &body, etag.as_deref()).await.map_err(error)?;
+    side.put(&put.at(&id), &body, etag.as_deref()).await.map_err(error)?;
     Ok(())
 }
 
@@ -152,7 +160,7 @@ async fn linked(
     network: &ResourceId,
 ) -> Result<(), Stop> {
     let side = course.turn.endpoint();
-    let links = ask::LINKS.list_of(zone, "virtualNetworkLinks");
+    let links = ask::ZONE_LINKS_LIST.at(format!("{zone}/virtualNetworkLinks"));
     let links = side.list(&links).await.map_err(error)?;
     let leads = |there: &Value| {
         let to = there["properties"]["virtualNetwork"]["id"].as_str().unwrap_or_default();
@@ -174,7 +182,7 @@ async fn linked(
     let tags = names::tags(&course.turn.settings.fleet, &course.object.name, &course.object.spec);
     let properties = json!({ "virtualNetwork": { "id": network }, "registrationEnabled": false });
     let body = json!({ "location": "global", "tags": tags, "properties": properties });
-    match side.put(&ask::LINKS.put(link), &body, None).await {
+    match side.put(&ask::ZONE_LINKS_PUT.at(link), &body, None).await {
         Ok(begun) => side.begun(&mut course.status.endpoint.running, Step::WriteZone, begun),
         // The network knows another zone of that name: whoever linked that one wants it so.
         Err(setback) if overlaps(&setback) => {
@@ -228,7 +236,7 @@ pub(crate) async fn remove(course: &mut Course<'_>, name: &str) -> Result<(), St
         unlink(course, link).await?;
     }
     if is_last(course, &noted.id).await? {
-        delete(course, ask::ZONES.delete(&noted.id)).await?;
+        delete(course, ask::ZONES_DELETE.at(&noted.id)).await?;
     }
     course.status.endpoint.zones.remove(name);
     Ok(())
@@ -237,21 +245,21 @@ pub(crate) async fn remove(course: &mut Course<'_>, name: &str) -> Result<(), St
 /// Our record of a name goes, of either family.
 async fn unlead(course: &mut Course<'_>, zone: &ResourceId, record: &str) -> Result<(), Stop> {
     let side = course.turn.endpoint();
-    for (kind, asks) in RECORDS {
+    for (kind, get, delete) in RECORDS {
         let id = zone.child(kind, record);
-        let there = side.get(&asks.get(&id)).await.map_err(error)?;
+        let there = side.get(&get.at(&id)).await.map_err(error)?;
         if there.is_some_and(|there| is_ours(course, &there.body["properties"]["metadata"])) {
-            side.delete(&asks.delete(&id)).await.map_err(error)?;
+            side.delete(&delete.at(&id)).await.map_err(error)?;
         }
     }
     Ok(())
 }
 
 async fn unlink(course: &mut Course<'_>, link: &ResourceId) -> Result<(), Stop> {
-    let there = course.turn.endpoint().get(&ask::LINKS.get(link)).await.map_err(error)?;
+    let there = course.turn.endpoint().get(&ask::ZONE_LINKS_GET.at(link)).await.map_err(error)?;
     match there {
         Some(there) if is_ours(course, &there.body["tags"]) => {
-            delete(course, ask::LINKS.delete(link)).await
+            delete(course, ask::ZONE_LINKS_DELETE.at(link)).await
         }
         _ => Ok(()),
     }
@@ -261,18 +269,21 @@ async fn unlink(course: &mut Course<'_>, link: &ResourceId) -> Result<(), Stop> 
 /// doesn't count.
 async fn is_last(course: &mut Course<'_>, zone: &ResourceId) -> Result<bool, Stop> {
     let side = course.turn.endpoint();
-    let Some(there) = side.get(&ask::ZONES.get(zone)).await.map_err(error)? else {
+    let Some(there) = side.get(&ask::ZONES_GET.at(zone)).await.map_err(error)? else {
         return Ok(false);
     };
     if !names::made_by(&there.body["tags"], &course.turn.settings.fleet) {
         return Ok(false);
     }
-    let records = side.list(&ask::ALL_RECORDS.list_of(zone, "ALL")).await.map_err(error)?;
+    let records = side.list(&ask::RECORDS_LIST.at(format!("{zone}/ALL"))).await.map_err(error)?;
     let others = |record: &Value| {
         let kind = record["type"].as_str().unwrap_or_default();
         !kind.to_ascii_uppercase().ends_with("/SOA")
     };
-    let links = side.list(&ask::LINKS.list_of(zone, "virtualNetworkLinks")).await.map_err(error)?;
+    let links = side
+        .list(&ask::ZONE_LINKS_LIST.at(format!("{zone}/virtualNetworkLinks")))
+        .await
+        .map_err(error)?;
     Ok(links.is_empty() && !records.iter().any(others))
 }
 

@@ -34,7 +34,7 @@ pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Durat
         let message = "the service has no alias yet";
         return Err(Stop::wait(Aspect::Endpoint, Reason::WaitingForAlias, message));
     };
-    let Some(there) = side.get(&ask::ENDPOINTS.get(&wanted.id)).await.map_err(error)? else {
+    let Some(there) = side.get(&ask::ENDPOINTS_GET.at(&wanted.id)).await.map_err(error)? else {
         gone(course);
         return create(course, fixed, &wanted.id, &alias).await;
     };
@@ -101,7 +101,7 @@ async fn create(
         },
     });
     let side = course.turn.endpoint();
-    let begun = side.put(&ask::ENDPOINTS.put(id), &body, None).await.map_err(error)?;
+    let begun = side.put(&ask::ENDPOINTS_PUT.at(id), &body, None).await.map_err(error)?;
     course.events.push(Event::note("EndpointCreated", format!("{} is being made", id.name())));
     side.begun(&mut course.status.endpoint.running, Step::WriteEndpoint, begun)?;
     Err(Stop::at_once(Aspect::Endpoint, "the endpoint was made"))
@@ -110,7 +110,7 @@ async fn create(
 /// It leads to what is not there any more: Azure connects an endpoint once.
 async fn replace(course: &mut Course<'_>, id: &ResourceId, why: String) -> Result<Duration, Stop> {
     let side = course.turn.endpoint();
-    let begun = side.delete(&ask::ENDPOINTS.delete(id)).await.map_err(error)?;
+    let begun = side.delete(&ask::ENDPOINTS_DELETE.at(id)).await.map_err(error)?;
     course.status.endpoint.id = None;
     course.status.endpoint.address = None;
     course.tell(Aspect::Endpoint, (false, Reason::AzureError), &why);
@@ -164,7 +164,7 @@ async fn address(course: &mut Course<'_>, body: &Value) -> Result<IpAddr, Stop> 
     let id = body["properties"]["networkInterfaces"][0]["id"].as_str().ok_or_else(waiting)?;
     let id = ResourceId::parse(id).map_err(|_| waiting())?;
     let side = course.turn.endpoint();
-    let interface = side.get(&ask::INTERFACES.get(&id)).await.map_err(error)?;
+    let interface = side.get(&ask::INTERFACES_GET.at(&id)).await.map_err(error)?;
     let interface = interface.ok_or_else(waiting)?.body;
     let found = interface["properties"]["ipConfigurations"].as_array().into_iter().flatten();
     let mut found = found.filter_map(|one| one["properties"]["privateIPAddress"].as_str());

@@ -107,7 +107,7 @@ impl Lease {
     }
 
     async fn try_step(&mut self, side: &Side<'_>, asked: Duration) -> Result<(), Setback> {
-        let ask = ask::TXT_RECORDS.get(&self.record);
+        let ask = ask::TEXTS_GET.at(&self.record);
         let there = side.get(&ask).await?;
         let content = there.as_ref().map(read).unwrap_or_default();
         let since = match &self.seen {
@@ -122,13 +122,13 @@ impl Lease {
         // One that was just made is not ours before it is old: somebody may be writing it as well.
         if content.holder != self.me && !old {
             if there.is_none() {
-                side.put(&ask::TXT_RECORDS.put(&self.record), &write(&content), None).await?;
+                side.put(&ask::TEXTS_PUT.at(&self.record), &write(&content), None).await?;
             }
             return Ok(());
         }
         let wanted = Content { holder: self.me.clone(), times: content.times + 1 };
         let etag = there.as_ref().and_then(|there| there.etag.as_deref());
-        let put = ask::TXT_RECORDS.put(&self.record);
+        let put = ask::TEXTS_PUT.at(&self.record);
         match side.put(&put, &write(&wanted), etag).await {
             Ok(_) => {
                 self.seen = Some((wanted, asked));

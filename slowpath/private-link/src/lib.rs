@@ -36,6 +36,7 @@ pub mod told;
 
 mod turn;
 
+pub use ask::{ENDPOINT_SIDE, LEASE, SERVICE_SIDE};
 pub use connections::{Verdict, decide};
 pub use errors::pause_after;
 pub use reconcile::{Event, Finalizer, Next, Round, reconcile};

@@ -40,7 +40,7 @@ pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Durat
         let message = "nobody has told spec.load_balancer_ip yet";
         return Err(Stop::wait(Aspect::Balancer, Reason::WaitingForAddress, message));
     };
-    let found = side.get(&ask::SERVICES.get(&fixed.service)).await;
+    let found = side.get(&ask::LINK_SERVICES_GET.at(&fixed.service)).await;
     let found = found.map_err(|setback| error(&setback))?;
     let Some(there) = found else {
         gone(course);
@@ -115,7 +115,7 @@ pub(crate) async fn look(course: &mut Course<'_>) -> Result<bool, ()> {
     let Some(fixed) = Fixed::of(&course.object.name, &course.object.spec).ok() else {
         return Ok(false);
     };
-    match course.turn.service().get(&ask::SERVICES.get(&fixed.service)).await {
+    match course.turn.service().get(&ask::LINK_SERVICES_GET.at(&fixed.service)).await {
         Ok(Some(there)) if is_ours(course, &there.body) => {
             note(course, &fixed, &there.body);
             Ok(true)
@@ -176,8 +176,9 @@ async fn update(
         let stop = Stop::mend(Aspect::Service, Reason::UpdateFailed, message);
         return Err(Stop { after: at.after(REPEAT).since(now), ..stop });
     }
+    subnet::mend(course, properties).await?;
     let side = course.turn.service();
-    let ask = ask::SERVICES.put(&fixed.service);
+    let ask = ask::LINK_SERVICES_PUT.at(&fixed.service);
     let begun = side.put(&ask, &wanted, there.etag.as_deref()).await;
     let failed = |setback| Stop::failed(Aspect::Service, Reason::UpdateFailed, &setback);
     let begun = begun.map_err(failed)?;
@@ -224,7 +225,7 @@ async fn frontend(
     address: IpAddr,
 ) -> Result<Frontend, Stop> {
     let (subscription, group) = (fixed.service.subscription(), fixed.service.group());
-    let ask = ask::BALANCERS.list_in(subscription, group, "loadBalancers");
+    let ask = ask::LOAD_BALANCERS_LIST.at(ask::in_group(subscription, group, "loadBalancers"));
     let listed = course.turn.service().list(&ask).await.map_err(|setback| {
         Stop::failed(Aspect::Balancer, Reason::BalancerLookupFailed, &setback)
     })?;
@@ -279,7 +280,7 @@ async fn create(course: &mut Course<'_>, fixed: &Fixed, address: IpAddr) -> Resu
         },
     });
     let side = course.turn.service();
-    let begun = side.put(&ask::SERVICES.put(&fixed.service), &body, None).await;
+    let begun = side.put(&ask::LINK_SERVICES_PUT.at(&fixed.service), &body, None).await;
     let failed = |setback| Stop::failed(Aspect::Service, Reason::CreationFailed, &setback);
     let begun = begun.map_err(failed)?;
     let message = format!("{} is being made", fixed.service.name());

@@ -47,7 +47,7 @@ pub(crate) async fn find(
             return Err(stop(message));
         }
     };
-    let found = side.get(&ask::SUBNETS.get(&id)).await;
+    let found = side.get(&ask::SUBNETS_GET.at(&id)).await;
     let found =
         found.map_err(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
     match found {
@@ -56,6 +56,19 @@ pub(crate) async fn find(
             Err(stop(format!("{id} is not there; make it, or delete the object and leave it out")))
         }
         None => make(course, id).await,
+    }
+}
+
+/// A service that is there is only changed on a subnet that will do.
+pub(crate) async fn mend(course: &mut Course<'_>, service: &Value) -> Result<(), Stop> {
+    let id = service["ipConfigurations"][0]["properties"]["subnet"]["id"].as_str();
+    let Some(id) = id.and_then(|id| ResourceId::parse(id).ok()) else { return Ok(()) };
+    let found = course.turn.service().get(&ask::SUBNETS_GET.at(&id)).await;
+    let found =
+        found.map_err(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
+    match found {
+        Some(there) => usable(course, id, there.body, there.etag).await.map(|_| ()),
+        None => Ok(()),
     }
 }
 
@@ -89,9 +102,10 @@ async fn make(course: &mut Course<'_>, id: ResourceId) -> Result<ResourceId, Sto
     let side = course.turn.service();
     let failed = |setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback);
     let parent = id.parent().ok_or_else(|| stop(format!("{id} is in no network")))?;
-    let network = side.get(&ask::NETWORKS.get(&parent)).await.map_err(failed)?;
+    let network = side.get(&ask::NETWORKS_GET.at(&parent)).await.map_err(failed)?;
     let network = network.ok_or_else(|| stop(format!("{parent} is not there")))?;
-    let subnets = side.list(&ask::SUBNETS.list_of(&parent, "subnets")).await.map_err(failed)?;
+    let subnets =
+        side.list(&ask::SUBNETS_LIST.at(format!("{parent}/subnets"))).await.map_err(failed)?;
     let space = prefixes(&network.body["properties"]["addressSpace"]);
     let taken: Vec<Prefix> =
         subnets.iter().flat_map(|subnet| prefixes(&subnet["properties"])).collect();
@@ -120,7 +134,7 @@ async fn write(
     etag: Option<&str>,
 ) -> Result<ResourceId, Stop> {
     let side = course.turn.service();
-    let begun = side.put(&ask::SUBNETS.put(id), body, etag).await;
+    let begun = side.put(&ask::SUBNETS_PUT.at(id), body, etag).await;
     let begun =
         begun.map_err(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
     side.begun(&mut course.status.service.running, Step::WriteSubnet, begun)?;
