@@ -87,6 +87,8 @@ struct Job {
 pub struct World {
     pub things: BTreeMap<String, Thing>,
     jobs: Vec<Job>,
+    /// All jobs before this one are over.
+    ended: usize,
     pub now: u64,
     etags: u64,
     guids: u64,
@@ -141,6 +143,10 @@ impl Pause for Azure {
     }
 }
 
+fn kind_of(id: &str) -> &str {
+    id.rsplit('/').nth(1).unwrap_or_default()
+}
+
 fn key(id: &str) -> String {
     id.to_ascii_lowercase()
 }
@@ -175,8 +181,9 @@ impl World {
     /// Everything that is in a resource of a type, or in a group.
     pub fn below(&self, prefix: &str) -> Vec<&Thing> {
         let prefix = key(prefix) + "/";
-        let direct = |id: &str| id.strip_prefix(&prefix).is_some_and(|rest| !rest.contains('/'));
-        self.things.iter().filter(|(id, _)| direct(id)).map(|(_, thing)| thing).collect()
+        let from = self.things.range(prefix.clone()..);
+        let own = from.take_while(|(id, _)| id.starts_with(&prefix));
+        own.filter(|(id, _)| !id[prefix.len()..].contains('/')).map(|(_, thing)| thing).collect()
     }
 
     /// Operations that hang end at last.
@@ -212,17 +219,16 @@ impl World {
         if kind == "privateDnsZones" {
             self.write(&format!("{id}/SOA/@"), json!({ "properties": { "ttl": 3600 } }), ours);
         }
-        self.connect();
+        if matches!(kind, "privateLinkServices" | "privateEndpoints" | "privateEndpointConnections") {
+            self.connect();
+        }
     }
 
     /// Endpoints and services meet: connections come and go.
     fn connect(&mut self) {
         let of = |kind: &str| {
-            let part = format!("/{}/", key(kind));
-            let found = self.things.iter().filter(|(id, _)| {
-                id.rsplit_once('/').is_some_and(|(above, _)| format!("{above}/").ends_with(&part))
-            });
-            found.map(|(_, thing)| thing.clone()).collect::<Vec<Thing>>()
+            let found = self.things.values().filter(|thing| kind_of(&thing.id) == kind);
+            found.cloned().collect::<Vec<Thing>>()
         };
         let services = of("privateLinkServices");
         let connections = of("privateEndpointConnections");
@@ -289,7 +295,11 @@ impl World {
     /// What is due has happened.
     pub fn pass(&mut self, to: u64) {
         self.now = self.now.max(to);
-        for at in 0..self.jobs.len() {
+        for at in self.ended..self.jobs.len() {
+            if at == self.ended && self.jobs[at].over {
+                self.ended += 1;
+                continue;
+            }
             let Job { id, ends, fails, deletes, over } = self.jobs[at].clone();
             if over || ends.is_none_or(|ends| ends > self.now) {
                 continue;
