@@ -13,5 +13,7 @@ mod machine;
 mod operations;
 #[path = "azure/pools.rs"]
 mod pools;
+#[path = "azure/shapes.rs"]
+mod shapes;
 #[path = "azure/tree.rs"]
 mod tree;

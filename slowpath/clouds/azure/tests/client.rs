@@ -349,6 +349,15 @@ async fn what_passes_is_asked_again_and_what_does_not_is_told_at_once() {
 }
 
 #[tokio::test]
+async fn an_answer_without_end_is_not_read_to_its_end() {
+    let side = side(World::sample()).await;
+    let long = format!(r#"{{"value": ["{}"]}}"#, "x".repeat(17 << 20));
+    side.azure.fault(Rule::first(1, "LIST*", Fault::Say(long)));
+    let error = side.client.list(&list()).await.unwrap_err().error;
+    assert!(error.code == "Garbled" && error.message.contains("longer than"), "{error}");
+}
+
+#[tokio::test]
 async fn an_attempt_has_a_bound_and_asking_can_be_stopped() {
     let side = side(World::sample()).await;
     side.azure.fault(Rule::first(1, "LIST*", Fault::Hang));

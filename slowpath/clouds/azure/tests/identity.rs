@@ -373,9 +373,9 @@ async fn a_sovereign_cloud_has_tokens_of_its_own() {
 }
 
 /// What only an environment can show, in a process that has it: roots by `SSL_CERT_FILE`, who we
-/// are by `AZURE_...`, and a proxy that the metadata service is never asked through.
+/// are by `AZURE_...`, and proxies, through which the metadata service is never asked.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_environment_counts_where_it_should_and_no_proxy_does() {
+async fn the_environment_counts_where_it_should_and_nowhere_else() {
     let told = |name: &str| std::env::var(name).ok();
     if let (Some(url), Some(imds)) = (told("WEIR_TEST_URL"), told("WEIR_TEST_IMDS")) {
         return inside(&url, &imds).await;
@@ -389,12 +389,14 @@ async fn the_environment_counts_where_it_should_and_no_proxy_does() {
     // Nobody listens at the discard port: what is asked through it gets no answer.
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
-        .args(["--exact", "the_environment_counts_where_it_should_and_no_proxy_does"])
+        .args(["--exact", "the_environment_counts_where_it_should_and_nowhere_else"])
         .env("WEIR_TEST_URL", &azure.url)
         .env("WEIR_TEST_IMDS", &azure.imds)
         .env("SSL_CERT_FILE", &roots)
         .env("HTTP_PROXY", "http://127.0.0.1:9")
         .env("http_proxy", "http://127.0.0.1:9")
+        .env("HTTPS_PROXY", "http://127.0.0.1:9")
+        .env("NO_PROXY", "localhost")
         .env("AZURE_TENANT_ID", set.tenant.unwrap())
         .env("AZURE_CLIENT_ID", set.client.unwrap())
         .env("AZURE_CLIENT_SECRET", set.secret.unwrap())
@@ -419,8 +421,15 @@ async fn inside(url: &str, imds: &str) {
         Credentials::new(kind, Variables::of_process(), &metadata, &cloud, None).unwrap();
     assert_eq!(credentials.kind(), AzureCredential::Environment);
     let settings = Settings { policy: Policy::ONCE, ..Settings::default() };
-    let client = Client::new(settings, &cloud, Arc::new(credentials), cancel).unwrap();
+    let credentials = Arc::new(credentials);
+    let client =
+        Client::new(settings.clone(), &cloud, credentials.clone(), cancel.clone()).unwrap();
     assert_eq!(client.list(&list()).await.unwrap().len(), 2);
+    // The same by an address that `NO_PROXY` does not name.
+    let cloud = Sovereign::of(&told.environment, Some(&url.replace("localhost", "127.0.0.1")));
+    let client = Client::new(settings, &cloud.unwrap(), credentials, cancel).unwrap();
+    let error = client.list(&list()).await.unwrap_err().error;
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "NoAnswer"));
 }
 
 #[tokio::test]

@@ -41,6 +41,15 @@ pub fn refuse<T>(status: u16, code: &str, message: impl Into<String>) -> Told<T>
     Err(Refusal { status, code: code.into(), message: message.into() })
 }
 
+/// Something refers to what is not there.
+pub fn missing<T>(id: &str, from: &str) -> Told<T> {
+    let why = format!(
+        "Resource {id} referenced by resource {from} was not found. Please make sure that the \
+         referenced resource exists, and that both resources are in the same region."
+    );
+    refuse(400, "InvalidResourceReference", why)
+}
+
 /// A refusal as Resource Manager writes it.
 pub fn written(refusal: &Refusal) -> Value {
     json!({ "error": { "code": refusal.code, "message": refusal.message, "details": [] } })
@@ -90,5 +99,12 @@ pub fn put(value: &mut Value, name: &str, to: Option<Value>) {
     match to {
         Some(to) => drop(object(value).insert(name.to_owned(), to)),
         None => drop(object(value).remove(name)),
+    }
+}
+
+/// Sets members that nobody said.
+pub fn defaults<const N: usize>(value: &mut Value, members: [(&str, Value); N]) {
+    for (name, default) in members {
+        object(value).entry(name).or_insert(default);
     }
 }

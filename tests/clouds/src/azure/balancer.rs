@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Told, list, list_mut, object_member, put, refuse, text};
+use crate::azure::answer::{
+    Told, defaults, list, list_mut, missing, object_member, put, refuse, text,
+};
 use crate::azure::arm::joins;
 use crate::azure::path::{Path, same};
 use crate::azure::world::{Resource, World};
@@ -50,7 +52,18 @@ pub fn show(world: &World, resource: &Resource, body: &mut Value) {
             }
         }
     }
-    for member in ["loadBalancingRules", "inboundNatRules", "outboundRules", "inboundNatPools"] {
+    for rule in list_mut(body, "loadBalancingRules") {
+        let properties = object_member(rule, "properties");
+        let given = [
+            ("disableOutboundSnat", json!(false)),
+            ("enableFloatingIP", json!(false)),
+            ("enableTcpReset", json!(false)),
+            ("idleTimeoutInMinutes", json!(4)),
+            ("loadDistribution", json!("Default")),
+        ];
+        defaults(properties, given);
+    }
+    for member in ["inboundNatRules", "outboundRules", "inboundNatPools"] {
         list_mut(body, member);
     }
 }
@@ -131,13 +144,8 @@ fn references(id: &str, sku: &str, body: &Value) -> Told<()> {
         ];
         wanted.extend(pools.map(|pool| ("backendAddressPools", pool)));
         if let Some((_, to)) = wanted.into_iter().find(|(part, to)| !there(part, to)) {
-            let why = format!(
-                "Resource {to} referenced by resource {id}/loadBalancingRules/{} was not found. \
-                 Please make sure that the referenced resource exists, and that both resources \
-                 are in the same region.",
-                text(rule, "/name")
-            );
-            return refuse(400, "InvalidResourceReference", why);
+            let from = format!("{id}/loadBalancingRules/{}", text(rule, "/name"));
+            return missing(to, &from);
         }
         if sku == "Gateway" && text(rule, "/properties/protocol") != "All" {
             let why = "Load balancing rules of a Gateway load balancer take all ports: protocol \

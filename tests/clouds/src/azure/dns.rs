@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Told, list, object_member, put, refuse, text};
+use crate::azure::answer::{Told, defaults, list, object_member, put, refuse, text};
+use crate::azure::arm::joins;
 use crate::azure::operation::End;
 use crate::azure::path::{Path, name, parent, same};
 use crate::azure::world::World;
@@ -37,12 +38,10 @@ pub fn check_link(world: &World, path: &Path, body: &mut Value) -> Told<Vec<Stri
         let why = format!("Virtual network {network} of link '{}' was not found.", path.name());
         return refuse(400, "BadRequest", why);
     }
-    crate::azure::arm::joins(world, path, "virtualNetworks/join/action", &network)?;
+    joins(world, path, "virtualNetworks/join/action", &network)?;
     let properties = object_member(body, "properties");
     put(properties, "virtualNetworkLinkState", Some("Completed".into()));
-    if properties.get("registrationEnabled").is_none() {
-        put(properties, "registrationEnabled", Some(json!(false)));
-    }
+    defaults(properties, [("registrationEnabled", json!(false))]);
     Ok(Vec::new())
 }
 

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Told, list, list_mut, object_member, put, refuse, text};
+use crate::azure::answer::{
+    Told, defaults, list, list_mut, missing, object_member, put, refuse, text,
+};
 use crate::azure::arm::joins;
 use crate::azure::path::{Path, parent, same};
 use crate::azure::world::World;
@@ -14,15 +16,12 @@ const GIVEN: [&str; 5] = ["macAddress", "virtualMachine", "primary", "resourceGu
 /// Writes defaults into an interface.
 pub fn show(body: &mut Value) {
     let properties = object_member(body, "properties");
-    for (name, default) in [
+    let given = [
         ("dnsSettings", json!({ "dnsServers": [], "appliedDnsServers": [] })),
         ("enableAcceleratedNetworking", json!(false)),
         ("enableIPForwarding", json!(false)),
-    ] {
-        if properties.get(name).is_none() {
-            put(properties, name, Some(default));
-        }
-    }
+    ];
+    defaults(properties, given);
 }
 
 /// The pools of all configurations.
@@ -84,13 +83,8 @@ fn configuration(
     joins(world, path, action, &subnet)?;
     give_address(world, &subnet, before, part, taken)?;
     let properties = object_member(part, "properties");
-    for (name, default) in
-        [("privateIPAddressVersion", json!("IPv4")), ("primary", json!(taken.len() == 1))]
-    {
-        if properties.get(name).is_none() {
-            put(properties, name, Some(default));
-        }
-    }
+    let first = json!(taken.len() == 1);
+    defaults(properties, [("privateIPAddressVersion", json!("IPv4")), ("primary", first)]);
     Ok(())
 }
 
@@ -112,20 +106,13 @@ pub fn give_address(
         put(properties, "privateIPAddress", Some(address.into()));
     }
     taken.push(text(properties, "/privateIPAddress").to_owned());
-    if properties.get("privateIPAllocationMethod").is_none() {
-        put(properties, "privateIPAllocationMethod", Some(json!("Dynamic")));
-    }
+    defaults(properties, [("privateIPAllocationMethod", json!("Dynamic"))]);
     Ok(())
 }
 
 fn join(world: &World, path: &Path, to: &str) -> Told<()> {
     let Some(found) = pool::shown(world, to) else {
-        let why = format!(
-            "Resource {to} referenced by resource {} was not found. Please make sure that the \
-             referenced resource exists, and that both resources are in the same region.",
-            path.id()
-        );
-        return refuse(400, "InvalidResourceReference", why);
+        return missing(to, &path.id());
     };
     let action = "loadBalancers/backendAddressPools/join/action";
     joins(world, path, action, to)?;

@@ -52,7 +52,7 @@ use How::{Location, Never, Now, Operation};
 use Place::{Inside, Own};
 
 /// All of them.
-pub const KINDS: [Kind; 20] = [
+pub const KINDS: [Kind; 23] = [
     network("loadBalancers", Own, Operation, Location),
     network(
         "loadBalancers/backendAddressPools",
@@ -68,12 +68,14 @@ pub const KINDS: [Kind; 20] = [
     ),
     network("loadBalancers/loadBalancingRules", Inside("loadBalancingRules"), Never, Never),
     network("loadBalancers/probes", Inside("probes"), Never, Never),
+    network("loadBalancers/inboundNatRules", Inside("inboundNatRules"), Never, Never),
     network("networkInterfaces", Own, Operation, Location),
     network("networkInterfaces/ipConfigurations", Inside("ipConfigurations"), Never, Never),
     network("networkSecurityGroups", Own, Operation, Location),
     network("virtualNetworks", Own, Operation, Location),
     network("virtualNetworks/subnets", Inside("subnets"), Operation, Location),
     network("privateLinkServices", Own, Operation, Operation),
+    network("privateLinkServices/ipConfigurations", Inside("ipConfigurations"), Never, Never),
     network(
         "privateLinkServices/privateEndpointConnections",
         Inside("privateEndpointConnections"),
@@ -81,6 +83,12 @@ pub const KINDS: [Kind; 20] = [
         Operation,
     ),
     network("privateEndpoints", Own, Operation, Location),
+    network(
+        "privateEndpoints/manualPrivateLinkServiceConnections",
+        Inside("manualPrivateLinkServiceConnections"),
+        Never,
+        Never,
+    ),
     network("privateDnsZones", Own, Operation, Location),
     network("privateDnsZones/A", Own, Now, Now),
     network("privateDnsZones/virtualNetworkLinks", Own, Operation, Location),

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Answer, Told, list, list_mut, object_member, put, refuse, text};
+use crate::azure::answer::{
+    Answer, Told, defaults, list, list_mut, missing, object_member, put, refuse, text,
+};
 use crate::azure::arm::{Asked, joins, look};
 use crate::azure::balancer;
 use crate::azure::kind::{How, Kind};
@@ -16,14 +18,6 @@ const DIRECT: &str = "privateLinkServiceConnections";
 
 /// What only Azure writes into a service.
 const GIVEN: [&str; 3] = ["alias", "networkInterfaces", "privateEndpointConnections"];
-
-fn missing<T>(id: &str, from: &str) -> Told<T> {
-    let why = format!(
-        "Resource {id} referenced by resource {from} was not found. Please make sure that the \
-         referenced resource exists, and that both resources are in the same region."
-    );
-    refuse(400, "InvalidResourceReference", why)
-}
 
 /// What a service must be.
 pub fn check_service(
@@ -66,16 +60,14 @@ pub fn check_service(
         let kept = old.and_then(|old| old.pointer(&format!("/properties/{member}"))).cloned();
         put(properties, member, Some(kept.unwrap_or(new)));
     }
-    for (member, default) in [
-        ("visibility", json!({ "subscriptions": [] })),
-        ("autoApproval", json!({ "subscriptions": [] })),
+    let nobody = json!({ "subscriptions": [] });
+    let given = [
+        ("visibility", nobody.clone()),
+        ("autoApproval", nobody),
         ("enableProxyProtocol", json!(false)),
         ("fqdns", json!([])),
-    ] {
-        if properties.get(member).is_none() {
-            put(properties, member, Some(default));
-        }
-    }
+    ];
+    defaults(properties, given);
     Ok(Vec::new())
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::azure::answer::{Told, list, object_member, put, refuse, text};
+use crate::azure::answer::{Told, defaults, list, missing, object_member, put, refuse, text};
 use crate::azure::path::{Path, name, parent, same};
 use crate::azure::world::World;
 
@@ -67,14 +67,7 @@ pub fn subnet(world: &World, from: &str, id: &str) -> Told<Value> {
     let network = world.find(parent(id));
     let subnets = network.map(|n| list(&n.body, "/properties/subnets")).unwrap_or_default();
     let found = subnets.iter().find(|s| text(s, "/name").eq_ignore_ascii_case(name(id)));
-    let Some(found) = found else {
-        let why = format!(
-            "Resource {id} referenced by resource {from} was not found. Please make sure that the \
-             referenced resource exists, and that both resources are in the same region."
-        );
-        return refuse(400, "InvalidResourceReference", why);
-    };
-    Ok(found.clone())
+    found.cloned().map_or_else(|| missing(id, from), Ok)
 }
 
 /// A free address of a subnet; Azure keeps the first four.
@@ -171,14 +164,11 @@ pub fn check_subnet(world: &World, path: &Path, body: &mut Value) -> Told<Vec<St
 /// Policies are on unless somebody says otherwise, and so they are again when a write forgets them.
 fn policies(subnet: &mut Value) {
     let properties = object_member(subnet, "properties");
-    for (name, default) in [
-        ("privateEndpointNetworkPolicies", "Disabled"),
-        ("privateLinkServiceNetworkPolicies", "Enabled"),
-    ] {
-        if properties.get(name).is_none() {
-            put(properties, name, Some(default.into()));
-        }
-    }
+    let given = [
+        ("privateEndpointNetworkPolicies", "Disabled".into()),
+        ("privateLinkServiceNetworkPolicies", "Enabled".into()),
+    ];
+    defaults(properties, given);
 }
 
 /// Nothing has an address of a subnet.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Told, list, list_mut, object_member, put, refuse, text};
+use crate::azure::answer::{Told, list, list_mut, missing, object_member, put, refuse, text};
 use crate::azure::arm::{joins, look};
 use crate::azure::balancer::sku;
 use crate::azure::kind::Kind;
@@ -193,8 +193,7 @@ fn address(
         return invalid(format!("IP address '{address}' is invalid."));
     };
     let Some(found) = world.find(&network) else {
-        let why = format!("Resource {network} referenced by resource {} was not found.", path.id());
-        return refuse(400, "InvalidResourceReference", why);
+        return missing(&network, &path.id());
     };
     let action = "virtualNetworks/joinLoadBalancer/action";
     joins(world, path, action, &network)?;

@@ -257,7 +257,8 @@ async fn probes_bring_a_member_up_at_once_and_down_after_two() {
     entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
         "Up".into();
     assert_eq!(side.put(&pool("weir"), &entry).await.status, 200);
-    (look().await, look().await);
+    look().await;
+    look().await;
     assert_eq!(look().await, (1, 0));
     entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
         "Away".into();

@@ -91,6 +91,49 @@ fn a_write_goes_on_by_either_header_and_the_operations_is_preferred() {
     assert_eq!(write(Method::Put, &failed).unwrap_err().error.code, "Failed");
 }
 
+/// The headers of Microsoft's own examples, where `FIXTURES` names the folder that has them.
+#[test]
+fn the_examples_long_operations_are_read() {
+    let Some(folder) = std::env::var_os("FIXTURES") else { return };
+    let folder = std::path::PathBuf::from(folder).join("azure-rest-examples/network");
+    let public: Url = "https://management.azure.com/".parse().unwrap();
+    for (file, method, by_operation) in [
+        ("LoadBalancerBackendAddressPoolDelete", Method::Delete, false),
+        ("LoadBalancerDelete", Method::Delete, false),
+        ("LoadBalancerHealth", Method::Post, true),
+        ("CheckPrivateLinkServiceVisibilityByResourceGroup", Method::Post, true),
+        // The specification says that it ends by `Location`.
+        ("PrivateLinkServiceDelete", Method::Delete, true),
+        ("PrivateLinkServiceDeletePrivateEndpointConnection", Method::Delete, true),
+    ] {
+        let text = std::fs::read_to_string(folder.join(format!("{file}.json"))).unwrap();
+        let example: Value = serde_json::from_str(&text).unwrap();
+        for (status, told) in example["responses"].as_object().unwrap() {
+            let pairs = told["headers"].as_object().into_iter().flatten();
+            let mut headers = Headers::new();
+            for (name, value) in pairs {
+                let value = HeaderValue::from(value.as_str().unwrap().to_owned());
+                headers.insert(HeaderName::from(name.to_lowercase()), value);
+            }
+            let body = told.get("body").map(Value::to_string).unwrap_or_default();
+            let status: u16 = status.parse().unwrap();
+            let answer = RawResponse::from_bytes(status.into(), headers, body.into_bytes());
+            let url = public.join(PATH).unwrap();
+            let told = begun((&public, &url), &POOLS_PUT.at(PATH), method, &answer).unwrap();
+            match told {
+                Begun::UnderWay { handle, .. } => {
+                    assert_eq!((status, handle.operation.is_some()), (202, by_operation), "{file}");
+                    address(&public, &handle).unwrap();
+                }
+                Begun::Done(resource) => {
+                    assert_ne!(status, 202, "{file}");
+                    assert_eq!(resource.is_some(), method == Method::Post, "{file}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn no_handle_leads_elsewhere() {
     for foreign in [

@@ -1,0 +1,328 @@
+//! Our requests and readings against Microsoft's own examples. The files are not ours to keep:
+//! `FIXTURES` names the folder that holds `azure-rest-examples`, and without it nothing is compared.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(dead_code, reason = "other tests need more of the other side")]
+
+use std::path::{Path, PathBuf};
+
+use azure::arm::{Arm, Begun};
+use azure::id::ResourceId;
+use azure::names::{self, Known};
+use azure::sovereign::Sovereign;
+use azure::told::{End, Family, Tunnels};
+use serde_json::{Map, Value};
+use standins::azure::{Call, World};
+use standins::faults::{Fault, Rule};
+
+mod side;
+use side::{Side, side};
+
+fn folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("FIXTURES").map(|f| PathBuf::from(f).join("azure-rest-examples"));
+    if folder.is_none() {
+        println!("FIXTURES is not set: nothing is compared with Microsoft's examples");
+    }
+    folder
+}
+
+/// An example of the specification: what is asked with, and what is answered.
+struct Example {
+    name: String,
+    parameters: Map<String, Value>,
+    responses: Map<String, Value>,
+}
+
+impl Example {
+    fn read(folder: &Path, name: &str) -> Example {
+        let path = folder.join(format!("{name}.json"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        let whole: Value = serde_json::from_str(&text).unwrap();
+        let part = |key: &str| whole[key].as_object().unwrap().clone();
+        Example {
+            name: name.to_owned(),
+            parameters: part("parameters"),
+            responses: part("responses"),
+        }
+    }
+
+    fn of(&self, parameter: &str) -> &str {
+        self.parameters[parameter].as_str().unwrap_or_else(|| panic!("{}: {parameter}", self.name))
+    }
+
+    /// A path of the specification with the example's parameters in it.
+    fn filled(&self, template: &str) -> String {
+        let mut path = template.to_owned();
+        for (name, value) in &self.parameters {
+            path = path.replace(&format!("{{{name}}}"), value.as_str().unwrap_or_default());
+        }
+        assert!(!path.contains('{') || path.contains("{subscription-id}"), "{}: {path}", self.name);
+        path
+    }
+
+    /// The request's body.
+    fn sent(&self) -> Option<&Value> {
+        self.parameters.get("parameters").or_else(|| self.parameters.get("subnetParameters"))
+    }
+
+    fn body(&self, status: &str) -> &Value {
+        &self.responses[status]["body"]
+    }
+}
+
+/// Lets the next call be answered with a body.
+fn answers(side: &Side, body: &Value) {
+    side.azure.take_calls();
+    side.azure.behave();
+    for operation in ["GET *", "LIST *", "PUT *", "POST health", "POST check*", "POST load*", "/"] {
+        side.azure.fault(Rule::always(operation, Fault::Say(body.to_string())));
+    }
+    // Whoever asks has shown who it is.
+    side.azure.fault(Rule::always("POST token", Fault::Status(500)));
+}
+
+/// What was asked last of Resource Manager.
+fn last(side: &Side) -> Call {
+    let calls = side.azure.take_calls();
+    calls.into_iter().rev().find(|call| !call.path.starts_with("/metadata")).unwrap()
+}
+
+fn network(example: &Example, kind: &str, parameter: &str) -> ResourceId {
+    let (subscription, group) = (example.of("subscriptionId"), example.of("resourceGroupName"));
+    ResourceId::network(subscription, group, kind, example.of(parameter))
+}
+
+/// Where all paths of the specification begin.
+const NETWORK: &str = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/Microsoft.Network";
+
+/// A file, how it is asked, what, and its path as the specification and as we make it.
+type Row = (&'static str, &'static str, Known, &'static str, fn(&Example) -> String);
+
+/// The examples of operations that we ask, each with its path in the specification and as we make
+/// it.
+fn asked() -> Vec<Row> {
+    let pool = |e: &Example| {
+        let pool = e.of("backendAddressPoolName");
+        network(e, "loadBalancers", "loadBalancerName")
+            .child("backendAddressPools", pool)
+            .to_string()
+    };
+    let balancer = |e: &Example| network(e, "loadBalancers", "loadBalancerName").to_string();
+    let interface =
+        |e: &Example| network(e, "networkInterfaces", "networkInterfaceName").to_string();
+    let subnet = |e: &Example| {
+        let subnet = e.of("subnetName");
+        network(e, "virtualNetworks", "virtualNetworkName").child("subnets", subnet).to_string()
+    };
+    let service = |e: &Example| network(e, "privateLinkServices", "serviceName").to_string();
+    let connection = |e: &Example| {
+        let (service, name) =
+            (network(e, "privateLinkServices", "serviceName"), "peConnectionName");
+        service.child("privateEndpointConnections", e.of(name)).to_string()
+    };
+    const POOL: &str =
+        "/loadBalancers/{loadBalancerName}/backendAddressPools/{backendAddressPoolName}";
+    const SERVICE: &str = "/privateLinkServices/{serviceName}";
+    const CONNECTION: &str =
+        "/privateLinkServices/{serviceName}/privateEndpointConnections/{peConnectionName}";
+    const SUBNET: &str = "/virtualNetworks/{virtualNetworkName}/subnets/{subnetName}";
+    const BALANCER: &str = "/loadBalancers/{loadBalancerName}";
+    const INTERFACE: &str = "/networkInterfaces/{networkInterfaceName}";
+    vec![
+        (
+            "network/LoadBalancerList",
+            "LIST",
+            names::LOAD_BALANCERS_LIST,
+            "/loadBalancers",
+            |e: &Example| {
+                names::in_group(e.of("subscriptionId"), e.of("resourceGroupName"), "loadBalancers")
+            },
+        ),
+        ("network/LoadBalancerGet", "GET", names::LOAD_BALANCERS_GET, BALANCER, balancer),
+        ("network/LoadBalancerBackendAddressPoolGet", "GET", names::POOLS_GET, POOL, pool),
+        (
+            "network/LBBackendAddressPoolWithBackendAddressesGet",
+            "GET",
+            names::POOLS_GET,
+            POOL,
+            pool,
+        ),
+        (
+            "network/LBBackendAddressPoolWithBackendAddressesPut",
+            "PUT",
+            names::POOLS_PUT,
+            POOL,
+            pool,
+        ),
+        ("network/NetworkInterfaceGet", "GET", names::INTERFACES_GET, INTERFACE, interface),
+        (
+            "network/NetworkInterfaceCreateGatewayLoadBalancerConsumer",
+            "PUT",
+            names::INTERFACES_PUT,
+            INTERFACE,
+            interface,
+        ),
+        ("network/SubnetGet", "GET", names::SUBNETS_GET, SUBNET, subnet),
+        ("network/SubnetCreate", "PUT", names::SUBNETS_PUT, SUBNET, subnet),
+        ("network/PrivateLinkServiceGet", "GET", names::LINK_SERVICES_GET, SERVICE, service),
+        ("network/PrivateLinkServiceCreate", "PUT", names::LINK_SERVICES_PUT, SERVICE, service),
+        (
+            "network/PrivateLinkServiceList",
+            "LIST",
+            names::LINK_SERVICES_LIST,
+            "/privateLinkServices",
+            |e: &Example| {
+                let (subscription, group) = (e.of("subscriptionId"), e.of("resourceGroupName"));
+                names::in_group(subscription, group, "privateLinkServices")
+            },
+        ),
+        (
+            "network/PrivateLinkServiceGetPrivateEndpointConnection",
+            "GET",
+            names::LINK_CONNECTIONS_GET,
+            CONNECTION,
+            connection,
+        ),
+        (
+            "network/PrivateLinkServiceUpdatePrivateEndpointConnection",
+            "PUT",
+            names::LINK_CONNECTIONS_PUT,
+            CONNECTION,
+            connection,
+        ),
+        (
+            "network/PrivateLinkServiceListPrivateEndpointConnection",
+            "LIST",
+            names::LINK_CONNECTIONS_LIST,
+            "/privateLinkServices/{serviceName}/privateEndpointConnections",
+            |e: &Example| {
+                format!(
+                    "{}/privateEndpointConnections",
+                    network(e, "privateLinkServices", "serviceName")
+                )
+            },
+        ),
+        (
+            "network/CheckPrivateLinkServiceVisibilityByResourceGroup",
+            "POST",
+            names::LINK_SERVICES_VISIBLE,
+            "/locations/{location}/checkPrivateLinkServiceVisibility",
+            |e: &Example| {
+                let kind =
+                    format!("locations/{}/checkPrivateLinkServiceVisibility", e.of("location"));
+                names::in_group(e.of("subscriptionId"), e.of("resourceGroupName"), &kind)
+            },
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn requests_are_the_examples_and_their_answers_are_read_whole() {
+    let Some(folder) = folder() else { return };
+    let side = side(World::sample()).await;
+    side.client.list(&names::LOAD_BALANCERS_LIST.at(standins_group())).await.unwrap();
+    for (file, method, known, template, ours) in asked() {
+        let example = Example::read(&folder, file);
+        let ask = known.at(ours(&example));
+        assert_eq!(ask.path, example.filled(&format!("{NETWORK}{template}")), "{file}");
+        let body = example.body("200");
+        answers(&side, body);
+        let etag = body["etag"].as_str().map(str::to_owned);
+        match method {
+            "GET" => {
+                let told = side.client.get(&ask).await.unwrap();
+                assert_eq!((&told.body, told.etag), (body, etag), "{file}");
+                ResourceId::parse(body["id"].as_str().unwrap()).unwrap();
+            }
+            "LIST" => {
+                let told = side.client.list(&ask).await.unwrap();
+                assert_eq!(&Value::from(told), &body["value"], "{file}");
+            }
+            "PUT" => {
+                let (sent, matching) = (example.sent().unwrap(), "W/\"00000000\"");
+                let told = side.client.put(&ask, sent, Some(matching)).await.unwrap();
+                let Begun::Done(Some(told)) = told else { panic!("{file}: {told:?}") };
+                assert_eq!((&told.body, told.etag), (body, etag), "{file}");
+            }
+            _ => {
+                let told = side.client.post(&ask, example.sent().unwrap()).await.unwrap();
+                let Begun::Done(Some(told)) = told else { panic!("{file}: {told:?}") };
+                assert_eq!(&told.body, body, "{file}");
+            }
+        }
+        let call = last(&side);
+        assert_eq!(call.path, ask.path, "{file}");
+        assert_eq!(call.query.keys().collect::<Vec<_>>(), ["api-version"], "{file}");
+        // Six examples are of a version before ours, where ours was not to be had.
+        let version = call.query["api-version"].as_str();
+        let theirs = example.of("api-version");
+        assert!(version == theirs || (version, theirs) == ("2024-05-01", "2024-03-01"), "{file}");
+        assert_eq!(call.body, *example.sent().unwrap_or(&Value::Null), "{file}");
+        assert_eq!(call.headers.contains_key("if-match"), method == "PUT", "{file}");
+        let json = call.headers.get("content-type").is_some_and(|t| t == "application/json");
+        assert_eq!(json, example.sent().is_some(), "{file}");
+    }
+}
+
+fn standins_group() -> String {
+    names::in_group("00000000-0000-0000-0000-0000000000aa", "north", "loadBalancers")
+}
+
+#[tokio::test]
+async fn a_machine_of_the_examples_is_read() {
+    let Some(folder) = folder() else { return };
+    let side = side(World::sample()).await;
+    side.client.list(&names::LOAD_BALANCERS_LIST.at(standins_group())).await.unwrap();
+    let example = Example::read(&folder, "compute/VirtualMachine_Get");
+    let path = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/\
+                Microsoft.Compute/virtualMachines/{vmName}";
+    let ask = names::MACHINES_GET.at(example.filled(path).replace(['{', '}'], ""));
+    answers(&side, example.body("200"));
+    let told = side.client.get(&ask).await.unwrap();
+    assert_eq!(&told.body, example.body("200"));
+    let nics = &told.body["properties"]["networkProfile"]["networkInterfaces"];
+    let nic = nics[0]["id"].as_str().unwrap();
+    assert!(ResourceId::parse(nic).unwrap().named("networkInterfaces").is_some());
+    assert_eq!(last(&side).query["api-version"], example.of("api-version"));
+}
+
+#[tokio::test]
+async fn the_metadata_of_the_examples_is_read() {
+    let Some(folder) = folder() else { return };
+    let side = side(World::sample()).await;
+    let say = |example: &Example| answers(&side, example.body("200"));
+    let keys = |example: &Example| {
+        let calls = side.azure.take_calls();
+        let call = &calls[0];
+        assert_eq!(call.headers["metadata"], example.of("Metadata"));
+        let theirs = example.parameters.keys().filter(|key| *key != "Metadata");
+        assert!(call.query.keys().eq(theirs), "{}: {:?}", example.name, call.query);
+    };
+    let example = Example::read(&folder, "imds/GetInstanceMetadata");
+    say(&example);
+    let told = side.metadata.instance().await.unwrap();
+    keys(&example);
+    assert_eq!((told.name.as_str(), told.zone.as_str()), ("examplevmname", ""));
+    assert_eq!(told.scale_set.as_deref(), Some("crpteste9vflji9"));
+    assert!(told.interfaces.is_empty());
+    assert_eq!(ResourceId::parse(&told.resource_id).unwrap().name(), told.name);
+    let cloud = Sovereign::of(&told.environment, None).unwrap();
+    assert_eq!(cloud.resources.as_str(), "https://management.azure.com/");
+
+    let example = Example::read(&folder, "imds/GetLoadBalancerMetadata_GatewayLB");
+    say(&example);
+    let (external, internal) = (End { port: 2667, vni: 801 }, End { port: 2666, vni: 800 });
+    let told = side.metadata.tunnels().await.unwrap();
+    assert_eq!(told, [(Family::V4, Tunnels { external, internal })]);
+    keys(&example);
+    let example = Example::read(&folder, "imds/GetLoadBalancerMetadata");
+    say(&example);
+    assert_eq!(side.metadata.tunnels().await.unwrap(), []);
+
+    let example = Example::read(&folder, "imds/GetIdentityToken");
+    say(&example);
+    let token = side.metadata.token(example.of("resource"), None).await.unwrap();
+    assert_eq!(token.secret.secret(), "dummytoken");
+    // It expired in 2018.
+    assert!(token.lifetime.is_zero());
+    keys(&example);
+}

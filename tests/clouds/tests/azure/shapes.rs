@@ -1,0 +1,474 @@
+//! Microsoft's own examples beside what the stand-in answers: the same members, of the same kinds.
+//! They are read where the variable `FIXTURES` leads to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use standins::azure::World;
+use standins::azure::world::Resource;
+
+use crate::client::{Said, Side};
+
+const TESTRG: &str = "/subscriptions/subid/resourceGroups/testrg";
+const RG1: &str = "/subscriptions/subid/resourceGroups/rg1";
+
+/// Members that no example has, and where they come from: the specification's definitions
+/// (2024-05-01), or answers of Azure that its users published (the entries of interfaces).
+const MORE: &[&str] = &[
+    // LoadBalancerSku, LoadBalancerPropertiesFormat.
+    "loadBalancers sku.tier",
+    // LoadBalancerBackendAddressPropertiesFormat; ids, types and states as published.
+    "loadBalancers properties.backendAddressPools[].properties.loadBalancerBackendAddresses",
+    "loadBalancers/backendAddressPools properties.loadBalancerBackendAddresses[].id",
+    "loadBalancers/backendAddressPools properties.loadBalancerBackendAddresses[].etag",
+    "loadBalancers/backendAddressPools properties.loadBalancerBackendAddresses[].type",
+    "loadBalancers/backendAddressPools properties.loadBalancerBackendAddresses[].properties.provisioningState",
+    "loadBalancers/backendAddressPools properties.loadBalancerBackendAddresses[].properties.networkInterfaceIPConfiguration",
+    // NetworkInterface, NetworkInterfaceIPConfiguration, SubResource.
+    "networkInterfaces etag",
+    "networkInterfaces properties.ipConfigurations[].etag",
+    "networkInterfaces properties.ipConfigurations[].type",
+    // Subnet, SubnetPropertiesFormat.
+    "virtualNetworks/subnets etag",
+    "virtualNetworks/subnets type",
+    "virtualNetworks/subnets properties.privateEndpointNetworkPolicies",
+    "virtualNetworks/subnets properties.privateLinkServiceNetworkPolicies",
+    // PrivateLinkService, PrivateEndpointConnection.
+    "privateLinkServices etag",
+    "privateLinkServices properties.enableProxyProtocol",
+    "privateLinkServices properties.ipConfigurations[].etag",
+    "privateLinkServices properties.ipConfigurations[].type",
+    "privateLinkServices properties.ipConfigurations[].properties.provisioningState",
+    "privateLinkServices properties.privateEndpointConnections[].etag",
+    "privateLinkServices properties.privateEndpointConnections[].type",
+    "privateLinkServices properties.privateEndpointConnections[].properties.provisioningState",
+    "privateLinkServices/privateEndpointConnections etag",
+    "privateLinkServices/privateEndpointConnections type",
+    "privateLinkServices/privateEndpointConnections properties.provisioningState",
+    // Microsoft's page on tokens of machines.
+    "identity token_type",
+    // Microsoft's page on the metadata service: its example has no network section.
+    "instance network",
+];
+
+/// An example, none where nobody said where they are.
+fn example(path: &str) -> Option<Value> {
+    let root = PathBuf::from(std::env::var_os("FIXTURES")?).join("azure-rest-examples");
+    let text = std::fs::read_to_string(root.join(path)).unwrap();
+    Some(serde_json::from_str(&text).unwrap())
+}
+
+/// Somebody said where the examples are.
+fn there() -> bool {
+    let there = std::env::var_os("FIXTURES").is_some();
+    if !there {
+        println!("FIXTURES is not set: nothing is compared with Microsoft's examples");
+    }
+    there
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    }
+}
+
+/// All members by their paths, with their kinds.
+fn members(value: &Value, path: &str, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+    if !path.is_empty() {
+        found.entry(path.to_owned()).or_default().insert(kind(value));
+    }
+    match value {
+        Value::Object(all) => all.iter().for_each(|(name, value)| {
+            let dot = if path.is_empty() { "" } else { "." };
+            members(value, &format!("{path}{dot}{name}"), found);
+        }),
+        Value::Array(all) => {
+            all.iter().for_each(|value| members(value, &format!("{path}[]"), found));
+        }
+        _ => {}
+    }
+}
+
+/// What all examples of a type show.
+#[derive(Default)]
+struct Known(BTreeMap<String, BTreeMap<String, BTreeSet<&'static str>>>);
+
+impl Known {
+    fn learn(&mut self, of: &str, value: &Value) {
+        members(value, "", self.0.entry(of.to_owned()).or_default());
+    }
+
+    /// Every member of an answer is known, and none of `example`'s is missing.
+    fn judge(&self, of: &str, answer: &Value, example: &Value) {
+        let (mut ours, mut theirs) = (BTreeMap::new(), BTreeMap::new());
+        members(answer, "", &mut ours);
+        members(example, "", &mut theirs);
+        let known = &self.0[of];
+        for (path, kinds) in &ours {
+            let more = MORE.iter().any(|more| format!("{of} {path}").starts_with(more));
+            match known.get(path) {
+                Some(theirs) => {
+                    assert!(kinds.is_subset(theirs), "{of} {path}: {kinds:?}, not {theirs:?}")
+                }
+                None => assert!(more, "{of} {path} is in no example: {answer:#}"),
+            }
+        }
+        for path in theirs.keys() {
+            assert!(ours.contains_key(path), "{of} {path} is missing: {answer:#}");
+        }
+    }
+}
+
+/// The type of what an id means.
+fn type_of(id: &str) -> String {
+    let steps = id.split('/').skip(7).step_by(2);
+    let mut types = vec![id.split('/').nth(7).unwrap_or_default()];
+    types.extend(steps.skip(1));
+    types.join("/")
+}
+
+fn network(name: &str, space: &str, subnet: &str, prefix: &str) -> (String, Value) {
+    let body = json!({ "location": "eastus", "properties": {
+        "addressSpace": { "addressPrefixes": [space] },
+        "subnets": [{ "name": subnet, "properties": {
+            "addressPrefix": prefix, "privateLinkServiceNetworkPolicies": "Disabled",
+        }}],
+    }});
+    (format!("{RG1}/providers/Microsoft.Network/virtualNetworks/{name}"), body)
+}
+
+/// A world with nothing but the groups and networks that the examples speak of.
+async fn side() -> Side {
+    let mut world = World::sample();
+    world.groups = vec![TESTRG.to_owned(), RG1.to_owned()];
+    world.groups.push("/subscriptions/subid/resourceGroups/subnet-test".to_owned());
+    world.groups.push("/subscriptions/{subscription-id}/resourceGroups/myResourceGroup".to_owned());
+    world.resources.clear();
+    for (id, body) in [
+        network("vnetlb", "10.0.0.0/16", "subnetlb", "10.0.1.0/24"),
+        network("rg1-vnet", "172.20.0.0/16", "default", "172.20.2.0/24"),
+    ] {
+        world.write(&id, body);
+    }
+    let own = "/subscriptions/subid/resourceGroups/subnet-test/providers/Microsoft.Network/virtualNetworks/vnetname";
+    let space = json!({ "addressSpace": { "addressPrefixes": ["10.0.0.0/8"] }, "subnets": [] });
+    world.write(own, json!({ "location": "eastus", "properties": space }));
+    Side::of(world).await
+}
+
+/// Where a request of an example goes.
+fn path_of(example: &Value, path: &str) -> String {
+    let mut path = path.to_owned();
+    for (name, value) in example["parameters"].as_object().unwrap() {
+        if let Some(value) = value.as_str() {
+            path = path.replace(&format!("<{name}>"), value);
+        }
+    }
+    assert!(!path.contains('<'), "{path}");
+    path
+}
+
+const NETWORK: &str = "/subscriptions/<subscriptionId>/resourceGroups/<resourceGroupName>/providers/Microsoft.Network";
+
+/// All examples of resources: what they show, by type.
+fn known() -> Known {
+    let mut known = Known::default();
+    let root = PathBuf::from(std::env::var_os("FIXTURES").unwrap()).join("azure-rest-examples");
+    for folder in ["network", "compute"] {
+        for file in std::fs::read_dir(root.join(folder)).unwrap() {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            let example = example(&format!("{folder}/{name}")).unwrap();
+            for response in example["responses"].as_object().unwrap().values() {
+                let body = &response["body"];
+                let one = [body.clone()];
+                for resource in body["value"].as_array().map_or(&one[..], Vec::as_slice) {
+                    let Some(id) = resource["id"].as_str() else { continue };
+                    known.learn(&type_of(id), resource);
+                    // Parts are resources too.
+                    for (part, parts) in resource["properties"].as_object().into_iter().flatten() {
+                        for one in parts.as_array().into_iter().flatten() {
+                            known.learn(&format!("{}/{part}", type_of(id)), one);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    known
+}
+
+/// Puts an example's resource where it belongs, without asking.
+fn keep(world: &mut World, resource: &Value) {
+    let id = resource["id"].as_str().unwrap();
+    let types = type_of(id);
+    let Some((_, part)) = types.split_once('/') else {
+        return world.write(id, resource.clone());
+    };
+    let home = id.rsplitn(3, '/').nth(2).unwrap();
+    if world.find(home).is_none() {
+        world.write(home, json!({ "location": "eastus", "properties": {} }));
+    }
+    let Resource { body, .. } = world.find_mut(home).unwrap();
+    let parts = &mut body["properties"][part];
+    match parts.as_array_mut() {
+        Some(parts) => parts.push(resource.clone()),
+        None => *parts = json!([resource]),
+    }
+}
+
+#[tokio::test]
+async fn resources_are_told_as_in_the_examples() {
+    if !there() {
+        return;
+    }
+    let known = known();
+    for file in [
+        "network/LoadBalancerGet.json",
+        "network/LoadBalancerList.json",
+        "network/LoadBalancerProbeGet.json",
+        "network/LoadBalancerBackendAddressPoolGet.json",
+        "network/LBBackendAddressPoolWithBackendAddressesGet.json",
+        "network/LBBackendAddressPoolListWithBackendAddressesPoolType.json",
+        "network/NetworkInterfaceGet.json",
+        "network/NetworkInterfaceList.json",
+        "network/PrivateLinkServiceGet.json",
+        "network/PrivateLinkServiceList.json",
+        "network/PrivateLinkServiceGetPrivateEndpointConnection.json",
+        "network/PrivateLinkServiceListPrivateEndpointConnection.json",
+        "network/SubnetGet.json",
+        "compute/VirtualMachine_Get.json",
+    ] {
+        let side = side().await;
+        let body = example(file).unwrap()["responses"]["200"]["body"].clone();
+        let one = [body.clone()];
+        let list = body["value"].as_array();
+        let resources = list.map_or(&one[..], Vec::as_slice);
+        side.azure.with(|world| {
+            resources.iter().for_each(|resource| keep(world, resource));
+            outside(world, resources);
+        });
+        for resource in resources {
+            let id = resource["id"].as_str().unwrap();
+            let said = side.get(id).await;
+            assert_eq!(said.status, 200, "{file}: {}", said.text);
+            known.judge(&type_of(id), &said.body, resource);
+        }
+        if list.is_some() {
+            let id = resources[0]["id"].as_str().unwrap();
+            let said = side.get(id.rsplit_once('/').unwrap().0).await;
+            let listed = said.body["value"].as_array().unwrap();
+            assert_eq!(listed.len(), resources.len(), "{file}: {}", said.text);
+            for (ours, theirs) in listed.iter().zip(resources) {
+                known.judge(&type_of(id), ours, theirs);
+            }
+        }
+    }
+}
+
+/// What an example's pool owes to resources that the example doesn't show: rules and members.
+fn outside(world: &mut World, resources: &[Value]) {
+    for resource in resources {
+        let rules = resource["properties"]["loadBalancingRules"].as_array();
+        let id = resource["id"].as_str().unwrap();
+        for rule in rules.into_iter().flatten().filter(|_| id.contains("/loadBalancers/lb/")) {
+            let rule = rule["id"].as_str().unwrap();
+            let (home, name) = rule.split_once("/loadBalancingRules/").unwrap();
+            let member = if id.contains("/probes/") { "probe" } else { "backendAddressPool" };
+            let body = &mut world.find_mut(home).unwrap().body;
+            body["properties"]["loadBalancingRules"] =
+                json!([{ "name": name, "properties": { member: { "id": id } } }]);
+        }
+        for part in
+            resource["properties"]["backendIPConfigurations"].as_array().into_iter().flatten()
+        {
+            let part = part["id"].as_str().unwrap();
+            let (nic, name) = part.split_once("/ipConfigurations/").unwrap();
+            let properties = json!({ "loadBalancerBackendAddressPools": [{ "id": id }] });
+            let parts = json!([{ "name": name, "properties": properties }]);
+            world.write(nic, json!({ "properties": { "ipConfigurations": parts } }));
+        }
+    }
+}
+
+#[tokio::test]
+async fn writes_of_the_examples_are_taken_and_answered_as_there() {
+    if !there() {
+        return;
+    }
+    let known = known();
+    for (file, path, body) in [
+        (
+            "LoadBalancerCreateGatewayLoadBalancerProviderWithOneBackendPool",
+            "loadBalancers/<loadBalancerName>",
+            "parameters",
+        ),
+        (
+            "LoadBalancerCreateGatewayLoadBalancerProviderWithTwoBackendPool",
+            "loadBalancers/<loadBalancerName>",
+            "parameters",
+        ),
+        (
+            "LBBackendAddressPoolWithBackendAddressesPut",
+            "loadBalancers/<loadBalancerName>/backendAddressPools/<backendAddressPoolName>",
+            "parameters",
+        ),
+        (
+            "NetworkInterfaceCreateGatewayLoadBalancerConsumer",
+            "networkInterfaces/<networkInterfaceName>",
+            "parameters",
+        ),
+        ("PrivateLinkServiceCreate", "privateLinkServices/<serviceName>", "parameters"),
+        (
+            "SubnetCreate",
+            "virtualNetworks/<virtualNetworkName>/subnets/<subnetName>",
+            "subnetParameters",
+        ),
+    ] {
+        let side = side().await;
+        let example = example(&format!("network/{file}.json")).unwrap();
+        let path = path_of(&example, &format!("{NETWORK}/{path}"));
+        let mut body = example["parameters"][body].clone();
+        side.azure.with(|world| {
+            let home = |group: &str| format!("{group}/providers/Microsoft.Network/loadBalancers/lb");
+            if file.starts_with("LBBackend") {
+                let pool = example["responses"]["200"]["body"].clone();
+                let rule = json!({ "name": "rulelb", "properties": { "backendAddressPool": { "id": pool["id"] } } });
+                let properties = json!({ "loadBalancingRules": [rule] });
+                world.write(&home(TESTRG), json!({ "sku": { "name": "Standard" }, "properties": properties }));
+            }
+            if file.starts_with("PrivateLink") {
+                let frontends = json!({ "frontendIPConfigurations": [{ "name": "fe-lb", "properties": {} }] });
+                world.write(&home(RG1), json!({ "sku": { "name": "Standard" }, "properties": frontends }));
+            }
+        });
+        // The examples' gateways have rules for one port, which a gateway doesn't take.
+        let rules = body.pointer_mut("/properties/loadBalancingRules");
+        for rule in rules.and_then(Value::as_array_mut).into_iter().flatten() {
+            rule["properties"]["protocol"] = "All".into();
+        }
+        let said = side.put(&path, &body).await;
+        assert_eq!(said.status, 201, "{file}: {}", said.text);
+        let theirs = &example["responses"]["201"]["body"];
+        known.judge(&type_of(&path), &said.body, theirs);
+        assert_eq!(side.put(&path, &body).await.status, 200, "{file} once more");
+    }
+}
+
+/// The names of an example's headers.
+fn headers(example: &Value, status: &str) -> BTreeSet<String> {
+    let headers = example["responses"][status]["headers"].as_object();
+    headers.into_iter().flatten().map(|(name, _)| name.to_ascii_lowercase()).collect()
+}
+
+fn headers_of(said: &Said) -> BTreeSet<String> {
+    let ours = ["location", "azure-asyncoperation"];
+    ours.iter().filter(|name| said.header(name).is_some()).map(|name| (*name).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn long_operations_are_told_by_the_headers_of_the_examples() {
+    if !there() {
+        return;
+    }
+    let side = Side::new().await;
+    let loads = |file: &str| example(&format!("network/{file}.json")).unwrap();
+    let door = crate::client::network("privateLinkServices/door");
+    let connection = format!("{door}/privateEndpointConnections/one");
+    side.azure.with(|world| {
+        world.pace = Duration::from_secs(5);
+        let state = json!({ "status": "Rejected", "description": "" });
+        let one =
+            json!({ "name": "one", "properties": { "privateLinkServiceConnectionState": state } });
+        world.write(&door, json!({ "properties": { "privateEndpointConnections": [one] } }));
+    });
+    let plain = crate::client::network("loadBalancers/plain");
+    for (file, path) in [
+        ("LoadBalancerBackendAddressPoolDelete", format!("{plain}/backendAddressPools/weir")),
+        ("LoadBalancerDelete", plain),
+        ("PrivateLinkServiceDeletePrivateEndpointConnection", connection),
+        ("PrivateLinkServiceDelete", door),
+    ] {
+        let said = side.delete(&path).await;
+        assert_eq!((said.status, headers_of(&said)), (202, headers(&loads(file), "202")), "{file}");
+        side.azure.advance(Duration::from_secs(5));
+        assert_eq!(side.get(&path).await.status, 404, "{file}");
+    }
+    let (health, visible) =
+        (loads("LoadBalancerHealth"), loads("CheckPrivateLinkServiceVisibilityByResourceGroup"));
+    let rule = crate::client::network("loadBalancers/gw/loadBalancingRules/all/health");
+    let check = crate::client::network("locations/westeurope/checkPrivateLinkServiceVisibility");
+    for (example, path) in [(&health, &rule), (&visible, &check)] {
+        let said = side.post(path, &example["parameters"]["parameters"]).await;
+        assert_eq!((said.status, headers_of(&said)), (202, headers(example, "202")), "{path}");
+    }
+    side.azure.with(|world| world.pace = Duration::ZERO);
+    side.azure.advance(Duration::from_secs(5));
+    side.azure.with(|world| {
+        let body = &mut world
+            .find_mut(&crate::client::network("networkInterfaces/weir-0-data"))
+            .unwrap()
+            .body;
+        body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
+            json!([{ "id": crate::client::pool("weir") }]);
+    });
+    let mut known = Known::default();
+    for (of, example, path) in [("health", &health, &rule), ("visible", &visible, &check)] {
+        let theirs = &example["responses"]["200"]["body"];
+        known.learn(of, theirs);
+        known.judge(of, &side.post(path, &example["parameters"]["parameters"]).await.body, theirs);
+    }
+}
+
+#[tokio::test]
+async fn machines_are_told_as_in_the_examples() {
+    if !there() {
+        return;
+    }
+    let side = Side::new().await;
+    let mut known = Known::default();
+    let body = |file: &str| {
+        example(&format!("imds/{file}.json")).unwrap()["responses"]["200"]["body"].clone()
+    };
+    let (token, instance) = (body("GetIdentityToken"), body("GetInstanceMetadata"));
+    known.learn("identity", &token);
+    let said = side.machine("/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://vault.azure.net").await;
+    known.judge("identity", &said.body, &token);
+    known.learn("instance", &instance);
+    // Much of the example is about disks and plans, which nobody here asks for.
+    let said = side.machine("/metadata/instance?api-version=2021-11-15").await;
+    known.judge("instance", &said.body, &json!({ "compute": {
+        "azEnvironment": "", "location": "", "name": "", "resourceGroupName": "", "resourceId": "",
+        "subscriptionId": "", "vmId": "", "vmScaleSetName": "", "zone": "", "vmSize": "",
+    }}));
+
+    for (pool, file) in [
+        (crate::client::pool("weir"), "GetLoadBalancerMetadata_GatewayLB"),
+        (
+            crate::client::network("loadBalancers/plain/backendAddressPools/weir"),
+            "GetLoadBalancerMetadata",
+        ),
+    ] {
+        let theirs = body(file);
+        let mut known = Known::default();
+        known.learn(file, &theirs);
+        side.azure.with(|world| {
+            let nic = &mut world.find_mut(&crate::client::network("networkInterfaces/weir-0-data")).unwrap().body;
+            nic["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
+                json!([{ "id": pool }]);
+        });
+        let said = side.machine("/metadata/loadbalancer?api-version=2021-02-01").await;
+        let gateway = said.body["loadbalancer"]["tunnelInterfaces"].is_array();
+        assert_eq!(gateway, file.ends_with("GatewayLB"), "{}", said.text);
+        let least =
+            if gateway { theirs } else { json!({ "loadbalancer": { "inboundRules": [] } }) };
+        known.judge(file, &said.body, &least);
+    }
+}
