@@ -27,15 +27,6 @@ pub(crate) const ZONE_LINKS_LIST: Known = known(
 /// All names of a zone.
 pub(crate) const RECORDS_LIST: Known =
     known("Microsoft.Network/privateDnsZones/ALL/read", "RecordSets_List", PRIVATE_DNS);
-/// IPv6 addresses of a name.
-pub(crate) const RECORDS6_GET: Known =
-    known("Microsoft.Network/privateDnsZones/AAAA/read", "RecordSets_Get", PRIVATE_DNS);
-/// The same as they are to be.
-pub(crate) const RECORDS6_PUT: Known =
-    known("Microsoft.Network/privateDnsZones/AAAA/write", "RecordSets_CreateOrUpdate", PRIVATE_DNS);
-/// The same when they are to go.
-pub(crate) const RECORDS6_DELETE: Known =
-    known("Microsoft.Network/privateDnsZones/AAAA/delete", "RecordSets_Delete", PRIVATE_DNS);
 /// The lease.
 pub(crate) const TEXTS_GET: Known =
     known("Microsoft.Network/privateDnsZones/TXT/read", "RecordSets_Get", PRIVATE_DNS);
@@ -69,9 +60,6 @@ pub const ENDPOINT_SIDE: &[Known] = &[
     RECORDS_GET,
     RECORDS_PUT,
     RECORDS_DELETE,
-    RECORDS6_GET,
-    RECORDS6_PUT,
-    RECORDS6_DELETE,
     ZONE_LINKS_LIST,
     ZONE_LINKS_GET,
     ZONE_LINKS_PUT,

@@ -52,7 +52,7 @@ fn pause_of(course: &mut Course<'_>, side: Result<(), Stop>) -> Option<Duration>
 async fn consumers(course: &mut Course<'_>, fixed: &Fixed) -> Result<(), Stop> {
     let Some(wanted) = &fixed.endpoint else { return Ok(()) };
     let side = course.turn.endpoint();
-    side.settle(&mut course.status.endpoint.running).await?;
+    dns::settle(course).await?;
     let zones: Vec<String> = course.status.endpoint.zones.keys().cloned().collect();
     for zone in zones {
         dns::remove(course, &zone).await?;

@@ -4,12 +4,11 @@
 //! zone is made with the fleet's tag alone, is not changed when it is there, and goes with the last
 //! record in it. Records and links bear the object's own tags.
 
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use azure::arm::{Ask, Begun};
 use azure::id::ResourceId;
-use azure::names::Known;
 use clouds::failure::{Failure, Setback};
 use serde_json::{Value, json};
 
@@ -22,11 +21,8 @@ use crate::turn::{State, busy};
 
 /// For how long others may remember an address, in seconds.
 const TTL: u32 = 300;
-/// Types of records, of either family.
-const RECORDS: [(&str, Known, Known); 2] = [
-    ("A", ask::RECORDS_GET, ask::RECORDS_DELETE),
-    ("AAAA", ask::RECORDS6_GET, ask::RECORDS6_DELETE),
-];
+/// What is known of a network's other zones is asked again after so long.
+const ELSEWHERE: Duration = Duration::from_secs(60 * 60);
 
 fn error(setback: Setback) -> Stop {
     Stop::failed(Aspect::Names, Reason::AzureError, &setback)
@@ -42,12 +38,10 @@ pub(crate) fn note(course: &mut Course<'_>, fixed: &Fixed) -> bool {
     for zone in &spec.zones {
         let id = ResourceId::network(subscription, group, "privateDnsZones", &zone.name);
         let link = id.child("virtualNetworkLinks", &names::link(&course.object.name, zone));
-        let noted = course
-            .status
-            .endpoint
-            .zones
-            .entry(zone.name.to_ascii_lowercase())
-            .or_insert(ZoneStatus { id, links: Vec::new(), records: Vec::new() });
+        let noted =
+            course.status.endpoint.zones.entry(zone.name.to_ascii_lowercase()).or_insert(
+                ZoneStatus { id, links: Vec::new(), records: Vec::new(), elsewhere: None },
+            );
         for record in &zone.records {
             if !noted.records.contains(record) {
                 noted.records.push(record.clone());
@@ -66,7 +60,7 @@ pub(crate) fn note(course: &mut Course<'_>, fixed: &Fixed) -> bool {
 pub(crate) async fn keep(
     course: &mut Course<'_>,
     endpoint: &FixedEndpoint,
-    address: IpAddr,
+    address: Ipv4Addr,
 ) -> Result<Duration, Stop> {
     let spec = course.object.spec.endpoint.as_ref();
     let zones: Vec<Zone> = spec.map(|spec| spec.zones.clone()).unwrap_or_default();
@@ -112,23 +106,15 @@ async fn lead(
     course: &mut Course<'_>,
     zone: &ResourceId,
     record: &str,
-    address: IpAddr,
+    address: Ipv4Addr,
 ) -> Result<(), Stop> {
     let side = course.turn.endpoint();
-    let (kind, get, put) = match address {
-        IpAddr::V4(_) => ("A", ask::RECORDS_GET, ask::RECORDS_PUT),
-        IpAddr::V6(_) => ("AAAA", ask::RECORDS6_GET, ask::RECORDS6_PUT),
-    };
-    let (list, key) = match address {
-        IpAddr::V4(_) => ("aRecords", "ipv4Address"),
-        IpAddr::V6(_) => ("aaaaRecords", "ipv6Address"),
-    };
-    let id = zone.child(kind, record);
-    let there = side.get(&get.at(&id)).await.map_err(error)?;
+    let id = zone.child("A", record);
+    let there = side.get(&ask::RECORDS_GET.at(&id)).await.map_err(error)?;
     let etag = there.as_ref().and_then(|there| there.etag.clone());
     let there = there.map_or(Value::Null, |there| there.body["properties"].clone());
-    let leads = there[list].as_array().is_some_and(|list| list.len() == 1)
-        && there[list][0][key] == json!(address);
+    let list = there["aRecords"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let leads = list.len() == 1 && list[0]["ipv4Address"] == json!(address);
     let ours = is_ours(course, &there["metadata"]);
     if leads && (!ours || there["ttl"] == json!(TTL)) {
         return Ok(());
@@ -142,9 +128,10 @@ async fn lead(
         return Err(Stop::mend(Aspect::Names, Reason::NotOurs, message));
     }
     let tags = names::tags(&course.turn.settings.fleet, &course.object.name, &course.object.spec);
-    let properties = json!({ "ttl": TTL, "metadata": tags, list: [{ key: address }] });
+    let list = json!([{ "ipv4Address": address }]);
+    let properties = json!({ "ttl": TTL, "metadata": tags, "aRecords": list });
     let body = json!({ "properties": properties });
-    side.put(&put.at(&id), &body, etag.as_deref()).await.map_err(error)?;
+    side.put(&ask::RECORDS_PUT.at(&id), &body, etag.as_deref()).await.map_err(error)?;
     Ok(())
 }
 
@@ -179,24 +166,55 @@ async fn linked(
         let message = format!("{link} links another network, and Weir did not make it; delete it");
         return Err(Stop::mend(Aspect::Names, Reason::NotOurs, message));
     }
+    if known_elsewhere(course, zone) {
+        return Ok(());
+    }
     let tags = names::tags(&course.turn.settings.fleet, &course.object.name, &course.object.spec);
     let properties = json!({ "virtualNetwork": { "id": network }, "registrationEnabled": false });
     let body = json!({ "location": "global", "tags": tags, "properties": properties });
     match side.put(&ask::ZONE_LINKS_PUT.at(link), &body, None).await {
         Ok(begun) => side.begun(&mut course.status.endpoint.running, Step::WriteZone, begun),
-        // The network knows another zone of that name: whoever linked that one wants it so.
         Err(setback) if overlaps(&setback) => {
-            let zone = zone.name();
-            let message =
-                format!("the network knows another zone {zone} already: {}", setback.error);
-            course.events.push(Event::note("ZoneLinkedElsewhere", message));
+            elsewhere(course, zone.name());
             Ok(())
         }
         Err(setback) => Err(error(setback)),
     }
 }
 
-fn overlaps(setback: &Setback) -> bool {
+/// Looks after an operation of this side. Azure may find only while it links a zone that the
+/// network knows another one of that name.
+pub(crate) async fn settle(course: &mut Course<'_>) -> Result<(), Stop> {
+    let about = course.status.endpoint.running.as_ref();
+    let about = about.and_then(|running| ResourceId::parse(&running.handle.resource).ok());
+    let side = course.turn.endpoint();
+    match side.settle(&mut course.status.endpoint.running).await {
+        Err(stop) if stop.reason == Reason::LinkedElsewhere => {
+            let zone = about.as_ref().and_then(|id| id.named("privateDnsZones"));
+            zone.into_iter().for_each(|zone| elsewhere(course, zone));
+            Ok(())
+        }
+        settled => settled,
+    }
+}
+
+/// The network knows another zone of that name: whoever linked that one wants it so.
+fn elsewhere(course: &mut Course<'_>, zone: &str) {
+    let message = format!("the network knows another zone {zone} already, which stays");
+    course.events.push(Event::note("ZoneLinkedElsewhere", message));
+    if let Some(noted) = course.status.endpoint.zones.get_mut(&zone.to_ascii_lowercase()) {
+        noted.elsewhere = Some(course.turn.now);
+    }
+}
+
+fn known_elsewhere(course: &Course<'_>, zone: &ResourceId) -> bool {
+    let noted = course.status.endpoint.zones.get(&zone.name().to_ascii_lowercase());
+    let since = noted.and_then(|noted| noted.elsewhere);
+    since.is_some_and(|since| course.turn.now < since.after(ELSEWHERE))
+}
+
+/// A link that can't be because the network has another one.
+pub(crate) fn overlaps(setback: &Setback) -> bool {
     let sort = matches!(setback.error.kind, Failure::Conflict | Failure::Invalid);
     let message = setback.error.message.to_ascii_lowercase();
     sort && (message.contains("overlapping namespace") || message.contains("already linked"))
@@ -242,15 +260,13 @@ pub(crate) async fn remove(course: &mut Course<'_>, name: &str) -> Result<(), St
     Ok(())
 }
 
-/// Our record of a name goes, of either family.
+/// Our record of a name goes.
 async fn unlead(course: &mut Course<'_>, zone: &ResourceId, record: &str) -> Result<(), Stop> {
     let side = course.turn.endpoint();
-    for (kind, get, delete) in RECORDS {
-        let id = zone.child(kind, record);
-        let there = side.get(&get.at(&id)).await.map_err(error)?;
-        if there.is_some_and(|there| is_ours(course, &there.body["properties"]["metadata"])) {
-            side.delete(&delete.at(&id)).await.map_err(error)?;
-        }
+    let id = zone.child("A", record);
+    let there = side.get(&ask::RECORDS_GET.at(&id)).await.map_err(error)?;
+    if there.is_some_and(|there| is_ours(course, &there.body["properties"]["metadata"])) {
+        side.delete(&ask::RECORDS_DELETE.at(&id)).await.map_err(error)?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The consumers' side: the endpoint in their network, its approval, its address, its names.
 
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use azure::id::ResourceId;
@@ -29,7 +29,7 @@ pub(crate) fn error(setback: Setback) -> Stop {
 pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Duration, Stop> {
     let Some(wanted) = &fixed.endpoint else { return Ok(Duration::MAX) };
     let side = course.turn.endpoint();
-    side.settle(&mut course.status.endpoint.running).await?;
+    dns::settle(course).await?;
     let Some(alias) = course.status.service.alias.clone() else {
         let message = "the service has no alias yet";
         return Err(Stop::wait(Aspect::Endpoint, Reason::WaitingForAlias, message));
@@ -151,8 +151,8 @@ fn approved(body: &Value) -> Result<(), Stop> {
 }
 
 /// By its own word, else by its interface's.
-async fn address(course: &mut Course<'_>, body: &Value) -> Result<IpAddr, Stop> {
-    let first = |list: &Value| list[0].as_str().and_then(|text| text.parse::<IpAddr>().ok());
+async fn address(course: &mut Course<'_>, body: &Value) -> Result<Ipv4Addr, Stop> {
+    let first = |list: &Value| list[0].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
     let told = body["properties"]["customDnsConfigs"].as_array().into_iter().flatten();
     if let Some(address) = told.map(|one| &one["ipAddresses"]).find_map(first) {
         return Ok(address);

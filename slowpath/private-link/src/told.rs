@@ -1,7 +1,7 @@
 //! What people and programs are told of all objects.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct Row {
     /// By what consumers name the service; empty before it has one.
     pub alias: String,
     /// The endpoint's address.
-    pub endpoint_address: Option<IpAddr>,
+    pub endpoint_address: Option<Ipv4Addr>,
     /// All that is wanted works.
     pub available: bool,
     /// Why it isn't; empty where it is, or where nobody has looked yet.

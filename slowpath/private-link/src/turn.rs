@@ -177,6 +177,10 @@ impl Side<'_> {
             {
                 return Ok(());
             }
+            Ok(Progress::Failed(setback)) if crate::dns::overlaps(&setback) => {
+                let message = setback.error.to_string();
+                return Err(Stop::wait(step.aspect(), Reason::LinkedElsewhere, message));
+            }
             Ok(Progress::Failed(setback)) => {
                 return Err(Stop::failed(step.aspect(), step.reason(), &setback));
             }

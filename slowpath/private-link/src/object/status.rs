@@ -1,7 +1,7 @@
 //! What became of an object. All of it lies in the store: a round knows nothing else.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use azure::arm::Handle;
 use azure::id::ResourceId;
@@ -54,8 +54,8 @@ pub struct ServiceStatus {
 pub struct EndpointStatus {
     /// The endpoint.
     pub id: Option<ResourceId>,
-    /// Its address.
-    pub address: Option<IpAddr>,
+    /// Its address; Azure gives endpoints none of IPv6.
+    pub address: Option<Ipv4Addr>,
     /// Zones by their names, those as well that are not wanted any more.
     pub zones: BTreeMap<String, ZoneStatus>,
     /// The operation that goes on.
@@ -86,6 +86,8 @@ pub struct ZoneStatus {
     pub links: Vec<ResourceId>,
     /// Names in it that we keep.
     pub records: Vec<String>,
+    /// When it was found that the network knows another zone of this name.
+    pub elsewhere: Option<Time>,
 }
 
 /// An operation that goes on at Azure.
@@ -225,6 +227,8 @@ pub enum Reason {
     UnderWay,
     /// The service has no alias yet.
     WaitingForAlias,
+    /// The network knows another zone of that name.
+    LinkedElsewhere,
     /// A subnet that is not ours has its private-link policies on.
     SubnetPoliciesEnabled,
     /// Something of that name is there that we did not make.
@@ -272,6 +276,7 @@ impl Reason {
             Reason::BalancerNotFound => "BalancerNotFound",
             Reason::UnderWay => "UnderWay",
             Reason::WaitingForAlias => "WaitingForAlias",
+            Reason::LinkedElsewhere => "LinkedElsewhere",
             Reason::SubnetPoliciesEnabled => "SubnetPoliciesEnabled",
             Reason::NotOurs => "NotOurs",
             Reason::Invalid => "Invalid",

@@ -6,7 +6,7 @@ use crate::azure::answer::{Answer, Told, list, object_member, put, refuse, text}
 use crate::azure::kind::{KINDS, Kind, Place};
 use crate::azure::path::{Path, above, name, parent, same};
 use crate::azure::world::{Resource, World};
-use crate::azure::{balancer, identity, interface, link, probe, write};
+use crate::azure::{balancer, dns, identity, interface, link, probe, write};
 
 /// A request taken apart.
 #[derive(Clone, Debug, Default)]
@@ -248,7 +248,7 @@ fn listed(world: &World, asked: &Asked, path: &Path, kind: &Kind) -> Told<Answer
                     Some(_) => same(above(&resource.id), &path.id()),
                     None => other.subscription.eq_ignore_ascii_case(&path.subscription),
                 };
-                here && Kind::of(&other) == Some(kind)
+                (here && Kind::of(&other) == Some(kind)) || dns::lists(path, &other)
             };
             world.resources.iter().filter(within).map(|r| shown(world, r)).collect()
         }
