@@ -151,3 +151,44 @@ pub(crate) async fn judge(
     let id = service.child("privateEndpointConnections", name);
     side.put(&ask::LINK_CONNECTIONS_PUT.at(&id), &body, None).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Microsoft's examples, where `FIXTURES` says where they are.
+    #[test]
+    fn connections_are_read_as_microsoft_writes_them() {
+        let Ok(root) = std::env::var("FIXTURES") else { return };
+        let read_all = |name: &str, at: &str| -> Vec<Connection> {
+            let path = format!("{root}/azure-rest-examples/network/{name}.json");
+            let text = std::fs::read_to_string(path).unwrap();
+            let json: Value = serde_json::from_str(&text).unwrap();
+            let list = json.pointer(at).and_then(Value::as_array).unwrap();
+            list.iter().filter_map(read).collect()
+        };
+        let name = "PrivateLinkServiceListPrivateEndpointConnection";
+        let listed = read_all(name, "/responses/200/body/value");
+        let states: Vec<&str> = listed.iter().map(|one| one.state.as_str()).collect();
+        assert_eq!(states, ["Approved", "Rejected"]);
+        assert_eq!(listed[0].subscription(), "subid");
+        assert_eq!(listed[1].description, "rejected by some reason.");
+        let at = "/responses/200/body/properties/privateEndpointConnections";
+        assert_eq!(read_all("PrivateLinkServiceGet", at).len(), 1);
+    }
+
+    #[test]
+    fn what_has_neither_name_nor_state_is_none() {
+        let state = json!({ "privateLinkServiceConnectionState": { "status": "Pending" } });
+        for (there, known) in [
+            (json!({ "name": "a", "properties": state }), true),
+            (json!({ "properties": state }), false),
+            (json!({ "name": "a", "properties": {} }), false),
+            (json!(null), false),
+        ] {
+            assert_eq!(read(&there).is_some(), known, "{there}");
+        }
+        let nobody = read(&json!({ "name": "a", "properties": state })).unwrap();
+        assert_eq!(nobody.subscription(), "");
+    }
+}
