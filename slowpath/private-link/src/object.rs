@@ -1,13 +1,15 @@
 //! The kind `PrivateLinkService`: what is wanted, and what became of it.
 
+mod fixed;
 mod kubernetes;
 mod spec;
 mod status;
 #[cfg(test)]
 mod tests;
 
+pub use fixed::{Fixed, FixedEndpoint};
 pub use kubernetes::{ANNOTATION_CLUSTER, from_kubernetes, status_for_kubernetes};
-pub use spec::{Address, EndpointSpec, Fixed, FixedEndpoint, Paused, Spec, Wrong, Zone};
+pub use spec::{Address, EndpointSpec, Paused, Spec, Wrong, Zone};
 pub use status::{
     Aspect, Condition, Connection, EndpointStatus, HeldOff, Reason, Running, ServiceStatus, Status,
     Step, Truth, ZoneStatus,

@@ -1,4 +1,5 @@
 //! Each step, condition, class of error and way of deletion, on a small Azure in memory.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 mod model;
 
@@ -685,7 +686,8 @@ fn paused_objects_are_left_as_they_are_but_not_when_they_are_deleted() {
 #[test]
 fn what_cannot_be_is_told_and_backed_off_from() {
     let (azure, mut web) = working(0);
-    let wrongs: [(fn(&mut Spec), &str); 4] = [
+    type Spoil = fn(&mut Spec);
+    let wrongs: [(Spoil, &str); 4] = [
         (|spec| spec.location = "northeurope".to_owned(), "spec.location"),
         (|spec| spec.subscription = OTHER.to_owned(), "spec.subscription"),
         (|spec| spec.cluster = "x".repeat(80), "spec.service_name"),

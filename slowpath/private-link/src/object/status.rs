@@ -7,7 +7,7 @@ use azure::arm::Handle;
 use azure::id::ResourceId;
 use serde::{Deserialize, Serialize};
 
-use super::spec::Fixed;
+use super::fixed::Fixed;
 use crate::time::Time;
 
 /// How far it has come.
