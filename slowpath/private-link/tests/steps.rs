@@ -5,6 +5,7 @@ mod model;
 
 use std::time::Duration;
 
+use azure::id::ResourceId;
 use clouds::failure::Failure;
 use private_link::object::{Aspect, Paused, Reason, Spec};
 use private_link::{Next, Standing, Verdict, decide};
@@ -561,7 +562,7 @@ fn names_that_are_not_wanted_any_more_go() {
 #[test]
 fn a_network_that_knows_another_zone_of_that_name_is_tolerated() {
     let (azure, mut web) = begin(0);
-    let other = "/subscriptions/s/resourceGroups/x/providers/Microsoft.Network/privateDnsZones/example.internal";
+    let other = ResourceId::network("s", "x", "privateDnsZones", "example.internal");
     let spoke = network(GUEST, "virtualNetworks", "spoke");
     let link = json!({ "properties": { "virtualNetwork": { "id": spoke } } });
     azure.world().set(&format!("{other}/virtualNetworkLinks/theirs"), link);
