@@ -37,7 +37,8 @@ const CONFLICT: [&str; 6] = [
     "PreconditionFailed",
     "ReferencedResourceNotProvisioned",
 ];
-/// Azure knows us, and the role doesn't let us. A lock or a policy of the owner's is the same to us.
+/// Azure knows us, and the role doesn't let us; or a lock or a policy of the owner's, which is the
+/// same to us.
 const FORBIDDEN: [&str; 5] = [
     "AuthorizationFailed",
     "LinkedAccessCheckFailed",

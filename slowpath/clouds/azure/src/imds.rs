@@ -18,7 +18,7 @@ use crate::failure::{Refused, Said, retry_after};
 use crate::told::{CallError, Family, Identity, ScheduledEvent, Tunnels};
 use crate::wire::{SETTINGS, Wire, send};
 
-pub use read::{events, identity, tunnels};
+pub use read::{events, identity, mac, tunnels};
 
 /// It is on this machine's own host: what it doesn't say soon, it will not say.
 const BOUND: Duration = Duration::from_secs(5);

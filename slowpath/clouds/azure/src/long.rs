@@ -123,6 +123,9 @@ pub(crate) fn progress(handle: &Handle, answer: &RawResponse) -> Result<Progress
     let status = u16::from(answer.status());
     if !answer.status().is_success() {
         let refused = POLL.refused(answer);
+        if status == 404 && goes(handle) {
+            return Ok(Progress::Done);
+        }
         // At `Location` the operation's own refusal stands, unless it is one of the question.
         let own = handle.operation.is_none() && matches!(status, 400 | 405..=407 | 409..=428);
         return if own { Ok(Progress::Failed(refused)) } else { Err(refused) };
@@ -144,6 +147,15 @@ pub(crate) fn progress(handle: &Handle, answer: &RawResponse) -> Result<Progress
         }
         _ => Ok(Progress::Done),
     }
+}
+
+/// Whether what is polled is a resource on its way out, for want of a better place: when it is not
+/// there, it is gone. All deletions have names of that kind ([`names`](crate::names)).
+fn goes(handle: &Handle) -> bool {
+    let place = handle.location.as_deref().filter(|_| handle.operation.is_none());
+    let place = place.and_then(|url| Url::parse(url).ok());
+    handle.name.contains("_Delete")
+        && place.is_some_and(|url| url.path().ends_with(&handle.resource))
 }
 
 /// Whether a word says that an operation is over, and well. Any other goes on.
@@ -168,7 +180,8 @@ fn failed(operation: Operation, state: &str, body: &Value) -> Setback {
 }
 
 /// Waits until a write is over, at most so long; the resource where its first answer had it. The
-/// patience of one poll comes on top: [`Policy::ONCE`](clouds::retry::Policy::ONCE) keeps the bound.
+/// patience of one poll comes on top: [`Policy::ONCE`](clouds::retry::Policy::ONCE) keeps the
+/// bound.
 ///
 /// # Errors
 /// The operation failed, its handle is unknown, or it goes on after the bound.

@@ -389,8 +389,8 @@ async fn a_missing_permission_is_named_with_its_place() {
     side.azure.with(|world| world.forbidden = vec![join.into()]);
     let nic = ResourceId::network(SUBSCRIPTION, "north", "networkInterfaces", "weir-0-data");
     let mut found = side.client.get(&names::INTERFACES_GET.at(&nic)).await.unwrap();
-    found.body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
-        json!([{ "id": pool().as_str() }]);
+    let part = &mut found.body["properties"]["ipConfigurations"][0]["properties"];
+    part["loadBalancerBackendAddressPools"] = json!([{ "id": pool().as_str() }]);
     let ask = names::INTERFACES_PUT.at(&nic);
     let told = side.client.put(&ask, &found.body, found.etag.as_deref()).await;
     let error = told.unwrap_err().error;

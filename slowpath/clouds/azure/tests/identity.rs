@@ -139,10 +139,14 @@ async fn the_metadata_service_is_asked_again_by_its_own_rules() {
     // 404, 410, 429 and 5xx pass, each after a second at least; the last attempt lies behind 70 s.
     for status in [404, 410, 429, 500, 503] {
         let side = side(World::sample()).await;
+        side.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
+        side.metadata.instance().await.unwrap();
+        // The first pause of the policy is shorter.
+        assert_eq!(side.azure.with(|world| world.now), Duration::from_secs(1), "{status}");
+        side.azure.take_calls();
         side.azure.fault(Rule::first(3, INSTANCE, Fault::Status(status)));
         assert_eq!(side.metadata.instance().await.unwrap().name, "weir-0");
         assert_eq!(side.asked(INSTANCE), 4);
-        assert!(side.azure.with(|world| world.now) >= Duration::from_secs(3), "{status}");
         side.azure.fault(Rule::always(INSTANCE, Fault::Status(status)));
         let begun = side.azure.with(|world| world.now);
         let error = side.metadata.instance().await.unwrap_err();
@@ -173,6 +177,28 @@ async fn the_metadata_service_is_asked_again_by_its_own_rules() {
     let once = side.metadata.with_policy(Policy::ONCE);
     side.azure.fault(Rule::first(1, BALANCER, Fault::Status(503)));
     assert_eq!(once.tunnels().await.unwrap_err().kind, Failure::Transient);
+}
+
+#[tokio::test]
+async fn the_metadata_service_leads_nowhere_else() {
+    use std::io::{Read, Write};
+    let elsewhere = side(World::sample()).await;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let place = format!("{}/metadata/instance?api-version=2023-07-01", elsewhere.azure.imds);
+    let leads = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 4096];
+        let _ = stream.read(&mut request).unwrap();
+        write!(stream, "HTTP/1.1 302 Found\r\nlocation: {place}\r\ncontent-length: 0\r\n\r\n")
+            .unwrap();
+    });
+    let (_stay, cancel) = watch::channel(false);
+    let metadata = Metadata::new(&address, "2023-07-01", 7, cancel).unwrap();
+    let error = metadata.instance().await.unwrap_err();
+    leads.join().unwrap();
+    assert!(error.kind == Failure::Invalid && error.message.contains("leads to"), "{error}");
+    assert!(elsewhere.azure.take_calls().is_empty());
 }
 
 #[tokio::test]

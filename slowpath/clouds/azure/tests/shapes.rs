@@ -1,5 +1,5 @@
 //! Our requests and readings against Microsoft's own examples. The files are not ours to keep:
-//! `FIXTURES` names the folder that holds `azure-rest-examples`, and without it nothing is compared.
+//! `FIXTURES` names the folder that holds `azure-rest-examples`; without it nothing is compared.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 #![expect(dead_code, reason = "other tests need more of the other side")]
 
@@ -92,7 +92,8 @@ fn network(example: &Example, kind: &str, parameter: &str) -> ResourceId {
 }
 
 /// Where all paths of the specification begin.
-const NETWORK: &str = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/Microsoft.Network";
+const NETWORK: &str = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/\
+                       providers/Microsoft.Network";
 
 /// A file, how it is asked, what, and its path as the specification and as we make it.
 type Row = (&'static str, &'static str, Known, &'static str, fn(&Example) -> String);

@@ -85,8 +85,19 @@ fn a_write_goes_on_by_either_header_and_the_operations_is_preferred() {
     let updating = answer(200, &[], r#"{"properties": {"provisioningState": "Updating"}}"#);
     let (own, _) = handle(write(Method::Put, &updating));
     assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
+    // With 201 it says where the new resource is, not how its making stands.
+    let body = r#"{"properties": {"provisioningState": "Creating"}}"#;
+    let made = answer(201, &[("location", "https://localhost:4433/elsewhere")], body);
+    let (own, _) = handle(write(Method::Put, &made));
+    assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
     let (own, _) = handle(write(Method::Delete, &answer(202, &[], "")));
     assert!(address(&base(), &own).unwrap().as_str().ends_with(PATH));
+    // A resource that was to go is gone when it is not there; one that was to be is missed.
+    let gone =
+        progress(&Handle { name: "Subnets_Delete".into(), ..own.clone() }, &answer(404, &[], ""));
+    assert_eq!(gone.unwrap(), Progress::Done);
+    let missed = progress(&own, &answer(404, &[], "")).unwrap_err();
+    assert_eq!(missed.error.kind, Failure::Absent);
     let failed = answer(200, &[], r#"{"properties": {"provisioningState": "Failed"}}"#);
     assert_eq!(write(Method::Put, &failed).unwrap_err().error.code, "Failed");
 }
@@ -228,6 +239,8 @@ fn location_says_it_by_its_status() {
         let Ok(Progress::Failed(told)) = of(status, why) else { panic!("{status}") };
         assert_eq!((told.error.kind, told.error.code.as_str()), (kind, "InUse"));
     }
+    // Where a document should be, a refusal is one of the question.
+    assert_eq!(polled(true, &answer(400, &[], why)).unwrap_err().error.code, "InUse");
     assert_eq!(of(429, "").unwrap_err().error.kind, Failure::Throttled);
     assert_eq!(of(403, "").unwrap_err().error.kind, Failure::Denied);
     assert_eq!(of(404, "").unwrap_err().error.kind, Failure::Absent);
