@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::azure::answer::{Answer, Told, list, object_member, put, refuse, text};
 use crate::azure::kind::{KINDS, Kind, Place};
-use crate::azure::path::{Path, above, name, parent, same};
+use crate::azure::path::{Path, above, name, same};
 use crate::azure::world::{Resource, World};
 use crate::azure::{balancer, dns, identity, interface, link, probe, write};
 
@@ -189,11 +189,11 @@ pub fn shown(world: &World, resource: &Resource) -> Value {
     put(&mut body, "etag", Some(resource.etag().into()));
     let state = world.state_of(resource);
     // Records have none.
-    let told = (kind.types != "privateDnsZones/A").then(|| state.into());
+    let told = (!dns::is_record(kind.types)).then(|| state.into());
     put(object_member(&mut body, "properties"), "provisioningState", told);
     for inner in KINDS {
         let Place::Inside(member) = inner.place else { continue };
-        if parent(inner.types) != kind.types && inner.types.split('/').next() != Some(kind.types) {
+        if above(inner.types) != kind.types {
             continue;
         }
         let kept = body.pointer_mut(&format!("/properties/{member}")).and_then(Value::as_array_mut);
@@ -207,7 +207,9 @@ pub fn shown(world: &World, resource: &Resource) -> Value {
     }
     match kind.types {
         "loadBalancers" => balancer::show(world, resource, &mut body),
-        "networkInterfaces" => interface::show(&mut body),
+        "networkInterfaces" | "virtualMachineScaleSets/virtualMachines/networkInterfaces" => {
+            interface::show(&mut body);
+        }
         "privateEndpoints" => link::show_endpoint(world, resource, &mut body),
         _ => {}
     }

@@ -256,8 +256,12 @@ fn called(world: &World, id: &str) -> String {
 
 fn events(world: &World, machine: &str) -> Value {
     let called = called(world, machine);
-    // A machine alone hears of itself; those of a scale set or an availability set of all of them.
-    let mine = world.events.iter().filter(|event| event.machines.contains(&called));
+    // Machines of one scale set hear of each other.
+    let set = called.rsplit_once('_').map(|(set, _)| format!("{set}_"));
+    let meant = |name: &String| {
+        *name == called || set.as_ref().is_some_and(|set| name.starts_with(set.as_str()))
+    };
+    let mine = world.events.iter().filter(|event| event.machines.iter().any(meant));
     let each: Vec<Value> = mine
         .map(|event| {
             let at = UNIX_EPOCH + Duration::from_secs(world.epoch) + event.not_before;

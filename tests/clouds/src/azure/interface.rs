@@ -110,6 +110,25 @@ pub fn give_address(
     Ok(())
 }
 
+/// Nothing has an interface any more that is to go.
+pub fn removable(world: &World, path: &Path) -> Told<()> {
+    let body = world.find(&path.id()).map(|found| &found.body);
+    let user = |member: &str| text(body.unwrap_or(&Value::Null), member);
+    let of = [
+        ("NicInUse", user("/properties/virtualMachine/id")),
+        ("NicInUseWithPrivateEndpoint", user("/properties/privateEndpoint/id")),
+    ];
+    let Some((code, user)) = of.into_iter().find(|(_, user)| !user.is_empty()) else {
+        return Ok(());
+    };
+    let why = format!(
+        "Network Interface {} is used by existing resource {user}. In order to delete the network \
+         interface, it must be dissociated from the resource.",
+        path.id()
+    );
+    refuse(400, code, why)
+}
+
 fn join(world: &World, path: &Path, to: &str) -> Told<()> {
     let Some(found) = pool::shown(world, to) else {
         return missing(to, &path.id());

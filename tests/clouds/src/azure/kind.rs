@@ -52,7 +52,7 @@ use How::{Location, Never, Now, Operation};
 use Place::{Inside, Own};
 
 /// All of them.
-pub const KINDS: [Kind; 25] = [
+pub const KINDS: &[Kind] = &[
     network("loadBalancers", Own, Operation, Location),
     network(
         "loadBalancers/backendAddressPools",
@@ -98,6 +98,10 @@ pub const KINDS: [Kind; 25] = [
     compute("virtualMachineScaleSets"),
     compute("virtualMachineScaleSets/virtualMachines"),
     compute("virtualMachineScaleSets/virtualMachines/networkInterfaces"),
+    Kind {
+        place: Inside("ipConfigurations"),
+        ..compute("virtualMachineScaleSets/virtualMachines/networkInterfaces/ipConfigurations")
+    },
 ];
 
 impl Kind {

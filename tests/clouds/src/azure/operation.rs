@@ -25,6 +25,8 @@ pub enum End {
     },
     /// Something else took its place.
     Cancel,
+    /// It says that it ended well, and nothing came of it: as after another writer's replacement.
+    Lose,
     /// Never.
     Hang,
 }
@@ -184,7 +186,7 @@ impl World {
                 self.write(&old.id, old.body);
             }
             if let Some(found) = self.find_mut(&about) {
-                found.failed = true;
+                found.failed = end != End::Lose;
             }
         }
     }

@@ -65,6 +65,12 @@ impl World {
         found
     }
 
+    /// The addresses of a pool's members, of either kind.
+    pub fn members(&self, pool: &str) -> Vec<String> {
+        let all = self.backends_now().into_iter();
+        all.filter(|(of, _, _)| same(of, pool)).map(|(_, address, _)| address).collect()
+    }
+
     /// Carries out all probes until now.
     pub fn run_probes(&mut self) {
         let there = self.backends_now();

@@ -174,6 +174,18 @@ fn pairs(text: &str) -> Vec<(String, String)> {
     form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }
 
+/// A path with `%2A` and the like as the characters that they mean.
+fn decoded(path: &str) -> String {
+    let mut pieces = path.split('%');
+    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for piece in pieces {
+        let byte = piece.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.unwrap_or(b'%'));
+        bytes.extend(&piece.as_bytes()[if byte.is_some() { 2 } else { 0 }..]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Takes a request apart.
 fn asked(standin: &Standin, parts: &axum::http::request::Parts, body: &[u8]) -> Asked {
     let headers = parts
@@ -190,7 +202,7 @@ fn asked(standin: &Standin, parts: &axum::http::request::Parts, body: &[u8]) -> 
     };
     Asked {
         method: parts.method.to_string(),
-        path: parts.uri.path().to_owned(),
+        path: decoded(parts.uri.path()),
         query: pairs(parts.uri.query().unwrap_or_default()),
         headers: headers.collect(),
         body,

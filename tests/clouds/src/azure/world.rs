@@ -105,6 +105,12 @@ impl World {
         (self.epoch + self.now.as_secs()).saturating_add_signed(self.skew)
     }
 
+    /// The id of something of `Microsoft.Network` in the first resource group.
+    pub fn network(&self, rest: &str) -> String {
+        let group = self.groups.first().map_or("", String::as_str);
+        format!("{group}/providers/Microsoft.Network/{rest}")
+    }
+
     /// A resource that is kept as its own.
     pub fn find(&self, id: &str) -> Option<&Resource> {
         self.resources.iter().find(|resource| same(&resource.id, id))

@@ -163,7 +163,8 @@ fn removable(world: &World, path: &Path, kind: &Kind) -> Told<()> {
     let start = format!("{}/", path.id()).to_ascii_lowercase();
     let nested = world.resources.iter().find(|r| {
         // Records go with their zone.
-        r.id.to_ascii_lowercase().starts_with(&start) && !r.id.contains("/A/")
+        let types = Path::parse(&r.id).map(|path| path.types()).unwrap_or_default();
+        r.id.to_ascii_lowercase().starts_with(&start) && !dns::is_record(&types)
     });
     if let Some(nested) = nested {
         let why = format!(
@@ -179,6 +180,7 @@ fn removable(world: &World, path: &Path, kind: &Kind) -> Told<()> {
             pool::removable(world, path)
         }
         "privateLinkServices" => link::removable(world, path),
+        "networkInterfaces" => interface::removable(world, path),
         "virtualNetworks/subnets" => network::removable(world, path),
         _ => Ok(()),
     }

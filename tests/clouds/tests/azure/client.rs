@@ -15,6 +15,10 @@ pub const SUB: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa";
 pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
 pub const VERSION: &str = "api-version=2024-05-01";
 
+/// Where a machine gets a token, and the name of Resource Manager there.
+pub const TOKEN: &str = "/metadata/identity/oauth2/token?api-version=2018-02-01";
+pub const ARM: &str = "resource=https%3A%2F%2Fmanagement.azure.com%2F";
+
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct Said {
@@ -127,9 +131,7 @@ impl Side {
 
     /// A token for Resource Manager.
     pub async fn log_in(&self) -> String {
-        let said = self
-            .machine("/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fmanagement.azure.com%2F")
-            .await;
+        let said = self.machine(&format!("{TOKEN}&{ARM}")).await;
         assert_eq!(said.status, 200, "{}", said.text);
         said.body["access_token"].as_str().unwrap().to_owned()
     }
@@ -192,4 +194,11 @@ impl Side {
     pub async fn follow(&self, link: &str) -> Said {
         self.get(link.strip_prefix(&self.azure.url).unwrap()).await
     }
+}
+
+/// Puts an interface's first configuration into a pool, as nobody who asks could.
+pub fn put_in(world: &mut World, nic: &str, pool: &str) {
+    let body = &mut world.find_mut(nic).unwrap().body;
+    let part = &mut body["properties"]["ipConfigurations"][0]["properties"];
+    part["loadBalancerBackendAddressPools"] = serde_json::json!([{ "id": pool }]);
 }

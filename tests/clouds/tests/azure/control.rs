@@ -3,10 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use serde_json::json;
 use standins::azure::World;
 
-use crate::client::{VERSION, network, plain, pool, secure};
+use crate::client::{VERSION, network, plain, pool, put_in, secure};
 
 struct Running(Child, std::path::PathBuf);
 
@@ -50,8 +49,7 @@ async fn the_program_says_what_leads_to_it() {
     let mut world: World = serde_json::from_str(&control("GET", "world", "").await.text).unwrap();
     assert_eq!(world.now, std::time::Duration::ZERO, "its clock stands");
     world.location = "northeurope".to_owned();
-    world.find_mut(&network("networkInterfaces/weir-0-data")).unwrap().body["properties"]["ipConfigurations"]
-        [0]["properties"]["loadBalancerBackendAddressPools"] = json!([{ "id": pool("weir") }]);
+    put_in(&mut world, &network("networkInterfaces/weir-0-data"), &pool("weir"));
     assert_eq!(
         control("PUT", "world", &serde_json::to_string(&world).unwrap()).await.text,
         "done\n"
@@ -69,6 +67,8 @@ async fn the_program_says_what_leads_to_it() {
     let events = "/metadata/scheduledevents?api-version=2020-07-01";
     let told = plain(&imds, "GET", events, &header, "").await;
     assert_eq!(told.body["Events"][0]["EventType"], "Terminate");
+    let told = plain(&imds, "GET", "/metadata/loadbalancer?api-version=2020-10-01", &header, "");
+    assert!(told.await.body["loadbalancer"]["tunnelInterfaces"].is_array());
     let fault = "{\"operation\": \"/metadata/\", \"fault\": {\"status\": 503}}";
     assert_eq!(control("POST", "fault", fault).await.text, "done\n");
     assert_eq!(plain(&imds, "GET", events, &header, "").await.status, 503);

@@ -33,8 +33,10 @@ fn service(approved: &[&str]) -> Value {
 }
 
 fn endpoint(service: &str) -> Value {
+    let subnet =
+        format!("{OTHER}/providers/Microsoft.Network/virtualNetworks/guest/subnets/inside");
     json!({ "location": "westeurope", "properties": {
-        "subnet": { "id": format!("{OTHER}/providers/Microsoft.Network/virtualNetworks/guest/subnets/inside") },
+        "subnet": { "id": subnet },
         "manualPrivateLinkServiceConnections": [{ "name": "one", "properties": {
             "privateLinkServiceId": service, "requestMessage": "let us in",
         }}],
@@ -148,11 +150,19 @@ async fn whom_a_service_approves_by_itself_is_in_at_once_and_leaves_nothing_behi
     let alias = made.body["properties"]["alias"].as_str().unwrap();
     let said = side.put(&path_of("pe"), &endpoint(alias)).await;
     assert_eq!(state(&said.body), "Approved");
+    assert_eq!(said.body["properties"]["customDnsConfigs"], json!([]), "the service has no names");
     let nic = said.body["properties"]["networkInterfaces"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(side.delete(&nic).await.code(), "NicInUseWithPrivateEndpoint");
     assert_eq!(side.delete(&path_of("pe")).await.status, 200);
     assert_eq!(side.get(&nic).await.status, 404);
     let list = network("privateLinkServices/door/privateEndpointConnections");
     assert_eq!(side.get(&list).await.body["value"], json!([]));
+    let mut named = service(&["*"]);
+    named["properties"]["fqdns"] = json!(["north.test"]);
+    assert_eq!(side.put(&network("privateLinkServices/door"), &named).await.status, 200);
+    let said = side.put(&path_of("named"), &endpoint(alias)).await;
+    let names = json!([{ "fqdn": "north.test", "ipAddresses": ["10.9.3.4"] }]);
+    assert_eq!(said.body["properties"]["customDnsConfigs"], names);
 }
 
 #[tokio::test]
@@ -160,9 +170,9 @@ async fn only_who_may_see_a_service_finds_it_by_its_alias() {
     let (side, made) = side(&[]).await;
     let alias = made.body["properties"]["alias"].as_str().unwrap();
     let ask = async |subscription: &str| {
-        let path = format!(
-            "/subscriptions/{subscription}/providers/Microsoft.Network/locations/westeurope/checkPrivateLinkServiceVisibility"
-        );
+        let place = "providers/Microsoft.Network/locations/westeurope";
+        let path =
+            format!("/subscriptions/{subscription}/{place}/checkPrivateLinkServiceVisibility");
         side.post(&path, &json!({ "privateLinkServiceAlias": alias })).await.body["visible"].clone()
     };
     assert_eq!(ask("00000000-0000-0000-0000-0000000000bb").await, true);
@@ -219,6 +229,18 @@ async fn zones_hold_records_and_lead_a_network_by_one_zone_of_a_name() {
         side.get(&format!("{own}/A/*.apps")).await.body["properties"]["fqdn"],
         "*.apps.north.test."
     );
+    assert_eq!(side.get(&format!("{own}/A/%2A.apps")).await.body["name"], "*.apps");
+    assert_eq!(side.get(&format!("{own}/A/%2.apps%")).await.code(), "NotFound");
+    let claim = json!({ "properties": { "ttl": 60, "txtRecords": [{ "value": ["ours"] }] } });
+    let said = side.put(&format!("{own}/TXT/weir"), &claim).await.body;
+    assert_eq!(said["properties"]["txtRecords"][0]["value"], json!(["ours"]));
+    assert_eq!(said["properties"]["provisioningState"], Value::Null);
+    let names = |said: Said| {
+        let all = said.body["value"].as_array().unwrap().clone();
+        all.iter().map(|r| r["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(side.get(&format!("{own}/A")).await), ["*.apps"]);
+    assert_eq!(names(side.get(&format!("{own}/ALL")).await), ["*.apps", "weir"]);
     let bad = json!({ "properties": { "ttl": 300, "aRecords": [{ "ipv4Address": "fd00::1" }] } });
     assert_eq!(side.put(&format!("{own}/A/six"), &bad).await.code(), "BadRequest");
 

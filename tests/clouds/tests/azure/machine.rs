@@ -5,9 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use standins::faults::{Fault, Rule};
 
-use crate::client::{Said, Side, VERSION, network, plain, pool};
-
-const ARM: &str = "resource=https%3A%2F%2Fmanagement.azure.com%2F";
+use crate::client::{ARM, GROUP, Said, Side, TOKEN, VERSION, network, plain, pool};
 
 #[tokio::test]
 async fn the_metadata_service_answers_machines_only() {
@@ -142,9 +140,16 @@ async fn events_begin_when_they_are_due_or_when_it_is_agreed() {
     assert_eq!(told["Events"][0]["NotBefore"], "");
     side.azure.advance(minute);
     assert_eq!(side.machine(target).await.body["Events"], json!([]), "it is over");
+    // Machines of one scale set hear of each other.
+    side.azure.with(|world| world.schedule("Freeze", "weirs_1", minute));
+    let sets = format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets");
+    let first = format!("{sets}/weirs/virtualMachines/0");
+    let url = side.azure.machine(&first).await.unwrap();
+    let told = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
+    assert_eq!(told["Events"][0]["Resources"], json!(["weirs_1"]));
     // Nobody agreed to the other one, which begins all the same.
-    let other = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north/providers/Microsoft.Compute/virtualMachines/weir-1";
-    let url = side.azure.machine(other).await.unwrap();
+    let other = format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/weir-1");
+    let url = side.azure.machine(&other).await.unwrap();
     let status = async || {
         let said = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
         said["Events"][0]["EventStatus"].as_str().unwrap().to_owned()
@@ -157,14 +162,20 @@ async fn events_begin_when_they_are_due_or_when_it_is_agreed() {
 #[tokio::test]
 async fn machines_have_identities_and_programs_log_in() {
     let side = Side::new().await;
-    let token =
-        |more: &str| format!("/metadata/identity/oauth2/token?api-version=2018-02-01{more}");
+    let token = |more: &str| format!("{TOKEN}{more}");
     let said = side.machine(&token(&format!("&{ARM}"))).await;
     for member in ["expires_in", "expires_on", "ext_expires_in", "not_before"] {
         let number = said.body[member].as_str().unwrap();
         assert!(number.parse::<u64>().is_ok(), "{member} is {number}");
     }
     assert_eq!(said.body["expires_in"], "86400");
+    // By a clock that is ahead, a token's times are ahead.
+    let number =
+        |said: &Said, member: &str| -> u64 { said.body[member].as_str().unwrap().parse().unwrap() };
+    assert_eq!(number(&said, "expires_on") - number(&said, "not_before"), 86_400);
+    side.azure.with(|world| world.skew = 5_000);
+    let ahead = side.machine(&token(&format!("&{ARM}"))).await;
+    assert_eq!(number(&ahead, "expires_on"), number(&said, "expires_on") + 5_000);
     let second = "&client_id=00000000-0000-0000-0000-0000000000d2";
     let said = side.machine(&token(&format!("&{ARM}{second}"))).await;
     assert_eq!(said.body["client_id"], "00000000-0000-0000-0000-0000000000d2");
@@ -174,11 +185,11 @@ async fn machines_have_identities_and_programs_log_in() {
     assert_eq!(side.machine(&token("")).await.status, 400);
 
     let tenant = side.azure.with(|world| world.tenant.clone());
+    let client = "00000000-0000-0000-0000-0000000000a1";
+    let scope = "https%3A%2F%2Fmanagement.azure.com%2F.default";
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
     let log_in = async |tenant: &str, rest: &str| -> Said {
-        let body = format!(
-            "grant_type=client_credentials&client_id=00000000-0000-0000-0000-0000000000a1&scope=https%3A%2F%2Fmanagement.azure.com%2F.default&{rest}"
-        );
+        let body = format!("grant_type=client_credentials&client_id={client}&scope={scope}&{rest}");
         side.ask("POST", &format!("/{tenant}/oauth2/v2.0/token"), &form, &body).await
     };
     let kind = "urn%3Aietf%3Aparams%3Aoauth%3Aclient-assertion-type%3Ajwt-bearer";

@@ -80,7 +80,9 @@ async fn a_deletion_goes_on_behind_its_location() {
 async fn operations_fail_are_cancelled_or_never_end_as_told() {
     let fail =
         End::Fail { code: "PrivateIPAddressNotInSubnet".to_owned(), message: "No.".to_owned() };
-    let ends = vec![(PUT, fail), (PUT, End::Cancel), ("DELETE *", End::Cancel), (PUT, End::Hang)];
+    let lost = (PUT, End::Lose);
+    let cancelled = ("DELETE *", End::Cancel);
+    let ends = vec![(PUT, fail), (PUT, End::Cancel), cancelled, lost, (PUT, End::Hang)];
     let side = slow(ends).await;
     let before = side.get(&pool("weir")).await.body["properties"]["tunnelInterfaces"].clone();
     let body = json!({ "properties": {} });
@@ -99,6 +101,17 @@ async fn operations_fail_are_cancelled_or_never_end_as_told() {
     let end = side.follow(said.header("location").unwrap()).await;
     assert_eq!((end.status, end.code()), (409, "Canceled"));
     assert_eq!(side.get(&network("loadBalancers/plain")).await.status, 200);
+
+    let said = side.put(&pool("weir"), &body).await;
+    side.azure.advance(Duration::from_secs(10));
+    let end = side.follow(said.header("azure-asyncoperation").unwrap()).await.body;
+    assert_eq!(end["status"], "Succeeded");
+    let now = side.get(&pool("weir")).await.body;
+    assert_eq!(now["properties"]["provisioningState"], "Succeeded");
+    assert_eq!(
+        now["properties"]["tunnelInterfaces"], before,
+        "and all the same nothing came of it"
+    );
 
     let said = side.put(&pool("weir"), &body).await;
     side.azure.advance(Duration::from_secs(86_000));

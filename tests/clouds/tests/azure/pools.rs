@@ -78,6 +78,8 @@ async fn the_load_balancer_itself_ignores_addresses_and_keeps_those_of_its_pools
 async fn a_pool_has_one_kind_of_members() {
     let side = Side::new().await;
     assert_eq!(join(&side, "weir-0-data", &["weir"]).await.status, 200);
+    assert_eq!(side.azure.with(|world| world.members(&pool("weir"))), ["10.1.0.11"]);
+    assert_eq!(side.delete(&network("networkInterfaces/weir-0-data")).await.code(), "NicInUse");
     let said = side.put(&pool("weir"), &of(&[address("a", "10.1.0.12")], &[])).await;
     assert_eq!((said.status, said.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
     // What was read can be written again: it names the interface, which stays.
@@ -96,7 +98,18 @@ async fn a_pool_has_one_kind_of_members() {
     let said = join(&side, "weir-1-data", &["weir6"]).await;
     assert_eq!((said.status, said.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
     assert_eq!(join(&side, "weir-1-data", &["none"]).await.code(), "InvalidResourceReference");
-    // An interface is replaced whole too.
+    // An interface is replaced whole too, but for what nobody can write.
+    let path = network("networkInterfaces/weir-0-data");
+    let mut bare = json!({ "location": "westeurope", "properties": {} });
+    let before = side.get(&path).await.body;
+    bare["properties"]["ipConfigurations"] = before["properties"]["ipConfigurations"].clone();
+    assert_eq!(side.put(&path, &bare).await.status, 200);
+    let after = side.get(&path).await.body;
+    for given in ["macAddress", "virtualMachine", "primary"] {
+        assert_eq!(after["properties"][given], before["properties"][given], "{given}");
+    }
+    assert_eq!(before["properties"]["enableIPForwarding"], true);
+    assert_eq!(after["properties"]["enableIPForwarding"], false, "left out is lost");
     assert_eq!(join(&side, "weir-0-data", &[]).await.status, 200);
     let read = side.get(&pool("weir")).await.body;
     assert_eq!(read["properties"]["backendIPConfigurations"], Value::Null);
@@ -154,6 +167,8 @@ async fn interfaces_of_scale_sets_are_read_and_not_written() {
         machine["properties"]["networkProfile"]["networkInterfaces"][0]["id"].as_str().unwrap();
     let read = side.get(nic).await;
     assert_eq!(read.body["properties"]["macAddress"], "00-22-48-0A-01-1E");
+    let part = &read.body["properties"]["ipConfigurations"][1];
+    assert_eq!(part["id"], format!("{nic}/ipConfigurations/ipconfig6"));
     let said = side.put(nic, &read.body).await;
     assert_eq!((said.status, said.code()), (405, "MethodNotAllowed"));
     assert_eq!(side.put(&instance, &machine).await.status, 405);

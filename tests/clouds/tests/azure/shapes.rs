@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use standins::azure::World;
 use standins::azure::world::Resource;
 
-use crate::client::{Said, Side};
+use crate::client::{Said, Side, network, pool, put_in};
 
 const TESTRG: &str = "/subscriptions/subid/resourceGroups/testrg";
 const RG1: &str = "/subscriptions/subid/resourceGroups/rg1";
@@ -135,7 +135,7 @@ fn type_of(id: &str) -> String {
     types.join("/")
 }
 
-fn network(name: &str, space: &str, subnet: &str, prefix: &str) -> (String, Value) {
+fn hub(name: &str, space: &str, subnet: &str, prefix: &str) -> (String, Value) {
     let body = json!({ "location": "eastus", "properties": {
         "addressSpace": { "addressPrefixes": [space] },
         "subnets": [{ "name": subnet, "properties": {
@@ -153,14 +153,15 @@ async fn side() -> Side {
     world.groups.push("/subscriptions/{subscription-id}/resourceGroups/myResourceGroup".to_owned());
     world.resources.clear();
     for (id, body) in [
-        network("vnetlb", "10.0.0.0/16", "subnetlb", "10.0.1.0/24"),
-        network("rg1-vnet", "172.20.0.0/16", "default", "172.20.2.0/24"),
+        hub("vnetlb", "10.0.0.0/16", "subnetlb", "10.0.1.0/24"),
+        hub("rg1-vnet", "172.20.0.0/16", "default", "172.20.2.0/24"),
     ] {
         world.write(&id, body);
     }
-    let own = "/subscriptions/subid/resourceGroups/subnet-test/providers/Microsoft.Network/virtualNetworks/vnetname";
+    let own = "/subscriptions/subid/resourceGroups/subnet-test/providers/Microsoft.Network";
+    let own = format!("{own}/virtualNetworks/vnetname");
     let space = json!({ "addressSpace": { "addressPrefixes": ["10.0.0.0/8"] }, "subnets": [] });
-    world.write(own, json!({ "location": "eastus", "properties": space }));
+    world.write(&own, json!({ "location": "eastus", "properties": space }));
     Side::of(world).await
 }
 
@@ -176,7 +177,10 @@ fn path_of(example: &Value, path: &str) -> String {
     path
 }
 
-const NETWORK: &str = "/subscriptions/<subscriptionId>/resourceGroups/<resourceGroupName>/providers/Microsoft.Network";
+const NETWORK: [&str; 2] = [
+    "/subscriptions/<subscriptionId>/resourceGroups/<resourceGroupName>",
+    "/providers/Microsoft.Network",
+];
 
 /// All examples of resources: what they show, by type.
 fn known() -> Known {
@@ -334,19 +338,23 @@ async fn writes_of_the_examples_are_taken_and_answered_as_there() {
     ] {
         let side = side().await;
         let example = example(&format!("network/{file}.json")).unwrap();
-        let path = path_of(&example, &format!("{NETWORK}/{path}"));
+        let path = path_of(&example, &format!("{}/{path}", NETWORK.concat()));
         let mut body = example["parameters"][body].clone();
         side.azure.with(|world| {
-            let home = |group: &str| format!("{group}/providers/Microsoft.Network/loadBalancers/lb");
+            let mut balancer = |group: &str, properties: Value| {
+                let id = format!("{group}/providers/Microsoft.Network/loadBalancers/lb");
+                world
+                    .write(&id, json!({ "sku": { "name": "Standard" }, "properties": properties }));
+            };
             if file.starts_with("LBBackend") {
-                let pool = example["responses"]["200"]["body"].clone();
-                let rule = json!({ "name": "rulelb", "properties": { "backendAddressPool": { "id": pool["id"] } } });
-                let properties = json!({ "loadBalancingRules": [rule] });
-                world.write(&home(TESTRG), json!({ "sku": { "name": "Standard" }, "properties": properties }));
+                let pool = json!({ "id": example["responses"]["200"]["body"]["id"] });
+                let rule =
+                    json!({ "name": "rulelb", "properties": { "backendAddressPool": pool } });
+                balancer(TESTRG, json!({ "loadBalancingRules": [rule] }));
             }
             if file.starts_with("PrivateLink") {
-                let frontends = json!({ "frontendIPConfigurations": [{ "name": "fe-lb", "properties": {} }] });
-                world.write(&home(RG1), json!({ "sku": { "name": "Standard" }, "properties": frontends }));
+                let frontend = json!({ "name": "fe-lb", "properties": {} });
+                balancer(RG1, json!({ "frontendIPConfigurations": [frontend] }));
             }
         });
         // The examples' gateways have rules for one port, which a gateway doesn't take.
@@ -380,7 +388,7 @@ async fn long_operations_are_told_by_the_headers_of_the_examples() {
     }
     let side = Side::new().await;
     let loads = |file: &str| example(&format!("network/{file}.json")).unwrap();
-    let door = crate::client::network("privateLinkServices/door");
+    let door = network("privateLinkServices/door");
     let connection = format!("{door}/privateEndpointConnections/one");
     side.azure.with(|world| {
         world.pace = Duration::from_secs(5);
@@ -389,7 +397,7 @@ async fn long_operations_are_told_by_the_headers_of_the_examples() {
             json!({ "name": "one", "properties": { "privateLinkServiceConnectionState": state } });
         world.write(&door, json!({ "properties": { "privateEndpointConnections": [one] } }));
     });
-    let plain = crate::client::network("loadBalancers/plain");
+    let plain = network("loadBalancers/plain");
     for (file, path) in [
         ("LoadBalancerBackendAddressPoolDelete", format!("{plain}/backendAddressPools/weir")),
         ("LoadBalancerDelete", plain),
@@ -403,22 +411,16 @@ async fn long_operations_are_told_by_the_headers_of_the_examples() {
     }
     let (health, visible) =
         (loads("LoadBalancerHealth"), loads("CheckPrivateLinkServiceVisibilityByResourceGroup"));
-    let rule = crate::client::network("loadBalancers/gw/loadBalancingRules/all/health");
-    let check = crate::client::network("locations/westeurope/checkPrivateLinkServiceVisibility");
+    let rule = network("loadBalancers/gw/loadBalancingRules/all/health");
+    let check = network("locations/westeurope/checkPrivateLinkServiceVisibility");
     for (example, path) in [(&health, &rule), (&visible, &check)] {
         let said = side.post(path, &example["parameters"]["parameters"]).await;
         assert_eq!((said.status, headers_of(&said)), (202, headers(example, "202")), "{path}");
     }
     side.azure.with(|world| world.pace = Duration::ZERO);
     side.azure.advance(Duration::from_secs(5));
-    side.azure.with(|world| {
-        let body = &mut world
-            .find_mut(&crate::client::network("networkInterfaces/weir-0-data"))
-            .unwrap()
-            .body;
-        body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
-            json!([{ "id": crate::client::pool("weir") }]);
-    });
+    let nic = network("networkInterfaces/weir-0-data");
+    side.azure.with(|world| put_in(world, &nic, &pool("weir")));
     let mut known = Known::default();
     for (of, example, path) in [("health", &health, &rule), ("visible", &visible, &check)] {
         let theirs = &example["responses"]["200"]["body"];
@@ -449,21 +451,15 @@ async fn machines_are_told_as_in_the_examples() {
         "subscriptionId": "", "vmId": "", "vmScaleSetName": "", "zone": "", "vmSize": "",
     }}));
 
-    for (pool, file) in [
-        (crate::client::pool("weir"), "GetLoadBalancerMetadata_GatewayLB"),
-        (
-            crate::client::network("loadBalancers/plain/backendAddressPools/weir"),
-            "GetLoadBalancerMetadata",
-        ),
+    for (pool_id, file) in [
+        (pool("weir"), "GetLoadBalancerMetadata_GatewayLB"),
+        (network("loadBalancers/plain/backendAddressPools/weir"), "GetLoadBalancerMetadata"),
     ] {
         let theirs = body(file);
         let mut known = Known::default();
         known.learn(file, &theirs);
-        side.azure.with(|world| {
-            let nic = &mut world.find_mut(&crate::client::network("networkInterfaces/weir-0-data")).unwrap().body;
-            nic["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
-                json!([{ "id": pool }]);
-        });
+        let nic = network("networkInterfaces/weir-0-data");
+        side.azure.with(|world| put_in(world, &nic, &pool_id));
         let said = side.machine("/metadata/loadbalancer?api-version=2021-02-01").await;
         let gateway = said.body["loadbalancer"]["tunnelInterfaces"].is_array();
         assert_eq!(gateway, file.ends_with("GatewayLB"), "{}", said.text);

@@ -52,8 +52,13 @@ fn frontend(name: &str, address: &str, version: &str) -> Value {
 }
 
 fn tunnels(external: (u16, u32), internal: (u16, u32)) -> Value {
-    let one = |kind: &str, (port, vni): (u16, u32)| json!({ "port": port, "identifier": vni, "protocol": "VXLAN", "type": kind });
-    json!([one("External", external), one("Internal", internal)])
+    let ends = [("External", external), ("Internal", internal)];
+    let each = ends.map(|(kind, (port, vni))| {
+        let mut tunnel = json!({ "protocol": "VXLAN", "type": kind });
+        (tunnel["port"], tunnel["identifier"]) = (port.into(), vni.into());
+        tunnel
+    });
+    Value::from(each.to_vec())
 }
 
 /// The gateway load balancer: a pool and a rule of each family, one probe.
@@ -71,7 +76,10 @@ fn gateway() -> Value {
             "probe": part("probes", "health"),
         }})
     };
-    let pool = |name: &str, tunnels: Value| json!({ "name": name, "properties": { "tunnelInterfaces": tunnels } });
+    let pool = |name: &str, tunnels: Value| {
+        let properties = json!({ "tunnelInterfaces": tunnels });
+        json!({ "name": name, "properties": properties })
+    };
     json!({ "location": LOCATION, "sku": { "name": "Gateway", "tier": "Regional" }, "properties": {
         "frontendIPConfigurations": [
             frontend("front", "10.1.0.4", "IPv4"), frontend("front6", "fd00:1::4", "IPv6"),
