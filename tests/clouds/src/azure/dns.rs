@@ -34,9 +34,7 @@ pub fn check_record(path: &Path, body: &mut Value) -> Told<Vec<String>> {
 /// Whether a list of all of a zone's records has this one.
 pub fn lists(list: &Path, other: &Path) -> bool {
     let all = list.types().eq_ignore_ascii_case("privateDnsZones/ALL");
-    let record = ["privateDnsZones/A", "privateDnsZones/TXT"];
-    let record = record.iter().any(|types| other.types().eq_ignore_ascii_case(types));
-    all && record && same(parent(&other.id()), above(&list.id()))
+    all && is_record(&other.types()) && same(parent(&other.id()), above(&list.id()))
 }
 
 /// What a network's link must be.

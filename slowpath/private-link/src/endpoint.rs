@@ -1,0 +1,172 @@
+//! The consumers' side: the endpoint in their network, its approval, its address, its names.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use azure::id::ResourceId;
+use clouds::failure::Setback;
+use serde_json::{Value, json};
+
+use crate::ask;
+use crate::dns;
+use crate::errors::Stop;
+use crate::names;
+use crate::object::{Aspect, Fixed, Reason, Step};
+use crate::reconcile::{Course, Event};
+use crate::service::id_of;
+use crate::turn::{State, busy};
+
+/// Where an endpoint's connections may lie: those that somebody approves, and those that nobody
+/// has to.
+const CONNECTIONS: [&str; 2] =
+    ["manualPrivateLinkServiceConnections", "privateLinkServiceConnections"];
+
+pub(crate) fn error(setback: Setback) -> Stop {
+    Stop::failed(Aspect::Endpoint, Reason::AzureError, &setback)
+}
+
+/// Goes one step on; when to look again where nothing is left to do.
+pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Duration, Stop> {
+    let Some(wanted) = &fixed.endpoint else { return Ok(Duration::MAX) };
+    let side = course.turn.endpoint();
+    dns::settle(course).await?;
+    let Some(alias) = course.status.service.alias.clone() else {
+        let message = "the service has no alias yet";
+        return Err(Stop::wait(Aspect::Endpoint, Reason::WaitingForAlias, message));
+    };
+    let Some(there) = side.get(&ask::ENDPOINTS_GET.at(&wanted.id)).await.map_err(error)? else {
+        gone(course);
+        return create(course, fixed, &wanted.id, &alias).await;
+    };
+    let body = there.body;
+    if !names::made_for(&body["tags"], &course.turn.settings.fleet, &course.object.name) {
+        course.status.endpoint.id = None;
+        course.status.endpoint.address = None;
+        let message = format!(
+            "there is an endpoint {} that Weir did not make for this object; delete it, or hand it \
+             over by the tags {} and {}",
+            wanted.id,
+            names::FLEET,
+            names::OBJECT
+        );
+        return Err(Stop::mend(Aspect::Endpoint, Reason::NotOurs, message));
+    }
+    course.status.endpoint.id = Some(id_of(&body).unwrap_or_else(|| wanted.id.clone()));
+    if State::of(&body) == State::Busy {
+        return Err(busy(Aspect::Endpoint, "the private endpoint", &body));
+    }
+    if let Some(why) = astray(&body, &alias) {
+        return replace(course, &wanted.id, why).await;
+    }
+    if State::of(&body) == State::Failed {
+        return create(course, fixed, &wanted.id, &alias).await;
+    }
+    approved(&body)?;
+    let address = address(course, &body).await?;
+    course.status.endpoint.address = Some(address);
+    let message = format!("{} has {address}", wanted.id.name());
+    course.tell(Aspect::Endpoint, (true, Reason::AzureSuccess), &message);
+    dns::keep(course, wanted, address).await
+}
+
+/// It was there, and somebody deleted it.
+fn gone(course: &mut Course<'_>) {
+    course.status.endpoint.address = None;
+    let Some(id) = course.status.endpoint.id.take() else { return };
+    let message = format!("somebody deleted {id}; it is made again");
+    course.tell(Aspect::Endpoint, (false, Reason::AzureError), &message);
+    course.events.push(Event::warning("EndpointDeleted", message));
+}
+
+async fn create(
+    course: &mut Course<'_>,
+    fixed: &Fixed,
+    id: &ResourceId,
+    alias: &str,
+) -> Result<Duration, Stop> {
+    let Some(wanted) = &fixed.endpoint else { return Ok(Duration::MAX) };
+    let spec = &course.object.spec;
+    let body = json!({
+        "location": spec.location,
+        "tags": names::tags(&course.turn.settings.fleet, &course.object.name, spec),
+        "properties": {
+            "subnet": { "id": wanted.subnet },
+            CONNECTIONS[0]: [{
+                "name": id.name(),
+                "properties": {
+                    "privateLinkServiceId": alias,
+                    "requestMessage": format!("Weir: for {}", course.object.name),
+                },
+            }],
+        },
+    });
+    let side = course.turn.endpoint();
+    let begun = side.put(&ask::ENDPOINTS_PUT.at(id), &body, None).await.map_err(error)?;
+    course.events.push(Event::note("EndpointCreated", format!("{} is being made", id.name())));
+    side.begun(&mut course.status.endpoint.running, Step::WriteEndpoint, begun)?;
+    Err(Stop::at_once(Aspect::Endpoint, "the endpoint was made"))
+}
+
+/// It leads to what is not there any more: Azure connects an endpoint once.
+async fn replace(course: &mut Course<'_>, id: &ResourceId, why: String) -> Result<Duration, Stop> {
+    let side = course.turn.endpoint();
+    let begun = side.delete(&ask::ENDPOINTS_DELETE.at(id)).await.map_err(error)?;
+    course.status.endpoint.id = None;
+    course.status.endpoint.address = None;
+    course.tell(Aspect::Endpoint, (false, Reason::AzureError), &why);
+    course.events.push(Event::warning("EndpointReplaced", why));
+    side.begun(&mut course.status.endpoint.running, Step::DeleteEndpoint, begun)?;
+    // Not at once: what is made again may be astray again.
+    let message = "the endpoint was deleted, to be made again";
+    Err(Stop::wait(Aspect::Endpoint, Reason::UnderWay, message))
+}
+
+fn connection(body: &Value) -> &Value {
+    let found = CONNECTIONS.iter().map(|key| &body["properties"][*key][0]["properties"]);
+    found.max_by_key(|properties| !properties.is_null()).unwrap_or(&Value::Null)
+}
+
+/// Why it can't ever lead to the service, if so.
+fn astray(body: &Value, alias: &str) -> Option<String> {
+    let connection = connection(body);
+    let to = connection["privateLinkServiceId"].as_str().unwrap_or_default();
+    // Azure may tell the service's id where it was told its alias.
+    if !to.is_empty() && !to.starts_with('/') && !to.eq_ignore_ascii_case(alias) {
+        return Some(format!("it led to {to}, and the service is {alias} now; it is made again"));
+    }
+    let status = connection["privateLinkServiceConnectionState"]["status"].as_str();
+    (status == Some("Disconnected"))
+        .then(|| "its service was deleted under it; it is made again".to_owned())
+}
+
+fn approved(body: &Value) -> Result<(), Stop> {
+    let state = &connection(body)["privateLinkServiceConnectionState"];
+    let status = state["status"].as_str().unwrap_or("unknown");
+    if status == "Approved" {
+        return Ok(());
+    }
+    let why = state["description"].as_str().unwrap_or_default();
+    let message = format!("the connection's state is {status}: {why}");
+    Err(Stop::wait(Aspect::Endpoint, Reason::NotApproved, message))
+}
+
+/// By its own word, else by its interface's.
+async fn address(course: &mut Course<'_>, body: &Value) -> Result<Ipv4Addr, Stop> {
+    let first = |list: &Value| list[0].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
+    let told = body["properties"]["customDnsConfigs"].as_array().into_iter().flatten();
+    if let Some(address) = told.map(|one| &one["ipAddresses"]).find_map(first) {
+        return Ok(address);
+    }
+    let waiting = || {
+        let message = "Azure has not told the endpoint's address yet";
+        Stop::wait(Aspect::Endpoint, Reason::UnderWay, message)
+    };
+    let id = body["properties"]["networkInterfaces"][0]["id"].as_str().ok_or_else(waiting)?;
+    let id = ResourceId::parse(id).map_err(|_| waiting())?;
+    let side = course.turn.endpoint();
+    let interface = side.get(&ask::INTERFACES_GET.at(&id)).await.map_err(error)?;
+    let interface = interface.ok_or_else(waiting)?.body;
+    let found = interface["properties"]["ipConfigurations"].as_array().into_iter().flatten();
+    let mut found = found.filter_map(|one| one["properties"]["privateIPAddress"].as_str());
+    found.find_map(|text| text.parse().ok()).ok_or_else(waiting)
+}

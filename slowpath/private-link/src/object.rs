@@ -1,0 +1,51 @@
+//! The kind `PrivateLinkService`: what is wanted, and what became of it.
+
+mod fixed;
+mod kubernetes;
+mod spec;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use fixed::{Fixed, FixedEndpoint};
+pub use kubernetes::{ANNOTATION_CLUSTER, from_kubernetes, status_for_kubernetes};
+pub use spec::{Address, EndpointSpec, Paused, Spec, Wrong, Zone};
+pub use status::{
+    Aspect, Condition, Connection, EndpointStatus, HeldOff, Reason, Running, ServiceStatus, Status,
+    Step, Truth, ZoneStatus,
+};
+
+use crate::time::Time;
+
+/// Its name as a kind.
+pub const KIND: &str = "PrivateLinkService";
+/// Its name for many.
+pub const MANY: &str = "privatelinkservices";
+/// The finalizer that stays until everything at Azure is taken back.
+pub const FINALIZER: &str = "weir.dev/private-link-cleanup";
+
+/// An object as a round needs it; the store has more of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Object {
+    /// `[cluster/]namespace/name`, or a single word.
+    pub name: String,
+    /// Revision of the last write of what is wanted.
+    pub generation: u64,
+    /// When it was made, for its age.
+    pub created: Time,
+    /// What is wanted.
+    pub spec: Spec,
+    /// What became of it.
+    pub status: Status,
+    /// When its deletion was asked.
+    pub deletion: Option<Time>,
+    /// [`FINALIZER`] is on it.
+    pub held: bool,
+}
+
+impl Object {
+    /// The last part of its name.
+    pub fn short_name(&self) -> &str {
+        self.name.rsplit('/').next().unwrap_or_default()
+    }
+}

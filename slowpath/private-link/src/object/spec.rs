@@ -1,0 +1,349 @@
+//! What is wanted, and what is wrong with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use azure::id::ResourceId;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::names;
+use crate::time::Time;
+
+/// Subscriptions that may be listed.
+const SUBSCRIPTIONS_MAX: usize = 50;
+
+/// A private link service in front of an internal load balancer, and where it is wanted the
+/// endpoint that leads to it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Spec {
+    /// Address of the internal load balancer's frontend; it may be told later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_balancer_ip: Option<IpAddr>,
+    /// Id of the subscription in which the service is made.
+    pub subscription: String,
+    /// The resource group in which it is made, and in which the load balancer is looked for.
+    pub resource_group: String,
+    /// `westeurope`: that of the load balancer.
+    pub location: String,
+    /// The service's name at Azure; `pls-...` where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_name: Option<String>,
+    /// What makes names unique among clusters: a part of the service's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
+    /// Id of the subnet whose addresses the service translates to; one is found and made in the
+    /// load balancer's network where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nat_subnet: Option<Address>,
+    /// Subscriptions that may connect, besides that of the endpoint.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub additional_allowed_subscriptions: Vec<String>,
+    /// Which of those are let in without being asked about: all that may connect where it is left
+    /// out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_approved_subscriptions: Option<Vec<String>>,
+    /// Tags for everything that is made.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// `true`, or until when by RFC 3339: nothing is made or changed meanwhile.
+    #[serde(skip_serializing_if = "Paused::is_no")]
+    pub paused: Paused,
+    /// The consumers' side; none where others make it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<EndpointSpec>,
+}
+
+/// The consumers' side.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointSpec {
+    /// Id of the subnet in which the endpoint is made.
+    pub subnet: Address,
+    /// Id of the network in which the names are to be known.
+    pub network: Address,
+    /// The resource group in which endpoint and zones are made; the subnet's where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_group: Option<String>,
+    /// The zones with the names that lead to the endpoint.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<Zone>,
+}
+
+/// A private DNS zone, and which names of it lead to the endpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Zone {
+    /// `shop.example.internal`.
+    pub name: String,
+    /// Names relative to the zone: `api`, `*.apps`, `@`.
+    pub records: Vec<String>,
+    /// Name of its link to the network; `<object>-<zone>-vnet-link` where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+}
+
+/// The id of a resource at Azure.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Address(#[schemars(with = "String")] pub ResourceId);
+
+/// Whether nothing is to be made or changed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Paused {
+    /// It is, or it isn't.
+    Yes(bool),
+    /// Until then, by RFC 3339; what is no time doesn't pause.
+    Until(String),
+}
+
+impl Default for Paused {
+    fn default() -> Paused {
+        Paused::Yes(false)
+    }
+}
+
+impl Paused {
+    fn is_no(&self) -> bool {
+        *self == Paused::Yes(false)
+    }
+
+    /// Until when it is; a long time where nobody says. None where it isn't paused.
+    pub fn until(&self, now: Time) -> Option<Time> {
+        let until = match self {
+            Paused::Yes(yes) => yes.then_some(Time(u64::MAX)),
+            Paused::Until(text) => match text.parse::<bool>() {
+                Ok(yes) => yes.then_some(Time(u64::MAX)),
+                Err(_) => Time::read(text),
+            },
+        };
+        until.filter(|until| *until > now)
+    }
+}
+
+/// A field that can't be as it is.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{field}: {wrong}; {allowed}")]
+pub struct Wrong {
+    /// Path of the field, `spec.subscription`.
+    pub field: String,
+    /// What is wrong.
+    pub wrong: String,
+    /// What is allowed, or what to do.
+    pub allowed: String,
+}
+
+impl Wrong {
+    /// Of a field.
+    pub fn new(field: &str, wrong: impl Into<String>, allowed: impl Into<String>) -> Wrong {
+        Wrong { field: field.to_owned(), wrong: wrong.into(), allowed: allowed.into() }
+    }
+}
+
+impl Spec {
+    /// What is wrong with it: the first field that can't be as it is.
+    ///
+    /// # Errors
+    /// That field, what is wrong, and what is allowed.
+    pub fn check(&self) -> Result<(), Wrong> {
+        subscription("spec.subscription", &self.subscription)?;
+        group("spec.resource_group", &self.resource_group)?;
+        let location = &self.location;
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        if location.is_empty() || location.len() > 50 || !location.bytes().all(plain) {
+            let wrong = format!("`{location}` is no location");
+            let allowed = "write small letters and digits, at most 50: \"westeurope\"";
+            return Err(Wrong::new("spec.location", wrong, allowed));
+        }
+        if let Some(address) = self.load_balancer_ip
+            && (address.is_unspecified() || address.is_multicast() || address.is_loopback())
+        {
+            let wrong = format!("no internal load balancer can have {address}");
+            let allowed = "write the address of its frontend, or leave it out";
+            return Err(Wrong::new("spec.load_balancer_ip", wrong, allowed));
+        }
+        if let Some(name) = &self.service_name {
+            names::allowed("spec.service_name", name)?;
+        }
+        if !self.cluster.is_empty() {
+            names::allowed("spec.cluster", &self.cluster)?;
+        }
+        if let Some(subnet) = &self.nat_subnet {
+            kind_of("spec.nat_subnet", subnet, "subnets")?;
+        }
+        self.check_subscriptions()?;
+        self.check_tags()?;
+        self.endpoint.as_ref().map_or(Ok(()), EndpointSpec::check)
+    }
+
+    fn check_subscriptions(&self) -> Result<(), Wrong> {
+        let at = "spec.additional_allowed_subscriptions";
+        listed(at, &self.additional_allowed_subscriptions)?;
+        let Some(approved) = &self.auto_approved_subscriptions else { return Ok(()) };
+        let at = "spec.auto_approved_subscriptions";
+        listed(at, approved)?;
+        let allowed = self.allowed();
+        for (i, id) in approved.iter().enumerate() {
+            if !allowed.contains(&id.to_ascii_lowercase()) {
+                let wrong = format!("{id} may not connect, so it can't be approved");
+                let allowed = "write it in spec.additional_allowed_subscriptions as well";
+                return Err(Wrong::new(&format!("{at}[{i}]"), wrong, allowed));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_tags(&self) -> Result<(), Wrong> {
+        for (key, value) in &self.tags {
+            let forbidden = |c: char| "<>%&\\?/".contains(c);
+            if key.is_empty() || key.len() > 512 || key.contains(forbidden) || value.len() > 256 {
+                let wrong = format!("`{key}` is no tag that Azure takes");
+                let allowed = "names have 1 to 512 characters without <>%&\\?/, values up to 256";
+                return Err(Wrong::new("spec.tags", wrong, allowed));
+            }
+            if key.starts_with(names::TAG_PREFIX) {
+                let wrong = format!("`{key}` is a tag that Weir writes itself");
+                return Err(Wrong::new("spec.tags", wrong, "take another name"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The subscriptions that may connect, in small letters: that of the endpoint, and those that
+    /// are listed.
+    pub fn allowed(&self) -> BTreeSet<String> {
+        let own = self.endpoint.iter().map(|endpoint| endpoint.subnet.0.subscription());
+        let listed = self.additional_allowed_subscriptions.iter().map(String::as_str);
+        own.chain(listed).map(str::to_ascii_lowercase).collect()
+    }
+
+    /// Those of them that are let in without being asked about.
+    pub fn approved(&self) -> BTreeSet<String> {
+        match &self.auto_approved_subscriptions {
+            Some(listed) => listed.iter().map(|id| id.to_ascii_lowercase()).collect(),
+            None => self.allowed(),
+        }
+    }
+}
+
+impl EndpointSpec {
+    fn check(&self) -> Result<(), Wrong> {
+        kind_of("spec.endpoint.subnet", &self.subnet, "subnets")?;
+        kind_of("spec.endpoint.network", &self.network, "virtualNetworks")?;
+        if let Some(name) = &self.resource_group {
+            group("spec.endpoint.resource_group", name)?;
+        }
+        let mut there = BTreeSet::new();
+        for (i, zone) in self.zones.iter().enumerate() {
+            let at = format!("spec.endpoint.zones[{i}]");
+            zone.check(&at)?;
+            if !there.insert(zone.name.to_ascii_lowercase()) {
+                let wrong = format!("{} is there twice", zone.name);
+                return Err(Wrong::new(&at, wrong, "write all records of a zone in one of them"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Zone {
+    fn check(&self, at: &str) -> Result<(), Wrong> {
+        let labels = || self.name.split('.');
+        if self.name.len() > 253 || labels().count() < 2 || !labels().all(label) {
+            let wrong = format!("`{}` is no private zone", self.name);
+            let allowed = "write two labels or more of letters, digits and hyphens: \"shop.local\"";
+            return Err(Wrong::new(&format!("{at}.name"), wrong, allowed));
+        }
+        if self.records.is_empty() {
+            let allowed = "write the names that lead to the endpoint: [\"api\", \"*.apps\"]";
+            return Err(Wrong::new(&format!("{at}.records"), "no name is wanted", allowed));
+        }
+        let mut there = BTreeSet::new();
+        for (i, record) in self.records.iter().enumerate() {
+            let at = format!("{at}.records[{i}]");
+            let plain = record.strip_prefix("*.").unwrap_or(record);
+            let right = record == "@" || record == "*" || plain.split('.').all(label);
+            if !right || record.len() + self.name.len() > 252 {
+                let wrong = format!("`{record}` is no name within {}", self.name);
+                return Err(Wrong::new(&at, wrong, "write \"api\", \"*.apps\" or \"@\""));
+            }
+            if !there.insert(record.to_ascii_lowercase()) {
+                let wrong = format!("`{record}` is there twice");
+                return Err(Wrong::new(&at, wrong, "remove one of them"));
+            }
+        }
+        self.link.as_ref().map_or(Ok(()), |link| names::allowed(&format!("{at}.link"), link))
+    }
+}
+
+/// A part of a host name; underscores are allowed in records.
+fn label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    let edge = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
+    let bytes = text.as_bytes();
+    (1..=63).contains(&bytes.len())
+        && bytes.iter().copied().all(inner)
+        && edge(bytes.first())
+        && edge(bytes.last())
+}
+
+/// Groups of eight, four, four, four and twelve hexadecimal digits.
+fn is_uuid(text: &str) -> bool {
+    text.split('-').map(str::len).eq([8, 4, 4, 4, 12])
+        && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+fn subscription(field: &str, text: &str) -> Result<(), Wrong> {
+    if is_uuid(text) {
+        return Ok(());
+    }
+    let wrong = format!("`{text}` is no id of a subscription");
+    let allowed = "write the UUID that az account list shows: \
+                   \"550e8400-e29b-41d4-a716-446655440000\"";
+    Err(Wrong::new(field, wrong, allowed))
+}
+
+fn listed(field: &str, list: &[String]) -> Result<(), Wrong> {
+    if list.len() > SUBSCRIPTIONS_MAX {
+        let wrong = format!("{} subscriptions are too many", list.len());
+        return Err(Wrong::new(field, wrong, format!("allowed: up to {SUBSCRIPTIONS_MAX}")));
+    }
+    let mut there = BTreeSet::new();
+    for (i, id) in list.iter().enumerate() {
+        let at = format!("{field}[{i}]");
+        subscription(&at, id)?;
+        if !there.insert(id.to_ascii_lowercase()) {
+            return Err(Wrong::new(&at, format!("{id} is there twice"), "remove one of them"));
+        }
+    }
+    Ok(())
+}
+
+fn group(field: &str, text: &str) -> Result<(), Wrong> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.()".contains(c);
+    if (1..=90).contains(&text.len()) && text.chars().all(plain) && !text.ends_with('.') {
+        return Ok(());
+    }
+    let wrong = format!("`{text}` is no name of a resource group");
+    let allowed = "write 1 to 90 letters, digits and -_.(), no period at the end";
+    Err(Wrong::new(field, wrong, allowed))
+}
+
+fn kind_of(field: &str, id: &Address, kind: &str) -> Result<(), Wrong> {
+    let id = &id.0;
+    let right = id.named("virtualNetworks").is_some()
+        && id.named(kind) == Some(id.name())
+        && (kind != "virtualNetworks" || id.named("subnets").is_none());
+    if right {
+        return Ok(());
+    }
+    let wrong = format!("`{id}` is not of type {kind}");
+    let subnet = if kind == "subnets" { "/subnets/NAME" } else { "" };
+    let allowed = format!(
+        "write /subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers/Microsoft.Network/\
+         virtualNetworks/NAME{subnet}"
+    );
+    Err(Wrong::new(field, wrong, allowed))
+}

@@ -1,0 +1,283 @@
+//! What is taken, what is refused and in which words, and that a store can keep it.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::names;
+
+const SUBSCRIPTION: &str = "550e8400-e29b-41d4-a716-446655440000";
+const SUBNET: &str = "/subscriptions/660e8400-e29b-41d4-a716-446655440000/resourceGroups/guest/\
+                      providers/Microsoft.Network/virtualNetworks/spoke/subnets/nodes";
+
+fn network() -> &'static str {
+    SUBNET.strip_suffix("/subnets/nodes").unwrap()
+}
+
+/// An object's spec as people write it.
+fn written() -> Value {
+    json!({
+        "load_balancer_ip": "10.0.1.5",
+        "subscription": SUBSCRIPTION,
+        "resource_group": "management",
+        "location": "westeurope",
+        "cluster": "c1",
+        "additional_allowed_subscriptions": [SUBSCRIPTION],
+        "tags": { "team": "shop" },
+        "paused": "2026-11-22T08:00:00Z",
+        "endpoint": {
+            "subnet": SUBNET,
+            "network": network(),
+            "zones": [{ "name": "c1.hypershift.local", "records": ["api", "*.apps"] }],
+        },
+    })
+}
+
+fn check(json: &Value) -> Result<Spec, Wrong> {
+    let spec: Spec = serde_json::from_value(json.clone()).unwrap();
+    spec.check().map(|()| spec)
+}
+
+#[test]
+fn a_spec_is_written_as_it_was_read() {
+    let spec = check(&written()).unwrap();
+    assert_eq!(serde_json::to_value(&spec).unwrap(), written());
+    let allowed: Vec<String> = spec.allowed().into_iter().collect();
+    assert_eq!(allowed, [SUBSCRIPTION, "660e8400-e29b-41d4-a716-446655440000"]);
+    assert_eq!(spec.approved(), spec.allowed());
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_field_and_remedy() {
+    let long = "x".repeat(91);
+    let many: Vec<String> =
+        (0..51).map(|n| format!("550e8400-e29b-41d4-a716-4466554400{n:02}")).collect();
+    for (at, value, field) in [
+        ("/subscription", json!("mine"), "spec.subscription"),
+        ("/subscription", json!("550e8400e29b41d4a716446655440000"), "spec.subscription"),
+        ("/resource_group", json!(""), "spec.resource_group"),
+        ("/resource_group", json!(long), "spec.resource_group"),
+        ("/resource_group", json!("rg."), "spec.resource_group"),
+        ("/location", json!("West Europe"), "spec.location"),
+        ("/load_balancer_ip", json!("127.0.0.1"), "spec.load_balancer_ip"),
+        ("/cluster", json!("-c"), "spec.cluster"),
+        ("/tags", json!({ "weir-object": "x" }), "spec.tags"),
+        ("/tags", json!({ "a/b": "x" }), "spec.tags"),
+        ("/additional_allowed_subscriptions", json!(many), "spec.additional_allowed_subscriptions"),
+        (
+            "/additional_allowed_subscriptions",
+            json!([SUBSCRIPTION, SUBSCRIPTION.to_uppercase()]),
+            "spec.additional_allowed_subscriptions[1]",
+        ),
+        ("/endpoint/subnet", json!(network()), "spec.endpoint.subnet"),
+        ("/endpoint/network", json!(SUBNET), "spec.endpoint.network"),
+        ("/endpoint/zones/0/name", json!("local"), "spec.endpoint.zones[0].name"),
+        ("/endpoint/zones/0/records", json!([]), "spec.endpoint.zones[0].records"),
+        ("/endpoint/zones/0/records/1", json!("-a"), "spec.endpoint.zones[0].records[1]"),
+        ("/endpoint/zones/0/records/1", json!("API"), "spec.endpoint.zones[0].records[1]"),
+    ] {
+        let mut json = written();
+        *json.pointer_mut(at).unwrap() = value.clone();
+        let wrong = check(&json).unwrap_err();
+        assert_eq!(wrong.field, field, "{value}");
+        assert!(!wrong.wrong.is_empty() && !wrong.allowed.is_empty(), "{wrong}");
+    }
+    let mut stranger = written();
+    stranger["auto_approved_subscriptions"] = json!(["770e8400-e29b-41d4-a716-446655440000"]);
+    let wrong = check(&stranger).unwrap_err();
+    assert!(wrong.to_string().contains("may not connect"), "{wrong}");
+    for broken in [json!({ "what": 1 }), json!({ "nat_subnet": "here" }), json!({ "paused": 7 })] {
+        assert!(serde_json::from_value::<Spec>(broken.clone()).is_err(), "{broken}");
+    }
+}
+
+#[test]
+fn names_follow_their_rules_and_keep_to_eighty_characters() {
+    let mut spec = check(&written()).unwrap();
+    for (object, cluster, name) in [
+        ("clusters/private-router", "c1", "pls-c1"),
+        ("clusters/oauth", "c1", "pls-oauth-c1"),
+        ("shop/web", "", "pls-shop-web"),
+    ] {
+        spec.cluster = cluster.to_owned();
+        assert_eq!(names::service(object, &spec).unwrap(), name);
+    }
+    spec.cluster = "c".repeat(76);
+    assert_eq!(names::service("a/private-router", &spec).unwrap().len(), 80);
+    spec.cluster.push('c');
+    let wrong = names::service("a/private-router", &spec).unwrap_err();
+    assert!(wrong.wrong.contains("81 characters"), "{wrong}");
+    spec.service_name = Some("mine".to_owned());
+    assert_eq!(names::service("a/b", &spec).unwrap(), "mine");
+    let long = Zone { name: format!("{}.local", "z".repeat(60)), records: vec![], link: None };
+    let link = names::link(&format!("shop/{}", "w".repeat(60)), &long);
+    assert!(names::allowed("", &link).is_ok(), "{link}");
+}
+
+#[test]
+fn what_is_made_by_is_fixed_and_an_endpoint_may_come_later() {
+    let spec = check(&written()).unwrap();
+    let without = Spec { endpoint: None, ..spec.clone() };
+    let fixed = |spec: &Spec| Fixed::of("shop/web", spec).unwrap();
+    assert_eq!(fixed(&spec).differs(&fixed(&spec)), None);
+    assert_eq!(fixed(&without).differs(&fixed(&spec)), None);
+    assert!(fixed(&spec).differs(&fixed(&without)).is_some());
+    let louder = Spec { resource_group: "MANAGEMENT".to_owned(), ..spec.clone() };
+    assert_eq!(fixed(&spec).differs(&fixed(&louder)), None, "Azure's names have no case");
+    let moved = Spec { location: "northeurope".to_owned(), ..spec.clone() };
+    let wrong = fixed(&spec).differs(&fixed(&moved)).unwrap();
+    assert!(wrong.to_string().contains("`westeurope` and can't become `northeurope`"), "{wrong}");
+}
+
+fn kubernetes() -> Value {
+    json!({
+        "apiVersion": "hypershift.openshift.io/v1beta1",
+        "kind": "AzurePrivateLinkService",
+        "metadata": {
+            "name": "private-router",
+            "namespace": "clusters-c1",
+            "annotations": {
+                (ANNOTATION_CLUSTER): "clusters/c1",
+                "weir.dev/cluster-id": "0b3f",
+                "weir.dev/service-resource-group": "management",
+            },
+        },
+        "spec": {
+            "loadBalancerIP": "10.0.1.5",
+            "subscriptionID": SUBSCRIPTION,
+            "resourceGroupName": "guest",
+            "location": "westeurope",
+            "natSubnetID": SUBNET,
+            "additionalAllowedSubscriptions": [SUBSCRIPTION],
+            "guestSubnetID": SUBNET,
+            "guestVNetID": network(),
+            "baseDomain": "example.com",
+        },
+        "status": { "privateLinkServiceAlias": "what others say is not read" },
+    })
+}
+
+#[test]
+fn the_shape_of_kubernetes_means_the_same() {
+    let (name, spec) = from_kubernetes(&kubernetes()).unwrap();
+    assert_eq!(name, "clusters-c1/private-router");
+    assert_eq!(names::service(&name, &spec).unwrap(), "pls-0b3f");
+    assert_eq!((spec.resource_group.as_str(), spec.cluster.as_str()), ("management", "0b3f"));
+    let endpoint = spec.endpoint.unwrap();
+    assert_eq!(endpoint.resource_group.as_deref(), Some("guest"));
+    let zones: Vec<(&str, String, Option<&str>)> = endpoint
+        .zones
+        .iter()
+        .map(|zone| (zone.name.as_str(), zone.records.join(" "), zone.link.as_deref()))
+        .collect();
+    let expected = [
+        ("c1.hypershift.local", "api *.apps".to_owned(), Some("private-router-vnet-link")),
+        ("example.com", "api-c1 oauth-c1".to_owned(), Some("private-router-basedomain-vnet-link")),
+    ];
+    assert_eq!(zones, expected);
+    assert_eq!(spec.tags["kubernetes.io_cluster_c1"], "owned");
+}
+
+#[test]
+fn what_is_wrong_in_the_shape_of_kubernetes_is_told_by_its_own_path() {
+    for (at, value, field) in [
+        ("/spec/subscriptionID", json!("x"), "spec.subscriptionID"),
+        ("/spec/resourceGroupName", json!("x."), "spec.resourceGroupName"),
+        ("/spec/guestVNetID", json!(SUBNET), "spec.guestVNetID"),
+        ("/spec/baseDomain", json!("com"), "spec.baseDomain"),
+        ("/spec/additionalAllowedSubscriptions", json!([]), "spec.additionalAllowedSubscriptions"),
+        (
+            "/spec/additionalAllowedSubscriptions",
+            json!(["x"]),
+            "spec.additionalAllowedSubscriptions[0]",
+        ),
+        (
+            "/metadata/annotations",
+            json!({}),
+            "metadata.annotations[hypershift.openshift.io/cluster]",
+        ),
+        (
+            "/metadata/annotations",
+            json!({ (ANNOTATION_CLUSTER): "c1" }),
+            "metadata.annotations[hypershift.openshift.io/cluster]",
+        ),
+    ] {
+        let mut json = kubernetes();
+        *json.pointer_mut(at).unwrap() = value;
+        assert_eq!(from_kubernetes(&json).unwrap_err().field, field);
+    }
+    for broken in [json!(7), json!({}), json!({ "metadata": {}, "spec": [] })] {
+        assert!(from_kubernetes(&broken).is_err());
+    }
+}
+
+#[test]
+fn a_status_is_told_in_the_shape_of_kubernetes() {
+    let (name, spec) = from_kubernetes(&kubernetes()).unwrap();
+    let fixed = Fixed::of(&name, &spec).unwrap();
+    let mut status = Status { observed: 3, ..Status::default() };
+    status.service.id = Some(fixed.service.clone());
+    status.service.alias = Some("pls-0b3f.guid.westeurope.azure.privatelinkservice".to_owned());
+    status.endpoint.address = Some("10.7.0.9".parse().unwrap());
+    for (name, zone) in [("example.com", "base"), ("c1.hypershift.local", "own")] {
+        let id = azure::id::ResourceId::network("s", "g", "privateDnsZones", zone);
+        let zone = ZoneStatus { id, links: vec![], records: vec![], elsewhere: None };
+        status.endpoint.zones.insert(name.to_owned(), zone);
+    }
+    let told = (true, Reason::AzureSuccess);
+    status.tell(Time(7), Aspect::Service, told, "it works");
+    status.tell(Time(9), Aspect::Service, told, "it still works");
+    let json = status_for_kubernetes(&status, |time| time.0.to_string());
+    let condition = json!([{
+        "type": "AzurePLSCreated",
+        "status": "True",
+        "reason": "AzureSuccess",
+        "message": "it still works",
+        "lastTransitionTime": "7",
+        "observedGeneration": 3,
+    }]);
+    assert_eq!(json["conditions"], condition);
+    assert_eq!(json["privateEndpointIP"], "10.7.0.9");
+    assert_eq!(json["dnsZoneName"], "c1.hypershift.local");
+    assert!(json["privateDNSZoneID"].as_str().unwrap().ends_with("/own"));
+    assert!(json["baseDomainDNSZoneID"].as_str().unwrap().ends_with("/base"));
+    assert_eq!(json.get("privateEndpointID"), None);
+}
+
+#[test]
+fn words_are_the_same_for_people_and_for_machines() {
+    for aspect in [
+        Aspect::Available,
+        Aspect::Balancer,
+        Aspect::Service,
+        Aspect::Endpoint,
+        Aspect::Names,
+        Aspect::ConnectionsWaiting,
+        Aspect::Paused,
+        Aspect::Observed,
+    ] {
+        assert_eq!(serde_json::to_value(aspect).unwrap(), aspect.as_str());
+    }
+    for reason in [
+        Reason::AzureSuccess,
+        Reason::AzureError,
+        Reason::BalancerLookupFailed,
+        Reason::SubnetFailed,
+        Reason::CreationFailed,
+        Reason::UpdateFailed,
+        Reason::NotApproved,
+        Reason::WaitingForAddress,
+        Reason::BalancerNotFound,
+        Reason::UnderWay,
+        Reason::WaitingForAlias,
+        Reason::LinkedElsewhere,
+        Reason::SubnetPoliciesEnabled,
+        Reason::NotOurs,
+        Reason::Invalid,
+        Reason::Deleting,
+        Reason::Pending,
+        Reason::Paused,
+        Reason::OtherOwner,
+    ] {
+        assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+    }
+}

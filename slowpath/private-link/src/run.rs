@@ -1,0 +1,248 @@
+//! The loop over all objects: whose turn it is, several at once, each one's rounds in a row.
+//!
+//! ```text
+//!   objects that are new or changed --> due at once
+//!   what the last round said        --> due then
+//!   our own errors                  --> due by back-off, 3 s to 30 s
+//! ```
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure::arm::Arm;
+use clouds::retry::Pause;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{self, JoinSet};
+
+use crate::lease::{self, Lease, Ownership};
+use crate::object::{Object, Status};
+use crate::reconcile::{Event, Finalizer, Next, reconcile};
+use crate::time::Time;
+use crate::turn::{Arms, Settings, Standing, Turn};
+
+/// Objects that are looked after at the same time.
+const AT_ONCE: usize = 8;
+/// The first pause after an error of our own, and the longest.
+const BACK_OFF: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(30)];
+/// Without news, nobody waits for longer.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
+/// A write to the store on its way.
+pub type Write<'a> = Pin<Box<dyn Future<Output = Result<(), Unsaved>> + Send + 'a>>;
+
+/// The store did not take a write. It is tried again.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsaved(pub String);
+
+/// Where objects are kept.
+pub trait Objects: Send + Sync {
+    /// All objects of the kind, those as well that are being deleted.
+    fn list(&self) -> Vec<Object>;
+    /// Resolves when any of them is another than when they were last listed; it may do so for
+    /// nothing.
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// Keeps an object's status; well as well where the object is gone.
+    fn save<'a>(&'a self, name: &'a str, status: &'a Status) -> Write<'a>;
+    /// Puts [`FINALIZER`](crate::object::FINALIZER) on an object, or takes it off.
+    fn hold<'a>(&'a self, name: &'a str, held: bool) -> Write<'a>;
+    /// Something happened to an object.
+    fn tell(&self, name: &str, event: &Event);
+}
+
+/// All that the loop needs.
+#[derive(Clone)]
+pub struct Run {
+    /// Where objects are kept.
+    pub objects: Arc<dyn Objects>,
+    /// Azure for the service's side.
+    pub service: Arc<dyn Arm>,
+    /// Azure for the consumers' side; the same where one identity may do both.
+    pub endpoint: Arc<dyn Arm>,
+    /// How time passes.
+    pub pause: Arc<dyn Pause>,
+    /// The machine's clock, for what objects store.
+    pub clock: Arc<dyn Fn() -> Time + Send + Sync>,
+    /// What all rounds have alike.
+    pub settings: Settings,
+    /// This appliance's name among those of its fleet.
+    pub me: String,
+    /// Who of them looks after the objects.
+    pub ownership: Ownership,
+}
+
+/// An object in the queue.
+#[derive(Clone, Debug)]
+struct Waiting {
+    /// What was wanted when its last round began.
+    wanted: (u64, bool, bool),
+    due: Duration,
+    failures: u32,
+    running: bool,
+    /// It changed while a round went on.
+    again: bool,
+    /// Its first round of this process is still to come.
+    first: bool,
+}
+
+/// How a round ended.
+struct Ended {
+    name: String,
+    next: Next,
+}
+
+impl Run {
+    /// Until `cancel` says true. What is under way then is dropped: the next process goes on from
+    /// what was kept.
+    pub async fn run(self, mut cancel: watch::Receiver<bool>) {
+        let now = self.pause.now();
+        let (told, standing) = match &self.ownership {
+            Ownership::Named(owner) if *owner == self.me => watch::channel(Standing::Owner),
+            Ownership::Named(owner) => {
+                watch::channel(Standing::Observer { owner: owner.clone(), heir: false })
+            }
+            Ownership::Lease(zone) => watch::channel(Lease::new(&self.me, zone).standing(now)),
+        };
+        let leasing = async {
+            if let Ownership::Lease(zone) = &self.ownership {
+                let lease = Lease::new(&self.me, zone);
+                lease::keep(lease, &*self.service, &*self.pause, &told).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = clouds::retry::told_to_stop(&mut cancel) => {}
+            () = leasing => {}
+            () = self.rounds(standing) => {}
+        }
+    }
+
+    async fn rounds(&self, mut standing: watch::Receiver<Standing>) {
+        let mut queue: BTreeMap<String, Waiting> = BTreeMap::new();
+        let mut rounds: JoinSet<Ended> = JoinSet::new();
+        let mut names: BTreeMap<task::Id, String> = BTreeMap::new();
+        let room = Arc::new(Semaphore::new(AT_ONCE));
+        loop {
+            let objects = self.objects.list();
+            let now = self.pause.now();
+            line_up(&mut queue, &objects, now);
+            let stands = standing.borrow_and_update().clone();
+            for mut object in objects {
+                let Some(waiting) = queue.get_mut(&object.name) else { continue };
+                if waiting.running || waiting.due > now {
+                    continue;
+                }
+                let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { break };
+                if waiting.first {
+                    // Whoever restarts us has mended something, and wants to see it.
+                    object.status.service.held_off = None;
+                    object.status.endpoint.held_off = None;
+                }
+                (waiting.running, waiting.again, waiting.first) = (true, false, false);
+                let (run, stands, name) = (self.clone(), stands.clone(), object.name.clone());
+                let round = async move {
+                    let next = run.round(&object, &stands).await;
+                    drop(permit);
+                    Ended { name: object.name, next }
+                };
+                names.insert(rounds.spawn(round).id(), name);
+            }
+            let idle = room.available_permits() > 0;
+            let due = queue.values().filter(|waiting| !waiting.running && idle);
+            let due = due.map(|waiting| waiting.due.saturating_sub(now)).min();
+            tokio::select! {
+                Some(ended) = rounds.join_next_with_id() => {
+                    let ended = match ended {
+                        Ok((id, ended)) => { names.remove(&id); Some(ended) }
+                        Err(error) => names.remove(&error.id()).map(|name| {
+                            tracing::error!("private link: {name}: a round broke off: {error}");
+                            Ended { name, next: Next::BackOff }
+                        }),
+                    };
+                    if let Some(ended) = ended {
+                        finish(&mut queue, ended, self.pause.now());
+                    }
+                }
+                () = self.pause.wait(due.unwrap_or(LONGEST)) => {}
+                () = self.objects.changed() => {}
+                Ok(()) = standing.changed() => {
+                    // Who became the owner, or is it no longer, looks at everything anew.
+                    let now = self.pause.now();
+                    queue.values_mut().for_each(|waiting| {
+                        (waiting.due, waiting.again) = (now, waiting.running);
+                    });
+                }
+            }
+        }
+    }
+
+    /// A round, and what it said kept.
+    async fn round(&self, object: &Object, standing: &Standing) -> Next {
+        let turn = Turn {
+            now: (self.clock)(),
+            arms: Arms { service: &*self.service, endpoint: &*self.endpoint },
+            pause: &*self.pause,
+            settings: &self.settings,
+            standing,
+        };
+        let round = reconcile(&turn, object).await;
+        for event in &round.events {
+            self.objects.tell(&object.name, event);
+        }
+        let saved = async {
+            if round.status != object.status {
+                self.objects.save(&object.name, &round.status).await?;
+            }
+            match round.finalizer {
+                Some(finalizer) => {
+                    self.objects.hold(&object.name, finalizer == Finalizer::Hold).await
+                }
+                None => Ok(()),
+            }
+        };
+        match saved.await {
+            Ok(()) => round.next,
+            Err(unsaved) => {
+                tracing::warn!("private link: {}: its status is not kept: {unsaved}", object.name);
+                Next::BackOff
+            }
+        }
+    }
+}
+
+/// What is new or changed is due, what is gone is forgotten.
+fn line_up(queue: &mut BTreeMap<String, Waiting>, objects: &[Object], now: Duration) {
+    queue.retain(|name, waiting| {
+        waiting.running || objects.iter().any(|object| object.name == *name)
+    });
+    for object in objects {
+        let wanted = (object.generation, object.deletion.is_some(), object.held);
+        let waiting = queue.entry(object.name.clone()).or_insert(Waiting {
+            wanted,
+            due: now,
+            failures: 0,
+            running: false,
+            again: false,
+            first: true,
+        });
+        if waiting.wanted != wanted {
+            let again = waiting.running;
+            *waiting = Waiting { wanted, due: now, failures: 0, again, ..*waiting };
+        }
+    }
+}
+
+fn finish(queue: &mut BTreeMap<String, Waiting>, Ended { name, next }: Ended, now: Duration) {
+    let Some(waiting) = queue.get_mut(&name) else { return };
+    waiting.running = false;
+    let pause = match next {
+        Next::Now => Duration::ZERO,
+        Next::After(pause) => pause,
+        Next::Never => LONGEST,
+        Next::BackOff => BACK_OFF[0].saturating_mul(1 << waiting.failures.min(4)).min(BACK_OFF[1]),
+    };
+    waiting.failures = if next == Next::BackOff { waiting.failures + 1 } else { 0 };
+    waiting.due = if waiting.again { now } else { now.saturating_add(pause) };
+}

@@ -1,0 +1,290 @@
+//! The service's side, step by step: the service as it is, else the load balancer, the subnet for
+//! translated addresses, and the service anew.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use azure::arm::Resource;
+use azure::id::ResourceId;
+use clouds::failure::Setback;
+use serde_json::{Value, json};
+
+use crate::ask;
+use crate::connections;
+use crate::errors::{Stop, pause_after};
+use crate::names;
+use crate::object::{Aspect, Fixed, Reason, Step};
+use crate::reconcile::{Course, DRIFT, Event};
+use crate::subnet;
+use crate::turn::{State, busy};
+
+/// An update that Azure took without doing it is not asked for again any sooner.
+const REPEAT: Duration = Duration::from_secs(2 * 60);
+
+/// A frontend of an internal load balancer.
+pub(crate) struct Frontend {
+    /// The load balancer.
+    pub(crate) balancer: ResourceId,
+    /// The frontend's own id, as Azure tells it.
+    pub(crate) id: String,
+    /// The subnet of its address.
+    pub(crate) subnet: Option<ResourceId>,
+}
+
+/// Goes one step on; when to look again where nothing is left to do.
+pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Duration, Stop> {
+    let side = course.turn.service();
+    side.settle(&mut course.status.service.running).await?;
+    let Some(address) = course.object.spec.load_balancer_ip else {
+        let message = "nobody has told spec.load_balancer_ip yet";
+        return Err(Stop::wait(Aspect::Balancer, Reason::WaitingForAddress, message));
+    };
+    let found = side.get(&ask::LINK_SERVICES_GET.at(&fixed.service)).await;
+    let found = found.map_err(|setback| error(&setback))?;
+    let Some(there) = found else {
+        gone(course);
+        return create(course, fixed, address).await;
+    };
+    if !is_ours(course, &there.body) {
+        // What we knew is not this one.
+        gone(course);
+        return Err(not_ours(course, &fixed.service));
+    }
+    match State::of(&there.body) {
+        State::Busy => {
+            note(course, fixed, &there.body);
+            return Err(busy(Aspect::Service, "the private link service", &there.body));
+        }
+        State::Failed => return update(course, fixed, address, there, true).await,
+        State::Ready => {}
+    }
+    note(course, fixed, &there.body);
+    update(course, fixed, address, there, false).await
+}
+
+fn error(setback: &Setback) -> Stop {
+    Stop::failed(Aspect::Service, Reason::AzureError, setback)
+}
+
+/// By its tags; or by its alias, which no other service ever has, where somebody took them off.
+pub(crate) fn is_ours(course: &Course<'_>, body: &Value) -> bool {
+    let alias = body["properties"]["alias"].as_str();
+    let known = alias.is_some() && alias == course.status.service.alias.as_deref();
+    known || names::made_for(&body["tags"], &course.turn.settings.fleet, &course.object.name)
+}
+
+fn not_ours(course: &Course<'_>, id: &ResourceId) -> Stop {
+    let tags = [(names::FLEET, &course.turn.settings.fleet), (names::OBJECT, &course.object.name)];
+    let [fleet, object] = tags.map(|(key, value)| format!("{key}={value}"));
+    let message = format!(
+        "there is a service {id} that Weir did not make for this object; delete it, write another \
+         spec.service_name, or hand it over: az tag update --operation merge --resource-id {id} \
+         --tags {fleet} {object}"
+    );
+    Stop::mend(Aspect::Service, Reason::NotOurs, message)
+}
+
+/// It was there, and somebody deleted it.
+fn gone(course: &mut Course<'_>) {
+    let Some(id) = course.status.service.id.take() else { return };
+    course.status.service.alias = None;
+    course.status.service.changed = None;
+    course.status.service.connections.clear();
+    let message = format!("somebody deleted {id}");
+    course.tell(Aspect::Service, (false, Reason::AzureError), &message);
+    course.tell(Aspect::Available, (false, Reason::AzureError), &message);
+    course.events.push(Event::warning("ServiceDeleted", message));
+}
+
+/// Reads what a service tells of itself.
+fn note(course: &mut Course<'_>, fixed: &Fixed, body: &Value) {
+    let service = &mut course.status.service;
+    service.id = Some(id_of(body).unwrap_or_else(|| fixed.service.clone()));
+    if let Some(alias) = body["properties"]["alias"].as_str().filter(|alias| !alias.is_empty()) {
+        service.alias = Some(alias.to_owned());
+    }
+}
+
+pub(crate) fn id_of(body: &Value) -> Option<ResourceId> {
+    ResourceId::parse(body["id"].as_str()?).ok()
+}
+
+/// For those who may only read: what is there is noted; whether anything of ours is.
+pub(crate) async fn look(course: &mut Course<'_>) -> Result<bool, ()> {
+    let Some(fixed) = Fixed::of(&course.object.name, &course.object.spec).ok() else {
+        return Ok(false);
+    };
+    match course.turn.service().get(&ask::LINK_SERVICES_GET.at(&fixed.service)).await {
+        Ok(Some(there)) if is_ours(course, &there.body) => {
+            note(course, &fixed, &there.body);
+            Ok(true)
+        }
+        Ok(_) => {
+            course.status.service.id = None;
+            course.status.service.alias = None;
+            Ok(false)
+        }
+        Err(_) => Err(()),
+    }
+}
+
+/// The service is there: it is compared with what is wanted, and changed where it differs.
+async fn update(
+    course: &mut Course<'_>,
+    fixed: &Fixed,
+    address: IpAddr,
+    there: Resource,
+    failed: bool,
+) -> Result<Duration, Stop> {
+    let mut wanted = there.body.clone();
+    let spec = &course.object.spec;
+    let properties = &there.body["properties"];
+    let mut differs = Vec::new();
+    for (key, list) in [("visibility", spec.allowed()), ("autoApproval", spec.approved())] {
+        if subscriptions(&properties[key]) != list {
+            wanted["properties"][key]["subscriptions"] = json!(list);
+            differs.push(key);
+        }
+    }
+    let tags = names::tags(&course.turn.settings.fleet, &course.object.name, spec);
+    if !names::has_all(&there.body["tags"], &tags) {
+        wanted["tags"] = names::with(&there.body["tags"], &tags);
+        differs.push("tags");
+    }
+    // Another address of the load balancer is another frontend.
+    if course.status.service.balancer.as_ref().is_some_and(|(_, known)| *known != address) {
+        let frontend = frontend(course, fixed, address).await?;
+        let now = &properties["loadBalancerFrontendIpConfigurations"][0]["id"];
+        if !now.as_str().is_some_and(|id| id.eq_ignore_ascii_case(&frontend.id)) {
+            wanted["properties"]["loadBalancerFrontendIpConfigurations"] =
+                json!([{ "id": frontend.id }]);
+            differs.push("frontend");
+        }
+    }
+    if differs.is_empty() && !failed {
+        course.status.service.changed = None;
+        return ready(course, &there.body).await;
+    }
+    let (now, generation) = (course.turn.now, course.object.generation);
+    if let Some((changed, at)) = course.status.service.changed
+        && changed == generation
+        && now < at.after(REPEAT)
+    {
+        let state = if failed { "is in state Failed".to_owned() } else { differs.join(", ") };
+        let message = format!("Azure took the last change, but the service still differs: {state}");
+        let stop = Stop::mend(Aspect::Service, Reason::UpdateFailed, message);
+        return Err(Stop { after: at.after(REPEAT).since(now), ..stop });
+    }
+    subnet::mend(course, properties).await?;
+    let side = course.turn.service();
+    let ask = ask::LINK_SERVICES_PUT.at(&fixed.service);
+    let begun = side.put(&ask, &wanted, there.etag.as_deref()).await;
+    let failed = |setback| Stop::failed(Aspect::Service, Reason::UpdateFailed, &setback);
+    let begun = begun.map_err(failed)?;
+    course.status.service.changed = Some((generation, now));
+    let what = if differs.is_empty() { "state".to_owned() } else { differs.join(", ") };
+    course.events.push(Event::note("ServiceChanged", format!("changed: {what}")));
+    side.begun(&mut course.status.service.running, Step::UpdateService, begun)?;
+    Err(Stop::at_once(Aspect::Service, "the change was taken"))
+}
+
+fn subscriptions(of: &Value) -> BTreeSet<String> {
+    let listed = of["subscriptions"].as_array().into_iter().flatten();
+    listed.filter_map(Value::as_str).map(str::to_ascii_lowercase).collect()
+}
+
+/// It is as it is wanted: it is ready when Azure has given it all that consumers need.
+async fn ready(course: &mut Course<'_>, body: &Value) -> Result<Duration, Stop> {
+    let frontends = body["properties"]["loadBalancerFrontendIpConfigurations"].as_array();
+    let complete = course.status.service.alias.is_some()
+        && id_of(body).is_some()
+        && frontends.is_some_and(|list| !list.is_empty());
+    if !complete {
+        let message = "Azure has not told its id, its alias or its frontend yet";
+        return Err(Stop {
+            after: DRIFT,
+            ..Stop::wait(Aspect::Service, Reason::AzureError, message)
+        });
+    }
+    course.tell(Aspect::Service, (true, Reason::AzureSuccess), "the service is as it is wanted");
+    // Connections come and go without making the service any worse.
+    match connections::look(course, body).await {
+        Ok(pause) => Ok(pause),
+        Err(setback) => {
+            course.events.push(Event::warning("ConnectionsFailed", setback.error.to_string()));
+            Ok(pause_after(&setback))
+        }
+    }
+}
+
+/// The frontend that has the address, among all load balancers of the resource group.
+async fn frontend(
+    course: &mut Course<'_>,
+    fixed: &Fixed,
+    address: IpAddr,
+) -> Result<Frontend, Stop> {
+    let (subscription, group) = (fixed.service.subscription(), fixed.service.group());
+    let ask = ask::LOAD_BALANCERS_LIST.at(ask::in_group(subscription, group, "loadBalancers"));
+    let listed = course.turn.service().list(&ask).await.map_err(|setback| {
+        Stop::failed(Aspect::Balancer, Reason::BalancerLookupFailed, &setback)
+    })?;
+    let Some(found) = listed.iter().find_map(|balancer| frontend_of(balancer, address)) else {
+        let message = format!("no load balancer in {group} has a frontend with {address} yet");
+        return Err(Stop::wait(Aspect::Balancer, Reason::BalancerNotFound, message));
+    };
+    course.status.service.balancer = Some((found.balancer.clone(), address));
+    let message = format!("{} has {address}", found.balancer.name());
+    course.tell(Aspect::Balancer, (true, Reason::AzureSuccess), &message);
+    Ok(found)
+}
+
+/// What misses a property is no frontend.
+fn frontend_of(balancer: &Value, address: IpAddr) -> Option<Frontend> {
+    let id = id_of(balancer)?;
+    let frontends = balancer["properties"]["frontendIPConfigurations"].as_array()?;
+    frontends.iter().find_map(|frontend| {
+        let properties = &frontend["properties"];
+        let found: IpAddr = properties["privateIPAddress"].as_str()?.parse().ok()?;
+        let subnet = properties["subnet"]["id"].as_str();
+        let frontend = frontend["id"].as_str()?.to_owned();
+        (found == address).then(|| Frontend {
+            balancer: id.clone(),
+            id: frontend,
+            subnet: subnet.and_then(|subnet| ResourceId::parse(subnet).ok()),
+        })
+    })
+}
+
+async fn create(course: &mut Course<'_>, fixed: &Fixed, address: IpAddr) -> Result<Duration, Stop> {
+    let frontend = frontend(course, fixed, address).await?;
+    let subnet = subnet::find(course, fixed, &frontend).await?;
+    let spec = &course.object.spec;
+    let body = json!({
+        "location": spec.location,
+        "tags": names::tags(&course.turn.settings.fleet, &course.object.name, spec),
+        "properties": {
+            "visibility": { "subscriptions": spec.allowed() },
+            "autoApproval": { "subscriptions": spec.approved() },
+            "enableProxyProtocol": false,
+            "loadBalancerFrontendIpConfigurations": [{ "id": frontend.id }],
+            "ipConfigurations": [{
+                "name": "nat",
+                "properties": {
+                    "primary": true,
+                    "privateIPAllocationMethod": "Dynamic",
+                    "privateIPAddressVersion": "IPv4",
+                    "subnet": { "id": subnet },
+                },
+            }],
+        },
+    });
+    let side = course.turn.service();
+    let begun = side.put(&ask::LINK_SERVICES_PUT.at(&fixed.service), &body, None).await;
+    let failed = |setback| Stop::failed(Aspect::Service, Reason::CreationFailed, &setback);
+    let begun = begun.map_err(failed)?;
+    let message = format!("{} is being made", fixed.service.name());
+    course.events.push(Event::note("ServiceCreated", message));
+    side.begun(&mut course.status.service.running, Step::CreateService, begun)?;
+    Err(Stop::at_once(Aspect::Service, "the service was made"))
+}

@@ -1,0 +1,263 @@
+//! The subnet whose addresses the service translates to: given, or found by our name, or made
+//! where the network has room.
+
+use std::net::Ipv4Addr;
+
+use azure::id::ResourceId;
+use serde_json::{Value, json};
+
+use crate::ask;
+use crate::errors::Stop;
+use crate::names;
+use crate::object::{Aspect, Fixed, Reason, Step};
+use crate::reconcile::{Course, Event};
+use crate::service::{Frontend, id_of};
+use crate::turn::{State, busy};
+
+/// The size of a subnet that we make, where there is room for it.
+const USUAL: u8 = 24;
+/// The smallest that Azure makes: three addresses of eight are left for use.
+const SMALLEST: u8 = 29;
+/// What a private link service can't stand on its subnet.
+const POLICIES: &str = "privateLinkServiceNetworkPolicies";
+
+fn stop(message: impl Into<String>) -> Stop {
+    Stop::mend(Aspect::Service, Reason::SubnetFailed, message)
+}
+
+/// Its id, as Azure is to be told it.
+pub(crate) async fn find(
+    course: &mut Course<'_>,
+    fixed: &Fixed,
+    frontend: &Frontend,
+) -> Result<ResourceId, Stop> {
+    let side = course.turn.service();
+    let given = fixed.nat_subnet.as_ref();
+    let id = match (given, &frontend.subnet) {
+        (Some(given), _) => given.clone(),
+        (None, Some(near)) => {
+            let network = near.parent().ok_or_else(|| stop(format!("{near} is no subnet")))?;
+            network.child("subnets", &names::nat_subnet(&course.object.spec))
+        }
+        (None, None) => {
+            let message = format!(
+                "the frontend {} has no subnet near which one could be made; set spec.nat_subnet",
+                frontend.id
+            );
+            return Err(stop(message));
+        }
+    };
+    let found = side.get(&ask::SUBNETS_GET.at(&id)).await;
+    let found =
+        found.map_err(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
+    match found {
+        Some(there) => usable(course, id, there.body, there.etag).await,
+        None if given.is_some() => {
+            Err(stop(format!("{id} is not there; make it, or delete the object and leave it out")))
+        }
+        None => make(course, id).await,
+    }
+}
+
+/// A service that is there is only changed on a subnet that will do.
+pub(crate) async fn mend(course: &mut Course<'_>, service: &Value) -> Result<(), Stop> {
+    let id = service["ipConfigurations"][0]["properties"]["subnet"]["id"].as_str();
+    let Some(id) = id.and_then(|id| ResourceId::parse(id).ok()) else { return Ok(()) };
+    let found = course.turn.service().get(&ask::SUBNETS_GET.at(&id)).await;
+    let found =
+        found.map_err(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
+    match found {
+        Some(there) => usable(course, id, there.body, there.etag).await.map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// It is there: it will do where its policies are off, and where we made it they are switched off.
+async fn usable(
+    course: &mut Course<'_>,
+    id: ResourceId,
+    body: Value,
+    etag: Option<String>,
+) -> Result<ResourceId, Stop> {
+    if State::of(&body) == State::Busy {
+        return Err(busy(Aspect::Service, "the subnet for translated addresses", &body));
+    }
+    let on = body["properties"][POLICIES].as_str();
+    if !on.is_some_and(|on| on.eq_ignore_ascii_case("Enabled")) {
+        return Ok(id_of(&body).unwrap_or(id));
+    }
+    if course.status.service.made_subnet.as_ref() != Some(&id) {
+        let message = format!(
+            "{id} has its policies for private link services on; switch them off: az network vnet \
+             subnet update --ids {id} --private-link-service-network-policies Disabled"
+        );
+        return Err(Stop::mend(Aspect::Service, Reason::SubnetPoliciesEnabled, message));
+    }
+    let mut wanted = body;
+    wanted["properties"][POLICIES] = "Disabled".into();
+    write(course, &id, &wanted, etag.as_deref()).await
+}
+
+async fn make(course: &mut Course<'_>, id: ResourceId) -> Result<ResourceId, Stop> {
+    let side = course.turn.service();
+    let failed = |setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback);
+    let parent = id.parent().ok_or_else(|| stop(format!("{id} is in no network")))?;
+    let network = side.get(&ask::NETWORKS_GET.at(&parent)).await.map_err(failed)?;
+    let network = network.ok_or_else(|| stop(format!("{parent} is not there")))?;
+    let subnets =
+        side.list(&ask::SUBNETS_LIST.at(format!("{parent}/subnets"))).await.map_err(failed)?;
+    let space = prefixes(&network.body["properties"]["addressSpace"]);
+    let taken: Vec<Prefix> =
+        subnets.iter().flat_map(|subnet| prefixes(&subnet["properties"])).collect();
+    let Some(free) = free(&space, &taken) else {
+        let message = format!(
+            "{parent} has no room for a subnet of translated addresses; give it a prefix more, or \
+             delete the object and set spec.nat_subnet"
+        );
+        return Err(stop(message));
+    };
+    let prefix = format!("{}/{}", Ipv4Addr::from(free.first), free.length);
+    let body = json!({ "properties": { "addressPrefix": prefix, POLICIES: "Disabled" } });
+    let written = write(course, &id, &body, None).await;
+    // Only what was taken is ours; what failed at once is not there.
+    if written.as_ref().is_err_and(|stop| stop.reason == Reason::UnderWay) {
+        course.status.service.made_subnet = Some(id.clone());
+        course.events.push(Event::note("SubnetMade", format!("{id} with {prefix}")));
+    }
+    written
+}
+
+async fn write(
+    course: &mut Course<'_>,
+    id: &ResourceId,
+    body: &Value,
+    etag: Option<&str>,
+) -> Result<ResourceId, Stop> {
+    let side = course.turn.service();
+    let begun = side.put(&ask::SUBNETS_PUT.at(id), body, etag).await;
+    let begun =
+        begun.map_err(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
+    side.begun(&mut course.status.service.running, Step::WriteSubnet, begun)?;
+    Err(Stop::at_once(Aspect::Service, "the subnet for translated addresses was written"))
+}
+
+/// A network of IPv4 addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Prefix {
+    first: u32,
+    length: u8,
+}
+
+impl Prefix {
+    fn read(text: &str) -> Option<Prefix> {
+        let (address, length) = text.split_once('/')?;
+        let address: Ipv4Addr = address.parse().ok()?;
+        let length: u8 = length.parse().ok().filter(|length| *length <= 32)?;
+        let first = u32::from(address) & (u64::MAX << (32 - length)) as u32;
+        Some(Prefix { first, length })
+    }
+
+    fn addresses(self) -> u64 {
+        1 << (32 - self.length)
+    }
+
+    /// The first address behind it.
+    fn end(self) -> u64 {
+        u64::from(self.first) + self.addresses()
+    }
+
+    fn overlaps(self, other: Prefix) -> bool {
+        u64::from(self.first) < other.end() && u64::from(other.first) < self.end()
+    }
+}
+
+/// Those of IPv4, of a subnet's or an address space's properties.
+fn prefixes(of: &Value) -> Vec<Prefix> {
+    let listed = of["addressPrefixes"].as_array().into_iter().flatten();
+    let all = listed.chain([&of["addressPrefix"]]).filter_map(Value::as_str);
+    all.filter_map(Prefix::read).collect()
+}
+
+/// The first free place of the usual size, or of the next smaller one that there is.
+fn free(space: &[Prefix], taken: &[Prefix]) -> Option<Prefix> {
+    (USUAL..=SMALLEST).find_map(|length| {
+        let fits = space.iter().filter(|within| within.length <= length);
+        fits.filter_map(|within| free_within(*within, length, taken)).next()
+    })
+}
+
+fn free_within(within: Prefix, length: u8, taken: &[Prefix]) -> Option<Prefix> {
+    let mut first = u64::from(within.first);
+    while first < within.end() {
+        let place = Prefix { first: u32::try_from(first).ok()?, length };
+        let hindrance = taken.iter().filter(|other| other.overlaps(place));
+        match hindrance.map(|other| other.end()).max() {
+            None => return Some(place),
+            // Behind what is there, on the next place of this size.
+            Some(end) => first = end.max(place.end()).next_multiple_of(place.addresses()),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(space: &[&str], taken: &[&str]) -> Option<String> {
+        let read = |list: &[&str]| list.iter().filter_map(|t| Prefix::read(t)).collect::<Vec<_>>();
+        let free = free(&read(space), &read(taken))?;
+        Some(format!("{}/{}", Ipv4Addr::from(free.first), free.length))
+    }
+
+    #[test]
+    fn the_first_free_place_of_the_networks_own_prefixes_is_taken() {
+        for (space, taken, free) in [
+            (&["10.0.0.0/16"][..], &[][..], Some("10.0.0.0/24")),
+            (&["10.0.0.0/16"], &["10.0.0.0/24"], Some("10.0.1.0/24")),
+            (&["10.0.0.0/16"], &["10.0.0.0/23", "10.0.2.0/28", "10.0.4.0/22"], Some("10.0.3.0/24")),
+            (&["172.20.0.0/24", "10.9.0.0/23"], &["172.20.0.0/26"], Some("10.9.0.0/24")),
+            (&["192.168.7.0/26"], &[], Some("192.168.7.0/26")),
+            (&["192.168.7.0/26"], &["192.168.7.0/28"], Some("192.168.7.32/27")),
+            (&["192.168.7.0/26"], &["192.168.7.0/27", "192.168.7.32/29"], Some("192.168.7.48/28")),
+            (&["192.168.7.0/28"], &["192.168.7.0/29"], Some("192.168.7.8/29")),
+            (&["192.168.7.0/28"], &["192.168.7.0/28"], None),
+            (&["192.168.7.0/30"], &[], None),
+            (&["fd00::/48"], &[], None),
+            (&["255.255.255.0/24"], &["255.255.255.0/25", "255.255.255.128/25"], None),
+            (&["0.0.0.0/0"], &["0.0.0.0/1"], Some("128.0.0.0/24")),
+        ] {
+            assert_eq!(found(space, taken).as_deref(), free, "{space:?} {taken:?}");
+        }
+    }
+
+    /// Against a search of every place, on networks and subnets drawn at random.
+    #[test]
+    fn nothing_overlaps_and_nothing_earlier_was_free() {
+        let mut seed = 7_u64;
+        let mut draw = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        for _ in 0..2_000 {
+            let length = 20 + draw(11) as u8;
+            let within = Prefix::read(&format!("10.1.{}.0/{length}", draw(256))).unwrap();
+            let taken: Vec<Prefix> = (0..draw(12))
+                .map(|_| {
+                    let address = within.first + draw(within.addresses()) as u32;
+                    let text = format!("{}/{}", Ipv4Addr::from(address), 22 + draw(9));
+                    Prefix::read(&text).unwrap()
+                })
+                .collect();
+            let every = (USUAL..=SMALLEST).filter(|length| *length >= within.length);
+            let naive = every
+                .flat_map(|length| {
+                    let places = 1_u32 << (length - within.length);
+                    let size = 1_u32 << (32 - length);
+                    (0..places).map(move |i| Prefix { first: within.first + i * size, length })
+                })
+                .find(|place| !taken.iter().any(|other| other.overlaps(*place)));
+            assert_eq!(free(&[within], &taken), naive, "{within:?} {taken:?}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The loop over objects and the lease, in time that the test moves.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+
+mod model;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use azure::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
+use azure::id::ResourceId;
+use clouds::retry::Pause;
+use private_link::lease::{Lease, Ownership};
+use private_link::object::{Aspect, Object, Status};
+use private_link::run::{Objects, Run, Unsaved, Write};
+use private_link::time::Time;
+use private_link::told::{Numbers, rows};
+use private_link::{Event, Settings, Standing};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use model::sample::{self, GUEST, OURS, network};
+use model::{Azure, Random, once};
+
+/// Time that stands still until the test moves it to the next moment somebody waits for.
+#[derive(Clone)]
+struct Moved {
+    now: watch::Sender<Duration>,
+    waits: Arc<Mutex<BTreeSet<Duration>>>,
+}
+
+impl Pause for Moved {
+    fn now(&self) -> Duration {
+        *self.now.borrow()
+    }
+
+    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (then, mut now) = (self.now() + pause, self.now.subscribe());
+        self.waits.lock().unwrap().insert(then);
+        Box::pin(async move {
+            let _ = now.wait_for(|now| *now >= then).await;
+        })
+    }
+}
+
+/// A small Azure whose answers take a moment, and how many are asked for at once.
+#[derive(Clone)]
+struct Slow {
+    azure: Azure,
+    asked: Arc<Mutex<BTreeMap<String, usize>>>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Arm for Slow {
+    fn get<'a>(&'a self, ask: &'a Ask) -> Call<'a, Resource> {
+        Box::pin(async move {
+            {
+                let mut asked = self.asked.lock().unwrap();
+                let own = asked.entry(ask.path.clone()).or_default();
+                *own += 1;
+                assert!(*own < 2 || !ask.path.contains("privateLinkServices"), "{}", ask.path);
+                self.most.fetch_max(asked.values().sum(), Ordering::Relaxed);
+            }
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            let told = self.azure.get(ask).await;
+            *self.asked.lock().unwrap().get_mut(&ask.path).unwrap() -= 1;
+            told
+        })
+    }
+
+    fn list<'a>(&'a self, ask: &'a Ask) -> Call<'a, Vec<Value>> {
+        self.azure.list(ask)
+    }
+
+    fn put<'a>(&'a self, ask: &'a Ask, body: &'a Value, etag: Option<&'a str>) -> Call<'a, Begun> {
+        self.azure.put(ask, body, etag)
+    }
+
+    fn post<'a>(&'a self, ask: &'a Ask, body: &'a Value) -> Call<'a, Begun> {
+        self.azure.post(ask, body)
+    }
+
+    fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
+        self.azure.delete(ask)
+    }
+
+    fn poll<'a>(&'a self, handle: &'a Handle) -> Call<'a, Progress> {
+        self.azure.poll(handle)
+    }
+}
+
+/// A store in memory.
+#[derive(Default)]
+struct Store {
+    objects: Mutex<BTreeMap<String, Object>>,
+    changed: Notify,
+    events: Mutex<Vec<(String, &'static str)>>,
+    full: AtomicBool,
+    tried: AtomicUsize,
+}
+
+impl Store {
+    fn of(names: &[&str]) -> Arc<Store> {
+        let store = Store::default();
+        let objects = names.iter().map(|name| ((*name).to_owned(), sample::object(name)));
+        *store.objects.lock().unwrap() = objects.collect();
+        Arc::new(store)
+    }
+
+    fn edit(&self, name: &str, change: impl FnOnce(&mut Object)) {
+        change(self.objects.lock().unwrap().get_mut(name).unwrap());
+        self.changed.notify_one();
+    }
+
+    fn is(&self, name: &str, aspect: Aspect) -> bool {
+        self.objects.lock().unwrap().get(name).is_some_and(|object| object.status.is(aspect))
+    }
+
+    fn taken(&self) -> Result<(), Unsaved> {
+        self.tried.fetch_add(1, Ordering::Relaxed);
+        match self.full.load(Ordering::Relaxed) {
+            true => Err(Unsaved("the disk is full".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Objects for Store {
+    fn list(&self) -> Vec<Object> {
+        self.objects.lock().unwrap().values().cloned().collect()
+    }
+
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.changed.notified())
+    }
+
+    fn save<'a>(&'a self, name: &'a str, status: &'a Status) -> Write<'a> {
+        Box::pin(async move {
+            self.taken()?;
+            if let Some(object) = self.objects.lock().unwrap().get_mut(name) {
+                let json = serde_json::to_string(status).unwrap();
+                object.status = serde_json::from_str(&json).unwrap();
+            }
+            Ok(())
+        })
+    }
+
+    fn hold<'a>(&'a self, name: &'a str, held: bool) -> Write<'a> {
+        Box::pin(async move {
+            self.taken()?;
+            let mut objects = self.objects.lock().unwrap();
+            if let Some(object) = objects.get_mut(name) {
+                object.held = held;
+                if object.deletion.is_some() && !held {
+                    objects.remove(name);
+                }
+            }
+            drop(objects);
+            self.changed.notify_one();
+            Ok(())
+        })
+    }
+
+    fn tell(&self, name: &str, event: &Event) {
+        self.events.lock().unwrap().push((name.to_owned(), event.reason));
+    }
+}
+
+struct World {
+    azure: Azure,
+    slow: Slow,
+    pause: Moved,
+    begun: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let azure = sample::azure();
+        azure.world().slowness = 20;
+        let slow = Slow { azure: azure.clone(), asked: Arc::default(), most: Arc::default() };
+        let pause = Moved { now: watch::channel(Duration::ZERO).0, waits: Arc::default() };
+        let begun = azure.world().now;
+        World { azure, slow, pause, begun }
+    }
+
+    fn run(&self, store: &Arc<Store>, me: &str, ownership: Ownership) -> JoinHandle<()> {
+        let (keep, cancel) = watch::channel(false);
+        let (now, begun) = (self.pause.now.subscribe(), self.begun);
+        let azure: Arc<dyn Arm> = Arc::new(Slow { asked: Arc::default(), ..self.slow.clone() });
+        let run = Run {
+            objects: Arc::clone(store) as Arc<dyn Objects>,
+            service: Arc::clone(&azure),
+            endpoint: azure,
+            pause: Arc::new(self.pause.clone()),
+            clock: Arc::new(move || Time(begun + now.borrow().as_secs())),
+            settings: Settings { fleet: "east".to_owned() },
+            me: me.to_owned(),
+            ownership,
+        };
+        tokio::spawn(async move {
+            run.run(cancel).await;
+            drop(keep);
+        })
+    }
+
+    /// Lets all tasks go on until they wait, then moves to what they wait for, until it is so.
+    async fn until(&self, seconds: u64, what: &str, so: impl Fn() -> bool) {
+        let end = self.pause.now() + Duration::from_secs(seconds);
+        loop {
+            for _ in 0..200 {
+                tokio::task::yield_now().await;
+            }
+            if so() {
+                return;
+            }
+            let now = self.pause.now();
+            assert!(now < end, "not within {seconds} s: {what}");
+            let next = {
+                let mut waits = self.pause.waits.lock().unwrap();
+                *waits = waits.split_off(&(now + Duration::from_nanos(1)));
+                waits.first().copied()
+            };
+            let next = next.unwrap_or(end).min(end);
+            self.azure.world().pass(self.begun + next.as_secs());
+            self.pause.now.send_replace(next);
+        }
+    }
+}
+
+fn named() -> Ownership {
+    Ownership::Named("weir-0".to_owned())
+}
+
+#[tokio::test]
+async fn objects_are_looked_after_side_by_side_and_each_in_a_row() {
+    let world = World::new();
+    let names: Vec<String> = (0..12).map(|n| format!("shop/web{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let store = Store::of(&names);
+    let run = world.run(&store, "weir-0", named());
+    let all = || names.iter().all(|name| store.is(name, Aspect::Available));
+    world.until(3_600, "all are available", all).await;
+    let most = world.slow.most.load(Ordering::Relaxed);
+    assert!((2..=8).contains(&most), "{most} at once");
+    let told = Numbers::of(&store.list());
+    assert_eq!((told.objects, told.available, told.operations), (12, 12, 0));
+    assert_eq!(told.connections["Approved"], 12);
+    let row = &rows(&store.list(), Time(world.begun + 7_000))[0];
+    let cells = row.cells();
+    assert_eq!(
+        (&cells[0], &cells[2], &cells[3]),
+        (&names[0].into(), &"10.7.0.9".into(), &"True".into())
+    );
+    assert!(cells[1].starts_with("pls-shop-web0.") && cells[4] == "116m", "{cells:?}");
+    // Another process goes on where this one was.
+    run.abort();
+    let service = network(OURS, "privateLinkServices", "pls-shop-web3").to_string();
+    world.azure.world().remove(&service);
+    world.run(&store, "weir-0", named());
+    let events = || store.events.lock().unwrap().clone();
+    let noticed = || events().contains(&("shop/web3".to_owned(), "ServiceDeleted"));
+    world.until(600, "it is noticed", noticed).await;
+    world.until(3_600, "it is made again", all).await;
+    for name in &names {
+        store.edit(name, |object| object.deletion = Some(Time(1)));
+    }
+    world.until(7_200, "all are gone", || store.list().is_empty()).await;
+    let world = world.azure.world();
+    assert!(world.trespasses.is_empty());
+    let left = world.things.values().filter(|thing| thing.ours);
+    assert_eq!(left.count(), 1, "the subnet alone is left");
+}
+
+#[tokio::test]
+async fn a_store_that_takes_nothing_is_tried_again_ever_less_often() {
+    let world = World::new();
+    let store = Store::of(&["shop/web"]);
+    store.full.store(true, Ordering::Relaxed);
+    world.run(&store, "weir-0", named());
+    world.until(1_000, "a while passed", || world.pause.now() >= Duration::from_secs(600)).await;
+    let tried = store.tried.load(Ordering::Relaxed);
+    // 3, 6, 12, 24 and then 30 s: some twenty times in ten minutes.
+    assert!((15..=26).contains(&tried), "{tried}");
+    store.full.store(false, Ordering::Relaxed);
+    world.until(1_000, "it is available", || store.is("shop/web", Aspect::Available)).await;
+}
+
+#[tokio::test]
+async fn one_of_two_has_the_lease_and_the_other_takes_it_over() {
+    let world = World::new();
+    let zone = network(OURS, "privateDnsZones", "weir.lease");
+    let stores = [Store::of(&["shop/web"]), Store::of(&["shop/web"])];
+    let runs = ["weir-0", "weir-1"].map(|me| {
+        let at = usize::from(me == "weir-1");
+        world.run(&stores[at], me, Ownership::Lease(zone.clone()))
+    });
+    let message = |store: &Store| {
+        let object = store.list().remove(0);
+        object.status.condition(Aspect::Observed).map(|c| c.message.clone()).unwrap_or_default()
+    };
+    let told = |text: &'static str| stores.iter().all(|store| message(store).contains(text));
+    world.until(300, "why nobody leads", || told("az network private-dns zone create")).await;
+    world.azure.world().set(zone.as_str(), json!({}));
+    let available = |at: usize| stores[at].is("shop/web", Aspect::Available);
+    world.until(3_600, "one of them leads", || available(0) || available(1)).await;
+    let leader = usize::from(available(1));
+    let other = 1 - leader;
+    let name = ["weir-0", "weir-1"][leader];
+    world.until(300, "the other one says so", || message(&stores[other]).contains(name)).await;
+    assert!(!stores[other].is("shop/web", Aspect::Available) && !stores[other].list()[0].held);
+    runs[leader].abort();
+    world.until(3_600, "the other one takes over", || available(other)).await;
+    assert!(world.azure.world().trespasses.is_empty());
+}
+
+/// Many histories of three appliances, with calls that fail and hang.
+#[test]
+fn never_do_two_hold_the_lease() {
+    let mut led = 0;
+    for seed in 1..=200 {
+        let mut random = Random(seed);
+        let azure = Azure::default();
+        let zone: ResourceId = network(GUEST, "privateDnsZones", "weir.lease");
+        azure.world().set(zone.as_str(), json!({}));
+        azure.world().random = Some(Random(random.next()));
+        azure.world().faults = 2 + random.below(20);
+        let names = ["weir-0", "weir-1", "weir-2"];
+        let mut leases = names.map(|name| (Lease::new(name, &zone), 0_u64));
+        for now in 0..2_000 {
+            azure.world().now = now;
+            for (at, (lease, due)) in leases.iter_mut().enumerate() {
+                if *due > now {
+                    continue;
+                }
+                // A process that ends in it begins anew, or is stopped for a while.
+                if once(lease.step(&azure, &azure)).is_none() {
+                    *lease = Lease::new(names[at], &zone);
+                }
+                *due = now + 30 + if random.one_in(20) { random.below(400) } else { 0 };
+            }
+            let stand = |(lease, _): &&(Lease, u64)| {
+                lease.standing(Duration::from_secs(now)) == Standing::Owner
+            };
+            let owners = leases.iter().filter(stand).count();
+            assert!(owners < 2, "seed {seed} at {now}: {leases:#?}");
+            led += owners;
+        }
+    }
+    assert!(led > 200 * 500, "somebody leads most of the time: {led}");
+}

@@ -1,0 +1,260 @@
+//! The real client against Azure's stand-in: what is made, what is refused, what is taken back.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+
+mod side;
+
+use private_link::object::{Aspect, Reason};
+use private_link::{Next, Verdict, decide};
+use serde_json::json;
+use standins::azure::operation::{End, Outcome};
+use standins::faults::{Fault, Rule};
+
+use side::{GUEST, Side, guest, ours, side, world};
+
+const MINUTES: u64 = 60;
+
+async fn working() -> Side {
+    let mut side = side(world()).await;
+    side.play(20 * MINUTES).await;
+    assert!(side.is(Aspect::Available), "{}", side.told());
+    side.azure.take_calls();
+    side
+}
+
+fn refuse(status: u16, code: &str) -> Fault {
+    Fault::Refuse { status, code: code.to_owned() }
+}
+
+fn ends(operation: &str, end: End) -> Outcome {
+    Outcome { operation: operation.to_owned(), end, times: Some(1) }
+}
+
+#[tokio::test]
+async fn all_is_made_and_taken_back() {
+    let mut side = side(world()).await;
+    side.azure.with(|world| world.page = Some(1));
+    side.play(20 * MINUTES).await;
+    assert!(side.is(Aspect::Available), "{}", side.told());
+    let service = side.body(&ours("privateLinkServices", "pls-shop-web"));
+    assert_eq!(service["properties"]["visibility"]["subscriptions"], json!([GUEST]));
+    let alias = side.object.status.service.alias.clone().unwrap();
+    assert!(alias.starts_with("pls-shop-web.") && alias.ends_with(".azure.privatelinkservice"));
+    assert_eq!(service["properties"]["alias"], json!(alias));
+    let address = side.object.status.endpoint.address.unwrap();
+    let record = side.body(&guest("privateDnsZones", "web.hypershift.local").child("A", "api"));
+    let list = json!([{ "ipv4Address": address }]);
+    assert_eq!(record["properties"]["aRecords"], list);
+    assert_eq!(side.object.status.service.connections[0].state, "Approved");
+    let hub = side.body(&ours("virtualNetworks", "hub"));
+    let nat = hub["properties"]["subnets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|s| s["name"] == "weir-pls-nat");
+    assert_eq!(nat.unwrap()["properties"]["addressPrefix"], "10.1.2.0/24");
+    // Five minutes later nothing is written.
+    side.azure.take_calls();
+    side.play(11 * MINUTES).await;
+    let calls = side.azure.take_calls();
+    assert!(!calls.is_empty() && calls.iter().all(|call| call.method == "GET"), "{calls:?}");
+    side.delete();
+    side.play(30 * MINUTES).await;
+    assert!(side.gone(), "{}", side.told());
+    for id in [
+        ours("privateLinkServices", "pls-shop-web"),
+        guest("privateEndpoints", "shop-web-pe"),
+        guest("privateDnsZones", "web.hypershift.local"),
+        guest("privateDnsZones", "web.hypershift.local").child("A", "api"),
+    ] {
+        assert!(side.body(&id).is_null(), "{id} is there");
+    }
+}
+
+#[tokio::test]
+async fn each_refusal_has_its_class() {
+    let get = "GET privateLinkServices";
+    let dated = |after, dated| Rule {
+        retry_after: Some(after),
+        dated,
+        ..Rule::first(1, get, refuse(429, "TooManyRequests"))
+    };
+    for (rule, least, most) in [
+        (dated(77, false), 77, 77),
+        // By the seconds of two clocks.
+        (dated(200, true), 198, 201),
+        (Rule::first(1, get, refuse(429, "TooManyRequests")), 300, 300),
+        (Rule::first(1, get, refuse(403, "AuthorizationFailed")), 600, 600),
+        (Rule::first(1, get, refuse(409, "AnotherOperationInProgress")), 30, 30),
+        (Rule::first(1, get, refuse(500, "InternalServerError")), 120, 120),
+        (Rule::first(1, get, Fault::Status(502)), 120, 120),
+        (Rule::first(1, get, Fault::Hang), 120, 120),
+        (Rule::first(1, get, Fault::Cut), 120, 120),
+        (Rule::first(1, get, refuse(400, "InvalidRequestFormat")), 120, 120),
+    ] {
+        let mut side = side(world()).await;
+        side.object.spec.endpoint = None;
+        side.object.spec.additional_allowed_subscriptions = vec![GUEST.to_owned()];
+        side.azure.fault(rule.clone());
+        assert_eq!((side.round().await, side.round().await), (Next::Now, Next::Now));
+        side.round().await;
+        let seconds = side.last.unwrap().as_secs();
+        assert!((least..=most).contains(&seconds), "{rule:?}: {seconds}");
+        for aspect in [Aspect::Service, Aspect::Available] {
+            assert_eq!(side.why(aspect), Some((false, Reason::AzureError)), "{rule:?}");
+        }
+        side.play(20 * MINUTES).await;
+        assert!(side.is(Aspect::Available), "{rule:?}: {}", side.told());
+    }
+}
+
+#[tokio::test]
+async fn operations_that_fail_are_told_by_their_step_and_made_again() {
+    let fail = || End::Fail { code: "InternalServerError".into(), message: "an accident".into() };
+    for (operation, aspect, reason) in [
+        ("PUT virtualNetworks/subnets", Aspect::Service, Reason::SubnetFailed),
+        ("PUT privateLinkServices", Aspect::Service, Reason::CreationFailed),
+        ("PUT privateEndpoints", Aspect::Endpoint, Reason::AzureError),
+        ("PUT privateDnsZones", Aspect::Names, Reason::AzureError),
+        ("PUT privateDnsZones/virtualNetworkLinks", Aspect::Names, Reason::AzureError),
+    ] {
+        for end in [fail(), End::Cancel] {
+            let mut side = side(world()).await;
+            side.azure.with(|world| world.outcomes = vec![ends(operation, end.clone())]);
+            let end_at = side.now() + 20 * MINUTES;
+            side.until(end_at, |side| side.why(aspect) == Some((false, reason))).await;
+            assert_eq!(side.why(aspect), Some((false, reason)), "{operation} {end:?}");
+            side.play(30 * MINUTES).await;
+            assert!(side.is(Aspect::Available), "{operation} {end:?}: {}", side.told());
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_operation_that_hangs_is_told_after_five_minutes() {
+    let mut side = side(world()).await;
+    side.azure.with(|world| world.outcomes = vec![ends("PUT privateLinkServices", End::Hang)]);
+    side.play(4 * MINUTES).await;
+    assert_eq!(side.why(Aspect::Available), Some((false, Reason::UnderWay)), "{}", side.told());
+    assert!(side.object.status.service.running.is_some());
+    side.play(4 * MINUTES).await;
+    assert!(side.object.status.service.running.is_none());
+    assert!(side.events.iter().any(|event| event.message.contains("without an end")));
+    // It is found busy from now on, and not asked for again.
+    let puts =
+        side.azure.take_calls().iter().filter(|c| c.operation == "PUT privateLinkServices").count();
+    assert_eq!((puts, side.is(Aspect::Available)), (1, false));
+}
+
+#[tokio::test]
+async fn missing_permissions_are_told_with_what_azure_names() {
+    for (action, aspect, reason) in [
+        ("Microsoft.Network/loadBalancers/read", Aspect::Balancer, Reason::BalancerLookupFailed),
+        (
+            "Microsoft.Network/virtualNetworks/subnets/join/action",
+            Aspect::Service,
+            Reason::CreationFailed,
+        ),
+        ("Microsoft.Network/privateEndpoints/write", Aspect::Endpoint, Reason::AzureError),
+        ("Microsoft.Network/privateDnsZones/write", Aspect::Names, Reason::AzureError),
+    ] {
+        let mut side = side(world()).await;
+        side.azure.with(|world| world.forbidden = vec![action.to_owned()]);
+        side.play(6 * MINUTES).await;
+        assert_eq!(side.why(aspect), Some((false, reason)), "{action}: {}", side.told());
+        let message = &side.object.status.condition(aspect).unwrap().message;
+        assert!(message.contains("Microsoft.Network/"), "{message}");
+        side.azure.with(|world| world.forbidden.clear());
+        side.play(30 * MINUTES).await;
+        assert!(side.is(Aspect::Available), "{action}: {}", side.told());
+    }
+}
+
+#[tokio::test]
+async fn drift_and_deletion_by_others_are_mended() {
+    let mut side = working().await;
+    let id = ours("privateLinkServices", "pls-shop-web");
+    side.azure.with(|world| {
+        let mut body = world.find(id.as_str()).unwrap().body.clone();
+        body["properties"]["visibility"]["subscriptions"] = json!(["*"]);
+        world.write(id.as_str(), body);
+    });
+    side.play(6 * MINUTES).await;
+    assert_eq!(side.body(&id)["properties"]["visibility"]["subscriptions"], json!([GUEST]));
+    let put = side.azure.take_calls();
+    let put = put.iter().find(|call| call.operation == "PUT privateLinkServices").unwrap();
+    assert!(put.headers.contains_key("if-match"), "{put:?}");
+    let alias = side.object.status.service.alias.clone();
+    side.azure.with(|world| world.resources.retain(|resource| resource.id != id.as_str()));
+    side.play(30 * MINUTES).await;
+    assert!(side.is(Aspect::Available), "{}", side.told());
+    assert_ne!(side.object.status.service.alias, alias);
+}
+
+#[tokio::test]
+async fn an_unknown_subscription_waits_until_somebody_decides() {
+    let mut side = side(world()).await;
+    side.object.spec.auto_approved_subscriptions = Some(Vec::new());
+    side.play(10 * MINUTES).await;
+    assert_eq!(side.why(Aspect::Available), Some((false, Reason::NotApproved)), "{}", side.told());
+    assert_eq!(side.why(Aspect::ConnectionsWaiting), Some((true, Reason::Pending)));
+    let name = side.object.status.service.connections[0].name.clone();
+    let id = side.object.status.service.id.clone().unwrap();
+    let pause = clouds::retry::Clock::default();
+    let judged = decide(&side.client, &pause, &id, &name, Verdict::Approved, "known").await;
+    assert_eq!(judged.unwrap().unwrap().state, "Approved");
+    side.play(10 * MINUTES).await;
+    assert!(side.is(Aspect::Available) && side.why(Aspect::ConnectionsWaiting).is_none());
+}
+
+#[tokio::test]
+async fn what_fails_on_the_way_out_is_tried_until_all_is_gone() {
+    for rule in [
+        Rule::first(2, "DELETE *", refuse(409, "AnotherOperationInProgress")),
+        Rule::first(1, "DELETE privateLinkServices", refuse(429, "TooManyRequests")),
+        Rule::first(1, "DELETE privateEndpoints", refuse(403, "AuthorizationFailed")),
+        Rule::first(1, "DELETE privateDnsZones", Fault::Hang),
+        Rule::first(3, "GET *", refuse(503, "ServiceUnavailable")),
+    ] {
+        let mut side = working().await;
+        side.azure.fault(rule.clone());
+        side.delete();
+        side.round().await;
+        assert!(side.object.held);
+        side.play(60 * MINUTES).await;
+        assert!(side.gone(), "{rule:?}: {}", side.told());
+        let left = side.azure.with(|world| {
+            let ours = |body: &serde_json::Value| body["tags"]["weir-fleet"] == "east";
+            world.resources.iter().filter(|r| ours(&r.body)).count()
+        });
+        assert_eq!(left, 0, "{rule:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_network_that_knows_another_zone_is_tolerated_though_azure_says_so_late() {
+    let world = {
+        let mut world = world();
+        world.groups.push(format!("/subscriptions/{GUEST}/resourceGroups/other"));
+        let other = azure::id::ResourceId::network(
+            GUEST,
+            "other",
+            "privateDnsZones",
+            "web.hypershift.local",
+        );
+        let link = other.child("virtualNetworkLinks", "theirs");
+        let spoke = guest("virtualNetworks", "spoke");
+        world.write(other.as_str(), json!({ "location": "global", "properties": {} }));
+        let to = json!({ "virtualNetwork": { "id": spoke }, "registrationEnabled": false });
+        world.write(link.as_str(), json!({ "location": "global", "properties": to }));
+        world
+    };
+    let mut side = side(world).await;
+    side.play(20 * MINUTES).await;
+    assert!(side.is(Aspect::Available), "{}", side.told());
+    let told = side.events.iter().filter(|event| event.reason == "ZoneLinkedElsewhere").count();
+    assert_eq!(told, 1);
+    side.delete();
+    side.play(20 * MINUTES).await;
+    assert!(side.gone());
+    assert_eq!(side.last, None);
+}

@@ -1,0 +1,120 @@
+//! What we write beside what Microsoft's examples write (`FIXTURES=...`): the same paths, versions
+//! and members. Without the examples there is nothing to compare with, and nothing is.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+
+mod side;
+
+use std::collections::BTreeMap;
+
+use private_link::object::Aspect;
+use private_link::{Verdict, decide};
+use serde_json::Value;
+
+use side::{side, world};
+
+fn example(name: &str) -> Option<Value> {
+    let root = std::env::var("FIXTURES").ok()?;
+    let path = format!("{root}/azure-rest-examples/network/{name}.json");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    Some(serde_json::from_str(&text).unwrap())
+}
+
+/// All members of a body by their paths, with what sort of thing each is.
+fn members(at: &str, value: &Value, found: &mut BTreeMap<String, &'static str>) {
+    let sort = match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "truth",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    };
+    found.insert(at.to_owned(), sort);
+    match value {
+        Value::Array(list) => list.iter().for_each(|one| members(&format!("{at}[]"), one, found)),
+        Value::Object(map) => {
+            map.iter().for_each(|(key, one)| members(&format!("{at}.{key}"), one, found));
+        }
+        _ => {}
+    }
+}
+
+fn members_of(value: &Value) -> BTreeMap<String, &'static str> {
+    let mut found = BTreeMap::new();
+    members("", value, &mut found);
+    found
+}
+
+/// Members that the specification has and the example leaves out.
+const UNSHOWN: [(&str, &str); 7] = [
+    (".tags", "object"),
+    (".tags.weir-fleet", "text"),
+    (".tags.weir-object", "text"),
+    (".properties.enableProxyProtocol", "truth"),
+    (".properties.ipConfigurations[].properties.primary", "truth"),
+    (".properties.privateLinkServiceNetworkPolicies", "text"),
+    (".name", "text"),
+];
+
+#[tokio::test]
+async fn our_requests_have_the_form_of_microsofts_examples() {
+    let mut side = side(world()).await;
+    side.object.spec.auto_approved_subscriptions = Some(Vec::new());
+    side.play(600).await;
+    let connection = side.object.status.service.connections[0].name.clone();
+    let id = side.object.status.service.id.clone().unwrap();
+    let pause = clouds::retry::Clock::default();
+    let judged = decide(&side.client, &pause, &id, &connection, Verdict::Approved, "ok").await;
+    assert!(judged.unwrap().is_some());
+    side.play(600).await;
+    assert!(side.is(Aspect::Available), "{}", side.told());
+    side.delete();
+    side.play(1_800).await;
+    assert!(side.gone());
+    let calls = side.azure.take_calls();
+    for (operation, name, body) in [
+        ("PUT privateLinkServices", "PrivateLinkServiceCreate", "parameters"),
+        (
+            "PUT privateLinkServices/privateEndpointConnections",
+            "PrivateLinkServiceUpdatePrivateEndpointConnection",
+            "parameters",
+        ),
+        ("PUT virtualNetworks/subnets", "SubnetCreate", "subnetParameters"),
+        ("DELETE privateLinkServices", "PrivateLinkServiceDelete", ""),
+        ("GET privateLinkServices", "PrivateLinkServiceGet", ""),
+        (
+            "LIST privateLinkServices/privateEndpointConnections",
+            "PrivateLinkServiceListPrivateEndpointConnection",
+            "",
+        ),
+        ("GET virtualNetworks/subnets", "SubnetGet", ""),
+        ("LIST loadBalancers", "LoadBalancerList", ""),
+    ] {
+        let call = calls.iter().find(|call| call.operation == operation);
+        let call = call.unwrap_or_else(|| panic!("{operation} is not asked"));
+        let Some(example) = example(name) else { continue };
+        let parameters = &example["parameters"];
+        let version = call.query["api-version"].as_str();
+        let theirs = parameters["api-version"].as_str().unwrap();
+        assert!(version >= theirs, "{operation}: {version}, the example has {theirs}");
+        if body.is_empty() {
+            assert!(call.body.is_null(), "{operation}");
+            continue;
+        }
+        let mut known = members_of(&parameters[body]);
+        for body in ["200", "201"] {
+            let answered = &example["responses"][body]["body"];
+            if answered.is_object() {
+                known.extend(members_of(answered));
+            }
+        }
+        for (member, sort) in members_of(&call.body) {
+            let shown = known.get(&member) == Some(&sort);
+            assert!(
+                shown || UNSHOWN.contains(&(member.as_str(), sort)),
+                "{operation}: {member} is a {sort}, the example has {:?}",
+                known.get(&member)
+            );
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Azure's stand-in, the real client there, and an object whose rounds run in the stand-in's time.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure::client::{Client, Settings as Reach};
+use azure::credentials::{Credentials, Variables};
+use azure::imds::Metadata;
+use azure::sovereign::Sovereign;
+use clouds::retry::{Pause, Policy};
+use config::checked::AzureCredential;
+use private_link::object::{Address, Aspect, EndpointSpec, Object, Reason, Spec, Status, Zone};
+use private_link::time::Time;
+use private_link::{Arms, Event, Finalizer, Next, Round, Settings, Standing, Turn, reconcile};
+use serde_json::{Value, json};
+use standins::azure::{Standin, World};
+use tokio::sync::watch;
+
+use azure::id::ResourceId;
+
+pub const OURS: &str = "00000000-0000-0000-0000-0000000000aa";
+pub const GUEST: &str = "00000000-0000-0000-0000-0000000000bb";
+
+pub fn ours(kind: &str, name: &str) -> ResourceId {
+    ResourceId::network(OURS, "north", kind, name)
+}
+
+pub fn guest(kind: &str, name: &str) -> ResourceId {
+    ResourceId::network(GUEST, "guest", kind, name)
+}
+
+/// Microsoft's sample world, and the consumers' subscription with a network.
+pub fn world() -> World {
+    let mut world = World::sample();
+    world.groups.push(format!("/subscriptions/{GUEST}/resourceGroups/guest"));
+    let subnet = json!({ "name": "endpoints", "properties": { "addressPrefix": "10.7.0.0/24" } });
+    let properties = json!({
+        "addressSpace": { "addressPrefixes": ["10.7.0.0/16"] }, "subnets": [subnet],
+    });
+    let spoke = guest("virtualNetworks", "spoke");
+    world.write(spoke.as_str(), json!({ "location": "westeurope", "properties": properties }));
+    world.pace = Duration::from_secs(25);
+    world
+}
+
+/// Bounds of calls in the machine's own time, so that a hang ends.
+struct Bounds;
+
+impl Pause for Bounds {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn wait(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(tokio::time::sleep(Duration::from_secs(20)))
+    }
+}
+
+/// Time between attempts passes in the stand-in.
+struct Moved(Standin);
+
+impl Pause for Moved {
+    fn now(&self) -> Duration {
+        self.0.with(|world| world.now)
+    }
+
+    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.0.advance(pause);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+pub struct Side {
+    pub azure: Standin,
+    pub client: Client,
+    pub object: Object,
+    pub events: Vec<Event>,
+    pub due: u64,
+    pub last: Option<Duration>,
+    _stop: watch::Sender<bool>,
+}
+
+fn object() -> Object {
+    let network = guest("virtualNetworks", "spoke");
+    let zone = |name: &str, records: &[&str]| Zone {
+        name: name.to_owned(),
+        records: records.iter().map(|&record| record.to_owned()).collect(),
+        link: None,
+    };
+    let endpoint = EndpointSpec {
+        subnet: Address(network.child("subnets", "endpoints")),
+        network: Address(network),
+        resource_group: None,
+        zones: vec![zone("web.hypershift.local", &["api", "*.apps"])],
+    };
+    let spec = Spec {
+        load_balancer_ip: Some("10.1.0.5".parse().unwrap()),
+        subscription: OURS.to_owned(),
+        resource_group: "north".to_owned(),
+        location: "westeurope".to_owned(),
+        endpoint: Some(endpoint),
+        ..Spec::default()
+    };
+    Object {
+        name: "shop/web".to_owned(),
+        generation: 1,
+        created: Time(0),
+        spec,
+        status: Status::default(),
+        deletion: None,
+        held: false,
+    }
+}
+
+pub async fn side(world: World) -> Side {
+    let azure = Standin::start(world).await.unwrap();
+    let (stop, cancel) = watch::channel(false);
+    let moved = Arc::new(Moved(azure.clone()));
+    let metadata = Metadata::new(&azure.imds, "2023-07-01", 7, cancel.clone()).unwrap();
+    let metadata = metadata.with_pause(moved.clone());
+    let cloud = Sovereign::of("AzurePublicCloud", Some(&azure.url)).unwrap();
+    let roots = Some(azure.ca.clone());
+    let variables = Variables { authority: Some(azure.url.clone()), ..Variables::default() };
+    let kind = (AzureCredential::Auto, None);
+    let credentials = Credentials::new(kind, variables, &metadata, &cloud, roots.as_deref());
+    // Asking again is the rounds' own business.
+    let reach = Reach { roots, bound: Duration::from_millis(1_500), policy: Policy::ONCE, seed: 7 };
+    let client = Client::new(reach, &cloud, Arc::new(credentials.unwrap()), cancel).unwrap();
+    let client = client.with_pause(moved);
+    let object = object();
+    Side { azure, client, object, events: Vec::new(), due: 0, last: None, _stop: stop }
+}
+
+impl Side {
+    pub fn now(&self) -> u64 {
+        self.azure.with(|world| world.clock())
+    }
+
+    /// One round, its status read from JSON as from a store.
+    pub async fn round(&mut self) -> Next {
+        let settings = Settings { fleet: "east".to_owned() };
+        let arms = Arms { service: &self.client, endpoint: &self.client };
+        let now = self.now();
+        let standing = Standing::Owner;
+        let turn =
+            Turn { now: Time(now), arms, pause: &Bounds, settings: &settings, standing: &standing };
+        let Round { status, finalizer, next, events } = reconcile(&turn, &self.object).await;
+        let kept = serde_json::to_value(&status).unwrap();
+        self.object.status = serde_json::from_value(kept).unwrap();
+        self.events.extend(events);
+        if let Some(finalizer) = finalizer {
+            self.object.held = finalizer == Finalizer::Hold;
+        }
+        self.last = match next {
+            Next::Now => Some(Duration::ZERO),
+            Next::After(pause) => Some(pause),
+            Next::BackOff => Some(Duration::from_secs(30)),
+            Next::Never => None,
+        };
+        self.due = self.last.map_or(u64::MAX, |pause| Time(now).after(pause).0);
+        next
+    }
+
+    /// Rounds as they are due, until so many seconds have passed or it is gone.
+    pub async fn play(&mut self, seconds: u64) {
+        let end = self.now() + seconds;
+        self.until(end, |_| false).await;
+        let left = end.saturating_sub(self.now());
+        self.azure.advance(Duration::from_secs(left));
+    }
+
+    /// Rounds as they are due, until it is so.
+    pub async fn until(&mut self, end: u64, so: impl Fn(&Side) -> bool) {
+        while !self.gone() && self.due <= end && !so(self) {
+            let wait = self.due.saturating_sub(self.now());
+            self.azure.advance(Duration::from_secs(wait));
+            self.round().await;
+        }
+    }
+
+    pub fn gone(&self) -> bool {
+        self.object.deletion.is_some() && !self.object.held
+    }
+
+    pub fn delete(&mut self) {
+        self.object.deletion = Some(Time(self.now()));
+        self.due = self.now();
+    }
+
+    pub fn is(&self, aspect: Aspect) -> bool {
+        self.object.status.is(aspect)
+    }
+
+    pub fn why(&self, aspect: Aspect) -> Option<(bool, Reason)> {
+        let condition = self.object.status.condition(aspect)?;
+        Some((self.is(aspect), condition.reason))
+    }
+
+    pub fn body(&self, id: &ResourceId) -> Value {
+        let found = self.azure.with(|world| world.find(id.as_str()).map(|f| f.body.clone()));
+        found.unwrap_or(Value::Null)
+    }
+
+    pub fn told(&self) -> String {
+        format!("{:#?}", self.object.status)
+    }
+}

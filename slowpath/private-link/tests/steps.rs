@@ -1,0 +1,731 @@
+//! Each step, condition, class of error and way of deletion, on a small Azure in memory.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+
+mod model;
+
+use std::time::Duration;
+
+use azure::id::ResourceId;
+use clouds::failure::Failure;
+use private_link::object::{Aspect, Paused, Reason, Spec};
+use private_link::{Next, Standing, Verdict, decide};
+use serde_json::{Value, json};
+
+use model::play::Player;
+use model::sample::{self, GUEST, OTHER, OURS, network};
+use model::{Azure, Fault, once};
+
+const MINUTES: u64 = 60;
+
+fn begin(slowness: u64) -> (Azure, Player) {
+    let azure = sample::azure();
+    azure.world().slowness = slowness;
+    (azure, Player::new(sample::object("shop/web")))
+}
+
+fn service() -> String {
+    network(OURS, "privateLinkServices", "pls-shop-web").to_string()
+}
+
+fn endpoint() -> String {
+    network(GUEST, "privateEndpoints", "shop-web-pe").to_string()
+}
+
+fn zone(name: &str) -> String {
+    network(GUEST, "privateDnsZones", name).to_string()
+}
+
+fn nat() -> String {
+    network(OURS, "virtualNetworks", "hub").child("subnets", "weir-pls-nat").to_string()
+}
+
+fn body(azure: &Azure, id: &str) -> Value {
+    azure.world().get(id).cloned().unwrap_or_else(|| panic!("{id} is not there"))
+}
+
+fn there(azure: &Azure, id: &str) -> bool {
+    azure.world().get(id).is_some()
+}
+
+/// One that works already.
+fn working(slowness: u64) -> (Azure, Player) {
+    let (azure, mut web) = begin(slowness);
+    web.play(&azure, 20 * MINUTES);
+    assert_eq!(
+        web.why(Aspect::Available),
+        Some((true, Reason::AzureSuccess)),
+        "{web:?}",
+        web = web.status()
+    );
+    azure.world().asked.clear();
+    (azure, web)
+}
+
+#[test]
+fn from_nothing_to_names_that_lead_to_the_endpoint() {
+    for slowness in [0, 40] {
+        let (azure, web) = working(slowness);
+        let made = body(&azure, &service());
+        assert_eq!(made["properties"]["visibility"]["subscriptions"], json!([GUEST, OTHER]));
+        assert_eq!(made["properties"]["autoApproval"], made["properties"]["visibility"]);
+        assert_eq!(made["properties"]["enableProxyProtocol"], json!(false));
+        let nat_of = &made["properties"]["ipConfigurations"][0]["properties"];
+        assert_eq!(nat_of["subnet"]["id"], json!(nat()));
+        assert_eq!(
+            (&nat_of["primary"], &nat_of["privateIPAllocationMethod"]),
+            (&json!(true), &json!("Dynamic"))
+        );
+        assert_eq!(made["tags"], json!({ "weir-fleet": "east", "weir-object": "shop/web" }));
+        let subnet = body(&azure, &nat());
+        assert_eq!(subnet["properties"]["addressPrefix"], "10.1.1.0/24");
+        assert_eq!(subnet["properties"]["privateLinkServiceNetworkPolicies"], "Disabled");
+        for (zone_name, record) in [
+            ("web.hypershift.local", "api"),
+            ("web.hypershift.local", "*.apps"),
+            ("example.internal", "api-web"),
+        ] {
+            let record = body(&azure, &format!("{}/A/{record}", zone(zone_name)));
+            assert_eq!(record["properties"]["aRecords"], json!([{ "ipv4Address": "10.7.0.9" }]));
+            assert_eq!(record["properties"]["ttl"], json!(300));
+            assert_eq!(
+                azure.world().below(&format!("{}/virtualNetworkLinks", zone(zone_name))).len(),
+                1
+            );
+        }
+        let aspects = [Aspect::Balancer, Aspect::Service, Aspect::Endpoint, Aspect::Names];
+        assert!(aspects.iter().all(|aspect| web.is(*aspect)));
+        assert_eq!(web.status().endpoint.address, Some("10.7.0.9".parse().unwrap()));
+        assert_eq!(web.status().service.connections[0].state, "Approved");
+        assert!(azure.world().trespasses.is_empty());
+    }
+}
+
+#[test]
+fn the_finalizer_is_held_before_anything_is_made() {
+    let (azure, mut web) = begin(0);
+    assert_eq!(web.round(&azure, &Standing::Owner), Some(Next::Now));
+    assert!(web.object.held && azure.world().asked.is_empty());
+    assert_eq!(web.round(&azure, &Standing::Owner), Some(Next::Now));
+    assert!(web.status().fixed.is_some() && azure.world().asked.is_empty());
+}
+
+#[test]
+fn no_operation_is_awaited_its_handle_is_kept_and_polled() {
+    let (azure, mut web) = begin(90);
+    while web.status().service.running.is_none() {
+        assert!(web.round(&azure, &Standing::Owner).is_some());
+    }
+    let running = web.status().service.running.clone().unwrap();
+    assert!(running.handle.operation.is_some());
+    assert_eq!(web.why(Aspect::Service), Some((false, Reason::UnderWay)));
+    let asked = azure.world().asked.len();
+    // Before it is due nobody asks.
+    assert!(web.round(&azure, &Standing::Owner).is_some());
+    assert_eq!(azure.world().asked.len(), asked);
+    web.play(&azure, 20 * MINUTES);
+    assert!(web.is(Aspect::Available));
+}
+
+#[test]
+fn waiting_has_a_name() {
+    let (azure, mut web) = begin(0);
+    web.object.spec.load_balancer_ip = None;
+    web.play(&azure, 60);
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::WaitingForAddress)));
+    assert_eq!(web.why(Aspect::Endpoint), Some((false, Reason::WaitingForAlias)));
+    assert!(web.pause(&azure) <= Duration::from_secs(30));
+    web.change(&azure, |object| object.spec.load_balancer_ip = Some("10.1.0.77".parse().unwrap()));
+    web.play(&azure, 60);
+    assert_eq!(web.why(Aspect::Service), Some((false, Reason::BalancerNotFound)));
+    assert!(web.message(Aspect::Balancer).contains("10.1.0.77"));
+    sample::balancer(&azure, "10.1.0.77");
+    web.play(&azure, 60);
+    assert!(web.is(Aspect::Available));
+}
+
+#[test]
+fn a_balancer_with_another_address_is_another_frontend() {
+    let (azure, mut web) = working(5);
+    sample::balancer(&azure, "10.1.0.99");
+    web.change(&azure, |object| object.spec.load_balancer_ip = Some("10.1.0.99".parse().unwrap()));
+    web.play(&azure, 10 * MINUTES);
+    let frontend = body(&azure, &service());
+    let frontend =
+        frontend.pointer("/properties/loadBalancerFrontendIpConfigurations/0/id").unwrap();
+    assert!(frontend.as_str().unwrap().ends_with("at-10.1.0.99"), "{frontend}");
+    assert!(web.is(Aspect::Available));
+}
+
+#[test]
+fn drift_is_repaired_within_five_minutes() {
+    let (azure, mut web) = working(20);
+    let alias = web.status().service.alias.clone();
+    let spoil: [fn(&mut Value); 4] = [
+        |body| body["properties"]["visibility"]["subscriptions"] = json!(["*"]),
+        |body| body["properties"]["autoApproval"]["subscriptions"] = json!([]),
+        |body| body["tags"] = json!({ "theirs": "too" }),
+        |body| body["properties"]["provisioningState"] = json!("Failed"),
+    ];
+    for spoil in spoil {
+        azure.world().edit(&service(), spoil);
+        web.play(&azure, 6 * MINUTES);
+        let now = body(&azure, &service());
+        assert_eq!(now["properties"]["visibility"]["subscriptions"], json!([GUEST, OTHER]));
+        assert_eq!(now["properties"]["autoApproval"], now["properties"]["visibility"]);
+        assert_eq!(now["tags"]["weir-object"], "shop/web");
+        assert_eq!(now["properties"]["provisioningState"], "Succeeded");
+        assert!(web.is(Aspect::Available));
+    }
+    assert_eq!(body(&azure, &service())["tags"]["theirs"], "too");
+    assert_eq!(web.status().service.alias, alias);
+    // A record that somebody bent, and one that somebody deleted.
+    let record = format!("{}/A/api", zone("web.hypershift.local"));
+    azure.world().edit(&record, |body| body["properties"]["ttl"] = json!(5));
+    azure.world().remove(&format!("{}/A/*.apps", zone("web.hypershift.local")));
+    web.play(&azure, 6 * MINUTES);
+    assert_eq!(body(&azure, &record)["properties"]["ttl"], json!(300));
+    assert!(there(&azure, &format!("{}/A/*.apps", zone("web.hypershift.local"))));
+}
+
+#[test]
+fn lists_are_sets_and_case_does_not_matter() {
+    let (azure, mut web) = working(0);
+    azure.world().edit(&service(), |body| {
+        body["properties"]["visibility"]["subscriptions"] = json!([OTHER, GUEST, OTHER]);
+    });
+    azure.world().asked.clear();
+    web.play(&azure, 11 * MINUTES);
+    let asked = azure.world().asked.clone();
+    assert!(!asked.iter().any(|name| name == "PrivateLinkServices_CreateOrUpdate"), "{asked:?}");
+}
+
+#[test]
+fn an_update_that_has_no_effect_is_told_and_not_repeated_without_end() {
+    let (azure, mut web) = working(0);
+    // Somebody undoes it whenever it was done.
+    for _ in 0..10 {
+        azure.world().edit(&service(), |body| body["properties"]["autoApproval"] = json!({}));
+        web.due = azure.world().now;
+        assert!(web.round(&azure, &Standing::Owner).is_some());
+    }
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::UpdateFailed)));
+    let asked = azure.world().asked.clone();
+    let writes = asked.iter().filter(|name| *name == "PrivateLinkServices_CreateOrUpdate");
+    assert_eq!(writes.count(), 1);
+}
+
+#[test]
+fn a_service_that_somebody_deleted_is_made_again_with_its_endpoint() {
+    let (azure, mut web) = working(15);
+    let alias = web.status().service.alias.clone().unwrap();
+    azure.world().remove(&service());
+    web.play(&azure, 15 * MINUTES);
+    assert!(web.is(Aspect::Available), "{:#?}", web.status().conditions);
+    assert_ne!(web.status().service.alias.clone().unwrap(), alias);
+    let events: Vec<&str> = web.events.iter().map(|event| event.reason).collect();
+    assert!(
+        events.contains(&"ServiceDeleted") && events.contains(&"EndpointReplaced"),
+        "{events:?}"
+    );
+    azure.world().remove(&endpoint());
+    azure.world().remove(&zone("example.internal"));
+    web.play(&azure, 15 * MINUTES);
+    assert!(
+        there(&azure, &endpoint())
+            && there(&azure, &format!("{}/A/api-web", zone("example.internal")))
+    );
+    assert!(web.is(Aspect::Available));
+}
+
+#[test]
+fn each_class_of_error_has_its_condition_and_its_pause() {
+    let asked = "PrivateLinkServices_Get";
+    for (kind, after, pause) in [
+        (Failure::Throttled, Some(41), 41),
+        (Failure::Throttled, None, 300),
+        (Failure::Denied, None, 600),
+        (Failure::Conflict, None, 30),
+        (Failure::Transient, None, 120),
+        (Failure::Invalid, None, 120),
+    ] {
+        let (azure, mut web) = begin(0);
+        web.object.spec.endpoint = None;
+        web.object.held = true;
+        let retry_after = after.map(Duration::from_secs);
+        azure.world().retry_after = retry_after;
+        azure.world().script = vec![(asked, Fault::Refused(kind))];
+        assert_eq!(web.round(&azure, &Standing::Owner), Some(Next::Now));
+        let next = web.round(&azure, &Standing::Owner);
+        assert_eq!(next, Some(Next::After(Duration::from_secs(pause))), "{kind:?}");
+        for aspect in [Aspect::Service, Aspect::Available] {
+            assert_eq!(web.why(aspect), Some((false, Reason::AzureError)), "{kind:?}");
+            assert!(web.message(aspect).contains("PrivateLinkServices_Get"));
+        }
+        web.play(&azure, 20 * MINUTES);
+        assert!(web.is(Aspect::Available), "{kind:?}");
+    }
+}
+
+#[test]
+fn what_azure_asks_to_wait_on_one_side_is_waited_whatever_the_other_does() {
+    let (azure, mut web) = begin(0);
+    azure.world().retry_after = Some(Duration::from_secs(1_000));
+    azure.world().script = vec![("PrivateLinkServices_Get", Fault::Refused(Failure::Throttled))];
+    web.play(&azure, 900);
+    let asked = azure.world().asked.clone();
+    assert_eq!(asked, ["PrivateLinkServices_Get"]);
+    assert_eq!(web.why(Aspect::Endpoint), Some((false, Reason::WaitingForAlias)));
+    // Another wish is tried at once.
+    web.change(&azure, |object| object.spec.tags = [("a".to_owned(), "b".to_owned())].into());
+    web.play(&azure, 60);
+    assert!(web.is(Aspect::Available));
+}
+
+#[test]
+fn each_step_that_fails_says_which() {
+    for (asked, fault, aspect, reason) in [
+        (
+            "LoadBalancers_List",
+            Fault::Refused(Failure::Denied),
+            Aspect::Balancer,
+            Reason::BalancerLookupFailed,
+        ),
+        (
+            "Subnets_CreateOrUpdate",
+            Fault::Refused(Failure::Denied),
+            Aspect::Service,
+            Reason::SubnetFailed,
+        ),
+        ("Subnets_CreateOrUpdate", Fault::Fails, Aspect::Service, Reason::SubnetFailed),
+        ("VirtualNetworks_Get", Fault::Hangs, Aspect::Service, Reason::SubnetFailed),
+        (
+            "PrivateLinkServices_CreateOrUpdate",
+            Fault::Refused(Failure::Denied),
+            Aspect::Service,
+            Reason::CreationFailed,
+        ),
+        (
+            "PrivateLinkServices_CreateOrUpdate",
+            Fault::Fails,
+            Aspect::Service,
+            Reason::CreationFailed,
+        ),
+        ("PrivateLinkServices_Get", Fault::Hangs, Aspect::Service, Reason::AzureError),
+        ("PrivateEndpoints_CreateOrUpdate", Fault::Fails, Aspect::Endpoint, Reason::AzureError),
+        ("PrivateEndpoints_Get", Fault::Hangs, Aspect::Endpoint, Reason::AzureError),
+        ("PrivateZones_CreateOrUpdate", Fault::Fails, Aspect::Names, Reason::AzureError),
+        (
+            "RecordSets_CreateOrUpdate",
+            Fault::Refused(Failure::Denied),
+            Aspect::Names,
+            Reason::AzureError,
+        ),
+        ("VirtualNetworkLinks_CreateOrUpdate", Fault::Fails, Aspect::Names, Reason::AzureError),
+    ] {
+        let (azure, mut web) = begin(10);
+        azure.world().script = vec![(asked, fault)];
+        let mut told = Vec::new();
+        for _ in 0..60 {
+            azure.world().pass(web.due);
+            assert!(web.round(&azure, &Standing::Owner).is_some());
+            told.extend(web.why(aspect));
+            if !web.is(Aspect::Available) {
+                assert_ne!(web.why(Aspect::Available), Some((true, Reason::AzureSuccess)));
+            }
+        }
+        assert!(told.contains(&(false, reason)), "{asked} {fault:?}: {told:?}");
+        assert!(web.is(Aspect::Available), "{asked} {fault:?}: {:#?}", web.status());
+        assert!(azure.world().trespasses.is_empty());
+    }
+}
+
+#[test]
+fn operations_without_handle_or_end_are_seen_by_the_resource_itself() {
+    for fault in [Fault::NoHandle, Fault::Lost] {
+        for asked in [
+            "PrivateLinkServices_CreateOrUpdate",
+            "PrivateEndpoints_CreateOrUpdate",
+            "Subnets_CreateOrUpdate",
+        ] {
+            let (azure, mut web) = begin(45);
+            azure.world().script = vec![(asked, fault)];
+            web.play(&azure, 30 * MINUTES);
+            assert!(web.is(Aspect::Available), "{asked} {fault:?}: {:#?}", web.status());
+            let asked_for = azure.world().asked.iter().filter(|name| *name == asked).count();
+            assert_eq!(asked_for, 1, "{asked} {fault:?}");
+        }
+    }
+    let (azure, mut web) = begin(10);
+    azure.world().script = vec![("PrivateLinkServices_CreateOrUpdate", Fault::Never)];
+    web.play(&azure, 5 * MINUTES);
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::UnderWay)));
+    assert!(web.status().service.running.is_some());
+    web.play(&azure, 2 * MINUTES);
+    let events: Vec<&str> = web.events.iter().map(|event| event.reason).collect();
+    assert!(events.contains(&"PLSCreationFailed"), "{events:?}");
+    assert!(web.status().service.running.is_none());
+    assert!(web.message(Aspect::Service).contains("Updating"), "{}", web.message(Aspect::Service));
+    azure.world().end_all();
+    web.play(&azure, 10 * MINUTES);
+    assert!(web.is(Aspect::Available));
+}
+
+#[test]
+fn what_others_made_under_our_names_is_told_and_never_touched() {
+    let (azure, mut web) = begin(0);
+    let foreign =
+        json!({ "tags": { "weir-fleet": "west", "weir-object": "shop/web" }, "properties": {} });
+    azure.world().set(&service(), foreign.clone());
+    web.play(&azure, 10 * MINUTES);
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::NotOurs)));
+    assert!(web.message(Aspect::Service).contains("az tag update"));
+    azure.world().remove(&service());
+    azure.world().set(&endpoint(), foreign.clone());
+    web.play(&azure, 10 * MINUTES);
+    assert_eq!(web.why(Aspect::Endpoint), Some((false, Reason::NotOurs)));
+    azure.world().remove(&endpoint());
+    azure.world().set(&zone("example.internal"), json!({}));
+    let record = format!("{}/A/api-web", zone("example.internal"));
+    azure
+        .world()
+        .set(&record, json!({ "properties": { "aRecords": [{ "ipv4Address": "10.9.9.9" }] } }));
+    web.play(&azure, 10 * MINUTES);
+    assert_eq!(web.why(Aspect::Names), Some((false, Reason::NotOurs)));
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::NotOurs)));
+    web.delete(&azure);
+    web.play(&azure, 30 * MINUTES);
+    assert!(web.gone && !there(&azure, &service()) && !there(&azure, &endpoint()));
+    assert!(there(&azure, &zone("example.internal")) && there(&azure, &record));
+    assert!(!there(&azure, &zone("web.hypershift.local")));
+    assert!(azure.world().trespasses.is_empty(), "{:?}", azure.world().trespasses);
+}
+
+#[test]
+fn a_service_made_by_others_in_the_place_of_ours_stays() {
+    let (azure, mut web) = working(0);
+    azure.world().remove(&service());
+    azure.world().set(&service(), json!({ "properties": {} }));
+    web.play(&azure, 10 * MINUTES);
+    assert_eq!(web.why(Aspect::Service), Some((false, Reason::NotOurs)));
+    web.delete(&azure);
+    web.play(&azure, 30 * MINUTES);
+    assert!(web.gone && there(&azure, &service()) && !there(&azure, &endpoint()));
+    assert!(azure.world().trespasses.is_empty());
+    assert!(web.events.iter().any(|event| event.reason == "LeftAlone"));
+}
+
+#[test]
+fn policies_are_switched_off_on_subnets_that_we_made_and_on_no_other() {
+    let on = |body: &mut Value| {
+        body["properties"]["privateLinkServiceNetworkPolicies"] = "Enabled".into();
+    };
+    // Found by our name, made by others.
+    let (azure, mut web) = begin(0);
+    azure.world().set(&nat(), json!({ "properties": { "addressPrefix": "10.1.9.0/24" } }));
+    azure.world().edit(&nat(), on);
+    web.play(&azure, 10 * MINUTES);
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::SubnetPoliciesEnabled)));
+    let message = web.message(Aspect::Service);
+    assert!(message.contains("az network vnet subnet update --ids"), "{message}");
+    azure.world().edit(&nat(), |body| {
+        body["properties"]["privateLinkServiceNetworkPolicies"] = "Disabled".into();
+    });
+    web.play(&azure, 10 * MINUTES);
+    assert!(web.is(Aspect::Available) && azure.world().trespasses.is_empty());
+    // Made by us: it is needed anew when the service is.
+    let (azure, mut web) = working(0);
+    azure.world().edit(&nat(), on);
+    azure.world().remove(&service());
+    web.play(&azure, 10 * MINUTES);
+    assert_eq!(body(&azure, &nat())["properties"]["privateLinkServiceNetworkPolicies"], "Disabled");
+    assert!(web.is(Aspect::Available));
+    // Given, and not there.
+    let (azure, mut web) = begin(0);
+    let given = network(OURS, "virtualNetworks", "hub").child("subnets", "given");
+    web.object.spec.nat_subnet = Some(private_link::object::Address(given.clone()));
+    web.play(&azure, 10 * MINUTES);
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::SubnetFailed)));
+    azure.world().set(given.as_str(), json!({ "properties": { "addressPrefix": "10.1.8.0/24" } }));
+    web.play(&azure, 10 * MINUTES);
+    assert!(web.is(Aspect::Available) && !there(&azure, &nat()));
+}
+
+#[test]
+fn a_full_network_is_told() {
+    let (azure, mut web) = begin(0);
+    let hub = network(OURS, "virtualNetworks", "hub");
+    azure.world().edit(hub.as_str(), |body| {
+        body["properties"]["addressSpace"]["addressPrefixes"] = json!(["10.1.0.0/24"]);
+    });
+    web.play(&azure, 10 * MINUTES);
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::SubnetFailed)));
+    assert!(web.message(Aspect::Service).contains("no room"));
+}
+
+#[test]
+fn connections_are_approved_by_subscription_and_others_wait_to_be_seen() {
+    let (azure, mut web) = working(0);
+    let alias = web.status().service.alias.clone().unwrap();
+    let knock = |subscription: &str, name: &str| {
+        let id = network(subscription, "privateEndpoints", name);
+        let asked = json!([{ "properties": { "privateLinkServiceId": alias } }]);
+        let properties = json!({ "manualPrivateLinkServiceConnections": asked });
+        azure.world().set(id.as_str(), json!({ "properties": properties }));
+    };
+    // Azure's own approval was not told of this subscription yet.
+    azure.world().edit(&service(), |body| body["properties"]["autoApproval"] = json!({}));
+    knock(OTHER, "known");
+    knock("99999999-9999-9999-9999-999999999999", "strange");
+    web.play(&azure, 12 * MINUTES);
+    let states: Vec<(&str, &str)> = web
+        .status()
+        .service
+        .connections
+        .iter()
+        .map(|connection| (connection.name.as_str(), connection.state.as_str()))
+        .collect();
+    let expected =
+        [("known.1", "Approved"), ("shop-web-pe.1", "Approved"), ("strange.1", "Pending")];
+    assert_eq!(states, expected);
+    assert_eq!(web.why(Aspect::ConnectionsWaiting), Some((true, Reason::Pending)));
+    assert!(web.message(Aspect::ConnectionsWaiting).contains("strange.1 of subscription 99999999"));
+    assert!(web.is(Aspect::Available));
+    let id = web.status().service.id.clone().unwrap();
+    let judged =
+        once(decide(&azure, &azure, &id, "STRANGE.1", Verdict::Rejected, "not known")).unwrap();
+    assert_eq!(judged.unwrap().unwrap().state, "Rejected");
+    let nobody = once(decide(&azure, &azure, &id, "nobody", Verdict::Approved, "")).unwrap();
+    assert_eq!(nobody.unwrap(), None);
+    web.play(&azure, 2 * MINUTES);
+    assert_eq!(web.why(Aspect::ConnectionsWaiting), None);
+    assert_eq!(web.status().service.connections[2].state, "Rejected");
+}
+
+#[test]
+fn an_endpoint_that_is_not_approved_waits_and_says_so() {
+    let (azure, mut web) = begin(0);
+    web.object.spec.auto_approved_subscriptions = Some(vec![]);
+    web.play(&azure, 5 * MINUTES);
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::NotApproved)));
+    assert!(web.message(Aspect::Endpoint).contains("Pending") && web.is(Aspect::Service));
+    let id = web.status().service.id.clone().unwrap();
+    once(decide(&azure, &azure, &id, "shop-web-pe.1", Verdict::Approved, "ok")).unwrap().unwrap();
+    azure.world().pass(0);
+    azure.world().edit(&endpoint(), |_| ());
+    web.play(&azure, 5 * MINUTES);
+    assert!(web.is(Aspect::Available), "{:#?}", web.status().conditions);
+}
+
+#[test]
+fn zones_are_shared_and_go_with_the_last_record() {
+    let azure = sample::azure();
+    let (mut web, mut blog) =
+        (Player::new(sample::object("shop/web")), Player::new(sample::object("shop/blog")));
+    for _ in 0..4 {
+        web.play(&azure, MINUTES);
+        blog.play(&azure, MINUTES);
+    }
+    assert!(web.is(Aspect::Available) && blog.is(Aspect::Available));
+    let links = format!("{}/virtualNetworkLinks", zone("example.internal"));
+    assert_eq!(azure.world().below(&links).len(), 1);
+    web.delete(&azure);
+    web.play(&azure, 10 * MINUTES);
+    assert!(web.gone && !there(&azure, &format!("{}/A/api-web", zone("example.internal"))));
+    blog.play(&azure, 10 * MINUTES);
+    assert_eq!(azure.world().below(&links).len(), 1, "whoever is left makes the link");
+    assert!(blog.is(Aspect::Available));
+    blog.delete(&azure);
+    blog.play(&azure, 10 * MINUTES);
+    assert!(blog.gone && !there(&azure, &zone("example.internal")));
+    // The subnet stays: who knows who else uses it.
+    let left: Vec<String> =
+        azure.world().things.values().filter(|t| t.ours).map(|t| t.id.clone()).collect();
+    assert_eq!(left, [nat()]);
+}
+
+#[test]
+fn names_that_are_not_wanted_any_more_go() {
+    let (azure, mut web) = working(10);
+    web.change(&azure, |object| {
+        let endpoint = object.spec.endpoint.as_mut().unwrap();
+        endpoint.zones.remove(1);
+        endpoint.zones[0].records = vec!["console".to_owned()];
+    });
+    web.play(&azure, 15 * MINUTES);
+    assert!(web.is(Aspect::Available), "{:#?}", web.status());
+    assert!(!there(&azure, &zone("example.internal")));
+    let records = azure.world().below(&format!("{}/A", zone("web.hypershift.local"))).len();
+    assert_eq!(records, 1);
+    assert_eq!(web.status().endpoint.zones.len(), 1);
+}
+
+#[test]
+fn a_network_that_knows_another_zone_of_that_name_is_tolerated() {
+    let (azure, mut web) = begin(0);
+    let other = ResourceId::network("s", "x", "privateDnsZones", "example.internal");
+    let spoke = network(GUEST, "virtualNetworks", "spoke");
+    let link = json!({ "properties": { "virtualNetwork": { "id": spoke } } });
+    azure.world().set(&format!("{other}/virtualNetworkLinks/theirs"), link);
+    web.play(&azure, 10 * MINUTES);
+    assert!(web.is(Aspect::Available), "{:#?}", web.status().conditions);
+    assert!(web.events.iter().any(|event| event.reason == "ZoneLinkedElsewhere"));
+}
+
+#[test]
+fn deletion_rejects_connections_first_and_lets_go_last() {
+    let (azure, mut web) = working(25);
+    let alias = web.status().service.alias.clone().unwrap();
+    let id = network(OTHER, "privateEndpoints", "theirs");
+    let asked = json!([{ "properties": { "privateLinkServiceId": alias } }]);
+    azure.world().set(
+        id.as_str(),
+        json!({ "properties": { "manualPrivateLinkServiceConnections": asked } }),
+    );
+    web.play(&azure, MINUTES);
+    azure.world().asked.clear();
+    web.delete(&azure);
+    assert!(web.round(&azure, &Standing::Owner).is_some());
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::Deleting)));
+    let connection = format!("{}/privateEndpointConnections/theirs.1", service());
+    let state = body(&azure, &connection);
+    assert_eq!(state["properties"]["privateLinkServiceConnectionState"]["status"], "Rejected");
+    assert!(!azure.world().asked.iter().any(|name| name == "PrivateLinkServices_Delete"));
+    web.play(&azure, 10 * MINUTES);
+    assert!(web.gone && !web.object.held);
+    assert!(!there(&azure, &service()) && !there(&azure, &endpoint()));
+    assert!(there(&azure, id.as_str()) && azure.world().trespasses.is_empty());
+    let asked = azure.world().asked.clone();
+    let first = |name: &str| asked.iter().position(|asked| asked == name).unwrap();
+    assert!(first("RecordSets_Delete") < first("VirtualNetworkLinks_Delete"));
+    assert!(first("VirtualNetworkLinks_Delete") < first("PrivateZones_Delete"));
+    assert!(first("PrivateZones_Delete") < first("PrivateEndpoints_Delete"));
+    assert!(
+        first("PrivateLinkServices_UpdatePrivateEndpointConnection")
+            < first("PrivateLinkServices_Delete")
+    );
+}
+
+#[test]
+fn what_is_not_there_is_deleted_and_errors_keep_the_finalizer() {
+    // Before anything was made.
+    let (azure, mut web) = begin(0);
+    web.object.held = true;
+    web.delete(&azure);
+    assert_eq!(web.round(&azure, &Standing::Owner), Some(Next::Never));
+    assert!(web.gone && azure.world().asked.is_empty());
+    // Somebody was faster, with each of it.
+    for gone in [service(), endpoint(), zone("web.hypershift.local"), zone("example.internal")] {
+        let (azure, mut web) = working(0);
+        azure.world().remove(&gone);
+        web.delete(&azure);
+        web.play(&azure, 10 * MINUTES);
+        assert!(web.gone, "{gone}: {:#?}", web.status());
+    }
+    for asked in [
+        "PrivateLinkServices_Delete",
+        "PrivateLinkServices_UpdatePrivateEndpointConnection",
+        "PrivateLinkServices_ListPrivateEndpointConnections",
+        "PrivateEndpoints_Delete",
+        "RecordSets_Delete",
+        "VirtualNetworkLinks_Delete",
+        "PrivateZones_Delete",
+    ] {
+        for fault in [
+            Fault::Refused(Failure::Denied),
+            Fault::Refused(Failure::Absent),
+            Fault::Hangs,
+            Fault::Lost,
+            Fault::NoHandle,
+            Fault::Fails,
+            Fault::Ends(true),
+            Fault::Ends(false),
+        ] {
+            let (azure, mut web) = working(10);
+            azure.world().script = vec![(asked, fault)];
+            web.delete(&azure);
+            web.play(&azure, 60 * MINUTES);
+            assert!(web.gone, "{asked} {fault:?}: {:#?}", web.status());
+            let left = azure.world().things.values().filter(|t| t.ours && t.id != nat()).count();
+            // Azure's word that something is not there is taken.
+            let believed = fault == Fault::Refused(Failure::Absent);
+            assert!(left == 0 || believed, "{asked} {fault:?}");
+        }
+    }
+    let (azure, mut web) = working(0);
+    azure.world().script = vec![("PrivateLinkServices_Delete", Fault::Refused(Failure::Denied)); 3];
+    web.delete(&azure);
+    web.play(&azure, 25 * MINUTES);
+    assert!(!web.gone && web.object.held);
+    let asked = azure.world().asked.clone();
+    // Ten minutes each time: 0, 10, 20.
+    assert_eq!(asked.iter().filter(|name| *name == "PrivateLinkServices_Delete").count(), 3);
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::AzureError)));
+}
+
+#[test]
+fn paused_objects_are_left_as_they_are_but_not_when_they_are_deleted() {
+    let (azure, mut web) = working(0);
+    azure.world().remove(&service());
+    let until = Paused::Until("2026-11-18T14:00:00+02:00".to_owned());
+    web.change(&azure, |object| object.spec.paused = until.clone());
+    azure.world().asked.clear();
+    web.play(&azure, 10 * MINUTES);
+    assert_eq!(web.why(Aspect::Paused), Some((true, Reason::Paused)));
+    assert!(azure.world().asked.is_empty() && web.pause(&azure) <= Duration::from_secs(300));
+    web.play(&azure, 60 * MINUTES);
+    assert!(web.is(Aspect::Available) && web.why(Aspect::Paused).is_none());
+    web.change(&azure, |object| object.spec.paused = Paused::Until("tomorrow".to_owned()));
+    azure.world().remove(&service());
+    web.play(&azure, 10 * MINUTES);
+    assert!(there(&azure, &service()), "what is no time doesn't pause");
+    web.change(&azure, |object| object.spec.paused = Paused::Yes(true));
+    web.delete(&azure);
+    web.play(&azure, 10 * MINUTES);
+    assert!(web.gone && !there(&azure, &service()));
+}
+
+#[test]
+fn what_cannot_be_is_told_and_backed_off_from() {
+    let (azure, mut web) = working(0);
+    type Spoil = fn(&mut Spec);
+    let wrongs: [(Spoil, &str); 4] = [
+        (|spec| spec.location = "northeurope".to_owned(), "spec.location"),
+        (|spec| spec.subscription = OTHER.to_owned(), "spec.subscription"),
+        (|spec| spec.cluster = "x".repeat(80), "spec.service_name"),
+        (|spec| spec.endpoint = None, "spec.endpoint.subnet"),
+    ];
+    for (wrong, field) in wrongs {
+        let right = web.object.spec.clone();
+        web.change(&azure, |object| wrong(&mut object.spec));
+        assert_eq!(web.round(&azure, &Standing::Owner), Some(Next::BackOff));
+        assert_eq!(web.why(Aspect::Available), Some((false, Reason::Invalid)));
+        assert!(web.message(Aspect::Service).contains(field), "{}", web.message(Aspect::Service));
+        web.change(&azure, |object| object.spec = right);
+        web.play(&azure, MINUTES);
+        assert!(web.is(Aspect::Available));
+    }
+}
+
+#[test]
+fn an_observer_reads_and_writes_nothing() {
+    let (azure, web) = working(0);
+    let observer = |heir| Standing::Observer { owner: "weir-1".to_owned(), heir };
+    let mut other = Player::new(sample::object("shop/web"));
+    assert!(matches!(other.round(&azure, &observer(true)), Some(Next::After(_))));
+    assert_eq!(other.why(Aspect::Observed), Some((true, Reason::OtherOwner)));
+    assert!(other.message(Aspect::Observed).contains("weir-1"));
+    assert_eq!(other.status().service.alias, web.status().service.alias);
+    assert!(azure.world().asked.iter().all(|name| name == "PrivateLinkServices_Get"));
+    // Who may inherit it lets go when it is gone, who may not at once.
+    let mut heir = Player::new(web.object.clone());
+    heir.delete(&azure);
+    assert!(matches!(heir.round(&azure, &observer(true)), Some(Next::After(_))));
+    assert!(heir.object.held);
+    let mut never = Player::new(web.object.clone());
+    never.delete(&azure);
+    assert_eq!(never.round(&azure, &observer(false)), Some(Next::Never));
+    assert!(never.gone);
+    azure.world().remove(&service());
+    assert_eq!(heir.round(&azure, &observer(true)), Some(Next::Never));
+    assert!(heir.gone);
+}
