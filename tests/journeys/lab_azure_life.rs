@@ -81,8 +81,17 @@ fn world(mac: &str) -> World {
 struct Azure {
     standin: Standin,
     looks: Arc<Mutex<Vec<Look>>>,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     threads: Vec<JoinHandle<LabResult<()>>>,
+}
+
+/// Ends the threads, also of a test that fails: whoever holds a namespace waits for them.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn current() -> tokio::runtime::Runtime {
@@ -92,10 +101,10 @@ fn current() -> tokio::runtime::Runtime {
 
 impl Azure {
     fn start(lab: &Lab, world: World) -> Outcome<Azure> {
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Stop(Arc::new(AtomicBool::new(false)));
         let looks = Arc::new(Mutex::new(Vec::new()));
         let (hand, handed) = std::sync::mpsc::channel();
-        let stopped = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop.0);
         let serving = lab.weir.thread("azure", move || {
             current().block_on(async move {
                 let [resources, metadata] = API.map(tokio::net::TcpListener::bind);
@@ -109,7 +118,7 @@ impl Azure {
             });
         })?;
         let standin = handed.recv()?;
-        let (azure, saw, stopped) = (standin.clone(), Arc::clone(&looks), Arc::clone(&stop));
+        let (azure, saw, stopped) = (standin.clone(), Arc::clone(&looks), Arc::clone(&stop.0));
         // The probes' sockets are made here, in the gateway's namespace.
         let probing = lab.cloud.thread("azure-probes", move || {
             current().block_on(async move {
@@ -147,7 +156,7 @@ impl Azure {
 
     /// Ends it; what it saw.
     fn finish(mut self) -> Outcome<Vec<Look>> {
-        self.stop.store(true, Ordering::Relaxed);
+        drop(self.stop);
         for thread in self.threads.drain(..) {
             thread.join().map_err(|_| "a thread of the stand-in panicked")??;
         }
@@ -175,7 +184,8 @@ fn gateway(clients: &Netns, sends: Sends) -> LabResult<()> {
     let rule = match sends {
         Sends::Nothing => "drop",
         Sends::Known => "ct state new drop",
-        Sends::All => "accept",
+        // Tracked from their beginning, or they would be new later on.
+        Sends::All => "ct state new accept",
     };
     let text = format!(
         "table ip fabric\ndelete table ip fabric\ntable ip fabric {{\n\

@@ -263,7 +263,7 @@ fn endpoints(door: &mut Door, file: &file::Azure) -> AzureEndpoints {
         text.trim_end_matches('/').to_owned()
     };
     let metadata = address("azure.metadata", &file.metadata, &["http://"]);
-    let manager = (!file.resource_manager.is_empty()).then(|| {
+    let arm = (!file.resource_manager.is_empty()).then(|| {
         // Tokens are for those alone whose certificate was checked.
         address("azure.resource_manager", &file.resource_manager, &["https://"])
     });
@@ -274,5 +274,5 @@ fn endpoints(door: &mut Door, file: &file::Azure) -> AzureEndpoints {
         let allowed = "write a date that the metadata service names, \"2023-07-01\"";
         door.refuse("azure.imds_version", "this is no api-version", allowed);
     }
-    AzureEndpoints { resource_manager: manager, metadata, imds_version: version.clone() }
+    AzureEndpoints { resource_manager: arm, metadata, imds_version: version.clone() }
 }

@@ -17,6 +17,10 @@ pub const ALL: &[Known] = &[
     names::POOLS_PUT,
 ];
 
+/// What doctor reads beside it.
+pub const DOCTOR: &[Known] =
+    &[names::PERMISSIONS_LIST, names::SUBNETS_GET, names::SECURITY_GROUPS_GET];
+
 /// The load balancers of a resource group.
 pub fn balancers(subscription: &str, group: &str) -> Ask {
     names::LOAD_BALANCERS_LIST.at(names::in_group(subscription, group, "loadBalancers"))
@@ -56,4 +60,22 @@ pub fn pool(id: &ResourceId) -> Ask {
 /// A pool as it is to be.
 pub fn put_pool(id: &ResourceId) -> Ask {
     names::POOLS_PUT.at(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_role_allows_exactly_what_is_used() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../config/azure/role.json");
+        let role: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let actions = role["Actions"].as_array().unwrap();
+        let allowed: BTreeSet<&str> = actions.iter().map(|a| a.as_str().unwrap()).collect();
+        assert_eq!(allowed.len(), actions.len(), "an action stands twice");
+        assert_eq!(allowed, names::permissions(&[ALL, DOCTOR].concat()));
+    }
 }
