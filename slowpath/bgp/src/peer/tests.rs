@@ -1,0 +1,47 @@
+//! The machine of a peer: its timers, its refusals, collisions, ends and new beginnings.
+
+mod alone;
+mod pipe;
+mod whatever;
+
+use super::settings::GracefulRestart;
+use super::*;
+use crate::wire::{Attributes, Message};
+use std::net::Ipv4Addr;
+
+pub(crate) const A: &str = "192.0.2.1:179";
+pub(crate) const B: &str = "192.0.2.2:179";
+
+/// Settings of the one with `octet` as the last one of its address, towards the other.
+pub(crate) fn settings(octet: u8, other: u8, asn: u32, other_asn: u32) -> Settings {
+    let peer = SocketAddr::from(([192, 0, 2, other], 179));
+    let mut settings = Settings::new(asn, Ipv4Addr::new(192, 0, 2, octet), peer, other_asn);
+    settings.connect_retry = Duration::from_secs(5);
+    settings
+}
+
+pub(crate) fn graceful(restarted: bool) -> GracefulRestart {
+    GracefulRestart {
+        time: Duration::from_secs(120),
+        long_lived: None,
+        restarted,
+        forwarding: true,
+    }
+}
+
+/// `count` prefixes of each family, with attributes that differ by `salt`.
+pub(crate) fn table(count: u32, salt: u32) -> Arc<Table> {
+    let mut v4 = Attributes::new("192.0.2.1".parse().unwrap());
+    v4.communities = vec![salt, 0xfffe_0001];
+    let mut v6 = Attributes::new("2001:db8::1".parse().unwrap());
+    v6.large = vec![[64_500, salt, 7]];
+    let (v4, v6) = (Arc::new(v4), Arc::new(v6));
+    let mut routes = std::collections::BTreeMap::new();
+    for index in 0..count {
+        let v4_prefix = Ipv4Addr::from(0x0a00_0000 + index);
+        let v6_prefix = std::net::Ipv6Addr::from((0x2001_0db8_u128 << 96) + u128::from(index));
+        routes.insert(ipnet::IpNet::from(std::net::IpAddr::from(v4_prefix)), Arc::clone(&v4));
+        routes.insert(ipnet::IpNet::from(std::net::IpAddr::from(v6_prefix)), Arc::clone(&v6));
+    }
+    Arc::new(Table { routes })
+}

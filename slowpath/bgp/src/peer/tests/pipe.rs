@@ -1,0 +1,283 @@
+//! Two machines over simulated connections: octets come late, in pieces, in order; connections are
+//! cut; both begin at the same time. Always they end with one connection and equal routes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::*;
+use crate::wire::update::Context;
+
+/// Numbers that look random and are the same for the same seed.
+pub(crate) struct Dice(pub u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+}
+
+/// What is on its way to one side.
+#[derive(Debug)]
+enum Coming {
+    Accepted(ConnectionId, Direction),
+    Failed,
+    Octets(ConnectionId, Vec<u8>),
+    Closed(ConnectionId),
+}
+
+/// What one side has learned, read from the octets that reach it.
+#[derive(Default)]
+struct Learned {
+    routes: BTreeMap<ipnet::IpNet, (Vec<u32>, Vec<[u32; 3]>)>,
+    ends_of_rib: usize,
+}
+
+struct Side {
+    peer: Peer,
+    coming: VecDeque<(Instant, Coming)>,
+    learned: Learned,
+    framers: BTreeMap<ConnectionId, crate::wire::Framer>,
+    open: std::collections::BTreeSet<ConnectionId>,
+    attempt: Option<ConnectionId>,
+}
+
+pub(crate) struct Pair {
+    now: Instant,
+    sides: [Side; 2],
+    dice: Dice,
+    next_id: ConnectionId,
+    longest_delay: u64,
+}
+
+impl Pair {
+    pub(crate) fn new(seed: u64, settings: [Settings; 2]) -> Pair {
+        let now = Instant::now();
+        let side = |settings: Settings| Side {
+            peer: Peer::new(settings, now),
+            coming: VecDeque::new(),
+            learned: Learned::default(),
+            framers: BTreeMap::new(),
+            open: Default::default(),
+            attempt: None,
+        };
+        let sides = settings.map(side);
+        Pair { now, sides, dice: Dice(seed | 1), next_id: 0, longest_delay: 400 }
+    }
+
+    fn input(&mut self, at: usize, input: Input<'_>) {
+        let outputs = self.sides[at].peer.step(self.now, input);
+        for output in outputs {
+            self.carry_out(at, output);
+        }
+    }
+
+    /// Later than all that is on its way there already: nothing overtakes.
+    fn send(&mut self, to: usize, coming: Coming) {
+        let delay = Duration::from_millis(1 + self.dice.below(self.longest_delay));
+        let last = self.sides[to].coming.back().map_or(self.now, |(at, _)| *at);
+        self.sides[to].coming.push_back(((self.now + delay).max(last), coming));
+    }
+
+    fn carry_out(&mut self, at: usize, output: Output) {
+        match output {
+            Output::Connect => {
+                let failed = self.dice.below(8) == 0;
+                if failed {
+                    self.send(at, Coming::Failed);
+                    return;
+                }
+                self.next_id += 1;
+                let id = self.next_id;
+                self.sides[at].attempt = Some(id);
+                self.sides[1 - at].open.insert(id);
+                self.sides[at].open.insert(id);
+                self.send(1 - at, Coming::Accepted(id, Direction::Inbound));
+                self.send(at, Coming::Accepted(id, Direction::Outbound));
+            }
+            Output::Abandon => {
+                if let Some(id) = self.sides[at].attempt.take() {
+                    self.close(at, id);
+                }
+            }
+            Output::Send(id, octets) => {
+                let middle = self.dice.below(octets.len() as u64 + 1) as usize;
+                let (first, second) = octets.split_at(middle);
+                self.send(1 - at, Coming::Octets(id, first.to_vec()));
+                self.send(1 - at, Coming::Octets(id, second.to_vec()));
+            }
+            Output::Close(id) => self.close(at, id),
+            Output::Changed => {}
+        }
+    }
+
+    fn close(&mut self, at: usize, id: ConnectionId) {
+        if self.sides[at].open.remove(&id) {
+            self.send(1 - at, Coming::Closed(id));
+        }
+    }
+
+    fn arrive(&mut self, at: usize, coming: Coming) {
+        let ends = [A, B].map(|end| end.parse().unwrap());
+        match coming {
+            Coming::Accepted(id, direction) => {
+                let side = &mut self.sides[at];
+                if !side.open.contains(&id) {
+                    return;
+                }
+                if direction == Direction::Outbound {
+                    if side.attempt != Some(id) {
+                        return self.close(at, id);
+                    }
+                    side.attempt = None;
+                }
+                let (local, remote) = (ends[at], ends[1 - at]);
+                self.input(at, Input::Connected { connection: id, direction, local, remote });
+            }
+            Coming::Failed => self.input(at, Input::ConnectFailed),
+            Coming::Octets(id, octets) => {
+                if self.sides[at].open.contains(&id) {
+                    self.learn(at, id, &octets);
+                    self.input(at, Input::Bytes(id, &octets));
+                }
+            }
+            Coming::Closed(id) => {
+                if self.sides[at].open.remove(&id) {
+                    self.sides[at].framers.remove(&id);
+                    self.input(at, Input::Closed(id));
+                }
+            }
+        }
+    }
+
+    /// Reads along, as somebody who installs would.
+    fn learn(&mut self, at: usize, id: ConnectionId, octets: &[u8]) {
+        let side = &mut self.sides[at];
+        let framer = side.framers.entry(id).or_default();
+        framer.extend();
+        framer.push(octets);
+        let context = Context { four_octet: true, ..Context::default() };
+        while let Ok(Some((kind, body))) = framer.next() {
+            match Message::read(kind, &body, &context) {
+                Ok(Message::Open(_)) => side.learned = Learned::default(),
+                Ok(Message::Update(arrived)) => {
+                    side.learned.ends_of_rib += usize::from(arrived.end_of_rib.is_some());
+                    arrived.withdrawn.iter().for_each(|prefix| {
+                        side.learned.routes.remove(prefix);
+                    });
+                    let said = (arrived.path.communities, arrived.path.large);
+                    arrived.announced.iter().for_each(|prefix| {
+                        side.learned.routes.insert(*prefix, said.clone());
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets `time` pass. What was handed out counts as written once the clock moves on.
+    pub(crate) fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            for at in 0..2 {
+                if let Some(id) = self.sides[at].peer.foremost().map(|session| session.id) {
+                    self.input(at, Input::Written(id));
+                }
+                while self.sides[at].coming.front().is_some_and(|(when, _)| *when <= self.now) {
+                    if let Some((_, coming)) = self.sides[at].coming.pop_front() {
+                        self.arrive(at, coming);
+                    }
+                }
+                self.input(at, Input::Tick);
+            }
+            let comings = self.sides.iter().filter_map(|side| side.coming.front().map(|c| c.0));
+            let deadlines = self.sides.iter().filter_map(|side| side.peer.next_deadline());
+            let step = self.now + Duration::from_millis(50);
+            self.now = comings.chain(deadlines).chain([end, step]).min().unwrap().max(self.now);
+        }
+    }
+
+    /// Cuts every connection; both sides are told late, one may not be told at all.
+    fn cut(&mut self) {
+        for at in 0..2 {
+            let open: Vec<ConnectionId> = self.sides[at].open.iter().copied().collect();
+            for id in open {
+                if self.dice.below(2) == 0 {
+                    self.close(at, id);
+                }
+            }
+        }
+    }
+
+    fn assert_equal(&self, tables: [&Arc<Table>; 2], words: &str) {
+        let connections = [0, 1].map(|at| self.sides[at].peer.established().map(|s| s.id));
+        assert!(connections[0].is_some(), "{words}: {connections:?}");
+        assert_eq!(connections[0], connections[1], "{words}");
+        for at in 0..2 {
+            let side = &self.sides[at];
+            assert_eq!(side.open.len(), 1, "{words}: {:?}", side.open);
+            let told: BTreeMap<_, _> = tables[1 - at]
+                .routes
+                .iter()
+                .map(|(prefix, said)| (*prefix, (said.communities.clone(), said.large.clone())))
+                .collect();
+            assert_eq!(side.learned.routes, told, "{words}: side {at}");
+            assert_eq!(side.learned.ends_of_rib, 2, "{words}: side {at}");
+            let counted: usize = Family::ALL
+                .map(|family| side.peer.established().unwrap().received().count(family).prefixes)
+                .iter()
+                .sum();
+            assert_eq!(counted, told.len(), "{words}: side {at}");
+            assert!(side.peer.is_told(), "{words}: side {at}");
+        }
+    }
+}
+
+use crate::wire::Family;
+
+fn start(pair: &mut Pair, tables: [&Arc<Table>; 2]) {
+    for (at, table) in tables.into_iter().enumerate() {
+        pair.input(at, Input::Desired(Arc::clone(table)));
+        pair.input(at, Input::Complete);
+        pair.input(at, Input::Start);
+    }
+}
+
+#[test]
+fn both_begin_at_the_same_time_and_end_with_one_connection_and_equal_routes() {
+    for seed in 1..200 {
+        let both = [settings(1, 2, 64_500, 64_501), settings(2, 1, 64_501, 0)];
+        let mut pair = Pair::new(seed, both);
+        let tables = [table(50, 1), table(30, 2)];
+        start(&mut pair, [&tables[0], &tables[1]]);
+        pair.run(Duration::from_secs(120));
+        pair.assert_equal([&tables[0], &tables[1]], &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn connections_are_cut_again_and_again_and_all_is_as_it_should_be_in_the_end() {
+    for seed in 1..100 {
+        let mut both = [settings(1, 2, 64_500, 64_501), settings(2, 1, 64_501, 64_500)];
+        if seed % 2 == 0 {
+            both.iter_mut().for_each(|one| one.graceful_restart = Some(graceful(false)));
+        }
+        if seed % 3 == 0 {
+            both[1].passive = true;
+        }
+        let mut pair = Pair::new(seed, both);
+        let mut tables = [table(20, 1), table(30, 2)];
+        start(&mut pair, [&tables[0], &tables[1]]);
+        for round in 0..6 {
+            let time = pair.dice.below(40_000);
+            pair.run(Duration::from_millis(time));
+            pair.cut();
+            tables[0] = table(10 + 7 * round, round % 3);
+            pair.input(0, Input::Desired(Arc::clone(&tables[0])));
+        }
+        // The hold timer finds what nobody was told, and the longest rest is a minute.
+        pair.run(Duration::from_secs(400));
+        pair.assert_equal([&tables[0], &tables[1]], &format!("seed {seed}"));
+    }
+}

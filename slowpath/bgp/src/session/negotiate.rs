@@ -1,0 +1,241 @@
+//! Our OPEN, the checks of the peer's (RFC 4271 section 6.2, RFC 6286, 7607), and what both agree
+//! on.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::peer::settings::Settings;
+use crate::wire::capability::code;
+use crate::wire::update::Context;
+use crate::wire::write::Speaking;
+use crate::wire::{
+    AS_TRANS, Capability, EXTENDED_MESSAGE, Family, GracefulRestart, MESSAGE, Notification, Open,
+};
+
+/// Capabilities that a peer refused, not to be offered again until it is started anew (RFC 5492).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Without {
+    all: bool,
+    codes: Vec<u8>,
+}
+
+impl Without {
+    /// Learns from a notification that came in answer to our OPEN; true if it said anything.
+    pub fn learn(&mut self, notification: &Notification) -> bool {
+        match (notification.code, notification.subcode) {
+            // The data is the capabilities that are not supported.
+            (2, 7) => {
+                let mut named = Vec::new();
+                let read = Capability::read_all(&notification.data, &mut named);
+                self.codes.extend(named.iter().map(Capability::code));
+                self.all |= read.is_err() || named.is_empty();
+                true
+            }
+            (2, 4) => {
+                self.all = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn allows(&self, capability: &Capability) -> bool {
+        !self.all && !self.codes.contains(&capability.code())
+    }
+}
+
+/// What both sides agreed on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Negotiated {
+    /// The peer's number.
+    pub peer_asn: u32,
+    /// The peer's BGP identifier.
+    pub identifier: Ipv4Addr,
+    /// The peer is of our own autonomous system.
+    pub internal: bool,
+    /// How long silence is taken for life; zero: for ever.
+    pub hold: Duration,
+    /// From one of our keepalives to the next; zero: none are sent.
+    pub keepalive: Duration,
+    /// What both speak.
+    pub families: Vec<Family>,
+    /// Numbers have four octets (RFC 6793).
+    pub four_octet_as: bool,
+    /// The peer answers ROUTE-REFRESH (RFC 2918).
+    pub route_refresh: bool,
+    /// Both mark begin and end of an answer (RFC 7313).
+    pub enhanced_refresh: bool,
+    /// Both take long messages (RFC 8654).
+    pub extended_message: bool,
+    /// Both take IPv6 next hops of IPv4 prefixes (RFC 8950).
+    pub extended_next_hop: bool,
+    /// Both speak of graceful restart (RFC 4724): how long the peer wants to be waited for.
+    pub graceful_restart: Option<Duration>,
+    /// A notification doesn't end graceful restart, only a hard reset does (RFC 8538).
+    pub notification: bool,
+    /// Both speak of the long-lived one (RFC 9494).
+    pub long_lived: bool,
+    /// The peer says that it has restarted.
+    pub peer_restarted: bool,
+}
+
+impl Negotiated {
+    /// How UPDATEs of this peer are read.
+    pub fn reading(&self) -> Context {
+        Context {
+            four_octet: self.four_octet_as,
+            internal: self.internal,
+            extended_next_hop: self.extended_next_hop,
+        }
+    }
+
+    /// How UPDATEs are written for this peer.
+    pub fn speaking(&self, local_asn: u32) -> Speaking {
+        Speaking {
+            local_asn,
+            internal: self.internal,
+            four_octet: self.four_octet_as,
+            extended_next_hop: self.extended_next_hop,
+            limit: if self.extended_message { EXTENDED_MESSAGE } else { MESSAGE },
+        }
+    }
+}
+
+/// Our OPEN. `restarted`: we come back from a restart that this peer has not heard of.
+pub fn our_open(settings: &Settings, without: &Without, restarted: bool) -> Open {
+    let mut capabilities: Vec<Capability> =
+        settings.families.iter().map(|family| Capability::family(*family)).collect();
+    capabilities.extend([
+        Capability::RouteRefresh,
+        Capability::ExtendedMessage,
+        Capability::FourOctetAs(settings.local_asn),
+        Capability::EnhancedRefresh,
+    ]);
+    if settings.extended_next_hop && settings.families.contains(&Family::Ipv4Unicast) {
+        capabilities.push(Capability::ExtendedNextHop(vec![(1, 1, 2)]));
+    }
+    if let Some(restart) = &settings.graceful_restart {
+        let families = || settings.families.iter().map(|family| (family.afi(), family.safi()));
+        capabilities.push(Capability::GracefulRestart(GracefulRestart {
+            restarted,
+            notification: true,
+            time: restart.time.as_secs().min(4_095) as u16,
+            families: families().map(|(afi, safi)| (afi, safi, restart.forwarding)).collect(),
+        }));
+        if let Some(time) = restart.long_lived {
+            let seconds = time.as_secs().min(0xff_ffff) as u32;
+            let entry = |(afi, safi)| (afi, safi, restart.forwarding, seconds);
+            capabilities.push(Capability::LongLived(families().map(entry).collect()));
+        }
+    }
+    capabilities.retain(|capability| without.allows(capability));
+    Open {
+        asn: u16::try_from(settings.local_asn).unwrap_or(AS_TRANS),
+        hold_time: settings.hold.as_secs().min(65_535) as u16,
+        identifier: settings.identifier,
+        capabilities,
+    }
+}
+
+/// What follows from our OPEN and the peer's, or why the peer is refused.
+pub fn negotiate(
+    settings: &Settings,
+    ours: &Open,
+    theirs: &Open,
+) -> Result<Negotiated, Notification> {
+    let peer_asn = check_asn(settings, theirs)?;
+    let internal = settings.is_internal(peer_asn);
+    let same = theirs.identifier == settings.identifier;
+    if theirs.identifier.is_unspecified() || (internal && same) {
+        return Err(Notification::new(2, 3, Vec::new()));
+    }
+    if matches!(theirs.hold_time, 1 | 2) {
+        return Err(Notification::new(2, 6, Vec::new()));
+    }
+    let hold = Duration::from_secs(ours.hold_time.min(theirs.hold_time).into());
+    let both = |wanted: u8| has(ours, wanted) && has(theirs, wanted);
+    let restart = both(code::GRACEFUL_RESTART).then(|| graceful(theirs)).flatten();
+    Ok(Negotiated {
+        peer_asn,
+        identifier: theirs.identifier,
+        internal,
+        hold,
+        keepalive: settings.keepalive.min(hold / 3),
+        families: agreed_families(ours, theirs)?,
+        four_octet_as: both(code::FOUR_OCTET_AS),
+        route_refresh: has(theirs, code::ROUTE_REFRESH),
+        enhanced_refresh: both(code::ENHANCED_REFRESH) && both(code::ROUTE_REFRESH),
+        extended_message: both(code::EXTENDED_MESSAGE),
+        extended_next_hop: has(ours, code::EXTENDED_NEXT_HOP) && takes_ipv6_next_hops(theirs),
+        graceful_restart: restart.map(|restart| Duration::from_secs(restart.time.into())),
+        notification: restart.is_some_and(|restart| restart.notification),
+        long_lived: both(code::LONG_LIVED),
+        peer_restarted: restart.is_some_and(|restart| restart.restarted),
+    })
+}
+
+/// The peer's true number, if it is the one that we want.
+fn check_asn(settings: &Settings, theirs: &Open) -> Result<u32, Notification> {
+    let long = theirs.capabilities.iter().rev().find_map(|capability| match capability {
+        Capability::FourOctetAs(asn) => Some(*asn),
+        _ => None,
+    });
+    let asn = long.unwrap_or(theirs.asn.into());
+    let wanted = settings.peer_asn == 0 || settings.peer_asn == asn;
+    // 0 and the stand-in for large numbers are nobody's (RFC 7607, RFC 6793).
+    if !wanted || asn == 0 || theirs.asn == 0 || asn == u32::from(AS_TRANS) {
+        return Err(Notification::new(2, 2, Vec::new()));
+    }
+    Ok(asn)
+}
+
+fn has(open: &Open, code: u8) -> bool {
+    open.capabilities.iter().any(|capability| {
+        capability.code() == code && !matches!(capability, Capability::Unknown(..))
+    })
+}
+
+/// The last one counts (RFC 4724 section 3).
+fn graceful(open: &Open) -> Option<&GracefulRestart> {
+    open.capabilities.iter().rev().find_map(|capability| match capability {
+        Capability::GracefulRestart(restart) => Some(restart),
+        _ => None,
+    })
+}
+
+fn takes_ipv6_next_hops(open: &Open) -> bool {
+    open.capabilities.iter().any(|capability| match capability {
+        Capability::ExtendedNextHop(entries) => entries.contains(&(1, 1, 2)),
+        _ => false,
+    })
+}
+
+/// Who names no family speaks IPv4 unicast.
+fn families(open: &Open) -> Vec<(u16, u8)> {
+    let named = open.capabilities.iter().filter_map(|capability| match capability {
+        Capability::Multiprotocol(afi, safi) => Some((*afi, *safi)),
+        _ => None,
+    });
+    let named: Vec<_> = named.collect();
+    if named.is_empty() { vec![(1, 1)] } else { named }
+}
+
+fn agreed_families(ours: &Open, theirs: &Open) -> Result<Vec<Family>, Notification> {
+    let theirs = families(theirs);
+    let spoken = families(ours).into_iter().filter(|family| theirs.contains(family));
+    let agreed: Vec<Family> = spoken.filter_map(|(afi, safi)| Family::of(afi, safi)).collect();
+    if agreed.is_empty() {
+        // What we would have needed (RFC 5492 section 5).
+        let mut data = Vec::new();
+        for (afi, safi) in families(ours) {
+            Capability::Multiprotocol(afi, safi).write(&mut data);
+        }
+        return Err(Notification::new(2, 7, data));
+    }
+    Ok(agreed)
+}
+
+#[cfg(test)]
+mod tests;

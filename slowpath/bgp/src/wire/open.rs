@@ -1,0 +1,99 @@
+//! OPEN: who a speaker is (RFC 4271 section 4.2 and 6.2), its optional parameters in the usual and
+//! in the long form (RFC 9072). What depends on settings is checked in `session/negotiate.rs`.
+
+use std::net::Ipv4Addr;
+
+use super::read::Reader;
+use super::{Capability, Fault, Kind, Notification, frame};
+
+const VERSION: u8 = 4;
+/// The optional parameter that holds capabilities.
+const CAPABILITIES: u8 = 2;
+/// As length and as type of the first parameter: lengths are of two octets.
+const LONG: u8 = 255;
+
+/// An OPEN.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Open {
+    /// The number in two octets; [`super::AS_TRANS`] for one that is larger.
+    pub asn: u16,
+    /// The proposed hold time in seconds.
+    pub hold_time: u16,
+    /// The BGP identifier.
+    pub identifier: Ipv4Addr,
+    /// All capabilities of all parameters, in order.
+    pub capabilities: Vec<Capability>,
+}
+
+impl Open {
+    /// The octets, head and all. The long form is used where the usual one has no room.
+    pub fn write(&self) -> Vec<u8> {
+        let mut body = vec![VERSION];
+        body.extend_from_slice(&self.asn.to_be_bytes());
+        body.extend_from_slice(&self.hold_time.to_be_bytes());
+        body.extend_from_slice(&self.identifier.octets());
+        let mut capabilities = Vec::new();
+        for capability in &self.capabilities {
+            capability.write(&mut capabilities);
+        }
+        let length = capabilities.len();
+        match length {
+            0 => body.push(0),
+            // A length of 255 says the long form, so one less is the most.
+            1..=252 => body.extend_from_slice(&[length as u8 + 2, CAPABILITIES, length as u8]),
+            _ => {
+                body.extend_from_slice(&[LONG, LONG]);
+                body.extend_from_slice(&(length as u16 + 3).to_be_bytes());
+                body.push(CAPABILITIES);
+                body.extend_from_slice(&(length as u16).to_be_bytes());
+            }
+        }
+        body.extend_from_slice(&capabilities);
+        frame::message(Kind::Open, &body)
+    }
+
+    pub(super) fn read(body: &[u8]) -> Result<Open, Fault> {
+        let mut reader = Reader(body);
+        let short = || Notification::message_length(super::HEAD + body.len());
+        if reader.u8().ok_or_else(short)? != VERSION {
+            // The data is the largest version that we speak.
+            return Err(Notification::new(2, 1, vec![0, VERSION]).into());
+        }
+        let asn = reader.u16().ok_or_else(short)?;
+        let hold_time = reader.u16().ok_or_else(short)?;
+        let identifier = Ipv4Addr::from(reader.u32().ok_or_else(short)?);
+        let mut capabilities = Vec::new();
+        read_parameters(reader, &mut capabilities)?;
+        Ok(Open { asn, hold_time, identifier, capabilities })
+    }
+}
+
+fn read_parameters(mut reader: Reader<'_>, to: &mut Vec<Capability>) -> Result<(), Fault> {
+    let malformed = || Notification::new(2, 0, Vec::new());
+    let length = reader.u8().ok_or_else(malformed)?;
+    // RFC 9072: the type of the first parameter decides, a length of 255 alone doesn't.
+    let long = length != 0 && reader.0.first() == Some(&LONG);
+    let length = match long {
+        true => {
+            reader.take(1).ok_or_else(malformed)?;
+            reader.u16().ok_or_else(malformed)?.into()
+        }
+        false => usize::from(length),
+    };
+    if reader.0.len() != length {
+        return Err(malformed().into());
+    }
+    while !reader.is_empty() {
+        let kind = reader.u8().ok_or_else(malformed)?;
+        let length = match long {
+            true => reader.u16(),
+            false => reader.u8().map(u16::from),
+        };
+        let value = reader.take(length.ok_or_else(malformed)?.into()).ok_or_else(malformed)?;
+        if kind != CAPABILITIES {
+            return Err(Notification::new(2, 4, Vec::new()).into());
+        }
+        Capability::read_all(value, to)?;
+    }
+    Ok(())
+}

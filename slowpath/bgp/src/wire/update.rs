@@ -1,0 +1,277 @@
+//! UPDATE as it comes (RFC 4271 sections 4.3 and 6.3, RFC 4760), and what RFC 7606 asks for where
+//! it is wrong. Nothing is installed; all the same each treatment is as strong as the RFC says, so
+//! that what is counted is true and what must end a session does.
+
+use ipnet::IpNet;
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::attribute::{self, Malformed, Path, code, flag};
+use super::read::Reader;
+use super::{Family, Fault, Notification, prefix};
+
+/// What of the session decides how an UPDATE is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Context {
+    /// Numbers in AS_PATH have four octets.
+    pub four_octet: bool,
+    /// The peer is of our own autonomous system.
+    pub internal: bool,
+    /// IPv4 prefixes may have an IPv6 next hop (RFC 8950).
+    pub extended_next_hop: bool,
+}
+
+/// An UPDATE as it came, treated.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Arrived {
+    /// Prefixes that are gone, those of announcements that count as withdrawn among them.
+    pub withdrawn: Vec<IpNet>,
+    /// Prefixes that are there.
+    pub announced: Vec<IpNet>,
+    /// What is said of them.
+    pub path: Path,
+    /// The peer has said all that it had to say at first (RFC 4724).
+    pub end_of_rib: Option<Family>,
+    /// Nothing of this family is heard any more: its prefixes could not be found.
+    pub disabled: Option<Family>,
+    /// What had to be done.
+    pub treated: Treated,
+}
+
+/// What had to be done about an UPDATE, by severity (RFC 7606 section 2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Treated {
+    /// Nothing.
+    #[default]
+    AsSent,
+    /// An attribute counts as not said.
+    Discarded(&'static str),
+    /// Its routes count as withdrawn.
+    Withdrawn(&'static str),
+}
+
+/// The two attributes of RFC 4760, as far as they were read.
+#[derive(Default)]
+struct Multiprotocol {
+    reach: Option<(Family, Vec<IpNet>)>,
+    unreach: Option<(Family, Vec<IpNet>)>,
+    /// One of another family, which is ignored.
+    foreign: bool,
+}
+
+struct Reading<'a> {
+    context: &'a Context,
+    path: Path,
+    multiprotocol: Multiprotocol,
+    disabled: Option<Family>,
+    treated: Treated,
+    seen: [bool; 256],
+    /// How many attributes other than MP_UNREACH_NLRI there are.
+    others: usize,
+}
+
+/// Reads the body of an UPDATE.
+pub fn read(body: &[u8], context: &Context) -> Result<Arrived, Fault> {
+    let (withdrawn, attributes, announced) = fields(body).ok_or_else(malformed_list)?;
+    let network = || Notification::new(3, 10, Vec::new());
+    let mut withdrawn = prefix::read_all(Family::Ipv4Unicast, withdrawn).ok_or_else(network)?;
+    let announced = prefix::read_all(Family::Ipv4Unicast, announced).ok_or_else(network)?;
+    let mut reading = Reading {
+        context,
+        path: Path::default(),
+        multiprotocol: Multiprotocol::default(),
+        disabled: None,
+        treated: Treated::AsSent,
+        seen: [false; 256],
+        others: 0,
+    };
+    reading.attributes(attributes)?;
+    let alone = withdrawn.is_empty() && announced.is_empty();
+    let end_of_rib = reading.end_of_rib(body.len()).filter(|_| alone);
+    reading.path.merge();
+    reading.missing(!announced.is_empty());
+    let reaches = !announced.is_empty() || reading.multiprotocol.reach.is_some();
+    if let (Treated::Withdrawn(_), false, 1..) = (reading.treated, reaches, reading.others) {
+        // RFC 7606 section 5.2: no route to withdraw, so nobody knows what was meant.
+        return Err(malformed_list().into());
+    }
+    let Multiprotocol { reach, unreach, .. } = reading.multiprotocol;
+    withdrawn.extend(unreach.into_iter().flat_map(|(_, prefixes)| prefixes));
+    let mut announced = announced;
+    announced.extend(reach.into_iter().flat_map(|(_, prefixes)| prefixes));
+    if let Treated::Withdrawn(_) = reading.treated {
+        withdrawn.append(&mut announced);
+    }
+    Ok(Arrived {
+        withdrawn,
+        announced,
+        path: reading.path,
+        end_of_rib,
+        disabled: reading.disabled,
+        treated: reading.treated,
+    })
+}
+
+fn malformed_list() -> Notification {
+    Notification::new(3, 1, Vec::new())
+}
+
+/// Withdrawn routes, attributes, announced routes.
+fn fields(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let mut reader = Reader(body);
+    let length = reader.u16()?;
+    let withdrawn = reader.take(length.into())?;
+    let length = reader.u16()?;
+    let attributes = reader.take(length.into())?;
+    Some((withdrawn, attributes, reader.0))
+}
+
+impl Reading<'_> {
+    fn attributes(&mut self, field: &[u8]) -> Result<(), Fault> {
+        let mut reader = Reader(field);
+        while !reader.is_empty() {
+            let Some((flags, code, value, whole)) = next(&mut reader) else {
+                // RFC 7606 section 4: the field's own length finds the routes all the same.
+                self.others += 1;
+                self.malformed(Malformed::Withdraw("an attribute reaches past the attributes"));
+                return Ok(());
+            };
+            self.attribute(flags, code, value, whole)?;
+        }
+        Ok(())
+    }
+
+    fn attribute(&mut self, flags: u8, code: u8, value: &[u8], whole: &[u8]) -> Result<(), Fault> {
+        let multiprotocol = matches!(code, code::MP_REACH | code::MP_UNREACH);
+        if std::mem::replace(&mut self.seen[usize::from(code)], true) {
+            // Of others the first one counts (RFC 7606 section 3 g).
+            return match multiprotocol {
+                true => Err(malformed_list().into()),
+                false => Ok(()),
+            };
+        }
+        self.others += usize::from(code != code::MP_UNREACH);
+        let Some(expected) = attribute::flags(code) else {
+            return match flags & flag::OPTIONAL {
+                0 => Err(Notification::new(3, 2, whole.to_vec()).into()),
+                _ => Ok(()),
+            };
+        };
+        let wrong = (flags ^ expected) & (flag::OPTIONAL | flag::TRANSITIVE) != 0;
+        if wrong {
+            self.malformed(Malformed::Withdraw("an attribute's flags are wrong"));
+        }
+        match code {
+            code::MP_REACH => self.reach(value, whole),
+            code::MP_UNREACH => self.unreach(value, whole),
+            _ if wrong => Ok(()),
+            _ => {
+                if let Err(malformed) = self.path.take(code, value, self.context) {
+                    self.malformed(malformed);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn malformed(&mut self, malformed: Malformed) {
+        let treated = match malformed {
+            Malformed::Discard(why) => Treated::Discarded(why),
+            Malformed::Withdraw(why) => Treated::Withdrawn(why),
+        };
+        // The first of the most severe ones is told.
+        if std::mem::discriminant(&treated) != std::mem::discriminant(&self.treated) {
+            self.treated = self.treated.max(treated);
+        }
+    }
+
+    /// MP_REACH_NLRI. Where its prefixes can't be found, its family is not heard any more: that is
+    /// milder than the end of the session, and allowed (RFC 7606 section 7.11).
+    fn reach(&mut self, value: &[u8], whole: &[u8]) -> Result<(), Fault> {
+        let mut reader = Reader(value);
+        let (family, length) = family(&mut reader)
+            .zip(reader.u8())
+            .ok_or_else(|| Notification::new(3, 9, whole.to_vec()))?;
+        let Some(family) = family else {
+            self.multiprotocol.foreign = true;
+            return Ok(());
+        };
+        let next_hop = reader.take(length.into()).and_then(|octets| self.next_hop(family, octets));
+        let prefixes = next_hop.and_then(|next_hop| {
+            // An octet that was once a count of something else.
+            reader.u8()?;
+            Some((next_hop, prefix::read_all(family, reader.0)?))
+        });
+        match prefixes {
+            Some((next_hop, prefixes)) => {
+                self.path.next_hop = Some(next_hop);
+                self.multiprotocol.reach = Some((family, prefixes));
+            }
+            None => self.disabled = Some(family),
+        }
+        Ok(())
+    }
+
+    fn unreach(&mut self, value: &[u8], whole: &[u8]) -> Result<(), Fault> {
+        let mut reader = Reader(value);
+        let family = family(&mut reader).ok_or_else(|| Notification::new(3, 9, whole.to_vec()))?;
+        match (family, family.and_then(|family| prefix::read_all(family, reader.0))) {
+            (None, _) => self.multiprotocol.foreign = true,
+            (Some(family), Some(prefixes)) => self.multiprotocol.unreach = Some((family, prefixes)),
+            (Some(family), None) => self.disabled = Some(family),
+        }
+        Ok(())
+    }
+
+    /// The global next hop; a link-local one may follow an IPv6 one (RFC 2545).
+    fn next_hop(&self, family: Family, octets: &[u8]) -> Option<IpAddr> {
+        let ipv6_allowed = family == Family::Ipv6Unicast || self.context.extended_next_hop;
+        match octets.len() {
+            4 if family == Family::Ipv4Unicast => Some(IpAddr::from(*octets.first_chunk::<4>()?)),
+            16 | 32 if ipv6_allowed => {
+                Some(IpAddr::V6(Ipv6Addr::from(*octets.first_chunk::<16>()?)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Attributes that have to be there with routes (RFC 4271 section 5, RFC 7606 section 3 d).
+    fn missing(&mut self, classic: bool) {
+        if !classic && self.multiprotocol.reach.is_none() {
+            return;
+        }
+        let has = |code: u8| self.seen[usize::from(code)];
+        let lacks = !has(code::ORIGIN)
+            || !has(code::AS_PATH)
+            || (classic && !has(code::NEXT_HOP))
+            || (self.context.internal && !has(code::LOCAL_PREF));
+        if lacks {
+            self.malformed(Malformed::Withdraw("an attribute that every route has is missing"));
+        }
+    }
+
+    /// An UPDATE with nothing in it, or with an empty MP_UNREACH_NLRI alone (RFC 4724 section 2).
+    fn end_of_rib(&self, length: usize) -> Option<Family> {
+        if length == 4 {
+            return Some(Family::Ipv4Unicast);
+        }
+        let (family, prefixes) = self.multiprotocol.unreach.as_ref()?;
+        (prefixes.is_empty() && self.others == 0).then_some(*family)
+    }
+}
+
+/// The next attribute: flags, type, value, all of it.
+fn next<'a>(reader: &mut Reader<'a>) -> Option<(u8, u8, &'a [u8], &'a [u8])> {
+    let all = reader.0;
+    let [flags, code] = reader.array()?;
+    let length = match flags & flag::EXTENDED {
+        0 => usize::from(reader.u8()?),
+        _ => usize::from(reader.u16()?),
+    };
+    let value = reader.take(length)?;
+    Some((flags, code, value, &all[..all.len() - reader.0.len()]))
+}
+
+/// AFI and SAFI: `Some(None)` is one that we don't speak.
+fn family(reader: &mut Reader<'_>) -> Option<Option<Family>> {
+    Some(Family::of(reader.u16()?, reader.u8()?))
+}
