@@ -1,0 +1,1 @@
+//! Rules of policies, each with its refusal.
