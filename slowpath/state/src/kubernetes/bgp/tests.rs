@@ -1,0 +1,1 @@
+//! Both generations of policies, as YAML.
