@@ -1,9 +1,9 @@
 //! What one peer is told: the routes that it should have against those that it was sent.
 //!
-//! A table is desired as a whole; the difference is found here and said in few messages: withdrawals
-//! first, then routes of equal attributes together, then, once everybody has agreed that the table
-//! is complete, End-of-RIB. At most [`BURST`] messages are handed out before the one who writes them
-//! says that they were taken, so that a peer that reads slowly costs neither memory nor keepalives.
+//! A table is desired as a whole; the difference is found here and said in few messages:
+//! withdrawals first, then routes of equal attributes together, then, once the table is said to be
+//! complete, End-of-RIB. At most [`BURST`] messages are handed out before whoever writes them says
+//! that they were taken, so that a peer that reads slowly costs neither memory nor keepalives.
 //!
 //! A minimum interval between two UPDATEs of one route (RFC 4271 section 9.2.1.1) is not kept: what
 //! must not be sent to any more is withdrawn at once, and bursts collapse before they come here.
@@ -153,7 +153,7 @@ impl Advertiser {
     }
 
     /// The next message, or `None` if there is nothing to say.
-    pub fn next(&mut self) -> Option<Vec<u8>> {
+    pub fn next_message(&mut self) -> Option<Vec<u8>> {
         self.begin_refresh()
             .or_else(|| self.next_withdrawal())
             .or_else(|| self.next_announcement())
@@ -235,8 +235,8 @@ impl Advertiser {
         self.withdraw.is_empty() && self.announce.is_empty() && self.progress.iter().all(rested)
     }
 
-    /// Routes that this session has no words for: an IPv6 next hop without RFC 8950, an IPv4 one of
-    /// an IPv6 prefix, more communities than a message holds.
+    /// Routes that can't be said on this session: an IPv6 next hop without RFC 8950, an IPv4 one of
+    /// an IPv6 prefix, the peer itself as next hop, more communities than a message holds.
     pub fn unsendable(&self) -> usize {
         self.unsendable
     }

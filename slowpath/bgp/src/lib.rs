@@ -9,7 +9,7 @@
 //! | `advertise` | what a peer should have against what it was sent |
 //! | `told` | what those who look are told |
 //!
-//! None of these has a socket or a clock. `CONFORMANCE.md` goes through RFC 4271 section by section.
+//! None of these has a socket or a clock. `CONFORMANCE.md` goes through RFC 4271 by section.
 
 #![forbid(unsafe_code)]
 

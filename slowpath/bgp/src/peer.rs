@@ -1,16 +1,17 @@
 //! A peer: when to connect, which of two connections stays, how long to wait after a failure, and
-//! what all of it is told (RFC 4271 sections 6.8 and 8). No clock and no socket: times and what came
-//! are arguments of [`Peer::step`], what is to be done is returned.
+//! what all of it is told (RFC 4271 sections 6.8 and 8). No clock and no socket: times and what
+//! came are arguments of [`Peer::step`], what is to be done is returned.
 //!
-//! Whoever has the sockets keeps to this: octets of a connection are written in the order of
-//! [`Output::Send`]; [`Output::Close`] closes once they are written (and after a few seconds anyway);
-//! [`Input::Written`] is told whenever nothing is left to write; a connection is named once. After
-//! `Close` nothing more is told of it, not even that it is closed. At most one attempt to connect is
-//! under way: a new [`Output::Connect`] takes the place of the former.
+//! Whoever has the sockets keeps to this. Octets of a connection are written in the order of
+//! [`Output::Send`]; [`Output::Close`] closes once they are written, and after a few seconds
+//! anyway. [`Input::Written`] is told whenever nothing is left to write. A name is of one
+//! connection for ever. After `Close` nothing more is told of a connection, not even that it is
+//! closed. At most one attempt to connect is under way: a new [`Output::Connect`] takes the
+//! former's place.
 //!
 //! After a failure the RFC rests in Idle, ever longer (DampPeerOscillations), and lets nobody in
-//! meanwhile. Two such speakers can refuse each other for ever: each connects while the other rests.
-//! Here a rest is spent in Active: we don't connect, but the peer may.
+//! meanwhile. Two such speakers can refuse each other for ever: each connects while the other
+//! rests. Here a rest is spent in Active: we don't connect, but the peer may.
 
 mod collide;
 pub mod settings;
@@ -178,8 +179,8 @@ impl Peer {
 
     fn bfd_down(&mut self, now: Instant) {
         self.bfd_down = true;
-        if self.established().is_some() {
-            self.halt(now, |session| Stop::bfd_down(session));
+        if self.established().is_some() || self.is_held() {
+            self.halt(now, Stop::bfd_down);
             self.rest(now);
         }
     }
@@ -228,7 +229,7 @@ impl Peer {
             session.push(octets);
         }
         while let Some(session) = self.session(id) {
-            match session.next(now) {
+            match session.next_event(now) {
                 Ok(None) => break,
                 Ok(Some(Event::Heard)) => session.advance(now),
                 Ok(Some(Event::Opened)) => self.opened(now, id),
@@ -296,7 +297,7 @@ impl Peer {
             n => LONGEST_REST.min(Duration::from_secs(1 << (n - 1).min(6))),
         };
         self.failures = self.failures.saturating_add(1);
-        if self.wanted && !wait.is_zero() {
+        if self.wanted && !self.is_held() && !wait.is_zero() {
             self.retry = Some(now + self.jitter.shorten(wait));
         }
         self.begin_if_idle(now);
@@ -391,4 +392,4 @@ impl Peer {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -25,6 +25,8 @@ use received::Received;
 
 /// Until the peer's OPEN has come (RFC 4271 section 8.2.2: "large").
 const OPEN_PATIENCE: Duration = Duration::from_secs(240);
+/// Keepalives are no closer than this (RFC 4271 section 4.4).
+const KEEPALIVES_APART: Duration = Duration::from_secs(1);
 /// How long the peer may take nothing of what we send, at least (RFC 9687).
 const SEND_PATIENCE: Duration = Duration::from_secs(480);
 
@@ -179,14 +181,14 @@ impl Session {
         std::mem::take(&mut self.sends)
     }
 
-    /// Takes octets; [`Session::next`] makes messages of them.
+    /// Takes octets; [`Session::next_event`] makes messages of them.
     pub fn push(&mut self, octets: &[u8]) {
         self.framer.push(octets);
     }
 
     /// Hears the next whole message, if there is one.
-    pub fn next(&mut self, now: Instant) -> Result<Option<Event>, Down> {
-        let Some((kind, body)) = self.framer.next()? else { return Ok(None) };
+    pub fn next_event(&mut self, now: Instant) -> Result<Option<Event>, Down> {
+        let Some((kind, body)) = self.framer.next_message()? else { return Ok(None) };
         let context = self.negotiated.as_ref().map(Negotiated::reading).unwrap_or_default();
         // What has no place in this state isn't read: it could not be read right.
         if !self.expects(kind) {
@@ -245,7 +247,7 @@ impl Session {
         (self.stage, self.since) = (Stage::Established, now);
         let Some(negotiated) = &self.negotiated else { return };
         self.received.begin(&negotiated.families);
-        let speaking = negotiated.speaking(self.settings.local_asn);
+        let speaking = negotiated.speaking(&self.settings);
         let enhanced = negotiated.enhanced_refresh;
         self.advertiser = Some(Advertiser::new(speaking, &negotiated.families, enhanced));
     }
@@ -260,10 +262,10 @@ impl Session {
 
     fn answer(&mut self, refresh: Refresh) {
         let family = Family::of(refresh.family.0, refresh.family.1);
-        match (family, refresh.subtype, &mut self.advertiser) {
-            (Some(family), RefreshKind::Asked, Some(advertiser)) => advertiser.refresh(family),
-            // Marks of the peer's own answers mean nothing to who installs nothing.
-            _ => {}
+        // Marks of the peer's own answers mean nothing to who installs nothing.
+        let asked = refresh.subtype == RefreshKind::Asked;
+        if let (true, Some(family), Some(advertiser)) = (asked, family, &mut self.advertiser) {
+            advertiser.refresh(family);
         }
     }
 
@@ -287,7 +289,9 @@ impl Session {
             return;
         }
         for _ in 0..BURST {
-            let Some(message) = self.advertiser.as_mut().and_then(Advertiser::next) else { break };
+            let Some(message) = self.advertiser.as_mut().and_then(Advertiser::next_message) else {
+                break;
+            };
             self.routes_unwritten = true;
             self.send(now, message);
         }
@@ -297,7 +301,8 @@ impl Session {
         self.sends.push(message);
         self.unwritten.get_or_insert(now);
         let interval = self.negotiated.as_ref().map(|n| n.keepalive).filter(|i| !i.is_zero());
-        self.keepalive = interval.map(|interval| now + self.jitter.shorten(interval));
+        self.keepalive =
+            interval.map(|interval| now + self.jitter.shorten(interval).max(KEEPALIVES_APART));
     }
 
     fn restart_hold(&mut self, now: Instant) {
@@ -362,6 +367,3 @@ impl Jitter {
         time - time / 4_000 * part
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -70,7 +70,7 @@ pub struct ConnectionTold {
     pub messages: Messages,
     /// What was wrong with an UPDATE last.
     pub last_malformed: Option<&'static str>,
-    /// Routes that this session has no words for.
+    /// Routes that can't be said on this session.
     pub unsendable: usize,
     /// All that is desired was said and is with the kernel.
     pub told_all: bool,

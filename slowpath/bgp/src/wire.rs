@@ -1,10 +1,10 @@
 //! BGP's messages in our own words, and the way between them and bytes. Pure: bytes in, a message
 //! or a [`Fault`] out. Nothing here knows of sockets, times or sessions.
 //!
-//! The codec is our own. `netgauze-bgp-pkt` was measured first (`wire/measured.rs`): it leaves the
-//! data of most notifications empty, misses RFC 9072 and loses its place after a malformed
-//! attribute, and all three are what RFC 7606 and 4271 section 6 are about. It reads what we write
-//! in the tests, as a second opinion.
+//! The codec is our own. `netgauze-bgp-pkt` was measured first (`wire/tests/measured.rs`): it
+//! leaves the data of most notifications empty, misses RFC 9072 and loses its place after a
+//! malformed attribute, and these are what RFC 7606 and section 6 of RFC 4271 are about. It reads
+//! what we write in the tests, as a second opinion.
 
 pub mod attribute;
 pub mod capability;
@@ -15,15 +15,6 @@ pub mod prefix;
 pub mod read;
 pub mod update;
 pub mod write;
-
-#[cfg(test)]
-mod fuzz;
-#[cfg(test)]
-mod golden;
-#[cfg(test)]
-mod measured;
-#[cfg(test)]
-mod readers;
 
 use std::fmt;
 
@@ -204,3 +195,6 @@ impl From<Notification> for Fault {
         Fault::Notify(notification)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,7 +1,7 @@
 //! The machine of a peer: its timers, its refusals, collisions, ends and new beginnings.
 
 mod alone;
-mod pipe;
+pub(crate) mod pipe;
 mod whatever;
 
 use super::settings::GracefulRestart;
@@ -31,7 +31,7 @@ pub(crate) fn graceful(restarted: bool) -> GracefulRestart {
 
 /// `count` prefixes of each family, with attributes that differ by `salt`.
 pub(crate) fn table(count: u32, salt: u32) -> Arc<Table> {
-    let mut v4 = Attributes::new("192.0.2.1".parse().unwrap());
+    let mut v4 = Attributes::new("198.51.100.1".parse().unwrap());
     v4.communities = vec![salt, 0xfffe_0001];
     let mut v6 = Attributes::new("2001:db8::1".parse().unwrap());
     v6.large = vec![[64_500, salt, 7]];

@@ -92,9 +92,10 @@ impl Negotiated {
     }
 
     /// How UPDATEs are written for this peer.
-    pub fn speaking(&self, local_asn: u32) -> Speaking {
+    pub fn speaking(&self, settings: &Settings) -> Speaking {
         Speaking {
-            local_asn,
+            local_asn: settings.local_asn,
+            peer: settings.peer.ip(),
             internal: self.internal,
             four_octet: self.four_octet_as,
             extended_next_hop: self.extended_next_hop,
@@ -171,7 +172,7 @@ pub fn negotiate(
         extended_next_hop: has(ours, code::EXTENDED_NEXT_HOP) && takes_ipv6_next_hops(theirs),
         graceful_restart: restart.map(|restart| Duration::from_secs(restart.time.into())),
         notification: restart.is_some_and(|restart| restart.notification),
-        long_lived: both(code::LONG_LIVED),
+        long_lived: both(code::LONG_LIVED) && restart.is_some(),
         peer_restarted: restart.is_some_and(|restart| restart.restarted),
     })
 }

@@ -65,7 +65,7 @@ impl Framer {
 
     /// The next whole message: its type and its body. `None`: more octets are wanted. After an
     /// error the stream has no meaning any more.
-    pub fn next(&mut self) -> Result<Option<(Kind, Bytes)>, Notification> {
+    pub fn next_message(&mut self) -> Result<Option<(Kind, Bytes)>, Notification> {
         let Some(&head) = self.octets.first_chunk::<HEAD>() else { return Ok(None) };
         if head[..16] != [0xff; 16] {
             return Err(Notification::new(1, 1, Vec::new()));

@@ -23,12 +23,15 @@ pub struct Speaking {
     pub extended_next_hop: bool,
     /// The longest message.
     pub limit: usize,
+    /// The peer's address, which is nobody's next hop there (RFC 4271 section 5.1.3).
+    pub peer: IpAddr,
 }
 
 impl Speaking {
     /// Whether a prefix of `family` can be said with this next hop.
     pub fn can_say(&self, family: Family, next_hop: IpAddr) -> bool {
         match (family, next_hop) {
+            (_, peer) if peer == self.peer => false,
             (Family::Ipv4Unicast, IpAddr::V4(_)) | (Family::Ipv6Unicast, IpAddr::V6(_)) => true,
             (Family::Ipv4Unicast, IpAddr::V6(_)) => self.extended_next_hop,
             (Family::Ipv6Unicast, IpAddr::V4(_)) => false,

@@ -158,7 +158,7 @@ impl Pair {
         framer.extend();
         framer.push(octets);
         let context = Context { four_octet: true, ..Context::default() };
-        while let Ok(Some((kind, body))) = framer.next() {
+        while let Ok(Some((kind, body))) = framer.next_message() {
             match Message::read(kind, &body, &context) {
                 Ok(Message::Open(_)) => side.learned = Learned::default(),
                 Ok(Message::Update(arrived)) => {

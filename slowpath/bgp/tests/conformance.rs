@@ -1,0 +1,51 @@
+//! Each test that `CONFORMANCE.md` names exists.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// All tests of the package's sources: functions under `#[test]`.
+fn tests(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("a file").path();
+        if path.is_dir() {
+            tests(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("a source");
+            let mut lines = text.lines().map(str::trim);
+            while lines.any(|line| line == "#[test]") {
+                let name = lines.next().and_then(|line| line.strip_prefix("fn "));
+                found.extend(name.and_then(|name| name.split('(').next()).map(str::to_owned));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_test_that_is_named_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let table = fs::read_to_string(root.join("CONFORMANCE.md")).unwrap();
+    let mut found = BTreeSet::new();
+    tests(&root.join("src"), &mut found);
+    // Names of tests are the only words of that many parts.
+    let words = table.split('`').skip(1).step_by(2);
+    let named: Vec<&str> = words.filter(|word| word.matches('_').count() > 2).collect();
+    assert!(named.len() > 60, "{}", named.len());
+    let missing: Vec<_> = named.iter().filter(|name| !found.contains(**name)).collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn no_section_is_without_an_answer() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let table = fs::read_to_string(root.join("CONFORMANCE.md")).unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| ") && !line.contains("---"));
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        assert!(cells.iter().all(|cell| !cell.is_empty()), "{row}");
+        if cells.len() == 4 && !cells[0].starts_with("section") {
+            let answers = ["yes", "no", "in part", "otherwise", "does not apply"];
+            assert!(answers.contains(&cells[2]), "{row}");
+        }
+    }
+}
