@@ -5,6 +5,8 @@ mod neighbor;
 mod selector;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(super) use tests::example;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
