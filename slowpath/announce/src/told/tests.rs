@@ -37,7 +37,11 @@ fn a_peer_that_is_up_has_what_it_was_told() {
     peer.step(now, Input::Connected { connection: 1, direction, local, remote });
     peer.step(now, Input::Bytes(1, &OPEN));
     peer.step(now, Input::Bytes(1, &KEEPALIVE));
+    // Its OPEN is with the kernel, then its routes are.
     peer.step(now, Input::Written(1));
+    assert!(!peer.is_told());
+    peer.step(now, Input::Written(1));
+    assert!(peer.is_told());
     assert_eq!(peer.state(), State::Established);
     let later = now + Duration::from_secs(7);
     let rows = announcer.peer_rows(later);

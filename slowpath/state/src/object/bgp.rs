@@ -226,7 +226,7 @@ impl RouterSpec {
 }
 
 impl AdvertisementSpec {
-    fn check(&self, at: &str) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, at: &str) -> Result<(), Refusal> {
         if let Some(selector) = &self.services {
             selector.check(&format!("{at}.services"))?;
         }

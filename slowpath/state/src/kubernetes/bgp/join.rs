@@ -37,6 +37,15 @@ const SECOND: [(&str, &str); 17] = [
     ("password", "authSecretRef"),
 ];
 
+/// The same of an advertisement.
+const PART: [(&str, &str); 5] = [
+    ("services", "selector"),
+    ("match_expressions", "matchExpressions"),
+    ("aggregation", "service"),
+    ("ipv4", "aggregationLengthIPv4"),
+    ("ipv6", "aggregationLengthIPv6"),
+];
+
 /// One of the four with where it stands: file, document, and path in it.
 #[derive(Debug)]
 pub(in crate::kubernetes) struct Kept<T> {
@@ -84,7 +93,14 @@ impl Pieces {
         for (i, one) in from.spec.advertisements.iter().enumerate() {
             let at = format!("spec.advertisements[{i}]");
             match &*one.advertisement_type {
-                "Service" => parts.push(part(one, &format!("{name}.{i}"), &at)?),
+                "Service" => {
+                    let part = part(one, &format!("{name}.{i}"), &at)?;
+                    part.check(&at).map_err(|wrong| Refusal {
+                        field: renamed(&wrong.field, &PART),
+                        ..wrong
+                    })?;
+                    parts.push(part);
+                }
                 other => notes.push(format!("{name}: {at}: there is no {other} here")),
             }
         }

@@ -347,7 +347,7 @@ fn what_is_wrong_is_told_by_the_names_that_were_written() {
             "remove one",
         ),
         (SECOND, "localASN: 65000", "localASN: 0", "bgpInstances[0].localASN", "RFC 7607"),
-        (SECOND, "IPv4: 24", "IPv4: 33", "aggregation", "1 to 32"),
+        (SECOND, "IPv4: 24", "IPv4: 33", "service.aggregationLengthIPv4", "1 to 32"),
         (SECOND, "name: other", "name: bgp-advertisements", "metadata.name", "there already"),
     ] {
         assert!(text.contains(old), "{old}");

@@ -49,8 +49,7 @@ pub enum Operator {
 impl Selector {
     /// Whether labels are selected. A requirement that can't be one selects nothing.
     pub fn matches<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
-        let equal = |(key, value): (&Box<str>, &Box<str>)| label(key) == Some(&**value);
-        self.match_labels.iter().all(equal)
+        self.match_labels.iter().all(|(key, value)| label(key) == Some(&**value))
             && self.match_expressions.iter().all(|one| one.is_sound() && one.matches(&label))
     }
 

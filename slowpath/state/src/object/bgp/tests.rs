@@ -61,7 +61,7 @@ fn what_is_left_out_is_as_usual() {
     let router = &spec.routers[0];
     assert_eq!((router.router_id, router.listen_port), (None, None));
     let neighbor = Neighbor::new("192.0.2.254".parse().unwrap(), 0);
-    assert_eq!(router.neighbors, [neighbor.clone()]);
+    assert_eq!(router.neighbors, std::slice::from_ref(&neighbor));
     let times = (neighbor.connect_retry_s, neighbor.hold_s, neighbor.keepalive_s);
     assert_eq!((neighbor.port, times, neighbor.hops), (179, (120, 90, 30), 1));
     let restart = neighbor.graceful_restart;
