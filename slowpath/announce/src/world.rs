@@ -53,7 +53,10 @@ pub fn router(asn: u32, neighbor: &str) -> Value {
 
 /// A service with these keys beside its frontends: address, port and type of each.
 pub fn service(name: &str, more: Value, frontends: &[(&str, u16, &str)]) -> Value {
-    let frontend = |(address, port, kind): &(&str, u16, &str)| json!({"address": address, "port": port, "protocol": "tcp", "type": kind});
+    let frontend = |(address, port, kind): &(&str, u16, &str)| {
+        let protocol = "tcp";
+        json!({"address": address, "port": port, "protocol": protocol, "type": kind})
+    };
     let frontends: Vec<Value> = frontends.iter().map(frontend).collect();
     let mut spec = json!({"mode": "nat", "frontends": frontends});
     let more = more.as_object().cloned().unwrap_or_default();

@@ -338,7 +338,10 @@ proptest! {
                 let mut look = world.0.lock();
                 let peer = format!("192.0.2.{}", 200 + other);
                 match what {
-                    0 => look.policies = vec![policy("edge", json!([router(65001 + number, &peer)]))],
+                    0 => {
+                        let one = json!([router(65001 + number, &peer)]);
+                        look.policies = vec![policy("edge", one)];
+                    }
                     1 => look.policies = vec![policy("edge",
                         json!([router(65001, &peer), router(65002, "192.0.2.1")]))],
                     2 => look.policies = Vec::new(),

@@ -309,8 +309,9 @@ proptest! {
             // Node ports have their own range; others one for each service.
             let port = 30_000 + i as u16;
             objects.push(service(&name, more, &[(&address, port, KINDS[*kind])]));
+            // None, a local one, one elsewhere.
             let at = [("10.0.0.1", "active", "n1"), ("10.0.0.1", "active", "n2")];
-            objects.push(backends(&name, &at[..*backend.min(&2)][backend.min(&2).saturating_sub(1)..]));
+            objects.push(backends(&name, &at[backend.saturating_sub(1)..*backend]));
         }
         let tables = pending(&objects);
         let mut held = HashSet::new();

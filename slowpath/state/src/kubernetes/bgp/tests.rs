@@ -380,9 +380,9 @@ fn no_text_of_a_policy_panics() {
 fn services_of_the_class_of_bgp_are_served() {
     let service = |class: &str| {
         let text = format!(
-            "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec:\n  type: LoadBalancer\n  \
-             loadBalancerClass: {class}\n  ports: [{{port: 80}}]\nstatus: {{loadBalancer: {{ingress: \
-             [{{ip: 203.0.113.1}}]}}}}\n"
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec:\n  \
+             type: LoadBalancer\n  loadBalancerClass: {class}\n  ports: [{{port: 80}}]\n\
+             status: {{loadBalancer: {{ingress: [{{ip: 203.0.113.1}}]}}}}\n"
         );
         let found = found(&text, "");
         serde_json::to_value(&found.objects[0]).unwrap()["spec"]["frontends"].clone()

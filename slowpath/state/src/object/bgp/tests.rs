@@ -20,7 +20,8 @@ pub(in crate::object) fn example() -> Value {
                 "prefixes": ["198.51.100.0/24", "2001:db8::1"],
                 "aggregation": {"ipv4": 24, "ipv6": 64},
                 "attributes": {
-                    "kinds": ["ExternalIP"], "communities": ["65000:100", "no-export", "4259840100"],
+                    "kinds": ["ExternalIP"],
+                    "communities": ["65000:100", "no-export", "4259840100"],
                     "large_communities": ["4200000001:1:2"], "local_preference": 200,
                     "prepend": 3, "med": 50
                 }
