@@ -37,8 +37,9 @@ const ROOMS: &[(&str, usize)] = &[
     // until it said how the machine stands at its cloud and what is wrong there, ran commands on
     // other instances and waited for states.
     ("slowpath/cli", 3_300),
-    // Was 7,000 until sources could say everything anew over the API, and had leases.
-    ("slowpath/state", 7_750),
+    // Was 7,000 until sources could say everything anew over the API, and had leases. Was 7,750
+    // until BGP's policies were objects, in two generations of Kubernetes' shape as well.
+    ("slowpath/state", 9_250),
     // Was 1,500 until sources could say all that they know: sessions, chunks, leases.
     ("slowpath/api", 1_900),
     // Probes of backends: judge, machine, driver with TLS, and the answers on health check ports.
@@ -53,6 +54,8 @@ const ROOMS: &[(&str, usize)] = &[
     ("slowpath/clouds/azure", 6_300),
     // Sessions with routers: codec, machine, what is advertised, and who has the sockets.
     ("slowpath/bgp", 4_000),
+    // Which policy applies, what is announced to whom, and when it is withdrawn.
+    ("slowpath/announce", 1_600),
     // Whether the way to a router carries packets.
     ("slowpath/bfd", 1_250),
     // Private link services and endpoints as reconciled objects, one round after the other.
