@@ -101,9 +101,8 @@ fn service(object: &Object) -> Option<Name> {
 fn addresses(object: &Object) -> Vec<Address> {
     match &object.spec {
         Spec::Service(spec) => spec.frontends.iter().map(|said| said.address).collect(),
-        Spec::Backends(_)
-        | Spec::Appliance(_)
-        | Spec::Source(_)
-        | Spec::BgpPeeringPolicy(_) => Vec::new(),
+        Spec::Backends(_) | Spec::Appliance(_) | Spec::Source(_) | Spec::BgpPeeringPolicy(_) => {
+            Vec::new()
+        }
     }
 }
