@@ -8,6 +8,7 @@ mod backends;
 mod change;
 mod json;
 mod objects;
+mod private_link;
 mod service;
 mod source;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use appliance::ApplianceSpec;
 pub use backends::{BackendsSpec, Member};
 pub use change::{Change, Refusal, Why};
+pub use config::private_link::Spec as PrivateLinkSpec;
 pub use json::{API, read, schema};
 pub use objects::{Event, History, Objects, TooOld};
 pub use service::ServiceSpec;
@@ -113,6 +115,8 @@ kinds! {
     Appliance(Arc<ApplianceSpec>) = "Appliance", "appliances";
     /// A source that speaks over the API: its lease, and what it said last.
     Source(Arc<SourceSpec>) = "Source", "sources";
+    /// An Azure Private Link Service in front of an internal load balancer, and its endpoint.
+    PrivateLinkService(Arc<PrivateLinkSpec>) = "PrivateLinkService", "private-link-services";
 }
 
 impl fmt::Display for Kind {
@@ -185,10 +189,12 @@ pub struct Life {
     pub deletion: Option<SystemTime>,
     /// Who has to clean up before it may go.
     pub finalizers: Vec<Box<str>>,
+    /// What whoever looks after it has to remember of it; nobody else reads it.
+    pub progress: Option<Arc<serde_json::Value>>,
 }
 
 /// Of an object to which nothing has happened.
-static NEW: Life = Life { status: None, deletion: None, finalizers: Vec::new() };
+static NEW: Life = Life { status: None, deletion: None, finalizers: Vec::new(), progress: None };
 
 impl Object {
     /// One that nobody has written yet.
