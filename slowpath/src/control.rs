@@ -4,10 +4,11 @@
 //! backends) and `/cloud` (our place there) answer a JSON document, `/metrics` as Prometheus reads
 //! it; `GET /trace` answers a JSON line for each stage of each followed packet as it comes. `GET
 //! /db/TABLE` answers the rows of a table of the control state, `GET /maps` what lies in the plane,
-//! `GET /objects/KIND` what was given to us, `POST /explain` what would become of packets. `GET
-//! /private-links` answers private links. Below `/v1` is the API (its room is `api`), which writes. All else only reads, except that a trace
-//! asks the lcores to report, and that `PUT /drain/on` and `/drain/off` change what probes are
-//! told. The socket is root's alone (mode 0600).
+//! `GET /objects/KIND` what was given to us, `POST /explain` what would become of packets, `GET
+//! /private-links` what became of private links. Below `/v1` is the API (its room is `api`), which
+//! writes. All else only reads, except that a trace asks the lcores to report, that `PUT /drain/on`
+//! and `/drain/off` change what probes are told, and that `PUT /private-links-connections` approves
+//! or rejects one. The socket is root's alone (mode 0600).
 
 mod db;
 

@@ -40,9 +40,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         let wrong = "[aws] is there as well";
         door.refuse("azure", wrong, "leave the cloud out that the appliance is not in");
     }
-    let private_link = file
-        .private_link
-        .map(|written| private_link::private_link(&mut door, written, &file.name, azure.as_ref()));
+    let link = private_link::check(&mut door, file.private_link, &file.name, azure.as_ref());
     if plane == Plane::Dpdk {
         memory(&mut door, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
     }
@@ -75,7 +73,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         sources,
         aws,
         azure,
-        private_link,
+        private_link: link,
         health,
         metrics,
         control,

@@ -36,12 +36,13 @@ pub enum PrivateLinkOwner {
 /// The clouds whose addresses are known.
 const ENVIRONMENTS: [&str; 3] = ["AzurePublicCloud", "AzureUSGovernmentCloud", "AzureChinaCloud"];
 
-pub(super) fn private_link(
+pub(super) fn check(
     door: &mut Door,
-    file: file::PrivateLink,
+    file: Option<file::PrivateLink>,
     name: &str,
     azure: Option<&Azure>,
-) -> PrivateLink {
+) -> Option<PrivateLink> {
+    let file = file?;
     door.name("private_link.fleet", &file.fleet);
     let given = |text: String| (!text.is_empty()).then_some(text);
     let environment = given(file.environment);
@@ -60,7 +61,7 @@ pub(super) fn private_link(
         .map(|text| azure::address(door, "private_link.resource_manager", &text, "https://"))
         .or_else(|| also.and_then(|also| also.resource_manager.clone()));
     let version = also.map(|also| also.imds_version.clone());
-    PrivateLink {
+    Some(PrivateLink {
         owner: owner(door, file.owner, file.lease_zone, name),
         fleet: file.fleet,
         credential: file.credential.or(azure.map(|a| a.credential)).unwrap_or_default(),
@@ -72,7 +73,7 @@ pub(super) fn private_link(
             metadata,
             imds_version: version.unwrap_or_else(|| file::Azure::default().imds_version),
         },
-    }
+    })
 }
 
 fn owner(door: &mut Door, owner: String, zone: String, name: &str) -> PrivateLinkOwner {

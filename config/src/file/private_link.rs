@@ -5,14 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::checked::AzureCredential;
 
-/// Objects of kind PrivateLinkService are looked after at Azure. Without this section they are kept
-/// and nothing is made of them. What `[azure]` says of how Azure is reached holds here as well where
-/// a key is left empty.
+/// Objects of kind PrivateLinkService are looked after at Azure; without this section they are kept,
+/// and nothing is made of them. How Azure is reached is as `[azure]` says where a key is left empty.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrivateLink {
-    /// Name of the appliances that look after the same objects, a tag of all that they make: 1 to 63
-    /// of a-z, 0-9, `-`, `.`, `_`. Another one doesn't know what was made before.
+    /// Name of the appliances that look after the same objects, a tag of all that they make: 1 to
+    /// 63 of a-z, 0-9, `-`, `.`, `_`. Another one doesn't know what was made before.
     pub fleet: String,
     /// Name of the appliance that looks after the objects; the others observe. Empty: this one, or
     /// whoever holds the lease.
@@ -25,7 +24,7 @@ pub struct PrivateLink {
     pub credential: Option<AzureCredential>,
     /// Client id of a user-assigned managed identity. Empty: as `azure.client_id`.
     pub client_id: String,
-    /// The same for the consumers' side: endpoint, zones and records. Empty: one identity does both.
+    /// The same for the consumers' side: endpoint, zones, records. Empty: one identity does both.
     pub endpoint_client_id: String,
     /// Which of Azure's clouds: `AzurePublicCloud`, `AzureUSGovernmentCloud`, `AzureChinaCloud`.
     /// Empty: the machine's metadata is asked. Set it on a machine that is not at Azure.

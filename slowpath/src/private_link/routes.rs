@@ -44,8 +44,8 @@ struct About {
     reason: Option<String>,
 }
 
-/// `GET /private-links` and `/private-links/NAME`, `PUT /private-links-connections/approve/NAME` and
-/// `reject/NAME`.
+/// `GET /private-links` and `/private-links/NAME`; `PUT /private-links-connections/approve/NAME`,
+/// and `reject`.
 pub fn router(desk: Desk) -> Router {
     let decided = put(decided);
     Router::new()
