@@ -4,7 +4,7 @@
 use config::checked::{AzureCredential, PrivateLink, PrivateLinkOwner};
 
 const RIGHT: &str = "name = \"weir-1\"\n[ingress]\ndevice = \"net_null0\"\n\
-                     address = [\"10.0.1.10/24\"]\n[fastpath]\nlcores = [1]\n";
+                     address = [\"10.0.1.10/24\"]\nmtu = 9001\n[fastpath]\nlcores = [1]\n";
 const ZONE: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/\
                     privateDnsZones/weir.lease";
 
