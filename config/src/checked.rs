@@ -14,6 +14,7 @@ mod live;
 pub(crate) mod machine;
 mod plane;
 mod prefix;
+mod private_link;
 mod probing;
 mod sources;
 
@@ -29,6 +30,7 @@ pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
 pub use plane::{Attach, Plane, ROUTES, RULES_OF_PROXIES};
 pub use prefix::{Interface, Prefix, mask};
+pub use private_link::{PrivateLink, PrivateLinkOwner};
 pub use probing::Probing;
 pub use sources::{OnExpiry, SourceOf};
 
@@ -82,6 +84,8 @@ pub struct Config {
     pub aws: Option<Aws>,
     /// The appliance at Azure, where it is there.
     pub azure: Option<Azure>,
+    /// Private links, where they are looked after.
+    pub private_link: Option<PrivateLink>,
     /// Health endpoint.
     pub health: Health,
     /// Prometheus endpoint.

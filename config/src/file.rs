@@ -13,10 +13,12 @@ mod aws;
 mod azure;
 mod defaults;
 mod endpoints;
+mod private_link;
 
 pub use aws::Aws;
 pub use azure::Azure;
 pub use endpoints::{Api, Control, Health, Metrics};
+pub use private_link::PrivateLink;
 
 use crate::checked::{Attach, GatewayKind, Idle, NoService, OnExpiry, Plane, TooBig};
 
@@ -72,6 +74,9 @@ pub struct File {
     /// The appliance at Azure; leave the section out elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub azure: Option<Azure>,
+    /// Azure Private Link Services; leave the section out where none are looked after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub private_link: Option<PrivateLink>,
     /// The endpoint that clouds and routers probe, and how backends are probed.
     pub health: Health,
     /// The Prometheus endpoint.

@@ -8,6 +8,7 @@ mod environment;
 mod error;
 mod file;
 mod layers;
+pub mod private_link;
 mod report;
 mod schema;
 pub mod services;

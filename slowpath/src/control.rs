@@ -4,10 +4,11 @@
 //! backends) and `/cloud` (our place there) answer a JSON document, `/metrics` as Prometheus reads
 //! it; `GET /trace` answers a JSON line for each stage of each followed packet as it comes. `GET
 //! /db/TABLE` answers the rows of a table of the control state, `GET /maps` what lies in the plane,
-//! `GET /objects/KIND` what was given to us, `POST /explain` what would become of packets. Below
-//! `/v1` is the API (its room is `api`), which writes. All else only reads, except that a trace
-//! asks the lcores to report, and that `PUT /drain/on` and `/drain/off` change what probes are
-//! told. The socket is root's alone (mode 0600).
+//! `GET /objects/KIND` what was given to us, `POST /explain` what would become of packets, `GET
+//! /private-links` what became of private links. Below `/v1` is the API (its room is `api`), which
+//! writes. All else only reads, except that a trace asks the lcores to report, that `PUT /drain/on`
+//! and `/drain/off` change what probes are told, and that `PUT /private-links-connections` approves
+//! or rejects one. The socket is root's alone (mode 0600).
 
 mod db;
 
@@ -34,6 +35,7 @@ use tokio::sync::mpsc;
 
 use crate::flows::FlowFilter;
 use crate::live::Live;
+use crate::private_link;
 use crate::report::{Failure, TraceLine};
 use crate::trace::TraceRequest;
 use explain::Question;
@@ -103,7 +105,12 @@ pub fn listen(path: &Path) -> Result<UnixListener, ControlError> {
 }
 
 /// Serves the socket for good.
-pub async fn serve(listener: UnixListener, live: Arc<Live>, api: Api) -> io::Result<()> {
+pub async fn serve(
+    listener: UnixListener,
+    live: Arc<Live>,
+    api: Api,
+    links: private_link::Desk,
+) -> io::Result<()> {
     let app = Router::new()
         .route("/status", get(status))
         .route("/services", get(services))
@@ -122,11 +129,12 @@ pub async fn serve(listener: UnixListener, live: Arc<Live>, api: Api) -> io::Res
         .route("/drain/off", put(drain_off))
         .fallback(unknown)
         .with_state(live)
+        .merge(private_link::router(links))
         .merge(api::router(api));
     axum::serve(listener, app).await
 }
 
-fn refuse(code: StatusCode, error: String) -> Response {
+pub(crate) fn refuse(code: StatusCode, error: String) -> Response {
     (code, Json(Failure { error })).into_response()
 }
 

@@ -251,7 +251,7 @@ fn hold(transaction: &mut Transaction<'_>, held: &[(Address, Endpoint)]) {
 }
 
 /// Which sources win over which.
-fn precedence(config: &Config) -> Precedence {
+pub fn precedence(config: &Config) -> Precedence {
     Precedence::new(config.sources.iter().map(|source| Source::new(&source.name)))
 }
 

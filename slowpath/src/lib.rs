@@ -30,6 +30,7 @@ pub mod live;
 pub mod metrics;
 pub mod neighbours;
 pub mod path_mtus;
+pub mod private_link;
 pub mod probe_addresses;
 pub mod proxy_rules;
 pub mod published;

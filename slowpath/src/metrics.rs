@@ -28,6 +28,7 @@ use state::words::ARMS;
 use state::words::address_port;
 
 mod cloud;
+mod private_link;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -149,6 +150,11 @@ impl Collector for Scrape {
         self.objects(&mut family)?;
         self.checks(&mut family)?;
         cloud::encode(&self.0.cloud(), self.0.able().able, &mut family)?;
+        if self.0.config.private_link.is_some() {
+            let precedence = crate::desired::precedence(&self.0.config);
+            let links = crate::private_link::read(&self.0.wanted().objects, &precedence);
+            private_link::encode(&links, &mut family)?;
+        }
         self.appliance(&mut family)
     }
 }

@@ -25,6 +25,7 @@ use crate::health::{self, ListenError};
 use crate::live::{Live, Shared};
 use crate::metrics;
 use crate::neighbours::kernel::Netlink;
+use crate::private_link;
 use crate::probe_addresses::ProbeAddresses;
 use crate::reconcile::Reconcile;
 use crate::sources::{self, file::ConfigFile};
@@ -219,10 +220,17 @@ async fn serve(
         api::watch_leases(of_leases).await;
         Ok(())
     });
+    let (links, looking_after) = private_link::open(config, &api.store);
+    if let Some(looking_after) = looking_after {
+        tasks.spawn(async move {
+            looking_after.await;
+            Ok(())
+        });
+    }
     let of_control = Arc::clone(live);
     tasks.spawn(async move {
         let system = |source| StartError::System { what: "control.socket", source };
-        control::serve(socket, of_control, api).await.map_err(system)
+        control::serve(socket, of_control, api, links).await.map_err(system)
     });
     tracing::info!(
         socket = %config.control.socket.display(),

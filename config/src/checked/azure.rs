@@ -254,18 +254,10 @@ fn balancer(door: &mut Door, file: &file::Azure) -> Balancer {
 }
 
 fn endpoints(door: &mut Door, file: &file::Azure) -> AzureEndpoints {
-    let mut address = |key: &str, text: &str, schemes: &[&str]| {
-        let host = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
-        if host.is_none_or(|host| host.is_empty() || host.contains(char::is_whitespace)) {
-            let allowed = format!("it begins with {}", schemes.join(" or "));
-            door.refuse(key, "this is no address of a service", &allowed);
-        }
-        text.trim_end_matches('/').to_owned()
-    };
-    let metadata = address("azure.metadata", &file.metadata, &["http://"]);
+    let metadata = address(door, "azure.metadata", &file.metadata, "http://");
     let arm = (!file.resource_manager.is_empty()).then(|| {
         // Tokens are for those alone whose certificate was checked.
-        address("azure.resource_manager", &file.resource_manager, &["https://"])
+        address(door, "azure.resource_manager", &file.resource_manager, "https://")
     });
     let version = &file.imds_version;
     let date = version.split('-').map(str::len).eq([4, 2, 2])
@@ -275,4 +267,14 @@ fn endpoints(door: &mut Door, file: &file::Azure) -> AzureEndpoints {
         door.refuse("azure.imds_version", "this is no api-version", allowed);
     }
     AzureEndpoints { resource_manager: arm, metadata, imds_version: version.clone() }
+}
+
+/// The address of a service, without a slash behind it.
+pub(super) fn address(door: &mut Door, key: &str, text: &str, scheme: &str) -> String {
+    let host = text.strip_prefix(scheme);
+    if host.is_none_or(|host| host.is_empty() || host.contains(char::is_whitespace)) {
+        let allowed = format!("it begins with {scheme}");
+        door.refuse(key, "this is no address of a service", &allowed);
+    }
+    text.trim_end_matches('/').to_owned()
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::door::Door;
 use super::{
     Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, Metrics, NoService, Plane, Punt,
-    Region, Tables, api, arms, aws, azure, gateways, probing, sources,
+    Region, Tables, api, arms, aws, azure, gateways, private_link, probing, sources,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -40,6 +40,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         let wrong = "[aws] is there as well";
         door.refuse("azure", wrong, "leave the cloud out that the appliance is not in");
     }
+    let link = private_link::check(&mut door, file.private_link, &file.name, azure.as_ref());
     if plane == Plane::Dpdk {
         memory(&mut door, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
     }
@@ -72,6 +73,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         sources,
         aws,
         azure,
+        private_link: link,
         health,
         metrics,
         control,

@@ -12,7 +12,7 @@ use crate::layers::shortened;
 /// Sections and keys that may change at any time.
 const LIVE: [&str; 6] = ["gateway", "source", "nat", "flows", "punt", "tables.maglev_size"];
 /// Sections and keys that only slowpath reads.
-const SLOWPATH: [&str; 14] = [
+const SLOWPATH: [&str; 15] = [
     "name",
     "zone",
     "local",
@@ -23,6 +23,7 @@ const SLOWPATH: [&str; 14] = [
     "services",
     "aws",
     "azure",
+    "private_link",
     "health",
     "metrics",
     "control",

@@ -28,6 +28,7 @@ impl Default for File {
             source: Vec::new(),
             aws: None,
             azure: None,
+            private_link: None,
             health: Health::default(),
             metrics: Metrics::default(),
             control: Control::default(),

@@ -66,7 +66,7 @@ impl About {
                 Some(About::new(key, before, Some(&**object)))
             }
             Change::Delete { key, .. } => Some(About::new(key.clone(), objects.get(key), None)),
-            Change::Finalizer { .. } | Change::Status { .. } => None,
+            Change::Finalizer { .. } | Change::Status { .. } | Change::Progress { .. } => None,
         };
         batch.iter().filter_map(one).collect()
     }
@@ -94,15 +94,20 @@ fn service(object: &Object) -> Option<Name> {
     match &object.spec {
         Spec::Service(_) => Some(object.name.clone()),
         Spec::Backends(spec) => Some(spec.service.clone()),
-        Spec::Appliance(_) | Spec::Source(_) | Spec::BgpPeeringPolicy(_) => None,
+        Spec::Appliance(_)
+        | Spec::Source(_)
+        | Spec::BgpPeeringPolicy(_)
+        | Spec::PrivateLinkService(_) => None,
     }
 }
 
 fn addresses(object: &Object) -> Vec<Address> {
     match &object.spec {
         Spec::Service(spec) => spec.frontends.iter().map(|said| said.address).collect(),
-        Spec::Backends(_) | Spec::Appliance(_) | Spec::Source(_) | Spec::BgpPeeringPolicy(_) => {
-            Vec::new()
-        }
+        Spec::Backends(_)
+        | Spec::Appliance(_)
+        | Spec::Source(_)
+        | Spec::BgpPeeringPolicy(_)
+        | Spec::PrivateLinkService(_) => Vec::new(),
     }
 }

@@ -13,7 +13,7 @@ use super::{With, escaped};
 /// Which objects, and how they are shown.
 #[derive(Args)]
 pub struct GetArgs {
-    /// Kind of object: service, backends, appliance
+    /// Kind of object: service, backends, appliance, source, privatelinkservice
     kind: String,
     /// Only the one of this name
     name: Option<String>,

@@ -16,6 +16,7 @@ mod health;
 mod offline;
 mod output;
 mod pages;
+mod pls;
 mod policy;
 mod service;
 mod show;
@@ -123,6 +124,9 @@ enum What {
     /// This machine at its cloud
     #[command(subcommand)]
     Cloud(cloud::CloudWhat),
+    /// Private links at Azure: services in front of internal load balancers, their connections
+    #[command(subcommand)]
+    Pls(pls::PlsWhat),
     /// What lies in the plane, one line a thing
     #[command(subcommand)]
     Maps(get::MapsWhat),
@@ -229,6 +233,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         What::Diff(args) => return apply::diff(with, &socket, args),
         What::Service(what) => return service::run(with, &socket, what),
         What::Cloud(what) => return cloud::run(with, &socket, what),
+        What::Pls(what) => return pls::run(with, &socket, what),
         What::Backend(what) => return backend::run(with, &socket, what),
         What::Db(what) => db::run(with, &socket, what)?,
         What::Get(args) => get::get(with, &socket, args)?,

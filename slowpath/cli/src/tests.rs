@@ -272,6 +272,8 @@ fn every_command_takes_an_output() {
     let mut seen = Vec::new();
     walk(&command, "weir", &mut seen);
     for path in ["weir status", "weir apply", "weir service set", "weir backend drain", "weir man"]
+        .into_iter()
+        .chain(["weir pls list", "weir pls show", "weir pls approve", "weir pls resume"])
     {
         assert!(seen.iter().any(|one| one == path), "{path} is not in {seen:?}");
     }

@@ -67,3 +67,28 @@ pub const ENDPOINT_SIDE: &[Known] = &[
 ];
 /// What an owner by lease needs besides.
 pub const LEASE: &[Known] = &[TEXTS_GET, TEXTS_PUT];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn the_role_allows_exactly_what_is_asked() {
+        let path = "../../config/azure/role-private-link.json";
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        let role: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let actions = role["Actions"].as_array().unwrap();
+        let allowed: Vec<&str> = actions.iter().map(|action| action.as_str().unwrap()).collect();
+        let asked = [SERVICE_SIDE, ENDPOINT_SIDE, LEASE].concat();
+        let needed: Vec<&str> = azure::names::permissions(&asked).into_iter().collect();
+        assert_eq!(allowed, needed, "sorted, each once");
+        assert!(allowed.iter().all(|action| !action.contains('*')), "{allowed:?}");
+        let names: BTreeSet<&str> = asked.iter().map(|known| known.operation.name).collect();
+        assert!(names.contains("PrivateLinkServices_CreateOrUpdate"), "{names:?}");
+    }
+}

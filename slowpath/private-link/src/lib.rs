@@ -31,10 +31,11 @@ pub mod run;
 
 mod service;
 mod subnet;
-pub mod time;
 pub mod told;
 
 mod turn;
+
+pub use config::private_link::time;
 
 pub use ask::{ENDPOINT_SIDE, LEASE, SERVICE_SIDE};
 pub use connections::{Verdict, decide};

@@ -4,39 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+pub use config::private_link::names::{LONGEST, TAG_PREFIX, allowed};
+
 use crate::object::{Spec, Wrong, Zone};
 
-/// Azure's longest name of a service, an endpoint, a subnet.
-const LONGEST: usize = 80;
-/// How our tags begin.
-pub const TAG_PREFIX: &str = "weir-";
 /// The tag that names the fleet of appliances that made a thing.
 pub const FLEET: &str = "weir-fleet";
 /// The tag that names the object for which it was made.
 pub const OBJECT: &str = "weir-object";
 /// The object whose service is `pls-CLUSTER`, without a name of its own.
 const ROUTER: &str = "private-router";
-
-/// Whether Azure takes a name.
-///
-/// # Errors
-/// It doesn't.
-pub fn allowed(field: &str, name: &str) -> Result<(), Wrong> {
-    let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let right = name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-        && name.chars().all(inner);
-    if right && name.len() <= LONGEST {
-        return Ok(());
-    }
-    let wrong = match name.len() {
-        long if long > LONGEST => format!("`{name}` has {long} characters"),
-        _ => format!("`{name}` is no name that Azure takes"),
-    };
-    let allowed = "write 1 to 80 letters, digits and -_. that begin with a letter or digit and end \
-                   with a letter, digit or _";
-    Err(Wrong::new(field, wrong, allowed))
-}
 
 /// The service's name: `pls-CLUSTER` for the private router, `pls-NAME-CLUSTER` for others; without
 /// a cluster `pls-NAMESPACE-NAME`.

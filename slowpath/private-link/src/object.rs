@@ -2,14 +2,15 @@
 
 mod fixed;
 mod kubernetes;
-mod spec;
 mod status;
 #[cfg(test)]
 mod tests;
 
+pub use config::private_link::{
+    ANNOTATION_CLUSTER, Address, EndpointSpec, Paused, Spec, Wrong, Zone, from_kubernetes,
+};
 pub use fixed::{Fixed, FixedEndpoint};
-pub use kubernetes::{ANNOTATION_CLUSTER, from_kubernetes, status_for_kubernetes};
-pub use spec::{Address, EndpointSpec, Paused, Spec, Wrong, Zone};
+pub use kubernetes::status_for_kubernetes;
 pub use status::{
     Aspect, Condition, Connection, EndpointStatus, HeldOff, Reason, Running, ServiceStatus, Status,
     Step, Truth, ZoneStatus,

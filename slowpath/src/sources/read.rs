@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::checked::Config;
-use config::yaml::Documents;
+use config::yaml::{self, Documents};
 use state::name::Source;
-use state::object::{Key, Object};
+use state::object::{Key, Kind, Object, Refusal};
 use state::{kubernetes, services};
 
 /// Ends of names that are read in a folder.
@@ -75,6 +75,10 @@ pub fn said(
             foreign.push((name, text));
             continue;
         }
+        if is_envelopes(&name, &text) {
+            all.extend(opened(&name, &text)?);
+            continue;
+        }
         let written = config::services_from(&name, &text, config).map_err(|e| e.to_string())?;
         let own = services::objects(&written, &own_source()).map_err(|e| e.to_string())?;
         all.extend(own.into_iter().map(|object| (name.clone(), object)));
@@ -91,14 +95,53 @@ fn is_foreign(name: &str, text: &str) -> bool {
         && first().is_some_and(|document| document.value["apiVersion"].is_string())
 }
 
+/// Whether a file has objects in their envelopes, as `weir get --output yaml` prints them.
+fn is_envelopes(name: &str, text: &str) -> bool {
+    let first = || Documents::new(text, false).find_map(|document| document.ok());
+    !name.ends_with(".toml") && first().is_some_and(|document| document.value["kind"].is_string())
+}
+
+/// The objects of a file of envelopes.
+fn opened(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
+    let mut all = Vec::new();
+    for (number, document) in Documents::new(text, false).enumerate() {
+        let document = document.map_err(|wrong| {
+            let line = yaml::line(text, wrong.at);
+            format!("{name}:{line}: this is no YAML that is taken: {wrong}")
+        })?;
+        if document.value.is_null() {
+            continue;
+        }
+        let mut object = Object::from_json(&document.value).and_then(own).map_err(|refusal| {
+            let line = yaml::line_of(text, number, &refusal.field);
+            format!("{name}:{line}: {refusal}")
+        })?;
+        object.source = own_source();
+        all.push((name.to_owned(), object));
+    }
+    Ok(all)
+}
+
+/// What files may say.
+fn own(object: Object) -> Result<Object, Refusal> {
+    match object.kind() {
+        Kind::Service | Kind::Backends | Kind::PrivateLinkService => Ok(object),
+        Kind::Appliance | Kind::Source => {
+            let wrong = format!("no file says what {} is", object.kind());
+            let allowed = "allowed: Service, Backends, PrivateLinkService";
+            Err(Refusal::new("kind", wrong, allowed).of(&object.key()))
+        }
+    }
+}
+
 /// Refuses what two files say under one name.
 fn once(all: Vec<(String, Object)>) -> Result<Vec<(String, Object)>, String> {
     let mut said: HashMap<Key, String> = HashMap::new();
     let mut objects = Vec::with_capacity(all.len());
     for (file, object) in all {
         if let Some(other) = said.insert(object.key(), file.clone()) {
-            let name = &object.name;
-            return Err(format!("service {name} is in {other} and in {file}: keep one of them"));
+            let (kind, name) = (object.kind().as_str().to_lowercase(), &object.name);
+            return Err(format!("{kind} {name} is in {other} and in {file}: keep one of them"));
         }
         objects.push((file, object));
     }

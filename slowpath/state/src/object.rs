@@ -9,6 +9,7 @@ pub mod bgp;
 mod change;
 mod json;
 mod objects;
+mod private_link;
 mod service;
 mod source;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use appliance::ApplianceSpec;
 pub use backends::{BackendsSpec, Member};
 pub use bgp::BgpPeeringPolicySpec;
 pub use change::{Change, Refusal, Why};
+pub use config::private_link::Spec as PrivateLinkSpec;
 pub use json::{API, read, schema};
 pub use objects::{Event, History, Objects, TooOld};
 pub use service::ServiceSpec;
@@ -117,6 +119,8 @@ kinds! {
     Source(Arc<SourceSpec>) = "Source", "sources";
     /// Whom an appliance speaks BGP with, and what it announces.
     BgpPeeringPolicy(Arc<BgpPeeringPolicySpec>) = "BgpPeeringPolicy", "bgp-peering-policies";
+    /// An Azure Private Link Service in front of an internal load balancer, and its endpoint.
+    PrivateLinkService(Arc<PrivateLinkSpec>) = "PrivateLinkService", "private-link-services";
 }
 
 impl fmt::Display for Kind {
@@ -189,10 +193,12 @@ pub struct Life {
     pub deletion: Option<SystemTime>,
     /// Who has to clean up before it may go.
     pub finalizers: Vec<Box<str>>,
+    /// What whoever looks after it has to remember of it; nobody else reads it.
+    pub progress: Option<Arc<serde_json::Value>>,
 }
 
 /// Of an object to which nothing has happened.
-static NEW: Life = Life { status: None, deletion: None, finalizers: Vec::new() };
+static NEW: Life = Life { status: None, deletion: None, finalizers: Vec::new(), progress: None };
 
 impl Object {
     /// One that nobody has written yet.

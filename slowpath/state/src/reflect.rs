@@ -134,7 +134,10 @@ impl Reflector {
                     Spec::Backends(spec) => {
                         backends.insert((spec.service.clone(), object.source.clone()));
                     }
-                    Spec::Appliance(_) | Spec::Source(_) | Spec::BgpPeeringPolicy(_) => {}
+                    Spec::Appliance(_)
+                    | Spec::Source(_)
+                    | Spec::BgpPeeringPolicy(_)
+                    | Spec::PrivateLinkService(_) => {}
                 }
             }
             self.list(event);

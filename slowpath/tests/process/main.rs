@@ -12,6 +12,7 @@ mod cloud;
 mod command;
 mod kept;
 mod kills;
+mod private_link;
 mod schema;
 mod sources;
 

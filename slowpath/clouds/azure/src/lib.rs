@@ -10,7 +10,6 @@ pub mod credentials;
 pub mod doctor;
 pub mod drive;
 pub mod failure;
-pub mod id;
 pub mod imds;
 pub mod life;
 pub mod long;
@@ -20,3 +19,5 @@ pub mod place;
 pub mod sovereign;
 pub mod told;
 mod wire;
+
+pub use config::private_link::id;

@@ -3,7 +3,7 @@
 use azure::id::ResourceId;
 use serde::{Deserialize, Serialize};
 
-use super::spec::{Spec, Wrong};
+use super::{Spec, Wrong};
 use crate::names;
 
 /// What can't change once something is made by it: it is where things are.

@@ -135,3 +135,30 @@ fn what_is_not_there_is_told_with_what_to_do() {
     let wrong = read(Path::new("/nowhere/services.toml"), &config()).unwrap_err();
     assert!(wrong.contains("/nowhere/services.toml") && wrong.contains("write it"), "{wrong}");
 }
+
+#[test]
+fn objects_in_their_envelopes_are_taken_and_refused_by_file_line_and_field() {
+    let folder = Folder::new("envelopes");
+    let link = "kind: PrivateLinkService\nname: shop/web\nspec:\n  \
+                subscription: 550e8400-e29b-41d4-a716-446655440000\n  resource_group: north\n  \
+                location: westeurope\n";
+    folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
+    folder.write("link.yaml", &format!("---\n{link}"));
+    let objects = folder.read().unwrap();
+    let found = objects.iter().find(|object| object.kind() == Kind::PrivateLinkService).unwrap();
+    assert_eq!((found.name.as_str(), found.source.as_str()), ("shop/web", "file"));
+    assert_eq!(objects.len(), 3);
+    for (text, parts) in [
+        (link.replace("westeurope", "West Europe"), ["link.yaml:6: ", "spec.location"]),
+        (link.replace("location", "colour"), ["link.yaml:6: ", "spec.colour"]),
+        ("kind: Source\nname: s\nspec: {}\n".to_owned(), ["link.yaml:1: ", "PrivateLinkService"]),
+    ] {
+        folder.write("link.yaml", &text);
+        let told = folder.read().unwrap_err();
+        parts.iter().for_each(|part| assert!(told.contains(part), "{part}: {told}"));
+    }
+    folder.write("link.yaml", link);
+    folder.write("other.yaml", link);
+    let told = folder.read().unwrap_err();
+    assert!(told.contains("link.yaml") && told.contains("other.yaml: keep one"), "{told}");
+}

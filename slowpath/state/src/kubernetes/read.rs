@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
+use config::private_link::from_kubernetes;
 use config::yaml::{self, Documents};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::bgp::{self, Kept, Pieces};
 use super::{EndpointSlice, Service, Settings, service, slice};
-use crate::object::{Key, Object, Refusal};
+use crate::object::{Key, Object, Refusal, Spec};
 
 /// What was read.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Services and lists of backends.
+    /// Services, lists of backends, private links.
     pub objects: Vec<Object>,
     /// Kinds that mean nothing here, with their versions.
     pub skipped: BTreeSet<String>,
@@ -115,6 +117,7 @@ impl Found {
                 let from: EndpointSlice = typed(value, path)?;
                 slice(&from, settings, &mut self.notes)
             }
+            (_, "AzurePrivateLinkService") => private_link(value, settings),
             (version, list) if list.ends_with("List") && value["items"].is_array() => {
                 let item = list.strip_suffix("List").filter(|item| !item.is_empty());
                 for (i, each) in value["items"].as_array().into_iter().flatten().enumerate() {
@@ -205,6 +208,15 @@ impl Found {
         self.objects.push(object);
         Ok(())
     }
+}
+
+/// Whatever group and version it is written for.
+fn private_link(value: &Value, settings: &Settings) -> Result<Option<Object>, Refusal> {
+    let (name, spec) = from_kubernetes(value)?;
+    let (namespace, short) = name.split_once('/').unwrap_or(("", &name));
+    let name = settings.name(namespace, short, "metadata.name")?;
+    let spec = Spec::PrivateLinkService(Arc::new(spec));
+    Ok(Some(Object::new(name, settings.source.clone(), spec)))
 }
 
 fn typed<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, Refusal> {

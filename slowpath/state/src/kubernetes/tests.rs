@@ -398,3 +398,26 @@ fn no_text_panics() {
         }
     }
 }
+
+#[test]
+fn private_links_are_read_and_refused_by_their_own_fields() {
+    let network = "/subscriptions/660e8400-e29b-41d4-a716-446655440000/resourceGroups/guest/\
+                   providers/Microsoft.Network/virtualNetworks/spoke";
+    let text = format!(
+        "apiVersion: hypershift.openshift.io/v1beta1\nkind: AzurePrivateLinkService\n\
+         metadata:\n  name: web\n  namespace: shop\n  annotations:\n    \
+         hypershift.openshift.io/cluster: clusters/east\n\
+         spec:\n  loadBalancerIP: 10.0.1.5\n  \
+         subscriptionID: 550e8400-e29b-41d4-a716-446655440000\n  resourceGroupName: north\n  \
+         location: westeurope\n  guestVNetID: {network}\n  \
+         guestSubnetID: {network}/subnets/nodes\n"
+    );
+    let settings = Settings::new(Source::new("kubernetes-file"));
+    let found = read([("pls.yaml", text.as_str())], &settings).unwrap();
+    let object = &found.objects[0];
+    assert_eq!(object.key().to_string(), "PrivateLinkService shop/web of kubernetes-file");
+    let wrong = text.replace("location: westeurope", "location: West Europe");
+    let broken = read([("pls.yaml", wrong.as_str())], &settings).unwrap_err();
+    let told = broken[0].to_string();
+    assert!(told.starts_with("pls.yaml:12 (document 1): spec.location: "), "{told}");
+}

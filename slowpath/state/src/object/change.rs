@@ -1,8 +1,9 @@
 //! Changes of objects, and why one is refused.
 
 use std::fmt;
+use std::sync::Arc;
 
-use super::{Condition, Key, Object};
+use super::{Condition, Key, Object, Status};
 
 /// Everything that can be asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +41,15 @@ pub enum Change {
         observed: u64,
         /// What is to be told.
         conditions: Vec<Condition>,
+    },
+    /// All of its status at once, and what whoever looks after it has to remember of it.
+    Progress {
+        /// Which.
+        key: Key,
+        /// Its status from now on; conditions that it doesn't have are gone.
+        status: Status,
+        /// What has to be remembered.
+        progress: Arc<serde_json::Value>,
     },
 }
 

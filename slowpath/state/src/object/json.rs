@@ -1,5 +1,6 @@
 //! Objects as JSON, in and out, and the schema of each kind.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use schemars::JsonSchema;
@@ -52,6 +53,10 @@ struct Envelope<S> {
     /// Who has to clean up before it may go; what is given is ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     finalizers: Vec<Box<str>>,
+    /// What whoever looks after it has to remember of it; what is given is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
+    progress: Option<Arc<Value>>,
 }
 
 fn api() -> Source {
@@ -61,8 +66,8 @@ fn api() -> Source {
 impl Envelope<Value> {
     fn open(self) -> Result<Object, Refusal> {
         let spec = self.kind.spec_from(&self.spec)?;
-        let life =
-            Life { status: self.status, deletion: self.deletion, finalizers: self.finalizers };
+        let Envelope { status, deletion, finalizers, progress, .. } = self;
+        let life = Life { status, deletion, finalizers, progress };
         Ok(Object {
             labels: self.labels,
             annotations: self.annotations,
@@ -104,6 +109,7 @@ impl Serialize for Object {
             status: life.status,
             deletion: life.deletion,
             finalizers: life.finalizers,
+            progress: life.progress,
         }
         .serialize(serializer)
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Change, Condition, Key, Kind, Life, Object, Refusal, Why};
+use super::{Change, Condition, Key, Kind, Life, Object, Refusal, Status, Why};
 use crate::name::{Name, Source};
 use crate::sorted::Sorted;
 
@@ -109,6 +109,7 @@ impl Objects {
             Change::Status { key, observed, conditions } => {
                 self.set_status(key, *observed, conditions)
             }
+            Change::Progress { key, status, progress } => self.set_progress(key, status, progress),
         }
     }
 
@@ -228,6 +229,22 @@ impl Objects {
             return Ok(None);
         }
         let life = Life { status: Some(status), ..old.life().clone() };
+        let next = Object::clone(old).with_life(life);
+        Ok(Some(self.write(key.clone(), Some(next))))
+    }
+
+    fn set_progress(
+        &mut self,
+        key: &Key,
+        status: &Status,
+        progress: &Arc<serde_json::Value>,
+    ) -> Result<Option<Event>, Refusal> {
+        let old = self.existing(key)?;
+        let (status, progress) = (Some(status.clone()), Some(Arc::clone(progress)));
+        let life = Life { status, progress, ..old.life().clone() };
+        if *old.life() == life {
+            return Ok(None);
+        }
         let next = Object::clone(old).with_life(life);
         Ok(Some(self.write(key.clone(), Some(next))))
     }

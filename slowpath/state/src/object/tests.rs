@@ -19,6 +19,35 @@ fn object(name: &str, port: u16) -> Object {
     Object::from_json(&service(name, port)).unwrap()
 }
 
+/// A private link with every field that there is.
+fn private_link() -> serde_json::Value {
+    let id = |rest: &str| {
+        format!(
+            "/subscriptions/660e8400-e29b-41d4-a716-446655440000/resourceGroups/guest/providers/\
+             Microsoft.Network/virtualNetworks/{rest}"
+        )
+    };
+    let subscription = "550e8400-e29b-41d4-a716-446655440000";
+    json!({
+        "kind": "PrivateLinkService", "name": "shop/web", "source": "api", "revision": 9,
+        "generation": 8,
+        "spec": {
+            "load_balancer_ip": "10.0.1.5", "subscription": subscription,
+            "resource_group": "management", "location": "westeurope", "service_name": "pls-web",
+            "cluster": "c1", "nat_subnet": id("hub/subnets/nat"),
+            "additional_allowed_subscriptions": [subscription],
+            "auto_approved_subscriptions": [subscription], "tags": {"team": "shop"},
+            "paused": "2026-11-22T08:00:00Z",
+            "endpoint": {
+                "subnet": id("spoke/subnets/nodes"), "network": id("spoke"),
+                "resource_group": "guest",
+                "zones": [{"name": "shop.local", "records": ["api", "@"], "link": "l"}]
+            }
+        },
+        "finalizers": ["weir.dev/private-link-cleanup"], "progress": {"status": {"observed": 8}}
+    })
+}
+
 fn now() -> SystemTime {
     UNIX_EPOCH + Duration::new(1_795_000_000, 250_000_000)
 }
@@ -82,6 +111,7 @@ fn every_field_of_every_kind_survives_being_written_and_read() {
             "kind": "BgpPeeringPolicy", "name": "edge", "source": "api", "revision": 4,
             "generation": 4, "spec": super::bgp::example()
         }),
+        private_link(),
     ];
     assert_eq!(all.len(), Kind::ALL.len());
     for written in all {
@@ -316,4 +346,65 @@ fn times_are_those_of_the_calendar() {
         assert_eq!(text::time::written(UNIX_EPOCH + Duration::from_secs(seconds)), text);
     }
     assert_eq!(text::time::read("2026-13-01T00:00:00Z"), None);
+}
+
+#[test]
+fn a_private_link_is_kept_until_its_clean_up_is_done_with_what_has_to_be_remembered() {
+    let mut objects = Objects::default();
+    let link = Object::from_json(&private_link()).unwrap();
+    let key = link.key();
+    let mut make = |change: Change| {
+        let event = objects.apply(&change, now()).unwrap();
+        event.map(|event| event.after)
+    };
+    let put = make(Change::put(link.clone())).unwrap().unwrap();
+    assert_eq!(put.life(), &Life::default(), "what is given of its life is ignored");
+    let condition = |aspect: &str| Condition {
+        aspect: aspect.into(),
+        status: Truth::False,
+        reason: "UnderWay".into(),
+        message: "it is being made".into(),
+        since: now(),
+    };
+    let progress = |aspect: &str, step: u8| Change::Progress {
+        key: key.clone(),
+        status: Status { observed: 1, conditions: vec![condition(aspect)] },
+        progress: Arc::new(json!({ "step": step })),
+    };
+    let first = make(progress("One", 1)).unwrap().unwrap();
+    assert_eq!(first.generation, put.generation, "it is wanted as before");
+    assert_eq!(make(progress("One", 1)), None, "nothing is new");
+    let second = make(progress("Two", 2)).unwrap().unwrap();
+    let told: Vec<&str> =
+        second.life().status.iter().flat_map(|s| &s.conditions).map(|c| &*c.aspect).collect();
+    assert_eq!(told, ["Two"], "what isn't told any more is gone");
+    let name = "weir.dev/private-link-cleanup";
+    let finalizer = |held| Change::Finalizer { key: key.clone(), name: name.into(), held };
+    make(finalizer(true));
+    let leaving = make(Change::delete(key.clone())).unwrap().unwrap();
+    assert_eq!(leaving.life().deletion, Some(now()));
+    let text = serde_json::to_string(&leaving).unwrap();
+    assert_eq!(serde_json::from_str::<Object>(&text).unwrap(), *leaving, "as a restart reads it");
+    assert!(make(progress("Two", 3)).is_some(), "it goes on while it leaves");
+    assert_eq!(make(finalizer(false)), Some(None), "now it is gone");
+}
+
+#[test]
+fn what_is_wrong_with_a_private_link_is_told_by_its_field() {
+    let told = |pointer: &str, key: &str, value: serde_json::Value| {
+        let mut json = private_link();
+        json.pointer_mut(pointer).unwrap()[key] = value;
+        refused(&json)
+    };
+    let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/b";
+    for (told, field) in [
+        (told("/spec", "subscription", json!("mine")), "spec.subscription: `mine`"),
+        (told("/spec", "location", json!("West Europe")), "spec.location: "),
+        (told("/spec/endpoint", "subnet", json!("x")), "spec.endpoint.subnet: "),
+        (told("/spec/endpoint", "subnet", json!(id)), "spec.endpoint.subnet: "),
+        (told("/spec", "colour", json!(1)), "spec.colour: unknown field `colour`; allowed: "),
+    ] {
+        assert!(told.starts_with("PrivateLinkService shop/web of api: "), "{told}");
+        assert!(told.contains(field), "{field}: {told}");
+    }
 }

@@ -161,8 +161,9 @@ pub(super) fn is_put(change: &Change) -> bool {
 pub(super) fn is_own(change: &Change) -> bool {
     match change {
         Change::Put { object, .. } => object.kind() == Kind::Source,
-        Change::Delete { key, .. } | Change::Finalizer { key, .. } | Change::Status { key, .. } => {
-            key.kind == Kind::Source
-        }
+        Change::Delete { key, .. }
+        | Change::Finalizer { key, .. }
+        | Change::Status { key, .. }
+        | Change::Progress { key, .. } => key.kind == Kind::Source,
     }
 }

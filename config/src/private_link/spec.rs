@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use azure::id::ResourceId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::names;
-use crate::time::Time;
+use super::id::ResourceId;
+use super::names;
+use super::time::Time;
 
 /// Subscriptions that may be listed.
 const SUBSCRIPTIONS_MAX: usize = 50;

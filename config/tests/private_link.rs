@@ -1,0 +1,66 @@
+//! `[private_link]`: what is taken, and what is refused in which words.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails where it is not so")]
+
+use config::checked::{AzureCredential, PrivateLink, PrivateLinkOwner};
+
+const RIGHT: &str = "name = \"weir-1\"\n[ingress]\ndevice = \"net_null0\"\n\
+                     address = [\"10.0.1.10/24\"]\nmtu = 9001\n[fastpath]\nlcores = [1]\n";
+const ZONE: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/\
+                    privateDnsZones/weir.lease";
+
+fn taken(text: &str) -> Option<PrivateLink> {
+    let config = config::from_toml(&format!("{RIGHT}{text}"));
+    config.unwrap_or_else(|e| panic!("{}", e.render())).private_link
+}
+
+#[test]
+fn one_appliance_is_its_own_owner_and_asks_where_azure_is() {
+    assert_eq!(taken(""), None, "nothing is asked of Azure");
+    let own = taken("[private_link]\n").unwrap();
+    assert_eq!(own.fleet, "weir");
+    assert_eq!(own.owner, PrivateLinkOwner::Named("weir-1".into()));
+    assert_eq!((own.credential, own.client_id), (AzureCredential::Auto, None));
+    assert_eq!(own.endpoints.metadata, "http://169.254.169.254");
+    assert_eq!((own.endpoints.resource_manager, own.environment), (None, None));
+}
+
+#[test]
+fn what_the_section_about_azure_says_holds_unless_it_says_otherwise() {
+    let gateway = "[[gateway]]\nname = \"gw\"\nkind = \"azure\"\nsources = [\"10.0.1.9/32\"]\n";
+    let azure = "[azure]\npool = \"weir\"\ncredential = \"managed\"\nclient_id = \"one\"\n\
+                 resource_manager = \"https://arm.local\"\nmetadata = \"http://imds.local\"\n";
+    let both = |text: &str| taken(&format!("{gateway}{azure}[private_link]\n{text}")).unwrap();
+    let same = both("");
+    assert_eq!((same.credential, same.client_id), (AzureCredential::Managed, Some("one".into())));
+    assert_eq!(same.endpoints.resource_manager.as_deref(), Some("https://arm.local"));
+    assert_eq!(same.endpoints.metadata, "http://imds.local");
+    let other = both(&format!(
+        "credential = \"workload\"\nclient_id = \"two\"\nendpoint_client_id = \"three\"\n\
+         resource_manager = \"https://other.local/\"\nlease_zone = \"{ZONE}\"\n\
+         environment = \"AzureChinaCloud\"\nfleet = \"east\""
+    ));
+    assert_eq!(other.credential, AzureCredential::Workload);
+    assert_eq!(other.client_id.as_deref(), Some("two"));
+    assert_eq!(other.endpoint_client_id.as_deref(), Some("three"));
+    assert_eq!(other.endpoints.resource_manager.as_deref(), Some("https://other.local"));
+    assert!(matches!(other.owner, PrivateLinkOwner::Lease(zone) if zone.as_str() == ZONE));
+}
+
+#[test]
+fn what_cannot_be_is_told_with_its_key() {
+    let refused = |text: &str, parts: &[&str]| {
+        let error = config::from_toml(&format!("{RIGHT}[private_link]\n{text}")).unwrap_err();
+        let error = error.to_string();
+        parts.iter().for_each(|part| assert!(error.contains(part), "no {part:?} in:\n{error}"));
+        assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+    };
+    refused("fleet = \"\"", &["private_link.fleet"]);
+    refused("owner = \"A B\"", &["private_link.owner"]);
+    refused("lease_zone = \"weir.lease\"", &["private_link.lease_zone", "privateDnsZones/NAME"]);
+    let both = format!("owner = \"weir-2\"\nlease_zone = \"{ZONE}\"");
+    refused(&both, &["private_link.lease_zone", "leave one of them out"]);
+    refused("environment = \"Azure\"", &["private_link.environment", "AzurePublicCloud"]);
+    refused("resource_manager = \"http://x\"", &["private_link.resource_manager", "https://"]);
+    refused("metadata = \"https://x\"", &["private_link.metadata", "http://"]);
+    refused("credential = \"key\"", &["private_link.credential", "workload"]);
+}

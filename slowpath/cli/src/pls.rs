@@ -1,0 +1,195 @@
+//! `weir pls`: private links at Azure, their connections, and whether they are paused.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use private_link::object::{Connection, Truth};
+use private_link::told::{COLUMNS, Row};
+use serde_json::{Value, json};
+use slowpath::private_link::Shown;
+use state::object::API;
+
+use super::ask::{self, Request};
+use super::draw::Table;
+use super::output::print;
+use super::{With, escaped, get};
+
+/// What `weir pls` does.
+#[derive(Subcommand)]
+pub enum PlsWhat {
+    /// Private links with alias, endpoint address and whether they are available
+    List,
+    /// All of one: conditions, connections, what was made, what happened
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Lets a connection in
+    Approve(DecideArgs),
+    /// Keeps a connection out; its endpoint has to be made anew before it can ask again
+    Reject(DecideArgs),
+    /// Makes and changes nothing any more until `weir pls resume`, or until a time
+    Pause {
+        /// Its name
+        name: String,
+        /// Until then, by RFC 3339: 2026-11-22T08:00:00Z
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
+    },
+    /// Goes on with one that was paused
+    Resume {
+        /// Its name
+        name: String,
+    },
+}
+
+/// Which connection.
+#[derive(Args)]
+pub struct DecideArgs {
+    /// Name of the private link
+    name: String,
+    /// Name of the connection, as `weir pls show` tells it
+    connection: String,
+    /// Why, which the other side reads
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+/// Runs `weir pls`. The exit code of `show` is 1 for what is not available.
+pub fn run(with: &With, socket: &Path, what: &PlsWhat) -> Result<ExitCode, String> {
+    match what {
+        PlsWhat::List => {
+            let rows: Vec<Row> = get(socket, "/private-links")?;
+            print(with, &rows, || list(&rows));
+        }
+        PlsWhat::Show { name } => {
+            let shown = shown(socket, name)?;
+            print(with, &shown, || show(&shown));
+            let available = |c: &private_link::object::Condition| c.status == Truth::True;
+            let aspect = private_link::object::Aspect::Available;
+            if !shown.status.condition(aspect).is_some_and(available) {
+                return Ok(ExitCode::from(1));
+            }
+        }
+        PlsWhat::Approve(args) => decide(with, socket, "approve", args)?,
+        PlsWhat::Reject(args) => decide(with, socket, "reject", args)?,
+        PlsWhat::Pause { name, until } => {
+            let until = until.as_ref().map_or(json!(true), |until| json!(until));
+            if let Some(text) = until.as_str()
+                && private_link::time::Time::read(text).is_none()
+            {
+                return Err(format!("`{text}` is no time; write 2026-11-22T08:00:00Z"));
+            }
+            pause(with, socket, name, &until)?;
+        }
+        PlsWhat::Resume { name } => pause(with, socket, name, &Value::Null)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown(socket: &Path, name: &str) -> Result<Shown, String> {
+    get(socket, &format!("/private-links/{name}", name = path(name)))
+}
+
+/// A name as it stands in a path, its slashes left.
+fn path(name: &str) -> String {
+    name.split('/').map(escaped).collect::<Vec<_>>().join("/")
+}
+
+fn list(rows: &[Row]) -> String {
+    let mut table = Table::new(&COLUMNS);
+    rows.iter().for_each(|row| table.row(row.cells().to_vec()));
+    if table.is_empty() { "there is no private link\n".to_owned() } else { table.text() }
+}
+
+fn show(shown: &Shown) -> String {
+    let Shown { name, source, deleting, status, spec, events, .. } = shown;
+    let leaving = if *deleting { ", being deleted" } else { "" };
+    let mut text = format!("{name} (of {source}{leaving})\n");
+    let mut facts = Table::new(&["", ""]);
+    let endpoint = &status.endpoint;
+    for (key, value) in [
+        ("location", Some(spec.location.clone())),
+        ("resource group", Some(spec.resource_group.clone())),
+        ("load balancer", status.service.balancer.as_ref().map(|(id, _)| id.to_string())),
+        ("service", status.service.id.as_ref().map(ToString::to_string)),
+        ("alias", status.service.alias.clone()),
+        ("endpoint", endpoint.id.as_ref().map(ToString::to_string)),
+        ("endpoint address", endpoint.address.map(|address| address.to_string())),
+    ] {
+        if let Some(value) = value {
+            facts.row(vec![key.to_owned(), value]);
+        }
+    }
+    text.push_str(facts.text().trim_start_matches('\n'));
+    let mut conditions = Table::new(&["CONDITION", "STATUS", "REASON", "MESSAGE"]);
+    for one in &status.conditions {
+        let holds = if one.status == Truth::True { "True" } else { "False" };
+        let (aspect, reason) = (one.aspect.as_str(), one.reason.as_str());
+        conditions.row([aspect, holds, reason, &one.message].map(str::to_owned).to_vec());
+    }
+    if !conditions.is_empty() {
+        text.push_str(&format!("\n{}", conditions.text()));
+    }
+    if !status.service.connections.is_empty() {
+        text.push_str(&format!("\n{}", connections(&status.service.connections)));
+    }
+    let mut happened = Table::new(&["EVENT", "MESSAGE"]);
+    for event in events {
+        let mark = if event.warning { "warning " } else { "" };
+        happened.row(vec![format!("{mark}{}", event.reason), event.message.clone()]);
+    }
+    if !happened.is_empty() {
+        text.push_str(&format!("\n{}", happened.text()));
+    }
+    text
+}
+
+fn connections(all: &[Connection]) -> String {
+    let mut table = Table::new(&["CONNECTION", "STATE", "SUBSCRIPTION", "DESCRIPTION"]);
+    for one in all {
+        let (name, state) = (one.name.clone(), one.state.clone());
+        table.row(vec![name, state, one.subscription(), one.description.clone()]);
+    }
+    table.text()
+}
+
+fn decide(with: &With, socket: &Path, verdict: &str, args: &DecideArgs) -> Result<(), String> {
+    let reason = args.reason.as_deref().map(|reason| format!("&reason={}", escaped(reason)));
+    let asked = format!(
+        "/private-links-connections/{verdict}/{}?connection={}{}",
+        path(&args.name),
+        escaped(&args.connection),
+        reason.unwrap_or_default()
+    );
+    // Azure is asked before the answer comes.
+    let more_time = std::time::Duration::from_secs(60);
+    let request = Request { more_time, ..Request::new("PUT", &asked) };
+    let answer = ask::send(socket, &request).and_then(ask::Answer::document::<Connection>);
+    let connection = answer.map_err(|e| e.to_string())?;
+    print(with, &connection, || format!("{} is {}\n", connection.name, connection.state));
+    Ok(())
+}
+
+/// Writes `spec.paused`, or takes it out.
+fn pause(with: &With, socket: &Path, name: &str, until: &Value) -> Result<(), String> {
+    let Shown { source, .. } = shown(socket, name)?;
+    if source != API {
+        let key = if until.is_null() { "take `paused` out" } else { "write `paused: true`" };
+        return Err(format!("{name} is what source {source} says: {key} there"));
+    }
+    let body = json!({ "spec": { "paused": until } }).to_string();
+    let at = format!("/v1/objects/private-link-services/{}", path(name));
+    let headers = &[("Content-Type", "application/merge-patch+json")];
+    let request = Request { headers, body: &body, ..Request::new("PATCH", &at) };
+    let answer = ask::send(socket, &request).and_then(ask::Answer::document::<Value>);
+    let object = answer.map_err(|e| e.to_string())?;
+    let done = match until {
+        Value::Null => format!("{name} goes on\n"),
+        Value::String(until) => format!("{name} is paused until {until}\n"),
+        _ => format!("{name} is paused\n"),
+    };
+    print(with, &object, || done);
+    Ok(())
+}

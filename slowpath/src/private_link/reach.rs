@@ -1,0 +1,87 @@
+//! Azure as private links reach it: connected when it is first asked, so that nobody waits for it
+//! at the start, and tried again with each question until that comes about.
+
+use std::sync::Arc;
+
+use azure::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
+use azure::client::{Client, Settings};
+use azure::credentials::{Credentials, Variables};
+use azure::imds::Metadata;
+use azure::sovereign::Sovereign;
+use clouds::failure::{CallError, Setback};
+use clouds::retry::Policy;
+use config::checked::PrivateLink;
+use serde_json::Value;
+use tokio::sync::{OnceCell, watch};
+
+/// One identity's way to Azure.
+pub(super) struct Reach {
+    settings: PrivateLink,
+    client_id: Option<String>,
+    seed: u64,
+    cancel: watch::Receiver<bool>,
+    client: OnceCell<Client>,
+}
+
+impl Reach {
+    pub(super) fn new(
+        settings: &PrivateLink,
+        client_id: Option<String>,
+        seed: u64,
+        cancel: watch::Receiver<bool>,
+    ) -> Reach {
+        let client = OnceCell::new();
+        Reach { settings: settings.clone(), client_id, seed, cancel, client }
+    }
+
+    async fn client(&self) -> Result<&Client, Setback> {
+        self.client.get_or_try_init(|| self.connect()).await
+    }
+
+    async fn connect(&self) -> Result<Client, Setback> {
+        let PrivateLink { endpoints, environment, credential, .. } = &self.settings;
+        let (address, version) = (&endpoints.metadata, &endpoints.imds_version);
+        let metadata = Metadata::new(address, version, self.seed, self.cancel.clone());
+        // Asking again is the rounds' own business.
+        let metadata = metadata.map_err(setback)?.with_policy(Policy::ONCE);
+        let environment = match environment {
+            Some(told) => told.clone(),
+            None => metadata.instance().await.map_err(setback)?.environment,
+        };
+        let cloud = Sovereign::of(&environment, endpoints.resource_manager.as_deref())?;
+        let who = (*credential, self.client_id.as_deref());
+        let credentials = Credentials::new(who, Variables::of_process(), &metadata, &cloud, None)?;
+        let settings = Settings { policy: Policy::ONCE, seed: self.seed, ..Settings::default() };
+        Client::new(settings, &cloud, Arc::new(credentials), self.cancel.clone())
+    }
+}
+
+fn setback(error: CallError) -> Setback {
+    Setback { error, after: None }
+}
+
+impl Arm for Reach {
+    fn get<'a>(&'a self, ask: &'a Ask) -> Call<'a, Resource> {
+        Box::pin(async move { self.client().await?.get(ask).await })
+    }
+
+    fn list<'a>(&'a self, ask: &'a Ask) -> Call<'a, Vec<Value>> {
+        Box::pin(async move { self.client().await?.list(ask).await })
+    }
+
+    fn put<'a>(&'a self, ask: &'a Ask, body: &'a Value, etag: Option<&'a str>) -> Call<'a, Begun> {
+        Box::pin(async move { self.client().await?.put(ask, body, etag).await })
+    }
+
+    fn post<'a>(&'a self, ask: &'a Ask, body: &'a Value) -> Call<'a, Begun> {
+        Box::pin(async move { self.client().await?.post(ask, body).await })
+    }
+
+    fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
+        Box::pin(async move { self.client().await?.delete(ask).await })
+    }
+
+    fn poll<'a>(&'a self, handle: &'a Handle) -> Call<'a, Progress> {
+        Box::pin(async move { self.client().await?.poll(handle).await })
+    }
+}
