@@ -17,6 +17,8 @@ packages=(
   # The lab: namespaces and veth, sysctl, offloads off, the kernel kept from answering, and a
   # second decoder.
   iproute2 procps ethtool nftables tshark
+  # Real routers, which tests start in namespaces of their own: neighbours for BGP and BFD.
+  frr bird2 gobgpd
   # The API as others see it: certificates, a client, and schemathesis' own Python.
   openssl curl python3-venv
 )
@@ -64,9 +66,28 @@ if ((${#missing[@]})); then
   fi
   echo "setup: installing ${missing[*]}"
   "${as_root[@]}" apt-get update -qq
+  # The routers' packages would start them on this machine itself. Debian asks this file before it
+  # starts a service (invoke-rc.d); one that is there already is somebody's own word.
+  deny=/usr/sbin/policy-rc.d
+  if ! [[ -e $deny ]]; then
+    trap '"${as_root[@]}" rm -f "$deny"' EXIT
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$deny" > /dev/null
+    "${as_root[@]}" chmod 755 "$deny"
+  fi
   # noninteractive: tshark asks who may capture.
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install --yes --no-install-recommends -qq "${missing[@]}" > /dev/null
+  if [[ $(trap -p EXIT) ]]; then
+    "${as_root[@]}" rm "$deny"
+    trap - EXIT
+  fi
+  # Nor at the next boot; where somebody had one installed, it is his.
+  for unit in frr:frr bird2:bird gobgpd:gobgpd; do
+    if [[ " ${missing[*]} " == *" ${unit%:*} "* ]] && command -v systemctl > /dev/null; then
+      "${as_root[@]}" systemctl --quiet disable "${unit#*:}" 2> /dev/null ||
+        echo "setup: ${unit#*:} would start at the next boot; type: systemctl disable ${unit#*:}"
+    fi
+  done
 fi
 
 if ! command -v cargo > /dev/null; then

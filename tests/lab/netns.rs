@@ -195,6 +195,9 @@ fn package(program: &str) -> &'static str {
         "ethtool" => "ethtool",
         "tshark" => "tshark",
         "dumpcap" => "wireshark-common",
+        "vtysh" => "frr",
+        "birdc" => "bird2",
+        "gobgp" => "gobgpd",
         _ => "util-linux",
     }
 }

@@ -1,0 +1,313 @@
+//! Joins machines, sockets and the clock: one task for all sessions.
+//!
+//! What has arrived is read before the time is asked for: a process that stood still finds the
+//! packets of that time waiting, and they speak for the neighbour.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+use std::time::Instant;
+
+use socket2::Domain;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::machine::{Change, Output};
+use crate::packet::{Discard, Discards, Packet};
+use crate::receive::{Arrived, Receiver, port};
+use crate::session::Session;
+use crate::settings::{Key, Settings, SettingsError};
+use crate::told::{Report, named};
+
+/// Datagrams that are read in one go: a flood may not keep anybody from sending.
+const AT_ONCE: usize = 512;
+
+/// What the driver is given.
+pub struct Given {
+    /// Decides discriminators and jitter; another one at each start.
+    pub seed: u64,
+    /// Who is told of sessions that go up and down.
+    pub events: mpsc::UnboundedSender<Event>,
+}
+
+/// A session went up or down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Which.
+    pub key: Key,
+    /// Where to, and why.
+    pub change: Change,
+    /// By the clock of the machine.
+    pub at: Instant,
+}
+
+/// What is ordered of a driver.
+enum Order {
+    Set(Key, Settings),
+    Remove(Key),
+    Tell(oneshot::Sender<Report>),
+    Stop,
+}
+
+/// Orders and questions for a driver that runs.
+#[derive(Clone)]
+pub struct Bfd {
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+impl Bfd {
+    /// A session is wanted, or is wanted otherwise: one that is up stays up.
+    pub fn set(&self, key: Key, settings: Settings) -> Result<(), SettingsError> {
+        settings.check()?;
+        // A driver that has ended has no sessions; its end is known to who ran it.
+        let _ = self.orders.send(Order::Set(key, settings));
+        Ok(())
+    }
+
+    /// A session is not wanted any more. The neighbour is told that it is held down.
+    pub fn remove(&self, key: Key) {
+        let _ = self.orders.send(Order::Remove(key));
+    }
+
+    /// All that is known; none where the driver has ended.
+    pub async fn report(&self) -> Option<Report> {
+        let (tell, told) = oneshot::channel();
+        let _ = self.orders.send(Order::Tell(tell));
+        told.await.ok()
+    }
+
+    /// For an end that is planned: all neighbours are told that their sessions are held down, and
+    /// the driver ends when they have been for long enough. One that just ends instead is missed
+    /// after the detection time.
+    pub fn stop(&self) {
+        let _ = self.orders.send(Order::Stop);
+    }
+}
+
+/// Why there is no BFD here.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "can't listen on UDP port {port}: {source}{}",
+    if source.kind() == io::ErrorKind::AddrInUse {
+        "; another BFD has it (ss -lunp tells which, FRR's is called bfdd): one of the two must go"
+    } else { "" }
+)]
+pub struct Error {
+    port: u16,
+    source: io::Error,
+}
+
+/// The task.
+pub struct Driver {
+    given: Given,
+    orders: mpsc::UnboundedReceiver<Order>,
+    receivers: Vec<Receiver>,
+    sessions: BTreeMap<Key, Session>,
+    /// By our discriminator.
+    names: BTreeMap<u32, Key>,
+    discards: Discards,
+    dice: u64,
+    stopping: bool,
+}
+
+/// Listens, within a tokio runtime. Nothing happens until the driver runs.
+pub fn open(given: Given) -> Result<(Bfd, Driver), Error> {
+    let mut receivers = Vec::new();
+    for domain in [Domain::IPV4, Domain::IPV6] {
+        for multihop in [false, true] {
+            match Receiver::open(domain, multihop) {
+                Ok(receiver) => receivers.push(receiver),
+                // A kernel without IPv6 has no neighbours there.
+                Err(error) if error.raw_os_error() == Some(nix::libc::EAFNOSUPPORT) => {}
+                Err(source) => return Err(Error { port: port(multihop), source }),
+            }
+        }
+    }
+    let (send, orders) = mpsc::unbounded_channel();
+    let driver = Driver {
+        dice: given.seed,
+        given,
+        orders,
+        receivers,
+        sessions: BTreeMap::new(),
+        names: BTreeMap::new(),
+        discards: Discards::default(),
+        stopping: false,
+    };
+    Ok((Bfd { orders: send }, driver))
+}
+
+impl Driver {
+    /// Runs until nobody can order anything any more, or until a stop is done.
+    pub async fn run(mut self) {
+        loop {
+            self.read();
+            self.tick();
+            if self.stopping && self.sessions.is_empty() {
+                return;
+            }
+            let due = self.sessions.values().filter_map(|s| s.machine.next_due()).min();
+            let due = async {
+                match due {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                order = self.orders.recv() => match order {
+                    Some(order) => self.obey(order),
+                    None => return,
+                },
+                () = arrival(&self.receivers) => {}
+                () = due => {}
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let mut left = AT_ONCE;
+        for at in 0..self.receivers.len() {
+            while left > 0
+                && let Some(arrived) = self.receivers[at].take()
+            {
+                left -= 1;
+                self.hear(&arrived);
+            }
+        }
+    }
+
+    fn hear(&mut self, arrived: &Arrived) {
+        let now = Instant::now();
+        let heard = match take(arrived) {
+            Ok(packet) => self.find(arrived, &packet).map(|key| (packet, key)),
+            Err(why) => Err(why),
+        };
+        let (packet, key) = match heard {
+            Ok(heard) => heard,
+            Err(why) => return self.discards.count(why),
+        };
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        match session.hear(arrived, &packet, now) {
+            Ok(output) => carry_out(&self.given, session, output, now),
+            Err(why) => self.discards.count(why),
+        }
+    }
+
+    /// Whose it is (RFC 5880, 6.8.6): by our discriminator and nothing else, where it has one.
+    fn find(&self, arrived: &Arrived, packet: &Packet) -> Result<Key, Discard> {
+        if packet.your_discriminator != 0 {
+            let key = self.names.get(&packet.your_discriminator);
+            let key = key.filter(|key| key.multihop == arrived.multihop);
+            return key.cloned().ok_or(Discard::UnknownDiscriminator);
+        }
+        let mut sessions = self.sessions.values();
+        let session = sessions.find(|session| session.may_be_from(arrived));
+        session.map(|session| session.key.clone()).ok_or(Discard::UnknownNeighbour)
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        for session in self.sessions.values_mut() {
+            if session.machine.next_due().is_some_and(|due| due <= now) {
+                let output = session.machine.tick(now);
+                carry_out(&self.given, session, output, now);
+            }
+        }
+        let names = &mut self.names;
+        self.sessions.retain(|_, session| {
+            let stays = !session.machine.is_finished();
+            if !stays {
+                names.remove(&session.machine.local);
+            }
+            stays
+        });
+    }
+
+    fn obey(&mut self, order: Order) {
+        let now = Instant::now();
+        match order {
+            Order::Set(key, settings) if !self.stopping => self.set(key, settings, now),
+            Order::Set(..) => {}
+            Order::Remove(key) => {
+                if let Some(session) = self.sessions.get_mut(&key) {
+                    let output = session.machine.stop(now);
+                    carry_out(&self.given, session, output, now);
+                }
+            }
+            Order::Tell(tell) => {
+                let report = Report {
+                    sessions: self.sessions.values().map(|session| session.told(now)).collect(),
+                    discarded: named(&self.discards),
+                };
+                // Who asked may have gone.
+                let _ = tell.send(report);
+            }
+            Order::Stop => {
+                self.stopping = true;
+                for session in self.sessions.values_mut() {
+                    let output = session.machine.stop(now);
+                    carry_out(&self.given, session, output, now);
+                }
+            }
+        }
+    }
+
+    fn set(&mut self, key: Key, settings: Settings, now: Instant) {
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.machine.start(now);
+            session.machine.set(settings, now);
+            return;
+        }
+        let mut discriminator = self.draw() as u32;
+        while discriminator == 0 || self.names.contains_key(&discriminator) {
+            discriminator = self.draw() as u32;
+        }
+        let taken: Vec<u16> = self.sessions.values().map(|session| session.port).collect();
+        let seed = self.draw();
+        let session = Session::new(key.clone(), settings, discriminator, seed, &taken, now);
+        self.names.insert(discriminator, key.clone());
+        self.sessions.insert(key, session);
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood, 2014).
+    fn draw(&mut self) -> u64 {
+        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.dice;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// What needs no session.
+fn take(arrived: &Arrived) -> Result<Packet, Discard> {
+    // Nobody beyond our network can send what has all hops left (RFC 5881, 5).
+    if !arrived.multihop && arrived.ttl != u8::MAX {
+        return Err(Discard::Hops);
+    }
+    Packet::parse(&arrived.bytes[..arrived.length])
+}
+
+fn carry_out(given: &Given, session: &mut Session, output: Output, now: Instant) {
+    if let Some(packet) = output.send {
+        session.send(&packet);
+    }
+    let Some(change) = output.change else { return };
+    match change {
+        Change::Down(why) if why.is_failure() => {
+            tracing::warn!("BFD with {} is down: {why:?}", session.key);
+        }
+        _ => tracing::info!("BFD with {}: {change:?}", session.key),
+    }
+    // Who depends on sessions may have ended; then nobody has to know.
+    let _ = given.events.send(Event { key: session.key.clone(), change, at: now });
+}
+
+/// Until something may have arrived.
+async fn arrival(receivers: &[Receiver]) {
+    poll_fn(|context| {
+        let ready = receivers.iter().filter(|receiver| receiver.poll(context).is_ready()).count();
+        if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}

@@ -1,0 +1,232 @@
+//! Two machines and the way between them, which loses and delays. It keeps the order, as networks
+//! do for one conversation: a Down that comes after the Up said later is a Down to anybody.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// What becomes of packets.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// Each takes up to so long.
+    delay: Duration,
+    /// Of a hundred so many are lost,
+    loss: u64,
+    /// but never so many one after the other, of one direction.
+    in_row: u32,
+}
+
+struct Pair {
+    sides: [Machine; 2],
+    way: Way,
+    now: Instant,
+    begun: Instant,
+    /// By arrival.
+    flying: BTreeMap<(Instant, u64), (usize, Packet)>,
+    lost: [u32; 2],
+    last_arrival: [Instant; 2],
+    serial: u64,
+    dice: u64,
+    changes: [Vec<(Instant, Change)>; 2],
+}
+
+impl Pair {
+    fn new(settings: [Settings; 2], way: Way, seed: u64) -> Pair {
+        let now = Instant::now();
+        let [one, two] = settings;
+        Pair {
+            sides: [Machine::new(one, 1, seed, now), Machine::new(two, 2, !seed, now)],
+            way,
+            now,
+            begun: now,
+            flying: BTreeMap::new(),
+            lost: [0; 2],
+            last_arrival: [now; 2],
+            serial: 0,
+            dice: seed | 1,
+            changes: [Vec::new(), Vec::new()],
+        }
+    }
+
+    /// Below `most`, xorshift.
+    fn throw(&mut self, most: u64) -> u64 {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        self.dice % most.max(1)
+    }
+
+    fn take(&mut self, side: usize, output: Output) {
+        if let Some(change) = output.change {
+            self.changes[side].push((self.now, change));
+        }
+        let Some(packet) = output.send else { return };
+        assert_eq!(Packet::parse(&packet.emit()), Ok(packet));
+        if self.throw(100) < self.way.loss && self.lost[side] + 1 < self.way.in_row {
+            self.lost[side] += 1;
+            return;
+        }
+        self.lost[side] = 0;
+        let delay = Duration::from_micros(self.throw(self.way.delay.as_micros() as u64));
+        self.serial += 1;
+        let arrival = self.last_arrival[side].max(self.now + delay);
+        self.last_arrival[side] = arrival;
+        self.flying.insert((arrival, self.serial), (1 - side, packet));
+    }
+
+    /// Lets time pass, as far as nothing but time happens.
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            let arrival = self.flying.keys().next().map(|(at, _)| *at);
+            let dues = self.sides.iter().filter_map(Machine::next_due);
+            let Some(next) = dues.chain(arrival).min().filter(|next| *next <= end) else { break };
+            self.now = self.now.max(next);
+            if arrival.is_some_and(|at| at <= self.now) {
+                if let Some((_, (side, packet))) = self.flying.pop_first() {
+                    let known = [0, self.sides[side].local].contains(&packet.your_discriminator);
+                    let output = known.then(|| self.sides[side].hear(&packet, self.now));
+                    self.take(side, output.and_then(Result::ok).unwrap_or_default());
+                }
+                continue;
+            }
+            for side in [0, 1] {
+                if self.sides[side].next_due().is_some_and(|due| due <= self.now) {
+                    let output = self.sides[side].tick(self.now);
+                    self.take(side, output);
+                }
+            }
+        }
+        self.now = end;
+    }
+
+    fn are_up(&self) -> bool {
+        self.sides.iter().all(|side| side.state == State::Up)
+    }
+
+    fn downs(&self) -> Vec<(usize, Duration, Change)> {
+        let of =
+            |side: usize| self.changes[side].iter().map(move |(at, change)| (side, at, change));
+        let all = of(0).chain(of(1)).filter(|(_, _, change)| **change != Change::Up);
+        all.map(|(side, at, change)| (side, *at - self.begun, *change)).collect()
+    }
+}
+
+prop_compose! {
+    fn any_settings()(
+        transmit_ms in 10u32..2000, receive_ms in 10u32..2000, multiplier in 3u8..6,
+    ) -> Settings {
+        Settings { transmit_ms, receive_ms, multiplier, ..Settings::default() }
+    }
+}
+
+/// Delays that leave room in the detection time of any settings above: the shortest is 3 * 10 ms.
+fn any_way() -> impl Strategy<Value = Way> {
+    (0u32..5, 0u64..40).prop_map(|(delay, loss)| Way { delay: MS * delay, loss, in_row: 2 })
+}
+
+proptest! {
+    #[test]
+    fn they_come_up_and_stay_up_with_less_loss_than_the_multiplier(
+        one in any_settings(), two in any_settings(), way in any_way(), seed in any::<u64>(),
+        passive in any::<bool>(),
+    ) {
+        let mut pair = Pair::new([one, Settings { passive, ..two }], way, seed);
+        pair.run(Duration::from_secs(20));
+        prop_assert!(pair.are_up());
+        pair.run(Duration::from_secs(120));
+        prop_assert_eq!(pair.downs(), vec![]);
+        // By now all polls are answered, and both know of the same timers.
+        let [a, b] = &pair.sides;
+        prop_assert_eq!(a.transmit_interval(), b.receive_interval());
+        prop_assert_eq!(b.transmit_interval(), a.receive_interval());
+        prop_assert_eq!(a.detection_time(), b.transmit_interval() * u32::from(two.multiplier));
+    }
+
+    #[test]
+    fn silence_is_known_in_the_detection_time_and_not_before(
+        one in any_settings(), two in any_settings(), way in any_way(), seed in any::<u64>(),
+    ) {
+        let mut pair = Pair::new([one, two], way, seed);
+        pair.run(Duration::from_secs(60));
+        prop_assert!(pair.are_up());
+        let heard = pair.sides.each_ref().map(|side| side.remote.heard.unwrap());
+        let patience = pair.sides.each_ref().map(Machine::detection_time);
+        pair.flying.clear();
+        pair.way = Way { loss: 100, in_row: u32::MAX, ..way };
+        pair.run(Duration::from_secs(60));
+        for side in [0, 1] {
+            let &(at, change) = pair.changes[side].last().unwrap();
+            prop_assert_eq!(change, Change::Down(Reason::Expired));
+            prop_assert_eq!(at, heard[side] + patience[side]);
+        }
+        pair.way = way;
+        pair.run(Duration::from_secs(20));
+        prop_assert!(pair.are_up());
+    }
+
+    #[test]
+    fn timers_change_at_any_time_without_a_flap(
+        settings in proptest::collection::vec((0usize..2, any_settings(), 0u64..6000), 1..12),
+        way in any_way(), seed in any::<u64>(),
+    ) {
+        let mut pair = Pair::new([Settings::default(); 2], way, seed);
+        pair.run(Duration::from_secs(20));
+        prop_assert!(pair.are_up());
+        for (side, settings, wait) in settings {
+            // A smaller multiplier counts with the next packet, whatever is lost before: its own
+            // test is the one above.
+            let settings = Settings { multiplier: 3, ..settings };
+            pair.sides[side].set(settings, pair.now);
+            pair.run(Duration::from_millis(wait));
+        }
+        pair.run(Duration::from_secs(60));
+        prop_assert_eq!(pair.downs(), vec![]);
+        for side in &pair.sides {
+            prop_assert_eq!(side.said, side.wanted());
+            prop_assert!(side.before.is_none());
+        }
+    }
+
+    #[test]
+    fn a_plan_is_told_as_one_and_a_successor_is_heard(
+        one in any_settings(), two in any_settings(), way in any_way(), seed in any::<u64>(),
+    ) {
+        let mut pair = Pair::new([one, two], way, seed);
+        pair.run(Duration::from_secs(60));
+        let output = pair.sides[0].stop(pair.now);
+        pair.take(0, output);
+        pair.run(Duration::from_secs(30));
+        let told = pair.changes.each_ref().map(|changes| changes.last().unwrap().1);
+        prop_assert_eq!(told, [Reason::Stopped, Reason::NeighbourAdminDown].map(Change::Down));
+        // Another process in its place knows nothing of what was.
+        pair.sides[0] = Machine::new(one, 3, seed, pair.now);
+        pair.run(Duration::from_secs(20));
+        prop_assert!(pair.are_up());
+    }
+
+    #[test]
+    fn any_packets_at_any_time_are_borne(
+        heard in proptest::collection::vec((any::<[u8; 24]>(), 0u64..3_000_000), 1..60),
+        seed in any::<u64>(),
+    ) {
+        let begun = Instant::now();
+        let mut machine = Machine::new(Settings::default(), 1, seed, begun);
+        let mut now = begun;
+        for (mut bytes, wait) in heard {
+            (bytes[0], bytes[3]) = (0x20 | bytes[0] & 0x1f, 24);
+            bytes[1] &= 0xfa;
+            now += Duration::from_micros(wait);
+            machine.tick(now);
+            if let Ok(packet) = Packet::parse(&bytes) {
+                let output = machine.hear(&packet, now);
+                prop_assert_eq!(output.unwrap().send.is_some_and(|sent| sent.last), packet.poll);
+            }
+            prop_assert!(machine.next_due().is_none_or(|due| due >= begun));
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The rules of RFC 5880 one by one; their sections stand at the tests.
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn settings() -> Settings {
+    Settings { transmit_ms: 300, receive_ms: 200, multiplier: 3, ..Settings::default() }
+}
+
+/// What a neighbour says that has us as number 1 and is number 2.
+fn says(state: State) -> Packet {
+    Packet {
+        state,
+        multiplier: 4,
+        my_discriminator: 2,
+        your_discriminator: 1,
+        desired_transmit_us: 250_000,
+        required_receive_us: 400_000,
+        ..Packet::default()
+    }
+}
+
+/// A session that is up, the neighbour having answered its first poll.
+fn up(now: Instant) -> Machine {
+    let mut machine = Machine::new(settings(), 1, 0, now);
+    machine.hear(&says(State::Init), now).unwrap();
+    assert_eq!(machine.state, State::Up);
+    machine.hear(&Packet { last: true, ..says(State::Up) }, now).unwrap();
+    assert!(machine.before.is_none());
+    machine
+}
+
+#[test]
+fn section_6_8_6_each_state_hears_each_state() {
+    use State::{AdminDown, Down, Init, Up};
+    let table = [
+        (Down, AdminDown, Down, None),
+        (Down, Down, Init, None),
+        (Down, Init, Up, Some(Change::Up)),
+        (Down, Up, Down, None),
+        (Init, AdminDown, Down, None),
+        (Init, Down, Init, None),
+        (Init, Init, Up, Some(Change::Up)),
+        (Init, Up, Up, Some(Change::Up)),
+        (Up, AdminDown, Down, Some(Change::Down(Reason::NeighbourAdminDown))),
+        (Up, Down, Down, Some(Change::Down(Reason::NeighbourDown))),
+        (Up, Init, Up, None),
+        (Up, Up, Up, None),
+    ];
+    let now = Instant::now();
+    for (from, heard, to, change) in table {
+        let mut machine = Machine::new(settings(), 1, 0, now);
+        machine.state = from;
+        let output = machine.hear(&says(heard), now).unwrap();
+        assert_eq!((machine.state, output.change), (to, change), "{from:?} hears {heard:?}");
+        assert_eq!(output.send.is_some(), from != to, "news are sent at once");
+        if from == Up && to == Down {
+            assert_eq!(machine.diagnostic, Diagnostic::NeighborSignaledDown);
+        }
+    }
+    let mut machine = up(now);
+    machine.stop(now);
+    assert_eq!(machine.hear(&says(Up), now), Err(Discard::AdminDown));
+}
+
+#[test]
+fn section_6_8_3_slowly_until_up_and_then_by_a_poll() {
+    let now = Instant::now();
+    let mut machine = Machine::new(settings(), 1, 0, now);
+    let first = machine.tick(now).send.unwrap();
+    assert_eq!((first.state, first.desired_transmit_us), (State::Down, 1_000_000));
+    assert_eq!((first.required_receive_us, first.your_discriminator), (200_000, 0));
+    let next = machine.next_due().unwrap() - now;
+    assert!(next >= 750 * MS && next <= 1000 * MS, "{next:?}");
+
+    let news = machine.hear(&says(State::Init), now).unwrap().send.unwrap();
+    assert_eq!((news.state, news.poll, news.desired_transmit_us), (State::Up, true, 300_000));
+    // Every packet asks until one is answered, and an answer to nothing means nothing.
+    assert!(machine.tick(now + 500 * MS).send.unwrap().poll);
+    machine.hear(&Packet { last: true, ..says(State::Up) }, now + 500 * MS).unwrap();
+    assert!(!machine.tick(now + 1000 * MS).send.unwrap().poll);
+    machine.hear(&Packet { last: true, ..says(State::Up) }, now + 1000 * MS).unwrap();
+    assert!(machine.before.is_none());
+}
+
+#[test]
+fn section_6_8_3_until_the_answer_the_safer_timer_counts() {
+    let now = Instant::now();
+    let mut machine = up(now);
+    assert_eq!(machine.transmit_interval(), 400 * MS, "the neighbour wants no more");
+    assert_eq!(machine.detection_time(), 4 * 250 * MS);
+    // Longer for sending, shorter for receiving: both wait. Late answers to the poll before are
+    // out of the way by then.
+    let mut now = now + 2000 * MS;
+    machine.hear(&says(State::Up), now).unwrap();
+    machine.set(Settings { transmit_ms: 900, receive_ms: 1000, ..settings() }, now);
+    let asks = machine.tick(now).send.unwrap();
+    assert!(asks.poll && asks.desired_transmit_us == 900_000);
+    assert_eq!(machine.transmit_interval(), 400 * MS);
+    assert_eq!(machine.detection_time(), 4 * 1000 * MS, "more patience counts at once");
+    machine.hear(&Packet { last: true, ..says(State::Up) }, now).unwrap();
+    assert_eq!(machine.transmit_interval(), 900 * MS);
+
+    now += 4000 * MS - MS;
+    machine.set(settings(), now);
+    assert!(machine.tick(now).send.unwrap().poll);
+    assert_eq!(machine.transmit_interval(), 400 * MS, "oftener at once");
+    assert_eq!(machine.detection_time(), 4 * 1000 * MS, "less patience waits");
+    machine.hear(&Packet { last: true, ..says(State::Up) }, now).unwrap();
+    assert_eq!(machine.detection_time(), 4 * 250 * MS);
+}
+
+#[test]
+fn section_6_8_4_nothing_for_the_detection_time() {
+    let now = Instant::now();
+    for state in [State::Init, State::Up] {
+        let mut machine = up(now);
+        if state == State::Init {
+            machine = Machine::new(settings(), 1, 0, now);
+            machine.hear(&says(State::Down), now).unwrap();
+        }
+        assert_eq!(machine.state, state);
+        let due = now + 4 * 250 * MS;
+        while let Some(next) = machine.next_due().filter(|next| *next < due) {
+            assert_eq!(machine.tick(next).change, None);
+        }
+        assert_eq!(machine.next_due(), Some(due));
+        let output = machine.tick(due);
+        let told = (state == State::Up).then_some(Change::Down(Reason::Expired));
+        assert_eq!(output.change, told);
+        let says = output.send.expect("the neighbour may still hear us");
+        assert_eq!((says.state, says.diagnostic.code()), (State::Down, 1));
+        // 6.8.1: after a detection time without a word, its discriminator is forgotten.
+        assert_eq!(says.your_discriminator, 0);
+        assert_eq!(says.desired_transmit_us, 1_000_000);
+    }
+}
+
+#[test]
+fn section_6_8_7_how_often_and_when_not() {
+    let now = Instant::now();
+    let mut intervals = Vec::new();
+    let mut machine = up(now);
+    let mut last = machine.sent.unwrap();
+    for _ in 0..2000 {
+        let due = machine.next.unwrap();
+        machine.hear(&says(State::Up), due).unwrap();
+        assert!(machine.tick(due).send.is_some());
+        intervals.push(due - last);
+        last = due;
+    }
+    let (least, most) = (intervals[1..].iter().min(), intervals.iter().max());
+    assert!(*least.unwrap() >= 300 * MS && *least.unwrap() < 303 * MS, "{least:?}");
+    assert!(*most.unwrap() <= 400 * MS && *most.unwrap() > 397 * MS, "{most:?}");
+    machine.settings.multiplier = 1;
+    assert!((0..2000).all(|_| machine.jittered(400 * MS) <= 360 * MS));
+
+    // The neighbour wants none, or none while both are up; a poll of it is answered all the same.
+    let quiet = Packet { required_receive_us: 0, ..says(State::Up) };
+    let demands = Packet { demand: true, ..says(State::Up) };
+    for silence in [quiet, demands] {
+        let mut machine = up(now);
+        machine.hear(&silence, now).unwrap();
+        assert_eq!(machine.next, None);
+        let answer = machine.hear(&Packet { poll: true, ..silence }, now).unwrap().send.unwrap();
+        assert!(answer.last && !answer.poll);
+        assert_eq!(machine.next, None);
+        machine.hear(&says(State::Up), now).unwrap();
+        assert!(machine.next.is_some(), "it wants them again");
+    }
+    // In demand mode new timers are still asked about.
+    let mut machine = up(now);
+    machine.hear(&demands, now + 1000 * MS).unwrap();
+    machine.set(Settings { transmit_ms: 500, ..settings() }, now + 1000 * MS);
+    assert!(machine.tick(now + 1300 * MS).send.is_none_or(|packet| !packet.last));
+    assert!(machine.next.is_some() || machine.before.is_some());
+}
+
+#[test]
+fn section_6_1_the_passive_side_waits_for_a_word() {
+    let now = Instant::now();
+    let mut machine = Machine::new(Settings { passive: true, ..settings() }, 1, 0, now);
+    assert_eq!(machine.next_due(), None);
+    let output = machine.hear(&Packet { your_discriminator: 0, ..says(State::Down) }, now).unwrap();
+    assert_eq!(output.send.unwrap().state, State::Init);
+    let later = now + Duration::from_secs(60);
+    assert_eq!(machine.tick(later).send, None, "it is silent again with the neighbour");
+    assert_eq!(machine.next_due(), None);
+}
+
+#[test]
+fn section_6_8_16_held_down_it_says_so_for_the_neighbours_patience() {
+    let now = Instant::now();
+    let mut machine = up(now);
+    let output = machine.stop(now);
+    assert_eq!(output.change, Some(Change::Down(Reason::Stopped)));
+    let says_so = output.send.unwrap();
+    assert_eq!((says_so.state, says_so.diagnostic.code()), (State::AdminDown, 7));
+    let (mut sent, mut end) = (1, now);
+    while let Some(due) = machine.next_due() {
+        assert!(!machine.is_finished());
+        sent += usize::from(machine.tick(due).send.is_some());
+        end = due;
+    }
+    assert!(machine.is_finished());
+    assert_eq!(end, now + 3 * 400 * MS);
+    assert!(sent >= 3, "{sent} packets: one may be lost");
+    assert_eq!(machine.stop(end), Output::default(), "twice is once");
+
+    machine.start(end);
+    assert_eq!((machine.state, machine.remote.discriminator), (State::Down, 0));
+    assert!(machine.tick(end).send.is_some());
+    // Nobody was there to be told.
+    let mut machine = Machine::new(settings(), 1, 0, now);
+    machine.stop(now);
+    assert!(machine.is_finished());
+}
+
+#[test]
+fn the_c_bit_is_said_as_set() {
+    let now = Instant::now();
+    for independent in [false, true] {
+        let mut machine = Machine::new(Settings { independent, ..settings() }, 1, 0, now);
+        assert_eq!(machine.tick(now).send.unwrap().independent, independent);
+    }
+}

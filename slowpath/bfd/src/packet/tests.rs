@@ -1,0 +1,83 @@
+//! Packets by their bytes, and every reason for which one is not taken.
+
+use super::*;
+use proptest::prelude::*;
+
+/// RFC 5880, 4.1, drawn by hand: Up, poll, C bit, multiplier 3, 300 ms both ways.
+const BYTES: [u8; LENGTH] =
+    [0x20, 0xe8, 3, 24, 0, 0, 0, 1, 0, 0, 0, 2, 0, 4, 0x93, 0xe0, 0, 4, 0x93, 0xe0, 0, 0, 0, 0];
+
+fn packet() -> Packet {
+    Packet {
+        state: State::Up,
+        poll: true,
+        independent: true,
+        multiplier: 3,
+        my_discriminator: 1,
+        your_discriminator: 2,
+        desired_transmit_us: 300_000,
+        required_receive_us: 300_000,
+        ..Packet::default()
+    }
+}
+
+#[test]
+fn bytes_and_words_agree() {
+    assert_eq!(Packet::parse(&BYTES), Ok(packet()));
+    assert_eq!(packet().emit(), BYTES);
+}
+
+#[test]
+fn each_reason_is_told_by_its_name() {
+    let with = |changes: &[(usize, u8)]| {
+        let mut bytes = [BYTES.as_slice(), &[0; 8]].concat();
+        changes.iter().for_each(|(at, value)| bytes[*at] = *value);
+        Packet::parse(&bytes).unwrap_err()
+    };
+    assert_eq!(Packet::parse(&BYTES[..23]), Err(Discard::Short));
+    assert_eq!(Packet::parse(&[]), Err(Discard::Short));
+    for version in [0x00, 0x40] {
+        assert_eq!(with(&[(0, version)]), Discard::Version);
+    }
+    assert_eq!(with(&[(3, 23)]), Discard::LengthTooSmall);
+    // 24 bytes are too few for one that says it is authenticated, 26 are not.
+    assert_eq!(with(&[(1, 0xc4)]), Discard::LengthTooSmall);
+    assert_eq!(with(&[(1, 0xc4), (3, 26)]), Discard::Authenticated);
+    assert_eq!(with(&[(3, 33)]), Discard::LengthBeyondDatagram);
+    assert_eq!(with(&[(2, 0)]), Discard::Multiplier);
+    assert_eq!(with(&[(1, 0xc1)]), Discard::Multipoint);
+    assert_eq!(with(&[(7, 0)]), Discard::MyDiscriminator);
+    // Up and Init know us; Down and AdminDown need not.
+    for flags in [0xc0, 0x80] {
+        assert_eq!(with(&[(1, flags), (11, 0)]), Discard::NoDiscriminator);
+    }
+    for flags in [0x40, 0x00] {
+        let mut bytes = BYTES;
+        (bytes[1], bytes[11]) = (flags, 0);
+        assert!(Packet::parse(&bytes).is_ok());
+    }
+    let names: std::collections::BTreeSet<_> = Discard::ALL.iter().map(|why| why.name()).collect();
+    assert_eq!(names.len(), Discard::ALL.len());
+    let mut discards = Discards::default();
+    Discard::ALL.iter().for_each(|why| discards.count(*why));
+    assert!(Discard::ALL.iter().all(|why| discards.of(*why) == 1));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_give_a_packet_that_says_the_same_or_a_reason(
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..64),
+        likely in any::<bool>(),
+    ) {
+        if likely && bytes.len() >= LENGTH {
+            (bytes[0], bytes[3]) = (0x20 | bytes[0] & 0x1f, LENGTH as u8);
+            bytes[1] &= !(AUTHENTICATED | MULTIPOINT);
+        }
+        if let Ok(packet) = Packet::parse(&bytes) {
+            let again = packet.emit();
+            prop_assert_eq!(Packet::parse(&again), Ok(packet));
+            prop_assert_eq!(&again[4..], &bytes[4..LENGTH]);
+            prop_assert_eq!(again[..3].to_vec(), bytes[..3].to_vec());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A session's machine with its socket: what goes out to one neighbour.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::time::Instant;
+
+use nix::net::if_::if_nametoindex;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::machine::{Machine, Output};
+use crate::packet::{Discard, Discards, Packet};
+use crate::receive::{Arrived, port};
+use crate::settings::{Key, Settings};
+use crate::told::{Beside, Told};
+
+/// The first of the ports that packets may come from (RFC 5881, 4), up to the last there is.
+const FIRST_PORT: u16 = 49_152;
+/// The class of a network's own traffic, DSCP CS6: it goes before what it watches over.
+const CLASS: u32 = 0xc0;
+
+/// One session.
+pub(crate) struct Session {
+    pub(crate) key: Key,
+    pub(crate) machine: Machine,
+    /// The port that its packets come from, no other session's.
+    pub(crate) port: u16,
+    socket: Option<Socket>,
+    /// The number of its interface, where it is bound to one.
+    interface: Option<u32>,
+    discards: Discards,
+    unsent: u64,
+    trouble: Option<String>,
+}
+
+impl Session {
+    /// Ports that are `taken` are other sessions'.
+    pub(crate) fn new(
+        key: Key,
+        settings: Settings,
+        discriminator: u32,
+        seed: u64,
+        taken: &[u16],
+        now: Instant,
+    ) -> Session {
+        let begin = (seed >> 32) as u16;
+        let ports =
+            (0..=u16::MAX - FIRST_PORT).map(|n| FIRST_PORT + n.wrapping_add(begin) % 16_384);
+        Session {
+            // More sessions than ports would share one: neighbours tell them by discriminators.
+            port: ports.into_iter().find(|port| !taken.contains(port)).unwrap_or(FIRST_PORT),
+            machine: Machine::new(settings, discriminator, seed, now),
+            key,
+            socket: None,
+            interface: None,
+            discards: Discards::default(),
+            unsent: 0,
+            trouble: None,
+        }
+    }
+
+    /// Whether a packet that names no session of ours belongs to this one.
+    pub(crate) fn may_be_from(&self, arrived: &Arrived) -> bool {
+        let Key { peer, local, multihop, .. } = &self.key;
+        *peer == arrived.from
+            && *multihop == arrived.multihop
+            && local.is_none_or(|local| Some(local) == arrived.to)
+            && self.interface.is_none_or(|interface| interface == arrived.interface)
+    }
+
+    /// A packet for this session.
+    pub(crate) fn hear(
+        &mut self,
+        arrived: &Arrived,
+        packet: &Packet,
+        now: Instant,
+    ) -> Result<Output, Discard> {
+        let far = arrived.multihop && arrived.ttl < self.machine.settings.minimum_ttl;
+        let heard = if far { Err(Discard::Hops) } else { self.machine.hear(packet, now) };
+        heard.inspect_err(|why| self.discards.count(*why))
+    }
+
+    /// Sends, and opens what it needs to. What goes wrong is told once and tried again with the
+    /// next packet.
+    pub(crate) fn send(&mut self, packet: &Packet) {
+        let sent = self.try_send(packet);
+        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
+            // Another program has that port.
+            self.port = self.port.wrapping_add(1).max(FIRST_PORT);
+        }
+        let trouble = sent.err().map(|error| error.to_string());
+        match &trouble {
+            Some(why) => {
+                self.unsent += 1;
+                // An interface that came anew has another number, an address may be back.
+                self.socket = None;
+                if self.trouble.is_none() {
+                    tracing::warn!("BFD can't send to {}: {why}", self.key);
+                }
+            }
+            None if self.trouble.is_some() => tracing::info!("BFD sends to {} again", self.key),
+            None => {}
+        }
+        self.trouble = trouble;
+    }
+
+    fn try_send(&mut self, packet: &Packet) -> io::Result<()> {
+        if self.socket.is_none() {
+            self.interface = match &self.key.interface {
+                Some(name) => Some(if_nametoindex(name.as_str())?),
+                None => None,
+            };
+            self.socket = Some(self.open()?);
+        }
+        let Some(socket) = &self.socket else { return Ok(()) };
+        let port = port(self.key.multihop);
+        let to: SocketAddr = match self.key.peer {
+            IpAddr::V4(peer) => (peer, port).into(),
+            // The interface counts for addresses of one network alone (fe80::).
+            IpAddr::V6(peer) => {
+                SocketAddrV6::new(peer, port, 0, self.interface.unwrap_or_default()).into()
+            }
+        };
+        socket.send_to(&packet.emit(), &to.into()).map(drop)
+    }
+
+    fn open(&self) -> io::Result<Socket> {
+        let four = self.key.peer.is_ipv4();
+        let domain = if four { Domain::IPV4 } else { Domain::IPV6 };
+        let socket = Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+        let any: IpAddr =
+            if four { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        if let Some(interface) = &self.key.interface {
+            socket.bind_device(Some(interface.as_bytes()))?;
+        }
+        if four {
+            socket.set_ttl_v4(u8::MAX.into())?;
+            socket.set_tos_v4(CLASS)?;
+        } else {
+            socket.set_only_v6(true)?;
+            socket.set_unicast_hops_v6(u8::MAX.into())?;
+            socket.set_tclass_v6(CLASS)?;
+        }
+        let from = match (self.key.local.unwrap_or(any), self.interface) {
+            (IpAddr::V6(from), interface) => {
+                SocketAddrV6::new(from, self.port, 0, interface.unwrap_or_default()).into()
+            }
+            (from, _) => SocketAddr::new(from, self.port),
+        };
+        socket.bind(&from.into())?;
+        // Neighbours answer to the port that all listen on; what comes here is nobody's.
+        Ok(socket)
+    }
+
+    /// All that is known of it.
+    pub(crate) fn told(&self, now: Instant) -> Told {
+        let trouble = self.trouble.as_ref();
+        let beside = Beside { discards: &self.discards, unsent: self.unsent, trouble };
+        Told::of(&self.key, &self.machine, &beside, now)
+    }
+}

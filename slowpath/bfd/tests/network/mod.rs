@@ -1,0 +1,178 @@
+//! Our BFD in a namespace, on a thread of its own, and what tests ask of it.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bfd::machine::{Change, Reason};
+use bfd::packet::State;
+use bfd::{Bfd, Event, Given, Key, Report, Told};
+use routers::{End, Netns, PATIENCE, cable, namespace, wait_for};
+use tokio::sync::{mpsc, oneshot};
+
+pub type Outcome = Result<(), Box<dyn Error>>;
+
+/// Our side.
+pub struct Ours {
+    pub bfd: Bfd,
+    events: mpsc::UnboundedReceiver<Event>,
+    /// Those that nobody has asked for yet.
+    kept: Vec<Event>,
+    kill: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<routers::Result<()>>>,
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+impl Ours {
+    /// Starts it in a namespace.
+    pub fn start(ns: &Netns, seed: u64) -> Result<Ours, Box<dyn Error>> {
+        let (send, events) = mpsc::unbounded_channel();
+        let (kill, killed) = oneshot::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = ns.thread("bfd", move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                match bfd::open(Given { seed, events: send }) {
+                    Ok((bfd, driver)) => {
+                        tell.send(Ok(bfd)).unwrap();
+                        tokio::select! {
+                            () = driver.run() => {}
+                            _ = killed => {}
+                        }
+                    }
+                    Err(error) => tell.send(Err(error)).unwrap(),
+                }
+            });
+        })?;
+        let bfd = told.recv()??;
+        Ok(Ours { bfd, events, kept: Vec::new(), kill: Some(kill), thread: Some(thread) })
+    }
+
+    /// Ends it as a SIGKILL would: sockets closed, no word said.
+    pub fn kill(mut self) {
+        drop(self.kill.take());
+        self.join();
+    }
+
+    /// Ends it as planned, and waits for that.
+    pub fn stop(mut self) {
+        self.bfd.stop();
+        self.join();
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap().unwrap();
+        }
+    }
+
+    pub fn report(&self) -> Report {
+        block_on(self.bfd.report()).expect("the driver runs")
+    }
+
+    pub fn told(&self, key: &Key) -> Told {
+        self.report().sessions.into_iter().find(|told| told.key == *key).expect("it is there")
+    }
+
+    /// Waits until a session is so.
+    pub fn wait(&self, key: &Key, what: &str, so: impl Fn(&Told) -> bool) -> routers::Result<Told> {
+        wait_for(&format!("{key}: {what}"), PATIENCE, || {
+            let told = self.told(key);
+            Ok((so(&told), format!("{told:?}")))
+        })?;
+        Ok(self.told(key))
+    }
+
+    /// Waits until a session is up, and its timers are what they were asked to be at both ends.
+    pub fn wait_until_up(&self, key: &Key) -> routers::Result<Told> {
+        self.wait(key, "up", |told| {
+            told.state == State::Up && told.remote_state == State::Up && told.detection_us > 0
+        })
+    }
+
+    /// The next event of a session.
+    pub fn event(&mut self, key: &Key) -> routers::Result<Event> {
+        let mut found = None;
+        wait_for(&format!("an event of {key}"), PATIENCE, || {
+            self.kept.extend(std::iter::from_fn(|| self.events.try_recv().ok()));
+            found = self.kept.iter().position(|event| event.key == *key);
+            Ok((found.is_some(), format!("{:?}", self.kept)))
+        })?;
+        Ok(self.kept.remove(found.expect("waited for")))
+    }
+
+    /// What happened so far, of all sessions.
+    pub fn events(&mut self) -> Vec<Event> {
+        self.kept.extend(std::iter::from_fn(|| self.events.try_recv().ok()));
+        std::mem::take(&mut self.kept)
+    }
+
+    /// Asserts that each session's next event is that nothing came for the detection time, and that
+    /// it came when it should: a last packet came at most an interval before `cut`.
+    #[track_caller]
+    pub fn expires_each(&mut self, keys: &[&Key], before: &[Told], cut: Instant) {
+        for (key, before) in keys.iter().zip(before) {
+            let event = self.event(key).unwrap();
+            assert_eq!(event.change, Change::Down(Reason::Expired), "{key}");
+            let [detection, interval] =
+                [before.detection_us, before.receive_us].map(Duration::from_micros);
+            let took = event.at.saturating_duration_since(cut);
+            println!("{key}: down {took:.0?} after the cut, detection time {detection:.0?}");
+            assert!(took + interval >= detection, "{key}: {took:?} of {detection:?}");
+            assert!(took <= detection + PATIENCE, "{key}: {took:?} of {detection:?}");
+        }
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        drop(self.kill.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic in it was printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Us and a neighbour on one network: 10.0.0.1 and fd00::1 on `here`, .2 and ::2 on `there`.
+pub fn neighbours() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
+    let (ours, theirs) = (namespace("ours")?, namespace("theirs")?);
+    cable(
+        End { ns: &ours, device: "here", addresses: &["10.0.0.1/24", "fd00::1/64"] },
+        End { ns: &theirs, device: "there", addresses: &["10.0.0.2/24", "fd00::2/64"] },
+    )?;
+    Ok((ours, theirs))
+}
+
+/// Us and a neighbour beyond a router: 10.0.1.1 and fd01::1, 10.0.2.2 and fd02::2.
+pub fn beyond_a_router() -> routers::Result<[Arc<Netns>; 3]> {
+    let [ours, middle, theirs] = [namespace("ours")?, namespace("middle")?, namespace("theirs")?];
+    cable(
+        End { ns: &ours, device: "here", addresses: &["10.0.1.1/24", "fd01::1/64"] },
+        End { ns: &middle, device: "left", addresses: &["10.0.1.9/24", "fd01::9/64"] },
+    )?;
+    cable(
+        End { ns: &theirs, device: "there", addresses: &["10.0.2.2/24", "fd02::2/64"] },
+        End { ns: &middle, device: "right", addresses: &["10.0.2.9/24", "fd02::9/64"] },
+    )?;
+    middle.sysctl("ipv4/ip_forward", "1")?;
+    middle.sysctl("ipv6/conf/all/forwarding", "1")?;
+    ours.ip(&["route add default via 10.0.1.9", "route add default via fd01::9"])?;
+    theirs.ip(&["route add default via 10.0.2.9", "route add default via fd02::9"])?;
+    Ok([ours, middle, theirs])
+}
+
+/// Sessions with the neighbour of [`neighbours`].
+pub fn single_hop_keys() -> [Key; 2] {
+    let four = Key::single_hop("10.0.0.2".parse().unwrap());
+    let six = Key {
+        interface: Some("here".to_owned()),
+        local: Some("fd00::1".parse().unwrap()),
+        ..Key::single_hop("fd00::2".parse().unwrap())
+    };
+    [four, six]
+}

@@ -1,0 +1,46 @@
+//! Namespaces and the cables between them.
+
+use std::sync::Arc;
+
+use tests::lab::Result;
+use tests::lab::netns::Netns;
+
+/// One end of a cable.
+pub struct End<'a> {
+    /// Where it is.
+    pub ns: &'a Netns,
+    /// What it is called there.
+    pub device: &'a str,
+    /// With the length of their network: `10.0.0.1/24`, `fd00::1/64`.
+    pub addresses: &'a [&'a str],
+}
+
+/// A namespace in which both families work, with nothing in it but `lo`.
+pub fn namespace(name: &str) -> Result<Arc<Netns>> {
+    let ns = Netns::new(name)?;
+    for which in ["all", "default"] {
+        ns.sysctl(&format!("ipv6/conf/{which}/disable_ipv6"), "0")?;
+        // Addresses serve at once: nobody else is on these cables.
+        ns.sysctl(&format!("ipv6/conf/{which}/accept_dad"), "0")?;
+    }
+    Ok(Arc::new(ns))
+}
+
+/// Lays a cable (veth) between two namespaces, both ends up and with their addresses. It is cut by
+/// `ip link set DEVICE down` at either end: then both have no carrier.
+pub fn cable(one: End<'_>, two: End<'_>) -> Result<()> {
+    let link = format!(
+        "link add {} type veth peer name {} netns {}",
+        one.device,
+        two.device,
+        two.ns.path()
+    );
+    one.ns.ip(&[&link])?;
+    for end in [one, two] {
+        let device = end.device;
+        let addresses = end.addresses.iter().map(|a| format!("address add {a} dev {device}"));
+        let lines: Vec<String> = addresses.chain([format!("link set dev {device} up")]).collect();
+        end.ns.ip(&lines.iter().map(String::as_str).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! FRR: its daemons apart, one configuration, asked by vtysh.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::chown;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nix::sys::signal::Signal;
+use nix::unistd::User;
+use serde_json::Value;
+use tests::lab::folder::Folder;
+use tests::lab::netns::Netns;
+use tests::lab::{LabError, Result};
+
+use crate::program::Program;
+
+/// The user whom Debian's FRR runs as.
+const USER: &str = "frr";
+
+/// Daemons drop root's rights by themselves, and with that the kernel forgets that they are to die
+/// with us. So they begin as their user, with the rights that they would keep.
+const AS_USER: &[&str] = &[
+    "setpriv",
+    "--reuid=frr",
+    "--regid=frr",
+    "--groups=frr,frrvty",
+    "--inh-caps=-all,+net_admin,+net_raw,+net_bind_service,+sys_admin",
+    "--ambient-caps=-all,+net_admin,+net_raw,+net_bind_service,+sys_admin",
+    "--pdeathsig=KILL",
+    "--",
+];
+
+/// One of FRR's daemons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Daemon {
+    /// Interfaces and routes of the kernel; the others need it and it runs always.
+    Zebra,
+    /// BGP.
+    Bgpd,
+    /// BFD.
+    Bfdd,
+    /// Static routes: without it, `ip route` and `ipv6 route` are taken and come to nothing.
+    Staticd,
+}
+
+impl Daemon {
+    fn name(self) -> &'static str {
+        match self {
+            Daemon::Zebra => "zebra",
+            Daemon::Bgpd => "bgpd",
+            Daemon::Bfdd => "bfdd",
+            Daemon::Staticd => "staticd",
+        }
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Daemon::Zebra => "/usr/lib/frr/zebra",
+            Daemon::Bgpd => "/usr/lib/frr/bgpd",
+            Daemon::Bfdd => "/usr/lib/frr/bfdd",
+            Daemon::Staticd => "/usr/lib/frr/staticd",
+        }
+    }
+}
+
+/// An FRR of the test's own.
+pub struct Frr {
+    ns: Arc<Netns>,
+    daemons: BTreeMap<Daemon, Program>,
+    folder: Folder,
+}
+
+impl Frr {
+    /// Starts zebra and these daemons, and gives them their configuration. A line that FRR doesn't
+    /// know is an error with FRR's words.
+    pub fn start(ns: &Arc<Netns>, daemons: &[Daemon], configuration: &str) -> Result<Frr> {
+        let folder = Folder::new()?;
+        let own = folder.file("frr");
+        let said = || LabError::NoProgram { program: "FRR".into(), package: "frr" };
+        let user = User::from_name(USER).map_err(LabError::errno("looking for FRR's user"))?;
+        let user = user.ok_or_else(said)?;
+        std::fs::create_dir(&own)
+            .and_then(|()| chown(&own, Some(user.uid.as_raw()), Some(user.gid.as_raw())))
+            .map_err(LabError::io(format!("making {}", own.display())))?;
+        folder.write("frr.conf", configuration)?;
+        let mut frr = Frr { ns: ns.clone(), daemons: BTreeMap::new(), folder };
+        let mut wanted = vec![Daemon::Zebra];
+        wanted.extend(daemons.iter().filter(|daemon| **daemon != Daemon::Zebra));
+        for daemon in wanted {
+            let program = frr.program(daemon);
+            frr.daemons.insert(daemon, program);
+            frr.begin(daemon)?;
+        }
+        frr.vtysh(&["--inputfile", &frr.configuration()])?;
+        Ok(frr)
+    }
+
+    fn program(&self, daemon: Daemon) -> Program {
+        let (name, own) = (daemon.name(), self.own());
+        let mut args = vec![
+            // Settings come by vtysh; a file of this name need not be there.
+            format!("--config_file={own}/{name}.conf"),
+            format!("--pid_file={own}/{name}.pid"),
+            format!("--socket={own}/zserv.api"),
+            format!("--vty_socket={own}"),
+            "--vty_port=0".to_owned(),
+            "--log=stdout".to_owned(),
+        ];
+        if daemon == Daemon::Bfdd {
+            args.push(format!("--bfdctl={own}/bfdd.sock"));
+        }
+        let log = self.folder.file(&format!("{name}.log"));
+        let (path, package) = (daemon.path(), "frr");
+        Program { ns: self.ns.clone(), path, package, by: AS_USER, args, log, process: None }
+    }
+
+    fn own(&self) -> String {
+        self.folder.file("frr").display().to_string()
+    }
+
+    fn configuration(&self) -> String {
+        self.folder.file("frr.conf").display().to_string()
+    }
+
+    fn vtysh(&self, more: &[&str]) -> Result<String> {
+        let own = self.own();
+        // Without a place of its own, what was asked would be noted in root's home.
+        let places = [format!("--vty_socket={own}"), format!("--histfile={own}/history")];
+        self.ns.command("vtysh", &[&places.each_ref().map(String::as_str), more].concat())
+    }
+
+    /// Starts a daemon and waits until it answers.
+    fn begin(&mut self, daemon: Daemon) -> Result<()> {
+        let mut program = self.daemons.remove(&daemon).unwrap_or_else(|| self.program(daemon));
+        let begun = program.start(&[]).and_then(|()| {
+            let asked = ["--daemon", daemon.name(), "--command", "show version"];
+            program.wait_until_up(|| self.vtysh(&asked))
+        });
+        self.daemons.insert(daemon, program);
+        begun
+    }
+
+    /// Starts a daemon that was killed or stopped, with the configuration that all began with.
+    pub fn restart(&mut self, daemon: Daemon) -> Result<()> {
+        self.begin(daemon)?;
+        let configuration = self.configuration();
+        self.vtysh(&["--daemon", daemon.name(), "--inputfile", &configuration]).map(drop)
+    }
+
+    /// Asks as an operator would: `show bgp summary`.
+    pub fn ask(&self, question: &str) -> Result<String> {
+        self.vtysh(&["--command", question])
+    }
+
+    /// The same with `json` behind the question.
+    pub fn json(&self, question: &str) -> Result<Value> {
+        let said = self.ask(&format!("{question} json"))?;
+        serde_json::from_str(&said)
+            .map_err(|e| LabError::Asked(format!("`{question} json` of FRR: {e} in: {said}")))
+    }
+
+    /// Types these lines after `configure terminal`.
+    pub fn configure(&self, lines: &[&str]) -> Result<()> {
+        let lines = ["configure terminal"].iter().chain(lines);
+        let words: Vec<&str> = lines.flat_map(|line| ["--command", line]).collect();
+        self.vtysh(&words).map(drop)
+    }
+
+    /// Ends a daemon without a chance to say anything to its neighbours.
+    pub fn kill(&mut self, daemon: Daemon) -> Result<()> {
+        kill(daemon, self.named(daemon)?)
+    }
+
+    /// Asks a daemon to end, and waits.
+    pub fn stop(&mut self, daemon: Daemon) -> Result<()> {
+        self.named(daemon)?.stop()
+    }
+
+    /// Sends a daemon a signal, for example one that makes it stand still.
+    pub fn signal(&mut self, daemon: Daemon, signal: Signal) -> Result<()> {
+        self.named(daemon)?.signal(signal)
+    }
+
+    /// All that a daemon wrote.
+    pub fn log(&self, daemon: Daemon) -> String {
+        self.daemons.get(&daemon).map(Program::log).unwrap_or_default()
+    }
+
+    fn named(&mut self, daemon: Daemon) -> Result<&mut Program> {
+        let missing = || LabError::Asked(format!("this FRR was started without {daemon:?}"));
+        self.daemons.get_mut(&daemon).ok_or_else(missing)
+    }
+}
+
+/// A daemon keeps room for its last words in `/var/tmp/frr`, and clears it only when it is stopped.
+fn kill(daemon: Daemon, program: &mut Program) -> Result<()> {
+    let number = program.process.as_ref().map(|process| process.id());
+    program.kill()?;
+    let room = number.map(|n| PathBuf::from(format!("/var/tmp/frr/{}.{n}", daemon.name())));
+    // One that died early made none.
+    let _ = room.map(std::fs::remove_dir_all);
+    Ok(())
+}
+
+impl Drop for Frr {
+    fn drop(&mut self) {
+        for (daemon, program) in &mut self.daemons {
+            // Nobody is left to be told.
+            let _ = kill(*daemon, program);
+        }
+    }
+}

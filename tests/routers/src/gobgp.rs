@@ -1,0 +1,97 @@
+//! GoBGP, asked by gobgp.
+
+use std::sync::Arc;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tests::lab::folder::Folder;
+use tests::lab::netns::Netns;
+use tests::lab::{LabError, Result};
+
+use crate::program::Program;
+
+/// A GoBGP of the test's own.
+pub struct Gobgp {
+    program: Program,
+    folder: Folder,
+}
+
+impl Gobgp {
+    /// Starts it with this configuration (TOML) and waits until it answers.
+    pub fn start(ns: &Arc<Netns>, configuration: &str) -> Result<Gobgp> {
+        let folder = Folder::new()?;
+        let conf = folder.write("gobgp.toml", configuration)?.display().to_string();
+        let hosts = format!("--api-hosts={}", target(&folder));
+        let program = Program {
+            ns: ns.clone(),
+            path: "/usr/bin/gobgpd",
+            package: "gobgpd",
+            by: &[],
+            args: ["-f", &conf, &hosts, "--pprof-disable", "-p"].map(str::to_owned).to_vec(),
+            log: folder.file("gobgp.log"),
+            process: None,
+        };
+        let mut gobgp = Gobgp { program, folder };
+        gobgp.begin(&[])?;
+        Ok(gobgp)
+    }
+
+    fn begin(&mut self, more: &[&str]) -> Result<()> {
+        if self.program.process.is_none() {
+            // One that was killed left it, and the next would find its place taken. Mostly there
+            // is none.
+            let _ = std::fs::remove_file(self.folder.file("gobgp.sock"));
+        }
+        self.program.start(more)?;
+        let (ns, folder) = (self.program.ns.clone(), &self.folder);
+        self.program.wait_until_up(|| ask(&ns, folder, &["global"]))
+    }
+
+    /// Starts it again after a kill or a stop; `recovering` as after a restart in which its routes
+    /// are to stay with its neighbours (graceful restart).
+    pub fn restart(&mut self, recovering: bool) -> Result<()> {
+        self.begin(if recovering { &["--graceful-restart"] } else { &[] })
+    }
+
+    /// Asks or tells as an operator would: `["global", "rib", "add", "192.0.2.0/24"]`. GoBGP calls
+    /// a command that it doesn't know no failure: it then says nothing.
+    pub fn ask(&self, words: &[&str]) -> Result<String> {
+        ask(&self.program.ns, &self.folder, words)
+    }
+
+    /// The answer as JSON.
+    pub fn json(&self, words: &[&str]) -> Result<Value> {
+        let said = self.ask(&[&["--json"], words].concat())?;
+        serde_json::from_str(&said)
+            .map_err(|e| LabError::Asked(format!("`gobgp {}`: {e} in: {said}", words.join(" "))))
+    }
+
+    /// Ends it without a chance to say anything to its neighbours.
+    pub fn kill(&mut self) -> Result<()> {
+        self.program.kill()
+    }
+
+    /// Asks it to end, and waits.
+    pub fn stop(&mut self) -> Result<()> {
+        self.program.stop()
+    }
+
+    /// Sends it a signal, for example one that makes it stand still.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.program.signal(signal)
+    }
+
+    /// All that it wrote.
+    pub fn log(&self) -> String {
+        self.program.log()
+    }
+}
+
+fn target(folder: &Folder) -> String {
+    format!("unix://{}", folder.file("gobgp.sock").display())
+}
+
+fn ask(ns: &Netns, folder: &Folder, words: &[&str]) -> Result<String> {
+    let target = target(folder);
+    ns.command("gobgp", &[&["--target", target.as_str()], words].concat())
+}

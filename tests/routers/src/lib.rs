@@ -1,0 +1,66 @@
+//! Real routers for tests: FRR, BIRD and GoBGP as Debian ships them, each in a namespace that the
+//! test made, with folders and sockets of its own.
+//!
+//! ```no_run
+//! use routers::{Daemon, End, Frr, cable, namespace};
+//! # fn main() -> routers::Result<()> {
+//! let (ours, theirs) = (namespace("ours")?, namespace("theirs")?);
+//! cable(
+//!     End { ns: &ours, device: "up", addresses: &["10.0.0.1/24", "fd00::1/64"] },
+//!     End { ns: &theirs, device: "down", addresses: &["10.0.0.2/24", "fd00::2/64"] },
+//! )?;
+//! let mut frr = Frr::start(
+//!     &theirs,
+//!     &[Daemon::Bgpd, Daemon::Bfdd],
+//!     "router bgp 65002\n neighbor 10.0.0.1 remote-as 65001\n neighbor 10.0.0.1 bfd\n",
+//! )?;
+//! println!("{}", frr.json("show bgp summary")?);
+//! frr.kill(Daemon::Bgpd)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All of it is gone with the last value that holds it, also when a test panics; and with the
+//! process, when that is killed: the kernel then ends the daemons and takes the namespaces down.
+
+mod bird;
+mod cable;
+mod frr;
+mod gobgp;
+mod program;
+
+pub use bird::Bird;
+pub use cable::{End, cable, namespace};
+pub use frr::{Daemon, Frr};
+pub use gobgp::Gobgp;
+pub use nix::sys::signal::Signal;
+pub use tests::lab::netns::Netns;
+pub use tests::lab::{LabError, Result};
+
+use std::time::{Duration, Instant};
+
+/// What a daemon may take to start, to answer or to end: it has two processors at best, and others
+/// want them too.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Looks again and again until it is so, and tells when that was. What is seen meanwhile goes into
+/// the error; an error of the look itself is no more than something seen, for a daemon that starts
+/// does not answer yet.
+pub fn wait_for(
+    what: &str,
+    patience: Duration,
+    mut look: impl FnMut() -> Result<(bool, String)>,
+) -> Result<Instant> {
+    let begun = Instant::now();
+    loop {
+        let seen = match look() {
+            Ok((true, _)) => return Ok(Instant::now()),
+            Ok((false, seen)) => seen,
+            Err(error) => error.to_string(),
+        };
+        if begun.elapsed() > patience {
+            return Err(LabError::TooLate { what: what.to_owned(), waited: begun.elapsed(), seen });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,215 @@
+//! The three routers with each other: they start, are asked, die, come back, and leave nothing.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use routers::{
+    Bird, Daemon, End, Frr, Gobgp, LabError, Netns, PATIENCE, cable, namespace, wait_for,
+};
+
+const FRR: &str = "\
+router bgp 65001
+ bgp router-id 10.0.1.1
+ no bgp ebgp-requires-policy
+ neighbor 10.0.1.2 remote-as 65002
+ neighbor 10.0.2.2 remote-as 65003
+ neighbor fd01::2 remote-as 65002
+ address-family ipv4 unicast
+  network 192.0.2.1/32
+ exit-address-family
+ address-family ipv6 unicast
+  neighbor fd01::2 activate
+  network 2001:db8::1/128
+ exit-address-family
+exit
+ip route 192.0.2.1/32 Null0
+ipv6 route 2001:db8::1/128 Null0
+";
+
+const BIRD: &str = "\
+log stderr all;
+router id 10.0.1.2;
+protocol device {}
+protocol static { ipv4; route 192.0.2.2/32 blackhole; }
+protocol bgp four { local as 65002; neighbor 10.0.1.1 as 65001; connect delay time 1;
+  graceful restart off;
+  ipv4 { import all; export all; }; }
+protocol bgp six { local as 65002; neighbor fd01::1 as 65001; connect delay time 1;
+  graceful restart off;
+  ipv6 { import all; export all; }; }
+";
+
+const GOBGP: &str = "\
+[global.config]
+  as = 65003
+  router-id = \"10.0.2.2\"
+[[neighbors]]
+  [neighbors.config]
+    neighbor-address = \"10.0.2.1\"
+    peer-as = 65001
+";
+
+const FAILS: &str = "as a test does that fails";
+
+/// One after the other, also where all tests are threads of one process: what a test has left is
+/// told by the number of the process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Three {
+    frr: Frr,
+    bird: Bird,
+    gobgp: Gobgp,
+    _places: [Arc<Netns>; 3],
+}
+
+fn three() -> routers::Result<Three> {
+    let [middle, one, two] = [namespace("frr")?, namespace("bird")?, namespace("gobgp")?];
+    cable(
+        End { ns: &middle, device: "v1", addresses: &["10.0.1.1/24", "fd01::1/64"] },
+        End { ns: &one, device: "up", addresses: &["10.0.1.2/24", "fd01::2/64"] },
+    )?;
+    cable(
+        End { ns: &middle, device: "v2", addresses: &["10.0.2.1/24"] },
+        End { ns: &two, device: "up", addresses: &["10.0.2.2/24"] },
+    )?;
+    let frr = Frr::start(&middle, &[Daemon::Bgpd, Daemon::Bfdd, Daemon::Staticd], FRR)?;
+    let (bird, gobgp) = (Bird::start(&one, BIRD)?, Gobgp::start(&two, GOBGP)?);
+    gobgp.ask(&["global", "rib", "add", "192.0.2.3/32"])?;
+    Ok(Three { frr, bird, gobgp, _places: [middle, one, two] })
+}
+
+impl Three {
+    /// Everybody has everybody's routes.
+    fn wait_for_routes(&self) -> routers::Result<()> {
+        let frr = || {
+            let said = self.frr.json("show bgp ipv4 unicast")?;
+            let routes = said["routes"].as_object().map_or(0, |routes| routes.len());
+            Ok((routes == 3, said.to_string()))
+        };
+        wait_for("three routes at FRR", PATIENCE, frr)?;
+        wait_for("FRR's and GoBGP's routes at BIRD", PATIENCE, || {
+            let said = self.bird.ask("show route")?;
+            let all = ["192.0.2.1/32", "192.0.2.3/32", "2001:db8::1/128"];
+            Ok((all.iter().all(|route| said.contains(route)), said))
+        })?;
+        wait_for("FRR's and BIRD's routes at GoBGP", PATIENCE, || {
+            let said = self.gobgp.json(&["global", "rib"])?;
+            Ok((said.get("192.0.2.1/32").and(said.get("192.0.2.2/32")).is_some(), said.to_string()))
+        })?;
+        Ok(())
+    }
+}
+
+/// Numbers of the processes whose command line has this word in it.
+fn processes(word: &str) -> Vec<String> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let named = all.filter(|entry| {
+        let said = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&said).contains(word)
+    });
+    named.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// What the folders of this process's routers are called.
+fn folders() -> String {
+    format!("/tmp/weir-lab-{}-", std::process::id())
+}
+
+#[test]
+fn routes_die_with_a_daemon_and_come_back_and_nothing_is_left() -> Result<(), Box<dyn Error>> {
+    let _alone = alone();
+    let before = rooms();
+    let mut three = three()?;
+    three.wait_for_routes()?;
+
+    three.frr.kill(Daemon::Bgpd)?;
+    wait_for("no route at BIRD", PATIENCE, || {
+        let said = three.bird.ask("show route")?;
+        Ok((!said.contains("192.0.2.1/32"), said))
+    })?;
+    three.frr.restart(Daemon::Bgpd)?;
+    three.wait_for_routes()?;
+
+    three.bird.kill()?;
+    three.gobgp.kill()?;
+    three.bird.restart(false)?;
+    three.gobgp.restart(false)?;
+    three.gobgp.ask(&["global", "rib", "add", "192.0.2.3/32"])?;
+    three.wait_for_routes()?;
+
+    three.frr.configure(&["router bgp 65001", "neighbor 10.0.2.2 shutdown"])?;
+    wait_for("no neighbour at GoBGP", PATIENCE, || {
+        let said = three.gobgp.json(&["global", "rib"])?;
+        Ok((said.get("192.0.2.1/32").is_none(), said.to_string()))
+    })?;
+    three.bird.configure(&BIRD.replace("192.0.2.2/32", "192.0.2.9/32"))?;
+    wait_for("BIRD's other route at FRR", PATIENCE, || {
+        let said = three.frr.json("show bgp ipv4 unicast")?;
+        Ok((said["routes"].get("192.0.2.9/32").is_some(), said.to_string()))
+    })?;
+
+    three.frr.stop(Daemon::Bgpd)?;
+    three.bird.stop()?;
+    three.gobgp.stop()?;
+    assert!(three.bird.log().contains("Shutdown completed"), "{}", three.bird.log());
+    assert!(three.frr.log(Daemon::Bgpd).contains("Terminating on signal"));
+    drop(three);
+    nothing_is_left(&before);
+    Ok(())
+}
+
+#[test]
+fn a_panic_leaves_nothing_either() {
+    let _alone = alone();
+    let before = rooms();
+    let unwound = std::panic::catch_unwind(|| {
+        let three = three().unwrap();
+        assert!(!processes(&folders()).is_empty(), "they run");
+        let _kept = three;
+        std::panic::panic_any(FAILS);
+    });
+    let word = unwound.unwrap_err();
+    assert_eq!(word.downcast_ref(), Some(&FAILS), "it failed otherwise");
+    nothing_is_left(&before);
+}
+
+#[test]
+fn what_a_router_does_not_know_is_told_in_its_words() -> Result<(), Box<dyn Error>> {
+    let _alone = alone();
+    let ns = namespace("one")?;
+    let said = |result: Result<(), LabError>| result.unwrap_err().to_string();
+    let wrong = "router bgp 1\n neighbour 10.0.0.1 remote-as 2\n";
+    let error = said(Frr::start(&ns, &[Daemon::Bgpd], wrong).map(drop));
+    assert!(error.contains("Unknown command"), "{error}");
+    let error = said(Bird::start(&ns, "protocol bgq {}").map(drop));
+    assert!(error.contains("syntax error"), "{error}");
+    let error = said(Gobgp::start(&ns, "[global.config]\n as = \"no\"\n").map(drop));
+    assert!(error.contains("ended"), "{error}");
+    Ok(())
+}
+
+/// What FRR's daemons keep for their last words, by name; of those that have ended.
+fn rooms() -> BTreeSet<String> {
+    let all = std::fs::read_dir("/var/tmp/frr").into_iter().flatten().flatten();
+    let names = all.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let number = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
+    names.filter(|name| !Path::new("/proc").join(number(name)).exists()).collect()
+}
+
+#[track_caller]
+fn nothing_is_left(rooms_before: &BTreeSet<String>) {
+    let (name, left) = (folders(), processes(&folders()));
+    assert!(left.is_empty(), "processes {left:?} with {name} in their command line");
+    let folders = std::fs::read_dir("/tmp").into_iter().flatten().flatten();
+    let folders = folders.map(|entry| entry.path().display().to_string());
+    let left: Vec<String> = folders.filter(|path| path.starts_with(&name)).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let left: Vec<String> = rooms().difference(rooms_before).cloned().collect();
+    assert!(left.is_empty(), "{left:?} in /var/tmp/frr");
+}
