@@ -16,8 +16,6 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
 use crate::packet::{Diagnostic, Discard, Packet, State};
 use crate::settings::Settings;
 
@@ -25,104 +23,13 @@ use crate::settings::Settings;
 mod simulation;
 #[cfg(test)]
 mod tests;
+mod words;
+
+pub use words::{Change, Output, Reason};
+use words::{Counts, Remote, Timers};
 
 /// Nobody sends oftener while the session is not up (6.8.3).
 const SLOW: Duration = Duration::from_secs(1);
-
-/// Why a session is not up any more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// Nothing came for the detection time.
-    Expired,
-    /// The neighbour says that it is down.
-    NeighbourDown,
-    /// The neighbour was told to hold it down.
-    NeighbourAdminDown,
-    /// So were we.
-    Stopped,
-}
-
-impl Reason {
-    /// Whether it says anything of the way there. What a person or a plan does is no failure, and
-    /// no reason to give up routes (RFC 5882, 3.2).
-    pub fn is_failure(self) -> bool {
-        matches!(self, Reason::Expired | Reason::NeighbourDown)
-    }
-
-    /// What packets say.
-    pub fn diagnostic(self) -> Diagnostic {
-        match self {
-            Reason::Expired => Diagnostic::DetectionTimeExpired,
-            Reason::NeighbourDown | Reason::NeighbourAdminDown => Diagnostic::NeighborSignaledDown,
-            Reason::Stopped => Diagnostic::AdministrativelyDown,
-        }
-    }
-}
-
-/// What whoever depends on the session is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Change {
-    /// Both hear each other.
-    Up,
-    /// Not any more.
-    Down(Reason),
-}
-
-/// What came of a packet, or of time that passed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Output {
-    /// To be sent at once.
-    pub send: Option<Packet>,
-    /// To be told.
-    pub change: Option<Change>,
-}
-
-/// The timers that a side announces.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Timers {
-    transmit: Duration,
-    receive: Duration,
-}
-
-/// What the neighbour said last.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Remote {
-    pub(crate) state: State,
-    pub(crate) diagnostic: Diagnostic,
-    pub(crate) discriminator: u32,
-    pub(crate) multiplier: u8,
-    pub(crate) independent: bool,
-    demand: bool,
-    timers: Timers,
-    heard: Option<Instant>,
-}
-
-impl Remote {
-    /// Before a word of it (6.8.1).
-    fn unknown() -> Remote {
-        Remote {
-            state: State::Down,
-            diagnostic: Diagnostic::None,
-            discriminator: 0,
-            multiplier: 0,
-            independent: false,
-            demand: false,
-            timers: Timers { transmit: Duration::ZERO, receive: Duration::from_micros(1) },
-            heard: None,
-        }
-    }
-}
-
-/// What is counted of a session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
-    pub(crate) ups: u64,
-    pub(crate) downs: u64,
-}
 
 /// A session's machine.
 #[derive(Debug)]

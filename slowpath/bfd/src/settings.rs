@@ -49,7 +49,8 @@ pub struct Settings {
     /// The first word is the neighbour's.
     pub passive: bool,
     /// Whether to claim that BFD goes on here while the control plane doesn't (the C bit). It
-    /// doesn't: a neighbour that believes it gives up routes that graceful restart would keep.
+    /// doesn't, and a neighbour that believed it might take our restart for a failure of the way
+    /// here (RFC 5882, 4.3): for those who must have it.
     pub independent: bool,
     /// Over several hops: packets that arrive with fewer hops left are not taken. 254 allows one
     /// router between us, as FRR does unless told otherwise. A BIRD begins with 64: for one behind

@@ -24,7 +24,7 @@ pub struct Ours {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
 }
 
 impl Ours {
@@ -35,16 +35,16 @@ impl Ours {
         let (tell, told) = std::sync::mpsc::channel();
         let thread = ns.thread("bfd", move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async {
+            runtime.expect("a runtime").block_on(async {
                 match bfd::open(Given { seed, events: send }) {
                     Ok((bfd, driver)) => {
-                        tell.send(Ok(bfd)).unwrap();
+                        tell.send(Ok(bfd)).expect("somebody waits");
                         tokio::select! {
                             () = driver.run() => {}
                             _ = killed => {}
                         }
                     }
-                    Err(error) => tell.send(Err(error)).unwrap(),
+                    Err(error) => tell.send(Err(error)).expect("somebody waits"),
                 }
             });
         })?;
@@ -66,7 +66,7 @@ impl Ours {
 
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            thread.join().unwrap().unwrap();
+            thread.join().expect("no panic").expect("its namespace");
         }
     }
 
@@ -116,7 +116,7 @@ impl Ours {
     #[track_caller]
     pub fn expires_each(&mut self, keys: &[&Key], before: &[Told], cut: Instant) {
         for (key, before) in keys.iter().zip(before) {
-            let event = self.event(key).unwrap();
+            let event = self.event(key).expect("it goes down");
             assert_eq!(event.change, Change::Down(Reason::Expired), "{key}");
             let [detection, interval] =
                 [before.detection_us, before.receive_us].map(Duration::from_micros);
@@ -168,11 +168,11 @@ pub fn beyond_a_router() -> routers::Result<[Arc<Netns>; 3]> {
 
 /// Sessions with the neighbour of [`neighbours`].
 pub fn single_hop_keys() -> [Key; 2] {
-    let four = Key::single_hop("10.0.0.2".parse().unwrap());
+    let four = Key::single_hop("10.0.0.2".parse().expect("an address"));
     let six = Key {
         interface: Some("here".to_owned()),
-        local: Some("fd00::1".parse().unwrap()),
-        ..Key::single_hop("fd00::2".parse().unwrap())
+        local: Some("fd00::1".parse().expect("an address")),
+        ..Key::single_hop("fd00::2".parse().expect("an address"))
     };
     [four, six]
 }

@@ -1,13 +1,11 @@
 //! Our BFD with FRR's.
 
-mod network;
-
 use std::time::Instant;
 
+use crate::network::{Ours, Outcome, beyond_a_router, neighbours, single_hop_keys};
 use bfd::machine::{Change, Reason};
 use bfd::packet::{Diagnostic, State};
 use bfd::{Key, Settings};
-use network::{Ours, Outcome, beyond_a_router, neighbours, single_hop_keys};
 use routers::{Daemon, Frr, PATIENCE, wait_for};
 use serde_json::Value;
 
@@ -173,8 +171,8 @@ fn over_a_router_with_as_many_hops_as_allowed() -> Outcome {
     )?;
     let ours = Ours::start(&here, 4)?;
     let key = |peer: &str, local: &str| Key {
-        peer: peer.parse().unwrap(),
-        local: Some(local.parse().unwrap()),
+        peer: peer.parse().expect("an address"),
+        local: Some(local.parse().expect("an address")),
         interface: None,
         multihop: true,
     };

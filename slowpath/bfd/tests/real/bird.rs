@@ -1,12 +1,10 @@
 //! Our BFD with BIRD's.
 
-mod network;
-
 use std::time::Instant;
 
+use crate::network::{Ours, Outcome, beyond_a_router, neighbours, single_hop_keys};
 use bfd::machine::{Change, Reason};
 use bfd::{Key, Settings};
-use network::{Ours, Outcome, beyond_a_router, neighbours, single_hop_keys};
 use routers::{Bird, PATIENCE, wait_for};
 
 const BIRD: &str = "\
