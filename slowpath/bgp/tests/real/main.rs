@@ -1,0 +1,4 @@
+//! Our speaker on real networks, with real routers.
+
+mod frr;
+mod network;
