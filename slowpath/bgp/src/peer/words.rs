@@ -103,7 +103,8 @@ pub enum Output {
     Abandon,
     /// Write.
     Send(ConnectionId, Vec<u8>),
-    /// Close, after what is to be sent. Also what was never taken in is closed so.
+    /// Close, after what is to be sent. What was not let in is closed so as well, and what has
+    /// closed by itself: its name may be forgotten.
     Close(ConnectionId),
     /// State, connection or progress changed: worth a look.
     Changed,

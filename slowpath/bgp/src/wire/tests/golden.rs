@@ -169,6 +169,14 @@ fn what_an_old_speaker_put_before_the_true_path_stays_there() {
     };
     let path = vec![(SEQUENCE, vec![100, 200]), (SEQUENCE, vec![70_000, 80_000])];
     assert_eq!(arrived.path.as_path, Some(path));
+    // 100 {1 2} 23456: a set counts as one.
+    let body = "0000 0025 40 01 01 00  40 02 0e 02 01 0064 01 02 0001 0002 02 01 5ba0
+                40 03 04 c0000209  c0 11 06 02 01 00011170  20 cb00710a";
+    let Ok(Message::Update(arrived)) = read(&message(2, body), &Context::default()) else {
+        panic!("an UPDATE")
+    };
+    let path = vec![(SEQUENCE, vec![100]), (1, vec![1, 2]), (SEQUENCE, vec![70_000])];
+    assert_eq!(arrived.path.as_path, Some(path));
     // Longer than the path itself it is not to be believed.
     let body = "0000 001f 40 01 01 00  40 02 04 02 01 5ba0  40 03 04 c0000209
                 c0 11 0a 02 02 00011170 00013880  20 cb00710a";
