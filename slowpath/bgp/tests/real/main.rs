@@ -1,4 +1,7 @@
 //! Our speaker on real networks, with real routers.
 
-mod frr;
 mod network;
+mod restarts;
+mod sockets;
+mod speaks;
+mod theirs;

@@ -11,7 +11,7 @@ use bgp::advertise::Table;
 use bgp::peer::State;
 use bgp::peer::settings::{GracefulRestart, Settings};
 use bgp::speaker::told::Told;
-use bgp::speaker::{PeerKey, Speaker, Wanted};
+use bgp::speaker::{PeerKey, Speaker, Wanted, Watched};
 use bgp::wire::Attributes;
 use routers::{End, Netns, PATIENCE, cable, namespace, wait_for};
 use tokio::runtime::Handle;
@@ -124,11 +124,7 @@ pub const SIX: &str = "fd00::2";
 
 /// Which peer is at an address.
 pub fn key(address: &str) -> PeerKey {
-    key_of(OUR_ASN, address)
-}
-
-pub fn key_of(local_asn: u32, address: &str) -> PeerKey {
-    PeerKey { local_asn, peer: SocketAddr::new(address.parse().unwrap(), 179) }
+    PeerKey { local_asn: OUR_ASN, peer: SocketAddr::new(address.parse().unwrap(), 179) }
 }
 
 /// A peer as tests want it: quick to come back.
@@ -137,6 +133,11 @@ pub fn wanted(key: PeerKey) -> Wanted {
     let mut settings = Settings::new(key.local_asn, identifier, key.peer, THEIR_ASN);
     settings.connect_retry = Duration::from_secs(2);
     Wanted { settings, listen_port: Some(179), interface: None, bfd: None }
+}
+
+/// 300 ms, three times.
+pub fn watched() -> Watched {
+    Watched { multihop: false, settings: bfd::Settings::default() }
 }
 
 /// Routes that outlive us.
