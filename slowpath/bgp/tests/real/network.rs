@@ -132,6 +132,8 @@ pub fn wanted(key: PeerKey) -> Wanted {
     let identifier = Ipv4Addr::new(10, 0, 0, 1);
     let mut settings = Settings::new(key.local_asn, identifier, key.peer, THEIR_ASN);
     settings.connect_retry = Duration::from_secs(2);
+    // FRR advertises itself as a router, and gives us more addresses to begin from.
+    settings.transport.local = key.peer.is_ipv6().then(|| "fd00::1".parse().unwrap());
     Wanted { settings, listen_port: Some(179), interface: None, bfd: None }
 }
 

@@ -120,7 +120,6 @@ fn cut(kind: Kind) -> Outcome {
     ours.speaker.set_routes(keys[0], &table([(KEPT, by("10.0.0.1"))]));
     for key in keys {
         ours.wait_until_up(key)?;
-        if key == keys[1] { std::thread::sleep(std::time::Duration::from_secs(3)); println!("{:#?}", ours.bfd_report()); if let Theirs::Frr(f) = &theirs { println!("{}", f.ask("show bfd peers")?); } println!("{}", there.command("tshark", &["-i", "there", "-f", "udp", "-a", "duration:3", "-n"])?);}
         ours.wait(key, "BFD up", |told| told.bfd.as_ref().is_some_and(|bfd| bfd.up))?;
     }
     wait_for("timers as agreed on", PATIENCE, || {

@@ -16,8 +16,6 @@ pub enum Kind {
     Gobgp,
 }
 
-pub const ALL: [Kind; 3] = [Kind::Frr, Kind::Bird, Kind::Gobgp];
-
 /// How the neighbour is configured, towards 10.0.0.1 and fd00::1.
 #[derive(Clone, Default)]
 pub struct Plan {
@@ -226,7 +224,7 @@ fn frr(plan: &Plan) -> String {
     let asn = if plan.internal { OUR_ASN } else { THEIR_ASN };
     let mut text = format!(
         "router bgp {asn}\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n \
-         no bgp network import-check\n"
+         no bgp network import-check\n bgp log-neighbor-changes\n"
     );
     let mut active = String::new();
     for ours in OURS {
