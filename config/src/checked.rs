@@ -24,6 +24,7 @@ pub use azure::{
     Remove, Told,
 };
 pub use endpoints::{Control, Health, Metrics};
+pub use crate::file::VxlanEnd;
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
 pub use plane::{Attach, Plane, ROUTES, RULES_OF_PROXIES};

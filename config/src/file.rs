@@ -305,7 +305,7 @@ pub struct Gateway {
 }
 
 /// One of Azure's two tunnels.
-#[derive(Clone, Copy, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VxlanEnd {
     /// Outer UDP destination port.

@@ -34,8 +34,9 @@ use tokio::sync::mpsc;
 
 use crate::flows::FlowFilter;
 use crate::live::Live;
-use crate::report::{Failure, Question, TraceLine};
+use crate::report::{Failure, TraceLine};
 use crate::trace::TraceRequest;
+use explain::Question;
 
 /// Flows that one answer holds at most.
 const PAGE: u32 = 10_000;

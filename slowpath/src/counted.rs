@@ -9,10 +9,10 @@ use tables::reason::DropReason;
 use tables::record::NONE;
 use tables::set::TableSet;
 
-use crate::lcores::ARMS;
 use crate::live::{KnownService, Live};
 use crate::report::{BackendReport, DropReport, ServiceReport};
 use crate::targets::compile::{frontend_text, tunnel_name};
+use state::words::ARMS;
 
 /// What was counted for one service or backend, over all lcores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

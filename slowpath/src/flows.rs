@@ -11,8 +11,8 @@ use tables::record::Mode;
 use tables::region::Region;
 
 use crate::live::{Live, Published};
-use crate::report::{FlowPage, FlowReport, address_port};
-use crate::targets::compile::protocol_text;
+use crate::report::{FlowPage, FlowReport};
+use state::words::{address_port, protocol_text};
 
 /// One end: an address, and a port when one was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

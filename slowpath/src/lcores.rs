@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use state::words::ARMS;
 use tables::region::Region;
 
 use crate::health::Able;
@@ -16,9 +17,6 @@ const STILL: Duration = Duration::from_secs(2);
 
 /// How long an lcore may take to serve a committed generation before that counts as a fault.
 const ACKNOWLEDGE: Duration = Duration::from_secs(1);
-
-/// Names of the arms by number.
-pub const ARMS: [&str; 2] = ["ingress", "egress"];
 
 struct Tick {
     at: u64,

@@ -23,6 +23,7 @@ pub mod counted;
 pub mod desired;
 pub mod explain;
 pub mod flows;
+pub mod followed;
 pub mod health;
 pub mod lcores;
 pub mod live;

@@ -1,6 +1,6 @@
 //! Between the control loop and those who answer questions: what is published, and the region.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
@@ -15,16 +15,17 @@ use state::frontend::Progress;
 use state::object::Objects;
 use state::sources::Settings;
 use state::tables::Tables;
+use state::words::service_of;
 use tables::flow::Flows;
 use tables::region::Region;
 use tables::set::TableSet;
 use tokio::sync::watch;
 
 use crate::checks::Checks;
+use crate::followed::{Ends, Followed};
 use crate::health::Able;
 pub use crate::published::{KnownService, Published};
 use crate::report::{Frontends, Status, Use};
-use crate::targets::region::service_of;
 use crate::trace::TraceRequest;
 
 /// What there shall be, as the sources said last.
@@ -54,10 +55,12 @@ pub struct Shared {
     own: watch::Sender<Able>,
     /// Why the cloud's side of us wants none now; empty where it has no objection.
     held_back: Mutex<Vec<String>>,
-    /// Both together, which is what probes are told.
+    /// Probes are told yes whatever the appliance itself could.
+    vouched: AtomicBool,
+    /// All together, which is what probes are told.
     able: watch::Sender<Able>,
-    /// How long the gateway remembers an idle TCP flow, where the cloud told.
-    tcp_idle: Mutex<Option<Duration>>,
+    /// What the cloud says that the file says otherwise.
+    followed: Mutex<Followed>,
     published: RwLock<Arc<Published>>,
     wanted: RwLock<Wanted>,
     trace: Mutex<TraceSlot>,
@@ -77,8 +80,9 @@ impl Default for Shared {
             status: Mutex::new(Status { reasons: starting.reasons.clone(), ..Status::default() }),
             own: watch::Sender::new(starting.clone()),
             held_back: Mutex::default(),
+            vouched: AtomicBool::new(false),
             able: watch::Sender::new(starting),
-            tcp_idle: Mutex::default(),
+            followed: Mutex::default(),
             published: RwLock::default(),
             wanted: RwLock::default(),
             trace: Mutex::default(),
@@ -111,10 +115,20 @@ impl Shared {
         self.tell_probes();
     }
 
+    /// Probes are told that traffic may come, though the appliance itself could not take it yet
+    /// (`azure.preboot_health = "pass"`). What holds it back counts all the same.
+    pub fn vouch(&self, vouched: bool) {
+        self.vouched.store(vouched, Ordering::Relaxed);
+        self.tell_probes();
+    }
+
     fn tell_probes(&self) {
         // Held until they are told, so that the last one to change something is the last to tell.
         let held_back = self.held_back.lock();
-        let mut able = self.own.borrow().clone();
+        let mut able = match self.vouched.load(Ordering::Relaxed) {
+            true => Able { able: true, reasons: Vec::new() },
+            false => self.own.borrow().clone(),
+        };
         let others = held_back.iter().filter(|reason| !able.reasons.contains(reason));
         let others: Vec<String> = others.cloned().collect();
         able.able &= held_back.is_empty();
@@ -144,13 +158,19 @@ impl Shared {
 
     /// The gateway forgets idle TCP flows after so long: so do we from now on.
     pub fn follow_tcp_idle(&self, idle: Duration) {
-        *self.tcp_idle.lock() = Some(idle);
+        self.followed.lock().tcp_idle = Some(idle);
         self.wake();
     }
 
-    /// How long that is, where the cloud told.
-    pub fn tcp_idle(&self) -> Option<Duration> {
-        *self.tcp_idle.lock()
+    /// From now on the tunnels of these gateways have other ports and VNIs than the file says.
+    pub fn follow_tunnels(&self, tunnels: BTreeMap<String, Ends>) {
+        self.followed.lock().tunnels = tunnels;
+        self.wake();
+    }
+
+    /// What the cloud says that the file says otherwise.
+    pub fn followed(&self) -> Followed {
+        self.followed.lock().clone()
     }
 
     /// Has both files read again, changed or not.
@@ -300,6 +320,16 @@ impl Live {
         self.shared.hold_back(reasons);
     }
 
+    /// See [`Shared::vouch`].
+    pub fn vouch(&self, vouched: bool) {
+        self.shared.vouch(vouched);
+    }
+
+    /// See [`Shared::follow_tunnels`].
+    pub fn follow_tunnels(&self, tunnels: BTreeMap<String, Ends>) {
+        self.shared.follow_tunnels(tunnels);
+    }
+
     /// See [`Shared::follow_tcp_idle`].
     pub fn follow_tcp_idle(&self, idle: Duration) {
         self.shared.follow_tcp_idle(idle);
@@ -416,5 +446,12 @@ mod tests {
         hold(&["no lcore polls", "leaving"]);
         assert_eq!(told(), able(&["no lcore polls", "leaving"]));
         assert_eq!(*shared.own.borrow(), able(&["no lcore polls"]));
+        // Before it was able for the first time somebody may vouch for it.
+        shared.vouch(true);
+        assert_eq!(told(), able(&["no lcore polls", "leaving"]));
+        hold(&[]);
+        assert_eq!(told(), able(&[]));
+        shared.vouch(false);
+        assert_eq!(told(), able(&["no lcore polls"]));
     }
 }

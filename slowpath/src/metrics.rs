@@ -23,9 +23,9 @@ use tables::record::NONE;
 use tokio::net::TcpListener;
 
 use crate::counted::Counted;
-use crate::lcores::ARMS;
 use crate::live::Live;
-use crate::report::address_port;
+use state::words::ARMS;
+use state::words::address_port;
 
 mod cloud;
 

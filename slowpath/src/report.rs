@@ -3,12 +3,10 @@
 //! slowpath writes them as JSON, `weir` reads them and draws tables. Times are seconds unless the
 //! name says otherwise; counters count since the region was made.
 
-mod explained;
 mod parts;
 
 use serde::{Deserialize, Serialize};
 
-pub use explained::{Explanation, Question};
 pub use parts::health;
 
 /// `GET /status`.
@@ -258,13 +256,4 @@ pub struct TraceLine {
 pub struct Failure {
     /// One sentence.
     pub error: String,
-}
-
-/// `address:port`, with brackets around IPv6; without the port when it is 0.
-pub fn address_port(address: &str, port: u16) -> String {
-    match (address.contains(':'), port) {
-        (_, 0) => address.to_owned(),
-        (true, _) => format!("[{address}]:{port}"),
-        (false, _) => format!("{address}:{port}"),
-    }
 }

@@ -7,9 +7,10 @@ use tables::command::{Command, Decision, Seen, Stage, TraceFilter, Way};
 use tables::record::NONE;
 use tokio::sync::mpsc;
 
-use crate::lcores::ARMS;
 use crate::live::KnownService;
-use crate::report::{TraceLine, address_port};
+use crate::report::TraceLine;
+use state::words::ARMS;
+use state::words::address_port;
 
 /// A wish to follow packets.
 pub struct TraceRequest {

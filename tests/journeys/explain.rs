@@ -15,6 +15,7 @@ mod planes {
     pub mod memory;
 }
 
+use explain::{Explainer, Explanation, Way};
 use fastpath::burst::Arrival;
 use nearly::mutation::{Dice, Trial};
 use nearly::traffic;
@@ -22,9 +23,7 @@ use packet::icmp;
 use packet::ip::{Ip, L4};
 use packet::window::Window;
 use planes::memory::Memory;
-use slowpath::explain::{Explainer, Way};
 use slowpath::neighbours::Resolved;
-use slowpath::report::Explanation;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use tables::counters::{LcorePage, ServiceCounter, VerdictCounter};

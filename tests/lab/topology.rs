@@ -129,23 +129,33 @@ impl Lab {
         self.lan.ip(&["link set to-weir master br0"])
     }
 
-    /// Both tunnels of the Azure gateway: made beside the wire, so that their outer packets go over
-    /// it, then moved to where their inner packets come from.
     fn wire_azure(&mut self) -> Result<()> {
-        let ends = [("external", 801, 10_801), ("internal", 800, 10_800)];
-        for (side, (name, vni, port)) in ends.into_iter().enumerate() {
+        self.azure_tunnels([(801, 10_801), (800, 10_800)])?;
+        let address = SocketAddr::from((AZURE_SERVER, 80));
+        self.beyond.push(Server::start(&self.azure[1], "beyond-azure", address)?);
+        Ok(())
+    }
+
+    /// Both tunnels of the Azure gateway, external and internal, by VNI and port: made beside the
+    /// wire, so that their outer packets go over it, then moved to where their inner packets come
+    /// from. Those that there were are replaced; connections live on.
+    pub fn azure_tunnels(&self, ends: [(u32, u16); 2]) -> Result<()> {
+        for (side, (name, (vni, port))) in
+            ["external", "internal"].into_iter().zip(ends).enumerate()
+        {
             let (ns, mac, other) = (&self.azure[side], AZURE_MACS[side], AZURE_MACS[1 - side]);
-            self.cloud.ip(&[
-                &format!(
-                    "link add {name} address {mac} mtu 1500 type vxlan id {vni} dstport {port} \
-                     local {AZURE} remote {INGRESS} dev wire nolearning noudpcsum"
-                ),
-                &format!("link set {name} netns {}", ns.path()),
-            ])?;
+            self.cloud.ip(&[&format!(
+                "link add {name} address {mac} mtu 1500 type vxlan id {vni} dstport {port} \
+                 local {AZURE} remote {INGRESS} dev wire nolearning noudpcsum"
+            )])?;
             let (own, hop) = match side {
                 0 => (AZURE_CLIENT, "172.16.1.254"),
                 _ => (AZURE_SERVER, "172.16.9.254"),
             };
+            if ns.ip(&[&format!("link show {name}")]).is_ok() {
+                ns.ip(&[&format!("link del {name}")])?;
+            }
+            self.cloud.ip(&[&format!("link set {name} netns {}", ns.path())])?;
             no_offloads(ns, name)?;
             ns.ip(&[
                 &format!("link set {name} up"),
@@ -156,8 +166,6 @@ impl Lab {
                 &format!("neigh add {hop} lladdr {other} dev {name} nud permanent"),
             ])?;
         }
-        let address = SocketAddr::from((AZURE_SERVER, 80));
-        self.beyond.push(Server::start(&self.azure[1], "beyond-azure", address)?);
         Ok(())
     }
 

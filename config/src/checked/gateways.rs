@@ -29,6 +29,32 @@ pub struct Gateway {
     pub tunnels: Vec<Tunnel>,
 }
 
+impl Gateway {
+    /// Takes ports and VNIs as the gateway's pool has them now, external and internal. What flows
+    /// and frontends are scoped by stays what the file says: flows outlive such a change.
+    pub fn carry(&mut self, external: VxlanEnd, internal: VxlanEnd) {
+        for tunnel in &mut self.tunnels {
+            if let Wire::Vxlan { vni, side, .. } = &mut tunnel.wire {
+                let end = if *side == Side::External { external } else { internal };
+                (tunnel.port, *vni) = (end.port, end.vni);
+            }
+        }
+    }
+
+    /// Ports and VNIs of the tunnels, external and internal; none of one that has no such two.
+    pub fn carried(&self) -> Option<(VxlanEnd, VxlanEnd)> {
+        let end = |wanted| {
+            self.tunnels.iter().find_map(|tunnel| match tunnel.wire {
+                Wire::Vxlan { vni, side, .. } if side == wanted => {
+                    Some(VxlanEnd { port: tunnel.port, vni })
+                }
+                _ => None,
+            })
+        };
+        Some((end(Side::External)?, end(Side::Internal)?))
+    }
+}
+
 /// Which cloud's gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

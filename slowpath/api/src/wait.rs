@@ -94,13 +94,16 @@ fn service(object: &Object) -> Option<Name> {
     match &object.spec {
         Spec::Service(_) => Some(object.name.clone()),
         Spec::Backends(spec) => Some(spec.service.clone()),
-        Spec::Appliance(_) | Spec::Source(_) => None,
+        Spec::Appliance(_) | Spec::Source(_) | Spec::BgpPeeringPolicy(_) => None,
     }
 }
 
 fn addresses(object: &Object) -> Vec<Address> {
     match &object.spec {
         Spec::Service(spec) => spec.frontends.iter().map(|said| said.address).collect(),
-        Spec::Backends(_) | Spec::Appliance(_) | Spec::Source(_) => Vec::new(),
+        Spec::Backends(_)
+        | Spec::Appliance(_)
+        | Spec::Source(_)
+        | Spec::BgpPeeringPolicy(_) => Vec::new(),
     }
 }

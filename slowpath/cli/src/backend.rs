@@ -208,7 +208,7 @@ fn absent(service: &Name, backend: &Backend, all: &[Object]) -> String {
     });
     let mut there: Vec<String> = endpoints
         .flatten()
-        .map(|m| slowpath::report::address_port(&m.address.to_string(), m.port))
+        .map(|m| state::words::address_port(&m.address.to_string(), m.port))
         .collect();
     there.sort();
     there.dedup();

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use aws::account::{Account, Settings};
-use clouds::retry::Policy;
 use clap::Subcommand;
 use clouds::report::Report;
+use clouds::retry::Policy;
 use serde::Serialize;
 use slowpath::report::Status;
 use tokio::sync::watch;

@@ -84,7 +84,7 @@ fn place_of(element: &Map<String, Value>) -> Option<String> {
     let address = element.get("address")?.as_str()?;
     let port = element.get("port").and_then(Value::as_u64).unwrap_or(0);
     let port = u16::try_from(port).unwrap_or(0);
-    let place = slowpath::report::address_port(address, port);
+    let place = state::words::address_port(address, port);
     let protocol = element.get("protocol").and_then(Value::as_str).unwrap_or("any");
     let scope = element.get("scope").and_then(Value::as_str);
     Some(format!("{place}/{protocol}{}", scope.map(|at| format!("@{at}")).unwrap_or_default()))

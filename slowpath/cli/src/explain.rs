@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use clap::Args;
-use slowpath::report::{Explanation, Question};
+use explain::{Explanation, Question};
 
 use super::output::print;
 use super::{With, ask};

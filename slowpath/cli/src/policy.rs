@@ -248,7 +248,7 @@ impl Backend {
 
 impl std::fmt::Display for Backend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&slowpath::report::address_port(&self.address.to_string(), self.port))
+        f.write_str(&state::words::address_port(&self.address.to_string(), self.port))
     }
 }
 

@@ -133,7 +133,7 @@ fn backends(service: &ServiceReport) -> Table {
     for backend in &service.backends {
         let shared = if backend.shared { " *" } else { "" };
         table.row(vec![
-            slowpath::report::address_port(&backend.address, backend.port) + shared,
+            state::words::address_port(&backend.address, backend.port) + shared,
             backend.state.clone(),
             backend.weight.to_string(),
             format!("{:.1} %", backend.share * 100.0),

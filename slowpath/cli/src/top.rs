@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::With;
 use super::draw::{Table, count, span};
 use super::output::{Output, print_next, put};
-use slowpath::report::{DropReport, ServiceReport, Status, address_port};
+use slowpath::report::{DropReport, ServiceReport, Status};
+use state::words::address_port;
 
 /// One look at the live system.
 #[derive(Serialize)]

@@ -9,7 +9,9 @@ use state::name::Source;
 use state::reconcile::{Now, Reconciler, Settings};
 use tables::layout::Sizes;
 
-use super::ask::{Asked, read};
+use explain::read;
+use tables::region::Region;
+
 use super::*;
 use crate::desired::{Desired, appliance};
 use crate::neighbours::Resolved;

@@ -2,12 +2,13 @@
 //! with them, all or nothing. What only a restart can change is refused with its keys.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use config::checked::Config;
 use state::object::Object;
 
 use super::Reconcile;
+use crate::followed::Followed;
 use crate::report::FileStatus;
 use crate::sources::file::ConfigFile;
 
@@ -24,8 +25,8 @@ pub(super) struct Configured {
     file: Option<ConfigFile>,
     refused: Option<String>,
     applied: Option<Instant>,
-    /// The gateway's idle timeout that was followed last.
-    followed: Option<Duration>,
+    /// What was followed last of what the cloud says.
+    followed: Followed,
 }
 
 impl Configured {
@@ -91,10 +92,10 @@ impl Reconcile<'_> {
         }
     }
 
-    /// A gateway that forgets TCP flows after another time is as if the file said so. Once each
-    /// time that it changes: what comes of it is told as of a file.
+    /// A gateway that forgets TCP flows after another time, or sends by other tunnels, is as if the
+    /// file said so. Once each time that it changes: what comes of it is told as of a file.
     fn follow_gateway(&mut self, now: Instant) {
-        let told = self.shared.tcp_idle();
+        let told = self.shared.followed();
         if told == self.configured.followed {
             return;
         }
@@ -102,7 +103,7 @@ impl Reconcile<'_> {
         let coming = self.waiting.as_ref().and_then(|waiting| waiting.config.as_deref());
         let same = coming.unwrap_or(&self.config).clone();
         if let Err(refusal) = self.read_config(same, now) {
-            tracing::error!("the gateway's idle timeout was refused: {refusal}");
+            tracing::error!("what the gateway has changed was refused: {refusal}");
         }
     }
 
@@ -115,9 +116,7 @@ impl Reconcile<'_> {
     /// A configuration that was read: refused, or to be said with the services as they are under
     /// it.
     fn read_config(&mut self, mut new: Config, now: Instant) -> Result<(), String> {
-        if let Some(idle) = self.configured.followed {
-            new.flows.tcp_established_s = u32::try_from(idle.as_secs()).unwrap_or(u32::MAX);
-        }
+        self.configured.followed.put_into(&mut new);
         let fixed = self.config.fixed_changes(&new);
         if !fixed.is_empty() {
             let all: Vec<String> = fixed.iter().map(ToString::to_string).collect();

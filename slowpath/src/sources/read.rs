@@ -113,6 +113,7 @@ fn from_kubernetes(
     let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().into()));
     let settings = kubernetes::Settings {
         labels: (!config.labels.is_empty()).then(|| Arc::new(labels.collect())),
+        node: config.name.as_str().into(),
         ..kubernetes::Settings::new(kubernetes_source())
     };
     let texts = files.iter().map(|(file, text)| (file.as_str(), text.as_str()));

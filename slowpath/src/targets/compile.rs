@@ -7,6 +7,7 @@ use config::services::Mode;
 use packet::addr::Addr;
 use state::address::Address;
 use state::service::{Algorithm, Service};
+use state::words::protocol_text;
 use tables::record::{
     self, FrontendKey, LOCAL_ADDRS, Local, NAT_ADDRS, NONE, Prefix, Settings, TUNNEL_SOURCES,
     Timeouts, Tunnel, TunnelKind,
@@ -297,16 +298,4 @@ pub fn frontend_text(frontend: &Address) -> String {
         scope => format!(" of endpoint {scope:x}"),
     };
     format!("{address}:{port}/{}{scope}", protocol_text(frontend.protocol))
-}
-
-/// A protocol number for people; `*` for 0, "any".
-pub fn protocol_text(protocol: u8) -> String {
-    match protocol {
-        0 => "*".to_owned(),
-        1 => "icmp".to_owned(),
-        6 => "tcp".to_owned(),
-        17 => "udp".to_owned(),
-        58 => "icmpv6".to_owned(),
-        number => number.to_string(),
-    }
 }

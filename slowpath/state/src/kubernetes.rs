@@ -1,9 +1,10 @@
-//! Services and EndpointSlices as Kubernetes writes them, made into objects.
+//! Services, EndpointSlices and BGP's policies as Kubernetes writes them, made into objects.
 //!
 //! `read` takes the text of files; `service` and `slice` take what is parsed already, from whoever
 //! has it. What Kubernetes or Cilium's annotations leave open is decided as Cilium decides it.
 
 mod annotations;
+mod bgp;
 mod health;
 mod read;
 mod selector;
@@ -25,6 +26,8 @@ use crate::service::Pairs;
 
 /// The class of load balancers that is this appliance's own.
 pub const CLASS: &str = "weir.dev/gateway";
+/// The class of those that are announced by BGP, as Cilium names it.
+pub const BGP_CLASS: &str = "io.cilium/bgp-control-plane";
 
 /// What the conversion has to know of this appliance.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub struct Settings {
     pub source: Source,
     /// The appliance's labels: services may be meant for some appliances only.
     pub labels: Pairs,
+    /// The appliance's name: what is said of a node of this name is meant for it.
+    pub node: Box<str>,
     /// Name of the cluster, the first part of names; empty for none.
     pub cluster: Box<str>,
     /// Its number, which backends carry; 0 for this one.
@@ -44,8 +49,9 @@ pub struct Settings {
 impl Settings {
     /// Of one cluster, of our own class.
     pub fn new(source: Source) -> Settings {
-        let (cluster, classes) = (Box::default(), vec![CLASS.into()]);
-        Settings { source, labels: None, cluster, cluster_number: 0, classes }
+        let (cluster, classes) = (Box::default(), vec![CLASS.into(), BGP_CLASS.into()]);
+        let node = Box::default();
+        Settings { source, labels: None, node, cluster, cluster_number: 0, classes }
     }
 
     fn name(&self, namespace: &str, name: &str, field: &str) -> Result<Name, Refusal> {

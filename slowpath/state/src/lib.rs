@@ -35,4 +35,5 @@ pub mod sources;
 pub mod store;
 pub mod tables;
 pub mod watch;
+pub mod words;
 pub mod writer;

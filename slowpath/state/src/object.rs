@@ -5,6 +5,7 @@
 
 mod appliance;
 mod backends;
+pub mod bgp;
 mod change;
 mod json;
 mod objects;
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use appliance::ApplianceSpec;
 pub use backends::{BackendsSpec, Member};
+pub use bgp::BgpPeeringPolicySpec;
 pub use change::{Change, Refusal, Why};
 pub use json::{API, read, schema};
 pub use objects::{Event, History, Objects, TooOld};
@@ -113,6 +115,8 @@ kinds! {
     Appliance(Arc<ApplianceSpec>) = "Appliance", "appliances";
     /// A source that speaks over the API: its lease, and what it said last.
     Source(Arc<SourceSpec>) = "Source", "sources";
+    /// Whom an appliance speaks BGP with, and what it announces.
+    BgpPeeringPolicy(Arc<BgpPeeringPolicySpec>) = "BgpPeeringPolicy", "bgp-peering-policies";
 }
 
 impl fmt::Display for Kind {

@@ -127,7 +127,7 @@ impl Reflector {
                     Spec::Backends(spec) => {
                         backends.insert((spec.service.clone(), object.source.clone()));
                     }
-                    Spec::Appliance(_) | Spec::Source(_) => {}
+                    Spec::Appliance(_) | Spec::Source(_) | Spec::BgpPeeringPolicy(_) => {}
                 }
             }
             self.list(event);

@@ -385,6 +385,6 @@ fn items(object: &Object) -> usize {
     1 + match &object.spec {
         Spec::Service(spec) => spec.frontends.len(),
         Spec::Backends(spec) => spec.endpoints.len(),
-        Spec::Appliance(_) | Spec::Source(_) => 0,
+        Spec::Appliance(_) | Spec::Source(_) | Spec::BgpPeeringPolicy(_) => 0,
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use aws::doctor::{self, Check, Seen, Verdict, Wants};
 use aws::imds::{self, Metadata};
-use clouds::retry::Policy;
 use clouds::report::Report;
+use clouds::retry::Policy;
 use tokio::sync::watch;
 
 use super::super::draw::Table;

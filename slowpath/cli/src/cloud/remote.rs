@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use aws::drive::the_group;
 use aws::remote::{self, ERRORS_MOST, OUTPUT_MOST};
-use clouds::retry::{Clock, Policy};
 use aws::told::CallError;
 use aws::wait::{self, INSTANCE_STATES, TARGET_STATES, Waited};
 use clap::{Args, Subcommand};
 use clouds::report::Report;
+use clouds::retry::{Clock, Policy};
 use serde_json::json;
 
 use super::super::output::{Output, print, put};

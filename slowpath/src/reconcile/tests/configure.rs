@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::sources::file::ConfigFile;
+use config::checked::VxlanEnd;
 use tables::record::TUNNEL_RETIRED;
 
 const SECOND: &str =
@@ -60,6 +61,55 @@ fn the_gateways_idle_timeout_is_followed_whatever_the_file_says() {
     shared.follow_tcp_idle(Duration::from_secs(60));
     stage.pass(1000, &mut reconcile, None);
     assert_eq!((idle(&stage), ids(stage.region)), (60, before));
+    assert_eq!(shared.status_now().config_file.refused, None);
+}
+
+const AZURE: &str = "\n[[gateway]]\nname = \"two\"\nkind = \"azure\"\nsources = \"10.0.1.64/28\"\n";
+
+/// Port, VNI, gateway number and scope of the tunnels, and whether they leave.
+fn wires(region: &Region) -> Vec<(u16, u32, u16, u64, bool)> {
+    let set = region.tables(region.generation());
+    let vxlan = set.tunnels().filter(|(_, tunnel)| tunnel.scope_key != 0);
+    let wire = |t: &tables::record::Tunnel| {
+        (t.port, t.vni, t.gateway, t.scope_key, t.flags & TUNNEL_RETIRED != 0)
+    };
+    vxlan.map(|(_, tunnel)| wire(tunnel)).collect()
+}
+
+#[test]
+fn a_pools_other_ports_and_vnis_are_followed_and_flows_keep_their_scope() {
+    let (mut stage, mut reconcile, shared) = start("pool", AZURE);
+    let before = ids(stage.region);
+    let file = [(10_801, 801, 1, 801, false), (10_800, 800, 1, 801, false)];
+    assert_eq!(wires(stage.region), file);
+    let end = |port, vni| VxlanEnd { port, vni };
+    let follow = |external, internal| {
+        shared.follow_tunnels([("two".to_owned(), (external, internal))].into());
+    };
+    follow(end(2001, 901), end(2000, 900));
+    stage.pass(1000, &mut reconcile, None);
+    let moved = wires(stage.region);
+    let leaves = file.map(|(port, vni, gateway, scope, _)| (port, vni, gateway, scope, true));
+    assert_eq!(moved[..2], leaves, "what is on the wire is still known");
+    assert_eq!(moved[2..], [(2001, 901, 1, 801, false), (2000, 900, 1, 801, false)]);
+    assert_eq!(ids(stage.region), before);
+    // The file is read anew: what the pool says stays.
+    write(&stage, SAME, &format!("{AZURE}[flows]\nudp_s = 99\n"));
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(wires(stage.region), moved);
+    // One end alone, and a gateway that there is none of.
+    shared.follow_tunnels(
+        [
+            ("two".to_owned(), (end(2001, 901), end(2000, 902))),
+            ("three".to_owned(), (end(1, 1), end(2, 2))),
+        ]
+        .into(),
+    );
+    stage.pass(1000, &mut reconcile, None);
+    let there = wires(stage.region);
+    let now: Vec<_> = there.iter().filter(|wire| !wire.4).map(|wire| (wire.0, wire.1)).collect();
+    assert_eq!(now, [(2001, 901), (2000, 902)]);
+    assert!(there.iter().all(|wire| (wire.2, wire.3) == (1, 801)), "{there:?}");
     assert_eq!(shared.status_now().config_file.refused, None);
 }
 

@@ -13,6 +13,7 @@ use state::dump::Flags;
 use state::frontend::{Frontend, Kind, Said};
 use state::plane::Wanted;
 use state::select::is_local_only;
+use state::words::protocol_text;
 use tables::checksum::checksum;
 use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
 
@@ -164,7 +165,7 @@ pub(super) fn noted(state: u8) -> State {
 /// IPv4 to all backends. One that is too long ends in a checksum of all of it.
 fn name(frontend: &Frontend) -> String {
     let (said, service) = (&frontend.said, frontend.service.name.as_str());
-    let protocol = compile::protocol_text(said.address.protocol);
+    let protocol = protocol_text(said.address.protocol);
     let family = if said.address.is_ipv4() { 4 } else { 6 };
     let mut choice = format!("{protocol}{family}");
     if is_local_only(frontend) {
@@ -195,12 +196,6 @@ fn name(frontend: &Frontend) -> String {
 fn proxy_of(frontend: &Frontend) -> Option<u16> {
     let proxy = frontend.service.redirect.as_ref();
     proxy.filter(|proxy| proxy.takes(frontend.said.service_port)).map(|proxy| proxy.port)
-}
-
-/// The name of the service of whose choices one is called so in the region; cut where it is too
-/// long.
-pub(crate) fn service_of(name: &str) -> &str {
-    name.split_once('~').map_or(name, |(service, _)| service)
 }
 
 /// Whether packets can be meant for a frontend at all.

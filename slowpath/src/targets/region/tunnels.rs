@@ -116,6 +116,12 @@ fn same_wire(a: &Tunnel, b: &Tunnel) -> bool {
     wire(a) == wire(b)
 }
 
+/// An Azure gateway's at the same address, whose pool may have other ports and VNIs by now.
+fn same_gateway(a: &Tunnel, b: &Tunnel) -> bool {
+    let scope = |t: &Tunnel| (t.kind, t.local, t.flags & TUNNEL_BACKEND, t.scope_key);
+    a.scope_key != 0 && scope(a) == scope(b)
+}
+
 /// The tunnel that is there with the same wire; rather one that doesn't leave.
 fn old<'t>(wanted: &Tunnel, there: &'t [(u32, Tunnel)]) -> Option<&'t (u32, Tunnel)> {
     let mut same = there.iter().filter(|(_, tunnel)| same_wire(tunnel, wanted));
@@ -129,7 +135,8 @@ fn number(all: &mut [NamedTunnel], there: &[(u32, Tunnel)]) {
     let of_gateway = |tunnel: &Tunnel| tunnel.flags & TUNNEL_BACKEND == 0;
     let mut given: HashMap<u16, u16> = HashMap::new();
     for tunnel in all.iter().map(|t| &t.record).filter(|t| of_gateway(t)) {
-        if let Some((_, old)) = old(tunnel, there)
+        let same = there.iter().find(|(_, there)| same_gateway(there, tunnel));
+        if let Some((_, old)) = old(tunnel, there).or(same)
             && !given.contains_key(&tunnel.gateway)
             && !given.values().any(|number| *number == old.gateway)
         {

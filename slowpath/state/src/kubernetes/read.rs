@@ -7,6 +7,7 @@ use config::yaml::{self, Documents};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::bgp::{self, Kept, Pieces};
 use super::{EndpointSlice, Service, Settings, service, slice};
 use crate::object::{Key, Object, Refusal};
 
@@ -21,6 +22,8 @@ pub struct Found {
     pub notes: Vec<String>,
     /// The file of each object.
     pub files: BTreeMap<Key, String>,
+    /// What is joined when all files are read.
+    pieces: Pieces,
 }
 
 /// Why a file isn't taken.
@@ -49,10 +52,16 @@ pub fn read<'t>(
     settings: &Settings,
 ) -> Result<Found, Vec<Broken>> {
     let (mut found, mut broken) = (Found::default(), Vec::new());
+    let mut texts = BTreeMap::new();
     for (file, text) in files {
+        texts.insert(file, text);
         if let Err(wrong) = found.read(file, text, settings) {
             broken.push(wrong);
         }
+    }
+    // What was not read is not missed: one mistake is told once.
+    if broken.is_empty() {
+        broken = found.join(&texts, settings);
     }
     if broken.is_empty() { Ok(found) } else { Err(broken) }
 }
@@ -73,7 +82,7 @@ impl Found {
             })?;
             let mut value = document.value;
             without_nulls(&mut value);
-            self.take(file, &value, "", None, settings)
+            self.take((file, i), &value, "", None, settings)
                 .map_err(|refusal| broken(yaml::line_of(text, i, &refusal.field), refusal))?;
         }
         Ok(())
@@ -82,7 +91,7 @@ impl Found {
     /// Takes what is at a path; `implied` is the kind of a list's items.
     fn take(
         &mut self,
-        file: &str,
+        at: (&str, usize),
         value: &Value,
         path: &str,
         implied: Option<(&str, &str)>,
@@ -109,18 +118,84 @@ impl Found {
             (version, list) if list.ends_with("List") && value["items"].is_array() => {
                 let item = list.strip_suffix("List").filter(|item| !item.is_empty());
                 for (i, each) in value["items"].as_array().into_iter().flatten().enumerate() {
-                    let at = below(path, &format!("items[{i}]"));
-                    self.take(file, each, &at, item.map(|item| (version, item)), settings)?;
+                    let below = below(path, &format!("items[{i}]"));
+                    self.take(at, each, &below, item.map(|item| (version, item)), settings)?;
                 }
                 return Ok(());
             }
-            (version, kind) => {
-                self.skipped.insert(format!("{version} {kind}"));
-                return Ok(());
-            }
+            (version, kind) => match self.bgp(at, value, path, (version, kind), settings) {
+                Some(one) => one,
+                None => {
+                    self.skipped.insert(format!("{version} {kind}"));
+                    return Ok(());
+                }
+            },
         };
         let inside = |refusal: Refusal| Refusal { field: below(path, &refusal.field), ..refusal };
         let Some(object) = one.map_err(inside)? else { return Ok(()) };
+        self.add(at.0, path, object)
+    }
+
+    /// What is of BGP; none for what isn't.
+    fn bgp(
+        &mut self,
+        (file, document): (&str, usize),
+        value: &Value,
+        path: &str,
+        (version, kind): (&str, &str),
+        settings: &Settings,
+    ) -> Option<Result<Option<Object>, Refusal>> {
+        let pieces = &mut self.pieces;
+        let nothing = |()| None;
+        Some(match (version, kind) {
+            ("weir.dev/v1", "BgpPeeringPolicy") => typed::<bgp::Own>(value, "")
+                .and_then(|own| bgp::own(&own.metadata, own.spec, settings).map(Some)),
+            ("cilium.io/v2alpha1", "CiliumBGPPeeringPolicy") => {
+                typed::<bgp::PeeringPolicy>(value, "")
+                    .and_then(|from| bgp::first(&from, settings, &mut self.notes).map(Some))
+            }
+            ("cilium.io/v2" | "cilium.io/v2alpha1", kind) => match kind {
+                "CiliumBGPClusterConfig" => typed(value, "").map(|object| {
+                    let place = (file.to_owned(), document, path.to_owned());
+                    pieces.clusters.push(Kept { object, place });
+                    None
+                }),
+                "CiliumBGPPeerConfig" => {
+                    typed(value, "").and_then(|from| pieces.peer(&from).map(nothing))
+                }
+                "CiliumBGPAdvertisement" => typed(value, "")
+                    .and_then(|from| pieces.advertisement(from, &mut self.notes).map(nothing)),
+                "CiliumBGPNodeConfigOverride" => {
+                    typed(value, "").and_then(|from| pieces.node(from).map(nothing))
+                }
+                _ => return None,
+            },
+            _ => return None,
+        })
+    }
+
+    /// Makes policies of the pieces, or tells what is wrong in each.
+    fn join(&mut self, texts: &BTreeMap<&str, &str>, settings: &Settings) -> Vec<Broken> {
+        let mut broken = Vec::new();
+        for Kept { object, place: (file, document, path) } in
+            std::mem::take(&mut self.pieces.clusters)
+        {
+            let policy = self
+                .pieces
+                .policy(&object, settings)
+                .map_err(|refusal| Refusal { field: below(&path, &refusal.field), ..refusal });
+            let added = policy.and_then(|policy| self.add(&file, &path, policy));
+            if let Err(refusal) = added {
+                let text = texts.get(&*file).copied().unwrap_or_default();
+                let line = yaml::line_of(text, document, &refusal.field);
+                let refusal = Box::new(refusal);
+                broken.push(Broken { file, document: document + 1, line, refusal });
+            }
+        }
+        broken
+    }
+
+    fn add(&mut self, file: &str, path: &str, object: Object) -> Result<(), Refusal> {
         object.spec.check().map_err(|wrong| Refusal { field: path.to_owned(), ..wrong })?;
         if let Some(first) = self.files.insert(object.key(), file.to_owned()) {
             let (field, key) = (below(path, "metadata.name"), object.key());

@@ -78,6 +78,10 @@ fn every_field_of_every_kind_survives_being_written_and_read() {
             "kind": "Source", "name": "k8s", "source": "k8s", "revision": 3, "generation": 3,
             "spec": {"lease_s": 30, "revision": "4711"}
         }),
+        json!({
+            "kind": "BgpPeeringPolicy", "name": "edge", "source": "api", "revision": 4,
+            "generation": 4, "spec": super::bgp::example()
+        }),
     ];
     assert_eq!(all.len(), Kind::ALL.len());
     for written in all {

@@ -11,7 +11,7 @@ use tables::record::{Backend, Mode, NONE, Service, TunnelKind};
 
 use super::choose::listed;
 use super::{Arrival, Step, Verdict, Walk, drop_for};
-use crate::targets::region::service_of;
+use state::words::service_of;
 
 impl Walk<'_> {
     /// The one place where a service is asked for a backend.

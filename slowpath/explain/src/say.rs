@@ -9,10 +9,9 @@ use tables::reason::DropReason;
 use tables::record::{BackendState, FrontendKey, TunnelKind};
 
 use super::{Arrival, Reply, Verdict, Walk};
-use crate::lcores::ARMS;
-use crate::report::{Explanation, address_port};
-use crate::targets::compile::protocol_text;
-use crate::targets::region::service_of;
+use crate::told::Explanation;
+use state::words::service_of;
+use state::words::{ARMS, address_port, protocol_text};
 
 fn pair(addr: &Addr, port: u16) -> String {
     address_port(&addr.to_string(), port)

@@ -91,7 +91,7 @@ fn end(text: &str) -> Option<SocketAddr> {
 
 impl Tuple {
     /// The first packet of the flow, in a frame: a SYN, a datagram, an echo request.
-    pub(super) fn frame(&self) -> Vec<u8> {
+    pub fn frame(&self) -> Vec<u8> {
         let (sport, dport) = (self.from.port().to_be_bytes(), self.to.port().to_be_bytes());
         let mut upper = match self.protocol {
             TCP => vec![0; 20],

@@ -1,0 +1,328 @@
+//! Carries a policy out: which peers there are and what each is told, against those that are.
+//!
+//! A round goes in this order: who each router is (another identity replaces it), neighbors (new
+//! ones before those that go), then what each is told. That is one table a peer, made of prefixes,
+//! services and attributes together, so that no peer ever sees half of a change. A session is left
+//! alone as long as its own settings stay.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bgp::advertise::Table;
+use bgp::peer::Stop;
+use ipnet::IpNet;
+use state::object::bgp::{Neighbor, RouterSpec};
+
+use crate::leave::Leave;
+use crate::peers::{self, Identity, Secrets};
+use crate::routers::{Defect, PolicyDefect, Routers, Wrong};
+use crate::routes::{self, NoBackends, Offers};
+use crate::select::Policy;
+use crate::snapshot::ControlPlaneState;
+use crate::speaker::{PeerKey, PeerWanted, Speaker};
+
+/// What comes first when the appliance is drained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DrainFirst {
+    /// All is withdrawn at once.
+    #[default]
+    Withdraw,
+    /// Routes are said to be about to go (RFC 8326), and withdrawn after so long.
+    GracefulShutdown(Duration),
+}
+
+/// How policies are carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Settings {
+    /// Of services of Cluster policy that nobody serves.
+    pub no_backends: NoBackends,
+    /// How a drain begins.
+    pub drain: DrainFirst,
+    /// This process comes back, and the data plane's tables lived on: neighbors of graceful restart
+    /// are told so.
+    pub came_back: bool,
+}
+
+/// Routers over a speaker.
+pub struct Announcer<S> {
+    pub(crate) speaker: S,
+    secrets: Box<dyn Secrets + Send>,
+    settings: Settings,
+    pub(crate) policy: Option<Policy>,
+    /// The appliance's name.
+    pub(crate) node: Box<str>,
+    routers: BTreeMap<u32, Identity>,
+    pub(crate) peers: BTreeMap<PeerKey, Running>,
+    /// The first policy's peers are those that knew us before.
+    first: bool,
+    /// Since when the appliance is drained.
+    draining: Option<Instant>,
+    /// Graceful shutdown was told to begin.
+    shutting: bool,
+    /// When a drain's routes are withdrawn.
+    due: Option<Instant>,
+}
+
+/// A peer, and what it was told to have.
+pub(crate) struct Running {
+    wanted: PeerWanted,
+    pub(crate) table: Arc<Table>,
+    /// Since when each prefix is wanted as it is.
+    pub(crate) since: BTreeMap<IpNet, Instant>,
+}
+
+impl<S: Speaker> Announcer<S> {
+    /// Has no policy yet.
+    pub fn new(speaker: S, secrets: Box<dyn Secrets + Send>, settings: Settings) -> Announcer<S> {
+        Announcer {
+            speaker,
+            secrets,
+            settings,
+            policy: None,
+            node: Box::default(),
+            routers: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            first: settings.came_back,
+            draining: None,
+            shutting: false,
+            due: None,
+        }
+    }
+
+    /// The sockets' side.
+    pub fn speaker(&self) -> &S {
+        &self.speaker
+    }
+
+    /// From the next round on policies are carried out so.
+    pub fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// Whether routes are withdrawn by a drain; tells of graceful shutdown before.
+    fn drain(&mut self, state: &ControlPlaneState) -> bool {
+        if !state.plane.draining {
+            self.draining = None;
+        }
+        let began = state.plane.draining.then(|| *self.draining.get_or_insert(state.taken));
+        let (shutting, due) = match (self.settings.drain, began) {
+            (_, None) => (false, None),
+            (DrainFirst::Withdraw, Some(began)) => (false, Some(began)),
+            (DrainFirst::GracefulShutdown(wait), Some(began)) => (true, Some(began + wait)),
+        };
+        if shutting != self.shutting {
+            self.speaker.graceful_shutdown(shutting);
+            self.shutting = shutting;
+        }
+        let over = due.is_some_and(|due| due <= state.taken);
+        self.due = due.filter(|_| !over);
+        over
+    }
+
+    /// Who a router is. One that has become someone else loses its sessions; one of which nobody
+    /// can tell any more stays who it was, so that its routes still follow the state.
+    fn preflight(
+        &mut self,
+        router: &RouterSpec,
+        state: &ControlPlaneState,
+        defects: &mut Vec<Wrong>,
+    ) -> Option<Identity> {
+        let before = self.routers.get(&router.local_asn).copied();
+        let identity = match peers::identity(router, state) {
+            Ok(identity) => identity,
+            Err(wrong) => {
+                defects.push(wrong);
+                before?
+            }
+        };
+        if before.is_some_and(|before| before != identity) {
+            for key in self.keys(|key| key.local_asn == router.local_asn) {
+                self.remove(key, Stop::Changed);
+            }
+        }
+        self.routers.insert(router.local_asn, identity);
+        Some(identity)
+    }
+
+    /// Adds a neighbor, or begins its session anew where its settings are others.
+    fn neighbor(
+        &mut self,
+        router: &RouterSpec,
+        neighbor: &Neighbor,
+        identity: Identity,
+    ) -> Result<(), Wrong> {
+        let key = peers::key(router, neighbor);
+        let wanted = self.wanted(key, router, neighbor, identity)?;
+        match self.peers.get(&key) {
+            Some(running) if running.wanted == wanted => return Ok(()),
+            Some(_) => self.remove(key, Stop::Changed),
+            // One neighbor has one connection with us: another router's goes before.
+            None => {
+                for other in self.keys(|other| other.peer == key.peer) {
+                    self.remove(other, Stop::Deconfigured);
+                }
+            }
+        }
+        let mut told = wanted.clone();
+        if let Some(restart) = &mut told.settings.graceful_restart {
+            restart.restarted = self.first;
+        }
+        self.speaker.add(key, &told);
+        let (table, since) = (Arc::default(), BTreeMap::new());
+        self.peers.insert(key, Running { wanted, table, since });
+        Ok(())
+    }
+
+    fn wanted(
+        &self,
+        key: PeerKey,
+        router: &RouterSpec,
+        neighbor: &Neighbor,
+        identity: Identity,
+    ) -> Result<PeerWanted, Wrong> {
+        let named = neighbor.password.as_ref();
+        let password = named.map(|named| self.secrets.password(named)).transpose();
+        let wrong = |why| Wrong::Password { neighbor: neighbor.address, why };
+        let password = match password.map_err(wrong)?.flatten() {
+            // A secret that is not there leaves what there was.
+            None if named.is_some() => {
+                let running = self.peers.get(&key);
+                running.and_then(|running| running.wanted.settings.transport.md5.clone())
+            }
+            found => found,
+        };
+        peers::wanted(router, neighbor, identity, password)
+    }
+
+    fn tell(
+        &mut self,
+        router: &RouterSpec,
+        neighbor: &Neighbor,
+        offers: &Offers,
+        state: &ControlPlaneState,
+    ) -> Vec<Wrong> {
+        let (table, defects) = routes::table(router, neighbor, offers, state);
+        let key = peers::key(router, neighbor);
+        if let Some(running) = self.peers.get_mut(&key)
+            && *running.table != table
+        {
+            running.become_of(table, state.taken);
+            self.speaker.set_routes(key, &running.table);
+        }
+        defects
+    }
+
+    fn router(
+        &mut self,
+        router: &RouterSpec,
+        offers: &Offers,
+        state: &ControlPlaneState,
+    ) -> Vec<Wrong> {
+        let mut defects = Vec::new();
+        let identity = self.preflight(router, state, &mut defects);
+        for neighbor in &router.neighbors {
+            if let Some(Err(wrong)) = identity.map(|i| self.neighbor(router, neighbor, i)) {
+                defects.push(wrong);
+            }
+        }
+        let named = |key: &PeerKey| router.neighbors.iter().any(|n| peers::key(router, n) == *key);
+        for key in self.keys(|key| key.local_asn == router.local_asn && !named(key)) {
+            self.remove(key, Stop::Deconfigured);
+        }
+        for neighbor in &router.neighbors {
+            defects.extend(self.tell(router, neighbor, offers, state));
+        }
+        defects
+    }
+
+    fn keys(&self, which: impl Fn(&PeerKey) -> bool) -> Vec<PeerKey> {
+        self.peers.keys().filter(|key| which(key)).copied().collect()
+    }
+
+    fn remove(&mut self, key: PeerKey, why: Stop) {
+        if self.peers.remove(&key).is_some() {
+            self.speaker.remove(key, why);
+        }
+    }
+
+    fn remove_all(&mut self, why: &Stop) {
+        for key in self.keys(|_| true) {
+            self.remove(key, why.clone());
+        }
+        self.routers.clear();
+    }
+}
+
+impl Running {
+    fn become_of(&mut self, table: Table, now: Instant) {
+        let before = std::mem::replace(&mut self.table, Arc::new(table));
+        let mut since = std::mem::take(&mut self.since);
+        for (net, attributes) in &self.table.routes {
+            let stays = before.routes.get(net) == Some(attributes);
+            let began = since.remove(net).filter(|_| stays).unwrap_or(now);
+            self.since.insert(*net, began);
+        }
+    }
+}
+
+impl<S: Speaker> Routers for Announcer<S> {
+    fn configure_peers(
+        &mut self,
+        policy: Option<&Policy>,
+        state: &ControlPlaneState,
+    ) -> Result<(), PolicyDefect> {
+        let over = self.drain(state);
+        self.node.clone_from(&state.name);
+        self.policy = policy.cloned();
+        let Some(policy) = policy else {
+            self.due = None;
+            self.remove_all(&Stop::Deconfigured);
+            return Ok(());
+        };
+        let mut defects = Vec::new();
+        for router in &policy.spec.routers {
+            let mut offers = routes::offers(router, &state.plane, self.settings.no_backends);
+            if over {
+                offers.iter_mut().for_each(BTreeMap::clear);
+            }
+            let wrong = self.router(router, &offers, state).into_iter();
+            let local_asn = router.local_asn;
+            defects.extend(wrong.map(|wrong| Defect { local_asn, wrong }));
+        }
+        let there = |asn: u32| policy.spec.routers.iter().any(|router| router.local_asn == asn);
+        for key in self.keys(|key| !there(key.local_asn)) {
+            self.remove(key, Stop::Deconfigured);
+        }
+        self.routers.retain(|asn, _| there(*asn));
+        self.first = false;
+        if state.plane.complete {
+            self.speaker.complete();
+        }
+        if defects.is_empty() { Ok(()) } else { Err(PolicyDefect(defects)) }
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn withdraw(&mut self) {
+        for (key, running) in &mut self.peers {
+            if !running.table.routes.is_empty() {
+                (running.table, running.since) = (Arc::default(), BTreeMap::new());
+                self.speaker.set_routes(*key, &running.table);
+            }
+        }
+    }
+
+    fn is_withdrawn(&self) -> bool {
+        self.peers.values().all(|running| running.table.routes.is_empty()) && self.speaker.is_told()
+    }
+
+    fn end(&mut self, leave: Leave) {
+        self.remove_all(&leave.said());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! What the sockets' side is told, call by call.
+
+use bgp::peer::State;
+use serde_json::{Value, json};
+use state::object::bgp::Password;
+
+use super::*;
+use crate::peers::Files;
+use crate::world::{Recorder, policy, router, service, state, tables};
+
+const PEER: &str = "192.0.2.254";
+
+fn announcer(settings: Settings) -> Announcer<Recorder> {
+    Announcer::new(Recorder::default(), Box::new(Files::default()), settings)
+}
+
+fn web(addresses: &[&str]) -> ControlPlaneState {
+    let frontends: Vec<_> =
+        addresses.iter().map(|address| (*address, 80, "LoadBalancer")).collect();
+    state(tables(&[service("web", json!({}), &frontends)]))
+}
+
+impl Announcer<Recorder> {
+    fn round(&mut self, routers: Value, state: &ControlPlaneState) -> Vec<String> {
+        self.configure_peers(Some(&policy("edge", routers)), state).unwrap();
+        self.speaker.take()
+    }
+}
+
+#[test]
+fn a_policy_becomes_peers_with_their_routes_and_nothing_again_when_nothing_changed() {
+    let mut announcer = announcer(Settings::default());
+    let routers = json!([router(65001, PEER)]);
+    let first = announcer.round(routers.clone(), &web(&["203.0.113.1"]));
+    assert_eq!(first, ["add 65001-192.0.2.254", "routes 65001-192.0.2.254 1", "complete"]);
+    let again = announcer.round(routers, &web(&["203.0.113.1"]));
+    assert_eq!(again, ["complete"]);
+}
+
+#[test]
+fn a_change_of_services_or_attributes_leaves_sessions_alone() {
+    let mut announcer = announcer(Settings::default());
+    let mut router = router(65001, PEER);
+    announcer.round(json!([router]), &web(&["203.0.113.1"]));
+    let more = announcer.round(json!([router]), &web(&["203.0.113.1", "203.0.113.2"]));
+    assert_eq!(more, ["routes 65001-192.0.2.254 2", "complete"]);
+    router["advertisements"][0]["attributes"] = json!({"med": 5});
+    router["neighbors"][0]["families"] =
+        json!([{"family": "ipv4-unicast"}, {"family": "ipv6-unicast", "attributes": {"med": 7}}]);
+    let said = announcer.round(json!([router]), &web(&["203.0.113.1", "203.0.113.2"]));
+    assert_eq!(said, ["routes 65001-192.0.2.254 2", "complete"]);
+    // A setting of the session begins it anew, with its routes.
+    router["neighbors"][0]["hold_s"] = json!(60);
+    let anew = announcer.round(json!([router]), &web(&["203.0.113.1", "203.0.113.2"]));
+    let expected = [
+        "remove 65001-192.0.2.254 Changed",
+        "add 65001-192.0.2.254",
+        "routes 65001-192.0.2.254 2",
+        "complete",
+    ];
+    assert_eq!(anew, expected);
+}
+
+#[test]
+fn new_neighbors_come_before_old_ones_go() {
+    let mut announcer = announcer(Settings::default());
+    announcer.round(json!([router(65001, PEER), router(65002, "192.0.2.2")]), &web(&[]));
+    let told = announcer.round(json!([router(65001, "192.0.2.253")]), &web(&["203.0.113.1"]));
+    let expected = [
+        "add 65001-192.0.2.253",
+        "remove 65001-192.0.2.254 Deconfigured",
+        "routes 65001-192.0.2.253 1",
+        "remove 65002-192.0.2.2 Deconfigured",
+        "complete",
+    ];
+    assert_eq!(told, expected);
+    // One that another router takes over has one session at a time.
+    let told = announcer.round(json!([router(65003, "192.0.2.253")]), &web(&[]));
+    let expected = ["remove 65001-192.0.2.253 Deconfigured", "add 65003-192.0.2.253", "complete"];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn another_identity_replaces_a_router() {
+    let mut announcer = announcer(Settings::default());
+    let both = |id: &str| {
+        let mut router = router(65001, PEER);
+        router["router_id"] = id.into();
+        router["neighbors"].as_array_mut().unwrap().push(json!({"address": "192.0.2.253"}));
+        json!([router])
+    };
+    announcer.round(both("192.0.2.1"), &web(&["203.0.113.1"]));
+    let told = announcer.round(both("192.0.2.2"), &web(&["203.0.113.1"]));
+    let expected = [
+        "remove 65001-192.0.2.253 Changed",
+        "remove 65001-192.0.2.254 Changed",
+        "add 65001-192.0.2.254",
+        "add 65001-192.0.2.253",
+        "routes 65001-192.0.2.254 1",
+        "routes 65001-192.0.2.253 1",
+        "complete",
+    ];
+    assert_eq!(told, expected);
+    let mut listening = both("192.0.2.2");
+    listening[0]["listen_port"] = json!(179);
+    let told = announcer.round(listening, &web(&["203.0.113.1"]));
+    assert_eq!(told[0], "remove 65001-192.0.2.253 Changed");
+    let ports: Vec<_> = announcer.speaker.peers.values().map(|peer| peer.0.listen_port).collect();
+    assert_eq!(ports, [Some(179); 2]);
+}
+
+#[test]
+fn no_policy_disconnects_everybody_once() {
+    let mut announcer = announcer(Settings::default());
+    announcer.round(json!([router(65001, PEER)]), &web(&["203.0.113.1"]));
+    let state = web(&[]);
+    announcer.configure_peers(None, &state).unwrap();
+    assert_eq!(announcer.speaker.take(), ["remove 65001-192.0.2.254 Deconfigured"]);
+    announcer.configure_peers(None, &state).unwrap();
+    assert_eq!(announcer.speaker.take(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_not_able_is_withdrawn_and_the_session_stays() {
+    let mut announcer = announcer(Settings::default());
+    let routers = json!([router(65001, PEER)]);
+    let mut state = web(&["203.0.113.1"]);
+    announcer.round(routers.clone(), &state);
+    state.plane.able = false;
+    let told = announcer.round(routers.clone(), &state);
+    assert_eq!(told, ["routes 65001-192.0.2.254 0", "complete"]);
+    state.plane.able = true;
+    let told = announcer.round(routers, &state);
+    assert_eq!(told, ["routes 65001-192.0.2.254 1", "complete"]);
+}
+
+#[test]
+fn end_of_rib_waits_until_all_is_in_force() {
+    let mut announcer = announcer(Settings::default());
+    let mut state = web(&["203.0.113.1"]);
+    state.plane.complete = false;
+    let told = announcer.round(json!([router(65001, PEER)]), &state);
+    assert_eq!(told, ["add 65001-192.0.2.254", "routes 65001-192.0.2.254 1"]);
+    state.plane.complete = true;
+    assert_eq!(announcer.round(json!([router(65001, PEER)]), &state), ["complete"]);
+}
+
+#[test]
+fn a_defect_is_told_and_costs_only_what_has_it() {
+    let mut announcer = announcer(Settings::default());
+    let mut state = web(&["203.0.113.1"]);
+    announcer.round(json!([router(65001, PEER)]), &state);
+    // The address goes: the router stays who it was, so that its routes follow.
+    state.ipv4 = None;
+    state.plane.able = false;
+    let routers = json!([router(65001, PEER), {"local_asn": 65002, "router_id": "192.0.2.9",
+        "neighbors": [{"address": "192.0.2.1"}]}]);
+    let defect = announcer.configure_peers(Some(&policy("edge", routers)), &state).unwrap_err();
+    assert_eq!(defect.0.len(), 1, "{defect}");
+    assert_eq!((defect.0[0].local_asn, &defect.0[0].wrong), (65001, &Wrong::NoRouterId));
+    let expected = ["routes 65001-192.0.2.254 0", "add 65002-192.0.2.1", "complete"];
+    assert_eq!(announcer.speaker.take(), expected);
+}
+
+#[test]
+fn a_password_that_is_gone_leaves_the_former_one() {
+    struct Changing(Arc<parking_lot::Mutex<Result<Option<String>, String>>>);
+    impl Secrets for Changing {
+        fn password(&self, _: &Password) -> Result<Option<String>, String> {
+            self.0.lock().clone()
+        }
+    }
+    let secret = Arc::new(parking_lot::Mutex::new(Ok(None)));
+    let secrets = Box::new(Changing(Arc::clone(&secret)));
+    let mut announcer = Announcer::new(Recorder::default(), secrets, Settings::default());
+    let mut router = router(65001, PEER);
+    router["neighbors"][0]["password"] = json!({"secret": "peers"});
+    let routers = json!([router]);
+    let md5 = |announcer: &Announcer<Recorder>| {
+        let peer = announcer.speaker.peers.values().next().unwrap();
+        peer.0.settings.transport.md5.clone()
+    };
+    // Not there yet: without; there: with it; gone: as it was.
+    announcer.round(routers.clone(), &web(&[]));
+    assert_eq!(md5(&announcer), None);
+    *secret.lock() = Ok(Some("hidden".to_owned()));
+    let told = announcer.round(routers.clone(), &web(&[]));
+    assert_eq!(told[0], "remove 65001-192.0.2.254 Changed");
+    assert_eq!(md5(&announcer), Some("hidden".to_owned()));
+    *secret.lock() = Ok(None);
+    assert_eq!(announcer.round(routers.clone(), &web(&[])), ["complete"]);
+    *secret.lock() = Err("no key".to_owned());
+    let wrong = announcer.configure_peers(Some(&policy("edge", routers)), &web(&[])).unwrap_err();
+    assert!(wrong.to_string().contains("router 65001: neighbor 192.0.2.254: no key"), "{wrong}");
+    assert_eq!(announcer.speaker.take(), ["complete"]);
+    assert_eq!(md5(&announcer), Some("hidden".to_owned()));
+}
+
+#[test]
+fn only_those_who_knew_us_before_are_told_that_we_restarted() {
+    let settings = Settings { came_back: true, ..Settings::default() };
+    let mut announcer = announcer(settings);
+    let of = |addresses: &[&str]| {
+        let neighbors: Vec<Value> = addresses
+            .iter()
+            .map(|address| json!({"address": address, "graceful_restart": {"enabled": true}}))
+            .collect();
+        json!([{"local_asn": 65001, "neighbors": neighbors}])
+    };
+    announcer.round(of(&["192.0.2.1"]), &web(&[]));
+    // What was told at first is no difference later on.
+    let told = announcer.round(of(&["192.0.2.1", "192.0.2.2"]), &web(&[]));
+    assert_eq!(told, ["add 65001-192.0.2.2", "complete"]);
+    let restarted: Vec<bool> = announcer
+        .speaker
+        .peers
+        .values()
+        .map(|peer| peer.0.settings.graceful_restart.unwrap().restarted)
+        .collect();
+    assert_eq!(restarted, [true, false]);
+}
+
+#[test]
+fn a_drain_withdraws_at_once_or_says_first_that_it_will() {
+    let routers = json!([router(65001, PEER)]);
+    let mut state = web(&["203.0.113.1"]);
+    let mut plain = announcer(Settings::default());
+    plain.round(routers.clone(), &state);
+    state.plane.draining = true;
+    let told = plain.round(routers.clone(), &state);
+    assert_eq!(told, ["routes 65001-192.0.2.254 0", "complete"]);
+    assert!(plain.is_withdrawn());
+
+    let wait = Duration::from_secs(30);
+    let drain = DrainFirst::GracefulShutdown(wait);
+    let mut kind = announcer(Settings { drain, ..Settings::default() });
+    state.plane.draining = false;
+    kind.round(routers.clone(), &state);
+    state.plane.draining = true;
+    let began = state.taken;
+    let told = kind.round(routers.clone(), &state);
+    assert_eq!(told, ["graceful shutdown true", "complete"]);
+    assert_eq!((kind.next_due(), kind.is_withdrawn()), (Some(began + wait), false));
+    state.taken = began + wait;
+    let told = kind.round(routers.clone(), &state);
+    assert_eq!(told, ["routes 65001-192.0.2.254 0", "complete"]);
+    assert_eq!((kind.next_due(), kind.is_withdrawn()), (None, true));
+    // Not drained any more: all is as before.
+    state.plane.draining = false;
+    let told = kind.round(routers, &state);
+    assert_eq!(told, ["graceful shutdown false", "routes 65001-192.0.2.254 1", "complete"]);
+}
+
+#[test]
+fn rows_tell_peers_routes_and_policies() {
+    let mut announcer = announcer(Settings::default());
+    let mut router = router(65001, PEER);
+    router["advertisements"][0]["attributes"] = json!({"communities": ["no-export"]});
+    router["neighbors"].as_array_mut().unwrap().push(json!({"address": "192.0.2.253"}));
+    let mut state = web(&["203.0.113.1", "203.0.113.2"]);
+    let first = state.taken;
+    announcer.round(json!([router]), &state);
+    // What stays keeps its age, what comes begins with it.
+    let later = first + Duration::from_secs(10);
+    let now = first + Duration::from_secs(15);
+    state = ControlPlaneState { taken: later, ..web(&["203.0.113.2", "203.0.113.3"]) };
+    announcer.round(json!([router]), &state);
+    let peers = announcer.peer_rows(now);
+    assert_eq!(peers.len(), 4);
+    let row = &peers[2];
+    assert_eq!((&*row.node, row.local_asn, row.peer_asn), ("edge-1", 65001, 65000));
+    assert_eq!((row.peer.to_string(), row.state), ("192.0.2.254:179".to_owned(), State::Connect));
+    assert_eq!((row.uptime_s, row.received, row.advertised), (None, 0, 0));
+    let rows = announcer.available(now, bgp::wire::Family::Ipv4Unicast);
+    let words: Vec<String> = rows
+        .iter()
+        .filter(|row| row.peer.ip().to_string() == PEER)
+        .map(|row| format!("{} {} {} {}", row.prefix, row.next_hop, row.age_s, row.attributes))
+        .collect();
+    let said = "origin igp, communities 65535:65281";
+    let expected = [
+        format!("203.0.113.2/32 192.0.2.10 15 {said}"),
+        format!("203.0.113.3/32 192.0.2.10 5 {said}"),
+    ];
+    assert_eq!((words, rows.len()), (expected.to_vec(), 4));
+    assert!(announcer.available(now, bgp::wire::Family::Ipv6Unicast).is_empty());
+    // Nobody is up, so that nobody has anything.
+    assert!(announcer.advertised(now, bgp::wire::Family::Ipv4Unicast).is_empty());
+    let rows = serde_json::to_value(announcer.policy_rows()).unwrap();
+    let expected = json!([
+        {
+            "router": 65001, "policy": "edge", "type": "export",
+            "peers": ["192.0.2.253:179", "192.0.2.254:179"], "families": ["ipv4-unicast"],
+            "prefixes": [
+                {"prefix": "203.0.113.2/32", "min": 32, "max": 32},
+                {"prefix": "203.0.113.3/32", "min": 32, "max": 32}
+            ],
+            "rib_action": "accept", "path_actions": format!("next hop 192.0.2.10, {said}")
+        },
+        {
+            "router": 65001, "policy": "edge", "type": "import", "peers": [],
+            "families": ["ipv4-unicast", "ipv6-unicast"], "prefixes": [],
+            "rib_action": "reject", "path_actions": ""
+        }
+    ]);
+    assert_eq!(rows, expected);
+    let numbers = announcer.numbers(now, &crate::controller::Counts::default());
+    assert_eq!(numbers.peers.len(), 2);
+    assert!(numbers.peers.iter().all(|peer| !peer.is_established && peer.families.len() == 2));
+}

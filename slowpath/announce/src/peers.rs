@@ -1,0 +1,141 @@
+//! A policy's neighbors as peers of the session machine: identity, password, times.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bgp::peer::settings::{GracefulRestart, Settings, Transport};
+use bgp::wire;
+use state::object::bgp::{Family, Neighbor, Password, RouterSpec};
+
+use crate::routers::Wrong;
+use crate::snapshot::ControlPlaneState;
+use crate::speaker::{PeerKey, PeerWanted};
+
+/// Who a router is: what can't change without all its sessions beginning anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Its BGP identifier.
+    pub router_id: Ipv4Addr,
+    /// The port on which it listens; none for not at all.
+    pub listen_port: Option<u16>,
+}
+
+/// Who a router is: as its policy says, else the appliance's annotation, else (the identifier) the
+/// configuration, else the IPv4 address.
+///
+/// # Errors
+/// Nobody says, and there is no IPv4 address.
+pub fn identity(router: &RouterSpec, state: &ControlPlaneState) -> Result<Identity, Wrong> {
+    let said = state.annotations.get(&router.local_asn).copied().unwrap_or_default();
+    let address = state.ipv4.filter(|address| !address.is_unspecified());
+    let router_id = router.router_id.or(said.router_id).or(state.router_id).or(address);
+    Ok(Identity {
+        router_id: router_id.ok_or(Wrong::NoRouterId)?,
+        listen_port: router.listen_port.or(said.local_port),
+    })
+}
+
+/// Where passwords are.
+pub trait Secrets {
+    /// The password; none where the secret isn't there (yet).
+    ///
+    /// # Errors
+    /// It can't be read, or the secret has none in it.
+    fn password(&self, named: &Password) -> Result<Option<String>, String>;
+}
+
+/// Files, and secrets in a folder: one a folder, its key `password` a file in it.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// The folder of secrets, if there is one.
+    pub secrets: Option<PathBuf>,
+}
+
+impl Secrets for Files {
+    fn password(&self, named: &Password) -> Result<Option<String>, String> {
+        let path = match named {
+            Password::File(path) => path.clone(),
+            Password::Secret(name) => {
+                let folder = self.secrets.as_ref().ok_or_else(|| {
+                    format!("secret `{name}`: no folder of secrets is set; set bgp.secrets")
+                })?;
+                let secret = folder.join(&**name);
+                if !secret.exists() {
+                    return Ok(None);
+                }
+                secret.join("password")
+            }
+        };
+        let text = std::fs::read_to_string(&path)
+            .map_err(|e| format!("can't read the password in {}: {e}", path.display()))?;
+        // An editor's last line end is no part of it.
+        let password = text.trim_end_matches(['\r', '\n']);
+        match password.len() {
+            1..=80 => Ok(Some(password.to_owned())),
+            0 => Err(format!("{} is empty: write the password into it", path.display())),
+            long => Err(format!(
+                "the password in {} has {long} bytes; TCP-MD5 takes 80 at most",
+                path.display()
+            )),
+        }
+    }
+}
+
+/// Which peer a neighbor is.
+pub fn key(router: &RouterSpec, neighbor: &Neighbor) -> PeerKey {
+    let peer = SocketAddr::new(neighbor.address, neighbor.port);
+    PeerKey { local_asn: router.local_asn, peer }
+}
+
+/// How a neighbor's session is to be.
+///
+/// # Errors
+/// The machine doesn't take it.
+pub fn wanted(
+    router: &RouterSpec,
+    neighbor: &Neighbor,
+    identity: Identity,
+    password: Option<String>,
+) -> Result<PeerWanted, Wrong> {
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    let restart = &neighbor.graceful_restart;
+    let long_lived = (restart.long_lived_s > 0).then(|| seconds(restart.long_lived_s));
+    let peer = SocketAddr::new(neighbor.address, neighbor.port);
+    let settings = Settings {
+        transport: Transport {
+            local: neighbor.local_address,
+            md5: password,
+            hops: Some(neighbor.hops),
+            ttl_security: neighbor.ttl_security,
+        },
+        passive: neighbor.passive,
+        connect_retry: seconds(neighbor.connect_retry_s),
+        hold: seconds(neighbor.hold_s),
+        keepalive: seconds(neighbor.keepalive_s),
+        families: neighbor.families.iter().map(|one| family(one.family)).collect(),
+        extended_next_hop: neighbor.extended_next_hop,
+        graceful_restart: restart.enabled.then(|| GracefulRestart {
+            time: seconds(restart.restart_s),
+            long_lived,
+            restarted: false,
+            forwarding: true,
+        }),
+        ..Settings::new(router.local_asn, identity.router_id, peer, neighbor.asn)
+    };
+    let neighbor_address = neighbor.address;
+    settings.check().map_err(|why| Wrong::Settings { neighbor: neighbor_address, why })?;
+    let bfd = neighbor.bfd.enabled.then_some(neighbor.bfd);
+    Ok(PeerWanted { settings, listen_port: identity.listen_port, bfd })
+}
+
+/// A family in the session machine's words.
+pub fn family(family: Family) -> wire::Family {
+    match family {
+        Family::Ipv4Unicast => wire::Family::Ipv4Unicast,
+        Family::Ipv6Unicast => wire::Family::Ipv6Unicast,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! What a neighbor is to be told: prefixes out of services and policy, each with its attributes.
+//! A function of the policy and the snapshot, and of nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bgp::advertise::Table;
+use bgp::wire::Attributes;
+use config::checked::Prefix;
+use ipnet::IpNet;
+use state::backend::State;
+use state::frontend::{Frontend, Kind};
+use state::object::bgp::{
+    AddressKind, AdvertisementSpec, Family, FamilySpec, Neighbor, PathAttributes, RouterSpec,
+    Selector,
+};
+use state::select::is_local_only;
+use state::service::Service;
+use state::tables::Entry;
+
+use crate::routers::Wrong;
+use crate::snapshot::{ControlPlaneState, Plane};
+
+/// Labels that each service has beside its own.
+const NAME: &str = "io.kubernetes.service.name";
+const NAMESPACE: &str = "io.kubernetes.service.namespace";
+
+/// What becomes of the address of a service of Cluster policy when nobody serves it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NoBackends {
+    /// It stays announced: other appliances would have nobody either.
+    #[default]
+    Announce,
+    /// It is withdrawn.
+    Withdraw,
+}
+
+/// What a router has to announce: by advertisement, prefixes with the kinds of addresses that they
+/// are for, none for those that the policy names itself.
+pub type Offers = Vec<BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>>;
+
+/// What there is to announce; nothing while the data plane takes no traffic.
+pub fn offers(router: &RouterSpec, plane: &Plane, no_backends: NoBackends) -> Offers {
+    let one = |advertisement: &AdvertisementSpec| {
+        let mut all = BTreeMap::new();
+        if plane.able {
+            prefixes(advertisement, &mut all);
+            services(advertisement, plane, no_backends, &mut all);
+        }
+        all
+    };
+    router.advertisements.iter().map(one).collect()
+}
+
+type Offer = BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>;
+
+fn prefixes(advertisement: &AdvertisementSpec, to: &mut Offer) {
+    for net in advertisement.prefixes.iter().filter_map(net) {
+        to.entry(net).or_default().insert(None);
+    }
+}
+
+fn services(
+    advertisement: &AdvertisementSpec,
+    plane: &Plane,
+    no_backends: NoBackends,
+    to: &mut Offer,
+) {
+    let Some(selector) = &advertisement.services else { return };
+    for (_, entry) in plane.tables.entries() {
+        let Some(service) = entry.service.as_ref().filter(|s| selects(selector, s)) else {
+            continue;
+        };
+        for row in &entry.frontends {
+            let kind = kind_of(row, plane).filter(|kind| advertisement.kinds.contains(kind));
+            let Some(kind) = kind.filter(|_| is_served(row, entry, plane, no_backends)) else {
+                continue;
+            };
+            let Some(net) = net(&row.address().prefix) else { continue };
+            let aggregates = !is_local_only(row) && !is_local(service);
+            let net = if aggregates { aggregated(net, advertisement) } else { net };
+            to.entry(net).or_default().insert(Some(kind));
+        }
+    }
+}
+
+fn selects(selector: &Selector, service: &Service) -> bool {
+    let (_, namespace, name) = service.name.parts();
+    selector.matches(|key| match key {
+        NAME => Some(name),
+        NAMESPACE => Some(if namespace.is_empty() { "default" } else { namespace }),
+        key => service.labels.as_ref()?.get(key).map(|value| &**value),
+    })
+}
+
+/// Whether either policy is Local: such a service has no network of its own at other appliances.
+fn is_local(service: &Service) -> bool {
+    use state::service::TrafficPolicy::Local;
+    service.external_policy == Local || service.internal_policy == Local
+}
+
+/// What kind of address a frontend is, if packets that a router sends may meet it.
+fn kind_of(row: &Frontend, plane: &Plane) -> Option<AddressKind> {
+    let address = row.address();
+    // A router's packets come from no gateway's endpoint.
+    if address.reach != state::address::Reach::External || address.endpoint != 0 {
+        return None;
+    }
+    match row.said.kind {
+        Kind::LoadBalancer => Some(AddressKind::LoadBalancerIp),
+        Kind::ExternalIps => Some(AddressKind::ExternalIp),
+        Kind::ClusterIp => plane.appliance.external_cluster_ip.then_some(AddressKind::ClusterIp),
+        Kind::NodePort | Kind::HostPort | Kind::LocalRedirect => None,
+    }
+}
+
+/// Whether the plane has it on every lcore, and has somewhere to send what comes.
+fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBackends) -> bool {
+    if !plane.acknowledged.contains(row.address()) {
+        return false;
+    }
+    let entry = match &row.redirect_to {
+        Some(other) => plane.tables.entry(other).map(|entry| &**entry),
+        None => Some(entry),
+    };
+    let mut used = entry.into_iter().flat_map(Entry::used);
+    if is_local_only(row) {
+        return used.any(|instance| {
+            let is_here = plane.appliance.is_local(instance.place.as_deref());
+            is_here && instance.effective() == State::Active
+        });
+    }
+    let serves = |state| matches!(state, State::Active | State::Terminating);
+    no_backends == NoBackends::Announce || used.any(|instance| serves(instance.effective()))
+}
+
+/// A prefix that can be routed.
+fn net(prefix: &Prefix) -> Option<IpNet> {
+    let is_whole = prefix.len == 0;
+    let addr = prefix.addr;
+    let never = addr.is_multicast() || addr.is_loopback() || (addr.is_unspecified() && !is_whole);
+    IpNet::new(addr, prefix.len).ok().filter(|_| !never).map(|net| net.trunc())
+}
+
+fn aggregated(net: IpNet, advertisement: &AdvertisementSpec) -> IpNet {
+    let wanted = match net {
+        IpNet::V4(_) => advertisement.aggregation.ipv4,
+        IpNet::V6(_) => advertisement.aggregation.ipv6,
+    };
+    let shorter = wanted.filter(|length| *length < net.prefix_len());
+    let whole = shorter.and_then(|length| IpNet::new(net.addr(), length).ok());
+    whole.map_or(net, |whole| whole.trunc())
+}
+
+/// What a neighbor is to have, and what of it can't be said.
+pub fn table(
+    router: &RouterSpec,
+    neighbor: &Neighbor,
+    offers: &Offers,
+    state: &ControlPlaneState,
+) -> (Table, Vec<Wrong>) {
+    let (mut table, mut defects) = (Table::default(), Vec::new());
+    for family in &neighbor.families {
+        let said = said(router, neighbor, family, offers);
+        if said.is_empty() {
+            continue;
+        }
+        let next_hop = match next_hop(neighbor, family.family, state) {
+            Ok(next_hop) => next_hop,
+            Err(wrong) => {
+                defects.push(wrong);
+                continue;
+            }
+        };
+        let mut same: BTreeMap<Said, Arc<Attributes>> = BTreeMap::new();
+        for (net, said) in said {
+            let attributes =
+                same.entry(said).or_insert_with_key(|said| Arc::new(said.with(next_hop)));
+            table.routes.insert(net, Arc::clone(attributes));
+        }
+    }
+    (table, defects)
+}
+
+/// What is said of a prefix.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+struct Said {
+    communities: BTreeSet<u32>,
+    large: BTreeSet<[u32; 3]>,
+    local_pref: Option<u32>,
+    prepend: u8,
+    med: Option<u32>,
+}
+
+impl Said {
+    /// Joins what another says, where it is about these kinds of addresses.
+    fn add(&mut self, more: &PathAttributes, kinds: &BTreeSet<Option<AddressKind>>) {
+        let is_about = |kind: &AddressKind| kinds.contains(&Some(*kind));
+        if !more.kinds.is_empty() && !more.kinds.iter().any(is_about) {
+            return;
+        }
+        self.communities.extend(more.communities.iter().map(|community| community.number));
+        self.large.extend(more.large_communities.iter().map(|community| community.0));
+        self.local_pref = self.local_pref.max(more.local_preference);
+        self.prepend = self.prepend.max(more.prepend);
+        let lower = self.med.into_iter().chain(more.med).min();
+        self.med = lower;
+    }
+
+    fn with(&self, next_hop: IpAddr) -> Attributes {
+        Attributes {
+            prepend: self.prepend,
+            med: self.med,
+            local_pref: self.local_pref,
+            communities: self.communities.iter().copied().collect(),
+            large: self.large.iter().copied().collect(),
+            ..Attributes::new(next_hop)
+        }
+    }
+}
+
+/// All prefixes of a family with what is said of each.
+fn said(
+    router: &RouterSpec,
+    neighbor: &Neighbor,
+    family: &FamilySpec,
+    offers: &Offers,
+) -> BTreeMap<IpNet, Said> {
+    let is_told = |one: &AdvertisementSpec| {
+        family.advertisements.as_ref().is_none_or(|names| names.contains(&one.name))
+    };
+    let is_v4 = family.family == Family::Ipv4Unicast;
+    let mut all: BTreeMap<IpNet, Said> = BTreeMap::new();
+    let told = router.advertisements.iter().zip(offers).filter(|(one, _)| is_told(one));
+    for (advertisement, offer) in told {
+        let of_family = offer.iter().filter(|(net, _)| matches!(net, IpNet::V4(_)) == is_v4);
+        for (net, kinds) in of_family {
+            let said = all.entry(*net).or_default();
+            said.add(&advertisement.attributes, kinds);
+            said.add(&family.attributes, kinds);
+        }
+    }
+    // What isn't said on such a session is no difference between routes. A neighbor of any number
+    // may be either; the session knows.
+    for said in all.values_mut() {
+        match neighbor.asn {
+            0 => {}
+            asn if asn == router.local_asn => said.prepend = 0,
+            _ => said.local_pref = None,
+        }
+    }
+    all
+}
+
+/// Where routes of a family send: the neighbor's own, or the data port's address.
+fn next_hop(
+    neighbor: &Neighbor,
+    family: Family,
+    state: &ControlPlaneState,
+) -> Result<IpAddr, Wrong> {
+    let (v4, v6) = (state.ipv4.map(IpAddr::V4), state.ipv6.map(IpAddr::V6));
+    let found = match family {
+        Family::Ipv4Unicast => {
+            neighbor.next_hop.ipv4.or(v4).or(v6.filter(|_| neighbor.extended_next_hop))
+        }
+        Family::Ipv6Unicast => neighbor.next_hop.ipv6.map(IpAddr::V6).or(v6),
+    };
+    let neighbor = neighbor.address;
+    let found = found.filter(|address| !address.is_unspecified());
+    let next_hop = found.ok_or(Wrong::NoNextHop { neighbor, family })?;
+    if !state.plane.owned.contains(&next_hop) {
+        let owned: Vec<String> = state.plane.owned.iter().map(IpAddr::to_string).collect();
+        let owned = if owned.is_empty() { "none".to_owned() } else { owned.join(", ") };
+        return Err(Wrong::NotOwned { neighbor, family, next_hop, owned });
+    }
+    Ok(next_hop)
+}
+
+#[cfg(test)]
+mod tests;

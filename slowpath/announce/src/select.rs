@@ -1,0 +1,67 @@
+//! Which policy applies to this appliance.
+
+use std::sync::Arc;
+
+use state::name::{Name, Precedence};
+use state::object::{BgpPeeringPolicySpec, Kind, Object, Objects, Spec};
+use state::service::Pairs;
+
+/// A policy by its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// Its object's name.
+    pub name: Name,
+    /// What it wants.
+    pub spec: Arc<BgpPeeringPolicySpec>,
+}
+
+/// More than one policy applies, and nothing says which.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{} BGP peering policies select this appliance ({}): let the labels in their node_selector \
+     leave one", .0.len(), .0.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
+)]
+pub struct MultiplePolicies(pub Vec<Name>);
+
+/// All policies, each as the preferred of its sources says it.
+pub fn heard(objects: &Objects, precedence: &Precedence) -> Vec<Policy> {
+    let mut all: Vec<(&Arc<Object>, Policy)> = Vec::new();
+    let there = objects.of_kind(Kind::BgpPeeringPolicy).filter(|o| o.life().deletion.is_none());
+    for object in there {
+        let Spec::BgpPeeringPolicy(spec) = &object.spec else { continue };
+        let policy = Policy { name: object.name.clone(), spec: Arc::clone(spec) };
+        match all.last_mut() {
+            // Objects come by name.
+            Some((before, last)) if before.name == object.name => {
+                if precedence.of(&object.source) < precedence.of(&before.source) {
+                    (*before, *last) = (object, policy);
+                }
+            }
+            _ => all.push((object, policy)),
+        }
+    }
+    all.into_iter().map(|(_, policy)| policy).collect()
+}
+
+/// The policy that selects an appliance of these labels; none where none does.
+///
+/// # Errors
+/// Several do.
+pub fn select<'p>(
+    policies: &'p [Policy],
+    labels: &Pairs,
+) -> Result<Option<&'p Policy>, MultiplePolicies> {
+    let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
+    let applies = |policy: &&Policy| policy.spec.selects(label);
+    let found: Vec<&Policy> = policies.iter().filter(applies).collect();
+    match found.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(one)),
+        several => {
+            Err(MultiplePolicies(several.iter().map(|policy| policy.name.clone()).collect()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

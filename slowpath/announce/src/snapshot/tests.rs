@@ -1,0 +1,62 @@
+//! Annotations, and what is in force.
+
+use std::time::SystemTime;
+
+use serde_json::json;
+
+use super::*;
+use crate::world::{pairs, pending, service};
+
+#[test]
+fn annotations_tell_router_ids_and_ports() {
+    let said = annotations(&pairs(&[
+        ("cilium.io/bgp-virtual-router.65001", "router-id=192.0.2.1,local-port=1790"),
+        ("cilium.io/bgp-virtual-router.65002", "local-port=179"),
+        ("weir.dev/bgp-virtual-router.65002", "router-id=192.0.2.2"),
+        ("weir.dev/other", "x"),
+    ]))
+    .unwrap();
+    let one = RouterAnnotation { router_id: "192.0.2.1".parse().ok(), local_port: Some(1790) };
+    // Ours is heard, and Cilium's of the same router is not.
+    let two = RouterAnnotation { router_id: "192.0.2.2".parse().ok(), local_port: None };
+    assert_eq!(said, BTreeMap::from([(65001, one), (65002, two)]));
+    assert_eq!(annotations(&None), Ok(BTreeMap::new()));
+    for (asn, value, wrong) in [
+        ("x", "router-id=192.0.2.1", "`x` is no ASN"),
+        ("1", "router-id=192.0.2", "`192.0.2` is no router id"),
+        ("1", "router-id=0.0.0.0", "`0.0.0.0` is no router id"),
+        ("1", "local-port=0", "`0` is no port"),
+        ("1", "local-port=65536", "`65536` is no port"),
+        ("1", "port=179", "`port=179` is neither router-id nor local-port"),
+        ("1", "", "`` is neither"),
+    ] {
+        let key = format!("weir.dev/bgp-virtual-router.{asn}");
+        let told = annotations(&pairs(&[(&key, value)])).unwrap_err().to_string();
+        assert!(told.contains(wrong) && told.contains(&key), "{told}");
+    }
+}
+
+#[test]
+fn a_frontend_that_is_written_anew_stays_in_force_and_one_that_is_refused_does_not() {
+    let web = [service("web", json!({}), &[("203.0.113.1", 80, "LoadBalancer")])];
+    let mut acknowledged = Acknowledged::default();
+    let now = SystemTime::UNIX_EPOCH;
+    let set = |tables: &Tables, progress: Progress| {
+        tables.frontends().for_each(|row| row.set_status(progress.clone(), None, now));
+    };
+    let first = pending(&web);
+    assert!(acknowledged.look(&first).is_empty());
+    set(&first, Progress::Done);
+    assert_eq!(acknowledged.look(&first).len(), 1);
+    // The plane still has the former row.
+    let anew = pending(&web);
+    assert_eq!(acknowledged.look(&anew).len(), 1);
+    set(&anew, Progress::Error("no room".into()));
+    assert!(acknowledged.look(&anew).is_empty());
+    // It was not in force, so that it has to be acknowledged first.
+    set(&anew, Progress::Pending);
+    assert!(acknowledged.look(&anew).is_empty());
+    set(&anew, Progress::Done);
+    assert_eq!(acknowledged.look(&anew).len(), 1);
+    assert!(acknowledged.look(&Tables::default()).is_empty());
+}

@@ -1,0 +1,66 @@
+//! What a peer that is up has: a session of the real machine, its other end written by hand.
+
+use std::time::Duration;
+
+use bgp::peer::Input;
+use bgp::session::Direction;
+use serde_json::json;
+
+use super::*;
+use crate::announcer::Settings;
+use crate::peers::Files;
+use crate::routers::Routers;
+use crate::world::{Recorder, policy, router, service, state, tables};
+
+/// An OPEN of AS 65000, hold time 90 s, identifier 9.9.9.9, that says nothing more but IPv4.
+const OPEN: [u8; 37] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0, 37, 1, 4, 0xfd, 0xe8, 0, 90, 9, 9, 9, 9, 8, 2, 6, 1, 4, 0, 1, 0, 1,
+];
+const KEEPALIVE: [u8; 19] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0, 19, 4,
+];
+
+#[test]
+fn a_peer_that_is_up_has_what_it_was_told() {
+    let files = Box::new(Files::default());
+    let mut announcer = Announcer::new(Recorder::default(), files, Settings::default());
+    let web = service("web", json!({}), &[("203.0.113.1", 80, "LoadBalancer")]);
+    let state = state(tables(&[web]));
+    let edge = policy("edge", json!([router(65001, "192.0.2.254")]));
+    announcer.configure_peers(Some(&edge), &state).unwrap();
+    let now = Instant::now();
+    let (_, peer, _) = announcer.speaker.peers.values_mut().next().unwrap();
+    let (local, remote) = ("192.0.2.10:40000".parse().unwrap(), "192.0.2.254:179".parse().unwrap());
+    let direction = Direction::Outbound;
+    peer.step(now, Input::Connected { connection: 1, direction, local, remote });
+    peer.step(now, Input::Bytes(1, &OPEN));
+    peer.step(now, Input::Bytes(1, &KEEPALIVE));
+    // Its OPEN is with the kernel, then its routes are.
+    peer.step(now, Input::Written(1));
+    assert!(!peer.is_told());
+    peer.step(now, Input::Written(1));
+    assert!(peer.is_told());
+    assert_eq!(peer.state(), State::Established);
+    let later = now + Duration::from_secs(7);
+    let rows = announcer.peer_rows(later);
+    let of = |family: Family| rows.iter().find(|row| row.family == family).unwrap();
+    let v4 = of(Family::Ipv4Unicast);
+    assert_eq!((v4.state, v4.uptime_s, v4.advertised), (State::Established, Some(7.0), 1));
+    assert_eq!(of(Family::Ipv6Unicast).advertised, 0);
+    let routes = announcer.advertised(later, Family::Ipv4Unicast);
+    assert_eq!(routes.len(), 1);
+    let prefix = routes[0].prefix.to_string();
+    assert_eq!((prefix, routes[0].age_s), ("203.0.113.1/32".to_owned(), 7.0));
+    let numbers = announcer.numbers(later, &Counts::default());
+    let one = &numbers.peers[0];
+    assert_eq!((one.neighbor_asn, one.is_established), (65000, true));
+    assert_eq!(one.families[0], (Family::Ipv4Unicast, 1, 0));
+    // Withdrawn, the session stays.
+    announcer.withdraw();
+    let (_, peer, _) = announcer.speaker.peers.values_mut().next().unwrap();
+    peer.step(later, Input::Written(1));
+    assert!(peer.is_told() && peer.established().is_some());
+    assert!(announcer.advertised(later, Family::Ipv4Unicast).is_empty());
+}

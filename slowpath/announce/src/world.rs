@@ -1,0 +1,200 @@
+//! What tests need: tables out of objects, a policy out of JSON, and a speaker that writes down
+//! what it is told, in the place of sockets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bgp::advertise::Table;
+use bgp::peer::{Input, Peer, Stop};
+use bgp::told::{PeerTold, RouteTold};
+use bgp::wire::Family;
+use config::checked::ArmName;
+use serde_json::{Value, json};
+use state::appliance::Appliance;
+use state::frontend::Progress;
+use state::name::{Name, Precedence};
+use state::object::{Change, Object, Objects, Spec};
+use state::reflect::Reflector;
+use state::service::Pairs;
+use state::tables::Tables;
+use state::writer::Writer;
+
+use crate::select::Policy;
+use crate::snapshot::ControlPlaneState;
+use crate::speaker::{PeerKey, PeerWanted, Speaker};
+
+pub fn pairs(all: &[(&str, &str)]) -> Pairs {
+    let all = all.iter().map(|(key, value)| ((*key).into(), (*value).into()));
+    Some(Arc::new(all.collect()))
+}
+
+/// A policy of this name with these routers.
+pub fn policy(name: &str, routers: Value) -> Policy {
+    selecting(name, json!({}), routers)
+}
+
+/// The same for appliances that have these labels.
+pub fn selecting(name: &str, labels: Value, routers: Value) -> Policy {
+    let spec = json!({"node_selector": {"match_labels": labels}, "routers": routers});
+    let object = json!({"kind": "BgpPeeringPolicy", "name": name, "spec": spec});
+    match Object::from_json(&object).unwrap().spec {
+        Spec::BgpPeeringPolicy(spec) => Policy { name: Name::new(name).unwrap(), spec },
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A router that announces all load balancers' addresses to one neighbor.
+pub fn router(asn: u32, neighbor: &str) -> Value {
+    json!({"local_asn": asn, "advertisements": [{"services": {}}],
+        "neighbors": [{"address": neighbor, "asn": 65000}]})
+}
+
+/// A service with these keys beside its frontends: address, port and type of each.
+pub fn service(name: &str, more: Value, frontends: &[(&str, u16, &str)]) -> Value {
+    let frontend = |(address, port, kind): &(&str, u16, &str)| {
+        let protocol = "tcp";
+        json!({"address": address, "port": port, "protocol": protocol, "type": kind})
+    };
+    let frontends: Vec<Value> = frontends.iter().map(frontend).collect();
+    let mut spec = json!({"mode": "nat", "frontends": frontends});
+    let more = more.as_object().cloned().unwrap_or_default();
+    let labels = more.get("labels").cloned();
+    for (key, value) in more.into_iter().filter(|(key, _)| key != "labels") {
+        spec[key] = value;
+    }
+    json!({"kind": "Service", "name": name, "labels": labels.unwrap_or(json!({})), "spec": spec})
+}
+
+/// Backends of a service: address, state and node of each.
+pub fn backends(service: &str, all: &[(&str, &str, &str)]) -> Value {
+    let one = |(address, state, node): &(&str, &str, &str)| {
+        json!({"address": address, "port": 80, "protocol": "tcp", "state": state,
+            "place": {"node": node}})
+    };
+    let endpoints: Vec<Value> = all.iter().map(one).collect();
+    json!({"kind": "Backends", "name": service, "spec": {"service": service,
+        "endpoints": endpoints}})
+}
+
+/// Tables of objects, all frontends in force.
+pub fn tables(objects: &[Value]) -> Tables {
+    let tables = pending(objects);
+    for row in tables.frontends() {
+        row.set_status(Progress::Done, None, SystemTime::UNIX_EPOCH);
+    }
+    tables
+}
+
+/// The same, none of them in force yet.
+pub fn pending(objects: &[Value]) -> Tables {
+    let (mut all, writer) = (Objects::default(), Writer::new());
+    let mut events = Vec::new();
+    for object in objects {
+        let change = Change::put(Object::from_json(object).unwrap());
+        events.extend(all.apply(&change, SystemTime::UNIX_EPOCH).unwrap());
+    }
+    let mut reflector = Reflector::new(Precedence::default(), ArmName::Egress);
+    let mut to = writer.begin(SystemTime::UNIX_EPOCH);
+    let refused = reflector.apply(&all, &events, &mut to);
+    assert!(refused.is_empty(), "{refused:?}");
+    to.commit();
+    writer.tables()
+}
+
+/// An able appliance, n1, of both families, with these tables.
+pub fn state(tables: Tables) -> ControlPlaneState {
+    let mut state = ControlPlaneState::new(Instant::now());
+    state.name = "edge-1".into();
+    state.labels = pairs(&[("rack", "a")]);
+    state.ipv4 = Some([192, 0, 2, 10].into());
+    state.ipv6 = "2001:db8::10".parse().ok();
+    state.plane.able = true;
+    state.plane.complete = true;
+    state.plane.owned = [state.ipv4.map(IpAddr::V4), state.ipv6.map(IpAddr::V6)]
+        .into_iter()
+        .flatten()
+        .collect::<BTreeSet<_>>();
+    let local = BTreeSet::from(["n1".into()]);
+    state.plane.appliance = Arc::new(Appliance { local, ..Appliance::default() });
+    state.plane.acknowledged = crate::snapshot::Acknowledged::default().look(&tables);
+    state.plane.tables = tables;
+    state
+}
+
+/// Writes down what it is told; its peers are machines without sockets.
+#[derive(Default)]
+pub struct Recorder {
+    pub calls: Vec<String>,
+    pub peers: BTreeMap<PeerKey, (PeerWanted, Peer, Arc<Table>)>,
+    /// Peers take nothing.
+    pub deaf: bool,
+}
+
+impl Recorder {
+    /// What it was told since the last time.
+    pub fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.calls)
+    }
+
+    pub fn routes(&self) -> BTreeMap<PeerKey, Vec<String>> {
+        let words = |table: &Table| table.routes.keys().map(ToString::to_string).collect();
+        self.peers.iter().map(|(key, (_, _, table))| (*key, words(table))).collect()
+    }
+}
+
+fn words(key: PeerKey) -> String {
+    format!("{}-{}", key.local_asn, key.peer.ip())
+}
+
+impl Speaker for Recorder {
+    fn add(&mut self, key: PeerKey, wanted: &PeerWanted) {
+        self.calls.push(format!("add {}", words(key)));
+        let mut peer = Peer::new(wanted.settings.clone(), Instant::now());
+        peer.step(Instant::now(), Input::Start);
+        let before = self.peers.insert(key, (wanted.clone(), peer, Arc::default()));
+        assert!(before.is_none(), "{key:?} was there");
+    }
+
+    fn remove(&mut self, key: PeerKey, why: Stop) {
+        self.calls.push(format!("remove {} {why:?}", words(key)));
+        assert!(self.peers.remove(&key).is_some(), "{key:?} was not there");
+    }
+
+    fn set_routes(&mut self, key: PeerKey, table: &Arc<Table>) {
+        self.calls.push(format!("routes {} {}", words(key), table.routes.len()));
+        let (_, peer, own) = self.peers.get_mut(&key).unwrap();
+        peer.step(Instant::now(), Input::Desired(Arc::clone(table)));
+        *own = Arc::clone(table);
+    }
+
+    fn complete(&mut self) {
+        self.calls.push("complete".to_owned());
+    }
+
+    fn graceful_shutdown(&mut self, on: bool) {
+        self.calls.push(format!("graceful shutdown {on}"));
+    }
+
+    fn is_told(&self) -> bool {
+        !self.deaf
+    }
+
+    fn peers(&self, now: Instant) -> Vec<(PeerKey, PeerTold)> {
+        self.peers.iter().map(|(key, (_, peer, _))| (*key, peer.told(now))).collect()
+    }
+
+    fn advertised(&self, key: PeerKey, family: Family) -> Vec<RouteTold> {
+        self.peers.get(&key).map(|(_, peer, _)| peer.advertised(family)).unwrap_or_default()
+    }
+}
+
+/// Waits for a condition, with patience.
+pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,178 @@
+//! Cilium's BGP objects, of both generations, become peering policies.
+//!
+//! One of the first generation is a policy by itself. Those of the second are four kinds that name
+//! each other; they are kept while files are read and joined when all have been.
+
+mod join;
+mod shared;
+mod wire;
+
+use std::sync::Arc;
+
+use super::{Meta, Settings};
+use crate::name::Name;
+use crate::object::bgp::{
+    AdvertisementSpec, BgpPeeringPolicySpec, Neighbor, PathAttributes, RouterSpec,
+};
+use crate::object::{Object, Refusal, Spec};
+pub(super) use join::{Kept, Pieces};
+use shared::{asn_of, attributes, families, kinds, neighbor_of, peer_address};
+pub(super) use wire::{Own, PeeringPolicy};
+use wire::{PathAttributesFields, VirtualRouter};
+
+/// What attributes of load balancers' addresses are for.
+const LOAD_BALANCERS: &str = "CiliumLoadBalancerIPPool";
+
+/// Fields of ours by the names that the first generation has for them.
+const FIRST: [(&str, &str); 18] = [
+    ("node_selector", "nodeSelector"),
+    ("match_expressions", "matchExpressions"),
+    ("routers", "virtualRouters"),
+    ("local_asn", "localASN"),
+    ("advertisements[0]", ""),
+    ("advertisements[1]", ""),
+    ("services", "serviceSelector"),
+    ("kinds", "serviceAdvertisements"),
+    ("address", "peerAddress"),
+    ("port", "peerPort"),
+    ("asn", "peerASN"),
+    ("connect_retry_s", "connectRetryTimeSeconds"),
+    ("hold_s", "holdTimeSeconds"),
+    ("keepalive_s", "keepAliveTimeSeconds"),
+    ("hops", "eBGPMultihopTTL"),
+    ("graceful_restart", "gracefulRestart"),
+    ("restart_s", "restartTimeSeconds"),
+    ("password", "authSecretRef"),
+];
+
+/// A policy of Weir's own shape in Kubernetes' envelope.
+pub(super) fn own(
+    meta: &Meta,
+    spec: BgpPeeringPolicySpec,
+    settings: &Settings,
+) -> Result<Object, Refusal> {
+    checked(meta, spec, settings, &[])
+}
+
+/// `CiliumBGPPeeringPolicy`.
+pub(super) fn first(
+    from: &PeeringPolicy,
+    settings: &Settings,
+    notes: &mut Vec<String>,
+) -> Result<Object, Refusal> {
+    let mut routers = Vec::with_capacity(from.spec.virtual_routers.len());
+    for (i, one) in from.spec.virtual_routers.iter().enumerate() {
+        let at = format!("spec.virtualRouters[{i}]");
+        routers.push(router(one, &at, &from.metadata.name, notes)?);
+    }
+    let node_selector = from.spec.node_selector.clone();
+    checked(&from.metadata, BgpPeeringPolicySpec { node_selector, routers }, settings, &FIRST)
+}
+
+fn router(
+    from: &VirtualRouter,
+    at: &str,
+    policy: &str,
+    notes: &mut Vec<String>,
+) -> Result<RouterSpec, Refusal> {
+    if from.export_pod_cidr || from.pod_ip_pool_selector.is_some() {
+        notes.push(format!("{policy}: {at}: there are no pods here: none of theirs is announced"));
+    }
+    let one = AdvertisementSpec {
+        services: from.service_selector.clone(),
+        kinds: kinds(&from.service_advertisements),
+        ..AdvertisementSpec::default()
+    };
+    let mut neighbors: Vec<Neighbor> = Vec::with_capacity(from.neighbors.len());
+    for (i, fields) in from.neighbors.iter().enumerate() {
+        let at = format!("{at}.neighbors[{i}]");
+        let (mut neighbor, asn) = (neighbor_of(&fields.session()), asn_of(fields.peer_asn));
+        (neighbor.address, neighbor.asn) =
+            (peer_address(&fields.peer_address, &format!("{at}.peerAddress"))?, asn);
+        let families = families(&fields.families, &format!("{at}.families"))?;
+        if !families.is_empty() {
+            neighbor.families = families;
+        }
+        for (j, said) in fields.advertised_path_attributes.iter().enumerate() {
+            let at = format!("{at}.advertisedPathAttributes[{j}]");
+            let Some(said) = said_of(said, &at, policy, notes)? else { continue };
+            for family in &mut neighbor.families {
+                join::add(&mut family.attributes, &said);
+            }
+        }
+        let is_external = neighbor.asn != 0 && neighbor.asn != from.local_asn;
+        for family in &mut neighbor.families {
+            if is_external && family.attributes.local_preference.take().is_some() {
+                notes.push(format!(
+                    "{policy}: {at}: localPreference is not said to a neighbor of another AS"
+                ));
+            }
+        }
+        neighbors.push(neighbor);
+    }
+    Ok(RouterSpec {
+        local_asn: from.local_asn,
+        router_id: None,
+        listen_port: None,
+        advertisements: vec![one],
+        neighbors,
+    })
+}
+
+/// Attributes of load balancers' addresses; none where they are of pods.
+fn said_of(
+    from: &PathAttributesFields,
+    at: &str,
+    policy: &str,
+    notes: &mut Vec<String>,
+) -> Result<Option<PathAttributes>, Refusal> {
+    if from.selector_type != LOAD_BALANCERS {
+        notes.push(format!("{policy}: {at}: there is no {} here", from.selector_type));
+        return Ok(None);
+    }
+    if from.selector.as_ref().is_some_and(|selector| *selector != Default::default()) {
+        let wrong = "there are no address pools here that could be selected";
+        let allowed = "leave the selector out; v2 objects have attributes by services' labels";
+        return Err(Refusal::new(format!("{at}.selector"), wrong, allowed));
+    }
+    let kinds = vec![crate::object::bgp::AddressKind::LoadBalancerIp];
+    Ok(Some(PathAttributes { kinds, ..attributes(&from.communities, from.local_preference, at)? }))
+}
+
+/// The object, or what is wrong with it by the names of the fields that were written.
+fn checked(
+    meta: &Meta,
+    spec: BgpPeeringPolicySpec,
+    settings: &Settings,
+    names: &[(&str, &str)],
+) -> Result<Object, Refusal> {
+    crate::object::Described::check(&spec)
+        .map_err(|wrong| Refusal { field: renamed(&wrong.field, names), ..wrong })?;
+    let text = match &*settings.cluster {
+        "" => meta.name.clone(),
+        cluster => format!("{cluster}/{}", meta.name),
+    };
+    let name = Name::new(&text).map_err(|e| Refusal::new("metadata.name", e.to_string(), ""))?;
+    let spec = Spec::BgpPeeringPolicy(Arc::new(spec));
+    let mut object = Object::new(name, settings.source.clone(), spec);
+    (object.labels, object.annotations) = (meta.labels.clone(), meta.annotations.clone());
+    Ok(object)
+}
+
+/// A path with its parts in other words; a part that has none is left out.
+fn renamed(path: &str, names: &[(&str, &str)]) -> String {
+    let part = |part: &str| {
+        let (name, index) = part.find('[').map_or((part, ""), |at| part.split_at(at));
+        let other = |of: &str| names.iter().find(|(ours, _)| *ours == of).map(|(_, other)| *other);
+        match (other(part), other(name)) {
+            (Some(whole), _) => whole.to_owned(),
+            (None, Some(other)) => format!("{other}{index}"),
+            (None, None) => part.to_owned(),
+        }
+    };
+    let parts: Vec<String> = path.split('.').map(part).filter(|part| !part.is_empty()).collect();
+    parts.join(".")
+}
+
+#[cfg(test)]
+mod tests;

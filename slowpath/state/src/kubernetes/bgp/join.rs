@@ -1,0 +1,242 @@
+//! The four kinds of the second generation, joined: a cluster's configuration names those of its
+//! peers, which select advertisements; a node may have an override.
+
+use std::collections::BTreeMap;
+
+use super::shared::{asn_of, attributes, families, kinds, neighbor_of, peer_address};
+use super::wire::{
+    Advertisement, ClusterConfig, Instance, NodeConfigOverride, OneAdvertisement, Peer, PeerConfig,
+    SessionFields,
+};
+use super::{checked, renamed};
+use crate::kubernetes::Settings;
+use crate::object::bgp::{
+    AdvertisementSpec, Aggregation, BgpPeeringPolicySpec, Neighbor, PathAttributes, RouterSpec,
+    Selector,
+};
+use crate::object::{Object, Refusal};
+
+/// Fields of ours by the names that the second generation has for them.
+const SECOND: [(&str, &str); 17] = [
+    ("node_selector", "nodeSelector"),
+    ("match_expressions", "matchExpressions"),
+    ("routers", "bgpInstances"),
+    ("local_asn", "localASN"),
+    ("listen_port", "localPort"),
+    ("neighbors", "peers"),
+    ("address", "peerAddress"),
+    ("local_address", "localAddress"),
+    ("asn", "peerASN"),
+    ("port", "transport.peerPort"),
+    ("connect_retry_s", "timers.connectRetryTimeSeconds"),
+    ("hold_s", "timers.holdTimeSeconds"),
+    ("keepalive_s", "timers.keepAliveTimeSeconds"),
+    ("hops", "ebgpMultihop"),
+    ("graceful_restart", "gracefulRestart"),
+    ("restart_s", "restartTimeSeconds"),
+    ("password", "authSecretRef"),
+];
+
+/// The same of an advertisement.
+const PART: [(&str, &str); 5] = [
+    ("services", "selector"),
+    ("match_expressions", "matchExpressions"),
+    ("aggregation", "service"),
+    ("ipv4", "aggregationLengthIPv4"),
+    ("ipv6", "aggregationLengthIPv6"),
+];
+
+/// One of the four with where it stands: file, document, and path in it.
+#[derive(Debug)]
+pub(in crate::kubernetes) struct Kept<T> {
+    pub object: T,
+    pub place: (String, usize, String),
+}
+
+/// What was read of the four kinds.
+#[derive(Debug, Default)]
+pub(in crate::kubernetes) struct Pieces {
+    pub clusters: Vec<Kept<ClusterConfig>>,
+    peers: BTreeMap<String, (Neighbor, Vec<Option<Selector>>)>,
+    /// Names with labels and parts.
+    advertisements: BTreeMap<String, (Advertisement, Vec<AdvertisementSpec>)>,
+    overrides: BTreeMap<String, NodeConfigOverride>,
+}
+
+impl Pieces {
+    /// Takes a peer's configuration, and checks it where it stands.
+    pub(in crate::kubernetes) fn peer(&mut self, from: &PeerConfig) -> Result<(), Refusal> {
+        let spec = &from.spec;
+        let mut neighbor = neighbor_of(&spec.session());
+        let named = families(&spec.families, "spec.families")?;
+        let mut selectors: Vec<Option<Selector>> =
+            spec.families.iter().map(|family| family.advertisements.clone()).collect();
+        match named.is_empty() {
+            true => selectors = vec![None; neighbor.families.len()],
+            false => neighbor.families = named,
+        }
+        neighbor
+            .check_session("spec")
+            .map_err(|wrong| Refusal { field: renamed(&wrong.field, &SECOND), ..wrong })?;
+        let name = from.metadata.name.clone();
+        once(self.peers.insert(name, (neighbor, selectors)), &from.metadata.name)
+    }
+
+    /// Takes advertisements; those of pods are noted and left out.
+    pub(in crate::kubernetes) fn advertisement(
+        &mut self,
+        from: Advertisement,
+        notes: &mut Vec<String>,
+    ) -> Result<(), Refusal> {
+        let name = from.metadata.name.clone();
+        let mut parts = Vec::new();
+        for (i, one) in from.spec.advertisements.iter().enumerate() {
+            let at = format!("spec.advertisements[{i}]");
+            match &*one.advertisement_type {
+                "Service" => {
+                    let part = part(one, &format!("{name}.{i}"), &at)?;
+                    part.check(&at).map_err(|wrong| Refusal {
+                        field: renamed(&wrong.field, &PART),
+                        ..wrong
+                    })?;
+                    parts.push(part);
+                }
+                other => notes.push(format!("{name}: {at}: there is no {other} here")),
+            }
+        }
+        once(self.advertisements.insert(name.clone(), (from, parts)), &name)
+    }
+
+    /// Takes a node's override.
+    pub(in crate::kubernetes) fn node(&mut self, from: NodeConfigOverride) -> Result<(), Refusal> {
+        let name = from.metadata.name.clone();
+        once(self.overrides.insert(name.clone(), from), &name)
+    }
+
+    /// The policy that a cluster's configuration is.
+    pub(in crate::kubernetes) fn policy(
+        &self,
+        from: &ClusterConfig,
+        settings: &Settings,
+    ) -> Result<Object, Refusal> {
+        let mut routers = Vec::with_capacity(from.spec.bgp_instances.len());
+        for (i, instance) in from.spec.bgp_instances.iter().enumerate() {
+            let at = format!("spec.bgpInstances[{i}]");
+            routers.push(self.router(instance, &at, settings)?);
+        }
+        let node_selector = from.spec.node_selector.clone();
+        let spec = BgpPeeringPolicySpec { node_selector, routers };
+        checked(&from.metadata, spec, settings, &SECOND)
+    }
+
+    fn router(
+        &self,
+        from: &Instance,
+        at: &str,
+        settings: &Settings,
+    ) -> Result<RouterSpec, Refusal> {
+        let of_node = self.overrides.get(&*settings.node).and_then(|node| {
+            node.spec.bgp_instances.iter().find(|instance| instance.name == from.name)
+        });
+        let mut router = RouterSpec {
+            local_asn: of_node.and_then(|o| o.local_asn).unwrap_or(from.local_asn),
+            router_id: of_node.and_then(|o| o.router_id),
+            listen_port: of_node.and_then(|o| o.local_port).or(from.local_port),
+            advertisements: Vec::new(),
+            neighbors: Vec::with_capacity(from.peers.len()),
+        };
+        for (i, peer) in from.peers.iter().enumerate() {
+            let mut neighbor = self.neighbor(peer, &format!("{at}.peers[{i}]"), &mut router)?;
+            let of_peer = of_node.and_then(|o| o.peers.iter().find(|p| p.name == peer.name));
+            neighbor.local_address = of_peer.and_then(|peer| peer.local_address);
+            router.neighbors.push(neighbor);
+        }
+        Ok(router)
+    }
+
+    /// A neighbor; the advertisements that it selects are added to its router's.
+    fn neighbor(
+        &self,
+        from: &Peer,
+        at: &str,
+        router: &mut RouterSpec,
+    ) -> Result<Neighbor, Refusal> {
+        let usual = || {
+            let neighbor = neighbor_of(&SessionFields::default());
+            let selectors = vec![None; neighbor.families.len()];
+            (neighbor, selectors)
+        };
+        let (mut neighbor, selectors) = match &from.peer_config_ref {
+            None => usual(),
+            Some(named) => self.peers.get(&named.name).cloned().ok_or_else(|| {
+                let all: Vec<&str> = self.peers.keys().map(String::as_str).collect();
+                let wrong = format!("there is no CiliumBGPPeerConfig `{}`", named.name);
+                let allowed = match all.is_empty() {
+                    true => "write one into these files".to_owned(),
+                    false => format!("there is: {}", all.join(", ")),
+                };
+                Refusal::new(format!("{at}.peerConfigRef.name"), wrong, allowed)
+            })?,
+        };
+        neighbor.address = peer_address(&from.peer_address, &format!("{at}.peerAddress"))?;
+        neighbor.asn = asn_of(from.peer_asn);
+        for (family, selector) in neighbor.families.iter_mut().zip(selectors) {
+            let mut names = Vec::new();
+            for part in self.selected(selector.as_ref()) {
+                names.push(part.name.clone());
+                if !router.advertisements.iter().any(|there| there.name == part.name) {
+                    router.advertisements.push(part.clone());
+                }
+            }
+            family.advertisements = Some(names);
+        }
+        Ok(neighbor)
+    }
+
+    /// No selector selects nothing.
+    fn selected<'p>(
+        &'p self,
+        selector: Option<&'p Selector>,
+    ) -> impl Iterator<Item = &'p AdvertisementSpec> {
+        let all = self.advertisements.values().filter(move |(object, _)| {
+            selector.is_some_and(|selector| selector.matches(|key| object.metadata.label(key)))
+        });
+        all.flat_map(|(_, parts)| parts)
+    }
+}
+
+fn part(from: &OneAdvertisement, name: &str, at: &str) -> Result<AdvertisementSpec, Refusal> {
+    Ok(AdvertisementSpec {
+        name: name.into(),
+        services: from.selector.clone(),
+        kinds: kinds(&from.service.addresses),
+        prefixes: Vec::new(),
+        aggregation: Aggregation {
+            ipv4: from.service.aggregation_ipv4,
+            ipv6: from.service.aggregation_ipv6,
+        },
+        attributes: attributes(
+            &from.attributes.communities,
+            from.attributes.local_preference,
+            &format!("{at}.attributes"),
+        )?,
+    })
+}
+
+fn once<T>(before: Option<T>, name: &str) -> Result<(), Refusal> {
+    match before {
+        None => Ok(()),
+        Some(_) => {
+            let wrong = format!("`{name}` is there already");
+            Err(Refusal::new("metadata.name", wrong, "remove one of them"))
+        }
+    }
+}
+
+/// Adds what is said more of a route.
+pub(super) fn add(to: &mut PathAttributes, more: &PathAttributes) {
+    to.kinds.clone_from(&more.kinds);
+    to.communities.extend(more.communities.iter().cloned());
+    to.large_communities.extend(&more.large_communities);
+    to.local_preference = to.local_preference.max(more.local_preference);
+}

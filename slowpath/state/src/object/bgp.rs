@@ -1,0 +1,273 @@
+//! What is wanted of BGP: which appliances speak to which routers, and what they announce.
+
+mod attributes;
+mod neighbor;
+mod selector;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(super) use tests::example;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use config::checked::Prefix;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::service::is_default;
+use super::{Described, Refusal, text};
+
+pub use attributes::{Community, LargeCommunity, PathAttributes};
+pub use neighbor::{
+    BfdSpec, Family, FamilySpec, GracefulRestartSpec, Neighbor, NextHops, Password,
+};
+pub use selector::{Operator, Requirement, Selector};
+
+/// The most routers of a policy, as Cilium has it.
+const ROUTERS_MAX: usize = 16;
+/// The most neighbors of a router.
+const NEIGHBORS_MAX: usize = 256;
+
+/// A peering policy: for the appliances that it selects, virtual routers with their neighbors.
+/// At most one policy applies to an appliance.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct BgpPeeringPolicySpec {
+    /// Which appliances it is for, by their labels; all where it is left out or empty.
+    #[serde(skip_serializing_if = "is_default")]
+    pub node_selector: Option<Selector>,
+    /// At least one; each has an autonomous system of its own.
+    pub routers: Vec<RouterSpec>,
+}
+
+/// A virtual router: a speaker of one autonomous system.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RouterSpec {
+    /// Number of its autonomous system.
+    #[schemars(range(min = 1, max = 4294967295_u32))]
+    pub local_asn: u32,
+    /// Its BGP identifier; the appliance's annotation, configuration or IPv4 address where it is
+    /// left out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub router_id: Option<Ipv4Addr>,
+    /// The port on which neighbors may connect; none where it is left out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub listen_port: Option<u16>,
+    /// What it announces; nothing where it is left out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub advertisements: Vec<AdvertisementSpec>,
+    /// To whom; at least one.
+    #[serde(default)]
+    pub neighbors: Vec<Neighbor>,
+}
+
+/// A part of what a router announces.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdvertisementSpec {
+    /// By which neighbors' families name it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub name: Box<str>,
+    /// Whose addresses, by the services' labels and by the labels `io.kubernetes.service.name` and
+    /// `io.kubernetes.service.namespace` that each has: none where it is left out, all where it is
+    /// empty.
+    #[serde(skip_serializing_if = "is_default")]
+    pub services: Option<Selector>,
+    /// Which of their addresses.
+    #[serde(skip_serializing_if = "is_load_balancer")]
+    pub kinds: Vec<AddressKind>,
+    /// Addresses and networks that are announced whatever services there are.
+    #[serde(skip_serializing_if = "is_default", with = "text::prefixes")]
+    #[schemars(with = "Vec<String>")]
+    pub prefixes: Vec<Prefix>,
+    /// Networks in which services' addresses are announced, but those of services whose traffic
+    /// policy is Local.
+    #[serde(skip_serializing_if = "is_default")]
+    pub aggregation: Aggregation,
+    /// What is said of them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub attributes: PathAttributes,
+}
+
+impl Default for AdvertisementSpec {
+    fn default() -> AdvertisementSpec {
+        AdvertisementSpec {
+            name: Box::default(),
+            services: None,
+            kinds: vec![AddressKind::LoadBalancerIp],
+            prefixes: Vec::new(),
+            aggregation: Aggregation::default(),
+            attributes: PathAttributes::default(),
+        }
+    }
+}
+
+fn is_load_balancer(kinds: &[AddressKind]) -> bool {
+    *kinds == [AddressKind::LoadBalancerIp]
+}
+
+/// Which addresses of a service.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
+)]
+pub enum AddressKind {
+    /// Those that a load balancer gave.
+    #[serde(rename = "LoadBalancerIP")]
+    LoadBalancerIp,
+    /// Its own within the cluster.
+    #[serde(rename = "ClusterIP")]
+    ClusterIp,
+    /// Those that somebody routes here.
+    #[serde(rename = "ExternalIP")]
+    ExternalIp,
+}
+
+/// Prefix lengths of networks in place of addresses; left out for the addresses themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Aggregation {
+    /// Of IPv4.
+    #[schemars(range(min = 1, max = 32))]
+    #[serde(skip_serializing_if = "is_default")]
+    pub ipv4: Option<u8>,
+    /// Of IPv6.
+    #[schemars(range(min = 1, max = 128))]
+    #[serde(skip_serializing_if = "is_default")]
+    pub ipv6: Option<u8>,
+}
+
+impl BgpPeeringPolicySpec {
+    /// Whether it is for an appliance of these labels.
+    pub fn selects<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+        self.node_selector.as_ref().is_none_or(|selector| selector.matches(label))
+    }
+}
+
+impl Described for BgpPeeringPolicySpec {
+    fn check(&self) -> Result<(), Refusal> {
+        if let Some(selector) = &self.node_selector {
+            selector.check("spec.node_selector")?;
+        }
+        at_least_one("spec.routers", self.routers.len(), ROUTERS_MAX)?;
+        let mut asns = BTreeMap::new();
+        for (i, router) in self.routers.iter().enumerate() {
+            let at = format!("spec.routers[{i}]");
+            router.check(&at)?;
+            if let Some(first) = asns.insert(router.local_asn, i) {
+                let wrong = format!("{} is that of spec.routers[{first}] too", router.local_asn);
+                let allowed = "give each router a number of its own, or make one of them";
+                return Err(Refusal::new(format!("{at}.local_asn"), wrong, allowed));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RouterSpec {
+    fn check(&self, at: &str) -> Result<(), Refusal> {
+        if self.local_asn == 0 {
+            let wrong = "0 is no autonomous system (RFC 7607)";
+            let allowed = "allowed: 1 to 4294967295";
+            return Err(Refusal::new(format!("{at}.local_asn"), wrong, allowed));
+        }
+        if self.router_id.is_some_and(|id| id.is_unspecified()) {
+            let wrong = "0.0.0.0 identifies nobody";
+            let allowed = "write another, of this router alone, or leave it out";
+            return Err(Refusal::new(format!("{at}.router_id"), wrong, allowed));
+        }
+        if self.listen_port == Some(0) {
+            let allowed = "allowed: 1 to 65535; leave it out to listen on none";
+            let field = format!("{at}.listen_port");
+            return Err(Refusal::new(field, "there is no port 0", allowed));
+        }
+        let mut names = BTreeMap::new();
+        for (i, advertisement) in self.advertisements.iter().enumerate() {
+            let at = format!("{at}.advertisements[{i}]");
+            advertisement.check(&at)?;
+            let name = &*advertisement.name;
+            if !name.is_empty() && names.insert(name, i).is_some() {
+                let wrong = format!("`{name}` is there twice");
+                return Err(Refusal::new(format!("{at}.name"), wrong, "give each its own"));
+            }
+        }
+        at_least_one(&format!("{at}.neighbors"), self.neighbors.len(), NEIGHBORS_MAX)?;
+        let mut ends = BTreeMap::new();
+        for (i, neighbor) in self.neighbors.iter().enumerate() {
+            let field = format!("{at}.neighbors[{i}]");
+            neighbor.check(&field, self.local_asn)?;
+            self.named(neighbor, &field)?;
+            if let Some(first) = ends.insert(neighbor.address, i) {
+                let wrong = format!("{} is neighbors[{first}] already", neighbor.address);
+                return Err(Refusal::new(format!("{field}.address"), wrong, "remove one of them"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what a neighbor's family names and is not there.
+    fn named(&self, neighbor: &Neighbor, at: &str) -> Result<(), Refusal> {
+        for (i, family) in neighbor.families.iter().enumerate() {
+            for (j, name) in family.advertisements.iter().flatten().enumerate() {
+                if name.is_empty() || !self.advertisements.iter().any(|one| one.name == *name) {
+                    let names: Vec<&str> =
+                        self.advertisements.iter().map(|one| &*one.name).collect();
+                    return Err(Refusal::new(
+                        format!("{at}.families[{i}].advertisements[{j}]"),
+                        format!("this router has no advertisement `{name}`"),
+                        format!("it has: {}", names.join(", ")),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AdvertisementSpec {
+    pub(crate) fn check(&self, at: &str) -> Result<(), Refusal> {
+        if let Some(selector) = &self.services {
+            selector.check(&format!("{at}.services"))?;
+        }
+        if self.kinds.is_empty() && self.services.is_some() {
+            let allowed = "allowed: LoadBalancerIP, ClusterIP, ExternalIP";
+            let wrong = "services are selected, and no kind of their addresses is";
+            return Err(Refusal::new(format!("{at}.kinds"), wrong, allowed));
+        }
+        for (i, prefix) in self.prefixes.iter().enumerate() {
+            if prefix.addr.is_multicast() || prefix.addr.is_loopback() {
+                let field = format!("{at}.prefixes[{i}]");
+                let wrong = format!("{prefix} is never routed to anybody");
+                return Err(Refusal::new(field, wrong, "write a unicast address or network"));
+            }
+        }
+        let lengths = [("ipv4", self.aggregation.ipv4, 32), ("ipv6", self.aggregation.ipv6, 128)];
+        for (family, length, most) in lengths {
+            let length = length.map(u32::from);
+            within(&format!("{at}.aggregation.{family}"), length.unwrap_or(1), 1, most)?;
+        }
+        self.attributes.check(&format!("{at}.attributes"))
+    }
+}
+
+/// Refuses a number that is out of its range.
+pub(super) fn within(field: &str, value: u32, least: u32, most: u32) -> Result<(), Refusal> {
+    match (least..=most).contains(&value) {
+        true => Ok(()),
+        false => {
+            let allowed = format!("allowed: {least} to {most}");
+            Err(Refusal::new(field, format!("{value} is out of range"), allowed))
+        }
+    }
+}
+
+fn at_least_one(field: &str, count: usize, most: usize) -> Result<(), Refusal> {
+    match count {
+        0 => Err(Refusal::new(field, "there is none", "write at least one")),
+        count if count > most => {
+            Err(Refusal::new(field, format!("there are {count}"), format!("allowed: up to {most}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,348 @@
+//! A neighbor: where it is, how the session to it is, what it is told.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{PathAttributes, within};
+use crate::object::Refusal;
+use crate::object::service::is_default;
+
+/// The port of BGP.
+const PORT: u16 = 179;
+
+/// A router to which one of ours speaks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Neighbor {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port.
+    #[serde(default = "port", skip_serializing_if = "is_port")]
+    pub port: u16,
+    /// Number of its autonomous system; 0 for any.
+    #[serde(default)]
+    pub asn: u32,
+    /// The address from which we connect; the kernel's choice where it is left out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub local_address: Option<IpAddr>,
+    /// Never connect, only be connected to.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub passive: bool,
+    /// Seconds from one attempt to connect to the next.
+    #[schemars(range(min = 1, max = 65535))]
+    #[serde(default = "connect_retry")]
+    pub connect_retry_s: u32,
+    /// Seconds for which silence is taken for life.
+    #[schemars(range(min = 3, max = 65535))]
+    #[serde(default = "hold")]
+    pub hold_s: u32,
+    /// Seconds from one keepalive to the next, `hold_s` at most.
+    #[schemars(range(min = 1, max = 65535))]
+    #[serde(default = "keepalive")]
+    pub keepalive_s: u32,
+    /// Hops to a neighbor of another autonomous system.
+    #[schemars(range(min = 1, max = 255))]
+    #[serde(default = "hops", skip_serializing_if = "is_one")]
+    pub hops: u8,
+    /// Take only what comes from `hops` away at most (RFC 5082). The neighbor has to do so too.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ttl_security: bool,
+    /// The key of TCP-MD5; none where it is left out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub password: Option<Password>,
+    /// The next hop of what it is told, by family; the data port's address where it is left out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub next_hop: NextHops,
+    /// IPv4 routes may have IPv6 next hops (RFC 8950).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub extended_next_hop: bool,
+    /// Whether our routes outlive a restart of ours.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub graceful_restart: GracefulRestartSpec,
+    /// What is spoken, and what is told of it.
+    #[serde(default = "families")]
+    pub families: Vec<FamilySpec>,
+    /// Whether the way to it is watched.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub bfd: BfdSpec,
+}
+
+impl Neighbor {
+    /// One with the usual times, both families and nothing else.
+    pub fn new(address: IpAddr, asn: u32) -> Neighbor {
+        Neighbor {
+            address,
+            port: PORT,
+            asn,
+            local_address: None,
+            passive: false,
+            connect_retry_s: connect_retry(),
+            hold_s: hold(),
+            keepalive_s: keepalive(),
+            hops: hops(),
+            ttl_security: false,
+            password: None,
+            next_hop: NextHops::default(),
+            extended_next_hop: false,
+            graceful_restart: GracefulRestartSpec::default(),
+            families: families(),
+            bfd: BfdSpec::default(),
+        }
+    }
+}
+
+fn port() -> u16 {
+    PORT
+}
+
+fn is_port(port: &u16) -> bool {
+    *port == PORT
+}
+
+fn connect_retry() -> u32 {
+    120
+}
+
+fn hold() -> u32 {
+    90
+}
+
+fn keepalive() -> u32 {
+    30
+}
+
+fn hops() -> u8 {
+    1
+}
+
+fn is_one(hops: &u8) -> bool {
+    *hops == 1
+}
+
+fn families() -> Vec<FamilySpec> {
+    [Family::Ipv4Unicast, Family::Ipv6Unicast].map(FamilySpec::new).to_vec()
+}
+
+/// Where a password is; it is never in the object.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Password {
+    /// In a file, alone.
+    File(PathBuf),
+    /// In a secret, as its key `password`.
+    Secret(Box<str>),
+}
+
+/// An address where to send, by the family of the route.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NextHops {
+    /// Of IPv4 routes; an IPv6 address where `extended_next_hop` is set.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ipv4: Option<IpAddr>,
+    /// Of IPv6 routes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ipv6: Option<Ipv6Addr>,
+}
+
+/// How graceful restart is offered (RFC 4724).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GracefulRestartSpec {
+    /// Whether it is.
+    pub enabled: bool,
+    /// Seconds for which the neighbor keeps our routes while we are away.
+    #[schemars(range(min = 1, max = 4095))]
+    pub restart_s: u32,
+    /// Seconds for which it then keeps them as a last resort (RFC 9494); 0 for none.
+    #[schemars(range(min = 0, max = 16777215))]
+    #[serde(skip_serializing_if = "is_default")]
+    pub long_lived_s: u32,
+}
+
+impl Default for GracefulRestartSpec {
+    fn default() -> GracefulRestartSpec {
+        GracefulRestartSpec { enabled: false, restart_s: 120, long_lived_s: 0 }
+    }
+}
+
+/// An address family of BGP.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
+)]
+pub enum Family {
+    /// AFI 1, SAFI 1.
+    #[serde(rename = "ipv4-unicast")]
+    Ipv4Unicast,
+    /// AFI 2, SAFI 1.
+    #[serde(rename = "ipv6-unicast")]
+    Ipv6Unicast,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Family::Ipv4Unicast => "ipv4-unicast",
+            Family::Ipv6Unicast => "ipv6-unicast",
+        })
+    }
+}
+
+/// A family that is spoken with a neighbor.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FamilySpec {
+    /// Which.
+    pub family: Family,
+    /// Names of the router's advertisements that it is told; all where it is left out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub advertisements: Option<Vec<Box<str>>>,
+    /// What is said of them to this neighbor, beside what the advertisements say.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub attributes: PathAttributes,
+}
+
+impl FamilySpec {
+    /// With all advertisements, of which nothing more is said.
+    pub fn new(family: Family) -> FamilySpec {
+        FamilySpec { family, advertisements: None, attributes: PathAttributes::default() }
+    }
+}
+
+/// Bidirectional forwarding detection (RFC 5880): whether the way to the neighbor is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct BfdSpec {
+    /// Whether it is.
+    pub enabled: bool,
+    /// Milliseconds from one packet of ours to the next, if the neighbor takes so many.
+    #[schemars(range(min = 10, max = 60000))]
+    pub transmit_ms: u32,
+    /// Milliseconds between packets of the neighbor's that we can take.
+    #[schemars(range(min = 10, max = 60000))]
+    pub receive_ms: u32,
+    /// How many that are missing in a row make a failure.
+    #[schemars(range(min = 1, max = 255))]
+    pub multiplier: u8,
+    /// The neighbor is more than one hop away (RFC 5883).
+    pub multihop: bool,
+}
+
+impl Default for BfdSpec {
+    fn default() -> BfdSpec {
+        let (enabled, multihop) = (false, false);
+        BfdSpec { enabled, transmit_ms: 300, receive_ms: 300, multiplier: 3, multihop }
+    }
+}
+
+impl Neighbor {
+    /// What is wrong with it as a neighbor of a router of this number.
+    pub(super) fn check(&self, at: &str, local_asn: u32) -> Result<(), Refusal> {
+        unicast(&format!("{at}.address"), self.address)?;
+        if let Some(local) = self.local_address {
+            unicast(&format!("{at}.local_address"), local)?;
+            if local.is_ipv4() != self.address.is_ipv4() {
+                let wrong = format!("{local} and {} are of two families", self.address);
+                let allowed = "write an address of the neighbor's family";
+                return Err(Refusal::new(format!("{at}.local_address"), wrong, allowed));
+            }
+        }
+        self.check_session(at)?;
+        self.check_next_hops(at)?;
+        let is_external = self.asn != 0 && self.asn != local_asn;
+        for (i, family) in self.families.iter().enumerate() {
+            let field = format!("{at}.families[{i}]");
+            family.attributes.check(&format!("{field}.attributes"))?;
+            if is_external && family.attributes.local_preference.is_some() {
+                let wrong = format!(
+                    "the neighbor is of AS {}, and LOCAL_PREF is said within AS {local_asn} only",
+                    self.asn
+                );
+                let allowed = "leave it out; write prepend or med for a neighbor elsewhere";
+                let field = format!("{field}.attributes.local_preference");
+                return Err(Refusal::new(field, wrong, allowed));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the session to it, wherever it is.
+    pub(crate) fn check_session(&self, at: &str) -> Result<(), Refusal> {
+        let field = |name: &str| format!("{at}.{name}");
+        within(&field("port"), self.port.into(), 1, 65_535)?;
+        within(&field("connect_retry_s"), self.connect_retry_s, 1, 65_535)?;
+        within(&field("hold_s"), self.hold_s, 3, 65_535)?;
+        within(&field("keepalive_s"), self.keepalive_s, 1, 65_535)?;
+        if self.keepalive_s > self.hold_s {
+            let wrong = format!("{} s is longer than hold_s, {} s", self.keepalive_s, self.hold_s);
+            let allowed = "write a third of hold_s, or less";
+            return Err(Refusal::new(field("keepalive_s"), wrong, allowed));
+        }
+        within(&field("hops"), self.hops.into(), 1, 255)?;
+        let restart = &self.graceful_restart;
+        within(&field("graceful_restart.restart_s"), restart.restart_s, 1, 4_095)?;
+        let long_lived = field("graceful_restart.long_lived_s");
+        within(&long_lived, restart.long_lived_s, 0, (1 << 24) - 1)?;
+        if restart.long_lived_s > 0 && !restart.enabled {
+            let wrong = "it is of graceful restart, which is not enabled";
+            return Err(Refusal::new(long_lived, wrong, "enable graceful_restart"));
+        }
+        if let Some(Password::Secret(name)) = &self.password
+            && (name.is_empty() || name.contains('/') || name.starts_with('.'))
+        {
+            let wrong = format!("`{name}` is no name of a secret");
+            let allowed = "write a name without `/`; a path is `{\"file\": ...}`";
+            return Err(Refusal::new(field("password.secret"), wrong, allowed));
+        }
+        if self.families.is_empty() {
+            let allowed = "write ipv4-unicast, ipv6-unicast or both";
+            return Err(Refusal::new(field("families"), "there is none", allowed));
+        }
+        for (i, one) in self.families.iter().enumerate() {
+            if self.families[..i].iter().any(|before| before.family == one.family) {
+                let wrong = format!("{} is there twice", one.family);
+                let field = field(&format!("families[{i}].family"));
+                return Err(Refusal::new(field, wrong, "remove one of them"));
+            }
+        }
+        self.bfd.check(&field("bfd"))
+    }
+
+    fn check_next_hops(&self, at: &str) -> Result<(), Refusal> {
+        let v6 = self.next_hop.ipv6.map(IpAddr::V6);
+        for (name, address) in [("ipv4", self.next_hop.ipv4), ("ipv6", v6)] {
+            let Some(address) = address else { continue };
+            let field = format!("{at}.next_hop.{name}");
+            unicast(&field, address)?;
+            if name == "ipv4" && address.is_ipv6() && !self.extended_next_hop {
+                let wrong = format!("{address} is no IPv4 address");
+                let allowed = "write one, or set extended_next_hop if the neighbor has RFC 8950";
+                return Err(Refusal::new(field, wrong, allowed));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BfdSpec {
+    fn check(&self, at: &str) -> Result<(), Refusal> {
+        within(&format!("{at}.transmit_ms"), self.transmit_ms, 10, 60_000)?;
+        within(&format!("{at}.receive_ms"), self.receive_ms, 10, 60_000)?;
+        within(&format!("{at}.multiplier"), self.multiplier.into(), 1, 255)
+    }
+}
+
+fn unicast(field: &str, address: IpAddr) -> Result<(), Refusal> {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    match address.is_unspecified() || address.is_multicast() || broadcast {
+        true => {
+            let wrong = format!("{address} is nobody's address");
+            Err(Refusal::new(field, wrong, "write a unicast address"))
+        }
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,92 @@
+//! Label selectors as Kubernetes has them: labels that are equal, and expressions.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::object::Refusal;
+use crate::object::service::is_default;
+
+/// Everything in it has to hold; an empty one selects all.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Selector {
+    /// Labels with their values.
+    #[serde(alias = "matchLabels", skip_serializing_if = "is_default")]
+    pub match_labels: BTreeMap<Box<str>, Box<str>>,
+    /// What else is asked of labels.
+    #[serde(alias = "matchExpressions", skip_serializing_if = "is_default")]
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// What is asked of one label.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Requirement {
+    /// The label.
+    pub key: Box<str>,
+    /// How it is asked.
+    pub operator: Operator,
+    /// With `In` and `NotIn`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub values: Vec<Box<str>>,
+}
+
+/// How a label is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub enum Operator {
+    /// Its value is one of these.
+    In,
+    /// It is not there, or its value is none of these.
+    NotIn,
+    /// It is there.
+    Exists,
+    /// It is not there.
+    DoesNotExist,
+}
+
+impl Selector {
+    /// Whether labels are selected. A requirement that can't be one selects nothing.
+    pub fn matches<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+        self.match_labels.iter().all(|(key, value)| label(key) == Some(&**value))
+            && self.match_expressions.iter().all(|one| one.is_sound() && one.matches(&label))
+    }
+
+    pub(super) fn check(&self, at: &str) -> Result<(), Refusal> {
+        let unsound = self.match_expressions.iter().position(|one| !one.is_sound());
+        let Some((i, one)) = unsound.map(|i| (i, &self.match_expressions[i])) else {
+            return Ok(());
+        };
+        let field = |name: &str| format!("{at}.match_expressions[{i}].{name}");
+        Err(match (one.key.is_empty(), one.operator) {
+            (true, _) => Refusal::new(field("key"), "it is empty", "write the label's name"),
+            (_, Operator::In | Operator::NotIn) => {
+                let wrong = format!("{:?} has nothing to compare with", one.operator);
+                Refusal::new(field("values"), wrong, "write at least one value")
+            }
+            (_, Operator::Exists | Operator::DoesNotExist) => {
+                let wrong = format!("{:?} compares with nothing", one.operator);
+                Refusal::new(field("values"), wrong, "leave the values out, or write In or NotIn")
+            }
+        })
+    }
+}
+
+impl Requirement {
+    fn is_sound(&self) -> bool {
+        let with_values = matches!(self.operator, Operator::In | Operator::NotIn);
+        !self.key.is_empty() && with_values != self.values.is_empty()
+    }
+
+    fn matches<'l>(&self, label: &impl Fn(&str) -> Option<&'l str>) -> bool {
+        let value = label(&self.key);
+        let is_in = || value.is_some_and(|value| self.values.iter().any(|one| **one == *value));
+        match self.operator {
+            Operator::In => is_in(),
+            Operator::NotIn => !is_in(),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Rules of policies, each with its refusal; what is left out; selectors and communities.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::object::Object;
+
+/// A policy in which each key is written.
+pub(in crate::object) fn example() -> Value {
+    json!({
+        "node_selector": {
+            "match_labels": {"rack": "a"},
+            "match_expressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]
+        },
+        "routers": [{
+            "local_asn": 4200000001_u32, "router_id": "192.0.2.1", "listen_port": 1790,
+            "advertisements": [{
+                "name": "web", "services": {"match_labels": {"tier": "front"}},
+                "kinds": ["LoadBalancerIP", "ClusterIP", "ExternalIP"],
+                "prefixes": ["198.51.100.0/24", "2001:db8::1"],
+                "aggregation": {"ipv4": 24, "ipv6": 64},
+                "attributes": {
+                    "kinds": ["ExternalIP"],
+                    "communities": ["65000:100", "no-export", "4259840100"],
+                    "large_communities": ["4200000001:1:2"], "local_preference": 200,
+                    "prepend": 3, "med": 50
+                }
+            }],
+            "neighbors": [{
+                "address": "192.0.2.254", "port": 1179, "asn": 65000,
+                "local_address": "192.0.2.1", "passive": true, "connect_retry_s": 5, "hold_s": 9,
+                "keepalive_s": 3, "hops": 2, "ttl_security": true,
+                "password": {"secret": "peers"},
+                "next_hop": {"ipv4": "2001:db8::10", "ipv6": "2001:db8::10"},
+                "extended_next_hop": true,
+                "graceful_restart": {"enabled": true, "restart_s": 60, "long_lived_s": 3600},
+                "families": [
+                    {"family": "ipv4-unicast", "advertisements": ["web"],
+                        "attributes": {"med": 10}},
+                    {"family": "ipv6-unicast"}
+                ],
+                "bfd": {"enabled": true, "transmit_ms": 100, "receive_ms": 50, "multiplier": 5,
+                    "multihop": true}
+            }]
+        }]
+    })
+}
+
+fn read(spec: &Value) -> Result<Object, Refusal> {
+    Object::from_json(&json!({"kind": "BgpPeeringPolicy", "name": "edge", "spec": spec}))
+}
+
+/// A policy of one router with one neighbor, all else left out.
+fn least() -> Value {
+    json!({"routers": [{"local_asn": 65001, "neighbors": [{"address": "192.0.2.254"}]}]})
+}
+
+#[test]
+fn what_is_left_out_is_as_usual() {
+    let spec: BgpPeeringPolicySpec = serde_json::from_value(least()).unwrap();
+    spec.check().unwrap();
+    let router = &spec.routers[0];
+    assert_eq!((router.router_id, router.listen_port), (None, None));
+    let neighbor = Neighbor::new("192.0.2.254".parse().unwrap(), 0);
+    assert_eq!(router.neighbors, std::slice::from_ref(&neighbor));
+    let times = (neighbor.connect_retry_s, neighbor.hold_s, neighbor.keepalive_s);
+    assert_eq!((neighbor.port, times, neighbor.hops), (179, (120, 90, 30), 1));
+    let restart = neighbor.graceful_restart;
+    assert_eq!((restart.enabled, restart.restart_s, restart.long_lived_s), (false, 120, 0));
+    let families: Vec<Family> = neighbor.families.iter().map(|one| one.family).collect();
+    assert_eq!(families, [Family::Ipv4Unicast, Family::Ipv6Unicast]);
+    let advertisement: AdvertisementSpec = serde_json::from_value(json!({})).unwrap();
+    assert_eq!(advertisement.kinds, [AddressKind::LoadBalancerIp]);
+    assert!(advertisement.services.is_none() && advertisement.prefixes.is_empty());
+}
+
+#[test]
+fn each_rule_has_its_refusal() {
+    let router = "/routers/0";
+    let one = "/routers/0/advertisements/0";
+    let neighbor = "/routers/0/neighbors/0";
+    let many: Vec<String> = (0..256).map(|n| format!("65000:{n}")).collect();
+    let twice = json!([{"family": "ipv4-unicast"}, {"family": "ipv4-unicast"}]);
+    for (at, key, value, field, words) in [
+        ("", "routers", json!([]), "spec.routers", "at least one"),
+        (router, "local_asn", json!(0), "spec.routers[0].local_asn", "RFC 7607"),
+        (
+            router,
+            "local_asn",
+            json!(4294967296_u64),
+            "spec.routers[0].local_asn",
+            "0 to 4294967295",
+        ),
+        (router, "router_id", json!("0.0.0.0"), "spec.routers[0].router_id", "identifies nobody"),
+        (router, "listen_port", json!(0), "spec.routers[0].listen_port", "1 to 65535"),
+        (router, "neighbors", json!([]), "spec.routers[0].neighbors", "at least one"),
+        (one, "kinds", json!([]), "spec.routers[0].advertisements[0].kinds", "ClusterIP"),
+        (one, "prefixes", json!(["224.0.0.0/4"]), ".advertisements[0].prefixes[0]", "unicast"),
+        (one, "prefixes", json!(["10.0.0.1/8"]), ".advertisements[0].prefixes", "10.0.0.0/8"),
+        (one, "aggregation", json!({"ipv4": 33}), ".aggregation.ipv4", "1 to 32"),
+        (one, "aggregation", json!({"ipv6": 0}), ".aggregation.ipv6", "1 to 128"),
+        (one, "attributes", json!({"prepend": 255}), ".attributes.prepend", "0 to 254"),
+        (one, "attributes", json!({"communities": ["a:b"]}), ".communities[0]", "no-export"),
+        (one, "attributes", json!({"communities": ["1:65536"]}), ".communities[0]", "`1:65536`"),
+        (one, "attributes", json!({"communities": ["4294967296"]}), ".communities[0]", "number"),
+        (one, "attributes", json!({"communities": ["+1:1"]}), ".communities[0]", "`+1:1`"),
+        (one, "attributes", json!({"communities": many}), ".attributes.communities", "up to 255"),
+        (
+            one,
+            "attributes",
+            json!({"large_communities": ["1:2"]}),
+            ".large_communities[0]",
+            "three",
+        ),
+        (neighbor, "address", json!("0.0.0.0"), ".neighbors[0].address", "unicast"),
+        (neighbor, "address", json!("224.0.0.1"), ".neighbors[0].address", "nobody's"),
+        (neighbor, "local_address", json!("2001:db8::1"), ".local_address", "family"),
+        (neighbor, "port", json!(0), ".neighbors[0].port", "1 to 65535"),
+        (neighbor, "connect_retry_s", json!(0), ".connect_retry_s", "1 to 65535"),
+        (neighbor, "hold_s", json!(2), ".neighbors[0].hold_s", "3 to 65535"),
+        (neighbor, "hold_s", json!(65536), ".neighbors[0].hold_s", "3 to 65535"),
+        (neighbor, "keepalive_s", json!(10), ".neighbors[0].keepalive_s", "a third of hold_s"),
+        (neighbor, "keepalive_s", json!(0), ".neighbors[0].keepalive_s", "1 to 65535"),
+        (neighbor, "hops", json!(0), ".neighbors[0].hops", "1 to 255"),
+        (neighbor, "hops", json!(256), ".neighbors[0].hops", "0 to 255"),
+        (neighbor, "graceful_restart", json!({"restart_s": 0}), ".restart_s", "1 to 4095"),
+        (neighbor, "graceful_restart", json!({"restart_s": 4096}), ".restart_s", "1 to 4095"),
+        (neighbor, "graceful_restart", json!({"long_lived_s": 9}), ".long_lived_s", "enable"),
+        (
+            neighbor,
+            "graceful_restart",
+            json!({"enabled": true, "long_lived_s": 1 << 24}),
+            ".graceful_restart.long_lived_s",
+            "0 to 16777215",
+        ),
+        (neighbor, "password", json!({"secret": "a/b"}), ".password.secret", "without `/`"),
+        (neighbor, "password", json!({"text": "x"}), ".password", "file"),
+        (neighbor, "families", json!([]), ".neighbors[0].families", "ipv6-unicast"),
+        (neighbor, "families", twice, ".families[1].family", "twice"),
+        (
+            neighbor,
+            "families",
+            json!([{"family": "ipv4-unicast", "advertisements": ["mail"]}]),
+            ".families[0].advertisements[0]",
+            "it has: web",
+        ),
+        (
+            neighbor,
+            "families",
+            json!([{"family": "ipv4-unicast", "attributes": {"local_preference": 7}}]),
+            ".families[0].attributes.local_preference",
+            "within AS 4200000001 only",
+        ),
+        (neighbor, "extended_next_hop", json!(false), ".next_hop.ipv4", "RFC 8950"),
+        (neighbor, "next_hop", json!({"ipv4": "0.0.0.0"}), ".next_hop.ipv4", "unicast"),
+        (neighbor, "next_hop", json!({"ipv6": "192.0.2.1"}), ".next_hop.ipv6", "IPv6"),
+        (neighbor, "bfd", json!({"transmit_ms": 9}), ".bfd.transmit_ms", "10 to 60000"),
+        (neighbor, "bfd", json!({"receive_ms": 60001}), ".bfd.receive_ms", "10 to 60000"),
+        (neighbor, "bfd", json!({"multiplier": 0}), ".bfd.multiplier", "1 to 255"),
+        (neighbor, "colour", json!("red"), ".neighbors[0].colour", "unknown field"),
+        (
+            "/node_selector",
+            "match_expressions",
+            json!([{"key": "zone", "operator": "In"}]),
+            "spec.node_selector.match_expressions[0].values",
+            "at least one value",
+        ),
+        (
+            "/node_selector",
+            "match_expressions",
+            json!([{"key": "zone", "operator": "Exists", "values": ["a"]}]),
+            "spec.node_selector.match_expressions[0].values",
+            "leave the values out",
+        ),
+        (
+            "/node_selector",
+            "match_expressions",
+            json!([{"key": "", "operator": "Exists"}]),
+            "spec.node_selector.match_expressions[0].key",
+            "label's name",
+        ),
+    ] {
+        let mut spec = example();
+        spec.pointer_mut(at).unwrap()[key] = value.clone();
+        let refusal = read(&spec).expect_err(&format!("{at} {key} {value}"));
+        let told = refusal.to_string();
+        assert!(refusal.field.contains(field), "no {field} in: {told}");
+        assert!(told.contains(words), "no {words:?} in: {told}");
+    }
+    read(&example()).unwrap();
+}
+
+#[test]
+fn numbers_names_and_neighbors_are_there_once() {
+    let mut spec = least();
+    let router = spec["routers"][0].clone();
+    spec["routers"].as_array_mut().unwrap().push(router);
+    let told = read(&spec).unwrap_err().to_string();
+    assert!(told.contains("spec.routers[1].local_asn: 65001 is that of spec.routers[0]"), "{told}");
+    let mut spec = least();
+    let neighbor = json!({"address": "192.0.2.254", "port": 1179});
+    spec["routers"][0]["neighbors"].as_array_mut().unwrap().push(neighbor);
+    let told = read(&spec).unwrap_err().to_string();
+    assert!(told.contains("neighbors[1].address: 192.0.2.254 is neighbors[0]"), "{told}");
+    let mut spec = least();
+    spec["routers"][0]["advertisements"] = json!([{"name": "a"}, {"name": "a"}]);
+    assert!(read(&spec).unwrap_err().to_string().contains("advertisements[1].name: `a` is there"));
+    let mut spec = least();
+    spec["routers"] = (1..=17)
+        .map(|asn| json!({"local_asn": asn, "neighbors": [{"address": "192.0.2.254"}]}))
+        .collect();
+    assert!(read(&spec).unwrap_err().to_string().contains("there are 17; allowed: up to 16"));
+}
+
+#[test]
+fn local_preference_is_for_neighbors_of_our_own_system() {
+    let spec = |asn: u32| {
+        let family = json!({"family": "ipv4-unicast", "attributes": {"local_preference": 7}});
+        json!({"routers": [{"local_asn": 65001, "neighbors":
+            [{"address": "192.0.2.254", "asn": asn, "families": [family]}]}]})
+    };
+    assert!(read(&spec(65001)).is_ok());
+    // Any number may be ours; the session says it only then.
+    assert!(read(&spec(0)).is_ok());
+    assert!(read(&spec(65002)).is_err());
+}
+
+#[test]
+fn communities_are_equal_when_their_numbers_are() {
+    let of = |text: &str| Community::try_from(text.to_owned()).unwrap();
+    for same in [["65000:100", "4259840100"], ["no-export", "65535:65281"], ["internet", "0:0"]] {
+        assert_eq!(of(same[0]), of(same[1]), "{same:?}");
+    }
+    assert_eq!(of("planned-shut"), of("graceful-shutdown"));
+    assert_eq!(of("blackhole").number, 0xffff_029a);
+    assert_ne!(of("65000:100"), of("65000:101"));
+    // What was written is what is shown.
+    assert_eq!(String::from(of("4259840100")), "4259840100");
+}
+
+#[test]
+fn selectors_select_as_in_kubernetes() {
+    let label = |key: &str| match key {
+        "zone" => Some("a"),
+        "tier" => Some("front"),
+        _ => None,
+    };
+    let of = |selector: Value| serde_json::from_value::<Selector>(selector).unwrap().matches(label);
+    let asked = |operator: &str, key: &str, values: &[&str]| {
+        of(json!({"match_expressions": [{"key": key, "operator": operator, "values": values}]}))
+    };
+    assert!(of(json!({})) && of(json!({"match_labels": {"zone": "a", "tier": "front"}})));
+    assert!(!of(json!({"match_labels": {"zone": "a", "tier": "back"}})));
+    assert!(of(json!({"matchLabels": {"zone": "a"}})));
+    for (operator, key, values, told) in [
+        ("In", "zone", &["a", "b"][..], true),
+        ("In", "zone", &["b"], false),
+        ("In", "disk", &["b"], false),
+        ("NotIn", "zone", &["b"], true),
+        ("NotIn", "zone", &["a"], false),
+        ("NotIn", "disk", &["b"], true),
+        ("Exists", "zone", &[], true),
+        ("Exists", "disk", &[], false),
+        ("DoesNotExist", "zone", &[], false),
+        ("DoesNotExist", "disk", &[], true),
+        // What can't be asked selects nothing.
+        ("In", "zone", &[], false),
+        ("NotIn", "disk", &[], false),
+    ] {
+        assert_eq!(asked(operator, key, values), told, "{operator} {key} {values:?}");
+    }
+    let policy = |selector: Value| BgpPeeringPolicySpec {
+        node_selector: serde_json::from_value(selector).unwrap(),
+        ..BgpPeeringPolicySpec::default()
+    };
+    assert!(policy(Value::Null).selects(label) && policy(json!({})).selects(label));
+    assert!(!policy(json!({"match_labels": {"zone": "b"}})).selects(label));
+}
