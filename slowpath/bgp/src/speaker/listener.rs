@@ -47,8 +47,7 @@ struct Inner {
 impl Listener {
     /// Listens as soon as it can.
     pub(super) fn start(place: Place, ground: &Arc<Ground>) -> Arc<Listener> {
-        let listener =
-            Arc::new(Listener { place, inner: Mutex::default(), task: OnceLock::new() });
+        let listener = Arc::new(Listener { place, inner: Mutex::default(), task: OnceLock::new() });
         let task = ground.spawn(Arc::clone(&listener).run(Arc::clone(ground)));
         // It is new: nobody else has set it.
         let _ = listener.task.set(task);

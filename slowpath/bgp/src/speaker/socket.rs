@@ -168,9 +168,7 @@ fn set_hops(socket: &impl AsFd, four: bool, hops: u8) -> io::Result<()> {
     let socket = SockRef::from(socket);
     match four {
         true => socket.set_ttl_v4(hops.into()).and_then(|()| socket.set_tos_v4(CLASS)),
-        false => socket.set_unicast_hops_v6(hops.into()).and_then(|()| {
-            socket.set_tclass_v6(CLASS)
-        }),
+        false => socket.set_unicast_hops_v6(hops.into()).and_then(|()| socket.set_tclass_v6(CLASS)),
     }
 }
 
@@ -181,4 +179,20 @@ pub(super) fn place(settings: &Settings, port: u16) -> SocketAddr {
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     SocketAddr::new(settings.transport.local.unwrap_or(any), port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_laid_out_as_the_kernel_wants_it_and_one_too_long_is_refused() {
+        assert_eq!(size_of::<KeyOfPeer>(), 216);
+        let six = KeyOfPeer::new("fd00::2".parse().unwrap(), b"secret").unwrap();
+        assert_eq!((six.address[8], six.address[23], six.length), (0xfd, 2, 6));
+        let four = KeyOfPeer::new(Ipv4Addr::new(10, 0, 0, 2).into(), b"").unwrap();
+        assert_eq!((&four.address[4..8], four.length), (&[10, 0, 0, 2][..], 0));
+        let long = KeyOfPeer::new(Ipv4Addr::LOCALHOST.into(), &[b'x'; LONGEST_KEY + 1]);
+        assert!(long.err().unwrap().to_string().contains("81 octets"));
+    }
 }

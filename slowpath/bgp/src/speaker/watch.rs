@@ -132,7 +132,8 @@ impl Watch {
     fn begin(&self, bfd: Bfd) {
         let mut inner = self.inner.lock();
         (inner.bfd, inner.trouble) = (Some(bfd), None);
-        let ways: Vec<_> = inner.ways.iter().map(|(key, way)| (key.clone(), way.settings)).collect();
+        let ways: Vec<_> =
+            inner.ways.iter().map(|(key, way)| (key.clone(), way.settings)).collect();
         ways.iter().for_each(|(key, settings)| inner.set(key, *settings));
     }
 

@@ -13,6 +13,7 @@ use bgp::peer::settings::{GracefulRestart, Settings};
 use bgp::speaker::told::Told;
 use bgp::speaker::{PeerKey, Speaker, Wanted, Watched};
 use bgp::wire::Attributes;
+use ipnet::IpNet;
 use routers::{End, Netns, PATIENCE, cable, namespace, wait_for};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -54,8 +55,8 @@ impl Ours {
         let (tell, told) = std::sync::mpsc::channel();
         let thread = ns.thread("bgp", move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async {
-                tell.send((Speaker::new(), Handle::current())).unwrap();
+            runtime.expect("a runtime").block_on(async {
+                tell.send((Speaker::new(), Handle::current())).expect("the test waits");
                 let _ = stopped.await;
             });
         })?;
@@ -124,7 +125,7 @@ pub const SIX: &str = "fd00::2";
 
 /// Which peer is at an address.
 pub fn key(address: &str) -> PeerKey {
-    PeerKey { local_asn: OUR_ASN, peer: SocketAddr::new(address.parse().unwrap(), 179) }
+    PeerKey { local_asn: OUR_ASN, peer: SocketAddr::new(address.parse().expect("an address"), 179) }
 }
 
 /// A peer as tests want it: quick to come back.
@@ -133,8 +134,10 @@ pub fn wanted(key: PeerKey) -> Wanted {
     let mut settings = Settings::new(key.local_asn, identifier, key.peer, THEIR_ASN);
     settings.connect_retry = Duration::from_secs(2);
     // FRR advertises itself as a router, and gives us more addresses to begin from.
-    settings.transport.local = key.peer.is_ipv6().then(|| "fd00::1".parse().unwrap());
-    Wanted { settings, listen_port: Some(179), interface: None, bfd: None }
+    settings.transport.local =
+        key.peer.is_ipv6().then(|| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]));
+    let interface = key.peer.is_ipv6().then(|| "here".to_owned());
+    Wanted { settings, listen_port: Some(179), interface, bfd: None }
 }
 
 /// 300 ms, three times.
@@ -152,10 +155,15 @@ pub fn graceful(restarted: bool) -> Option<GracefulRestart> {
 pub fn table<'a>(rows: impl IntoIterator<Item = (&'a str, Attributes)>) -> Arc<Table> {
     let rows = rows.into_iter();
     let routes: BTreeMap<_, _> =
-        rows.map(|(prefix, said)| (prefix.parse().unwrap(), Arc::new(said))).collect();
+        rows.map(|(prefix, said)| (prefix.parse().expect("a prefix"), Arc::new(said))).collect();
     Arc::new(Table { routes })
 }
 
 pub fn by(next_hop: &str) -> Attributes {
-    Attributes::new(next_hop.parse::<IpAddr>().unwrap())
+    Attributes::new(next_hop.parse().expect("an address"))
+}
+
+/// The prefix of an address alone.
+pub fn host(address: impl Into<IpAddr>) -> IpNet {
+    address.into().into()
 }

@@ -119,9 +119,10 @@ fn many(count: u32) -> Arc<Table> {
         let mut six = by("fd00::1");
         six.communities = vec![0xfde8_0000 + index / 64];
         let prefix = std::net::Ipv4Addr::from(0x0b00_0000 + index);
-        routes.insert(format!("{prefix}/32").parse().unwrap(), Arc::new(four));
-        let prefix = std::net::Ipv6Addr::from((0x2001_0db8_u128 << 96) + 0x10000 + u128::from(index));
-        routes.insert(format!("{prefix}/128").parse().unwrap(), Arc::new(six));
+        routes.insert(host(prefix), Arc::new(four));
+        let prefix =
+            std::net::Ipv6Addr::from((0x2001_0db8_u128 << 96) + 0x10000 + u128::from(index));
+        routes.insert(host(prefix), Arc::new(six));
     }
     Arc::new(Table { routes })
 }
@@ -271,8 +272,7 @@ fn signed(kind: Kind) -> Outcome {
         assert_eq!(told.peer.connection.map(|it| it.direction), Some(direction), "{address}");
         assert_eq!(told.trouble, None);
     }
-    let wanted =
-        Route { path: Vec::new(), local_pref: Some(250), ..rich_there("fd00::1", 3) };
+    let wanted = Route { path: Vec::new(), local_pref: Some(250), ..rich_there("fd00::1", 3) };
     theirs.wait_for("2001:db8::6/128", &format!("{wanted:?}"), |route| route == Some(&wanted))
 }
 

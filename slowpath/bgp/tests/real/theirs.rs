@@ -77,19 +77,21 @@ impl Theirs {
 
     /// Ends it without a chance to say anything.
     pub fn kill(&mut self) -> Outcome {
-        Ok(match self {
+        match self {
             Theirs::Frr(frr) => frr.kill(Daemon::Bgpd)?,
             Theirs::Bird(bird) => bird.kill()?,
             Theirs::Gobgp(gobgp) => gobgp.kill()?,
-        })
+        }
+        Ok(())
     }
 
     pub fn restart(&mut self) -> Outcome {
-        Ok(match self {
+        match self {
             Theirs::Frr(frr) => frr.restart(Daemon::Bgpd)?,
             Theirs::Bird(bird) => bird.restart(false)?,
             Theirs::Gobgp(gobgp) => gobgp.restart(false)?,
-        })
+        }
+        Ok(())
     }
 
     /// Asks us to say all again.
@@ -122,7 +124,11 @@ impl Theirs {
                 let row = after(&format!("{} ", name(ours)));
                 Session {
                     up: after("BGP state:") == "Established",
-                    hold: after("Hold timer:").split('/').nth(1).map_or(0, |n| n.parse().unwrap()),
+                    hold: after("Hold timer:")
+                        .split('/')
+                        .nth(1)
+                        .and_then(|n| n.parse().ok())
+                        .unwrap_or(0),
                     epoch: row.split_whitespace().nth(3).unwrap_or_default().to_owned(),
                 }
             }
@@ -288,7 +294,7 @@ fn gobgp(plan: &Plan) -> String {
         if let Some(password) = plan.password {
             text += &format!("  auth-password = \"{password}\"\n");
         }
-        text += " [neighbors.timers.config]\n  connect-retry = 5\n  hold-time = 90\n  \
+        text += " [neighbors.timers.config]\n  connect-retry = 1\n  hold-time = 90\n  \
                  keepalive-interval = 30\n  idle-hold-time-after-reset = 1\n \
                  [neighbors.graceful-restart.config]\n  enabled = true\n  restart-time = 60\n";
         for family in ["ipv4-unicast", "ipv6-unicast"] {
@@ -311,7 +317,7 @@ fn of_frr(path: &Value) -> Route {
     let community = |word: &str| match word {
         "noExport" => 0xffff_ff01,
         "gracefulShutdown" => 0xffff_0000,
-        pair => pair.split(':').fold(0, |sum, part| (sum << 16) | part.parse::<u32>().unwrap()),
+        pair => pair.split(':').fold(0, |sum, part| (sum << 16) | part.parse::<u32>().unwrap_or(0)),
     };
     let asns = path["aspath"]["string"].as_str().unwrap_or_default().split_whitespace();
     Route {
@@ -330,7 +336,7 @@ fn of_bird(said: &str) -> Option<Route> {
     let numbers = |what: &str| {
         let said = after(what).unwrap_or_default();
         let numbers = said.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty());
-        numbers.map(|n| n.parse::<u32>().unwrap()).collect::<Vec<_>>()
+        numbers.filter_map(|n| n.parse::<u32>().ok()).collect::<Vec<_>>()
     };
     let next_hop = after("BGP.next_hop:")?.split_whitespace().next()?.to_owned();
     let pairs = numbers("BGP.community:");
@@ -359,9 +365,11 @@ fn of_gobgp(path: &Value) -> Route {
     let number = |at: u64, name: &str| attribute(at).and_then(|of| of[name].as_u64());
     let hop = attribute(3).or_else(|| attribute(14)).and_then(|of| of["nexthop"].as_str());
     let large = attribute(32).map(|of| of["value"].clone()).unwrap_or_default();
-    let large = large.as_array().into_iter().flatten().map(|of| {
-        format!("{}:{}:{}", of["ASN"], of["LocalData1"], of["LocalData2"])
-    });
+    let large = large
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|of| format!("{}:{}:{}", of["ASN"], of["LocalData1"], of["LocalData2"]));
     Route {
         next_hop: hop.unwrap_or_default().to_owned(),
         path: attribute(2).map(|of| numbers(&of["as_paths"][0]["asns"])).unwrap_or_default(),
