@@ -118,6 +118,7 @@ fn cut(kind: Kind) -> Outcome {
         ours.speaker.add(key, wanted);
     }
     ours.speaker.set_routes(keys[0], &table([(KEPT, by("10.0.0.1"))]));
+    ours.speaker.complete();
     for key in keys {
         ours.wait_until_up(key)?;
         ours.wait(key, "BFD up", |told| told.bfd.as_ref().is_some_and(|bfd| bfd.up))?;
