@@ -7,10 +7,10 @@
 //!   snapshot.rs ---+--> controller.rs --> routers.rs (trait) --> announcer.rs
 //!   tables, able,                                                  |       |
 //!   addresses                             peers.rs: sessions <-----+       +--> routes.rs: tables
-//!                                                          speaker.rs (trait): sockets
+//!                                                          speaker.rs (trait) --> sockets.rs
 //! ```
-//! Level-triggered: every round looks at the whole state. Nothing here has a socket; times come
-//! with the snapshot, but in `Controller::run`, which waits.
+//! Level-triggered: every round looks at the whole state. Nothing but `sockets` has a socket;
+//! times come with the snapshot, but in `Controller::run`, which waits.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod routers;
 pub mod routes;
 pub mod select;
 pub mod snapshot;
+pub mod sockets;
 pub mod speaker;
 pub mod told;
 

@@ -27,6 +27,7 @@ fn every_test_that_is_named_exists() {
     let table = fs::read_to_string(root.join("CONFORMANCE.md")).unwrap();
     let mut found = BTreeSet::new();
     tests(&root.join("src"), &mut found);
+    tests(&root.join("tests"), &mut found);
     // Names of tests are the only words of that many parts.
     let words = table.split('`').skip(1).step_by(2);
     let named: Vec<&str> = words.filter(|word| word.matches('_').count() > 2).collect();

@@ -1,0 +1,122 @@
+//! The sockets behind the control loop: `bgp`'s speaker, shared with those who ask it and with who
+//! waits for its end.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bgp::advertise::Table;
+use bgp::peer::Stop;
+use bgp::speaker::told::Report;
+use bgp::speaker::{self, Wanted, Watched};
+use bgp::told::{PeerTold, RouteTold};
+use bgp::wire::Family;
+use parking_lot::Mutex;
+use state::object::bgp::BfdSpec;
+
+use crate::speaker::{PeerKey, PeerWanted, Speaker};
+
+/// The speaker. Cheap to copy: all copies are one.
+#[derive(Clone)]
+pub struct Sockets(Arc<Mutex<Option<speaker::Speaker>>>);
+
+impl Sockets {
+    /// Without peers, within a tokio runtime.
+    pub fn new() -> Sockets {
+        Sockets(Arc::new(Mutex::new(Some(speaker::Speaker::new()))))
+    }
+
+    /// All that is known of peers and listeners.
+    pub fn report(&self, now: Instant) -> Report {
+        self.0.lock().as_ref().map(|speaker| speaker.report(now)).unwrap_or_default()
+    }
+
+    /// After the control loop has left: waits until peers have heard what there was to say. What is
+    /// ordered later comes to nothing.
+    pub async fn end(&self) {
+        let speaker = self.0.lock().take();
+        if let Some(speaker) = speaker {
+            speaker.end().await;
+        }
+    }
+
+    fn with(&self, order: impl FnOnce(&mut speaker::Speaker)) {
+        if let Some(speaker) = self.0.lock().as_mut() {
+            order(speaker);
+        }
+    }
+}
+
+impl Default for Sockets {
+    fn default() -> Sockets {
+        Sockets::new()
+    }
+}
+
+impl Speaker for Sockets {
+    fn add(&mut self, key: PeerKey, wanted: &PeerWanted) {
+        self.with(|speaker| speaker.add(to(key), peer(wanted)));
+    }
+
+    fn remove(&mut self, key: PeerKey, why: Stop) {
+        self.with(|speaker| speaker.remove(to(key), why));
+    }
+
+    fn set_routes(&mut self, key: PeerKey, table: &Arc<Table>) {
+        self.with(|speaker| speaker.set_routes(to(key), table));
+    }
+
+    fn complete(&mut self) {
+        self.with(speaker::Speaker::complete);
+    }
+
+    fn graceful_shutdown(&mut self, on: bool) {
+        self.with(|speaker| speaker.graceful_shutdown(on));
+    }
+
+    fn is_told(&self) -> bool {
+        self.0.lock().as_ref().is_none_or(speaker::Speaker::is_told)
+    }
+
+    fn peers(&self, now: Instant) -> Vec<(PeerKey, PeerTold)> {
+        let peers = self.0.lock().as_ref().map(|speaker| speaker.peers(now)).unwrap_or_default();
+        peers.into_iter().map(|(key, told)| (from(key), told)).collect()
+    }
+
+    fn advertised(&self, key: PeerKey, family: Family) -> Vec<RouteTold> {
+        let speaker = self.0.lock();
+        speaker.as_ref().map(|speaker| speaker.advertised(to(key), family)).unwrap_or_default()
+    }
+}
+
+fn to(key: PeerKey) -> speaker::PeerKey {
+    speaker::PeerKey { local_asn: key.local_asn, peer: key.peer }
+}
+
+fn from(key: speaker::PeerKey) -> PeerKey {
+    PeerKey { local_asn: key.local_asn, peer: key.peer }
+}
+
+fn peer(wanted: &PeerWanted) -> Wanted {
+    let hops = wanted.settings.transport.hops.unwrap_or(1);
+    Wanted {
+        settings: wanted.settings.clone(),
+        listen_port: wanted.listen_port,
+        interface: None,
+        bfd: wanted.bfd.map(|spec| watched(&spec, hops)),
+    }
+}
+
+/// Over several hops, BFD's packets may come from as far as BGP's.
+fn watched(spec: &BfdSpec, hops: u8) -> Watched {
+    let settings = bfd::Settings {
+        transmit_ms: spec.transmit_ms,
+        receive_ms: spec.receive_ms,
+        multiplier: spec.multiplier,
+        minimum_ttl: u8::MAX - (hops.max(2) - 1),
+        ..bfd::Settings::default()
+    };
+    Watched { multihop: spec.multihop, settings }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! Two of them on this machine, by the trait that the control loop knows.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use bgp::peer::State;
+use bgp::peer::settings::Settings;
+use bgp::wire::Attributes;
+
+use super::*;
+
+/// A peer as `local` sees it, both listening on `port`.
+fn wanted(asn: u32, local: Ipv4Addr, remote: Ipv4Addr, port: u16) -> (PeerKey, PeerWanted) {
+    let peer = SocketAddr::from((remote, port));
+    let mut settings = Settings::new(asn, local, peer, 0);
+    settings.transport.local = Some(local.into());
+    settings.connect_retry = Duration::from_secs(1);
+    let wanted = PeerWanted { settings, listen_port: Some(port), bfd: None };
+    (PeerKey { local_asn: asn, peer }, wanted)
+}
+
+async fn until(what: &str, so: impl Fn() -> bool) {
+    for _ in 0..3_000 {
+        if so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not within 30 s: {what}");
+}
+
+fn told(sockets: &Sockets) -> PeerTold {
+    sockets.peers(Instant::now()).remove(0).1
+}
+
+#[tokio::test]
+async fn what_is_ordered_arrives_and_the_last_words_too() {
+    // Every process has addresses of its own, so that runs at the same time don't meet.
+    let number = std::process::id().to_be_bytes();
+    let [one, two] = [7, 8].map(|first| Ipv4Addr::new(127, first, number[2], number[3]));
+    let port = TcpListener::bind((one, 0)).unwrap().local_addr().unwrap().port();
+    let (mut ours, mut theirs) = (Sockets::new(), Sockets::new());
+    let (key, settings) = wanted(65_001, one, two, port);
+    ours.add(key, &settings);
+    let (their_key, their_settings) = wanted(65_002, two, one, port);
+    theirs.add(their_key, &their_settings);
+    let attributes = Arc::new(Attributes::new(IpAddr::from(one)));
+    let prefixes = ["192.0.2.1/32", "192.0.2.2/32"].map(|prefix| prefix.parse().unwrap());
+    let rows = prefixes.into_iter().map(|prefix| (prefix, Arc::clone(&attributes)));
+    let table = Arc::new(Table { routes: rows.collect() });
+    ours.set_routes(key, &table);
+    ours.complete();
+    let family = Family::Ipv4Unicast;
+    until("two routes there", || told(&theirs).families[0].received.prefixes == 2).await;
+    assert_eq!(told(&ours).state, State::Established);
+    until("all is told", || ours.is_told()).await;
+    assert_eq!(ours.advertised(key, family).len(), 2);
+    assert!(theirs.advertised(their_key, family).is_empty());
+    assert!(ours.report(Instant::now()).listeners[0].listens);
+
+    ours.set_routes(key, &Arc::default());
+    assert!(!ours.is_told(), "nobody can have been told yet");
+    until("all is withdrawn", || ours.is_told()).await;
+    ours.remove(key, Stop::Shutdown("gone for good".to_owned()));
+    ours.end().await;
+    until("the last words", || {
+        told(&theirs).last_received.is_some_and(|said| said.words.contains("gone for good"))
+    })
+    .await;
+    // Its end is the end: orders come to nothing.
+    ours.add(key, &settings);
+    assert!(ours.peers(Instant::now()).is_empty() && ours.is_told());
+}

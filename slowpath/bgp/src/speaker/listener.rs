@@ -1,0 +1,190 @@
+//! Where peers connect to us: one listener an address and port, shared by its peers. Nobody else is
+//! let in.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+use super::ground::Ground;
+use super::slot::Slot;
+use super::told::ListenerTold;
+use super::{connection, socket};
+
+/// From one attempt to listen to the next, and to accept where the kernel had no room.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Where a listener is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Place {
+    pub(super) at: SocketAddr,
+    pub(super) interface: Option<String>,
+}
+
+/// A listener.
+pub(super) struct Listener {
+    place: Place,
+    inner: Mutex<Inner>,
+    task: OnceLock<AbortHandle>,
+}
+
+#[derive(Default)]
+struct Inner {
+    peers: BTreeMap<IpAddr, Vec<Arc<Slot>>>,
+    /// None until the kernel lets us.
+    socket: Option<Arc<TcpListener>>,
+    accepted: u64,
+    refused: u64,
+    trouble: Option<String>,
+}
+
+impl Listener {
+    /// Listens as soon as it can.
+    pub(super) fn start(place: Place, ground: &Arc<Ground>) -> Arc<Listener> {
+        let listener = Arc::new(Listener { place, inner: Mutex::default(), task: OnceLock::new() });
+        let task = ground.spawn(Arc::clone(&listener).run(Arc::clone(ground)));
+        // It is new: nobody else has set it.
+        let _ = listener.task.set(task);
+        listener
+    }
+
+    /// From now on a peer may connect, if what it sends is signed with its key.
+    pub(super) fn add(&self, slot: &Arc<Slot>) {
+        let mut inner = self.inner.lock();
+        let address = slot.key.peer.ip();
+        inner.peers.entry(address).or_default().push(Arc::clone(slot));
+        inner.sign(address);
+    }
+
+    /// A peer's connections are not taken any more; those that are stay.
+    pub(super) fn remove(&self, slot: &Arc<Slot>) {
+        let mut inner = self.inner.lock();
+        let address = slot.key.peer.ip();
+        if let Some(peers) = inner.peers.get_mut(&address) {
+            peers.retain(|peer| !Arc::ptr_eq(peer, slot));
+            if peers.is_empty() {
+                inner.peers.remove(&address);
+            }
+        }
+        inner.sign(address);
+    }
+
+    /// Whether nobody may connect.
+    pub(super) fn is_idle(&self) -> bool {
+        self.inner.lock().peers.is_empty()
+    }
+
+    /// Listens no more.
+    pub(super) fn end(&self) {
+        self.inner.lock().socket = None;
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+    }
+
+    /// What is known of it.
+    pub(super) fn told(&self) -> ListenerTold {
+        let inner = self.inner.lock();
+        ListenerTold {
+            address: self.place.at,
+            interface: self.place.interface.clone(),
+            listens: inner.socket.is_some(),
+            accepted: inner.accepted,
+            refused: inner.refused,
+            trouble: inner.trouble.clone(),
+        }
+    }
+
+    async fn run(self: Arc<Self>, ground: Arc<Ground>) {
+        let socket = loop {
+            match self.open() {
+                Ok(socket) => break socket,
+                Err(error) => self.complain(&error),
+            }
+            tokio::time::sleep(RETRY).await;
+        };
+        loop {
+            match socket.accept().await {
+                Ok((stream, from)) => self.let_in(stream, from.ip(), &ground),
+                // Of a connection that has gone meanwhile, or the kernel has no room.
+                Err(error) => {
+                    tracing::warn!("can't accept a connection on {}: {error}", self.place.at);
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    fn open(&self) -> io::Result<Arc<TcpListener>> {
+        let mut inner = self.inner.lock();
+        let Place { at, interface } = &self.place;
+        let socket = Arc::new(socket::listen(*at, interface.as_deref())?);
+        inner.socket = Some(Arc::clone(&socket));
+        inner.trouble = None;
+        let addresses: Vec<IpAddr> = inner.peers.keys().copied().collect();
+        addresses.into_iter().for_each(|address| inner.sign(address));
+        Ok(socket)
+    }
+
+    fn complain(&self, error: &io::Error) {
+        let at = self.place.at;
+        let then = match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                format!("; another program has it: ss -ltnp sport = :{} tells which", at.port())
+            }
+            io::ErrorKind::AddrNotAvailable => "; no interface has that address yet".to_owned(),
+            io::ErrorKind::PermissionDenied => {
+                "; ports below 1024 need CAP_NET_BIND_SERVICE".to_owned()
+            }
+            _ => String::new(),
+        };
+        let trouble = format!("can't listen on {at}: {error}{then}");
+        let mut inner = self.inner.lock();
+        if inner.trouble.as_ref() != Some(&trouble) {
+            tracing::warn!("BGP {trouble}");
+            inner.trouble = Some(trouble);
+        }
+    }
+
+    fn let_in(&self, stream: TcpStream, from: IpAddr, ground: &Arc<Ground>) {
+        let slot = {
+            let mut inner = self.inner.lock();
+            let slot = inner.peers.get(&from).and_then(|slots| slots.first().cloned());
+            match slot {
+                Some(_) => inner.accepted += 1,
+                None => inner.refused += 1,
+            }
+            slot
+        };
+        let Some(slot) = slot else {
+            // A reset: the stranger's kernel has nothing to wait for. It goes with the socket.
+            let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            return;
+        };
+        match slot.accepted(&stream) {
+            Ok(id) => drop(ground.spawn(connection::serve(slot, id, stream))),
+            // It was gone before we could look at it.
+            Err(error) => tracing::debug!("a connection of {from} came to nothing: {error}"),
+        }
+    }
+}
+
+impl Inner {
+    /// Gives the kernel the key of who is at an address, or takes it away.
+    fn sign(&mut self, address: IpAddr) {
+        let Some(socket) = &self.socket else { return };
+        let peers = self.peers.get(&address).into_iter().flatten();
+        let key = peers.filter_map(|slot| slot.wanted.settings.transport.md5.as_deref()).next();
+        if let Err(error) = socket::sign(socket, address, key) {
+            let trouble = format!("can't set the TCP-MD5 key of {address}: {error}");
+            tracing::warn!("BGP {trouble}");
+            self.trouble = Some(trouble);
+        }
+    }
+}

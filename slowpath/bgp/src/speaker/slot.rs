@@ -1,0 +1,329 @@
+//! A peer's machine with its connections and its clock. Whoever has something to tell it does so
+//! under its lock, and what it wants done is begun before the lock is given back: so what is asked
+//! right after an order ([`Slot::is_told`]) knows of it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::ground::Ground;
+use super::told::{BfdTold, Told};
+use super::{PeerKey, Wanted, connection, socket};
+use crate::peer::{ConnectionId, History, Input, Output, Peer, State};
+use crate::session::Direction;
+
+/// How long a connection that is closed may take to hand over its last words.
+pub(super) const FAREWELL: Duration = Duration::from_secs(3);
+
+/// A peer.
+pub(super) struct Slot {
+    pub(super) key: PeerKey,
+    pub(super) wanted: Wanted,
+    ground: Arc<Ground>,
+    inner: Mutex<Inner>,
+    /// The clock looks again.
+    wake: Notify,
+}
+
+struct Inner {
+    machine: Peer,
+    lines: BTreeMap<ConnectionId, Line>,
+    /// The attempt to connect that is under way.
+    attempt: Option<(u64, AbortHandle)>,
+    attempts: u64,
+    /// When the clock looks again by itself.
+    due: Option<Instant>,
+    removed: bool,
+    trouble: Option<String>,
+    bfd: Option<BfdTold>,
+}
+
+/// What is to be done on a connection.
+struct Line {
+    unwritten: VecDeque<u8>,
+    /// The machine knows it no more; it ends when all is written, or then.
+    close_by: Option<Instant>,
+    wake: Arc<Notify>,
+}
+
+/// How writing went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// Nothing is left.
+    All,
+    /// The kernel takes no more for now.
+    Part,
+}
+
+impl Slot {
+    /// A peer that is wanted up.
+    pub(super) fn start(key: PeerKey, wanted: Wanted, ground: &Arc<Ground>) -> Arc<Slot> {
+        let machine = Peer::new(wanted.settings.clone(), Instant::now());
+        let inner = Inner {
+            machine,
+            lines: BTreeMap::new(),
+            attempt: None,
+            attempts: 0,
+            due: None,
+            removed: false,
+            trouble: None,
+            bfd: None,
+        };
+        let slot = Arc::new(Slot {
+            key,
+            wanted,
+            ground: Arc::clone(ground),
+            inner: Mutex::new(inner),
+            wake: Notify::new(),
+        });
+        slot.tell(Input::Start);
+        ground.spawn(Arc::clone(&slot).keep_time());
+        slot
+    }
+
+    /// Tells the machine, and does what it wants done.
+    pub(super) fn tell(self: &Arc<Self>, input: Input<'_>) {
+        self.step(&mut self.inner.lock(), input);
+    }
+
+    /// The last that the machine is told; its connections say what they have to, and end.
+    pub(super) fn remove(self: &Arc<Self>, stop: crate::peer::Stop) {
+        let mut inner = self.inner.lock();
+        self.step(&mut inner, Input::Stop(stop));
+        inner.removed = true;
+        self.wake.notify_one();
+    }
+
+    fn step(self: &Arc<Self>, inner: &mut Inner, input: Input<'_>) {
+        let now = Instant::now();
+        let before = inner.machine.state();
+        for output in inner.machine.step(now, input) {
+            match output {
+                Output::Connect => self.connect(inner),
+                Output::Abandon => give_up(inner),
+                Output::Send(id, octets) => {
+                    if let Some(line) = inner.lines.get_mut(&id) {
+                        line.unwritten.extend(octets);
+                        line.wake.notify_one();
+                    }
+                }
+                Output::Close(id) => {
+                    if let Some(line) = inner.lines.get_mut(&id) {
+                        line.close_by = Some(now + FAREWELL);
+                        line.wake.notify_one();
+                    }
+                }
+                Output::Changed => {
+                    self.say(before, &inner.machine);
+                    self.ground.changed();
+                }
+            }
+        }
+        let sooner = |next: Instant| inner.due.is_none_or(|due| next < due);
+        if inner.machine.next_deadline().is_some_and(sooner) {
+            self.wake.notify_one();
+        }
+    }
+
+    fn say(&self, before: State, machine: &Peer) {
+        let (key, after) = (&self.key, machine.state());
+        match (before, after) {
+            (before, after) if before == after => {}
+            (_, State::Established) => tracing::info!("BGP with {key} is established"),
+            (State::Established, _) => {
+                tracing::warn!("BGP with {key} is down: {}", why(machine.history()));
+            }
+            _ => tracing::debug!("BGP with {key}: {after}"),
+        }
+    }
+
+    fn connect(self: &Arc<Self>, inner: &mut Inner) {
+        if inner.attempt.is_some() {
+            let wanted = self.wanted.settings.connect_retry.as_secs();
+            let signed = self.wanted.settings.transport.md5.is_some();
+            let key = if signed { "; is its TCP-MD5 key the same?" } else { "" };
+            self.complain(inner, format!("no answer from {} in {wanted} s{key}", self.key.peer));
+        }
+        give_up(inner);
+        inner.attempts += 1;
+        let number = inner.attempts;
+        let task = self.ground.spawn(connection::attempt(Arc::clone(self), number));
+        inner.attempt = Some((number, task));
+    }
+
+    /// An attempt came to nothing.
+    pub(super) fn failed(self: &Arc<Self>, number: u64, error: &io::Error) {
+        let mut inner = self.inner.lock();
+        if inner.attempt.as_ref().is_some_and(|(current, _)| *current == number) {
+            inner.attempt = None;
+            self.complain(&mut inner, format!("can't connect to {}: {error}", self.key.peer));
+            self.step(&mut inner, Input::ConnectFailed);
+        }
+    }
+
+    /// What stands in the way, once for as long as it does.
+    fn complain(&self, inner: &mut Inner, trouble: String) {
+        if inner.trouble.as_ref() != Some(&trouble) {
+            tracing::warn!("BGP with {}: {trouble}", self.key);
+            inner.trouble = Some(trouble);
+        }
+    }
+
+    /// An attempt came to a connection, unless it was given up just before.
+    pub(super) fn connected(
+        self: &Arc<Self>,
+        number: u64,
+        stream: &TcpStream,
+    ) -> io::Result<Option<ConnectionId>> {
+        let mut inner = self.inner.lock();
+        if inner.attempt.as_ref().is_none_or(|(current, _)| *current != number) {
+            return Ok(None);
+        }
+        inner.attempt = None;
+        self.adopt(&mut inner, Direction::Outbound, stream).map(Some)
+    }
+
+    /// The peer has connected.
+    pub(super) fn accepted(self: &Arc<Self>, stream: &TcpStream) -> io::Result<ConnectionId> {
+        socket::prepare(stream, &self.wanted.settings)?;
+        self.adopt(&mut self.inner.lock(), Direction::Inbound, stream)
+    }
+
+    fn adopt(
+        self: &Arc<Self>,
+        inner: &mut Inner,
+        direction: Direction,
+        stream: &TcpStream,
+    ) -> io::Result<ConnectionId> {
+        let (local, remote) = (stream.local_addr()?, stream.peer_addr()?);
+        let id = self.ground.name();
+        let line =
+            Line { unwritten: VecDeque::new(), close_by: None, wake: Arc::new(Notify::new()) };
+        inner.lines.insert(id, line);
+        inner.trouble = None;
+        let connection = Input::Connected { connection: id, direction, local, remote };
+        self.step(inner, connection);
+        Ok(id)
+    }
+
+    /// Tells the machine of a connection that it still knows.
+    pub(super) fn tell_of(self: &Arc<Self>, id: ConnectionId, input: Input<'_>) {
+        let mut inner = self.inner.lock();
+        if inner.lines.get(&id).is_some_and(|line| line.close_by.is_none()) {
+            self.step(&mut inner, input);
+        }
+    }
+
+    /// What there is to be done on a connection: whether something is to be written, until when it
+    /// must be closed if it is to be, and what wakes who waits for more.
+    pub(super) fn due(&self, id: ConnectionId) -> Option<(bool, Option<Instant>, Arc<Notify>)> {
+        let inner = self.inner.lock();
+        let line = inner.lines.get(&id)?;
+        Some((!line.unwritten.is_empty(), line.close_by, Arc::clone(&line.wake)))
+    }
+
+    /// Writes as much as `write` takes, and tells the machine if nothing is left.
+    pub(super) fn write(
+        self: &Arc<Self>,
+        id: ConnectionId,
+        write: impl Fn(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<Written> {
+        let mut inner = self.inner.lock();
+        let Some(line) = inner.lines.get_mut(&id) else { return Ok(Written::All) };
+        while !line.unwritten.is_empty() {
+            match write(line.unwritten.as_slices().0) {
+                Ok(taken) => drop(line.unwritten.drain(..taken)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Written::Part);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if line.close_by.is_none() {
+            self.step(&mut inner, Input::Written(id));
+        }
+        Ok(Written::All)
+    }
+
+    /// A connection's socket is gone.
+    pub(super) fn forget(&self, id: ConnectionId) {
+        self.inner.lock().lines.remove(&id);
+        self.wake.notify_one();
+    }
+
+    /// Lets time pass for the machine, until the peer is removed and its last connection closed.
+    async fn keep_time(self: Arc<Self>) {
+        loop {
+            let due = {
+                let mut inner = self.inner.lock();
+                if inner.removed && inner.lines.is_empty() {
+                    return;
+                }
+                inner.due = inner.machine.next_deadline();
+                inner.due
+            };
+            let reached = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = reached => self.tell(Input::Tick),
+            }
+        }
+    }
+
+    /// BFD has a session, or lost it.
+    pub(super) fn hear_bfd(self: &Arc<Self>, told: BfdTold, input: Option<Input<'_>>) {
+        let mut inner = self.inner.lock();
+        inner.bfd = Some(told);
+        match input {
+            Some(input) => self.step(&mut inner, input),
+            None => self.ground.changed(),
+        }
+    }
+
+    /// Whether the peer was told all that it should have.
+    pub(super) fn is_told(&self) -> bool {
+        self.inner.lock().machine.is_told()
+    }
+
+    /// The machine, to look at.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Peer) -> T) -> T {
+        look(&self.inner.lock().machine)
+    }
+
+    /// All that is known of it.
+    pub(super) fn told(&self, now: Instant) -> Told {
+        let inner = self.inner.lock();
+        Told {
+            peer: inner.machine.told(now),
+            unwritten: inner.lines.values().map(|line| line.unwritten.len()).sum(),
+            trouble: inner.trouble.clone(),
+            bfd: inner.bfd.clone(),
+        }
+    }
+}
+
+fn give_up(inner: &mut Inner) {
+    if let Some((_, task)) = inner.attempt.take() {
+        task.abort();
+    }
+}
+
+/// Why a session ended last.
+fn why(history: &History) -> String {
+    let sent = history.sent.as_ref().map(|(at, n)| (*at, format!("we said: {n}")));
+    let received = history.received.as_ref().map(|(at, n)| (*at, format!("the peer said: {n}")));
+    let lost = history.lost.as_ref().map(|(at, why)| (*at, (*why).to_owned()));
+    let last = [sent, received, lost].into_iter().flatten().max_by_key(|(at, _)| *at);
+    last.map_or_else(|| "nobody said why".to_owned(), |(_, why)| why)
+}

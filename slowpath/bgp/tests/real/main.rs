@@ -1,0 +1,7 @@
+//! Our speaker on real networks, with real routers.
+
+mod network;
+mod restarts;
+mod sockets;
+mod speaks;
+mod theirs;

@@ -1,0 +1,250 @@
+//! What sockets do, beside carrying octets: who is let in, from how far, by which class, and what
+//! a peer costs that doesn't read.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use bgp::advertise::{BURST, Table};
+use bgp::peer::{State, Stop};
+use bgp::speaker::Wanted;
+use bgp::wire::{Attributes, Capability, Family, Framer, Kind, MESSAGE, Open, frame};
+use routers::{Netns, PATIENCE, wait_for};
+
+use crate::network::*;
+use crate::speaks::counter;
+use crate::theirs::{self, Plan, Theirs};
+
+fn guarded(key: bgp::speaker::PeerKey, guarded: bool) -> Wanted {
+    let mut wanted = wanted(key);
+    wanted.settings.transport.hops = Some(1);
+    wanted.settings.transport.ttl_security = guarded;
+    wanted
+}
+
+/// What arrives of BGP at a neighbour in another class than CS6.
+const CLASSES: &str = "table inet look { chain in { type filter hook input priority 0; \
+    tcp dport 179 ip dscp != cs6 counter; tcp sport 179 ip dscp != cs6 counter; \
+    tcp dport 179 ip6 dscp != cs6 counter; tcp sport 179 ip6 dscp != cs6 counter; \
+    tcp dport 179 ip dscp cs6 counter; }; }";
+
+#[test]
+fn a_neighbour_that_guards_itself_and_one_that_is_guarded_against() -> Outcome {
+    let (here, there) = neighbours()?;
+    there.fed("nft", &["-f", "-"], CLASSES)?;
+    let plan = Plan { frr: " neighbor ADDRESS ttl-security hops 1\n", ..Plan::default() };
+    let frr = Theirs::start(theirs::Kind::Frr, &there, &plan)?;
+    let mut ours = Ours::start(&here)?;
+    let keys = [key(FOUR), key(SIX)];
+    let drops = |ns: &Netns| -> routers::Result<u64> {
+        Ok(counter(&ns.command("cat", &["/proc/net/netstat"])?, "TCPMinTTLDrop"))
+    };
+    // One hop is what we send with, and the neighbour takes nothing that may come from afar.
+    keys.iter().for_each(|key| ours.speaker.add(*key, guarded(*key, false)));
+    wait_for("drops at the neighbour", PATIENCE, || {
+        let said = drops(&there)?;
+        Ok((said > 2, said.to_string()))
+    })?;
+    assert!(!frr.session("10.0.0.1")?.up && !frr.session("fd00::1")?.up);
+    keys.iter().for_each(|key| ours.speaker.add(*key, guarded(*key, true)));
+    let Theirs::Frr(there_frr) = &frr else { unreachable!() };
+    // Not even the end of the connections got through to it.
+    there_frr.ask("clear bgp *")?;
+    for (key, address) in keys.iter().zip(["10.0.0.1", "fd00::1"]) {
+        ours.wait_until_up(*key)?;
+        frr.wait_until_up(address)?;
+    }
+    let before = drops(&here)?;
+    // The neighbour doesn't guard any more, so what it sends has one hop: we drop it.
+    there_frr.configure(&[
+        "router bgp 65002",
+        "no neighbor 10.0.0.1 ttl-security hops 1",
+        "no neighbor fd00::1 ttl-security hops 1",
+        "end",
+    ])?;
+    there_frr.ask("clear bgp *")?;
+    wait_for("drops here", PATIENCE, || {
+        let said = drops(&here)?;
+        Ok((said > before + 2, said.to_string()))
+    })?;
+    assert!(keys.iter().all(|key| ours.told(*key).peer.state != State::Established));
+
+    // All of it was of the class of a network's own traffic.
+    let said = there.command("nft", &["list", "table", "inet", "look"])?;
+    let counts: Vec<&str> = said.lines().filter(|line| line.contains("counter")).collect();
+    let silent = |line: &&&str| line.contains("packets 0 ");
+    assert_eq!(counts.iter().filter(silent).count(), 4, "{said}");
+    Ok(())
+}
+
+#[test]
+fn both_begin_again_and_again_and_one_connection_stays() -> Outcome {
+    let (here, there) = neighbours()?;
+    let theirs = Theirs::start(theirs::Kind::Frr, &there, &Plan::default())?;
+    let Theirs::Frr(frr) = &theirs else { unreachable!() };
+    let mut ours = Ours::start(&here)?;
+    let keys = [key(FOUR), key(SIX)];
+    keys.iter().for_each(|key| ours.speaker.add(*key, wanted(*key)));
+    ours.speaker.set_routes(keys[0], &table([("192.0.2.1/32", by("10.0.0.1"))]));
+    for _ in 0..5 {
+        for key in keys {
+            ours.speaker.remove(key, Stop::Changed);
+            ours.speaker.add(key, wanted(key));
+        }
+        ours.speaker.set_routes(keys[0], &table([("192.0.2.1/32", by("10.0.0.1"))]));
+        frr.ask("clear bgp *")?;
+        for (key, address) in keys.iter().zip(["10.0.0.1", "fd00::1"]) {
+            wait_for("one connection, and up at both ends", PATIENCE, || {
+                let peer = format!("dst [{}]", key.peer.ip());
+                let filter = ["-Htn", "state", "established", "( sport = :179 or dport = :179 )"];
+                let open = here.command("ss", &[&filter[..], &[peer.as_str()]].concat())?;
+                let up =
+                    theirs.session(address)?.up && ours.told(*key).peer.state == State::Established;
+                Ok((up && open.lines().count() == 1, open))
+            })?;
+        }
+        theirs.wait_for("192.0.2.1/32", "there", |route| route.is_some())?;
+    }
+    Ok(())
+}
+
+/// Connects from a namespace.
+fn connect(ns: &Arc<Netns>, to: &'static str) -> Outcome<TcpStream> {
+    Ok(ns.run(move || TcpStream::connect((to, 179)))??)
+}
+
+#[test]
+fn strangers_are_refused_and_a_peer_that_does_not_read_costs_little() -> Outcome {
+    let (here, there) = neighbours()?;
+    there.ip(&["address add 10.0.0.3/24 dev there"])?;
+    let mut ours = Ours::start(&here)?;
+    let mut passive = wanted(key(FOUR));
+    passive.settings.passive = true;
+    ours.speaker.add(key(FOUR), passive);
+    wait_for("the listener", PATIENCE, || {
+        let report = ours.speaker.report(std::time::Instant::now());
+        Ok((report.listeners[0].listens, format!("{report:?}")))
+    })?;
+
+    // Nobody from another address is let in.
+    let mut stranger = there.run(|| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.bind(&std::net::SocketAddr::from(([10, 0, 0, 3], 0)).into())?;
+        socket.connect(&std::net::SocketAddr::from(([10, 0, 0, 1], 179)).into())?;
+        std::io::Result::Ok(TcpStream::from(socket))
+    })??;
+    stranger.set_read_timeout(Some(PATIENCE))?;
+    let answer = stranger.read(&mut [0; 64]);
+    assert!(!matches!(answer, Ok(1..)), "{answer:?}");
+    let report = ours.speaker.report(std::time::Instant::now());
+    assert_eq!((report.listeners[0].refused, report.listeners[0].accepted), (1, 0));
+
+    // The peer says who it is and that it lives, and reads nothing.
+    let mut silent = connect(&there, "10.0.0.1")?;
+    let open = Open {
+        asn: THEIR_ASN as u16,
+        hold_time: 3,
+        identifier: [10, 0, 0, 2].into(),
+        capabilities: Family::ALL.into_iter().map(Capability::family).collect(),
+    };
+    silent.write_all(&open.write())?;
+    let mut lives = silent.try_clone()?;
+    // Until the connection is closed.
+    let beats = std::thread::spawn(move || {
+        while lives.write_all(&frame::keepalive()).is_ok() {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+    });
+    ours.wait_until_up(key(FOUR))?;
+    let table = long_messages(60_000);
+    let count = table.routes.len();
+    ours.speaker.set_routes(key(FOUR), &table);
+    let held = |ours: &Ours| {
+        let told = ours.told(key(FOUR));
+        (told.unwritten, told.peer.families[0].advertised)
+    };
+    wait_for("a full pipe, and a keepalive that waits for it", PATIENCE, || {
+        let before = held(&ours);
+        std::thread::sleep(std::time::Duration::from_millis(1_200));
+        let (unwritten, advertised) = held(&ours);
+        Ok((before.0 > 0 && unwritten > before.0 && advertised == before.1, format!("{before:?}")))
+    })?;
+    let (unwritten, advertised) = held(&ours);
+    println!("{unwritten} octets wait, {advertised} of {count} routes were said");
+    assert!(unwritten <= BURST * MESSAGE, "{unwritten}");
+    assert!(advertised < count && !ours.speaker.is_told(), "{advertised}");
+
+    // It reads again, and hears all, with signs of life in between.
+    let reads = std::thread::spawn(move || heard(silent));
+    ours.wait_until_told()?;
+    assert_eq!(held(&ours), (0, count));
+    assert_eq!(ours.told(key(FOUR)).peer.flaps, 0);
+    ours.speaker.remove(key(FOUR), Stop::Deconfigured);
+    ours.end();
+    let kinds = reads.join().unwrap()?;
+    beats.join().unwrap();
+    assert_eq!(kinds.iter().filter(|kind| **kind == Kind::Update).count(), count);
+    let first = kinds.iter().position(|kind| *kind == Kind::Update).unwrap();
+    let last = kinds.iter().rposition(|kind| *kind == Kind::Update).unwrap();
+    assert!(kinds[first..last].contains(&Kind::Keepalive), "no keepalive among the routes");
+    assert_eq!(kinds.last(), Some(&Kind::Notification));
+    Ok(())
+}
+
+/// Each route with attributes of its own, so that each has a message of its own.
+fn long_messages(count: u32) -> Arc<Table> {
+    let route = |index: u32| {
+        let communities = (0..50).map(|n| (index << 8) | n).collect();
+        let attributes = Attributes { communities, ..by("10.0.0.1") };
+        let prefix = std::net::Ipv4Addr::from(0x0b00_0000 + index);
+        (host(prefix), Arc::new(attributes))
+    };
+    Arc::new(Table { routes: (0..count).map(route).collect() })
+}
+
+/// What comes until the end, message by message.
+fn heard(mut from: TcpStream) -> std::io::Result<Vec<Kind>> {
+    let (mut framer, mut kinds, mut room) = (Framer::default(), Vec::new(), vec![0; 65_536]);
+    loop {
+        match from.read(&mut room)? {
+            0 => return Ok(kinds),
+            length => framer.push(&room[..length]),
+        }
+        while let Some((kind, _)) = framer.next_message().expect("messages") {
+            kinds.push(kind);
+        }
+    }
+}
+
+#[test]
+fn ports_that_others_have_are_told_and_taken_when_they_are_free() -> Outcome {
+    let (here, _there) = neighbours()?;
+    let (tcp, udp) = here.run(|| {
+        let tcp = std::net::TcpListener::bind("0.0.0.0:179")?;
+        std::io::Result::Ok((tcp, std::net::UdpSocket::bind("0.0.0.0:3784")?))
+    })??;
+    let mut ours = Ours::start(&here)?;
+    ours.speaker.add(key(FOUR), Wanted { bfd: Some(watched()), ..wanted(key(FOUR)) });
+    let report = |ours: &Ours| ours.speaker.report(std::time::Instant::now());
+    wait_for("what stands in the way", PATIENCE, || {
+        let report = report(&ours);
+        let tcp = report.listeners[0].trouble.as_ref();
+        let udp = report.bfd_trouble.as_ref();
+        let both = tcp.is_some_and(|why| why.contains("another program has it"))
+            && udp.is_some_and(|why| why.contains("another BFD has it"));
+        Ok((both, format!("{report:?}")))
+    })?;
+    drop((tcp, udp));
+    wait_for("both ports", PATIENCE, || {
+        let report = report(&ours);
+        let both = report.listeners[0].listens && ours.speaker.bfd().is_some();
+        let silent = report.listeners[0].trouble.is_none() && report.bfd_trouble.is_none();
+        Ok((both && silent, format!("{report:?}")))
+    })?;
+    // Nobody is there: that is told as well.
+    ours.wait(key(FOUR), "a reason", |told| told.trouble.is_some())?;
+    ours.speaker.remove(key(FOUR), Stop::Deconfigured);
+    assert_eq!(report(&ours).listeners, []);
+    ours.end();
+    Ok(())
+}

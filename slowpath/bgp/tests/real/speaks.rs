@@ -1,0 +1,302 @@
+//! What each router understands of us, from the first route to a drain.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bgp::advertise::{GRACEFUL_SHUTDOWN, Table};
+use bgp::peer::Stop;
+use bgp::wire::Attributes;
+use routers::{Daemon, PATIENCE, wait_for};
+
+use crate::network::*;
+use crate::theirs::{Kind, Plan, Route, Session, Theirs};
+
+const NO_EXPORT: u32 = 0xffff_ff01;
+
+/// All that an external peer can be told of a route.
+fn rich(next_hop: &str, med: u32) -> Attributes {
+    Attributes {
+        prepend: 2,
+        med: Some(med),
+        communities: vec![0xfde8_0001, NO_EXPORT],
+        large: vec![[OUR_ASN, 1, 2], [OUR_ASN, 3, u32::MAX]],
+        ..by(next_hop)
+    }
+}
+
+/// How it stands there.
+fn rich_there(next_hop: &str, med: u32) -> Route {
+    Route {
+        next_hop: next_hop.to_owned(),
+        path: vec![OUR_ASN; 3],
+        med: Some(med.into()),
+        local_pref: None,
+        communities: BTreeSet::from([0xfde8_0001, NO_EXPORT]),
+        large: [format!("{OUR_ASN}:1:2"), format!("{OUR_ASN}:3:{}", u32::MAX)].into(),
+        stale: false,
+    }
+}
+
+/// Both sessions, and both sides of them.
+struct Both {
+    ours: Ours,
+    theirs: Theirs,
+    before: [Session; 2],
+}
+
+impl Both {
+    fn wait_for(&self, prefix: &str, wanted: &Route) -> Outcome {
+        self.theirs.wait_for(prefix, &format!("{wanted:?}"), |route| {
+            // Some say what they prefer a route of an external peer by, some don't.
+            let as_said = route.map(|route| Route { local_pref: None, ..route.clone() });
+            as_said.as_ref() == Some(wanted)
+        })
+    }
+
+    /// No session ended, by the neighbour's word and by ours.
+    fn still(&self) -> Outcome {
+        for (address, before) in ["10.0.0.1", "fd00::1"].iter().zip(&self.before) {
+            let now = self.theirs.session(address)?;
+            assert!(now.up && now.epoch == before.epoch, "{before:?} {now:?}");
+        }
+        for (_, told) in self.ours.speaker.peers(std::time::Instant::now()) {
+            assert_eq!(told.flaps, 0, "{told:?}");
+        }
+        Ok(())
+    }
+}
+
+/// Both sessions come up with nine seconds of patience, and all attributes arrive.
+fn arrive(kind: Kind) -> Outcome<Both> {
+    let (here, there) = neighbours()?;
+    let theirs = Theirs::start(kind, &there, &Plan::default())?;
+    let mut ours = Ours::start(&here)?;
+    for address in [FOUR, SIX] {
+        let mut wanted = wanted(key(address));
+        wanted.settings.hold = Duration::from_secs(9);
+        wanted.settings.keepalive = Duration::from_secs(3);
+        wanted.settings.graceful_restart = graceful(false);
+        wanted.settings.extended_next_hop = kind != Kind::Gobgp;
+        ours.speaker.add(key(address), wanted);
+    }
+    let four = [
+        ("192.0.2.1/32", rich("10.0.0.1", 7)),
+        ("198.51.100.0/24", by("10.0.0.1")),
+        ("2001:db8::1/128", rich("fd00::1", 7)),
+    ];
+    let six = [("192.0.2.6/32", rich("fd00::1", 8)), ("2001:db8::6/128", rich("fd00::1", 8))];
+    ours.speaker.set_routes(key(FOUR), &table(four));
+    ours.speaker.set_routes(key(SIX), &table(six));
+    ours.speaker.complete();
+    for address in [FOUR, SIX] {
+        ours.wait_until_up(key(address))?;
+    }
+    let before = [theirs.wait_until_up("10.0.0.1")?, theirs.wait_until_up("fd00::1")?];
+    assert_eq!([before[0].hold, before[1].hold], [9, 9]);
+    let both = Both { ours, theirs, before };
+    both.wait_for("192.0.2.1/32", &rich_there("10.0.0.1", 7))?;
+    both.wait_for("2001:db8::1/128", &rich_there("fd00::1", 7))?;
+    both.wait_for("2001:db8::6/128", &rich_there("fd00::1", 8))?;
+    if kind != Kind::Gobgp {
+        both.wait_for("192.0.2.6/32", &rich_there("fd00::1", 8))?;
+    }
+    // What the neighbour says is counted, and nothing else.
+    if kind != Kind::Gobgp {
+        both.ours.wait(key(FOUR), "a route of theirs in each family", |told| {
+            told.peer.families.iter().all(|family| family.received.prefixes >= 1)
+        })?;
+    }
+    Ok(both)
+}
+
+/// `count` prefixes of both families with as many different attributes as to fill many messages.
+fn many(count: u32) -> Arc<Table> {
+    let mut routes = std::collections::BTreeMap::new();
+    for index in 0..count / 2 {
+        let mut four = by("10.0.0.1");
+        four.communities = vec![0xfde8_0000 + index / 64];
+        let mut six = by("fd00::1");
+        six.communities = vec![0xfde8_0000 + index / 64];
+        let prefix = std::net::Ipv4Addr::from(0x0b00_0000 + index);
+        routes.insert(host(prefix), Arc::new(four));
+        let prefix =
+            std::net::Ipv6Addr::from((0x2001_0db8_u128 << 96) + 0x10000 + u128::from(index));
+        routes.insert(host(prefix), Arc::new(six));
+    }
+    Arc::new(Table { routes })
+}
+
+fn wait_for_count(theirs: &Theirs, count: usize) -> Outcome {
+    wait_for(&format!("{count} routes of each family"), 4 * PATIENCE, || {
+        let said = [theirs.count(false)?, theirs.count(true)?];
+        Ok((said.iter().all(|said| *said >= count), format!("{said:?}")))
+    })?;
+    Ok(())
+}
+
+fn whole_life(kind: Kind) -> Outcome {
+    let mut both = arrive(kind)?;
+
+    // Other attributes, and a route less: the session doesn't notice.
+    let other = [("192.0.2.1/32", rich("10.0.0.1", 9)), ("2001:db8::1/128", by("fd00::1"))];
+    both.ours.speaker.set_routes(key(FOUR), &table(other));
+    both.wait_for("192.0.2.1/32", &rich_there("10.0.0.1", 9))?;
+    let bare = Route { next_hop: "fd00::1".into(), path: vec![OUR_ASN], ..Route::default() };
+    let is_bare = |route: Option<&Route>| {
+        let seen = route.map(|r| (&r.next_hop, &r.path, &r.communities, &r.large));
+        seen == Some((&bare.next_hop, &bare.path, &bare.communities, &bare.large))
+    };
+    both.theirs.wait_for("2001:db8::1/128", "without attributes", is_bare)?;
+    both.theirs.wait_until_gone("198.51.100.0/24")?;
+    both.still()?;
+
+    // Asked again, we say all again. GoBGP never asks: it has kept what it had heard.
+    both.theirs.asks_again("10.0.0.1")?;
+    both.ours.wait(key(FOUR), "asked to say all again, and done so", |told| {
+        let connection = told.peer.connection.as_ref();
+        let asked = |refreshes: u64| refreshes > 0 || kind == Kind::Gobgp;
+        connection.is_some_and(|it| asked(it.messages.refreshes) && it.told_all)
+    })?;
+    both.wait_for("192.0.2.1/32", &rich_there("10.0.0.1", 9))?;
+    both.still()?;
+
+    both.ours.speaker.set_routes(key(FOUR), &many(20_000));
+    wait_for_count(&both.theirs, 10_000)?;
+    both.ours.wait_until_told()?;
+    both.still()?;
+
+    // A drain: first said, then done, then the end with words.
+    both.ours.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", by("10.0.0.1"))]));
+    both.ours.speaker.graceful_shutdown(true);
+    both.theirs.wait_for("192.0.2.1/32", "about to go", |route| {
+        route.is_some_and(|route| route.communities.contains(&GRACEFUL_SHUTDOWN))
+    })?;
+    for address in [FOUR, SIX] {
+        both.ours.speaker.set_routes(key(address), &Arc::default());
+    }
+    both.ours.wait_until_told()?;
+    for prefix in ["192.0.2.1/32", "2001:db8::6/128", "11.0.0.0/32"] {
+        both.theirs.wait_until_gone(prefix)?;
+    }
+    both.still()?;
+    both.end()
+}
+
+impl Both {
+    /// Ends with words, and with nothing left at the neighbour, restarts or not.
+    fn end(mut self) -> Outcome {
+        self.ours.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", by("10.0.0.1"))]));
+        self.theirs.wait_for("192.0.2.1/32", "back", |route| route.is_some())?;
+        for address in [FOUR, SIX] {
+            self.ours.speaker.remove(key(address), Stop::Shutdown("mended by noon".to_owned()));
+        }
+        self.ours.end();
+        wait_for("down at the neighbour", PATIENCE, || {
+            let said = self.theirs.session("10.0.0.1")?;
+            Ok((!said.up, format!("{said:?}")))
+        })?;
+        self.theirs.wait_until_gone("192.0.2.1/32")?;
+        if let Theirs::Frr(frr) = &self.theirs {
+            // Its answers soon have the next thing that happened in their place.
+            wait_for("words in FRR's log", PATIENCE, || {
+                let said = frr.log(Daemon::Bgpd);
+                let words = "received from neighbor 10.0.0.1 6/2 (Cease/Administrative Shutdown)";
+                let both = said.lines().any(|l| l.contains(words) && l.contains("mended by noon"));
+                Ok((both && said.contains("Hard Reset"), said))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn frr_hears_a_whole_life() -> Outcome {
+    whole_life(Kind::Frr)
+}
+
+#[test]
+fn bird_hears_a_whole_life() -> Outcome {
+    whole_life(Kind::Bird)
+}
+
+#[test]
+fn gobgp_hears_a_whole_life() -> Outcome {
+    whole_life(Kind::Gobgp)
+}
+
+/// Keys of both sides that are equal, and one that is not; one session that only the peer begins,
+/// and one that only we begin; and an internal peer hears what others don't.
+fn signed(kind: Kind) -> Outcome {
+    let (here, there) = neighbours()?;
+    let plan = Plan { internal: true, password: Some("secret"), ..Plan::default() };
+    let theirs = Theirs::start(kind, &there, &plan)?;
+    let mut ours = Ours::start(&here)?;
+    let add = |ours: &mut Ours, md5: &str| {
+        for address in [FOUR, SIX] {
+            let mut wanted = wanted(key(address));
+            wanted.settings.peer_asn = OUR_ASN;
+            wanted.settings.transport.md5 = Some(md5.to_owned());
+            match address {
+                FOUR => wanted.settings.passive = true,
+                _ => wanted.listen_port = None,
+            }
+            ours.speaker.add(key(address), wanted);
+        }
+    };
+    let failures = |ns: &routers::Netns| -> routers::Result<u64> {
+        Ok(counter(&ns.command("cat", &["/proc/net/netstat"])?, "TCPMD5Failure"))
+    };
+    // Signatures of SYNs that the neighbour sends fail here, and of ours there.
+    add(&mut ours, "Secret");
+    for ns in [&here, &there] {
+        wait_for("signatures that fail", PATIENCE, || {
+            let said = failures(ns)?;
+            Ok((said > 1, said.to_string()))
+        })?;
+    }
+    for (ours_there, address) in [("10.0.0.1", FOUR), ("fd00::1", SIX)] {
+        assert!(!theirs.session(ours_there)?.up);
+        assert_eq!(ours.told(key(address)).peer.flaps, 0);
+    }
+    ours.wait(key(SIX), "complaint", |told| {
+        told.trouble.as_ref().is_some_and(|trouble| trouble.contains("TCP-MD5"))
+    })?;
+
+    add(&mut ours, "secret");
+    let route = Attributes { local_pref: Some(250), ..rich("fd00::1", 3) };
+    ours.speaker.set_routes(key(SIX), &table([("2001:db8::6/128", route)]));
+    use bgp::session::Direction::{Inbound, Outbound};
+    for (address, direction) in [(FOUR, Inbound), (SIX, Outbound)] {
+        let told = ours.wait_until_up(key(address))?;
+        assert_eq!(told.peer.connection.map(|it| it.direction), Some(direction), "{address}");
+        assert_eq!(told.trouble, None);
+    }
+    let wanted = Route { path: Vec::new(), local_pref: Some(250), ..rich_there("fd00::1", 3) };
+    theirs.wait_for("2001:db8::6/128", &format!("{wanted:?}"), |route| route == Some(&wanted))
+}
+
+/// A number of `/proc/net/netstat`: names in one line, numbers in the next.
+pub fn counter(said: &str, name: &str) -> u64 {
+    let lines: Vec<&str> = said.lines().collect();
+    let found = lines.chunks(2).find_map(|pair| {
+        let at = pair[0].split(' ').position(|word| word == name)?;
+        pair[1].split(' ').nth(at)?.parse().ok()
+    });
+    found.unwrap_or(0)
+}
+
+#[test]
+fn only_equal_keys_open_and_an_internal_frr_hears_preferences() -> Outcome {
+    signed(Kind::Frr)
+}
+
+#[test]
+fn only_equal_keys_open_and_an_internal_bird_hears_preferences() -> Outcome {
+    signed(Kind::Bird)
+}
+
+#[test]
+fn only_equal_keys_open_and_an_internal_gobgp_hears_preferences() -> Outcome {
+    signed(Kind::Gobgp)
+}

@@ -1,0 +1,384 @@
+//! The neighbour, whichever router it is: the same questions to each, by its own words.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use routers::{Bird, Daemon, Frr, Gobgp, Netns, PATIENCE, wait_for};
+use serde_json::Value;
+
+use crate::network::{OUR_ASN, Outcome, THEIR_ASN};
+
+/// The kinds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Frr,
+    Bird,
+    Gobgp,
+}
+
+/// How the neighbour is configured, towards 10.0.0.1 and fd00::1.
+#[derive(Clone, Default)]
+pub struct Plan {
+    /// It is of our own system.
+    pub internal: bool,
+    /// The key of both sessions.
+    pub password: Option<&'static str>,
+    /// BFD on both ways.
+    pub bfd: bool,
+    /// More lines of FRR's for a neighbour, `ADDRESS` stands for ours.
+    pub frr: &'static str,
+}
+
+/// A router that runs.
+pub enum Theirs {
+    Frr(Frr),
+    Bird(Bird),
+    Gobgp(Gobgp),
+}
+
+/// What it says of a session with us.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Session {
+    pub up: bool,
+    /// Hold time in use, in seconds.
+    pub hold: u64,
+    /// Another one with each session.
+    pub epoch: String,
+}
+
+/// What it says of a route of ours.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Route {
+    pub next_hop: String,
+    pub path: Vec<u32>,
+    pub med: Option<u64>,
+    pub local_pref: Option<u64>,
+    pub communities: BTreeSet<u32>,
+    pub large: BTreeSet<String>,
+    /// It is kept for who may come back. BIRD says so of all routes of a session, until the last
+    /// of them was said again.
+    pub stale: bool,
+}
+
+const OURS: [&str; 2] = ["10.0.0.1", "fd00::1"];
+
+impl Theirs {
+    pub fn start(kind: Kind, ns: &Arc<Netns>, plan: &Plan) -> Outcome<Theirs> {
+        Ok(match kind {
+            Kind::Frr => {
+                let daemons: &[Daemon] =
+                    if plan.bfd { &[Daemon::Bgpd, Daemon::Bfdd] } else { &[Daemon::Bgpd] };
+                Theirs::Frr(Frr::start(ns, daemons, &frr(plan))?)
+            }
+            Kind::Bird => Theirs::Bird(Bird::start(ns, &bird(plan))?),
+            Kind::Gobgp => Theirs::Gobgp(Gobgp::start(ns, &gobgp(plan))?),
+        })
+    }
+
+    /// Ends it without a chance to say anything.
+    pub fn kill(&mut self) -> Outcome {
+        match self {
+            Theirs::Frr(frr) => frr.kill(Daemon::Bgpd)?,
+            Theirs::Bird(bird) => bird.kill()?,
+            Theirs::Gobgp(gobgp) => gobgp.kill()?,
+        }
+        Ok(())
+    }
+
+    pub fn restart(&mut self) -> Outcome {
+        match self {
+            Theirs::Frr(frr) => frr.restart(Daemon::Bgpd)?,
+            Theirs::Bird(bird) => bird.restart(false)?,
+            Theirs::Gobgp(gobgp) => gobgp.restart(false)?,
+        }
+        Ok(())
+    }
+
+    /// Asks us to say all again.
+    pub fn asks_again(&self, ours: &str) -> Outcome {
+        match self {
+            Theirs::Frr(frr) => drop(frr.ask(&format!("clear bgp {ours} soft in"))?),
+            Theirs::Bird(bird) => drop(bird.ask(&format!("reload in {}", name(ours)))?),
+            Theirs::Gobgp(gobgp) => drop(gobgp.ask(&["neighbor", ours, "softresetin"])?),
+        }
+        Ok(())
+    }
+
+    /// The session with one of our addresses.
+    pub fn session(&self, ours: &str) -> routers::Result<Session> {
+        Ok(match self {
+            Theirs::Frr(frr) => {
+                let said = &frr.json(&format!("show bgp neighbors {ours}"))?[ours];
+                Session {
+                    up: said["bgpState"] == "Established",
+                    hold: said["bgpTimerHoldTimeMsecs"].as_u64().unwrap_or(0) / 1_000,
+                    epoch: said["connectionsEstablished"].to_string(),
+                }
+            }
+            Theirs::Bird(bird) => {
+                let said = bird.ask(&format!("show protocols all {}", name(ours)))?;
+                let after = |what: &str| {
+                    let line = said.lines().find_map(|l| l.trim().strip_prefix(what));
+                    line.unwrap_or_default().trim().to_owned()
+                };
+                let row = after(&format!("{} ", name(ours)));
+                Session {
+                    up: after("BGP state:") == "Established",
+                    hold: after("Hold timer:")
+                        .split('/')
+                        .nth(1)
+                        .and_then(|n| n.parse().ok())
+                        .unwrap_or(0),
+                    epoch: row.split_whitespace().nth(3).unwrap_or_default().to_owned(),
+                }
+            }
+            Theirs::Gobgp(gobgp) => {
+                let said = gobgp.json(&["neighbor", ours])?;
+                let timers = &said["timers"]["state"];
+                Session {
+                    up: said["state"]["session_state"] == 6,
+                    hold: timers["negotiated_hold_time"].as_f64().unwrap_or(0.0) as u64,
+                    epoch: timers["uptime"].to_string(),
+                }
+            }
+        })
+    }
+
+    /// A route, where it is there.
+    pub fn route(&self, prefix: &str) -> routers::Result<Option<Route>> {
+        let six = prefix.contains(':');
+        match self {
+            Theirs::Frr(frr) => {
+                let family = if six { "ipv6" } else { "ipv4" };
+                let said = frr.json(&format!("show bgp {family} unicast {prefix}"))?;
+                Ok(said["paths"].get(0).map(of_frr))
+            }
+            Theirs::Bird(bird) => {
+                let said = bird.ask(&format!("show route {prefix} all"));
+                let sessions = bird.ask("show protocols all")?;
+                let stale = sessions.contains("Neighbor graceful restart active");
+                // "Network not found" is an error to birdc.
+                let route = said.ok().and_then(|said| of_bird(&said));
+                Ok(route.map(|route| Route { stale, ..route }))
+            }
+            Theirs::Gobgp(gobgp) => {
+                let family = if six { "ipv6" } else { "ipv4" };
+                let said = gobgp.json(&["global", "rib", "-a", family])?;
+                Ok(said[prefix].get(0).map(of_gobgp))
+            }
+        }
+    }
+
+    /// How many routes it has, of IPv4 or of IPv6.
+    pub fn count(&self, six: bool) -> routers::Result<usize> {
+        let number = |said: &str, at: usize| {
+            let words = said.split([' ', ',', '\n']).filter(|word| !word.is_empty());
+            let numbers = words.filter_map(|word| word.parse().ok());
+            numbers.clone().nth(at).unwrap_or(0)
+        };
+        let family = if six { "ipv6" } else { "ipv4" };
+        Ok(match self {
+            Theirs::Frr(frr) => {
+                let said = frr.json(&format!("show bgp {family} unicast statistics"))?;
+                let of = said.as_object().and_then(|of| of.values().next());
+                of.and_then(|of| of[0]["totalPrefixes"].as_u64()).unwrap_or(0) as usize
+            }
+            Theirs::Bird(bird) => {
+                let table = if six { "master6" } else { "master4" };
+                number(&bird.ask(&format!("show route count table {table}"))?, 1)
+            }
+            Theirs::Gobgp(gobgp) => {
+                number(&gobgp.ask(&["global", "rib", "summary", "-a", family])?, 0)
+            }
+        })
+    }
+
+    /// Waits until a session is up, by its word.
+    pub fn wait_until_up(&self, ours: &str) -> Outcome<Session> {
+        wait_for(&format!("the session with {ours}"), PATIENCE, || {
+            let said = self.session(ours)?;
+            Ok((said.up, format!("{said:?}")))
+        })?;
+        Ok(self.session(ours)?)
+    }
+
+    /// Waits until a route is so, or isn't there.
+    pub fn wait_for(
+        &self,
+        prefix: &str,
+        what: &str,
+        so: impl Fn(Option<&Route>) -> bool,
+    ) -> Outcome {
+        wait_for(&format!("{prefix}: {what}"), PATIENCE, || {
+            let said = self.route(prefix)?;
+            Ok((so(said.as_ref()), format!("{said:?}")))
+        })?;
+        Ok(())
+    }
+
+    pub fn wait_until_gone(&self, prefix: &str) -> Outcome {
+        self.wait_for(prefix, "gone", |route| route.is_none())
+    }
+}
+
+/// BIRD's name of the session with an address of ours.
+fn name(ours: &str) -> &'static str {
+    if ours.contains(':') { "six" } else { "four" }
+}
+
+fn frr(plan: &Plan) -> String {
+    let asn = if plan.internal { OUR_ASN } else { THEIR_ASN };
+    let mut text = format!(
+        "router bgp {asn}\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n \
+         no bgp network import-check\n bgp log-neighbor-changes\n"
+    );
+    let mut active = String::new();
+    for ours in OURS {
+        text += &format!(
+            " neighbor {ours} remote-as {OUR_ASN}\n neighbor {ours} timers connect 1\n \
+             neighbor {ours} capability extended-nexthop\n"
+        );
+        if let Some(password) = plan.password {
+            text += &format!(" neighbor {ours} password {password}\n");
+        }
+        if plan.bfd {
+            text += &format!(" neighbor {ours} bfd\n");
+        }
+        text += &plan.frr.replace("ADDRESS", ours);
+        active += &format!("  neighbor {ours} activate\n");
+    }
+    for family in ["ipv4", "ipv6"] {
+        let one = if family == "ipv4" { "192.0.2.99/32" } else { "2001:db8::99/128" };
+        text += &format!(
+            " address-family {family} unicast\n{active}  network {one}\n exit-address-family\n"
+        );
+    }
+    text
+}
+
+fn bird(plan: &Plan) -> String {
+    let asn = if plan.internal { OUR_ASN } else { THEIR_ASN };
+    let mut text = "log stderr all;\nrouter id 10.0.0.2;\nprotocol device {}\n\
+         protocol static { ipv4; route 192.0.2.99/32 blackhole; }\n\
+         protocol static { ipv6; route 2001:db8::99/128 blackhole; }\n"
+        .to_owned();
+    let mut more = String::new();
+    if let Some(password) = plan.password {
+        more += &format!(" password \"{password}\";");
+    }
+    if plan.bfd {
+        text += "protocol bfd { interface \"there\" { interval 300 ms; multiplier 3; }; }\n";
+        more += " bfd graceful;";
+    }
+    for ours in OURS {
+        let theirs = ours.replace(".0.1", ".0.2").replace("::1", "::2");
+        let channels = "import all; export where source = RTS_STATIC;";
+        text += &format!(
+            "protocol bgp {} {{ local {theirs} as {asn}; neighbor {ours} as {OUR_ASN};{more}\n \
+             connect retry time 1; connect delay time 1; error wait time 1, 2;\n \
+             ipv4 {{ extended next hop on; {channels} }}; ipv6 {{ {channels} }}; }}\n",
+            name(ours)
+        );
+    }
+    text
+}
+
+fn gobgp(plan: &Plan) -> String {
+    let asn = if plan.internal { OUR_ASN } else { THEIR_ASN };
+    let mut text = format!("[global.config]\n as = {asn}\n router-id = \"10.0.0.2\"\n");
+    for ours in OURS {
+        text += &format!(
+            "[[neighbors]]\n [neighbors.config]\n  neighbor-address = \"{ours}\"\n  \
+             peer-as = {OUR_ASN}\n"
+        );
+        if let Some(password) = plan.password {
+            text += &format!("  auth-password = \"{password}\"\n");
+        }
+        text += " [neighbors.timers.config]\n  connect-retry = 1\n  hold-time = 90\n  \
+                 keepalive-interval = 30\n  idle-hold-time-after-reset = 1\n \
+                 [neighbors.graceful-restart.config]\n  enabled = true\n  restart-time = 60\n";
+        for family in ["ipv4-unicast", "ipv6-unicast"] {
+            text += &format!(
+                " [[neighbors.afi-safis]]\n  [neighbors.afi-safis.config]\n   \
+                 afi-safi-name = \"{family}\"\n  \
+                 [neighbors.afi-safis.mp-graceful-restart.config]\n   enabled = true\n"
+            );
+        }
+    }
+    text
+}
+
+/// Each string of a list.
+fn strings(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn of_frr(path: &Value) -> Route {
+    let community = |word: &str| match word {
+        "noExport" => 0xffff_ff01,
+        "gracefulShutdown" => 0xffff_0000,
+        pair => pair.split(':').fold(0, |sum, part| (sum << 16) | part.parse::<u32>().unwrap_or(0)),
+    };
+    let asns = path["aspath"]["string"].as_str().unwrap_or_default().split_whitespace();
+    Route {
+        next_hop: path["nexthops"][0]["ip"].as_str().unwrap_or_default().to_owned(),
+        path: asns.filter_map(|asn| asn.parse().ok()).collect(),
+        med: path["metric"].as_u64(),
+        local_pref: path["locPrf"].as_u64(),
+        communities: strings(&path["community"]["list"]).map(community).collect(),
+        large: strings(&path["largeCommunity"]["list"]).map(str::to_owned).collect(),
+        stale: path["stale"] == true,
+    }
+}
+
+fn of_bird(said: &str) -> Option<Route> {
+    let after = |what: &str| said.lines().find_map(|line| line.trim().strip_prefix(what));
+    let numbers = |what: &str| {
+        let said = after(what).unwrap_or_default();
+        let numbers = said.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty());
+        numbers.filter_map(|n| n.parse::<u32>().ok()).collect::<Vec<_>>()
+    };
+    let next_hop = after("BGP.next_hop:")?.split_whitespace().next()?.to_owned();
+    let pairs = numbers("BGP.community:");
+    let triples = numbers("BGP.large_community:");
+    let large = triples.chunks(3).map(|of| format!("{}:{}:{}", of[0], of[1], of[2]));
+    Some(Route {
+        next_hop,
+        path: numbers("BGP.as_path:"),
+        med: numbers("BGP.med:").first().map(|n| u64::from(*n)),
+        local_pref: numbers("BGP.local_pref:").first().map(|n| u64::from(*n)),
+        communities: pairs.chunks(2).map(|of| (of[0] << 16) | of[1]).collect(),
+        large: large.collect(),
+        stale: false,
+    })
+}
+
+fn of_gobgp(path: &Value) -> Route {
+    let attribute = |number: u64| {
+        let mut all = path["attrs"].as_array().into_iter().flatten();
+        all.find(|attribute| attribute["type"] == number)
+    };
+    let numbers = |list: &Value| -> Vec<u32> {
+        let list = list.as_array().into_iter().flatten();
+        list.filter_map(|n| n.as_u64().map(|n| n as u32)).collect()
+    };
+    let number = |at: u64, name: &str| attribute(at).and_then(|of| of[name].as_u64());
+    let hop = attribute(3).or_else(|| attribute(14)).and_then(|of| of["nexthop"].as_str());
+    let large = attribute(32).map(|of| of["value"].clone()).unwrap_or_default();
+    let large = large
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|of| format!("{}:{}:{}", of["ASN"], of["LocalData1"], of["LocalData2"]));
+    Route {
+        next_hop: hop.unwrap_or_default().to_owned(),
+        path: attribute(2).map(|of| numbers(&of["as_paths"][0]["asns"])).unwrap_or_default(),
+        med: number(4, "metric"),
+        local_pref: number(5, "value"),
+        communities: attribute(8)
+            .map(|of| numbers(&of["communities"]).into_iter().collect())
+            .unwrap_or_default(),
+        large: large.collect(),
+        stale: path["stale"] == true,
+    }
+}
