@@ -125,10 +125,12 @@ fn opened(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
 /// What files may say.
 fn own(object: Object) -> Result<Object, Refusal> {
     match object.kind() {
-        Kind::Service | Kind::Backends | Kind::PrivateLinkService => Ok(object),
+        Kind::Service | Kind::Backends | Kind::BgpPeeringPolicy | Kind::PrivateLinkService => {
+            Ok(object)
+        }
         Kind::Appliance | Kind::Source => {
             let wrong = format!("no file says what {} is", object.kind());
-            let allowed = "allowed: Service, Backends, PrivateLinkService";
+            let allowed = "allowed: Service, Backends, BgpPeeringPolicy, PrivateLinkService";
             Err(Refusal::new("kind", wrong, allowed).of(&object.key()))
         }
     }
