@@ -6,7 +6,7 @@ use crate::azure::answer::{Answer, Told, list, object_member, put, refuse, text}
 use crate::azure::kind::{KINDS, Kind, Place};
 use crate::azure::path::{Path, above, name, same};
 use crate::azure::world::{Resource, World};
-use crate::azure::{balancer, identity, interface, link, probe, write};
+use crate::azure::{balancer, dns, identity, interface, link, probe, write};
 
 /// A request taken apart.
 #[derive(Clone, Debug, Default)]
@@ -189,7 +189,7 @@ pub fn shown(world: &World, resource: &Resource) -> Value {
     put(&mut body, "etag", Some(resource.etag().into()));
     let state = world.state_of(resource);
     // Records have none.
-    let told = (kind.types != "privateDnsZones/A").then(|| state.into());
+    let told = (!dns::is_record(kind.types)).then(|| state.into());
     put(object_member(&mut body, "properties"), "provisioningState", told);
     for inner in KINDS {
         let Place::Inside(member) = inner.place else { continue };
@@ -250,7 +250,7 @@ fn listed(world: &World, asked: &Asked, path: &Path, kind: &Kind) -> Told<Answer
                     Some(_) => same(above(&resource.id), &path.id()),
                     None => other.subscription.eq_ignore_ascii_case(&path.subscription),
                 };
-                here && Kind::of(&other) == Some(kind)
+                (here && Kind::of(&other) == Some(kind)) || dns::lists(path, &other)
             };
             world.resources.iter().filter(within).map(|r| shown(world, r)).collect()
         }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::azure::answer::{Told, defaults, list, object_member, put, refuse, text};
 use crate::azure::arm::joins;
 use crate::azure::operation::End;
-use crate::azure::path::{Path, name, parent, same};
+use crate::azure::path::{Path, above, name, parent, same};
 use crate::azure::world::World;
 
 /// What a record must be.
@@ -29,6 +29,14 @@ pub fn check_record(path: &Path, body: &mut Value) -> Told<Vec<String>> {
     put(properties, "fqdn", Some(fqdn.into()));
     put(properties, "isAutoRegistered", Some(json!(false)));
     Ok(Vec::new())
+}
+
+/// Whether a list of all of a zone's records has this one.
+pub fn lists(list: &Path, other: &Path) -> bool {
+    let all = list.types().eq_ignore_ascii_case("privateDnsZones/ALL");
+    let record = ["privateDnsZones/A", "privateDnsZones/TXT"];
+    let record = record.iter().any(|types| other.types().eq_ignore_ascii_case(types));
+    all && record && same(parent(&other.id()), above(&list.id()))
 }
 
 /// What a network's link must be.
@@ -62,4 +70,9 @@ pub fn doom(world: &World, path: &Path, body: &Value) -> Option<End> {
          tried to link virtual network with '{zone}' and '{zone}' zones."
     );
     Some(End::Fail { code: "BadRequest".to_owned(), message })
+}
+
+/// A type is that of records, which lie in their zone and go with it.
+pub fn is_record(types: &str) -> bool {
+    ["privateDnsZones/A", "privateDnsZones/TXT"].iter().any(|t| types.eq_ignore_ascii_case(t))
 }

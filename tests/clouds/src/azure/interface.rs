@@ -13,7 +13,7 @@ use crate::azure::{network, pool};
 /// What nobody can write, and what is there when nobody says.
 const GIVEN: [&str; 5] = ["macAddress", "virtualMachine", "primary", "resourceGuid", "dnsSettings"];
 
-/// Writes defaults into an interface, and names its parts, in a scale set too.
+/// Writes defaults into an interface.
 pub fn show(body: &mut Value) {
     let properties = object_member(body, "properties");
     let given = [
@@ -22,14 +22,6 @@ pub fn show(body: &mut Value) {
         ("enableIPForwarding", json!(false)),
     ];
     defaults(properties, given);
-    let (id, kind) = (text(body, "/id").to_owned(), text(body, "/type").to_owned());
-    let state = body.pointer("/properties/provisioningState").cloned().unwrap_or_default();
-    for part in list_mut(body, "ipConfigurations") {
-        let id = format!("{id}/ipConfigurations/{}", text(part, "/name"));
-        let kind = format!("{kind}/ipConfigurations");
-        defaults(part, [("id", id.into()), ("type", kind.into())]);
-        defaults(object_member(part, "properties"), [("provisioningState", state.clone())]);
-    }
 }
 
 /// The pools of all configurations.

@@ -52,7 +52,7 @@ use How::{Location, Never, Now, Operation};
 use Place::{Inside, Own};
 
 /// All of them.
-pub const KINDS: [Kind; 24] = [
+pub const KINDS: &[Kind] = &[
     network("loadBalancers", Own, Operation, Location),
     network(
         "loadBalancers/backendAddressPools",
@@ -91,6 +91,8 @@ pub const KINDS: [Kind; 24] = [
     ),
     network("privateDnsZones", Own, Operation, Location),
     network("privateDnsZones/A", Own, Now, Now),
+    network("privateDnsZones/TXT", Own, Now, Now),
+    network("privateDnsZones/ALL", Own, Never, Never),
     network("privateDnsZones/virtualNetworkLinks", Own, Operation, Location),
     compute("virtualMachines"),
     compute("virtualMachineScaleSets"),

@@ -163,7 +163,8 @@ fn removable(world: &World, path: &Path, kind: &Kind) -> Told<()> {
     let start = format!("{}/", path.id()).to_ascii_lowercase();
     let nested = world.resources.iter().find(|r| {
         // Records go with their zone.
-        r.id.to_ascii_lowercase().starts_with(&start) && !r.id.contains("/A/")
+        let types = Path::parse(&r.id).map(|path| path.types()).unwrap_or_default();
+        r.id.to_ascii_lowercase().starts_with(&start) && !dns::is_record(&types)
     });
     if let Some(nested) = nested {
         let why = format!(

@@ -231,6 +231,16 @@ async fn zones_hold_records_and_lead_a_network_by_one_zone_of_a_name() {
     );
     assert_eq!(side.get(&format!("{own}/A/%2A.apps")).await.body["name"], "*.apps");
     assert_eq!(side.get(&format!("{own}/A/%2.apps%")).await.code(), "NotFound");
+    let claim = json!({ "properties": { "ttl": 60, "txtRecords": [{ "value": ["ours"] }] } });
+    let said = side.put(&format!("{own}/TXT/weir"), &claim).await.body;
+    assert_eq!(said["properties"]["txtRecords"][0]["value"], json!(["ours"]));
+    assert_eq!(said["properties"]["provisioningState"], Value::Null);
+    let names = |said: Said| {
+        let all = said.body["value"].as_array().unwrap().clone();
+        all.iter().map(|r| r["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(side.get(&format!("{own}/A")).await), ["*.apps"]);
+    assert_eq!(names(side.get(&format!("{own}/ALL")).await), ["*.apps", "weir"]);
     let bad = json!({ "properties": { "ttl": 300, "aRecords": [{ "ipv4Address": "fd00::1" }] } });
     assert_eq!(side.put(&format!("{own}/A/six"), &bad).await.code(), "BadRequest");
 
