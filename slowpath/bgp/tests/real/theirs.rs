@@ -46,6 +46,19 @@ pub struct Session {
     pub epoch: String,
 }
 
+impl Session {
+    /// It has not ended since. BIRD works out anew each time when it began, a millisecond off.
+    pub fn is_still(&self, before: &Session) -> bool {
+        let milliseconds = |epoch: &str| {
+            let parts: Vec<f64> = epoch.split(':').map_while(|part| part.parse().ok()).collect();
+            let [hours, minutes, seconds] = parts[..] else { return None };
+            Some(((hours * 60.0 + minutes) * 60.0 + seconds) * 1000.0)
+        };
+        let near = milliseconds(&self.epoch).zip(milliseconds(&before.epoch));
+        self.epoch == before.epoch || near.is_some_and(|(now, then)| (now - then).abs() < 50.0)
+    }
+}
+
 /// What it says of a route of ours.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Route {
