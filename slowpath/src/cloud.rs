@@ -159,11 +159,11 @@ impl Appliance for Side {
     }
 
     fn hold_back(&self, reasons: Vec<String>) {
-        self.0.hold_back(reasons);
+        self.0.shared().hold_back(reasons);
     }
 
     fn tcp_idle(&self, idle: Duration) {
-        self.0.follow_tcp_idle(idle);
+        self.0.shared().follow_tcp_idle(idle);
     }
 
     fn publish(&self, report: Report) {
@@ -191,7 +191,7 @@ impl Gateways for Side {
                     && locals.contains(&tunnel.local)
             })
         };
-        let followed = self.0.followed().tunnels.get(&gateway.name).copied();
+        let followed = self.0.shared().followed().tunnels.get(&gateway.name).copied();
         let known = [followed, gateway.carried()].into_iter().flatten();
         known
             .filter(|(external, internal)| is_there(external) && is_there(internal))
@@ -203,11 +203,11 @@ impl Gateways for Side {
         let end = |end: End| VxlanEnd { port: end.port, vni: end.vni };
         let ends = |tunnels: &Tunnels| (end(tunnels.external), end(tunnels.internal));
         let all = tunnels.iter().map(|(gateway, tunnels)| (gateway.clone(), ends(tunnels)));
-        self.0.follow_tunnels(all.collect::<BTreeMap<String, Ends>>());
+        self.0.shared().follow_tunnels(all.collect::<BTreeMap<String, Ends>>());
     }
 
     fn preboot(&self, pass: bool) {
-        self.0.vouch(pass);
+        self.0.shared().vouch(pass);
     }
 }
 

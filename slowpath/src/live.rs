@@ -1,6 +1,8 @@
 //! Between the control loop and those who answer questions: what is published, and the region.
 
-use std::collections::{BTreeMap, HashSet};
+mod counts;
+
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
@@ -11,21 +13,18 @@ use clouds::report::Report;
 use config::checked::Config;
 use parking_lot::{Mutex, RwLock};
 use state::appliance::Appliance;
-use state::frontend::Progress;
 use state::object::Objects;
 use state::sources::Settings;
 use state::tables::Tables;
-use state::words::service_of;
 use tables::flow::Flows;
 use tables::region::Region;
-use tables::set::TableSet;
 use tokio::sync::watch;
 
 use crate::checks::Checks;
 use crate::followed::{Ends, Followed};
 use crate::health::Able;
 pub use crate::published::{KnownService, Published};
-use crate::report::{Frontends, Status, Use};
+use crate::report::{Status, Use};
 use crate::trace::TraceRequest;
 
 /// What there shall be, as the sources said last.
@@ -262,33 +261,6 @@ impl api::Control for Shared {
     }
 }
 
-/// How many services there are: one may be several of the region's.
-fn services(set: &TableSet<'_>) -> usize {
-    let names = set.services().filter_map(|(id, _)| set.service_name(id));
-    names.map(|name| service_of(&name).to_owned()).collect::<HashSet<_>>().len()
-}
-
-/// How far frontends have come.
-fn frontends(tables: &Tables) -> Frontends {
-    let mut all = Frontends {
-        waited_for: tables.waited_for().map(str::to_owned).collect(),
-        ..Frontends::default()
-    };
-    for row in tables.frontends() {
-        match row.status().progress {
-            Progress::Done => all.done += 1,
-            Progress::Pending => all.pending += 1,
-            Progress::Error(why) => {
-                all.errors += 1;
-                if all.error.is_empty() {
-                    all.error = format!("{}: {why}", row.address());
-                }
-            }
-        }
-    }
-    all
-}
-
 /// What those who answer questions see.
 pub struct Live {
     /// The region.
@@ -315,29 +287,9 @@ impl Live {
         self.shared.own.subscribe()
     }
 
-    /// See [`Shared::hold_back`].
-    pub fn hold_back(&self, reasons: Vec<String>) {
-        self.shared.hold_back(reasons);
-    }
-
-    /// See [`Shared::followed`].
-    pub fn followed(&self) -> Followed {
-        self.shared.followed()
-    }
-
-    /// See [`Shared::vouch`].
-    pub fn vouch(&self, vouched: bool) {
-        self.shared.vouch(vouched);
-    }
-
-    /// See [`Shared::follow_tunnels`].
-    pub fn follow_tunnels(&self, tunnels: BTreeMap<String, Ends>) {
-        self.shared.follow_tunnels(tunnels);
-    }
-
-    /// See [`Shared::follow_tcp_idle`].
-    pub fn follow_tcp_idle(&self, idle: Duration) {
-        self.shared.follow_tcp_idle(idle);
+    /// What the control loop publishes, and what is told to it.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Told whenever that changes.
@@ -388,8 +340,8 @@ impl Live {
         status.uptime_s = self.started.elapsed().as_secs();
         let place = self.region.path().map(|path| path.display().to_string());
         status.region = place.unwrap_or_default();
-        status.services = services(&set);
-        status.frontends = frontends(&self.wanted().tables);
+        status.services = counts::services(&set);
+        status.frontends = counts::frontends(&self.wanted().tables);
         status.backends = set.backends().count();
         status.flows = self.flows_in_use();
         status

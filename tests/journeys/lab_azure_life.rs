@@ -241,7 +241,7 @@ fn nobody_new(lab: &Lab) -> Outcome {
 /// Waits until the appliance is ready and its tunnels are these, by its own word and by its tables.
 fn ready_with(weir: &mut Weir, ends: Ends) -> LabResult<()> {
     weir.wait_for("the pool's tunnels", Duration::from_secs(90), |weir| {
-        let said: Value = weir.cloud()?;
+        let said: Value = weir.document("/cloud")?;
         let carried = &said["tunnels"][0]["carried"];
         let now = ["external", "internal"].map(|side| {
             let number = |what: &str| carried[format!("{side}_{what}")].as_u64().unwrap_or(0);

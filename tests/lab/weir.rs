@@ -306,7 +306,8 @@ impl Weir {
         Ok(body.to_owned())
     }
 
-    fn document<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+    /// A document of the control socket.
+    pub fn document<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         let body = self.get(path)?;
         serde_json::from_str(&body)
             .map_err(|e| LabError::Asked(format!("{path} of the control socket: {e}: {body}")))
@@ -315,11 +316,6 @@ impl Weir {
     /// What `weir status` shows.
     pub fn status(&self) -> Result<StatusNow> {
         self.document("/status")
-    }
-
-    /// What `weir cloud status` shows.
-    pub fn cloud(&self) -> Result<serde_json::Value> {
-        self.document("/cloud")
     }
 
     /// What `weir services` shows.

@@ -56,7 +56,7 @@ pub(super) fn check(
         (None, Some(also)) => also.metadata.clone(),
         (None, None) => file::Azure::default().metadata,
     };
-    let manager = given(file.resource_manager)
+    let resources = given(file.resource_manager)
         // Tokens are for those alone whose certificate was checked.
         .map(|text| azure::address(door, "private_link.resource_manager", &text, "https://"))
         .or_else(|| also.and_then(|also| also.resource_manager.clone()));
@@ -69,7 +69,7 @@ pub(super) fn check(
         endpoint_client_id: given(file.endpoint_client_id),
         environment,
         endpoints: AzureEndpoints {
-            resource_manager: manager,
+            resource_manager: resources,
             metadata,
             imds_version: version.unwrap_or_else(|| file::Azure::default().imds_version),
         },

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::checked::AzureCredential;
 
-/// Objects of kind PrivateLinkService are looked after at Azure; without this section they are kept,
-/// and nothing is made of them. How Azure is reached is as `[azure]` says where a key is left empty.
+/// Objects of kind PrivateLinkService are looked after at Azure; without this section they are
+/// kept, and nothing is made of them. How Azure is reached is as `[azure]` says where a key is left
+/// empty.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrivateLink {

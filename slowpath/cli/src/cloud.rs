@@ -23,15 +23,16 @@ use super::output::print;
 /// What `weir cloud` does.
 #[derive(Subcommand)]
 pub enum CloudWhat {
-    /// Where the machine stands: its target or pool, what the cloud thinks of its health, findings, peers.
-    /// Exit code 0 when ready, 1 when not
+    /// Where the machine stands: its target or pool, what the cloud thinks of its health, findings,
+    /// peers. Exit code 0 when ready, 1 when not
     Status {
         /// Also what was asked of the cloud, by outcome
         #[arg(long)]
         calls: bool,
     },
     /// Looks for what is wrong: credentials, permissions, target group or pool, tunnels, security
-    /// groups, MTU, settings. It changes nothing, and needs no slowpath. Exit code 0 when nothing fails
+    /// groups, MTU, settings. It changes nothing, and needs no slowpath. Exit code 0 when nothing
+    /// fails
     Doctor,
     /// AWS: runs a command on another instance over SSM, and ends with its exit code; 255 where it
     /// could not be run

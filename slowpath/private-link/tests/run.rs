@@ -1,5 +1,5 @@
 //! The loop over objects and the lease, in time that the test moves.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 mod model;
 

@@ -1,6 +1,6 @@
 //! What we write beside what Microsoft's examples write (`FIXTURES=...`): the same paths, versions
 //! and members. Without the examples there is nothing to compare with, and nothing is.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 mod side;
 

@@ -6,7 +6,7 @@
 //! nothing that others made was ever written or deleted. Each history follows from its seed.
 //! `SIMULATION_SEED=7 cargo test -p private-link --test simulation` plays one again;
 //! `SIMULATIONS=100000` plays as many.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 mod model;
 

@@ -1,5 +1,5 @@
 //! Each step, condition, class of error and way of deletion, on a small Azure in memory.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
 mod model;
 

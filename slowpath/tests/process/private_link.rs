@@ -53,10 +53,10 @@ impl Stage {
         let folder = Folder::new(&format!("pls-{name}"));
         std::fs::create_dir_all(folder.path.join("wanted")).unwrap();
         let config = folder.config().replace("name = \"weir-p\"", &format!("name = \"{name}\""));
-        let (manager, metadata) = (&self.azure.url, &self.azure.imds);
+        let (resources, metadata) = (&self.azure.url, &self.azure.imds);
         let section = format!(
             "[private_link]\nowner = \"{owner}\"\nfleet = \"east\"\n\
-             resource_manager = \"{manager}\"\nmetadata = \"{metadata}\"\n"
+             resource_manager = \"{resources}\"\nmetadata = \"{metadata}\"\n"
         );
         folder.write("weir.toml", &(config.replace("services.toml", "wanted") + &section));
         folder

@@ -1,7 +1,7 @@
 //! A small Azure in memory: resources with ETags, operations that take their time, fail or hang,
 //! answers that get lost, and a note of who made what.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![expect(dead_code, reason = "each test uses a part of it")]
 
 pub mod play;
 pub mod sample;

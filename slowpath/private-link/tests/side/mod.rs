@@ -1,6 +1,6 @@
 //! Azure's stand-in, the real client there, and an object whose rounds run in the stand-in's time.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![expect(dead_code, reason = "each test uses a part of it")]
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,5 +1,5 @@
 //! An appliance that remembers what it was told, and its lifecycle at a stand-in.
-#![allow(dead_code, reason = "each test file takes what it needs")]
+#![expect(dead_code, reason = "each test file takes what it needs")]
 
 use std::collections::BTreeMap;
 use std::future::Future;

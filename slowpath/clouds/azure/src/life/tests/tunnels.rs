@@ -83,7 +83,7 @@ fn a_question_that_is_under_way_when_strange_packets_come_is_asked_again_after_i
 }
 
 #[test]
-fn resource_managers_tunnels_are_taken_where_imds_has_none_or_went_silent_since() {
+fn what_arm_tells_is_taken_where_imds_has_none_or_went_silent_since() {
     let mut stage = Stage::found(settings());
     stage.imds.clear();
     stage.pools[0].tunnels = Ok(tunnels(4));

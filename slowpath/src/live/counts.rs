@@ -1,0 +1,37 @@
+//! How much there is, for the status.
+
+use std::collections::HashSet;
+
+use state::frontend::Progress;
+use state::tables::Tables;
+use state::words::service_of;
+use tables::set::TableSet;
+
+use crate::report::Frontends;
+
+/// How many services there are: one may be several of the region's.
+pub(super) fn services(set: &TableSet<'_>) -> usize {
+    let names = set.services().filter_map(|(id, _)| set.service_name(id));
+    names.map(|name| service_of(&name).to_owned()).collect::<HashSet<_>>().len()
+}
+
+/// How far frontends have come.
+pub(super) fn frontends(tables: &Tables) -> Frontends {
+    let mut all = Frontends {
+        waited_for: tables.waited_for().map(str::to_owned).collect(),
+        ..Frontends::default()
+    };
+    for row in tables.frontends() {
+        match row.status().progress {
+            Progress::Done => all.done += 1,
+            Progress::Pending => all.pending += 1,
+            Progress::Error(why) => {
+                all.errors += 1;
+                if all.error.is_empty() {
+                    all.error = format!("{}: {why}", row.address());
+                }
+            }
+        }
+    }
+    all
+}
