@@ -2,6 +2,7 @@
 //! and members. Without the examples there is nothing to compare with, and nothing is.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
 
+#[expect(dead_code, reason = "it uses a part of it")]
 mod side;
 
 use std::collections::BTreeMap;

@@ -1,8 +1,6 @@
 //! A small Azure in memory: resources with ETags, operations that take their time, fail or hang,
 //! answers that get lost, and a note of who made what.
 
-#![expect(dead_code, reason = "each test uses a part of it")]
-
 pub mod play;
 pub mod sample;
 

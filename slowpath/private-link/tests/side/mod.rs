@@ -1,7 +1,5 @@
 //! Azure's stand-in, the real client there, and an object whose rounds run in the stand-in's time.
 
-#![expect(dead_code, reason = "each test uses a part of it")]
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
