@@ -1,5 +1,5 @@
 //! `[private_link]`: what is taken, and what is refused in which words.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails where it is not so")]
+#![expect(clippy::panic, reason = "a test fails where it is not so")]
 
 use config::checked::{AzureCredential, PrivateLink, PrivateLinkOwner};
 

@@ -49,11 +49,14 @@ fn pool() -> String {
     network("loadBalancers", "gw") + "/backendAddressPools/weir"
 }
 
+fn tunnel(kind: &str, (vni, port): (u32, u16)) -> Value {
+    json!({ "type": kind, "protocol": "VXLAN", "port": port, "identifier": vni })
+}
+
 /// The pool's tunnels become these.
 fn carry(world: &mut World, ends: Ends) {
     let id = network("loadBalancers", "gw");
     let mut body = world.find(&id).expect("the sample has it").body.clone();
-    let tunnel = |kind: &str, (vni, port): (u32, u16)| json!({ "type": kind, "protocol": "VXLAN", "port": port, "identifier": vni });
     let tunnels = json!([tunnel("External", ends[0]), tunnel("Internal", ends[1])]);
     body["properties"]["backendAddressPools"][0]["properties"]["tunnelInterfaces"] = tunnels;
     world.write(&id, body);

@@ -148,6 +148,8 @@ fn sigterm_deregisters_and_the_second_ends_it_at_once() {
     stage.signal(&slowpath, "-TERM");
     let told = stage.until(|told| told["phase"] == "leaving");
     assert_eq!(told["leaving"]["why"], "leaving: SIGTERM came");
+    // The deregistration is on its way; the second signal would end that too.
+    stage.until(|_| stage.state() == Some(State::Draining));
     stage.signal(&slowpath, "-TERM");
     let log = stage.ended(&mut slowpath);
     assert!(log.contains("left AWS: Forced"), "{log}");
