@@ -24,7 +24,8 @@ NEXTEST := $(shell command -v cargo-nextest)
 TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --workspace --no-fail-fast
 
 # make test FIXTURES=FOLDER: also hold requests to what clouds publish about their interfaces (Amazon's
-# models and examples in FOLDER/aws-examples). Tests run in their own folders.
+# models and examples in FOLDER/aws-examples, Microsoft's in FOLDER/azure-rest-examples). Tests run in
+# their own folders.
 ifneq ($(FIXTURES),)
 override FIXTURES := $(abspath $(FIXTURES))
 export FIXTURES
