@@ -6,6 +6,7 @@ mod api;
 mod arms;
 mod aws;
 mod azure;
+mod bgp;
 pub(crate) mod check;
 pub(crate) mod door;
 mod endpoints;
@@ -20,11 +21,13 @@ mod sources;
 
 pub use crate::file::VxlanEnd;
 pub use api::{Api, Tls};
+pub use arms::ArmName;
 pub use aws::{Aws, AwsMode, AwsRoles, AwsUse, GroupBy, Lifecycle, OnLost};
 pub use azure::{
     Azure, AzureCredential, AzureEndpoints, AzureLife, AzurePool, Balancer, MadeBy, Preboot,
     Remove, Told,
 };
+pub use bgp::{Bgp, BgpNoBackends, BgpOnConflict};
 pub use endpoints::{Control, Health, Metrics};
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, Wire};
 pub use live::{Fixed, Restart};
@@ -58,6 +61,8 @@ pub struct Config {
     pub external_cluster_ip: bool,
     /// Free labels of the appliance.
     pub labels: BTreeMap<String, String>,
+    /// Free annotations of the appliance.
+    pub annotations: BTreeMap<String, String>,
     /// What moves packets.
     pub plane: Plane,
     /// The services file, watched by slowpath; none where all services come through the API.
@@ -86,6 +91,8 @@ pub struct Config {
     pub azure: Option<Azure>,
     /// Private links, where they are looked after.
     pub private_link: Option<PrivateLink>,
+    /// How routers are told.
+    pub bgp: Bgp,
     /// Health endpoint.
     pub health: Health,
     /// Prometheus endpoint.
@@ -129,29 +136,6 @@ impl Config {
     /// Where backends are unless they say otherwise: egress where there is one.
     pub fn backend_arm(&self) -> ArmName {
         if self.egress.is_some() { ArmName::Egress } else { ArmName::Ingress }
-    }
-}
-
-/// Which arm; the number is the one in the tables' records.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-#[repr(u8)]
-pub enum ArmName {
-    /// Towards the gateway.
-    Ingress = 0,
-    /// Towards the backends.
-    Egress = 1,
-}
-
-impl ArmName {
-    /// As it is written in the configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            ArmName::Ingress => "ingress",
-            ArmName::Egress => "egress",
-        }
     }
 }
 

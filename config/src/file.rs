@@ -11,12 +11,14 @@ use serde::{Deserialize, Serialize};
 
 mod aws;
 mod azure;
+mod bgp;
 mod defaults;
 mod endpoints;
 mod private_link;
 
 pub use aws::Aws;
 pub use azure::Azure;
+pub use bgp::Bgp;
 pub use endpoints::{Api, Control, Health, Metrics};
 pub use private_link::PrivateLink;
 
@@ -42,6 +44,9 @@ pub struct File {
     pub external_cluster_ip: bool,
     /// Free labels, `key = "value"`.
     pub labels: BTreeMap<String, String>,
+    /// Free annotations. `"weir.dev/bgp-virtual-router.ASN" = "router-id=192.0.2.1,local-port=179"`
+    /// says who this appliance is to BGP neighbors of that router, or on which port it listens.
+    pub annotations: BTreeMap<String, String>,
     /// What moves packets: `dpdk`, the program fastpath with NICs of its own, or `xdp`, programs in
     /// the kernel that ebpf-fallback attaches to NICs. Tables, flows and counters go over.
     pub plane: Plane,
@@ -77,6 +82,8 @@ pub struct File {
     /// Azure Private Link Services; leave the section out where none are looked after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_link: Option<PrivateLink>,
+    /// How routers are told of services' addresses.
+    pub bgp: Bgp,
     /// The endpoint that clouds and routers probe, and how backends are probed.
     pub health: Health,
     /// The Prometheus endpoint.

@@ -180,7 +180,6 @@ impl Desired {
                 Verdict::Accepted => tracing::info!("{} is in force", told.key),
                 Verdict::Shadowed(by) => tracing::warn!("{}: source {by} is preferred", told.key),
                 Verdict::Refused(error) => tracing::error!("{}: {error}", told.key),
-                Verdict::Idle(why) => tracing::warn!("{}: {why}", told.key),
             }
             batch.push(told.into_change(now));
         }

@@ -11,9 +11,10 @@ use tables::region::Region;
 use crate::health::Able;
 use crate::report::{Lcore, Link};
 
-/// How long a tick may stand still. Poll loops turn many thousand times in it, even where they
-/// share their CPU with everything else as in the lab.
-const STILL: Duration = Duration::from_secs(2);
+/// How long a tick may stand still: who announces addresses has to withdraw them within a second.
+/// Poll loops turn many thousand times in it, even where they share their CPU with everything else
+/// as in the lab.
+const STILL: Duration = Duration::from_millis(700);
 
 /// How long an lcore may take to serve a committed generation before that counts as a fault.
 const ACKNOWLEDGE: Duration = Duration::from_secs(1);
@@ -74,7 +75,7 @@ impl Lcores {
 
     /// Whether traffic may come, from what the last look saw. `generation` is the committed one;
     /// 0 means that nothing was committed yet.
-    pub fn able(&self, lcores: &[Lcore], generation: u32, draining: bool) -> Able {
+    pub fn able(&self, lcores: &[Lcore], generation: u32) -> Able {
         let mut reasons = Vec::new();
         if generation == 0 {
             reasons.push("no tables are committed yet".to_owned());
@@ -100,9 +101,6 @@ impl Lcores {
             if lcores.iter().any(|lcore| !up(lcore)) {
                 reasons.push(format!("the link of {arm} is down"));
             }
-        }
-        if draining {
-            reasons.push("draining (weir drain --undo ends it)".to_owned());
         }
         Able { able: reasons.is_empty(), reasons }
     }

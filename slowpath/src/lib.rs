@@ -16,6 +16,8 @@
 #![forbid(unsafe_code)]
 
 mod busy;
+
+pub mod announcing;
 pub mod checks;
 pub mod cloud;
 pub mod control;
@@ -29,6 +31,7 @@ pub mod lcores;
 pub mod live;
 pub mod metrics;
 pub mod neighbours;
+mod parting;
 pub mod path_mtus;
 pub mod private_link;
 pub mod probe_addresses;

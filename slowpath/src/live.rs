@@ -8,11 +8,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use announce::controller::Signal;
 use api::Wait;
 use clouds::report::Report;
 use config::checked::Config;
 use parking_lot::{Mutex, RwLock};
 use state::appliance::Appliance;
+use state::name::Precedence;
 use state::object::Objects;
 use state::sources::Settings;
 use state::tables::Tables;
@@ -20,6 +22,7 @@ use tables::flow::Flows;
 use tables::region::Region;
 use tokio::sync::watch;
 
+use crate::announcing::Desk;
 use crate::checks::Checks;
 use crate::followed::{Ends, Followed};
 use crate::health::Able;
@@ -36,6 +39,8 @@ pub struct Wanted {
     pub tables: Tables,
     /// The appliance as selection sees it.
     pub appliance: Arc<Appliance>,
+    /// Which source's word counts.
+    pub precedence: Precedence,
 }
 
 /// Whether a trace runs. There is one at a time: the lcores follow one filter.
@@ -52,6 +57,10 @@ pub struct Shared {
     status: Mutex<Status>,
     /// Whether the appliance itself could take traffic.
     own: watch::Sender<Able>,
+    /// The plane takes traffic: all of that but a drain.
+    carries: AtomicBool,
+    /// Whoever announces addresses hears of what it has to look at.
+    news: Signal,
     /// Why the cloud's side of us wants none now; empty where it has no objection.
     held_back: Mutex<Vec<String>>,
     /// Probes are told yes whatever the appliance itself could.
@@ -78,6 +87,8 @@ impl Default for Shared {
         Shared {
             status: Mutex::new(Status { reasons: starting.reasons.clone(), ..Status::default() }),
             own: watch::Sender::new(starting.clone()),
+            carries: AtomicBool::new(false),
+            news: Signal::default(),
             held_back: Mutex::default(),
             vouched: AtomicBool::new(false),
             able: watch::Sender::new(starting),
@@ -96,15 +107,29 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Publishes what a look found; probes hear of it only when it changed.
-    pub fn publish_status(&self, status: Status, able: Able) {
+    /// Publishes what a look found; probes and routers hear of it only when it changed. `carries`
+    /// says that the plane takes traffic: all of `able` but a drain.
+    pub fn publish_status(&self, status: Status, able: Able, carries: bool) {
         *self.status.lock() = status;
-        self.own.send_if_modified(|before| {
+        let news = self.own.send_if_modified(|before| {
             let changed = *before != able;
             before.clone_from(&able);
             changed
         });
+        if self.carries.swap(carries, Ordering::Relaxed) != carries || news {
+            self.news.event();
+        }
         self.tell_probes();
+    }
+
+    /// Whether the plane takes traffic, drained or not.
+    pub fn carries(&self) -> bool {
+        self.carries.load(Ordering::Relaxed)
+    }
+
+    /// Given whenever there is something new for whoever announces addresses.
+    pub fn news(&self) -> &Signal {
+        &self.news
     }
 
     /// Why probes are to be told that no new traffic is wanted, whatever the appliance itself
@@ -210,6 +235,7 @@ impl Shared {
     /// Publishes what there shall be from now on.
     pub fn publish_wanted(&self, wanted: Wanted) {
         *self.wanted.write() = wanted;
+        self.news.event();
     }
 
     /// Publishes what is to be done with sources from now on.
@@ -268,13 +294,14 @@ pub struct Live {
     /// The configuration.
     pub config: Arc<Config>,
     shared: Arc<Shared>,
+    routers: OnceLock<Desk>,
     started: Instant,
 }
 
 impl Live {
     /// Over the region and what the control loop publishes.
     pub fn new(region: &'static Region, config: Arc<Config>, shared: Arc<Shared>) -> Live {
-        Live { region, config, shared, started: Instant::now() }
+        Live { region, config, shared, routers: OnceLock::new(), started: Instant::now() }
     }
 
     /// Whether traffic may come.
@@ -305,6 +332,17 @@ impl Live {
     /// What there shall be.
     pub fn wanted(&self) -> Wanted {
         self.shared.wanted_now()
+    }
+
+    /// What is known of routers, once BGP has begun.
+    pub fn routers(&self) -> Option<&Desk> {
+        self.routers.get()
+    }
+
+    /// BGP has begun.
+    pub fn set_routers(&self, desk: Desk) {
+        // There is one in a process.
+        let _ = self.routers.set(desk);
     }
 
     /// The health checker.
@@ -347,6 +385,12 @@ impl Live {
         status
     }
 
+    /// Whether all sources have said what they know, and nothing of it is on its way any more.
+    pub fn is_settled(&self, tables: &Tables) -> bool {
+        let frontends = counts::frontends(tables);
+        frontends.waited_for.is_empty() && frontends.pending == 0
+    }
+
     /// Flow paths in use.
     pub fn flows_in_use(&self) -> Use {
         let flows = Flows::new(self.region);
@@ -357,6 +401,7 @@ impl Live {
     pub fn drain(&self, on: bool) {
         tracing::info!("{}", if on { "draining" } else { "not draining any more" });
         self.region.set_draining(on);
+        self.shared.news.event();
     }
 
     /// Has the control loop read both files again.
@@ -394,11 +439,11 @@ mod tests {
         let told = || shared.able_now();
         hold(&["not registered"]);
         assert_eq!(told(), able(&["slowpath is starting", "not registered"]));
-        shared.publish_status(Status::default(), able(&[]));
+        shared.publish_status(Status::default(), able(&[]), true);
         assert_eq!(told(), able(&["not registered"]));
         hold(&[]);
         assert_eq!(told(), able(&[]));
-        shared.publish_status(Status::default(), able(&["no lcore polls"]));
+        shared.publish_status(Status::default(), able(&["no lcore polls"]), false);
         // The cloud's side may repeat it.
         hold(&["no lcore polls", "leaving"]);
         assert_eq!(told(), able(&["no lcore polls", "leaving"]));

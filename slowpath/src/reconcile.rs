@@ -27,7 +27,7 @@ use state::reconcile::{Now, Reconciler, Settings};
 use tables::command::{Command, Event};
 use tables::region::Region;
 
-use crate::desired::{Desired, Store, appliance};
+use crate::desired::{Desired, Store, appliance, precedence};
 use crate::lcores::Lcores;
 use crate::live::{Published, Shared, Wanted};
 use crate::neighbours::NextHops;
@@ -270,7 +270,9 @@ impl<'r> Reconcile<'r> {
             self.publish();
             self.switching = Some(time.steady);
         } else if !self.reconciler.awaits_lcores() {
-            self.switching = None;
+            if self.switching.take().is_some() {
+                self.shared.news().event();
+            }
         }
         if self.plane.take_hops_changed() | std::mem::take(&mut self.strangers_asked) {
             self.want_next_hops(time.steady);
@@ -349,11 +351,16 @@ impl<'r> Reconcile<'r> {
         self.looked = Some(now);
         let lcores = self.lcores.look(self.region, now);
         let generation = self.region.generation();
-        let mut able = self.lcores.able(&lcores, generation, self.region.draining());
+        let mut able = self.lcores.able(&lcores, generation);
+        let carries = able.able;
         if generation == 0
             && let Some(refused) = &self.refused
         {
             able.reasons.push(format!("the services file was refused: {refused}"));
+        }
+        if self.region.draining() {
+            able.reasons.push("draining (weir drain --undo ends it)".to_owned());
+            able.able = false;
         }
         let (wanted, known) = self.hops.known();
         let acknowledged = lcores.iter().map(|lcore| lcore.acknowledged).min();
@@ -376,14 +383,14 @@ impl<'r> Reconcile<'r> {
             },
             ..Status::default()
         };
-        self.shared.publish_status(status, able);
+        self.shared.publish_status(status, able, carries);
     }
 
     /// Tells those who answer questions what is asked now.
     fn publish_wanted(&self) {
         let (objects, tables) = (self.desired.objects().clone(), self.desired.writer.tables());
-        let appliance = Arc::clone(&self.appliance);
-        self.shared.publish_wanted(Wanted { objects, tables, appliance });
+        let (appliance, precedence) = (Arc::clone(&self.appliance), precedence(&self.config));
+        self.shared.publish_wanted(Wanted { objects, tables, appliance, precedence });
     }
 
     /// The same, and that it is in the region.

@@ -17,14 +17,16 @@ use state::sources::Sources;
 use tables::region::{Region, RegionError};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::announcing::{self, Broken, Farewell};
 use crate::checks;
-use crate::cloud::{self, Leave};
+use crate::cloud;
 use crate::control::{self, ControlError};
 use crate::desired::{Store, open_store};
 use crate::health::{self, ListenError};
 use crate::live::{Live, Shared};
 use crate::metrics;
 use crate::neighbours::kernel::Netlink;
+use crate::parting::Parting;
 use crate::private_link;
 use crate::probe_addresses::ProbeAddresses;
 use crate::reconcile::Reconcile;
@@ -72,6 +74,9 @@ pub enum StartError {
     /// The health checker ended by itself: the same.
     #[error("the health checker broke; the fastpath goes on with the tables as they are")]
     Checker,
+    /// BGP ended by itself.
+    #[error(transparent)]
+    Bgp(#[from] Broken),
     /// How the cloud is reached.
     #[error(transparent)]
     Cloud(#[from] cloud::NoCloud),
@@ -112,6 +117,8 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let config = Arc::new(config);
     // Mapped until the process ends; leaked so that all threads may refer to it.
     let region: &'static Region = Box::leak(Box::new(open_region(&config)?));
+    // Read before anything is committed: did packets flow while this process was away?
+    let came_back = region.generation() > 0;
     let plane = RegionPlane::attach(region, &config)?;
     let folder = config.control.state.clone();
     let path = folder.clone().unwrap_or_default();
@@ -164,7 +171,11 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let served = handed.recv().map_err(|_| StartError::Loop).and_then(|checked| {
         let checker_ended = checks::start(&config, &live, checked)
             .map_err(|source| StartError::System { what: "starting the health checker", source })?;
-        runtime.block_on(serve(&config, &live, (socket, api), [loop_ended, checker_ended]))
+        let (routers, farewell) = announcing::start(&live, &api.store, came_back)
+            .map_err(|source| StartError::System { what: "starting BGP", source })?;
+        live.set_routers(routers);
+        let ends = [loop_ended, checker_ended];
+        runtime.block_on(serve(&config, &live, (socket, api), farewell, ends))
     });
     stop.store(true, Ordering::Relaxed);
     let joined = control_loop.join();
@@ -199,6 +210,7 @@ async fn serve(
     config: &Config,
     live: &Arc<Live>,
     (socket, api): (tokio::net::UnixListener, Api),
+    farewell: Farewell,
     [mut loop_ended, mut checker_ended]: [tokio::sync::oneshot::Receiver<()>; 2],
 ) -> Result<(), StartError> {
     let mut tasks = tokio::task::JoinSet::new();
@@ -241,14 +253,11 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate()).map_err(signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(signals)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(signals)?;
-    let mut leave = cloud::start(config, live)?;
+    let mut parting = Parting::new(cloud::start(config, live)?, farewell);
     loop {
         tokio::select! {
-            _ = terminate.recv() => match &leave {
-                Some(leave) => leave.ask(),
-                None => return Ok(()),
-            },
-            () = gone(&mut leave) => return Ok(()),
+            _ = terminate.recv() => parting.ask(),
+            over = parting.over() => return Ok(over?),
             _ = interrupt.recv() => return Ok(()),
             _ = hangup.recv() => live.reload(),
             _ = &mut loop_ended => return Err(StartError::Loop),
@@ -263,14 +272,6 @@ async fn serve(
                 None => return Ok(()),
             },
         }
-    }
-}
-
-/// Ends when the appliance has left its cloud; never without one.
-async fn gone(leave: &mut Option<Leave>) {
-    match leave {
-        Some(leave) => leave.gone().await,
-        None => std::future::pending().await,
     }
 }
 

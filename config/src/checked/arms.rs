@@ -1,12 +1,38 @@
 //! The arms and NAT: devices, addresses, what must differ between the two.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::door::Door;
-use super::{Arm, ArmName, Device, Interface, Nat, NatAddress, Plane, check};
+use super::{Arm, Device, Interface, Nat, NatAddress, Plane, check};
 use crate::file;
 
 /// Addresses over both arms and NAT addresses: what the tables have room for.
 const MAX_ADDRESSES: usize = 16;
 const MAX_NAT_ADDRESSES: usize = 8;
+
+/// Which arm; the number is the one in the tables' records.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum ArmName {
+    /// Towards the gateway.
+    Ingress = 0,
+    /// Towards the backends.
+    Egress = 1,
+}
+
+impl ArmName {
+    /// As it is written in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ArmName::Ingress => "ingress",
+            ArmName::Egress => "egress",
+        }
+    }
+}
 
 /// One arm by itself.
 pub(super) fn arm(

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::door::Door;
 use super::{
     Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, Metrics, NoService, Plane, Punt,
-    Region, Tables, api, arms, aws, azure, gateways, private_link, probing, sources,
+    Region, Tables, api, arms, aws, azure, bgp, gateways, private_link, probing, sources,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -44,6 +44,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     if plane == Plane::Dpdk {
         memory(&mut door, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
     }
+    let bgp = bgp::check(&mut door, file.bgp);
     let (health, metrics) = listeners(&mut door, file.health, file.metrics);
     let punt = punt(&mut door, file.punt);
     let control = control(&mut door, file.control);
@@ -60,6 +61,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         node_ports,
         external_cluster_ip: file.external_cluster_ip,
         labels: file.labels,
+        annotations: file.annotations,
         plane,
         services,
         fastpath,
@@ -74,6 +76,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         aws,
         azure,
         private_link: link,
+        bgp,
         health,
         metrics,
         control,
@@ -91,7 +94,7 @@ fn control(door: &mut Door, file: file::Control) -> Control {
 }
 
 /// A path, or none where it is empty.
-fn optional(door: &mut Door, key: &str, text: String) -> Option<PathBuf> {
+pub(super) fn optional(door: &mut Door, key: &str, text: String) -> Option<PathBuf> {
     if text.is_empty() {
         return None;
     }

@@ -12,7 +12,7 @@ use crate::layers::shortened;
 /// Sections and keys that may change at any time.
 const LIVE: [&str; 6] = ["gateway", "source", "nat", "flows", "punt", "tables.maglev_size"];
 /// Sections and keys that only slowpath reads.
-const SLOWPATH: [&str; 15] = [
+const SLOWPATH: [&str; 17] = [
     "name",
     "zone",
     "local",
@@ -20,10 +20,12 @@ const SLOWPATH: [&str; 15] = [
     "node_ports",
     "external_cluster_ip",
     "labels",
+    "annotations",
     "services",
     "aws",
     "azure",
     "private_link",
+    "bgp",
     "health",
     "metrics",
     "control",

@@ -306,13 +306,14 @@ impl<S: Speaker> Routers for Announcer<S> {
         self.due
     }
 
-    fn withdraw(&mut self) {
+    fn withdraw(&mut self) -> bool {
         for (key, running) in &mut self.peers {
             if !running.table.routes.is_empty() {
                 (running.table, running.since) = (Arc::default(), BTreeMap::new());
                 self.speaker.set_routes(*key, &running.table);
             }
         }
+        !self.peers.is_empty()
     }
 
     fn is_withdrawn(&self) -> bool {

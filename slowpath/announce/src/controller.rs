@@ -64,6 +64,9 @@ pub struct Look {
 pub trait World {
     /// Looks.
     fn look(&mut self) -> Look;
+
+    /// Hears what became of what was looked at last.
+    fn told(&mut self, _result: &Result<(), ReconcileError>) {}
 }
 
 /// Why a round failed.
@@ -148,6 +151,7 @@ impl<W: World, R: Routers> Controller<W, R> {
         let began = Instant::now();
         let result = self.round();
         self.counts.lock().note(began.elapsed(), &result);
+        self.world.told(&result);
         result
     }
 

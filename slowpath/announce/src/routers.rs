@@ -29,8 +29,8 @@ pub trait Routers {
         None
     }
 
-    /// Withdraws everything from everybody, and stays connected.
-    fn withdraw(&mut self) {}
+    /// Withdraws everything from everybody, and stays connected. Tells whether there is anybody.
+    fn withdraw(&mut self) -> bool;
 
     /// Whether all peers have been told that nothing is announced any more.
     fn is_withdrawn(&self) -> bool {
@@ -54,8 +54,8 @@ impl<R: Routers> Routers for Arc<Mutex<R>> {
         self.lock().next_due()
     }
 
-    fn withdraw(&mut self) {
-        self.lock().withdraw();
+    fn withdraw(&mut self) -> bool {
+        self.lock().withdraw()
     }
 
     fn is_withdrawn(&self) -> bool {

@@ -45,7 +45,7 @@ impl Reconcile<'_> {
     /// Whether all lcores serve it, or why they won't.
     fn in_force(&self, about: &About, whole: bool, tables: &Tables) -> Result<bool, String> {
         match self.desired.verdict(&about.key) {
-            Verdict::Accepted | Verdict::Idle(_) => {}
+            Verdict::Accepted => {}
             Verdict::Shadowed(_) if whole => return Ok(true),
             Verdict::Shadowed(by) => {
                 return Err(format!("source `{by}` is preferred and says what it is"));

@@ -24,13 +24,6 @@ use crate::sources;
 use crate::writer::{Error, Transaction};
 
 mod rows;
-/// What is told of a policy that nothing here announces.
-fn idle(event: &Event) -> Option<Told> {
-    let object = event.after.as_ref().filter(|o| o.kind() == Kind::BgpPeeringPolicy)?;
-    let verdict = Verdict::Idle("policies are kept and checked; this version does not speak BGP");
-    Some(Told { key: object.key(), generation: object.generation, verdict })
-}
-
 #[cfg(test)]
 mod tests;
 mod told;
@@ -146,11 +139,10 @@ impl Reflector {
             let of = lists.iter().filter(|list| turned.contains(&list.source));
             backends.extend(of.map(|list| (service.clone(), list.source.clone())));
         }
-        let mut news = self.settle(objects, services, to);
+        let news = self.settle(objects, services, to);
         for (service, source) in backends {
             to.set_backends(&service, &source, self.instances(&service, &source));
         }
-        news.extend(events.iter().filter(|event| is_news(event)).filter_map(idle));
         news
     }
 

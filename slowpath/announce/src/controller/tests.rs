@@ -68,8 +68,9 @@ impl Routers for Noted {
         }
     }
 
-    fn withdraw(&mut self) {
+    fn withdraw(&mut self) -> bool {
         self.0.withdrawals.fetch_add(1, Ordering::SeqCst);
+        true
     }
 
     fn is_withdrawn(&self) -> bool {
@@ -289,7 +290,8 @@ fn a_stop_withdraws_waits_and_disconnects() {
         let (controller, noted) = controller(&shared(vec![edge()]), OnConflict::Withdraw);
         noted.0.deaf.store(deaf, Ordering::SeqCst);
         // A peer that takes nothing holds us up until the deadline, and no longer.
-        let leave = Leave::Stop(Duration::from_millis(if deaf { 100 } else { 3_600_000 }));
+        let patience = Duration::from_millis(if deaf { 100 } else { 3_600_000 });
+        let leave = Leave::Stop { patience, settle: Duration::from_millis(10) };
         let running = run(controller, &Signal::default(), std::future::ready(leave.clone()));
         running.join().unwrap();
         assert_eq!(*noted.0.ended.lock(), Some(leave));
@@ -302,14 +304,17 @@ fn leaving_is_a_machine() {
     let mut noted = Noted::default();
     noted.0.deaf.store(true, Ordering::SeqCst);
     let now = Instant::now();
-    let patience = Duration::from_secs(60);
-    let mut leaving = Leaving::new(Leave::Stop(patience));
+    let (patience, settle) = (Duration::from_secs(60), Duration::from_secs(2));
+    let mut leaving = Leaving::new(Leave::Stop { patience, settle });
     assert_eq!(leaving.step(now, &mut noted), Step::Wait(now + patience));
     assert_eq!(leaving.step(now + patience / 2, &mut noted), Step::Wait(now + patience));
     assert_eq!(*noted.0.ended.lock(), None);
-    // Peers were told before the deadline.
+    // Peers were told before the deadline; routers have some time to move the traffic.
     noted.0.deaf.store(false, Ordering::SeqCst);
-    assert_eq!(leaving.step(now + patience / 2, &mut noted), Step::Done);
+    let settled = now + patience / 2 + settle;
+    assert_eq!(leaving.step(now + patience / 2, &mut noted), Step::Wait(settled));
+    assert_eq!(*noted.0.ended.lock(), None);
+    assert_eq!(leaving.step(settled, &mut noted), Step::Done);
     assert_eq!(leaving.step(now + patience, &mut noted), Step::Done);
     assert_eq!(noted.0.withdrawals.load(Ordering::SeqCst), 1);
     assert_eq!(Leave::Restart.said(), bgp::peer::Stop::Restart);

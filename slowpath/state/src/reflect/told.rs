@@ -18,8 +18,6 @@ pub enum Verdict {
     Shadowed(Source),
     /// It cannot be there; it is tried again when what is in its way changes.
     Refused(Error),
-    /// It is kept and checked, and nothing carries it out.
-    Idle(&'static str),
 }
 
 /// A verdict that is news.
@@ -44,7 +42,6 @@ impl Told {
                 format!("source `{by}` is preferred and says what it is"),
             ),
             Verdict::Refused(error) => (Truth::False, "Refused", error.to_string()),
-            Verdict::Idle(why) => (Truth::False, "NotCarriedOut", (*why).to_owned()),
         };
         let condition = Condition {
             aspect: ACCEPTED.into(),
