@@ -81,11 +81,7 @@ pub struct Broken;
 ///
 /// # Errors
 /// The kernel gives no thread.
-pub fn start(
-    live: &Arc<Live>,
-    store: &Arc<Store>,
-    came_back: bool,
-) -> io::Result<(Desk, Farewell)> {
+pub fn start(live: &Arc<Live>, store: &Arc<Store>, came_back: bool) -> io::Result<Farewell> {
     let settings = live.config.bgp.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -108,7 +104,7 @@ pub fn start(
     };
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let controller = Controller::new(around, Arc::clone(&announcer), on_conflict, seed);
-    let desk = Desk { announcer, counts: controller.counts() };
+    live.set_routers(Desk { announcer, counts: controller.counts() });
     let (orders, ordered) = mpsc::channel(1);
     let (end, gone) = oneshot::channel();
     std::thread::Builder::new().name("slowpath-bgp".into()).spawn(move || {
@@ -120,7 +116,7 @@ pub fn start(
         // Nobody waits who ends the process at once.
         let _ = end.send(());
     })?;
-    Ok((desk, Farewell { orders, gone, asked: 0 }))
+    Ok(Farewell { orders, gone, asked: 0 })
 }
 
 fn carried_out(settings: &Bgp, came_back: bool) -> Settings {

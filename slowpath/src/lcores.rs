@@ -74,8 +74,9 @@ impl Lcores {
     }
 
     /// Whether traffic may come, from what the last look saw. `generation` is the committed one;
-    /// 0 means that nothing was committed yet.
-    pub fn able(&self, lcores: &[Lcore], generation: u32) -> Able {
+    /// 0 means that nothing was committed yet. Tells also whether the plane takes traffic: all of
+    /// that but a drain.
+    pub fn able(&self, lcores: &[Lcore], generation: u32, draining: bool) -> (Able, bool) {
         let mut reasons = Vec::new();
         if generation == 0 {
             reasons.push("no tables are committed yet".to_owned());
@@ -102,6 +103,10 @@ impl Lcores {
                 reasons.push(format!("the link of {arm} is down"));
             }
         }
-        Able { able: reasons.is_empty(), reasons }
+        let carries = reasons.is_empty();
+        if draining {
+            reasons.push("draining (weir drain --undo ends it)".to_owned());
+        }
+        (Able { able: reasons.is_empty(), reasons }, carries)
     }
 }

@@ -351,16 +351,12 @@ impl<'r> Reconcile<'r> {
         self.looked = Some(now);
         let lcores = self.lcores.look(self.region, now);
         let generation = self.region.generation();
-        let mut able = self.lcores.able(&lcores, generation);
-        let carries = able.able;
+        let draining = self.region.draining();
+        let (mut able, carries) = self.lcores.able(&lcores, generation, draining);
         if generation == 0
             && let Some(refused) = &self.refused
         {
             able.reasons.push(format!("the services file was refused: {refused}"));
-        }
-        if self.region.draining() {
-            able.reasons.push("draining (weir drain --undo ends it)".to_owned());
-            able.able = false;
         }
         let (wanted, known) = self.hops.known();
         let acknowledged = lcores.iter().map(|lcore| lcore.acknowledged).min();

@@ -90,6 +90,11 @@ pub enum StartError {
     },
 }
 
+/// What the kernel refused, and when.
+fn system(what: &'static str) -> impl Fn(std::io::Error) -> StartError + Copy {
+    move |source| StartError::System { what, source }
+}
+
 /// Opens the region of `config`, or creates it: whoever starts first does.
 pub fn open_region(config: &Config) -> Result<Region, StartError> {
     let Opened { region, notes } = hugepages::open_region(config, Unreadable::Refuse)?;
@@ -134,7 +139,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         .thread_name("slowpath-serve")
         .enable_all()
         .build()
-        .map_err(|source| StartError::System { what: "starting threads", source })?;
+        .map_err(system("starting threads"))?;
     // Sockets first: from the first second on a probe is told the truth, which is "not able".
     let socket = {
         let _inside = runtime.enter();
@@ -166,14 +171,13 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
                 of_rest.rest(reconcile.rest(Instant::now()));
             }
         })
-        .map_err(|source| StartError::System { what: "starting the control loop", source })?;
+        .map_err(system("starting the control loop"))?;
 
     let served = handed.recv().map_err(|_| StartError::Loop).and_then(|checked| {
         let checker_ended = checks::start(&config, &live, checked)
-            .map_err(|source| StartError::System { what: "starting the health checker", source })?;
-        let (routers, farewell) = announcing::start(&live, &api.store, came_back)
-            .map_err(|source| StartError::System { what: "starting BGP", source })?;
-        live.set_routers(routers);
+            .map_err(system("starting the health checker"))?;
+        let farewell =
+            announcing::start(&live, &api.store, came_back).map_err(system("starting BGP"))?;
         let ends = [loop_ended, checker_ended];
         runtime.block_on(serve(&config, &live, (socket, api), farewell, ends))
     });
@@ -224,8 +228,7 @@ async fn serve(
     tasks.spawn(serve_metrics(config.metrics.listen, Arc::clone(live)));
     if let Some(listen) = &config.api {
         let (serving, api) = (Serving::open(listen).await?, api.clone());
-        let system = |source| StartError::System { what: "api.listen", source };
-        tasks.spawn(async move { serving.run(api).await.map_err(system) });
+        tasks.spawn(async move { serving.run(api).await.map_err(system("api.listen")) });
     }
     let of_leases = api.clone();
     tasks.spawn(async move {
@@ -241,15 +244,15 @@ async fn serve(
     }
     let of_control = Arc::clone(live);
     tasks.spawn(async move {
-        let system = |source| StartError::System { what: "control.socket", source };
-        control::serve(socket, of_control, api, links).await.map_err(system)
+        let served = control::serve(socket, of_control, api, links).await;
+        served.map_err(system("control.socket"))
     });
     tracing::info!(
         socket = %config.control.socket.display(),
         metrics = %config.metrics.listen,
         "slowpath serves"
     );
-    let signals = |source| StartError::System { what: "waiting for signals", source };
+    let signals = system("waiting for signals");
     let mut terminate = signal(SignalKind::terminate()).map_err(signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(signals)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(signals)?;
@@ -266,8 +269,7 @@ async fn serve(
                 Some(Ok(Ok(()))) => {}
                 Some(Ok(Err(error))) => return Err(error),
                 Some(Err(broken)) => {
-                    let source = std::io::Error::other(broken);
-                    return Err(StartError::System { what: "a listener", source });
+                    return Err(system("a listener")(std::io::Error::other(broken)));
                 }
                 None => return Ok(()),
             },
@@ -277,12 +279,10 @@ async fn serve(
 
 async fn serve_health(addr: SocketAddr, live: Arc<Live>) -> Result<(), StartError> {
     let listener = health::listen("health.listen", addr).await?;
-    let system = |source| StartError::System { what: "health.listen", source };
-    health::serve_http(listener, live.watch_able()).await.map_err(system)
+    health::serve_http(listener, live.watch_able()).await.map_err(system("health.listen"))
 }
 
 async fn serve_metrics(addr: SocketAddr, live: Arc<Live>) -> Result<(), StartError> {
     let listener = health::listen("metrics.listen", addr).await?;
-    let system = |source| StartError::System { what: "metrics.listen", source };
-    metrics::serve(listener, live).await.map_err(system)
+    metrics::serve(listener, live).await.map_err(system("metrics.listen"))
 }

@@ -22,6 +22,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let file: File = merged.typed()?;
     let mut door = Door::new(merged);
     door.name("name", &file.name);
+    one_cloud(&mut door, &file);
     let services = optional(&mut door, "services", file.services);
     let node_ports = ports(&mut door, "node_ports", &file.node_ports, (1, "30000-32767"));
     let fastpath = fastpath(&mut door, file.fastpath);
@@ -36,10 +37,6 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let sources = sources::sources(&mut door, file.source);
     let aws = file.aws.map(|file| aws::aws(&mut door, file));
     let azure = file.azure.map(|file| azure::azure(&mut door, file, &gateways));
-    if aws.is_some() && azure.is_some() {
-        let wrong = "[aws] is there as well";
-        door.refuse("azure", wrong, "leave the cloud out that the appliance is not in");
-    }
     let link = private_link::check(&mut door, file.private_link, &file.name, azure.as_ref());
     if plane == Plane::Dpdk {
         memory(&mut door, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
@@ -85,6 +82,13 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         warnings: door.warnings,
         origins: merged.origins(),
     })
+}
+
+fn one_cloud(door: &mut Door, file: &File) {
+    if file.aws.is_some() && file.azure.is_some() {
+        let wrong = "[aws] is there as well";
+        door.refuse("azure", wrong, "leave the cloud out that the appliance is not in");
+    }
 }
 
 fn control(door: &mut Door, file: file::Control) -> Control {
