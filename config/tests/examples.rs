@@ -12,7 +12,7 @@ fn example(file: &str) -> PathBuf {
 
 #[test]
 fn every_example_is_right_and_warns_of_nothing() {
-    for name in ["aws", "azure", "lab"] {
+    for name in ["aws", "azure", "bgp", "lab"] {
         let text = std::fs::read_to_string(example(&format!("{name}.toml"))).unwrap();
         let config = config::from_toml(&text).unwrap_or_else(|e| panic!("{name}:\n{}", e.render()));
         assert_eq!(config.warnings, Vec::<String>::new(), "{name}");

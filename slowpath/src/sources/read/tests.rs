@@ -162,3 +162,24 @@ fn objects_in_their_envelopes_are_taken_and_refused_by_file_line_and_field() {
     let told = folder.read().unwrap_err();
     assert!(told.contains("link.yaml") && told.contains("other.yaml: keep one"), "{told}");
 }
+
+#[test]
+fn the_example_of_bgp_is_a_folder_of_services_and_a_policy() {
+    let text = |name: &str| {
+        let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/examples");
+        fs::read_to_string(Path::new(examples).join(name)).unwrap()
+    };
+    let folder = Folder::new("bgp");
+    for name in ["services-bgp.toml", "policy-bgp.yaml"] {
+        folder.write(name, &text(name));
+    }
+    let config = config::from_toml(&text("bgp.toml")).unwrap();
+    let objects = read(&folder.0, &config).unwrap();
+    let policies = objects.iter().filter_map(|object| match &object.spec {
+        state::object::Spec::BgpPeeringPolicy(policy) => Some(policy),
+        _ => None,
+    });
+    let label = |key: &str| config.labels.get(key).map(String::as_str);
+    assert!(policies.map(|policy| policy.selects(label)).eq([true]));
+    assert_eq!(objects.iter().filter(|object| object.kind() == Kind::Service).count(), 2);
+}
