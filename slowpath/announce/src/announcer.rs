@@ -22,6 +22,9 @@ use crate::select::Policy;
 use crate::snapshot::ControlPlaneState;
 use crate::speaker::{PeerKey, PeerWanted, Speaker};
 
+/// How long a plane that lived on may take to be seen to: lcores' ticks are looked at twice.
+const FIRST_WORD: Duration = Duration::from_secs(3);
+
 /// What comes first when the appliance is drained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DrainFirst {
@@ -56,6 +59,8 @@ pub struct Announcer<S> {
     pub(crate) peers: BTreeMap<PeerKey, Running>,
     /// The first policy's peers are those that knew us before.
     first: bool,
+    /// Until when the plane's first word is waited for.
+    first_word: Option<Instant>,
     /// Since when the appliance is drained.
     draining: Option<Instant>,
     /// Graceful shutdown was told to begin.
@@ -83,7 +88,8 @@ impl<S: Speaker> Announcer<S> {
             node: Box::default(),
             routers: BTreeMap::new(),
             peers: BTreeMap::new(),
-            first: settings.came_back,
+            first: true,
+            first_word: None,
             draining: None,
             shutting: false,
             due: None,
@@ -120,6 +126,20 @@ impl<S: Speaker> Announcer<S> {
         over
     }
 
+    /// Whether neighbors are not told yet that we are back, since nobody knows whether the plane
+    /// went on: who is told that it did not forgets our routes at once.
+    fn awaits_first_word(&mut self, state: &ControlPlaneState) -> bool {
+        if !self.first || !self.settings.came_back || state.plane.able {
+            return false;
+        }
+        let until = *self.first_word.get_or_insert(state.taken + FIRST_WORD);
+        let awaits = state.taken < until;
+        if awaits {
+            self.due = Some(until);
+        }
+        awaits
+    }
+
     /// Who a router is. One that has become someone else loses its sessions; one of which nobody
     /// can tell any more stays who it was, so that its routes still follow the state.
     fn preflight(
@@ -151,6 +171,7 @@ impl<S: Speaker> Announcer<S> {
         router: &RouterSpec,
         neighbor: &Neighbor,
         identity: Identity,
+        able: bool,
     ) -> Result<(), Wrong> {
         let key = peers::key(router, neighbor);
         let wanted = self.wanted(key, router, neighbor, identity)?;
@@ -166,7 +187,8 @@ impl<S: Speaker> Announcer<S> {
         }
         let mut told = wanted.clone();
         if let Some(restart) = &mut told.settings.graceful_restart {
-            restart.restarted = self.first;
+            restart.restarted = self.first && self.settings.came_back;
+            restart.forwarding = !self.first || (self.settings.came_back && able);
         }
         self.speaker.add(key, &told);
         let (table, since) = (Arc::default(), BTreeMap::new());
@@ -222,7 +244,8 @@ impl<S: Speaker> Announcer<S> {
         let mut defects = Vec::new();
         let identity = self.preflight(router, state, &mut defects);
         for neighbor in &router.neighbors {
-            if let Some(Err(wrong)) = identity.map(|i| self.neighbor(router, neighbor, i)) {
+            let able = state.plane.able;
+            if let Some(Err(wrong)) = identity.map(|i| self.neighbor(router, neighbor, i, able)) {
                 defects.push(wrong);
             }
         }
@@ -280,6 +303,9 @@ impl<S: Speaker> Routers for Announcer<S> {
             self.remove_all(&Stop::Deconfigured);
             return Ok(());
         };
+        if self.awaits_first_word(state) {
+            return Ok(());
+        }
         let mut defects = Vec::new();
         for router in &policy.spec.routers {
             let mut offers = routes::offers(router, &state.plane, self.settings.no_backends);

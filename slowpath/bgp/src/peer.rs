@@ -329,6 +329,12 @@ impl Peer {
         let told = self.established().and_then(Session::advertiser);
         if self.complete && told.is_some_and(|advertiser| advertiser.is_done()) {
             self.restarted = false;
+            // From now on what it has is forwarded, whatever becomes of the session.
+            let restart = &self.settings.graceful_restart;
+            if restart.is_some_and(|restart| !restart.forwarding) {
+                let restart = &mut Arc::make_mut(&mut self.settings).graceful_restart;
+                restart.iter_mut().for_each(|restart| restart.forwarding = true);
+            }
         }
     }
 

@@ -211,13 +211,42 @@ fn only_those_who_knew_us_before_are_told_that_we_restarted() {
     // What was told at first is no difference later on.
     let told = announcer.round(of(&["192.0.2.1", "192.0.2.2"]), &web(&[]));
     assert_eq!(told, ["add 65001-192.0.2.2", "complete"]);
-    let restarted: Vec<bool> = announcer
-        .speaker
-        .peers
-        .values()
-        .map(|peer| peer.0.settings.graceful_restart.unwrap().restarted)
-        .collect();
-    assert_eq!(restarted, [true, false]);
+    let told = |announcer: &Announcer<Recorder>| -> Vec<(bool, bool)> {
+        let peers = announcer.speaker.peers.values();
+        let peers = peers.map(|peer| peer.0.settings.graceful_restart.unwrap());
+        peers.map(|restart| (restart.restarted, restart.forwarding)).collect()
+    };
+    assert_eq!(told(&announcer), [(true, true), (false, true)]);
+    // What neighbors have of a machine that has started anew leads nowhere.
+    let mut fresh = self::announcer(Settings::default());
+    fresh.round(of(&["192.0.2.1"]), &web(&[]));
+    assert_eq!(told(&fresh), [(false, false)]);
+}
+
+#[test]
+fn who_comes_back_waits_for_the_planes_first_word() {
+    let came_back = || announcer(Settings { came_back: true, ..Settings::default() });
+    let neighbor = json!({"address": "192.0.2.1", "graceful_restart": {"enabled": true}});
+    let routers = json!([{"local_asn": 65001, "neighbors": [neighbor]}]);
+    let mut state = web(&[]);
+    state.plane.able = false;
+    let forwarding = |announcer: &Announcer<Recorder>| {
+        let peers = announcer.speaker.peers.values();
+        peers.map(|peer| peer.0.settings.graceful_restart.unwrap().forwarding).collect::<Vec<_>>()
+    };
+    let (mut lives, mut died) = (came_back(), came_back());
+    for waiting in [&mut lives, &mut died] {
+        assert_eq!(waiting.round(routers.clone(), &state), Vec::<String>::new());
+        assert_eq!(waiting.next_due(), Some(state.taken + FIRST_WORD));
+    }
+    let mut able = state.clone();
+    able.plane.able = true;
+    lives.round(routers.clone(), &able);
+    assert_eq!(forwarding(&lives), [true]);
+    // Without it, neighbors are told that nothing was forwarded.
+    state.taken += FIRST_WORD;
+    died.round(routers, &state);
+    assert_eq!(forwarding(&died), [false]);
 }
 
 #[test]

@@ -46,7 +46,8 @@ pub struct GracefulRestart {
     pub long_lived: Option<Duration>,
     /// We come back from a restart, with tables that lived on. Told to peers until each has all.
     pub restarted: bool,
-    /// The data plane forwards whatever becomes of this process.
+    /// The data plane went on forwarding while this process was away; else a peer forgets at once
+    /// what it has of us. Told until each has all: from then on it is so.
     pub forwarding: bool,
 }
 
