@@ -7,6 +7,7 @@ use aya::maps::{Array, Map, MapError, ProgramArray};
 use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use std::path::Path;
+use tables::flow::lately;
 use tables::layout::SECTIONS;
 use tables::region::Region;
 use tables::told::Told;
@@ -102,6 +103,7 @@ impl Program {
         }
         loader.override_global("TOLD", told.bytes(), true);
         loader.map_max_entries("WANTED", next_hops.div_ceil(WANTED_BITS));
+        loader.map_max_entries("LATELY", lately::sets(region.sizes().flows));
         for section in SECTIONS {
             loader.map_pin_path(section.map_name(), folder.join(section.map_name()));
         }

@@ -302,6 +302,17 @@ mod tests {
             _ => FLOWS,
         };
         assert_eq!(world.flows(), known, "{work:?}");
+        // The same flows by other paths than those that are remembered.
+        world.renew().unwrap();
+        assert_eq!(world.flows(), 0, "{work:?}");
+        for order in [Order::Other, Order::Begun] {
+            let before = world.verdicts(verdict);
+            feeder.begin(work, FLOWS, order).unwrap();
+            feeder.run(FLOWS).unwrap();
+            assert_eq!(world.drops(), [], "{work:?}");
+            assert_eq!(world.verdicts(verdict) - before, u64::from(FLOWS), "{work:?}");
+        }
+        assert_eq!(world.flows(), known, "{work:?}");
         only_the_first_stage(&mut feeder, &mut world, verdict);
         world.renew().unwrap();
         assert_eq!(world.flows(), 0, "{work:?}");

@@ -10,13 +10,18 @@
 //! Where both would be the same key, or answers come back in a tunnel that carries the scope, there
 //! is no back entry. Both are inserted or neither. All lcores share one table; readers lock none.
 //!
+//! Beside a path stands what its front entry says, for those who know the path and need no look-up
+//! ([`Flows::meet`], [`lately`]).
+//!
 //! A full table refuses new flows and never throws out a live one. All of it is in the region: a
 //! new fastpath calls [`Flows::recover`] and goes on with the flows of the last one.
 
 mod entry;
 mod free;
+mod front;
 mod index;
 mod insert;
+pub mod lately;
 mod legs;
 mod path;
 #[cfg(not(target_arch = "bpf"))]
@@ -43,11 +48,13 @@ use crate::nat_port::NatPorts;
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
 use free::{FreeList, State};
+use front::Front;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, Side};
 
 pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};
+pub use front::{Likely, Met};
 #[cfg(target_arch = "bpf")]
 pub use index::Asked;
 pub use index::NotKept;
@@ -119,6 +126,7 @@ pub struct Ends {
 pub struct Flows<'r> {
     index: Index<'r>,
     paths: Rows<'r, Stored>,
+    fronts: Rows<'r, Front>,
     slabs: Rows<'r, Slab>,
     state: Rows<'r, State>,
     path_links: Rows<'r, AtomicU32>,
@@ -135,6 +143,7 @@ impl<'r> Flows<'r> {
         Flows {
             index: Index::new(Which::Flows, entries, words, region),
             paths: region.slice(Section::Paths),
+            fronts: region.slice(Section::PathFronts),
             slabs: region.slice(Section::OptionSlabs),
             state: region.slice(Section::FlowState),
             path_links: region.slice(Section::PathLinks),

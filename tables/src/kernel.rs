@@ -67,6 +67,7 @@ maps! {
     FlowAddresses FLOW_FILTER,
     FlowState FLOW_STATE,
     Paths PATHS,
+    PathFronts PATH_FRONTS,
     PathLinks PATH_LINKS,
     OptionSlabs OPTION_SLABS,
     SlabLinks SLAB_LINKS,
@@ -177,6 +178,13 @@ impl Region {
     #[inline(always)]
     pub(crate) fn objects(&self) -> (u32, u32) {
         (count(Section::Services), count(Section::Backends))
+    }
+
+    /// How many sets of hints there are by which paths flows went lately.
+    #[inline(always)]
+    pub fn lately_sets(&self) -> u32 {
+        // SAFETY: within the record.
+        told(|t| unsafe { &raw const (*t).lately })
     }
 
     /// How many tunnels there may be.

@@ -10,7 +10,7 @@ use crate::addresses::BITS;
 pub use counts::*;
 
 /// Number of the region's format. Any change of a record, a section or their order raises it.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Sections begin at multiples of this many bytes, so that no two writers share a cache line and
 /// each section could be protected by itself.
@@ -157,6 +157,8 @@ pub enum Section {
     FlowState,
     /// Path records, 192 bytes.
     Paths,
+    /// What flows are recognised by, by path id, 64 bytes.
+    PathFronts,
     /// Next free path by path id, `AtomicU32`.
     PathLinks,
     /// Room for a gateway leg and 256 bytes of options each.
@@ -178,7 +180,7 @@ pub enum Section {
 }
 
 /// All sections, in the order in which they lie.
-pub const SECTIONS: [Section; 32] = [
+pub const SECTIONS: [Section; 33] = [
     Section::Header,
     Section::Tunnels,
     Section::Settings,
@@ -202,6 +204,7 @@ pub const SECTIONS: [Section; 32] = [
     Section::FlowAddresses,
     Section::FlowState,
     Section::Paths,
+    Section::PathFronts,
     Section::PathLinks,
     Section::OptionSlabs,
     Section::SlabLinks,
@@ -291,6 +294,8 @@ impl Sizes {
                 "free lists of paths and slabs"),
             Section::Paths => ("paths", s.flows as usize, 192, "region.max_flows",
                 "how each flow is delivered and answered"),
+            Section::PathFronts => ("path fronts", s.flows as usize, 64, "region.max_flows",
+                "what each flow is recognised by, beside its path"),
             Section::PathLinks => ("path links", s.flows as usize, 4, "region.max_flows",
                 "the free list of paths"),
             Section::OptionSlabs => ("option slabs", s.option_slabs as usize, 320,

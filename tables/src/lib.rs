@@ -34,6 +34,7 @@
 //! | flow filter     |      8  |          | which addresses may have flows (`addresses`)          |
 //! | flow state      |     64  |          | free lists                                            |
 //! | paths           |    192  |          | how a flow is delivered and answered (`flow`)         |
+//! | path fronts     |     64  |          | what a flow is recognised by, beside its path         |
 //! | path links      |      4  |          |                                                       |
 //! | option slabs    |    320  |          | gateway options over 48 bytes, second gateway legs    |
 //! | slab links      |      4  |          |                                                       |

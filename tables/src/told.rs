@@ -23,19 +23,23 @@ pub struct Told {
     pub(crate) scopes: u32,
     /// The fastpath's epoch, for lock words.
     pub(crate) epoch: u32,
+    /// Sets of hints by which paths flows went: see [`crate::flow::lately`].
+    pub(crate) lately: u32,
 }
 
-const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 8);
+const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 12);
 
 impl Told {
     /// Of no region: what the object holds until it is loaded.
-    pub const NOTHING: Told = Told { by: [0; 7], counts: [0; SECTIONS.len()], scopes: 0, epoch: 0 };
+    pub const NOTHING: Told =
+        Told { by: [0; 7], counts: [0; SECTIONS.len()], scopes: 0, epoch: 0, lately: 0 };
 
     /// What a program is told of a region with these sizes and this seed. Its lock words carry
     /// `epoch`, the fastpath's.
     pub fn new(sizes: &Sizes, seed: u64, epoch: u32) -> Told {
         let counts = crate::layout::Layout::new(sizes).terms().map(|term| term.count as u32);
-        Told { by: HashKey::new(seed).words(), counts, scopes: sizes.scopes, epoch }
+        let (by, lately) = (HashKey::new(seed).words(), crate::flow::lately::sets(sizes.flows));
+        Told { by, counts, scopes: sizes.scopes, epoch, lately }
     }
 
     /// Its bytes, for the loader.
@@ -67,7 +71,7 @@ mod tests {
         let told = Told::new(&Sizes::SMALL, 7, 3);
         assert_eq!(HashKey::of_words(told.by), HashKey::new(7));
         assert_eq!(told.counts[Section::FlowIndex as usize], 1024);
-        assert_eq!((told.scopes, told.epoch), (Sizes::SMALL.scopes, 3));
+        assert_eq!((told.scopes, told.epoch, told.lately), (Sizes::SMALL.scopes, 3, 64));
         assert_eq!(told.bytes().len(), size_of::<Told>());
     }
 }

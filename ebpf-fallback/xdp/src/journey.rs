@@ -30,6 +30,7 @@ mod frame;
 mod front;
 mod here;
 mod insert;
+mod lately;
 mod leg;
 mod nat;
 mod next;

@@ -14,6 +14,7 @@ use crate::familiar::{Known, recognise};
 use crate::finish::{finish, sent};
 use crate::frame::{move_start, window};
 use crate::here::{flows, page};
+use crate::lately;
 use crate::leg::usual_digest;
 use crate::next::{CLASSIFY, OUTER};
 use crate::ports::Place;
@@ -30,7 +31,7 @@ use packet::rewrite::{self, Rewrite};
 use packet::tunnel::{Kind, ecn_decap, return_in_place, write_outer};
 use packet::window::{Short, Window};
 use tables::counters::{ArmCounter, VerdictCounter};
-use tables::flow::{Asked, Forward, Hit, PATH_CROSSES, PATH_ONE_WAY, PATH_RESPONDER_LEG};
+use tables::flow::{Forward, Likely, Met, PATH_CROSSES, PATH_ONE_WAY, PATH_RESPONDER_LEG};
 use tables::reason::DropReason;
 use tables::record::{Mode, NONE, Service, TUNNEL_CROSS, Tunnel, TunnelKind};
 use tables::region::Region;
@@ -101,7 +102,7 @@ pub fn usual(ctx: *mut xdp_md, work: &mut Work, place: &Place, came: &Came) -> R
             note(w, work, known);
             return Err(CLASSIFY);
         };
-        flows().touch(&onward.hit, came.now_s);
+        flows().touch_met(&onward.met, came.now_s);
         let done = match onward.by {
             Some(by) => encap(w, work, &onward, by, tunnel.gateway),
             None => nat(ctx, w, work, &onward),
@@ -227,7 +228,7 @@ fn inner(work: &Work) -> Ip {
 
 /// A packet of a known flow, and its way to the backend.
 struct Onward {
-    hit: Hit,
+    met: Met<'static>,
     path: Forward,
     way: Way,
     hash: u64,
@@ -252,14 +253,15 @@ struct Asking {
     key: FlowKey,
     side: Side,
     hash: u64,
-    asked: Asked<'static>,
+    likely: Likely<'static>,
 }
 
 #[inline(always)]
 fn ask(known: &Known, ip: &Ip) -> Option<Asking> {
     let (key, side) = FlowKey::new(known.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
     let hash = key.hash(&Region.hash_key());
-    Some(Asking { key, side, hash, asked: flows().ask(hash)? })
+    let likely = flows().likely(lately::path(hash).unwrap_or(NONE));
+    Some(Asking { key, side, hash, likely })
 }
 
 /// The stage `track`, and what the ways to a backend ask, of a packet of a known flow that goes on
@@ -275,20 +277,19 @@ fn track(
     let flows = flows();
     // Before what was asked for is looked at: it may be on its way still.
     let digest = digest(w, work, known);
-    let hit = flows.find_likely(&asking.asked, &asking.key)?;
     let hash = asking.hash;
-    let from_initiator = hit.from_initiator(asking.side);
-    let path = flows.forward(&hit).ok()?;
+    let met = meet(asking)?;
+    let path = met.forward;
+    let from_initiator = met.initiator == asking.side;
     let backend = set.backend(path.backend)?;
-    let one_way = path.flags & PATH_ONE_WAY != 0;
     let stays = match work.inner.kind {
-        Upper::Tcp { flags } => flows.tcp_stays(&hit, flags, from_initiator, one_way),
+        Upper::Tcp { flags } => met.tcp_stays(flags, from_initiator),
         _ => true,
     };
     let next = set.next_hop(backend.next_hop)?;
     let goes = backend.incarnation == path.incarnation
         && stays
-        && is_known_leg(&hit, &path, from_initiator, digest)
+        && is_known_leg(&met, from_initiator, digest)
         && work.inner.ttl > 1
         && next.known
         && ecn_decap(work.outer.tos, work.inner.tos).is_some();
@@ -300,13 +301,13 @@ fn track(
     if path.mode == Mode::Nat as u8 {
         let same = path.flags & PATH_CROSSES == 0;
         let goes = from_initiator && same && len <= way.mtu;
-        return goes.then_some(Onward { hit, path, way, hash, by: None });
+        return goes.then_some(Onward { met, path, way, hash, by: None });
     }
     let service = set.service(path.service)?;
     let ours = local(set.settings(), u32::from(way.arm) << 1, LOCALS)?;
     let same = service.tunnel == TunnelKind::Geneve as u8 && path.backend_addr.is_v4();
     let fits = len <= way.mtu.saturating_sub(TUNNEL);
-    (same && fits).then_some(Onward { hit, path, way, hash, by: Some((service, ours)) })
+    (same && fits).then_some(Onward { met, path, way, hash, by: Some((service, ours)) })
 }
 
 /// The digest of the gateway's side.
@@ -318,14 +319,34 @@ fn digest(w: &Window<'_>, work: &Work, known: &Known) -> u32 {
 
 /// Whether the gateway's side of the packet is what the flow has of this direction.
 #[inline(always)]
-fn is_known_leg(hit: &Hit, path: &Forward, from_initiator: bool, digest: u32) -> bool {
-    if !hit.is_front() || path.flags & PATH_ONE_WAY != 0 {
+fn is_known_leg(met: &Met<'_>, from_initiator: bool, digest: u32) -> bool {
+    let path = &met.forward;
+    if path.flags & PATH_ONE_WAY != 0 {
         return true;
     }
     if from_initiator {
-        return digest == hit.digest;
+        return digest == met.digest;
     }
     path.flags & PATH_RESPONDER_LEG != 0 && digest == path.responder_digest()
+}
+
+/// The flow, by the path that it went by lately, or else by the index; then that is remembered.
+#[inline(always)]
+fn meet(asking: &Asking) -> Option<Met<'static>> {
+    let (flows, hash) = (flows(), asking.hash);
+    if asking.likely.is_there() {
+        let met = flows.meet(&asking.likely, &asking.key);
+        if met.is_none() {
+            lately::forget(hash);
+        }
+        return met;
+    }
+    let hit = flows.find_likely(&flows.ask(hash)?, &asking.key)?;
+    if !hit.is_front() {
+        return None;
+    }
+    lately::remember(hash, hit.path);
+    flows.meet(&flows.likely(hit.path), &asking.key)
 }
 
 /// Tunnel to tunnel: the new headers have as many bytes as the old ones.

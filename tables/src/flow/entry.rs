@@ -138,7 +138,7 @@ impl Entry {
 }
 
 /// A key as an entry keeps it.
-pub(super) struct Words(u32, [u64; 5]);
+pub(super) struct Words(pub(super) u32, pub(super) [u64; 5]);
 
 impl Words {
     #[inline(always)]

@@ -203,6 +203,9 @@ impl Flows<'_> {
         if let Some(path) = free.and_then(|id| self.paths.row(id)) {
             path.prefetch();
         }
+        if let Some(front) = free.and_then(|id| self.fronts.row(id)) {
+            super::index::prefetch(front);
+        }
     }
 
     #[cfg_attr(target_arch = "bpf", inline(always))]
@@ -245,6 +248,10 @@ impl Flows<'_> {
             self.drop_record(id);
             return no(FULL, 0);
         }
+        if let Some(front) = self.fronts.row(id) {
+            front.set(&new.front, new.front_initiator, new.digest, now_s);
+        }
+        step!();
         path.set_forward(&Forward { front: entry, ..new.forward });
         path.set_gateway(&new.gateway, options, self.slabs);
         path.back.store(back, Relaxed);

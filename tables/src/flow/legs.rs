@@ -113,6 +113,10 @@ impl<'r> Flows<'r> {
         path.set_gateway(latest.leg, &latest.options, self.slabs);
         step!();
         entry.digest.store(latest.digest, Relaxed);
+        step!();
+        if let Some(front) = self.fronts.row(entry.path.load(Relaxed)) {
+            front.digest.store(latest.digest, Relaxed);
+        }
         done
     }
 

@@ -40,6 +40,9 @@ impl Flows<'_> {
             }
             if path.is_live() && self.holds_together(id, path) {
                 self.settle(path, &mut slabs_used);
+                if let Some((key, hit)) = self.index.read(path.forward().front) {
+                    self.face(id, &key, &hit);
+                }
                 found.kept += 1;
             } else {
                 path.free();

@@ -77,6 +77,12 @@ fn next(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> u32 {
     word
 }
 
+/// Whether a segment with these flags leaves the word as it is, and does not reopen the connection.
+#[inline(always)]
+pub(super) fn stays(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> bool {
+    flags & (SYN | FIN | RST) == 0 && next(word, flags, from_initiator, one_way) == word
+}
+
 impl Flows<'_> {
     /// Notes a TCP segment's flags (the byte of RFC 9293 3.1). For an established connection's
     /// segment without SYN, FIN and RST that is one branch, and the answer is `Established`.
@@ -86,22 +92,6 @@ impl Flows<'_> {
             return TcpState::Established;
         }
         self.note_tcp_change(hit, flags, from_initiator)
-    }
-
-    /// Whether [`Flows::note_tcp`] would change nothing of what is known of the connection, and not
-    /// reopen it. `one_way` is [`PATH_ONE_WAY`] of its path.
-    #[cfg(target_arch = "bpf")]
-    #[inline(always)]
-    pub fn tcp_stays(&self, hit: &Hit, flags: u8, from_initiator: bool, one_way: bool) -> bool {
-        if flags & (SYN | FIN | RST) != 0 {
-            return false;
-        }
-        if hit.is_established() {
-            return true;
-        }
-        let Some(path) = self.paths.row(hit.path) else { return false };
-        let word = path.tcp.load(Acquire);
-        next(word, flags, from_initiator, one_way) == word && word & OPEN == 0
     }
 
     fn note_tcp_change(&self, hit: &Hit, flags: u8, from_initiator: bool) -> TcpState {

@@ -3,6 +3,7 @@
 mod between;
 pub(crate) mod kill;
 mod legs;
+mod meet;
 mod model;
 mod threads;
 
@@ -80,6 +81,8 @@ pub(super) fn assert_whole(flows: &Flows<'_>) {
         assert!(path.is_live() && !path.is_held(), "entry {i} has a path");
         let (front, back) = (path.forward().front, path.back.load(Relaxed));
         assert_eq!(if hit.is_front() { front } else { back }, i);
+        let says = !hit.is_front() || flows.fronts[hit.path as usize].says(key, hit);
+        assert!(says, "path {} has the front of entry {i}", hit.path);
         live.push(*key);
         true
     });

@@ -30,6 +30,7 @@ impl Section {
             Section::FlowAddresses => "FLOW_FILTER",
             Section::FlowState => "FLOW_STATE",
             Section::Paths => "PATHS",
+            Section::PathFronts => "PATH_FRONTS",
             Section::PathLinks => "PATH_LINKS",
             Section::OptionSlabs => "OPTION_SLABS",
             Section::SlabLinks => "SLAB_LINKS",
