@@ -38,7 +38,11 @@ pub fn cable(one: End<'_>, two: End<'_>) -> Result<()> {
     one.ns.ip(&[&link])?;
     for end in [one, two] {
         let device = end.device;
-        let addresses = end.addresses.iter().map(|a| format!("address add {a} dev {device}"));
+        // The kernel finds out only later that nobody asks for who else has an IPv6 address, unless
+        // it is told with each.
+        let flag = |address: &str| if address.contains(':') { " nodad" } else { "" };
+        let add = |address: &str| format!("address add {address} dev {device}{}", flag(address));
+        let addresses = end.addresses.iter().map(|address| add(address));
         let lines: Vec<String> = addresses.chain([format!("link set dev {device} up")]).collect();
         end.ns.ip(&lines.iter().map(String::as_str).collect::<Vec<_>>())?;
     }

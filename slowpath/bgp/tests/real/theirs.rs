@@ -193,13 +193,16 @@ impl Theirs {
         })
     }
 
-    /// Waits until a session is up, by its word.
+    /// Waits until a session is up, by its word, and tells what it said then.
     pub fn wait_until_up(&self, ours: &str) -> Outcome<Session> {
+        let mut up = None;
         wait_for(&format!("the session with {ours}"), PATIENCE, || {
             let said = self.session(ours)?;
-            Ok((said.up, format!("{said:?}")))
+            let seen = format!("{said:?}");
+            up = said.up.then_some(said);
+            Ok((up.is_some(), seen))
         })?;
-        Ok(self.session(ours)?)
+        up.ok_or_else(|| "waited for".into())
     }
 
     /// Waits until a route is so, or isn't there.
