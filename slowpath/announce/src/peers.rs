@@ -121,12 +121,14 @@ pub fn wanted(
             restarted: false,
             forwarding: true,
         }),
+        strict_bfd: neighbor.bfd.enabled && neighbor.bfd.strict,
         ..Settings::new(router.local_asn, identity.router_id, peer, neighbor.asn)
     };
     let neighbor_address = neighbor.address;
     settings.check().map_err(|why| Wrong::Settings { neighbor: neighbor_address, why })?;
     let bfd = neighbor.bfd.enabled.then_some(neighbor.bfd);
-    Ok(PeerWanted { settings, listen_port: identity.listen_port, bfd })
+    let interface = neighbor.interface.as_deref().map(str::to_owned);
+    Ok(PeerWanted { settings, listen_port: identity.listen_port, interface, bfd })
 }
 
 /// A family in the session machine's words.

@@ -101,18 +101,18 @@ fn peer(wanted: &PeerWanted) -> Wanted {
     Wanted {
         settings: wanted.settings.clone(),
         listen_port: wanted.listen_port,
-        interface: None,
+        interface: wanted.interface.clone(),
         bfd: wanted.bfd.map(|spec| watched(&spec, hops)),
     }
 }
 
-/// Over several hops, BFD's packets may come from as far as BGP's.
+/// Over several hops, BFD's packets may come from as far as BGP's unless their hops are said.
 fn watched(spec: &BfdSpec, hops: u8) -> Watched {
     let settings = bfd::Settings {
         transmit_ms: spec.transmit_ms,
         receive_ms: spec.receive_ms,
         multiplier: spec.multiplier,
-        minimum_ttl: u8::MAX - (hops.max(2) - 1),
+        minimum_ttl: spec.minimum_ttl.unwrap_or(u8::MAX - (hops.max(2) - 1)),
         ..bfd::Settings::default()
     };
     Watched { multihop: spec.multihop, settings }

@@ -28,6 +28,8 @@ pub struct PeerWanted {
     pub settings: Settings,
     /// The port on which it may connect; none for not at all.
     pub listen_port: Option<u16>,
+    /// The only interface by which it is reached; none leaves it to the kernel's routes.
+    pub interface: Option<String>,
     /// Whether the way to it is watched; none for not at all.
     pub bfd: Option<BfdSpec>,
 }

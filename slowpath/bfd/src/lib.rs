@@ -15,6 +15,8 @@
 #![forbid(unsafe_code)]
 
 pub mod driver;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod harness;
 pub mod machine;
 pub mod packet;
 mod receive;

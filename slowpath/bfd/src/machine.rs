@@ -41,6 +41,8 @@ pub struct Machine {
     pub(crate) diagnostic: Diagnostic,
     pub(crate) remote: Remote,
     pub(crate) counts: Counts,
+    /// The neighbour's last word was that it holds the session down.
+    held: bool,
     dice: u64,
     /// What we announce.
     said: Timers,
@@ -71,6 +73,7 @@ impl Machine {
             diagnostic: Diagnostic::None,
             remote: Remote::unknown(),
             counts: Counts::default(),
+            held: false,
             dice: seed,
             said: Timers { transmit: SLOW, receive: settings.receive() },
             before: None,
@@ -156,10 +159,13 @@ impl Machine {
             self.poll_after = Some(now + self.neighbours_patience() + 2 * took);
         }
         let state = self.state;
+        let held = std::mem::replace(&mut self.held, packet.state == State::AdminDown);
+        let held = (self.held && !held).then_some(Change::Held);
         let change = match (state, packet.state) {
             (State::Init | State::Up, State::AdminDown) => {
-                self.turn(State::Down, Some(Reason::NeighbourAdminDown), now)
+                self.turn(State::Down, Some(Reason::NeighbourAdminDown), now).or(held)
             }
+            (State::Down, State::AdminDown) => held,
             (State::Down, State::Down) => self.turn(State::Init, None, now),
             (State::Down, State::Init) => self.turn(State::Up, None, now),
             (State::Init, State::Init | State::Up) => self.turn(State::Up, None, now),

@@ -106,7 +106,9 @@ impl Session {
     fn try_send(&mut self, packet: &Packet) -> io::Result<()> {
         if self.socket.is_none() {
             self.interface = match &self.key.interface {
-                Some(name) => Some(if_nametoindex(name.as_str())?),
+                Some(name) => Some(if_nametoindex(name.as_str()).map_err(|error| {
+                    io::Error::other(format!("there is no interface `{name}`: {error}"))
+                })?),
                 None => None,
             };
             self.socket = Some(self.open()?);

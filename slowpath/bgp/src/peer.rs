@@ -14,6 +14,8 @@
 //! rests. Here a rest is spent in Active: we don't connect, but the peer may.
 
 mod collide;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod harness;
 pub mod settings;
 mod words;
 
@@ -141,7 +143,7 @@ impl Peer {
                 self.sessions.iter_mut().for_each(|session| session.refresh(now));
             }
             Input::BfdDown => self.bfd_down(now),
-            Input::BfdUp => {
+            Input::BfdUp | Input::BfdHeld => {
                 self.bfd_down = false;
                 self.begin_if_idle(now);
             }

@@ -22,7 +22,7 @@ mod socket;
 pub mod told;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -116,13 +116,26 @@ impl Speaker {
         self.take(key, Stop::Changed);
         let slot = Slot::start(key, wanted, &self.ground);
         slot.tell(Input::GracefulShutdown(self.shutting));
-        if let Some(place) = place(&slot) {
-            let fresh = || Listener::start(place.clone(), &self.ground);
-            self.listeners.entry(place.clone()).or_insert_with(fresh).add(&slot);
-        }
+        self.listen(&slot);
         self.watch.add(&slot, &self.ground);
         self.peers.insert(key, slot);
         self.prune();
+    }
+
+    /// Lets a peer connect to us, wherever its connections may come.
+    fn listen(&mut self, slot: &Arc<Slot>) {
+        let Some(place) = Place::of(&slot.wanted) else { return };
+        if !self.listeners.contains_key(&place) {
+            let fresh = Listener::start(place.clone(), &self.ground);
+            let others = self
+                .peers
+                .values()
+                .filter(|peer| Place::of(&peer.wanted).is_some_and(|other| other.meets(&place)));
+            others.for_each(|peer| fresh.add(peer));
+            self.listeners.insert(place.clone(), fresh);
+        }
+        let meeting = self.listeners.iter().filter(|(other, _)| other.meets(&place));
+        meeting.for_each(|(_, listener)| listener.add(slot));
     }
 
     /// A peer goes. With [`Stop::Changed`] it is added again at once, and its listener waits.
@@ -148,8 +161,10 @@ impl Speaker {
     /// Ends what no peer needs.
     fn prune(&mut self) {
         self.watch.prune();
-        self.listeners.retain(|_, listener| {
-            let stays = !listener.is_idle();
+        let wanted: BTreeSet<Place> =
+            self.peers.values().filter_map(|slot| Place::of(&slot.wanted)).collect();
+        self.listeners.retain(|place, listener| {
+            let stays = wanted.contains(place);
             if !stays {
                 listener.end();
             }
@@ -245,9 +260,4 @@ impl Default for Speaker {
     fn default() -> Speaker {
         Speaker::new()
     }
-}
-
-fn place(slot: &Slot) -> Option<Place> {
-    let at = socket::place(&slot.wanted.settings, slot.wanted.listen_port?);
-    Some(Place { at, interface: slot.wanted.interface.clone() })
 }

@@ -9,6 +9,8 @@
 pub mod attribute;
 pub mod capability;
 pub mod frame;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod harness;
 pub mod notification;
 pub mod open;
 pub mod prefix;

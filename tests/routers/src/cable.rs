@@ -38,9 +38,33 @@ pub fn cable(one: End<'_>, two: End<'_>) -> Result<()> {
     one.ns.ip(&[&link])?;
     for end in [one, two] {
         let device = end.device;
-        let addresses = end.addresses.iter().map(|a| format!("address add {a} dev {device}"));
+        // The kernel finds out only later that nobody asks for who else has an IPv6 address, unless
+        // it is told with each.
+        let flag = |address: &str| if address.contains(':') { " nodad" } else { "" };
+        let add = |address: &str| format!("address add {address} dev {device}{}", flag(address));
+        let addresses = end.addresses.iter().map(|address| add(address));
         let lines: Vec<String> = addresses.chain([format!("link set dev {device} up")]).collect();
         end.ns.ip(&lines.iter().map(String::as_str).collect::<Vec<_>>())?;
     }
     Ok(())
+}
+
+/// Two ends with a router between them, which it is none of ours to ask: 10.0.1.1 and fd01::1 on
+/// `here`, the router's `left` and `right`, and 10.0.2.2 and fd02::2 on `there`.
+pub fn beyond_a_router() -> Result<[Arc<Netns>; 3]> {
+    let [ours, middle, theirs] = [namespace("ours")?, namespace("middle")?, namespace("theirs")?];
+    cable(
+        End { ns: &ours, device: "here", addresses: &["10.0.1.1/24", "fd01::1/64"] },
+        End { ns: &middle, device: "left", addresses: &["10.0.1.9/24", "fd01::9/64"] },
+    )?;
+    cable(
+        End { ns: &theirs, device: "there", addresses: &["10.0.2.2/24", "fd02::2/64"] },
+        End { ns: &middle, device: "right", addresses: &["10.0.2.9/24", "fd02::9/64"] },
+    )?;
+    middle.sysctl("ipv4/ip_forward", "1")?;
+    middle.sysctl("ipv6/conf/all/forwarding", "1")?;
+    // Not by default: FRR takes no default route for a way to a neighbour.
+    ours.ip(&["route add 10.0.2.0/24 via 10.0.1.9", "route add fd02::/64 via fd01::9"])?;
+    theirs.ip(&["route add 10.0.1.0/24 via 10.0.2.9", "route add fd01::/64 via fd02::9"])?;
+    Ok([ours, middle, theirs])
 }

@@ -30,7 +30,7 @@ mod gobgp;
 mod program;
 
 pub use bird::Bird;
-pub use cable::{End, cable, namespace};
+pub use cable::{End, beyond_a_router, cable, namespace};
 pub use frr::{Daemon, Frr};
 pub use gobgp::Gobgp;
 pub use nix::sys::signal::Signal;

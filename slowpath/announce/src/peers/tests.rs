@@ -41,11 +41,12 @@ fn a_router_id_is_said_or_found_or_missed() {
 
 #[test]
 fn a_neighbor_is_a_peer_of_the_machine() {
-    let neighbor = json!({"address": "2001:db8::fe", "port": 1179, "asn": 4200000000_u32,
+    let neighbor = json!({"address": "2001:db8::fe", "interface": "up0", "port": 1179, "asn": 4200000000_u32,
         "local_address": "2001:db8::1", "passive": true, "connect_retry_s": 5, "hold_s": 9,
         "keepalive_s": 3, "hops": 2, "ttl_security": true, "extended_next_hop": true,
         "graceful_restart": {"enabled": true, "restart_s": 60, "long_lived_s": 70},
-        "families": [{"family": "ipv6-unicast"}], "bfd": {"enabled": true, "multiplier": 5}});
+        "families": [{"family": "ipv6-unicast"}], "bfd": {"enabled": true, "multiplier": 5,
+            "strict": true}});
     let policy = policy("edge", json!([{"local_asn": 65001, "neighbors": [neighbor]}]));
     let router = &policy.spec.routers[0];
     let identity = Identity { router_id: [192, 0, 2, 1].into(), listen_port: Some(179) };
@@ -59,6 +60,7 @@ fn a_neighbor_is_a_peer_of_the_machine() {
             ttl_security: true,
         },
         passive: true,
+        strict_bfd: true,
         connect_retry: s(5),
         hold: s(9),
         keepalive: s(3),
@@ -78,6 +80,7 @@ fn a_neighbor_is_a_peer_of_the_machine() {
         )
     };
     assert_eq!(wanted.settings, expected);
+    assert_eq!(wanted.interface.as_deref(), Some("up0"));
     assert_eq!((wanted.listen_port, wanted.bfd.unwrap().multiplier), (Some(179), 5));
 }
 

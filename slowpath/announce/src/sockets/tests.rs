@@ -15,8 +15,37 @@ fn wanted(asn: u32, local: Ipv4Addr, remote: Ipv4Addr, port: u16) -> (PeerKey, P
     let mut settings = Settings::new(asn, local, peer, 0);
     settings.transport.local = Some(local.into());
     settings.connect_retry = Duration::from_secs(1);
-    let wanted = PeerWanted { settings, listen_port: Some(port), bfd: None };
+    let wanted = PeerWanted { settings, listen_port: Some(port), interface: None, bfd: None };
     (PeerKey { local_asn: asn, peer }, wanted)
+}
+
+/// How the machine's BFD is asked to be, by a neighbor's words.
+fn bfd_of(hops: u8, bfd: serde_json::Value) -> Watched {
+    let (_, mut wanted) = wanted(65_001, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 179);
+    wanted.settings.transport.hops = Some(hops);
+    wanted.bfd = Some(serde_json::from_value(bfd).unwrap());
+    wanted.interface = Some("up0".to_owned());
+    let peer = peer(&wanted);
+    assert_eq!(peer.interface.as_deref(), Some("up0"));
+    let watched = peer.bfd.unwrap();
+    watched.settings.check().unwrap();
+    watched
+}
+
+#[test]
+fn hops_that_are_left_are_said_or_follow_from_those_that_are_allowed() {
+    let ttl = |hops, bfd| bfd_of(hops, bfd).settings.minimum_ttl;
+    let far = || serde_json::json!({"enabled": true, "multihop": true});
+    assert_eq!([1, 2, 3, 255].map(|hops| ttl(hops, far())), [254, 254, 253, 1]);
+    let mut said = far();
+    said["minimum_ttl"] = 63.into();
+    assert_eq!([1, 3].map(|hops| ttl(hops, said.clone())), [63, 63]);
+    // The least and the most that a policy may say of the rest.
+    for (time, multiplier) in [(10, 2), (60_000, 255)] {
+        let said = serde_json::json!({"transmit_ms": time, "receive_ms": time,
+            "multiplier": multiplier});
+        assert!(!bfd_of(1, said).multihop);
+    }
 }
 
 async fn until(what: &str, so: impl Fn() -> bool) {

@@ -35,11 +35,11 @@ fn up(now: Instant) -> Machine {
 fn section_6_8_6_each_state_hears_each_state() {
     use State::{AdminDown, Down, Init, Up};
     let table = [
-        (Down, AdminDown, Down, None),
+        (Down, AdminDown, Down, Some(Change::Held)),
         (Down, Down, Init, None),
         (Down, Init, Up, Some(Change::Up)),
         (Down, Up, Down, None),
-        (Init, AdminDown, Down, None),
+        (Init, AdminDown, Down, Some(Change::Held)),
         (Init, Down, Init, None),
         (Init, Init, Up, Some(Change::Up)),
         (Init, Up, Up, Some(Change::Up)),
@@ -58,6 +58,19 @@ fn section_6_8_6_each_state_hears_each_state() {
         if from == Up && to == Down {
             assert_eq!(machine.diagnostic, Diagnostic::NeighborSignaledDown);
         }
+    }
+    // That the neighbour holds it down is told once, until it says something else.
+    let mut machine = Machine::new(settings(), 1, 0, now);
+    for (heard, change) in [
+        (AdminDown, Some(Change::Held)),
+        (AdminDown, None),
+        (Down, None),
+        (AdminDown, Some(Change::Held)),
+        (Init, Some(Change::Up)),
+        (AdminDown, Some(Change::Down(Reason::NeighbourAdminDown))),
+        (AdminDown, None),
+    ] {
+        assert_eq!(machine.hear(&says(heard), now).unwrap().change, change, "{heard:?}");
     }
     let mut machine = up(now);
     machine.stop(now);

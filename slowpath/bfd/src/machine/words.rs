@@ -45,6 +45,9 @@ pub enum Change {
     Up,
     /// Not any more.
     Down(Reason),
+    /// They did not, and now the neighbour says that it holds the session down on purpose: there is
+    /// nothing to wait for (RFC 5882, 3.2).
+    Held,
 }
 
 /// What came of a packet, or of time that passed.

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use crate::network::{Ours, Outcome, beyond_a_router, neighbours, single_hop_keys};
+use crate::network::{Ours, Outcome, neighbours, single_hop_keys};
 use bfd::machine::{Change, Reason};
 use bfd::{Key, Settings};
-use routers::{Bird, PATIENCE, wait_for};
+use routers::{Bird, PATIENCE, beyond_a_router, wait_for};
 
 const BIRD: &str = "\
 log stderr all;

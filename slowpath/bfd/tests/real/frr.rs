@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use crate::network::{Ours, Outcome, beyond_a_router, neighbours, single_hop_keys};
+use crate::network::{Ours, Outcome, neighbours, single_hop_keys};
 use bfd::machine::{Change, Reason};
 use bfd::packet::{Diagnostic, State};
 use bfd::{Key, Settings};
-use routers::{Daemon, Frr, PATIENCE, wait_for};
+use routers::{Daemon, Frr, PATIENCE, beyond_a_router, wait_for};
 use serde_json::Value;
 
 const FRR: &str = "\

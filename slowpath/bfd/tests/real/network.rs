@@ -148,24 +148,6 @@ pub fn neighbours() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
     Ok((ours, theirs))
 }
 
-/// Us and a neighbour beyond a router: 10.0.1.1 and fd01::1, 10.0.2.2 and fd02::2.
-pub fn beyond_a_router() -> routers::Result<[Arc<Netns>; 3]> {
-    let [ours, middle, theirs] = [namespace("ours")?, namespace("middle")?, namespace("theirs")?];
-    cable(
-        End { ns: &ours, device: "here", addresses: &["10.0.1.1/24", "fd01::1/64"] },
-        End { ns: &middle, device: "left", addresses: &["10.0.1.9/24", "fd01::9/64"] },
-    )?;
-    cable(
-        End { ns: &theirs, device: "there", addresses: &["10.0.2.2/24", "fd02::2/64"] },
-        End { ns: &middle, device: "right", addresses: &["10.0.2.9/24", "fd02::9/64"] },
-    )?;
-    middle.sysctl("ipv4/ip_forward", "1")?;
-    middle.sysctl("ipv6/conf/all/forwarding", "1")?;
-    ours.ip(&["route add default via 10.0.1.9", "route add default via fd01::9"])?;
-    theirs.ip(&["route add default via 10.0.2.9", "route add default via fd02::9"])?;
-    Ok([ours, middle, theirs])
-}
-
 /// Sessions with the neighbour of [`neighbours`].
 pub fn single_hop_keys() -> [Key; 2] {
     let four = Key::single_hop("10.0.0.2".parse().expect("an address"));

@@ -51,6 +51,8 @@ pub enum Input<'a> {
     BfdDown,
     /// BFD has a session.
     BfdUp,
+    /// BFD has none because the neighbour holds it down on purpose: nothing is to be waited for.
+    BfdHeld,
 }
 
 /// Why a session is ended from our side.

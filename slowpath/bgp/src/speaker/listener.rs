@@ -1,5 +1,6 @@
-//! Where peers connect to us: one listener an address and port, shared by its peers. Nobody else is
-//! let in.
+//! Where peers connect to us: one listener an address, interface and port. The kernel brings a
+//! connection to the narrowest of them, whichever its peer asked for; so each knows all peers of its
+//! port. Nobody else is let in.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +16,7 @@ use tokio::task::AbortHandle;
 use super::ground::Ground;
 use super::slot::Slot;
 use super::told::ListenerTold;
-use super::{connection, socket};
+use super::{Wanted, connection, socket};
 
 /// From one attempt to listen to the next, and to accept where the kernel had no room.
 const RETRY: Duration = Duration::from_millis(500);
@@ -25,6 +26,19 @@ const RETRY: Duration = Duration::from_millis(500);
 pub(super) struct Place {
     pub(super) at: SocketAddr,
     pub(super) interface: Option<String>,
+}
+
+impl Place {
+    /// Where a peer wants to be connected to; none where it may not.
+    pub(super) fn of(wanted: &Wanted) -> Option<Place> {
+        let at = socket::place(&wanted.settings, wanted.listen_port?);
+        Some(Place { at, interface: wanted.interface.clone() })
+    }
+
+    /// Whether a connection that is meant for one may come to the other.
+    pub(super) fn meets(&self, other: &Place) -> bool {
+        self.at.port() == other.at.port() && self.at.is_ipv4() == other.at.is_ipv4()
+    }
 }
 
 /// A listener.
@@ -66,18 +80,12 @@ impl Listener {
     pub(super) fn remove(&self, slot: &Arc<Slot>) {
         let mut inner = self.inner.lock();
         let address = slot.key.peer.ip();
-        if let Some(peers) = inner.peers.get_mut(&address) {
-            peers.retain(|peer| !Arc::ptr_eq(peer, slot));
-            if peers.is_empty() {
-                inner.peers.remove(&address);
-            }
+        let Some(peers) = inner.peers.get_mut(&address) else { return };
+        peers.retain(|peer| !Arc::ptr_eq(peer, slot));
+        if peers.is_empty() {
+            inner.peers.remove(&address);
         }
         inner.sign(address);
-    }
-
-    /// Whether nobody may connect.
-    pub(super) fn is_idle(&self) -> bool {
-        self.inner.lock().peers.is_empty()
     }
 
     /// Listens no more.
@@ -111,7 +119,7 @@ impl Listener {
         };
         loop {
             match socket.accept().await {
-                Ok((stream, from)) => self.let_in(stream, from.ip(), &ground),
+                Ok((stream, from)) => self.let_in(stream, from, &ground),
                 // Of a connection that has gone meanwhile, or the kernel has no room.
                 Err(error) => {
                     tracing::warn!("can't accept a connection on {}: {error}", self.place.at);
@@ -152,10 +160,16 @@ impl Listener {
         }
     }
 
-    fn let_in(&self, stream: TcpStream, from: IpAddr, ground: &Arc<Ground>) {
+    fn let_in(&self, stream: TcpStream, from: SocketAddr, ground: &Arc<Ground>) {
         let slot = {
             let mut inner = self.inner.lock();
-            let slot = inner.peers.get(&from).and_then(|slots| slots.first().cloned());
+            let mut slots = inner.peers.get(&from.ip()).into_iter().flatten();
+            // One that has gone meanwhile has no address, and is nobody's.
+            let local = stream.local_addr().map(|local| local.ip()).ok();
+            let is_of = |slot: &&Arc<Slot>| {
+                local.is_some_and(|local| socket::is_of(&slot.wanted, from, local))
+            };
+            let slot = slots.find(is_of).cloned();
             match slot {
                 Some(_) => inner.accepted += 1,
                 None => inner.refused += 1,

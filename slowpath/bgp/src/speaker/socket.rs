@@ -104,8 +104,11 @@ pub(super) fn listen(at: SocketAddr, interface: Option<&str>) -> io::Result<TcpL
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
+    // All addresses, one of them and one interface are three listeners on one port: each
+    // connection comes to the narrowest.
+    socket.set_reuse_port(true)?;
     if let Some(interface) = interface {
-        socket.bind_device(Some(interface.as_bytes()))?;
+        bind_device(&socket, interface)?;
     }
     // Its answers have to pass the guard of who has one; who they go to is known later.
     set_hops(&socket, at.is_ipv4(), u8::MAX)?;
@@ -114,12 +117,37 @@ pub(super) fn listen(at: SocketAddr, interface: Option<&str>) -> io::Result<TcpL
     TcpListener::from_std(socket.into())
 }
 
+/// From now on `socket` knows one interface only.
+fn bind_device(socket: &impl AsFd, interface: &str) -> io::Result<()> {
+    let bound = SockRef::from(socket).bind_device(Some(interface.as_bytes()));
+    bound.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENODEV) => {
+            let said =
+                format!("there is no interface `{interface}`; ip link shows those there are");
+            io::Error::new(io::ErrorKind::NotFound, said)
+        }
+        _ => error,
+    })
+}
+
+/// Whether a connection of `from` to `local` is one that `wanted` allows: its address is known.
+pub(super) fn is_of(wanted: &Wanted, from: SocketAddr, local: IpAddr) -> bool {
+    let scope = match from {
+        SocketAddr::V6(six) => six.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    // The kernel says the network of addresses that count on one alone.
+    let elsewhere = |name: &str| !nix::net::if_::if_nametoindex(name).is_ok_and(|is| is == scope);
+    let here = scope == 0 || !wanted.interface.as_deref().is_some_and(elsewhere);
+    here && wanted.settings.transport.local.is_none_or(|own| own == local)
+}
+
 /// A connection to the peer.
 pub(super) async fn connect(wanted: &Wanted) -> io::Result<TcpStream> {
     let Settings { peer, transport, .. } = &wanted.settings;
     let socket = if peer.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     if let Some(interface) = &wanted.interface {
-        socket.bind_device(Some(interface.as_bytes()))?;
+        bind_device(&socket, interface)?;
     }
     prepare(&socket, &wanted.settings)?;
     if let Some(key) = &transport.md5 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bfd::machine::Change;
+use bfd::machine::{Change, Reason};
 use bfd::{Bfd, Driver, Event, Given, Key};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -153,6 +153,10 @@ impl Watch {
         for slot in peers {
             match event.change {
                 Change::Up => slot.hear_bfd(BfdTold { up: true, why: None }, Some(Input::BfdUp)),
+                Change::Held => {
+                    let why = Some(format!("{:?}", Reason::NeighbourAdminDown));
+                    slot.hear_bfd(BfdTold { up: false, why }, Some(Input::BfdHeld));
+                }
                 Change::Down(reason) => {
                     let told = BfdTold { up: false, why: Some(format!("{reason:?}")) };
                     // What somebody holds down is no sign that packets don't come (RFC 5882).

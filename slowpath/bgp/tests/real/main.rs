@@ -1,6 +1,10 @@
 //! Our speaker on real networks, with real routers.
 
+mod far;
+mod lasting;
+mod near;
 mod network;
+mod plan;
 mod restarts;
 mod sockets;
 mod speaks;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use routers::{Bird, Daemon, Frr, Gobgp, Netns, PATIENCE, wait_for};
 use serde_json::Value;
 
-use crate::network::{OUR_ASN, Outcome, THEIR_ASN};
+use crate::network::Outcome;
+pub use crate::plan::Plan;
+use crate::plan::name;
 
 /// The kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,19 +16,6 @@ pub enum Kind {
     Frr,
     Bird,
     Gobgp,
-}
-
-/// How the neighbour is configured, towards 10.0.0.1 and fd00::1.
-#[derive(Clone, Default)]
-pub struct Plan {
-    /// It is of our own system.
-    pub internal: bool,
-    /// The key of both sessions.
-    pub password: Option<&'static str>,
-    /// BFD on both ways.
-    pub bfd: bool,
-    /// More lines of FRR's for a neighbour, `ADDRESS` stands for ours.
-    pub frr: &'static str,
 }
 
 /// A router that runs.
@@ -73,18 +62,16 @@ pub struct Route {
     pub stale: bool,
 }
 
-const OURS: [&str; 2] = ["10.0.0.1", "fd00::1"];
-
 impl Theirs {
     pub fn start(kind: Kind, ns: &Arc<Netns>, plan: &Plan) -> Outcome<Theirs> {
         Ok(match kind {
             Kind::Frr => {
                 let daemons: &[Daemon] =
                     if plan.bfd { &[Daemon::Bgpd, Daemon::Bfdd] } else { &[Daemon::Bgpd] };
-                Theirs::Frr(Frr::start(ns, daemons, &frr(plan))?)
+                Theirs::Frr(Frr::start(ns, daemons, &plan.frr())?)
             }
-            Kind::Bird => Theirs::Bird(Bird::start(ns, &bird(plan))?),
-            Kind::Gobgp => Theirs::Gobgp(Gobgp::start(ns, &gobgp(plan))?),
+            Kind::Bird => Theirs::Bird(Bird::start(ns, &plan.bird())?),
+            Kind::Gobgp => Theirs::Gobgp(Gobgp::start(ns, &plan.gobgp())?),
         })
     }
 
@@ -206,13 +193,16 @@ impl Theirs {
         })
     }
 
-    /// Waits until a session is up, by its word.
+    /// Waits until a session is up, by its word, and tells what it said then.
     pub fn wait_until_up(&self, ours: &str) -> Outcome<Session> {
+        let mut up = None;
         wait_for(&format!("the session with {ours}"), PATIENCE, || {
             let said = self.session(ours)?;
-            Ok((said.up, format!("{said:?}")))
+            let seen = format!("{said:?}");
+            up = said.up.then_some(said);
+            Ok((up.is_some(), seen))
         })?;
-        Ok(self.session(ours)?)
+        up.ok_or_else(|| "waited for".into())
     }
 
     /// Waits until a route is so, or isn't there.
@@ -234,93 +224,6 @@ impl Theirs {
     }
 }
 
-/// BIRD's name of the session with an address of ours.
-fn name(ours: &str) -> &'static str {
-    if ours.contains(':') { "six" } else { "four" }
-}
-
-fn frr(plan: &Plan) -> String {
-    let asn = if plan.internal { OUR_ASN } else { THEIR_ASN };
-    let mut text = format!(
-        "router bgp {asn}\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n \
-         no bgp network import-check\n bgp log-neighbor-changes\n"
-    );
-    let mut active = String::new();
-    for ours in OURS {
-        text += &format!(
-            " neighbor {ours} remote-as {OUR_ASN}\n neighbor {ours} timers connect 1\n \
-             neighbor {ours} capability extended-nexthop\n"
-        );
-        if let Some(password) = plan.password {
-            text += &format!(" neighbor {ours} password {password}\n");
-        }
-        if plan.bfd {
-            text += &format!(" neighbor {ours} bfd\n");
-        }
-        text += &plan.frr.replace("ADDRESS", ours);
-        active += &format!("  neighbor {ours} activate\n");
-    }
-    for family in ["ipv4", "ipv6"] {
-        let one = if family == "ipv4" { "192.0.2.99/32" } else { "2001:db8::99/128" };
-        text += &format!(
-            " address-family {family} unicast\n{active}  network {one}\n exit-address-family\n"
-        );
-    }
-    text
-}
-
-fn bird(plan: &Plan) -> String {
-    let asn = if plan.internal { OUR_ASN } else { THEIR_ASN };
-    let mut text = "log stderr all;\nrouter id 10.0.0.2;\nprotocol device {}\n\
-         protocol static { ipv4; route 192.0.2.99/32 blackhole; }\n\
-         protocol static { ipv6; route 2001:db8::99/128 blackhole; }\n"
-        .to_owned();
-    let mut more = String::new();
-    if let Some(password) = plan.password {
-        more += &format!(" password \"{password}\";");
-    }
-    if plan.bfd {
-        text += "protocol bfd { interface \"there\" { interval 300 ms; multiplier 3; }; }\n";
-        more += " bfd graceful;";
-    }
-    for ours in OURS {
-        let theirs = ours.replace(".0.1", ".0.2").replace("::1", "::2");
-        let channels = "import all; export where source = RTS_STATIC;";
-        text += &format!(
-            "protocol bgp {} {{ local {theirs} as {asn}; neighbor {ours} as {OUR_ASN};{more}\n \
-             connect retry time 1; connect delay time 1; error wait time 1, 2;\n \
-             ipv4 {{ extended next hop on; {channels} }}; ipv6 {{ {channels} }}; }}\n",
-            name(ours)
-        );
-    }
-    text
-}
-
-fn gobgp(plan: &Plan) -> String {
-    let asn = if plan.internal { OUR_ASN } else { THEIR_ASN };
-    let mut text = format!("[global.config]\n as = {asn}\n router-id = \"10.0.0.2\"\n");
-    for ours in OURS {
-        text += &format!(
-            "[[neighbors]]\n [neighbors.config]\n  neighbor-address = \"{ours}\"\n  \
-             peer-as = {OUR_ASN}\n"
-        );
-        if let Some(password) = plan.password {
-            text += &format!("  auth-password = \"{password}\"\n");
-        }
-        text += " [neighbors.timers.config]\n  connect-retry = 1\n  hold-time = 90\n  \
-                 keepalive-interval = 30\n  idle-hold-time-after-reset = 1\n \
-                 [neighbors.graceful-restart.config]\n  enabled = true\n  restart-time = 60\n";
-        for family in ["ipv4-unicast", "ipv6-unicast"] {
-            text += &format!(
-                " [[neighbors.afi-safis]]\n  [neighbors.afi-safis.config]\n   \
-                 afi-safi-name = \"{family}\"\n  \
-                 [neighbors.afi-safis.mp-graceful-restart.config]\n   enabled = true\n"
-            );
-        }
-    }
-    text
-}
-
 /// Each string of a list.
 fn strings(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
@@ -330,6 +233,7 @@ fn of_frr(path: &Value) -> Route {
     let community = |word: &str| match word {
         "noExport" => 0xffff_ff01,
         "gracefulShutdown" => 0xffff_0000,
+        "llgrStale" => 0xffff_0006,
         pair => pair.split(':').fold(0, |sum, part| (sum << 16) | part.parse::<u32>().unwrap_or(0)),
     };
     let asns = path["aspath"]["string"].as_str().unwrap_or_default().split_whitespace();

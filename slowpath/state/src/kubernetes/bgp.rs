@@ -24,7 +24,7 @@ use wire::{PathAttributesFields, VirtualRouter};
 const LOAD_BALANCERS: &str = "CiliumLoadBalancerIPPool";
 
 /// Fields of ours by the names that the first generation has for them.
-const FIRST: [(&str, &str); 18] = [
+const FIRST: [(&str, &str); 19] = [
     ("node_selector", "nodeSelector"),
     ("match_expressions", "matchExpressions"),
     ("routers", "virtualRouters"),
@@ -34,6 +34,7 @@ const FIRST: [(&str, &str); 18] = [
     ("services", "serviceSelector"),
     ("kinds", "serviceAdvertisements"),
     ("address", "peerAddress"),
+    ("interface", "peerAddress"),
     ("port", "peerPort"),
     ("asn", "peerASN"),
     ("connect_retry_s", "connectRetryTimeSeconds"),
@@ -86,9 +87,10 @@ fn router(
     let mut neighbors: Vec<Neighbor> = Vec::with_capacity(from.neighbors.len());
     for (i, fields) in from.neighbors.iter().enumerate() {
         let at = format!("{at}.neighbors[{i}]");
-        let (mut neighbor, asn) = (neighbor_of(&fields.session()), asn_of(fields.peer_asn));
-        (neighbor.address, neighbor.asn) =
-            (peer_address(&fields.peer_address, &format!("{at}.peerAddress"))?, asn);
+        let mut neighbor = neighbor_of(&fields.session());
+        (neighbor.address, neighbor.interface) =
+            peer_address(&fields.peer_address, &format!("{at}.peerAddress"))?;
+        neighbor.asn = asn_of(fields.peer_asn);
         let families = families(&fields.families, &format!("{at}.families"))?;
         if !families.is_empty() {
             neighbor.families = families;

@@ -1,6 +1,7 @@
 //! What is wanted of BGP: which appliances speak to which routers, and what they announce.
 
 mod attributes;
+mod bfd;
 mod neighbor;
 mod selector;
 #[cfg(test)]
@@ -19,9 +20,8 @@ use super::service::is_default;
 use super::{Described, Refusal, text};
 
 pub use attributes::{Community, LargeCommunity, PathAttributes};
-pub use neighbor::{
-    BfdSpec, Family, FamilySpec, GracefulRestartSpec, Neighbor, NextHops, Password,
-};
+pub use bfd::BfdSpec;
+pub use neighbor::{Family, FamilySpec, GracefulRestartSpec, Neighbor, NextHops, Password};
 pub use selector::{Operator, Requirement, Selector};
 
 /// The most routers of a policy, as Cilium has it.

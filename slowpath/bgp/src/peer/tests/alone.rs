@@ -522,6 +522,22 @@ fn bfd_down_takes_the_session_down_and_strict_peers_wait_for_it() {
 }
 
 #[test]
+fn a_strict_peer_does_not_wait_for_what_the_neighbour_holds_down() {
+    let mut settings = ours();
+    settings.strict_bfd = true;
+    let mut world = established(settings, |_| {});
+    // The session stands: who holds BFD down has nothing against it.
+    world.input(Input::BfdHeld);
+    assert_eq!(world.peer.state(), State::Established);
+    world.input(Input::BfdDown);
+    assert_eq!(world.peer.state(), State::Idle);
+    world.pass(Duration::from_secs(300));
+    assert_eq!(world.peer.state(), State::Idle);
+    world.input(Input::BfdHeld);
+    assert_eq!(world.peer.state(), State::Connect);
+}
+
+#[test]
 fn what_a_peer_does_not_support_is_not_offered_again() {
     let offered = |world: &mut World, id| {
         world.connect(id, Direction::Inbound);

@@ -169,7 +169,10 @@ fn one(watch: &mut Watch, dice: &mut Dice, messages: &[Vec<u8>], words: &str) {
         }
         15 => watch.input(Input::Complete, words),
         16 => watch.input(Input::GracefulShutdown(dice.below(2) == 0), words),
-        17 => watch.input(if dice.below(2) == 0 { Input::BfdDown } else { Input::BfdUp }, words),
+        17 => {
+            let said = [Input::BfdDown, Input::BfdDown, Input::BfdUp, Input::BfdHeld];
+            watch.input(said[dice.below(4) as usize].clone(), words);
+        }
         18 => {
             let Some(id) = line(dice) else { return };
             watch.input(Input::Written(id), words);

@@ -184,6 +184,17 @@ fn a_well_known_attribute_that_nobody_knows_ends_the_session() {
 }
 
 #[test]
+fn attributes_come_in_any_order_or_without_a_route() {
+    let unknown = "80 63 02 abcd";
+    for all in [[NEXT_HOP, AS_PATH, unknown, ORIGIN], [unknown, AS_PATH, ORIGIN, NEXT_HOP]] {
+        let arrived = update(&all, ROUTE, &FOUR).unwrap();
+        assert_eq!((arrived.treated, arrived.announced.len()), (Treated::AsSent, 1));
+        let arrived = update(&all, "", &FOUR).unwrap();
+        assert_eq!((arrived.treated, arrived.announced.len()), (Treated::AsSent, 0));
+    }
+}
+
+#[test]
 fn a_missing_attribute_withdraws() {
     withdrawn(&[AS_PATH, NEXT_HOP], &FOUR);
     withdrawn(&[ORIGIN, NEXT_HOP], &FOUR);

@@ -1,51 +1,11 @@
 //! Whatever comes: no panic, and one of three answers. Seeded, so that a failure can be repeated.
 
 use super::golden::{message, speaking};
-use super::update::Context;
+use super::harness::harness;
 use super::write::end_of_rib;
 use super::*;
+use crate::peer::harness::harness as peer_harness;
 use crate::peer::tests::pipe::Dice;
-
-fn contexts() -> impl Iterator<Item = Context> {
-    (0..8).map(|bits| Context {
-        four_octet: bits & 1 != 0,
-        internal: bits & 2 != 0,
-        extended_next_hop: bits & 4 != 0,
-    })
-}
-
-/// Cuts into messages and reads each in every context. What is announced or withdrawn has no
-/// host bits; what ends the session has a notification that fits a message.
-pub(crate) fn feed(octets: &[u8]) {
-    for context in contexts() {
-        let mut framer = Framer::default();
-        framer.extend();
-        framer.push(octets);
-        while let Ok(Some((kind, body))) = framer.next_message() {
-            match Message::read(kind, &body, &context) {
-                Ok(Message::Update(arrived)) => {
-                    for prefix in arrived.announced.iter().chain(&arrived.withdrawn) {
-                        assert_eq!(*prefix, prefix.trunc());
-                    }
-                    let counted_as_withdrawn = matches!(arrived.treated, Treated::Withdrawn(_));
-                    assert!(!counted_as_withdrawn || arrived.announced.is_empty());
-                }
-                Ok(Message::Open(open)) => {
-                    // What was read can be written, and reads the same.
-                    let again = open.write();
-                    let fits = again.len() <= MESSAGE;
-                    let read = Message::read(Kind::Open, &again[HEAD..], &context);
-                    assert!(!fits || read == Ok(Message::Open(open)));
-                }
-                Ok(_) | Err(Fault::Silent(_)) => {}
-                Err(Fault::Notify(notification)) => {
-                    assert!(notification.write().len() <= MESSAGE);
-                    assert!(!notification.to_string().is_empty());
-                }
-            }
-        }
-    }
-}
 
 fn samples() -> Vec<Vec<u8>> {
     let mut attributes = Attributes::new("2001:db8::9".parse().unwrap());
@@ -67,6 +27,8 @@ fn samples() -> Vec<Vec<u8>> {
         end_of_rib(Family::Ipv6Unicast),
         Notification::cease_with(2, "maintenance").hard().write(),
         message(5, "0001 01 01"),
+        Refresh::new(Family::Ipv6Unicast, RefreshKind::Asked).write(),
+        frame::keepalive(),
     ]
 }
 
@@ -91,7 +53,7 @@ fn samples_with_octets_changed_cut_out_and_put_in() {
             let length = octets.len() as u16;
             octets[16..18].copy_from_slice(&length.to_be_bytes());
         }
-        feed(&octets);
+        harness(&octets);
     }
 }
 
@@ -106,18 +68,40 @@ fn any_body_of_any_type() {
         octets.extend_from_slice(&((HEAD + length) as u16).to_be_bytes());
         octets.push(1 + dice.below(5) as u8);
         octets.extend(body);
-        feed(&octets);
+        harness(&octets);
     }
 }
 
 #[test]
 fn every_sample_cut_short_anywhere() {
     for sample in samples() {
-        feed(&sample);
+        harness(&sample);
         for end in HEAD..sample.len() {
             let mut octets = sample[..end].to_vec();
             octets[16..18].copy_from_slice(&(end as u16).to_be_bytes());
-            feed(&octets);
+            harness(&octets);
         }
+    }
+}
+
+/// Streams of samples, whole and mutated, as the machine of a peer hears them.
+#[test]
+fn streams_of_anything_to_a_peer() {
+    let samples = samples();
+    let mut dice = Dice(0x7654_3211);
+    for _ in 0..6_000 {
+        let mut octets = vec![dice.below(4) as u8];
+        for _ in 0..dice.below(12) {
+            let mut sample = samples[dice.below(samples.len() as u64) as usize].clone();
+            if dice.below(3) == 0 {
+                let at = dice.below(sample.len() as u64) as usize;
+                sample[at] = dice.below(256) as u8;
+            }
+            // Its own length, mostly: then it comes in one piece.
+            let length = if dice.below(4) == 0 { dice.below(256) } else { sample.len() as u64 };
+            octets.extend([length as u8, dice.below(18) as u8]);
+            octets.extend(sample);
+        }
+        peer_harness(&octets);
     }
 }

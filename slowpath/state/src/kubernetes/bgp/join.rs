@@ -17,7 +17,7 @@ use crate::object::bgp::{
 use crate::object::{Object, Refusal};
 
 /// Fields of ours by the names that the second generation has for them.
-const SECOND: [(&str, &str); 17] = [
+const SECOND: [(&str, &str); 18] = [
     ("node_selector", "nodeSelector"),
     ("match_expressions", "matchExpressions"),
     ("routers", "bgpInstances"),
@@ -25,6 +25,7 @@ const SECOND: [(&str, &str); 17] = [
     ("listen_port", "localPort"),
     ("neighbors", "peers"),
     ("address", "peerAddress"),
+    ("interface", "peerAddress"),
     ("local_address", "localAddress"),
     ("asn", "peerASN"),
     ("port", "transport.peerPort"),
@@ -178,7 +179,8 @@ impl Pieces {
                 Refusal::new(format!("{at}.peerConfigRef.name"), wrong, allowed)
             })?,
         };
-        neighbor.address = peer_address(&from.peer_address, &format!("{at}.peerAddress"))?;
+        (neighbor.address, neighbor.interface) =
+            peer_address(&from.peer_address, &format!("{at}.peerAddress"))?;
         neighbor.asn = asn_of(from.peer_asn);
         for (family, selector) in neighbor.families.iter_mut().zip(selectors) {
             let mut names = Vec::new();

@@ -31,21 +31,35 @@ pub(super) fn asn_of(said: Option<u32>) -> u32 {
     said.unwrap_or_default()
 }
 
-/// One address, written as such or as the network of it alone.
-pub(super) fn peer_address(text: &str, field: &str) -> Result<IpAddr, Refusal> {
-    let (address, length) = text.split_once('/').unwrap_or((text, ""));
+/// One address, written as such or as the network of it alone, with the interface behind a link-local
+/// one: `fe80::1%eth0`.
+pub(super) fn peer_address(text: &str, field: &str) -> Result<(IpAddr, Option<Box<str>>), Refusal> {
+    let (place, length) = text.split_once('/').unwrap_or((text, ""));
+    let (address, interface) = match place.split_once('%') {
+        Some((address, interface)) => (address, Some(interface)),
+        None => (place, None),
+    };
     let parsed = address.parse::<IpAddr>().ok();
     let whole = |address: &IpAddr| match length {
         "" => true,
         length => length == if address.is_ipv4() { "32" } else { "128" },
     };
-    parsed.filter(whole).ok_or_else(|| {
+    let parsed = parsed.filter(whole).ok_or_else(|| {
         let wrong = match text {
             "" => "it is missing, and no neighbor is discovered".to_owned(),
             text => format!("`{text}` is no neighbor's address"),
         };
         Refusal::new(field, wrong, "allowed: one address, `192.0.2.1` or `192.0.2.1/32`")
-    })
+    })?;
+    if interface.is_none() && matches!(parsed, IpAddr::V6(six) if six.is_unicast_link_local()) {
+        let wrong = format!("{parsed} is there on every network, and no interface is said");
+        return Err(Refusal::new(
+            field,
+            wrong,
+            format!("write it behind the address: {parsed}%eth0"),
+        ));
+    }
+    Ok((parsed, interface.map(Into::into)))
 }
 
 /// Families with all advertisements.

@@ -246,6 +246,20 @@ fn the_four_kinds_of_the_second_generation_are_one_policy() {
 }
 
 #[test]
+fn a_link_local_neighbor_has_its_interface_behind_its_address() {
+    let first =
+        FIRST.replace("'10.0.0.1/32'", "'fe80::1%up0/128'").replace("eBGPMultihopTTL: 10", "");
+    let second = SECOND.replace("peerAddress: 10.0.0.2", "peerAddress: fe80::1%up0");
+    for (text, at) in [(first, 0), (second, 1)] {
+        let neighbor = &spec(&found(&text, "edge-1"))["routers"][0]["neighbors"][at];
+        assert_eq!(
+            (&neighbor["address"], &neighbor["interface"]),
+            (&json!("fe80::1"), &json!("up0"))
+        );
+    }
+}
+
+#[test]
 fn an_override_is_for_the_node_of_its_name() {
     let spec = spec(&found(SECOND, "edge-2"));
     let router = &spec["routers"][0];
@@ -304,6 +318,16 @@ fn what_is_wrong_is_told_by_the_names_that_were_written() {
             "4095",
         ),
         (FIRST, "10.0.0.1/32", "10.0.0.0/24", "neighbors[0].peerAddress", "one address"),
+        (FIRST, "'10.0.0.1/32'", "'fe80::1/128'", "neighbors[0].peerAddress", "fe80::1%eth0"),
+        (FIRST, "'10.0.0.1/32'", "'fe80::1%e/h'", "neighbors[0].peerAddress", "no neighbor's"),
+        (SECOND, "peerAddress: 10.0.0.2", "peerAddress: fe80::1", "peers[1].peerAddress", "%eth0"),
+        (
+            SECOND,
+            "peerAddress: 10.0.0.2",
+            "peerAddress: fe80::1%sixteen-octets-a",
+            "peers[1].peerAddress",
+            "ip link",
+        ),
         (FIRST, "peerASN: 64512", "peerASN: -1", "neighbors[0].peerASN", "0 to 4294967295"),
         (FIRST, "64512:100", "64512:x", "communities.standard[0]", "`64512:x`"),
         (FIRST, "no-export", "no-exit", "communities.wellKnown[0]", "`no-exit`"),

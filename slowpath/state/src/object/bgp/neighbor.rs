@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{PathAttributes, within};
+use super::{BfdSpec, PathAttributes, within};
 use crate::object::Refusal;
 use crate::object::service::is_default;
 
@@ -20,6 +20,11 @@ const PORT: u16 = 179;
 pub struct Neighbor {
     /// Its address.
     pub address: IpAddr,
+    /// The interface by which alone it is reached; the kernel's choice where it is left out. A
+    /// link-local address counts on one network only, and needs it.
+    #[schemars(length(min = 1, max = 15))]
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub interface: Option<Box<str>>,
     /// Its port.
     #[serde(default = "port", skip_serializing_if = "is_port")]
     pub port: u16,
@@ -76,6 +81,7 @@ impl Neighbor {
     pub fn new(address: IpAddr, asn: u32) -> Neighbor {
         Neighbor {
             address,
+            interface: None,
             port: PORT,
             asn,
             local_address: None,
@@ -213,32 +219,6 @@ impl FamilySpec {
     }
 }
 
-/// Bidirectional forwarding detection (RFC 5880): whether the way to the neighbor is watched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct BfdSpec {
-    /// Whether it is.
-    pub enabled: bool,
-    /// Milliseconds from one packet of ours to the next, if the neighbor takes so many.
-    #[schemars(range(min = 10, max = 60000))]
-    pub transmit_ms: u32,
-    /// Milliseconds between packets of the neighbor's that we can take.
-    #[schemars(range(min = 10, max = 60000))]
-    pub receive_ms: u32,
-    /// How many that are missing in a row make a failure.
-    #[schemars(range(min = 1, max = 255))]
-    pub multiplier: u8,
-    /// The neighbor is more than one hop away (RFC 5883).
-    pub multihop: bool,
-}
-
-impl Default for BfdSpec {
-    fn default() -> BfdSpec {
-        let (enabled, multihop) = (false, false);
-        BfdSpec { enabled, transmit_ms: 300, receive_ms: 300, multiplier: 3, multihop }
-    }
-}
-
 impl Neighbor {
     /// What is wrong with it as a neighbor of a router of this number.
     pub(super) fn check(&self, at: &str, local_asn: u32) -> Result<(), Refusal> {
@@ -251,6 +231,7 @@ impl Neighbor {
                 return Err(Refusal::new(format!("{at}.local_address"), wrong, allowed));
             }
         }
+        self.check_interface(at)?;
         self.check_session(at)?;
         self.check_next_hops(at)?;
         let is_external = self.asn != 0 && self.asn != local_asn;
@@ -268,6 +249,36 @@ impl Neighbor {
             }
         }
         Ok(())
+    }
+
+    /// Whether it is said where a neighbor is, as far as an address alone doesn't.
+    fn check_interface(&self, at: &str) -> Result<(), Refusal> {
+        if let Some(name) = &self.interface
+            && !is_interface(name)
+        {
+            let wrong = format!("`{name}` is no interface's name");
+            let allowed =
+                "allowed: 1 to 15 octets without spaces, `/` and `:`, as `ip link` has it";
+            return Err(Refusal::new(format!("{at}.interface"), wrong, allowed));
+        }
+        if !is_link_local(self.address) {
+            return Ok(());
+        }
+        if self.interface.is_none() {
+            let wrong =
+                format!("{} is there on every network, and no interface is said", self.address);
+            let allowed = "write the neighbor's interface, or another address of it";
+            return Err(Refusal::new(format!("{at}.interface"), wrong, allowed));
+        }
+        let near = [("hops", self.hops > 1), ("bfd.multihop", self.bfd.multihop)];
+        match near.into_iter().find(|(_, far)| *far) {
+            None => Ok(()),
+            Some((field, _)) => {
+                let wrong = format!("nobody routes packets of {}", self.address);
+                let allowed = "leave it out, or write an address that is routed";
+                Err(Refusal::new(format!("{at}.{field}"), wrong, allowed))
+            }
+        }
     }
 
     /// What is wrong with the session to it, wherever it is.
@@ -328,12 +339,15 @@ impl Neighbor {
     }
 }
 
-impl BfdSpec {
-    fn check(&self, at: &str) -> Result<(), Refusal> {
-        within(&format!("{at}.transmit_ms"), self.transmit_ms, 10, 60_000)?;
-        within(&format!("{at}.receive_ms"), self.receive_ms, 10, 60_000)?;
-        within(&format!("{at}.multiplier"), self.multiplier.into(), 1, 255)
-    }
+/// Whether an address counts on one network only (RFC 4291, 2.5.6).
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(six) if six.is_unicast_link_local())
+}
+
+/// What the kernel takes (`dev_valid_name`).
+fn is_interface(name: &str) -> bool {
+    let strange = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':');
+    (1..=15).contains(&name.len()) && !name.contains(strange) && !matches!(name, "." | "..")
 }
 
 fn unicast(field: &str, address: IpAddr) -> Result<(), Refusal> {

@@ -27,7 +27,7 @@ pub(in crate::object) fn example() -> Value {
                 }
             }],
             "neighbors": [{
-                "address": "192.0.2.254", "port": 1179, "asn": 65000,
+                "address": "192.0.2.254", "interface": "up0", "port": 1179, "asn": 65000,
                 "local_address": "192.0.2.1", "passive": true, "connect_retry_s": 5, "hold_s": 9,
                 "keepalive_s": 3, "hops": 2, "ttl_security": true,
                 "password": {"secret": "peers"},
@@ -40,7 +40,7 @@ pub(in crate::object) fn example() -> Value {
                     {"family": "ipv6-unicast"}
                 ],
                 "bfd": {"enabled": true, "transmit_ms": 100, "receive_ms": 50, "multiplier": 5,
-                    "multihop": true}
+                    "multihop": true, "minimum_ttl": 63, "strict": true}
             }]
         }]
     })
@@ -156,7 +156,18 @@ fn each_rule_has_its_refusal() {
         (neighbor, "next_hop", json!({"ipv6": "192.0.2.1"}), ".next_hop.ipv6", "IPv6"),
         (neighbor, "bfd", json!({"transmit_ms": 9}), ".bfd.transmit_ms", "10 to 60000"),
         (neighbor, "bfd", json!({"receive_ms": 60001}), ".bfd.receive_ms", "10 to 60000"),
-        (neighbor, "bfd", json!({"multiplier": 0}), ".bfd.multiplier", "1 to 255"),
+        (neighbor, "bfd", json!({"multiplier": 1}), ".bfd.multiplier", "2 to 255"),
+        (neighbor, "bfd", json!({"multiplier": 256}), ".bfd.multiplier", "0 to 255"),
+        (
+            neighbor,
+            "bfd",
+            json!({"multihop": true, "minimum_ttl": 0}),
+            ".bfd.minimum_ttl",
+            "1 to 255",
+        ),
+        (neighbor, "bfd", json!({"minimum_ttl": 254}), ".bfd.minimum_ttl", "set multihop"),
+        (neighbor, "interface", json!("sixteen-octets-a"), ".neighbors[0].interface", "ip link"),
+        (neighbor, "interface", json!("a/b"), ".neighbors[0].interface", "`a/b` is no"),
         (neighbor, "colour", json!("red"), ".neighbors[0].colour", "unknown field"),
         (
             "/node_selector",
@@ -210,6 +221,24 @@ fn numbers_names_and_neighbors_are_there_once() {
         .map(|asn| json!({"local_asn": asn, "neighbors": [{"address": "192.0.2.254"}]}))
         .collect();
     assert!(read(&spec).unwrap_err().to_string().contains("there are 17; allowed: up to 16"));
+}
+
+#[test]
+fn a_link_local_neighbor_is_one_of_an_interface() {
+    let spec = |more: Value| {
+        let mut neighbor = json!({"address": "fe80::1"});
+        neighbor.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"routers": [{"local_asn": 65001, "neighbors": [neighbor]}]})
+    };
+    read(&spec(json!({"interface": "up0", "bfd": {"enabled": true}}))).unwrap();
+    for (more, field, words) in [
+        (json!({}), ".interface", "on every network"),
+        (json!({"interface": "up0", "hops": 2}), ".hops", "nobody routes"),
+        (json!({"interface": "up0", "bfd": {"multihop": true}}), ".bfd.multihop", "nobody routes"),
+    ] {
+        let told = read(&spec(more)).unwrap_err().to_string();
+        assert!(told.contains(field) && told.contains(words), "{told}");
+    }
 }
 
 #[test]

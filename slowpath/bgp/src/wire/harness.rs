@@ -1,0 +1,76 @@
+//! Whatever octets come, these things hold. The harness of the unit tests and of
+//! `tests/fuzz/fuzz_targets/bgp.rs`.
+
+use bytes::Bytes;
+
+use super::update::Context;
+use super::{Fault, Framer, HEAD, Kind, MESSAGE, Message, Notification, Treated};
+
+/// Cuts into messages and reads each in every context. How the octets were cut on their way
+/// changes nothing; what is announced or withdrawn has no host bits; what was read of an OPEN can
+/// be written; and what ends the session has a notification that fits a message.
+pub fn harness(octets: &[u8]) {
+    let (messages, end) = cut(octets, octets.len());
+    for length in [1, HEAD - 1] {
+        assert_eq!(cut(octets, length), (messages.clone(), end.clone()));
+    }
+    for (kind, body) in &messages {
+        contexts().for_each(|context| read(*kind, body, &context));
+    }
+    end.iter().for_each(told);
+}
+
+fn contexts() -> impl Iterator<Item = Context> {
+    (0..8).map(|bits| Context {
+        four_octet: bits & 1 != 0,
+        internal: bits & 2 != 0,
+        extended_next_hop: bits & 4 != 0,
+    })
+}
+
+/// The messages of a stream that comes in pieces of a length, and what ended it.
+fn cut(octets: &[u8], length: usize) -> (Vec<(Kind, Bytes)>, Option<Notification>) {
+    let (mut framer, mut messages) = (Framer::default(), Vec::new());
+    framer.extend();
+    for piece in octets.chunks(length.max(1)) {
+        framer.push(piece);
+        loop {
+            match framer.next_message() {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(end) => return (messages, Some(end)),
+            }
+        }
+    }
+    (messages, None)
+}
+
+fn read(kind: Kind, body: &[u8], context: &Context) {
+    match Message::read(kind, body, context) {
+        Ok(Message::Update(arrived)) => {
+            for prefix in arrived.announced.iter().chain(&arrived.withdrawn) {
+                assert_eq!(*prefix, prefix.trunc());
+            }
+            let counted_as_withdrawn = matches!(arrived.treated, Treated::Withdrawn(_));
+            assert!(!counted_as_withdrawn || arrived.announced.is_empty());
+        }
+        Ok(Message::Open(open)) => {
+            let again = open.write();
+            let fits = again.len() <= MESSAGE;
+            let read = Message::read(Kind::Open, &again[HEAD..], context);
+            assert!(!fits || read == Ok(Message::Open(open)));
+        }
+        Ok(Message::Refresh(refresh)) => {
+            let again = refresh.write();
+            let read = Message::read(Kind::Refresh, &again[HEAD..], context);
+            assert_eq!(read, Ok(Message::Refresh(refresh)));
+        }
+        Ok(_) | Err(Fault::Silent(_)) => {}
+        Err(Fault::Notify(notification)) => told(&notification),
+    }
+}
+
+fn told(notification: &Notification) {
+    assert!(notification.write().len() <= MESSAGE);
+    assert!(!notification.to_string().is_empty());
+}

@@ -1,0 +1,177 @@
+//! How a neighbour is configured, in the words of each router.
+
+use crate::network::{OUR_ASN, THEIR_ASN};
+
+/// How the neighbour is configured, towards us at two addresses.
+#[derive(Clone, Default)]
+pub struct Plan {
+    /// Where both are.
+    pub place: Place,
+    /// It is of our own system.
+    pub internal: bool,
+    /// The key of both sessions.
+    pub password: Option<&'static str>,
+    /// BFD on both ways.
+    pub bfd: bool,
+    /// Routes of who doesn't come back in time are kept as a last resort.
+    pub long_lived: bool,
+    /// More lines of FRR's for a neighbour, `ADDRESS` stands for ours.
+    pub frr: &'static str,
+}
+
+/// Where both are.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub enum Place {
+    /// On one network.
+    #[default]
+    Near,
+    /// On one network, with addresses that count there only.
+    LinkLocal,
+    /// With a router between.
+    Far,
+}
+
+impl Place {
+    /// Our addresses and theirs, of IPv4 and of IPv6.
+    pub fn ends(self) -> [(&'static str, &'static str); 2] {
+        match self {
+            Place::Near => [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")],
+            Place::LinkLocal => [("10.0.0.1", "10.0.0.2"), ("fe80::1", "fe80::2")],
+            Place::Far => [("10.0.1.1", "10.0.2.2"), ("fd01::1", "fd02::2")],
+        }
+    }
+
+    /// What stands behind one of our addresses where it doesn't say enough.
+    fn zone(self, ours: &str) -> &'static str {
+        if self == Place::LinkLocal && name(ours) == "six" { "%there" } else { "" }
+    }
+}
+
+/// BIRD's name of the session with an address of ours.
+pub fn name(ours: &str) -> &'static str {
+    if ours.contains(':') { "six" } else { "four" }
+}
+
+impl Plan {
+    fn asn(&self) -> u32 {
+        if self.internal { OUR_ASN } else { THEIR_ASN }
+    }
+
+    /// In the words of FRR.
+    pub fn frr(&self) -> String {
+        let mut text = format!(
+            "router bgp {}\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n \
+             no bgp network import-check\n bgp log-neighbor-changes\n",
+            self.asn()
+        );
+        if self.long_lived {
+            text += " bgp long-lived-graceful-restart stale-time 60\n";
+        }
+        let mut active = String::new();
+        for (ours, theirs) in self.place.ends() {
+            text += &format!(
+                " neighbor {ours} remote-as {OUR_ASN}\n neighbor {ours} timers connect 1\n \
+                 neighbor {ours} capability extended-nexthop\n"
+            );
+            if !self.place.zone(ours).is_empty() {
+                text += &format!(" neighbor {ours} interface there\n");
+            }
+            if self.place == Place::Far {
+                text += &format!(" neighbor {ours} ebgp-multihop 2\n");
+            }
+            if self.place != Place::Near {
+                text += &format!(" neighbor {ours} update-source {theirs}\n");
+            }
+            if let Some(password) = self.password {
+                text += &format!(" neighbor {ours} password {password}\n");
+            }
+            if self.bfd {
+                text += &format!(" neighbor {ours} bfd\n");
+            }
+            text += &self.frr.replace("ADDRESS", ours);
+            active += &format!("  neighbor {ours} activate\n");
+        }
+        for family in ["ipv4", "ipv6"] {
+            let one = if family == "ipv4" { "192.0.2.99/32" } else { "2001:db8::99/128" };
+            text += &format!(
+                " address-family {family} unicast\n{active}  network {one}\n exit-address-family\n"
+            );
+        }
+        text
+    }
+
+    /// In the words of BIRD.
+    pub fn bird(&self) -> String {
+        let mut text = "log stderr all;\nrouter id 10.0.0.2;\nprotocol device {}\n\
+             protocol static { ipv4; route 192.0.2.99/32 blackhole; }\n\
+             protocol static { ipv6; route 2001:db8::99/128 blackhole; }\n"
+            .to_owned();
+        let mut more = String::new();
+        if let Some(password) = self.password {
+            more += &format!(" password \"{password}\";");
+        }
+        if self.long_lived {
+            more += " graceful restart on; long lived graceful restart on;";
+        }
+        if self.bfd {
+            let ways = if self.place == Place::Far { "multihop" } else { "interface \"there\"" };
+            text += &format!("protocol bfd {{ {ways} {{ interval 300 ms; multiplier 3; }}; }}\n");
+            more += if self.place == Place::Far { " bfd on;" } else { " bfd graceful;" };
+        }
+        if self.place == Place::Far {
+            more += " multihop 2;";
+        }
+        for (ours, theirs) in self.place.ends() {
+            let (asn, zone) = (self.asn(), self.place.zone(ours));
+            let channels = "import all; export where source = RTS_STATIC;";
+            text += &format!(
+                "protocol bgp {} {{ local {theirs} as {asn}; neighbor {ours}{zone} as {OUR_ASN};\
+                 {more}\n \
+                 connect retry time 1; connect delay time 1; error wait time 1, 2;\n \
+                 ipv4 {{ extended next hop on; {channels} }}; ipv6 {{ {channels} }}; }}\n",
+                name(ours)
+            );
+        }
+        text
+    }
+
+    /// In the words of GoBGP.
+    pub fn gobgp(&self) -> String {
+        let asn = self.asn();
+        let mut text = format!("[global.config]\n as = {asn}\n router-id = \"10.0.0.2\"\n");
+        for (ours, theirs) in self.place.ends() {
+            let zone = self.place.zone(ours);
+            text += &format!(
+                "[[neighbors]]\n [neighbors.config]\n  neighbor-address = \"{ours}{zone}\"\n  \
+                 peer-as = {OUR_ASN}\n"
+            );
+            if let Some(password) = self.password {
+                text += &format!("  auth-password = \"{password}\"\n");
+            }
+            text += " [neighbors.timers.config]\n  connect-retry = 1\n  hold-time = 90\n  \
+                     keepalive-interval = 30\n  idle-hold-time-after-reset = 1\n \
+                     [neighbors.graceful-restart.config]\n  enabled = true\n  restart-time = 60\n";
+            if self.long_lived {
+                text += "  long-lived-enabled = true\n";
+            }
+            if self.place == Place::Far {
+                text += &format!(
+                    " [neighbors.ebgp-multihop.config]\n  enabled = true\n  multihop-ttl = 2\n \
+                     [neighbors.transport.config]\n  local-address = \"{theirs}\"\n"
+                );
+            }
+            for family in ["ipv4-unicast", "ipv6-unicast"] {
+                text += &format!(
+                    " [[neighbors.afi-safis]]\n  [neighbors.afi-safis.config]\n   \
+                     afi-safi-name = \"{family}\"\n  \
+                     [neighbors.afi-safis.mp-graceful-restart.config]\n   enabled = true\n"
+                );
+                if self.long_lived {
+                    text += "  [neighbors.afi-safis.long-lived-graceful-restart.config]\n   \
+                             enabled = true\n   restart-time = 60\n";
+                }
+            }
+        }
+        text
+    }
+}
