@@ -10,7 +10,7 @@ use crate::place::{
     FOUR, Outcome, Over, PATIENCE, Place, Plan, SIX, all_went_well, alone, neighbor, policy,
 };
 use crate::routes::{
-    epoch, frr, session, wait_for_path, wait_until_gone, wait_until_in_kernel, wait_until_there,
+    epoch, frr, path, session, wait_for_path, wait_until_gone, wait_until_in_kernel, wait_until_there,
 };
 
 const OVER: Over = Over::DataPort;
@@ -30,7 +30,7 @@ fn a_drain_withdraws_and_serves_on_and_an_undo_brings_routes_back() -> Outcome {
     let _alone = alone();
     let (mut place, frr) = begin("")?;
     let before = epoch(&frr, OVER)?;
-    // One connection for all requests: it lives on over the drain, for its packets still come.
+    // Whose packets still come is served.
     place.router.ip(&["route add 203.0.113.0/24 via 10.0.1.10 dev data"])?;
     let client = place.load(400, Duration::from_millis(5))?;
     client.wait_for(50, PATIENCE)?;
@@ -42,9 +42,7 @@ fn a_drain_withdraws_and_serves_on_and_an_undo_brings_routes_back() -> Outcome {
     // It is the state of the appliance, not of a process.
     place.weir.kill_slowpath()?;
     place.weir.start_slowpath()?;
-    wait_for("the session again", PATIENCE, || Ok((epoch(&frr, OVER)?.is_some(), String::new())))?;
-    std::thread::sleep(Duration::from_secs(2));
-    wait_until_gone(&mut place, &frr, FOUR)?;
+    stays_away(&mut place, &frr)?;
     let again = epoch(&frr, OVER)?;
     assert_ne!(again, before);
     place.command(&["drain", "--undo"])?;
@@ -86,14 +84,44 @@ fn a_drain_says_graceful_shutdown_before_it_withdraws() -> Outcome {
         path.is_some() && !is_shutting(path)
     })?;
     assert_eq!(epoch(&frr, OVER)?, before, "one session all the time");
+
+    // Who comes back in the middle of a drain has nothing to say any more.
+    place.command(&["drain"])?;
+    wait_until_gone(&mut place, &frr, FOUR)?;
+    place.weir.kill_slowpath()?;
+    place.weir.start_slowpath()?;
+    stays_away(&mut place, &frr)?;
+    place.command(&["drain", "--undo"])?;
+    wait_until_there(&mut place, &frr, FOUR)?;
+    wait_until_there(&mut place, &frr, SIX)?;
     place.asks()
 }
 
-/// What FRR tells of the end of the session.
-fn last_words(frr: &Frr) -> routers::Result<String> {
+/// slowpath came back to a drain: its session is there, and no route for two seconds of looking.
+fn stays_away(place: &mut Place, frr: &Frr) -> Outcome {
+    wait_for("the session again", PATIENCE, || Ok((epoch(frr, OVER)?.is_some(), String::new())))?;
+    place.weir.wait_for("the tables to be in force", PATIENCE, |weir| {
+        let now = weir.status()?;
+        Ok((now.reasons.len() == 1 && now.reasons[0].contains("draining"), format!("{now:?}")))
+    })?;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        for prefix in [FOUR, SIX] {
+            let said = path(frr, prefix)?;
+            assert!(said.is_none(), "{said:?}");
+        }
+    }
+    Ok(())
+}
+
+/// FRR was told that we leave, for good: a hard reset (RFC 8538) around what RFC 9003 says.
+fn heard_the_farewell(frr: &Frr) -> routers::Result<(bool, String)> {
     let said = session(frr, OVER)?;
-    let words = ["lastResetDueTo", "lastNotificationReason", "lastShutdownDescription"];
-    Ok(words.map(|word| said[word].as_str().unwrap_or_default().to_owned()).join("; "))
+    let right = said["lastResetDueTo"] == "BGP Notification received"
+        && said["lastNotificationHardReset"] == true
+        && said["lastNotificationReason"] == "Cease/Administrative Shutdown"
+        && said["lastShutdownDescription"] == "this appliance leaves";
+    Ok((right && said["bgpState"] != "Established", said.to_string()))
 }
 
 #[test]
@@ -112,11 +140,7 @@ fn a_stop_withdraws_waits_and_says_why_and_a_second_one_ends_at_once() -> Outcom
     println!("the process ended {took:.1?} after the withdrawal was seen");
     // It was seen a little after it was said.
     assert!(took >= Duration::from_secs(2), "it waited for routers: {took:?}");
-    wait_for("the farewell at FRR", PATIENCE, || {
-        let said = last_words(&frr)?;
-        let right = said.contains("Cease/Hard Reset") && said.contains("this appliance leaves");
-        Ok((right && epoch(&frr, OVER)?.is_none(), session(&frr, OVER)?.to_string()))
-    })?;
+    wait_for("the farewell at FRR", PATIENCE, || heard_the_farewell(&frr))?;
     // A hard reset: nothing of it is kept, though the neighbour knows graceful restart.
     wait_until_gone(&mut place, &frr, FOUR)?;
 

@@ -190,7 +190,7 @@ impl Place {
         Ok(())
     }
 
-    /// Has the router know no frontend but by BGP: what it can't route it says so at once.
+    /// What the router's kernel does with a prefix.
     pub fn fib(&self, prefix: &str) -> routers::Result<String> {
         let family = if prefix.contains(':') { "-6" } else { "-4" };
         self.router.command("ip", &[family, "route", "show", prefix])

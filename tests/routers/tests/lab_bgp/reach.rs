@@ -35,8 +35,10 @@ fn watched(plane: Plane, over: Over) -> Outcome {
         let punted = place.weir.metrics()?.sum("weir_packets_total", &["direction=\"to_kernel\""]);
         assert!(punted > 20.0, "BGP and BFD came by the exception port: {punted}");
     }
-    place.weir.stop()
-        .map_err(Into::into)
+    // First who speaks by the plane, then the plane.
+    place.weir.slowpath.take().ok_or("no slowpath")?.stop(crate::place::PATIENCE)?;
+    wait_until_gone(&mut place, &frr, FOUR)?;
+    Ok(place.weir.stop()?)
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use routers::{Bird, Daemon, Frr, LabError, Netns, wait_for};
+use routers::{Bird, Daemon, Frr, Netns, wait_for};
 use serde_json::Value;
 use tests::lab::folder::Folder;
 use tests::lab::process::Process;
@@ -133,7 +133,7 @@ impl Followed {
     /// Follows the routes of a namespace.
     pub fn start(ns: &Arc<Netns>) -> Outcome<Followed> {
         let folder = Folder::new()?;
-        let words = ["-oneline", "monitor", "label", "route"].map(str::to_owned);
+        let words = ["-oneline", "-tshort", "monitor", "label", "route"].map(str::to_owned);
         let log = folder.file("routes.log");
         let process = Process::start(ns, Path::new("ip"), &words, &[], log)?;
         // It must listen before anything happens: a route of our own tells.
@@ -165,9 +165,4 @@ pub fn within(what: &str, took: &[Duration], bound: Duration) {
     println!("{what}: {took:.2?}");
     let best = took.iter().min().copied().unwrap_or(Duration::MAX);
     assert!(best <= bound, "{what}: {took:.2?}, at best more than {bound:?}");
-}
-
-/// Turns a failure into the test's, with what the appliance wrote.
-pub fn with_logs<T>(place: &Place, outcome: Result<T, LabError>) -> Outcome<T> {
-    outcome.map_err(|error| format!("{error}\n{}", place.weir.logs()).into())
 }
