@@ -297,8 +297,10 @@ mod tests {
         let told = || shared.able_now();
         hold(&["not registered"]);
         assert_eq!(told(), able(&["slowpath is starting", "not registered"]));
+        assert_eq!(shared.carries(), None, "nobody has looked");
         shared.publish_status(Status::default(), able(&[]), true);
         assert_eq!(told(), able(&["not registered"]));
+        assert_eq!(shared.carries(), Some(true));
         hold(&[]);
         assert_eq!(told(), able(&[]));
         shared.publish_status(Status::default(), able(&["no lcore polls"]), false);
