@@ -20,7 +20,11 @@ fn a_backend_that_comes_back_is_reached_however_long_it_was_away() {
         stage.backends(&["10.0.2.11", "10.0.2.12"]);
         stage.pass(1_000, &mut reconcile, Some(&mut lcore));
         assert_eq!(ids(stage.region).1.len(), 2);
-        assert_eq!(unreached(stage.region), Vec::<u8>::new(), "it was away for less than {away} ms");
+        assert_eq!(
+            unreached(stage.region),
+            Vec::<u8>::new(),
+            "it was away for less than {away} ms"
+        );
         stage.backends(&["10.0.2.11"]);
         stage.pass(away, &mut reconcile, Some(&mut lcore));
     }

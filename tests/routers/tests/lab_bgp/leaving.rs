@@ -10,7 +10,8 @@ use crate::place::{
     FOUR, Outcome, Over, PATIENCE, Place, Plan, SIX, all_went_well, alone, neighbor, policy,
 };
 use crate::routes::{
-    epoch, frr, path, session, wait_for_path, wait_until_gone, wait_until_in_kernel, wait_until_there,
+    epoch, frr, path, session, wait_for_path, wait_until_gone, wait_until_in_kernel,
+    wait_until_there,
 };
 
 const OVER: Over = Over::DataPort;

@@ -234,9 +234,7 @@ fn who_comes_back_to_a_dead_plane_has_the_kept_routes_removed() -> Outcome {
     wait_until_there(&mut place, &frr, FOUR)?;
     wait_until_there(&mut place, &frr, SIX)?;
     place.weir.kill_slowpath()?;
-    wait_for("FRR to keep the routes as stale", PATIENCE, || {
-        Ok((is_stale(&frr)?, String::new()))
-    })?;
+    wait_for("FRR to keep the routes as stale", PATIENCE, || Ok((is_stale(&frr)?, String::new())))?;
     place.weir.kill_fastpath()?;
     place.weir.start_slowpath()?;
     wait_until_gone(&mut place, &frr, FOUR)?;
