@@ -98,6 +98,13 @@ impl NextHops {
         }
     }
 
+    /// The record of this destination is another one: what is known of it is told again.
+    pub fn tell_again(&mut self, arm: u8, to: IpAddr) {
+        if let Some(way) = self.ways.get_mut(&(arm, to)) {
+            way.told = None;
+        }
+    }
+
     /// A packet found no MAC for this destination: ask at the next step.
     pub fn ask(&mut self, arm: u8, to: IpAddr, now: Instant) {
         match self.ways.get(&(arm, to)).map(|way| way.route) {

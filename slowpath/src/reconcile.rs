@@ -320,11 +320,6 @@ impl<'r> Reconcile<'r> {
         }
     }
 
-    fn want_next_hops(&mut self, now: Instant) {
-        let all = self.plane.next_hops();
-        self.hops.want(all.map(|(arm, addr, _)| (arm, addr)), now);
-    }
-
     fn next_hops(&mut self, now: Instant) {
         for resolved in self.hops.step(self.kernel.as_mut(), now) {
             self.plane.set_next_hop(&resolved);

@@ -2,7 +2,7 @@
 
 use super::error::Result;
 use super::folder::Folder;
-use super::topology::{EGRESS, EGRESS6, INGRESS, MTU};
+use super::topology::{EGRESS, EGRESS6, INGRESS, INGRESS6, MTU};
 use std::fmt::Write;
 
 /// What moves packets.
@@ -64,6 +64,8 @@ pub struct Settings {
     pub cross: bool,
     /// IPv6 on the backends' side.
     pub ipv6: bool,
+    /// IPv6 on the gateways' side.
+    pub ingress6: bool,
     /// Further lines at the end of the file.
     pub more: String,
 }
@@ -78,6 +80,7 @@ impl Default for Settings {
             too_big: "reply",
             cross: true,
             ipv6: false,
+            ingress6: false,
             more: String::new(),
         }
     }
@@ -90,12 +93,13 @@ impl Settings {
     }
 
     fn text(&self, folder: &Folder) -> String {
-        let Self { plane, lcores, max_flows, aws_inner_mtu, too_big, cross, ipv6, more } = self;
+        let Self { plane, lcores, max_flows, aws_inner_mtu, too_big, cross, more, .. } = self;
         let [plane, attach] = plane.keys();
-        let (egress6, nat6) = match ipv6 {
+        let (egress6, nat6) = match self.ipv6 {
             true => (format!(", \"{EGRESS6}/64\""), format!(", \"{EGRESS6}\"")),
             false => Default::default(),
         };
+        let ingress6 = if self.ingress6 { format!(", \"{INGRESS6}/64\"") } else { String::new() };
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
         let (socket, state) = (folder.file("control.sock"), folder.file("state"));
         // Longer than 70 lines: a file as an operator writes it.
@@ -126,7 +130,7 @@ max_flows = {max_flows}
 
 [ingress]
 device = "net_af_packet0,iface=in0,{ring}"
-address = ["{INGRESS}/24"]
+address = ["{INGRESS}/24"{ingress6}]
 mtu = {MTU}
 tap = "weir-in"
 

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// Weir's address on the gateways' side.
 pub const INGRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 10);
+/// Weir's IPv6 address on the gateways' side, where there is any.
+pub const INGRESS6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x10);
 /// Weir's address on the backends' side, which is also its NAT address.
 pub const EGRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 10);
 /// The AWS gateway's nodes.

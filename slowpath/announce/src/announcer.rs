@@ -61,12 +61,23 @@ pub struct Announcer<S> {
     first: bool,
     /// Until when the plane's first word is waited for.
     first_word: Option<Instant>,
-    /// Since when the appliance is drained.
-    draining: Option<Instant>,
+    /// Nothing was looked at yet.
+    unaware: bool,
+    /// Since when the appliance is drained; a drain that was there before us has had its time.
+    draining: Option<Drain>,
     /// Graceful shutdown was told to begin.
     shutting: bool,
     /// When a drain's routes are withdrawn.
     due: Option<Instant>,
+}
+
+/// When a drain began.
+#[derive(Clone, Copy)]
+enum Drain {
+    /// Before the first look: whoever ran before us has told of it.
+    Before,
+    /// With this look.
+    Since(Instant),
 }
 
 /// A peer, and what it was told to have.
@@ -90,6 +101,7 @@ impl<S: Speaker> Announcer<S> {
             peers: BTreeMap::new(),
             first: true,
             first_word: None,
+            unaware: true,
             draining: None,
             shutting: false,
             due: None,
@@ -111,11 +123,17 @@ impl<S: Speaker> Announcer<S> {
         if !state.plane.draining {
             self.draining = None;
         }
-        let began = state.plane.draining.then(|| *self.draining.get_or_insert(state.taken));
-        let (shutting, due) = match (self.settings.drain, began) {
+        let unaware = std::mem::take(&mut self.unaware);
+        let found = || if unaware { Drain::Before } else { Drain::Since(state.taken) };
+        let drain = state.plane.draining.then(|| *self.draining.get_or_insert_with(found));
+        let (shutting, due) = match (self.settings.drain, drain) {
             (_, None) => (false, None),
-            (DrainFirst::Withdraw, Some(began)) => (false, Some(began)),
-            (DrainFirst::GracefulShutdown(wait), Some(began)) => (true, Some(began + wait)),
+            (DrainFirst::Withdraw, Some(_)) | (_, Some(Drain::Before)) => {
+                (false, Some(state.taken))
+            }
+            (DrainFirst::GracefulShutdown(wait), Some(Drain::Since(began))) => {
+                (true, Some(began + wait))
+            }
         };
         if shutting != self.shutting {
             self.speaker.graceful_shutdown(shutting);

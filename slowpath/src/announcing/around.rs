@@ -36,11 +36,18 @@ impl Around {
     fn plane(&mut self) -> Plane {
         let Wanted { tables, appliance, .. } = self.seen.clone();
         let shared = self.live.shared();
+        let carries = shared.carries();
         let addresses = self.live.config.arms().flat_map(|(_, arm)| &arm.addresses);
         Plane {
-            able: shared.carries(),
+            able: carries == Some(true),
             draining: self.live.region.draining() || self.leaving.load(Ordering::Relaxed),
-            complete: self.live.is_settled(&tables),
+            // Of a plane that takes no traffic there is nothing to wait for: who kept routes for us
+            // is to give them up now.
+            complete: match carries {
+                None => false,
+                Some(true) => self.live.is_settled(&tables),
+                Some(false) => true,
+            },
             owned: addresses.map(|interface| interface.addr).collect::<BTreeSet<IpAddr>>(),
             acknowledged: self.acknowledged.look(&tables),
             tables,

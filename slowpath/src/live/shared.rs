@@ -51,8 +51,8 @@ pub struct Shared {
     status: Mutex<Status>,
     /// Whether the appliance itself could take traffic.
     pub(super) own: watch::Sender<Able>,
-    /// The plane takes traffic: all of that but a drain.
-    carries: AtomicBool,
+    /// The plane takes traffic: all of that but a drain. None before the first look.
+    carries: RwLock<Option<bool>>,
     /// Whoever announces addresses hears of what it has to look at.
     news: Signal,
     /// Why the cloud's side of us wants none now; empty where it has no objection.
@@ -81,7 +81,7 @@ impl Default for Shared {
         Shared {
             status: Mutex::new(Status { reasons: starting.reasons.clone(), ..Status::default() }),
             own: watch::Sender::new(starting.clone()),
-            carries: AtomicBool::new(false),
+            carries: RwLock::default(),
             news: Signal::default(),
             held_back: Mutex::default(),
             vouched: AtomicBool::new(false),
@@ -110,15 +110,15 @@ impl Shared {
             before.clone_from(&able);
             changed
         });
-        if self.carries.swap(carries, Ordering::Relaxed) != carries || news {
+        if self.carries.write().replace(carries) != Some(carries) || news {
             self.news.event();
         }
         self.tell_probes();
     }
 
-    /// Whether the plane takes traffic, drained or not.
-    pub fn carries(&self) -> bool {
-        self.carries.load(Ordering::Relaxed)
+    /// Whether the plane takes traffic, drained or not; none before anybody has looked.
+    pub fn carries(&self) -> Option<bool> {
+        *self.carries.read()
     }
 
     /// Given whenever there is something new for whoever announces addresses.
@@ -297,8 +297,10 @@ mod tests {
         let told = || shared.able_now();
         hold(&["not registered"]);
         assert_eq!(told(), able(&["slowpath is starting", "not registered"]));
+        assert_eq!(shared.carries(), None, "nobody has looked");
         shared.publish_status(Status::default(), able(&[]), true);
         assert_eq!(told(), able(&["not registered"]));
+        assert_eq!(shared.carries(), Some(true));
         hold(&[]);
         assert_eq!(told(), able(&[]));
         shared.publish_status(Status::default(), able(&["no lcore polls"]), false);

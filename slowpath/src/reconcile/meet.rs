@@ -41,6 +41,16 @@ impl Reconcile<'_> {
         true
     }
 
+    /// Next hops came or went. A record that was freed and made again knows nothing of what was
+    /// written into the one before, though we never lost sight of the neighbour.
+    pub(super) fn want_next_hops(&mut self, now: Instant) {
+        let all = self.plane.next_hops();
+        self.hops.want(all.map(|(arm, addr, _)| (arm, addr)), now);
+        for (arm, addr, _) in self.plane.next_hops().filter(|(.., mac)| mac.is_none()) {
+            self.hops.tell_again(arm, addr);
+        }
+    }
+
     /// Where backends are that are news, and that the region has no next hop to.
     fn strangers(&self, news: &News) -> BTreeSet<(u8, IpAddr)> {
         let place = |endpoint: &Endpoint| {

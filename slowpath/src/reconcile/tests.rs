@@ -17,6 +17,7 @@ use tables::ring::{Consumer, Producer, SharedSlots};
 
 mod checks;
 mod configure;
+mod hops;
 
 const CONFIG: &str = r#"
     name = "weir-t"

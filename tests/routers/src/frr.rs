@@ -106,6 +106,11 @@ impl Frr {
             "--vty_port=0".to_owned(),
             "--log=stdout".to_owned(),
         ];
+        if daemon == Daemon::Zebra {
+            // A route of IPv6 that is told again is replaced in the kernel, as those of IPv4 are.
+            // Without it zebra takes it away and puts it back.
+            args.push("--v6-rr-semantics".to_owned());
+        }
         if daemon == Daemon::Bfdd {
             args.push(format!("--bfdctl={own}/bfdd.sock"));
         }

@@ -281,6 +281,25 @@ fn a_drain_withdraws_at_once_or_says_first_that_it_will() {
 }
 
 #[test]
+fn a_drain_that_was_there_before_us_has_had_its_time() {
+    let routers = json!([router(65001, PEER)]);
+    let drain = DrainFirst::GracefulShutdown(Duration::from_secs(30));
+    let mut announcer = announcer(Settings { drain, came_back: true, ..Settings::default() });
+    let mut state = web(&["203.0.113.1"]);
+    state.plane.draining = true;
+    let told = announcer.round(routers.clone(), &state);
+    assert_eq!(told, ["add 65001-192.0.2.254", "complete"]);
+    assert_eq!(announcer.next_due(), None);
+    state.plane.draining = false;
+    let told = announcer.round(routers.clone(), &state);
+    assert_eq!(told, ["routes 65001-192.0.2.254 1", "complete"]);
+    // The next one is of our time.
+    state.plane.draining = true;
+    let told = announcer.round(routers, &state);
+    assert_eq!(told, ["graceful shutdown true", "complete"]);
+}
+
+#[test]
 fn rows_tell_peers_routes_and_policies() {
     let mut announcer = announcer(Settings::default());
     let mut router = router(65001, PEER);

@@ -1,0 +1,31 @@
+//! Next hops whose backend goes and comes back.
+
+use super::*;
+
+/// The last byte of the addresses of backends that lcores can't send to.
+fn unreached(region: &Region) -> Vec<u8> {
+    let set = region.tables(region.generation());
+    let backends = set.backends().map(|(_, backend)| backend);
+    let known = |hop: u32| set.next_hop(hop).is_some_and(|hop| hop.known);
+    backends.filter(|one| !known(one.next_hop)).map(|one| one.addr.octets()[15]).collect()
+}
+
+#[test]
+fn a_backend_that_comes_back_is_reached_however_long_it_was_away() {
+    let mut stage = Stage::new("comes-back");
+    let (mut reconcile, _shared) = stage.start();
+    let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
+    let mut lcore = FakeLcore::join(stage.region);
+    for away in (200..6_000).step_by(200) {
+        stage.backends(&["10.0.2.11", "10.0.2.12"]);
+        stage.pass(1_000, &mut reconcile, Some(&mut lcore));
+        assert_eq!(ids(stage.region).1.len(), 2);
+        assert_eq!(
+            unreached(stage.region),
+            Vec::<u8>::new(),
+            "it was away for less than {away} ms"
+        );
+        stage.backends(&["10.0.2.11"]);
+        stage.pass(away, &mut reconcile, Some(&mut lcore));
+    }
+}

@@ -1,0 +1,130 @@
+//! BGP and BFD by either of the appliance's networks, and real clients by what comes of it.
+
+use routers::Frr;
+use serde_json::json;
+use tests::lab::settings::Plane;
+
+use crate::place::{FOUR, Outcome, Over, Place, Plan, SIX, alone, neighbor, policy};
+use crate::routes::{epoch, frr, session, wait_for_bfd, wait_until_gone, wait_until_there};
+
+const XDP: Plane = Plane::Xdp { native: false };
+/// The key of both sides where there is one.
+const KEY: &str = "as-both-sides-know";
+
+/// Both frontends are announced with the data port as next hop, and their clients are served.
+fn served(place: &mut Place, frr: &Frr) -> Outcome {
+    for prefix in [FOUR, SIX] {
+        wait_until_there(place, frr, prefix)?;
+    }
+    place.asks()
+}
+
+/// The usual session, watched by BFD.
+fn watched(plane: Plane, over: Over) -> Outcome {
+    let policy = policy(&neighbor(over, &json!({"bfd": {"enabled": true}})));
+    let mut place = Place::new(&Plan { plane, ..Plan::new(policy) })?;
+    let frr = frr(&place, over, &["neighbor OURS bfd"])?;
+    served(&mut place, &frr)?;
+    wait_for_bfd(&frr, over)?;
+    // What the plane brought to the kernel and back is a session as any other.
+    let said = session(&frr, over)?;
+    assert_eq!(said["remoteAs"], crate::place::OUR_ASN, "{said}");
+    assert_eq!(said["hostLocal"], over.theirs(), "{said}");
+    assert_eq!(said["hostForeign"], over.ours(), "{said}");
+    if over == Over::DataPort && !plane.is_xdp() {
+        let punted = place.weir.metrics()?.sum("weir_packets_total", &["direction=\"to_kernel\""]);
+        assert!(punted > 20.0, "BGP and BFD came by the exception port: {punted}");
+    }
+    // First who speaks by the plane, then the plane.
+    place.weir.slowpath.take().ok_or("no slowpath")?.stop(crate::place::PATIENCE)?;
+    wait_until_gone(&mut place, &frr, FOUR)?;
+    Ok(place.weir.stop()?)
+}
+
+#[test]
+fn bgp_and_bfd_by_the_data_port_of_dpdk_lead_clients_to_the_frontends() -> Outcome {
+    let _alone = alone();
+    watched(Plane::Dpdk, Over::DataPort)
+}
+
+#[test]
+fn bgp_and_bfd_by_the_data_port_of_xdp_lead_clients_to_the_frontends() -> Outcome {
+    let _alone = alone();
+    watched(XDP, Over::DataPort)
+}
+
+#[test]
+fn bgp_and_bfd_by_the_management_port_beside_dpdk_lead_to_the_data_port() -> Outcome {
+    let _alone = alone();
+    watched(Plane::Dpdk, Over::Management)
+}
+
+#[test]
+fn bgp_and_bfd_by_the_management_port_beside_xdp_lead_to_the_data_port() -> Outcome {
+    let _alone = alone();
+    watched(XDP, Over::Management)
+}
+
+/// A session that is signed (RFC 2385) and guarded (RFC 5082): neither signature nor TTL suffers on
+/// the way through the plane. A neighbour with another key, or from farther away, gets nowhere.
+fn guarded(plane: Plane, over: Over) -> Outcome {
+    let key = |place: &Place| place.lab.folder.file("key");
+    let mut place = Place::new(&Plan { plane, ..Plan::new(policy(&neighbor(over, &json!({})))) })?;
+    std::fs::write(key(&place), KEY)?;
+    let path = key(&place).display().to_string();
+    let signed = json!({"ttl_security": true, "password": {"file": path}});
+    let lines = format!("neighbor OURS password {KEY}");
+    let frr = frr(&place, over, &[&lines, "neighbor OURS ttl-security hops 1"])?;
+    place.write_policy("edge", &policy(&neighbor(over, &signed)))?;
+    served(&mut place, &frr)?;
+    let before = epoch(&frr, over)?;
+    assert!(before.is_some(), "{}", session(&frr, over)?);
+
+    // Another key: the session ends and none comes about.
+    frr.configure(&["router bgp 65002", &format!("neighbor {} password other", over.ours())])?;
+    frr.ask("clear bgp *")?;
+    wait_until_gone(&mut place, &frr, FOUR)?;
+    frr.configure(&[
+        "router bgp 65002",
+        &format!("neighbor {} password {KEY}", over.ours()),
+        // From farther away than we take.
+        &format!("no neighbor {} ttl-security hops 1", over.ours()),
+        &format!("neighbor {} ebgp-multihop 3", over.ours()),
+    ])?;
+    let drops = || -> routers::Result<u64> {
+        let said = place.lab.weir.command("nstat", &["-asz", "TcpExtTCPMinTTLDrop"])?;
+        let number = said.lines().find_map(|line| line.strip_prefix("TcpExtTCPMinTTLDrop"));
+        Ok(number.and_then(|n| n.split_whitespace().next()?.parse().ok()).unwrap_or(0))
+    };
+    let begun = drops()?;
+    routers::wait_for("what comes from afar to be dropped", crate::place::PATIENCE, || {
+        let now = drops()?;
+        Ok((now > begun, format!("{now}")))
+    })?;
+    assert_eq!(epoch(&frr, over)?, None, "{}", session(&frr, over)?);
+    frr.configure(&[
+        "router bgp 65002",
+        &format!("no neighbor {} ebgp-multihop 3", over.ours()),
+        &format!("neighbor {} ttl-security hops 1", over.ours()),
+    ])?;
+    served(&mut place, &frr)?;
+    Ok(())
+}
+
+#[test]
+fn a_signed_and_guarded_session_by_the_data_port_of_dpdk() -> Outcome {
+    let _alone = alone();
+    guarded(Plane::Dpdk, Over::DataPort)
+}
+
+#[test]
+fn a_signed_and_guarded_session_by_the_data_port_of_xdp() -> Outcome {
+    let _alone = alone();
+    guarded(XDP, Over::DataPort)
+}
+
+#[test]
+fn a_signed_and_guarded_session_by_the_management_port() -> Outcome {
+    let _alone = alone();
+    guarded(Plane::asked(), Over::Management)
+}

@@ -1,0 +1,168 @@
+//! What a router says of us, by its own words, and what its kernel does.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use routers::{Bird, Daemon, Frr, Netns, wait_for};
+use serde_json::Value;
+use tests::lab::folder::Folder;
+use tests::lab::process::Process;
+
+use crate::place::{HOPS, OUR_ASN, Outcome, Over, PATIENCE, Place, SIX, THEIR_ASN};
+
+/// FRR as these tests want it: BGP by one network, and these lines of the neighbor, in which
+/// `OURS` stands for the appliance.
+pub fn frr(place: &Place, over: Over, lines: &[&str]) -> Outcome<Frr> {
+    let (ours, theirs) = (over.ours(), over.theirs());
+    let mut text = format!(
+        "router bgp {THEIR_ASN}\n bgp router-id {theirs}\n no bgp ebgp-requires-policy\n \
+         bgp log-neighbor-changes\n neighbor {ours} remote-as {OUR_ASN}\n \
+         neighbor {ours} timers connect 1\n"
+    );
+    for line in lines {
+        text += &format!(" {}\n", line.replace("OURS", ours));
+    }
+    for family in ["ipv4", "ipv6"] {
+        text += &format!(
+            " address-family {family} unicast\n  neighbor {ours} activate\n exit-address-family\n"
+        );
+    }
+    Ok(Frr::start(&place.router, &[Daemon::Bgpd, Daemon::Bfdd], &text)?)
+}
+
+/// BIRD, with these words in its protocol BGP.
+pub fn bird(place: &Place, over: Over, words: &str) -> Outcome<Bird> {
+    let (ours, theirs, device) = (over.ours(), over.theirs(), over.device());
+    let text = format!(
+        "log stderr all;\nrouter id {theirs};\nprotocol device {{}}\n\
+         protocol direct {{ ipv4; ipv6; }}\n\
+         protocol kernel {{ ipv4 {{ export where source = RTS_BGP; }}; }}\n\
+         protocol kernel {{ ipv6 {{ export where source = RTS_BGP; }}; }}\n\
+         protocol bfd {{ interface \"{device}\" {{ interval 300 ms; multiplier 3; }}; }}\n\
+         protocol bgp weir {{ local {theirs} as {THEIR_ASN}; neighbor {ours} as {OUR_ASN};\n\
+         connect retry time 1; connect delay time 1; error wait time 1, 2; {words}\n\
+         ipv4 {{ import all; export none; }}; ipv6 {{ import all; export none; }}; }}\n"
+    );
+    Ok(Bird::start(&place.router, &text)?)
+}
+
+/// The path to a prefix that FRR has from us, if it has one.
+pub fn path(frr: &Frr, prefix: &str) -> routers::Result<Option<Value>> {
+    let family = if prefix.contains(':') { "ipv6" } else { "ipv4" };
+    let said = frr.json(&format!("show bgp {family} unicast {prefix}"))?;
+    Ok(said["paths"].get(0).cloned())
+}
+
+/// What FRR says of its session with us.
+pub fn session(frr: &Frr, over: Over) -> routers::Result<Value> {
+    Ok(frr.json(&format!("show bgp neighbors {}", over.ours()))?[over.ours()].clone())
+}
+
+/// Another number with each session; none while there is none.
+pub fn epoch(frr: &Frr, over: Over) -> routers::Result<Option<u64>> {
+    let said = session(frr, over)?;
+    let up = said["bgpState"] == "Established";
+    Ok(said["connectionsEstablished"].as_u64().filter(|_| up))
+}
+
+/// Waits until FRR's path to a prefix is so, or isn't there; tells when it was seen.
+pub fn wait_for_path(
+    place: &mut Place,
+    frr: &Frr,
+    prefix: &str,
+    what: &str,
+    so: impl Fn(Option<&Value>) -> bool,
+) -> Outcome<Instant> {
+    let seen = wait_for(&format!("{prefix}: {what}"), PATIENCE, || {
+        let said = path(frr, prefix)?;
+        Ok((so(said.as_ref()), format!("{said:?}\n{}", place.weir.logs())))
+    })?;
+    Ok(seen)
+}
+
+/// Waits until FRR has a prefix, by the data port, and its kernel too.
+pub fn wait_until_there(place: &mut Place, frr: &Frr, prefix: &str) -> Outcome<Instant> {
+    let hop = hop(prefix);
+    let is_ours = |path: Option<&Value>| {
+        let hops = path.and_then(|path| path["nexthops"].as_array());
+        hops.into_iter().flatten().any(|of| of["ip"] == hop)
+    };
+    let seen = wait_for_path(place, frr, prefix, "there", is_ours)?;
+    wait_until_in_kernel(place, prefix)?;
+    Ok(seen)
+}
+
+/// Waits until the router's kernel sends what is for a prefix to the data port.
+pub fn wait_until_in_kernel(place: &Place, prefix: &str) -> Outcome {
+    let via = format!("via {} dev data", hop(prefix));
+    wait_for(&format!("{prefix} in the router's kernel"), PATIENCE, || {
+        let said = place.fib(prefix)?;
+        Ok((said.contains(&via), said))
+    })?;
+    Ok(())
+}
+
+/// Waits until FRR has no path to a prefix any more; tells when it was seen.
+pub fn wait_until_gone(place: &mut Place, frr: &Frr, prefix: &str) -> Outcome<Instant> {
+    wait_for_path(place, frr, prefix, "gone", |path| path.is_none())
+}
+
+fn hop(prefix: &str) -> &'static str {
+    if prefix == SIX { HOPS[1] } else { HOPS[0] }
+}
+
+/// Waits until BFD with the appliance is up, as FRR says.
+pub fn wait_for_bfd(frr: &Frr, over: Over) -> Outcome {
+    wait_for("BFD up at FRR", PATIENCE, || {
+        let said = frr.json("show bfd peers")?;
+        let mut all = said.as_array().into_iter().flatten();
+        let up = all.any(|peer| peer["peer"] == over.ours() && peer["status"] == "up");
+        Ok((up, said.to_string()))
+    })?;
+    Ok(())
+}
+
+/// What a kernel's routes went through since this began.
+pub struct Followed {
+    process: Process,
+    folder: Folder,
+}
+
+impl Followed {
+    /// Follows the routes of a namespace.
+    pub fn start(ns: &Arc<Netns>) -> Outcome<Followed> {
+        let folder = Folder::new()?;
+        let words = ["-oneline", "-tshort", "monitor", "label", "route"].map(str::to_owned);
+        let log = folder.file("routes.log");
+        let process = Process::start(ns, Path::new("ip"), &words, &[], log)?;
+        // It must listen before anything happens: a route of our own tells.
+        let probe = ["route add blackhole 192.0.2.199/32", "route del blackhole 192.0.2.199/32"];
+        wait_for("a change of routes to be followed", PATIENCE, || {
+            ns.ip(&probe)?;
+            Ok((process.log().contains("192.0.2.199"), process.log()))
+        })?;
+        Ok(Followed { process, folder })
+    }
+
+    /// How often a prefix left the kernel.
+    pub fn lost(&self, prefix: &str) -> usize {
+        let bare = prefix.trim_end_matches("/32").trim_end_matches("/128");
+        let log = self.process.log();
+        log.lines().filter(|line| line.contains("Deleted") && line.contains(bare)).count()
+    }
+
+    /// All that happened.
+    pub fn log(&self) -> String {
+        format!("{}: {}", self.folder.file("routes.log").display(), self.process.log())
+    }
+}
+
+/// Says how long each attempt took, and holds the best to a bound: what the appliance itself takes.
+/// Others use the processors as well, and can only make it longer.
+#[track_caller]
+pub fn within(what: &str, took: &[Duration], bound: Duration) {
+    println!("{what}: {took:.2?}");
+    let best = took.iter().min().copied().unwrap_or(Duration::MAX);
+    assert!(best <= bound, "{what}: {took:.2?}, at best more than {bound:?}");
+}
