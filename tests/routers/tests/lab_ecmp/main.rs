@@ -1,0 +1,198 @@
+//! ECMP over two appliances by a real router: one is drained, and killed in part and whole, while
+//! clients have connections through both.
+//!
+//! Tunnel services lose no connection: which backend a flow goes to follows from the flow and the
+//! tables, and both appliances have the same seed and so the same tables. NAT services lose the
+//! connections that went by the appliance that is left: what was rewritten how is known to it
+//! alone. They are counted here; new connections go on at once.
+
+mod appliance;
+mod fleet;
+mod monitor;
+mod traffic;
+
+use std::error::Error;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use routers::{PATIENCE, wait_for};
+
+use fleet::{BFD_TIME, Fleet, Mode, Plan, RESERVE, Way};
+use traffic::{LASTING, Traffic, nothing_was_lost};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// One at a time: four daemons on two cores would measure each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Answers of each client that show that it goes on.
+const SOME: u64 = 100;
+
+/// Waits until the clients get on and both appliances carry their share of it.
+fn both_carry(fleet: &Fleet, traffic: &Traffic) -> Outcome {
+    let packets = || -> Result<[u64; 2], Box<dyn Error>> {
+        let [one, two] = &fleet.appliances;
+        Ok([one.packets()?, two.packets()?])
+    };
+    let before = packets()?;
+    traffic.goes_on(SOME)?;
+    let after = packets()?;
+    let carried = [after[0] - before[0], after[1] - before[1]];
+    println!("packets by either appliance: {carried:?}");
+    let least = (carried[0] + carried[1]) / 20;
+    assert!(carried.iter().all(|packets| *packets > least), "both carry: {carried:?}");
+    Ok(())
+}
+
+/// The packet equation of the appliances whose poll loop was never killed.
+fn accounts(fleet: &mut Fleet, numbers: &[usize]) -> Outcome {
+    for number in numbers {
+        let totals = fleet.appliances[*number].even()?;
+        println!("weir-{}: {totals} {:?}", number + 1, totals.drops);
+    }
+    Ok(())
+}
+
+/// How long it took, told and held to what is promised, where anything is.
+#[track_caller]
+fn told(what: &str, begun: Instant, promised: Option<Duration>) {
+    let took = begun.elapsed();
+    let promise = promised.map(|promised| format!(" ({promised:.1?} promised)"));
+    println!("{what}: traffic moved after {took:.2?}{}", promise.unwrap_or_default());
+    if let Some(promised) = promised {
+        assert!(took < promised + RESERVE, "{what}: {took:.1?}, promised are {promised:.1?}");
+    }
+}
+
+#[test]
+fn a_drained_appliance_is_left_and_comes_back_without_a_lost_connection() -> Outcome {
+    let _alone = alone();
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
+    let traffic = fleet.traffic()?;
+    both_carry(&fleet, &traffic)?;
+    let sessions = fleet.sessions(1)?;
+
+    let begun = Instant::now();
+    fleet.appliances[0].drain(false)?;
+    fleet.until_routed([false, true])?;
+    told("drained", begun, None);
+    // What was on its way is through before the clients have got on.
+    traffic.goes_on(SOME)?;
+    let before = fleet.appliances[0].packets()?;
+    traffic.goes_on(SOME)?;
+    assert_eq!(fleet.appliances[0].packets()?, before, "nothing goes there any more");
+
+    fleet.appliances[0].drain(true)?;
+    fleet.until_routed([true, true])?;
+    both_carry(&fleet, &traffic)?;
+    assert_eq!(fleet.sessions(1)?, sessions, "the session stayed all the time");
+    nothing_was_lost(&traffic.finish()?);
+    accounts(&mut fleet, &[0, 1])?;
+    fleet.stop()?;
+    Ok(())
+}
+
+/// The poll loop of the first appliance dies under load, and comes back.
+fn fastpath_dies(way: Way, promised: Duration) -> Outcome {
+    let _alone = alone();
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, way))?;
+    let traffic = fleet.traffic()?;
+    both_carry(&fleet, &traffic)?;
+
+    let begun = Instant::now();
+    fleet.appliances[0].weir.kill_fastpath()?;
+    fleet.until_routed([false, true])?;
+    told("fastpath killed", begun, Some(promised));
+    traffic.goes_on(SOME)?;
+
+    fleet.appliances[0].revive()?;
+    fleet.until_routed([true, true])?;
+    both_carry(&fleet, &traffic)?;
+    nothing_was_lost(&traffic.finish()?);
+    accounts(&mut fleet, &[1])?;
+    fleet.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_killed_fastpath_that_carried_bgp_itself_is_left_within_bfd_time() -> Outcome {
+    fastpath_dies(Way::Data, BFD_TIME)
+}
+
+#[test]
+fn a_killed_fastpath_is_left_within_a_second_where_bgp_goes_by_the_management_nic() -> Outcome {
+    fastpath_dies(Way::Management, Duration::from_secs(1))
+}
+
+#[test]
+fn a_killed_slowpath_changes_no_route_and_loses_nothing() -> Outcome {
+    let _alone = alone();
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
+    let traffic = fleet.traffic()?;
+    both_carry(&fleet, &traffic)?;
+    let (sessions, routes) = (fleet.sessions(1)?, fleet.monitor()?);
+
+    fleet.appliances[0].weir.kill_slowpath()?;
+    // The router hears the connection's end first, so that it waits for the appliance to come back;
+    // that BFD then goes down as well is no news to it.
+    fleet.until_bfd_is(1, false)?;
+    traffic.goes_on(SOME)?;
+    assert_eq!(fleet.routed()?.0, Some([true, true]));
+    fleet.appliances[0].revive()?;
+    fleet.until_said_again(1, sessions)?;
+    fleet.until_bfd_is(1, true)?;
+    both_carry(&fleet, &traffic)?;
+    assert_eq!(fleet.routed()?.0, Some([true, true]));
+    assert_eq!(routes.changes()?, Vec::<String>::new(), "the router's kernel changed no route");
+    nothing_was_lost(&traffic.finish()?);
+    accounts(&mut fleet, &[0, 1])?;
+    fleet.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_dead_appliance_is_left_within_bfd_time_without_a_lost_connection() -> Outcome {
+    let _alone = alone();
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
+    let traffic = fleet.traffic()?;
+    both_carry(&fleet, &traffic)?;
+
+    let begun = Instant::now();
+    // The link first: nothing is said any more, not even that connections end.
+    fleet.appliances[0].link(false)?;
+    fleet.appliances[0].kill()?;
+    fleet.until_routed([false, true])?;
+    told("appliance dead", begun, Some(BFD_TIME));
+    traffic.goes_on(SOME)?;
+
+    fleet.appliances[0].link(true)?;
+    fleet.appliances[0].revive()?;
+    fleet.until_routed([true, true])?;
+    both_carry(&fleet, &traffic)?;
+    nothing_was_lost(&traffic.finish()?);
+    accounts(&mut fleet, &[1])?;
+    fleet.stop()?;
+    Ok(())
+}
+
+/// So many new connections, one after the other by four clients, all answered.
+fn new_connections_work(fleet: &Fleet, requests: u64) -> Outcome {
+    let begun = Instant::now();
+    let seen = fleet.new_connections(requests)?.finish()?;
+    println!("{requests} new connections in {:.1?}: {seen}", begun.elapsed());
+    assert_eq!((seen.right, seen.failed, seen.connections), (requests, 0, requests), "{seen}");
+    Ok(())
+}
+
+/// What the clients have lost since `before`, by the connections that last: those that went by the
+/// appliance that was left, or came back to, and no others.
+fn lost(what: &str, traffic: &Traffic, before: u64, flows: u64) -> u64 {
+    let (_, failed) = traffic.lasting();
+    let lost = failed - before;
+    println!("{what}: {lost} of {} lasting connections lost; {flows} flows went by it", 2 * LASTING);
+    lost
+}
