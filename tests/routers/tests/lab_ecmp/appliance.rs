@@ -14,7 +14,7 @@ use tests::lab::topology::{self, MTU, veth};
 use tests::lab::weir::Weir;
 
 use crate::fleet::{BACKENDS, BFD_MS, BFD_MULTIPLIER, FRONTEND, FRONTEND6, HTTP, Plan};
-use crate::fleet::{Mode, OUR_ASN, ROUTER, ROUTER6, ROUTER_MANAGEMENT, THEIR_ASN, Way};
+use crate::fleet::{Mode, OUR_ASN, ROUTER, ROUTER_MANAGEMENT, ROUTER6, THEIR_ASN, Way};
 
 /// Its ports' names in its namespace.
 const DATA: &str = "in0";

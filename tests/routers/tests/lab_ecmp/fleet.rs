@@ -117,8 +117,7 @@ impl Fleet {
         let backends = (0..BACKENDS).map(|number| backend(&router, number));
         let backends: Vec<Backend> = backends.collect::<Result<_>>()?;
         let frr = Frr::start(&router, &[Daemon::Bgpd, Daemon::Bfdd], &frr(plan))?;
-        let appliances =
-            [Appliance::start(&router, 1, plan)?, Appliance::start(&router, 2, plan)?];
+        let appliances = [Appliance::start(&router, 1, plan)?, Appliance::start(&router, 2, plan)?];
         let way = plan.way;
         let fleet = Fleet { frr, appliances, way, router, client, _backends: backends };
         fleet.until_routed([true, true])?;
@@ -128,9 +127,9 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Begins connections that last and connections that don't, of both families.
-    pub fn traffic(&self) -> Result<Traffic> {
-        Traffic::start(&self.client, &CLIENTS.map(IpAddr::V4))
+    /// Begins connections that last, of both families, and with `fresh` connections that don't.
+    pub fn traffic(&self, fresh: bool) -> Result<Traffic> {
+        Traffic::start(&self.client, &CLIENTS.map(IpAddr::V4), fresh)
     }
 
     /// Asks `requests` times over as many connections, of IPv4.
@@ -165,7 +164,7 @@ impl Fleet {
         let came = wait_for(&what, PATIENCE, look);
         came.map(drop).inspect_err(|_| {
             // What FRR thinks of it goes with the failure.
-            let asked = ["show bgp summary", "show bgp ipv4 unicast", "show bfd peers"];
+            let asked = ["show bgp summary", "show bgp", "show ip route", "show ipv6 route"];
             for question in asked {
                 eprintln!("{question}: {}", self.frr.ask(question).unwrap_or_default());
             }
@@ -205,13 +204,14 @@ impl Fleet {
         .map(drop)
     }
 
-    /// The router's words for one of the frontend's paths: what the appliance says of it.
-    pub fn path(&self, number: usize) -> Result<String> {
+    /// Communities with which an appliance (1 or 2) announces the frontend; nothing where it
+    /// doesn't.
+    pub fn announced(&self, number: u8) -> Result<Option<String>> {
         let said = self.frr.json(&format!("show bgp ipv4 unicast {FRONTEND}/32"))?;
-        let next_hop = self.appliances[number].address.to_string();
+        let address = speaks_from(number, self.way).to_string();
         let paths = said["paths"].as_array().into_iter().flatten();
-        let path = paths.clone().find(|path| path["nexthops"][0]["ip"] == next_hop.as_str());
-        Ok(path.map(ToString::to_string).unwrap_or_default())
+        let path = paths.clone().find(|path| path["peer"]["peerId"] == address.as_str());
+        Ok(path.map(|path| path["community"]["string"].as_str().unwrap_or_default().to_owned()))
     }
 
     /// The router's account of its own changes of routes, from now on.
@@ -247,7 +247,8 @@ fn wire(router: &Arc<Netns>, client: &Arc<Netns>) -> Result<()> {
     bridge("management", &ROUTER_MANAGEMENT.to_string())?;
     router.ip(&[&format!("address add {ROUTER6}/64 dev segment")])?;
     veth((router, "clients"), (client, "eth0"))?;
-    router.ip(&["address add 192.0.2.254/24 dev clients", "address add fd00:c::fe/64 dev clients"])?;
+    router
+        .ip(&["address add 192.0.2.254/24 dev clients", "address add fd00:c::fe/64 dev clients"])?;
     let addresses = CLIENTS.map(|address| format!("address add {address}/24 dev eth0"));
     client.ip(&addresses.each_ref().map(String::as_str))?;
     client.ip(&[
@@ -277,13 +278,20 @@ fn backend(router: &Arc<Netns>, number: u8) -> Result<Backend> {
 }
 
 /// The router's configuration. What says GRACEFUL_SHUTDOWN is a last resort to it, as RFC 8326
-/// section 4 asks of a receiver.
+/// section 4 asks of a receiver. Without `update-source`, FRR makes its BFD session anew when BGP is
+/// established, and takes that for a failure. Without `compare-routerid` the older session's path is
+/// best, so that one who comes back has equal routes written anew, for IPv6 by removing them first.
 fn frr(plan: &Plan) -> String {
     let (mut sessions, mut active) = (String::new(), String::new());
+    let source = match plan.way {
+        Way::Data => ROUTER,
+        Way::Management => ROUTER_MANAGEMENT,
+    };
     for number in [1, 2] {
         let address = speaks_from(number, plan.way);
         sessions += &format!(
             " neighbor {address} remote-as {OUR_ASN}\n neighbor {address} timers connect 1\n \
+             neighbor {address} update-source {source}\n \
              neighbor {address} bfd\n \
              neighbor {address} bfd {BFD_MULTIPLIER} {BFD_MS} {BFD_MS}\n"
         );
@@ -296,7 +304,8 @@ fn frr(plan: &Plan) -> String {
         )
     });
     format!(
-        "router bgp {THEIR_ASN}\n bgp router-id {ROUTER}\n bgp log-neighbor-changes\n{sessions}{}\
+        "router bgp {THEIR_ASN}\n bgp router-id {ROUTER}\n bgp log-neighbor-changes\n \
+         bgp bestpath compare-routerid\n{sessions}{}\
          exit\nbgp community-list standard LEAVES permit graceful-shutdown\n\
          route-map TAKE permit 10\n match community LEAVES\n set local-preference 0\nexit\n\
          route-map TAKE permit 20\nexit\n",

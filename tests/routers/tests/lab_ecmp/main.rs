@@ -32,6 +32,12 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Answers of each client that show that it goes on.
 const SOME: u64 = 100;
 
+/// So many new connections show that they work.
+const NEW: u64 = 60;
+
+/// How long a drain says GRACEFUL_SHUTDOWN: longer than what is looked at meanwhile.
+const SHUTDOWN: Duration = Duration::from_secs(15);
+
 /// Waits until the clients get on and both appliances carry their share of it.
 fn both_carry(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     let packets = || -> Result<[u64; 2], Box<dyn Error>> {
@@ -72,7 +78,7 @@ fn told(what: &str, begun: Instant, promised: Option<Duration>) {
 fn a_drained_appliance_is_left_and_comes_back_without_a_lost_connection() -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
-    let traffic = fleet.traffic()?;
+    let traffic = fleet.traffic(true)?;
     both_carry(&fleet, &traffic)?;
     let sessions = fleet.sessions(1)?;
 
@@ -100,7 +106,7 @@ fn a_drained_appliance_is_left_and_comes_back_without_a_lost_connection() -> Out
 fn fastpath_dies(way: Way, promised: Duration) -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, way))?;
-    let traffic = fleet.traffic()?;
+    let traffic = fleet.traffic(true)?;
     both_carry(&fleet, &traffic)?;
 
     let begun = Instant::now();
@@ -132,7 +138,7 @@ fn a_killed_fastpath_is_left_within_a_second_where_bgp_goes_by_the_management_ni
 fn a_killed_slowpath_changes_no_route_and_loses_nothing() -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
-    let traffic = fleet.traffic()?;
+    let traffic = fleet.traffic(true)?;
     both_carry(&fleet, &traffic)?;
     let (sessions, routes) = (fleet.sessions(1)?, fleet.monitor()?);
 
@@ -158,7 +164,7 @@ fn a_killed_slowpath_changes_no_route_and_loses_nothing() -> Outcome {
 fn a_dead_appliance_is_left_within_bfd_time_without_a_lost_connection() -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
-    let traffic = fleet.traffic()?;
+    let traffic = fleet.traffic(true)?;
     both_carry(&fleet, &traffic)?;
 
     let begun = Instant::now();
@@ -179,20 +185,92 @@ fn a_dead_appliance_is_left_within_bfd_time_without_a_lost_connection() -> Outco
     Ok(())
 }
 
-/// So many new connections, one after the other by four clients, all answered.
-fn new_connections_work(fleet: &Fleet, requests: u64) -> Outcome {
+/// New connections, one after the other by four clients, are all answered.
+fn new_connections_work(fleet: &Fleet) -> Outcome {
     let begun = Instant::now();
-    let seen = fleet.new_connections(requests)?.finish()?;
-    println!("{requests} new connections in {:.1?}: {seen}", begun.elapsed());
-    assert_eq!((seen.right, seen.failed, seen.connections), (requests, 0, requests), "{seen}");
+    let seen = fleet.new_connections(NEW)?.finish()?;
+    println!("new connections, {:.1?}: {seen}", begun.elapsed());
+    assert_eq!((seen.right, seen.failed, seen.connections), (NEW, 0, NEW), "{seen}");
     Ok(())
 }
 
-/// What the clients have lost since `before`, by the connections that last: those that went by the
-/// appliance that was left, or came back to, and no others.
-fn lost(what: &str, traffic: &Traffic, before: u64, flows: u64) -> u64 {
-    let (_, failed) = traffic.lasting();
-    let lost = failed - before;
-    println!("{what}: {lost} of {} lasting connections lost; {flows} flows went by it", 2 * LASTING);
-    lost
+/// The first appliance was left: the connections that went by it are lost, and no others.
+fn those_of_one_are_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> Outcome {
+    new_connections_work(fleet)?;
+    traffic.until_lost(flows)?;
+    traffic.goes_on(SOME)?;
+    println!("lost: {} of {} connections; {flows} went by it", traffic.lost(), 2 * LASTING);
+    assert_eq!(traffic.lost(), flows, "those that went by it are lost, and no others");
+    Ok(())
+}
+
+/// The first appliance comes back: the router sends it connections that the other one knows. These
+/// are lost as well, and those that stay are not.
+fn some_are_lost_as_it_comes_back(fleet: &Fleet, traffic: &Traffic) -> Outcome {
+    let before = traffic.lost();
+    fleet.until_routed([true, true])?;
+    new_connections_work(fleet)?;
+    both_carry(fleet, traffic)?;
+    let lost = traffic.lost() - before;
+    println!("lost as it came back: {lost} of {} connections", 2 * LASTING);
+    assert!(lost > 0 && lost < 2 * LASTING, "{lost}");
+    Ok(())
+}
+
+#[test]
+fn a_drained_nat_appliance_says_graceful_shutdown_and_loses_only_what_went_by_it() -> Outcome {
+    let _alone = alone();
+    let plan = Plan { graceful_shutdown: SHUTDOWN, ..Plan::new(Mode::Nat, Way::Data) };
+    let mut fleet = Fleet::start(&plan)?;
+    let traffic = fleet.traffic(false)?;
+    both_carry(&fleet, &traffic)?;
+    assert_eq!(traffic.lost(), 0, "{:?}", traffic.seen());
+    let flows = fleet.appliances[0].flows()?;
+
+    let begun = Instant::now();
+    fleet.appliances[0].drain(false)?;
+    fleet.until_routed([false, true])?;
+    told("drained, GRACEFUL_SHUTDOWN", begun, None);
+    // The router has another way and takes it at once. Until all use that, nobody meets a route
+    // that leads nowhere; but it moves flows, for it knows of none.
+    assert_eq!(fleet.announced(1)?.as_deref(), Some("graceful-shutdown"));
+    those_of_one_are_lost(&fleet, &traffic, flows)?;
+    wait_for("the withdrawal", SHUTDOWN + PATIENCE, || {
+        let announced = fleet.announced(1)?;
+        Ok((announced.is_none(), format!("{announced:?}")))
+    })?;
+    assert!(begun.elapsed() >= SHUTDOWN, "withdrawn after {:?}", begun.elapsed());
+    assert_eq!(traffic.lost(), flows, "the withdrawal costs nothing more");
+
+    fleet.appliances[0].drain(true)?;
+    some_are_lost_as_it_comes_back(&fleet, &traffic)?;
+    traffic.finish()?;
+    accounts(&mut fleet, &[0, 1])?;
+    fleet.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_dead_nat_appliance_loses_what_went_by_it_and_new_connections_work_at_once() -> Outcome {
+    let _alone = alone();
+    let mut fleet = Fleet::start(&Plan::new(Mode::Nat, Way::Data))?;
+    let traffic = fleet.traffic(false)?;
+    both_carry(&fleet, &traffic)?;
+    assert_eq!(traffic.lost(), 0, "{:?}", traffic.seen());
+    let flows = fleet.appliances[0].flows()?;
+
+    let begun = Instant::now();
+    fleet.appliances[0].link(false)?;
+    fleet.appliances[0].kill()?;
+    fleet.until_routed([false, true])?;
+    told("appliance dead", begun, Some(BFD_TIME));
+    those_of_one_are_lost(&fleet, &traffic, flows)?;
+
+    fleet.appliances[0].link(true)?;
+    fleet.appliances[0].revive()?;
+    some_are_lost_as_it_comes_back(&fleet, &traffic)?;
+    traffic.finish()?;
+    accounts(&mut fleet, &[1])?;
+    fleet.stop()?;
+    Ok(())
 }

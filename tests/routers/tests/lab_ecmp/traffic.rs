@@ -1,9 +1,9 @@
 //! Clients that ask all the time: on connections that last, and on a new one for each request.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use routers::{LabError, Netns, Result};
+use routers::{Netns, Result, wait_for};
 use tests::lab::client::{Client, Load, Seen};
 
 use crate::fleet::{FRONTEND, FRONTEND6, HTTP};
@@ -18,8 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Traffic(Vec<(&'static str, Client)>);
 
 impl Traffic {
-    /// Starts all of them; `sources` are the IPv4 clients' addresses.
-    pub fn start(ns: &Netns, sources: &[IpAddr]) -> Result<Traffic> {
+    /// Starts those that keep their connections, and with `fresh` the others; `sources` are the IPv4
+    /// clients' addresses.
+    pub fn start(ns: &Netns, sources: &[IpAddr], fresh: bool) -> Result<Traffic> {
         let (four, six) = (SocketAddr::from((FRONTEND, HTTP)), SocketAddr::from((FRONTEND6, HTTP)));
         let steady = Load {
             sources: sources.to_vec(),
@@ -29,10 +30,11 @@ impl Traffic {
             ..Load::new(four, u64::MAX)
         };
         let steady6 = Load { target: six, sources: Vec::new(), ..steady.clone() };
-        let fresh = Load { workers: 2, per_connection: 1, ..steady.clone() };
-        let all = [("steady", steady), ("steady6", steady6), ("fresh", fresh)];
+        let once = Load { workers: 2, per_connection: 1, ..steady.clone() };
+        let all = [("steady", steady), ("steady6", steady6), ("fresh", once)];
+        let all = all.into_iter().filter(|(name, _)| fresh || *name != "fresh");
         let start = |(name, load)| Ok((name, Client::start(ns, load)?));
-        Ok(Traffic(all.into_iter().map(start).collect::<Result<_>>()?))
+        Ok(Traffic(all.map(start).collect::<Result<_>>()?))
     }
 
     /// What each saw so far.
@@ -40,30 +42,30 @@ impl Traffic {
         self.0.iter().map(|(name, client)| (*name, client.seen())).collect()
     }
 
-    /// What the clients of connections that last saw so far, together: connections and failures.
-    pub fn lasting(&self) -> (u64, u64) {
-        let steady = self.seen().into_iter().filter(|(name, _)| *name != "fresh");
-        steady.fold((0, 0), |(connections, failed), (_, seen)| {
-            (connections + seen.connections, failed + seen.failed)
+    /// Connections that ended under their clients so far.
+    pub fn lost(&self) -> u64 {
+        self.seen().iter().map(|(_, seen)| seen.failed).sum()
+    }
+
+    /// Waits until so many connections were lost.
+    pub fn until_lost(&self, wanted: u64) -> Result<()> {
+        wait_for(&format!("{wanted} lost connections"), PATIENCE, || {
+            let lost = self.lost();
+            Ok((lost >= wanted, lost.to_string()))
         })
+        .map(drop)
     }
 
     /// Waits until each client has so many more answers; those that failed don't count.
     pub fn goes_on(&self, more: u64) -> Result<()> {
         let before = self.seen();
-        let begun = Instant::now();
-        loop {
+        wait_for(&format!("{more} more answers each"), PATIENCE, || {
             let now = self.seen();
-            if now.iter().zip(&before).all(|((_, now), (_, then))| now.right >= then.right + more) {
-                return Ok(());
-            }
-            if begun.elapsed() > PATIENCE {
-                let (what, waited) = (format!("{more} more answers each"), begun.elapsed());
-                let seen = now.iter().map(|(name, seen)| format!("{name}: {seen}")).collect();
-                return Err(LabError::TooLate { what, waited, seen });
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            let on =
+                now.iter().zip(&before).all(|((_, now), (_, then))| now.right >= then.right + more);
+            Ok((on, now.iter().map(|(name, seen)| format!("{name}: {seen}")).collect()))
+        })
+        .map(drop)
     }
 
     /// Lets each client come to the end of the request that it is at.
