@@ -169,8 +169,10 @@ state = {state:?}
         Ok(backends.map(|backend| backend.flows).sum())
     }
 
-    /// Ends both daemons in the usual way.
-    pub fn stop(self) -> Result<()> {
+    /// Ends both daemons in the usual way: who speaks to the router first, as long as it can.
+    pub fn stop(mut self) -> Result<()> {
+        let slowpath = self.weir.slowpath.take();
+        slowpath.map_or(Ok(()), |slowpath| slowpath.stop(routers::PATIENCE))?;
         self.weir.stop()
     }
 

@@ -9,7 +9,8 @@
 //! No cloud gateway: clients ask the frontends' addresses, and the router knows these from both
 //! appliances. It spreads flows over them by a hash of addresses and ports.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,9 @@ pub const BFD_TIME: Duration = Duration::from_millis(BFD_MS * BFD_MULTIPLIER as 
 /// What a busy machine may add to a time that is asserted: the router's daemons, its kernel's
 /// tables and our looks at them all wait for a processor.
 pub const RESERVE: Duration = Duration::from_secs(3);
+
+/// A port on which nobody listens.
+const DISCARD: u16 = 9;
 
 /// The clients' addresses.
 const CLIENTS: [Ipv4Addr; 4] = [
@@ -121,6 +125,7 @@ impl Fleet {
         let way = plan.way;
         let fleet = Fleet { frr, appliances, way, router, client, _backends: backends };
         fleet.until_routed([true, true])?;
+        fleet.until_met([true, true])?;
         for number in [1, 2] {
             fleet.until_bfd_is(number, true)?;
         }
@@ -170,6 +175,25 @@ impl Fleet {
             }
             self.appliances.iter().for_each(|one| eprintln!("{}", one.weir.logs()));
         })
+    }
+
+    /// Waits until the router's kernel has the MAC addresses of these. As long as it asks for one, it
+    /// sends that one's flows by the other: they would move once more, which NAT's don't survive.
+    pub fn until_met(&self, wanted: [bool; 2]) -> Result<()> {
+        for (appliance, _) in self.appliances.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+            for address in [IpAddr::V4(appliance.address), IpAddr::V6(appliance.address6)] {
+                wait_for(&format!("the MAC address of {address}"), PATIENCE, || {
+                    // Nobody listens there: a refusal has been all the way.
+                    let asked = self.router.run(move || {
+                        TcpStream::connect_timeout(&(address, DISCARD).into(), RESERVE)
+                    })?;
+                    let refused =
+                        asked.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
+                    Ok((refused, format!("{asked:?}")))
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the router's BFD finds the way to an appliance (1 or 2) so.
@@ -279,8 +303,7 @@ fn backend(router: &Arc<Netns>, number: u8) -> Result<Backend> {
 
 /// The router's configuration. What says GRACEFUL_SHUTDOWN is a last resort to it, as RFC 8326
 /// section 4 asks of a receiver. Without `update-source`, FRR makes its BFD session anew when BGP is
-/// established, and takes that for a failure. Without `compare-routerid` the older session's path is
-/// best, so that one who comes back has equal routes written anew, for IPv6 by removing them first.
+/// established, and takes that for a failure.
 fn frr(plan: &Plan) -> String {
     let (mut sessions, mut active) = (String::new(), String::new());
     let source = match plan.way {
@@ -304,8 +327,7 @@ fn frr(plan: &Plan) -> String {
         )
     });
     format!(
-        "router bgp {THEIR_ASN}\n bgp router-id {ROUTER}\n bgp log-neighbor-changes\n \
-         bgp bestpath compare-routerid\n{sessions}{}\
+        "router bgp {THEIR_ASN}\n bgp router-id {ROUTER}\n bgp log-neighbor-changes\n{sessions}{}\
          exit\nbgp community-list standard LEAVES permit graceful-shutdown\n\
          route-map TAKE permit 10\n match community LEAVES\n set local-preference 0\nexit\n\
          route-map TAKE permit 20\nexit\n",
