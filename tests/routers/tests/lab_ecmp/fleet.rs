@@ -124,11 +124,11 @@ impl Fleet {
         let appliances = [Appliance::start(&router, 1, plan)?, Appliance::start(&router, 2, plan)?];
         let way = plan.way;
         let fleet = Fleet { frr, appliances, way, router, client, _backends: backends };
-        fleet.until_routed([true, true])?;
-        fleet.until_met([true, true])?;
         for number in [1, 2] {
             fleet.until_bfd_is(number, true)?;
         }
+        fleet.until_routed([true, true])?;
+        fleet.until_met([true, true])?;
         Ok(fleet)
     }
 
@@ -196,15 +196,17 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until the router's BFD finds the way to an appliance (1 or 2) so.
+    /// Waits until the router's BFD finds the way to an appliance (1 or 2) so. FRR 8.4 makes its
+    /// session anew once BGP has told it the local address, and ends BGP for it; only that session
+    /// counts here.
     pub fn until_bfd_is(&self, number: u8, up: bool) -> Result<()> {
         let address = speaks_from(number, self.way).to_string();
         wait_for(&format!("BFD with {address}, up: {up}"), PATIENCE, || {
             let said = self.frr.json("show bfd peers")?;
-            let peers = said.as_array().into_iter().flatten();
-            let status = peers.clone().find(|peer| peer["peer"] == address.as_str());
-            let is_up = status.is_some_and(|peer| peer["status"] == "up");
-            Ok((is_up == up, said.to_string()))
+            let mut peers = said.as_array().into_iter().flatten();
+            let peer = peers.find(|peer| peer["peer"] == address && peer["local"].is_string());
+            let is_up = peer.map(|peer| peer["status"] == "up");
+            Ok((is_up == Some(up), said.to_string()))
         })
         .map(drop)
     }
@@ -302,19 +304,13 @@ fn backend(router: &Arc<Netns>, number: u8) -> Result<Backend> {
 }
 
 /// The router's configuration. What says GRACEFUL_SHUTDOWN is a last resort to it, as RFC 8326
-/// section 4 asks of a receiver. Without `update-source`, FRR makes its BFD session anew when BGP is
-/// established, and takes that for a failure.
+/// section 4 asks of a receiver.
 fn frr(plan: &Plan) -> String {
     let (mut sessions, mut active) = (String::new(), String::new());
-    let source = match plan.way {
-        Way::Data => ROUTER,
-        Way::Management => ROUTER_MANAGEMENT,
-    };
     for number in [1, 2] {
         let address = speaks_from(number, plan.way);
         sessions += &format!(
             " neighbor {address} remote-as {OUR_ASN}\n neighbor {address} timers connect 1\n \
-             neighbor {address} update-source {source}\n \
              neighbor {address} bfd\n \
              neighbor {address} bfd {BFD_MULTIPLIER} {BFD_MS} {BFD_MS}\n"
         );
