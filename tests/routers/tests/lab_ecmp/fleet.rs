@@ -3,7 +3,7 @@
 //! ```text
 //!   client --- router (FRR) --+-- segment --+-- weir-1   one arm, BGP and BFD, next hop: data port
 //!                             |             +-- weir-2
-//!                             |             +-- web-1, web-2, web-3
+//!                             |             +-- web-0, web-1, web-2
 //!                             +-- management, where asked for: BGP and BFD by a NIC of their own
 //! ```
 //! No cloud gateway: clients ask the frontends' addresses, and the router knows these from both
@@ -46,8 +46,11 @@ pub const BFD_MULTIPLIER: u32 = 5;
 /// After so long of silence BFD takes a neighbor for gone.
 pub const BFD_TIME: Duration = Duration::from_millis(BFD_MS * BFD_MULTIPLIER as u64);
 /// What a busy machine may add to a time that is asserted: the router's daemons, its kernel's
-/// tables and our looks at them all wait for a processor.
-pub const RESERVE: Duration = Duration::from_secs(3);
+/// tables and our looks at them all wait for a processor. BGP's own hold time is 90 s.
+pub const RESERVE: Duration = Duration::from_secs(5);
+
+/// What is hashed, as Linux' `fib_multipath_hash_fields` numbers it.
+const ADDRESSES_PROTOCOL_PORTS: &str = "0x37";
 
 /// A port on which nobody listens.
 const DISCARD: u16 = 9;
@@ -189,7 +192,7 @@ impl Fleet {
                     })?;
                     let refused =
                         asked.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
-                    Ok((refused, format!("{asked:?}")))
+                    Ok((refused, format!("{asked:?}, drops {:?}", appliance.weir.drops())))
                 })?;
             }
         }
@@ -253,12 +256,17 @@ impl Fleet {
 }
 
 fn wire(router: &Arc<Netns>, client: &Arc<Netns>) -> Result<()> {
-    // Flows are spread by addresses and ports, and not by addresses alone.
+    // Flows are spread by addresses, protocol and ports. Policy 1 would say that as well, but takes
+    // the number that the client's socket has put beside the packet for its hash where it sees one,
+    // as on a veth; and a socket takes another number whenever it waits in vain, which no client
+    // can do to a router elsewhere.
     for (key, value) in [
         ("ipv4/ip_forward", "1"),
         ("ipv6/conf/all/forwarding", "1"),
-        ("ipv4/fib_multipath_hash_policy", "1"),
-        ("ipv6/fib_multipath_hash_policy", "1"),
+        ("ipv4/fib_multipath_hash_policy", "3"),
+        ("ipv6/fib_multipath_hash_policy", "3"),
+        ("ipv4/fib_multipath_hash_fields", ADDRESSES_PROTOCOL_PORTS),
+        ("ipv6/fib_multipath_hash_fields", ADDRESSES_PROTOCOL_PORTS),
     ] {
         router.sysctl(key, value)?;
     }
@@ -324,7 +332,7 @@ fn frr(plan: &Plan) -> String {
     });
     format!(
         "router bgp {THEIR_ASN}\n bgp router-id {ROUTER}\n bgp log-neighbor-changes\n{sessions}{}\
-         exit\nbgp community-list standard LEAVES permit graceful-shutdown\n\
+         exit\nlog timestamp precision 3\nbgp community-list standard LEAVES permit graceful-shutdown\n\
          route-map TAKE permit 10\n match community LEAVES\n set local-preference 0\nexit\n\
          route-map TAKE permit 20\nexit\n",
         families.concat()
