@@ -49,6 +49,10 @@ impl Appliance {
             ns.ip(&[&format!("address add {address}/24 dev {MANAGEMENT}")])?;
         }
         topology::suit(&ns, &[DATA], plane)?;
+        if plane.is_xdp() {
+            // The port is the kernel's own, and gets the arm's IPv6 address.
+            ns.sysctl(&format!("ipv6/conf/{DATA}/disable_ipv6"), "0")?;
+        }
         let address6 = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x10 + u16::from(number));
         let weir = Weir::of(&ns, &folder, plane)?;
         let before = (Totals::default(), Wires::default());
