@@ -38,7 +38,7 @@ impl Plane {
     }
 
     /// Its keys: one at the top, one of `[fastpath]`.
-    fn keys(self) -> [&'static str; 2] {
+    pub fn keys(self) -> [&'static str; 2] {
         match self {
             Self::Dpdk => ["plane = \"dpdk\"", ""],
             Self::Xdp { native: false } => ["plane = \"xdp\"", "attach = \"generic\""],

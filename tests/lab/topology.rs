@@ -111,8 +111,7 @@ impl Lab {
     /// Gives the appliance's kernel its ports, or keeps it away from them, as the plane wants it:
     /// what an operator does by binding a NIC to another driver.
     pub fn suit(&self, plane: Plane) -> Result<()> {
-        let ports = ["in0", "eg0"];
-        if plane.is_xdp() { speak(&self.weir, &ports) } else { quiet(&self.weir, &ports) }
+        suit(&self.weir, &["in0", "eg0"], plane)
     }
 
     fn wire_ingress(&self) -> Result<()> {
@@ -263,6 +262,12 @@ pub fn veth((a, one): (&Netns, &str), (b, two): (&Netns, &str)) -> Result<()> {
 fn no_offloads(ns: &Netns, name: &str) -> Result<()> {
     let args = ["-K", name, "tx", "off", "tso", "off", "gso", "off", "gro", "off"];
     ns.command("ethtool", &args).map(drop)
+}
+
+/// Gives the kernel of an appliance's namespace these ports, or keeps it away from them, as the
+/// plane wants it.
+pub fn suit(ns: &Netns, ports: &[&str], plane: Plane) -> Result<()> {
+    if plane.is_xdp() { speak(ns, ports) } else { quiet(ns, ports) }
 }
 
 /// Keeps the kernel of the appliance's namespace away from the ports.

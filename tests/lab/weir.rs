@@ -155,14 +155,16 @@ impl Weir {
 
     /// Writes the configuration, starts nothing.
     pub fn prepare(lab: &Lab, settings: &Settings, services: &[Service]) -> Result<Self> {
-        let plane = settings.plane;
-        find(plane.mover(), plane.mover())?;
-        find("slowpath", "slowpath")?;
         settings.write(&lab.folder)?;
         write_services(&lab.folder, services)?;
-        lab.suit(plane)?;
-        let (ns, folder) = (lab.weir.clone(), lab.folder.clone());
-        let environment = Vec::new();
+        lab.suit(settings.plane)?;
+        Self::of(&lab.weir, &lab.folder, settings.plane)
+    }
+
+    /// An appliance in this namespace, with the `weir.toml` of this folder; starts nothing.
+    pub fn of(ns: &Arc<Netns>, folder: &Arc<Folder>, plane: Plane) -> Result<Self> {
+        [plane.mover(), "slowpath"].into_iter().try_for_each(|name| find(name, name).map(drop))?;
+        let (ns, folder, environment) = (ns.clone(), folder.clone(), Vec::new());
         Ok(Self { ns, folder, plane, environment, fastpath: None, slowpath: None })
     }
 
@@ -270,8 +272,8 @@ impl Weir {
             };
             if begun.elapsed() > patience {
                 let (what, waited) = (what.to_owned(), begun.elapsed());
-                let logs: String = self.logs();
-                return Err(LabError::TooLate { what, waited, seen: format!("{seen}\n{logs}") });
+                let seen = format!("{seen}\n{}", self.logs());
+                return Err(LabError::TooLate { what, waited, seen });
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -296,8 +298,7 @@ impl Weir {
         let what = || format!("asking the control socket for {path}");
         let mut stream =
             UnixStream::connect(self.folder.file("control.sock")).map_err(LabError::io(what()))?;
-        let patience = Some(Duration::from_secs(10));
-        stream.set_read_timeout(patience).map_err(LabError::io(what()))?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(LabError::io(what()))?;
         let answer = ask(&mut stream, path).map_err(LabError::io(what()))?;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
         if !head.starts_with("HTTP/1.1 200") {
@@ -330,8 +331,7 @@ impl Weir {
 
     /// What `weir flows --client` shows.
     pub fn flows_of(&self, client: SocketAddr) -> Result<Vec<FlowNow>> {
-        let page: FlowsNow = self.document(&format!("/flows?client={client}"))?;
-        Ok(page.flows)
+        self.document(&format!("/flows?client={client}")).map(|page: FlowsNow| page.flows)
     }
 
     /// What `weir drops` shows, without the zeroes.

@@ -103,7 +103,8 @@ impl Wires {
         Ok(Self { to_weir, from_weir })
     }
 
-    fn of(ns: &Netns, interface: &str) -> Result<Self> {
+    /// The counters of a wire whose far end is this interface.
+    pub fn of(ns: &Netns, interface: &str) -> Result<Self> {
         // `/proc/net` would be that of the process's first thread.
         let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
         let text = ns.run(read)?.map_err(LabError::io("reading /proc/thread-self/net/dev"))?;

@@ -1,0 +1,278 @@
+//! An appliance of the fleet: both daemons in a namespace of its own, one arm, a region of its own.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use routers::{Netns, Result};
+use tests::lab::LabError;
+use tests::lab::folder::Folder;
+use tests::lab::journey::{Totals, Wires};
+use tests::lab::process::find;
+use tests::lab::settings::Plane;
+use tests::lab::topology::{self, MTU, veth};
+use tests::lab::weir::Weir;
+
+use crate::fleet::{BACKENDS, BFD_MS, BFD_MULTIPLIER, FRONTEND, FRONTEND6, HTTP, Plan};
+use crate::fleet::{Mode, OUR_ASN, ROUTER, ROUTER_MANAGEMENT, ROUTER6, THEIR_ASN, Way};
+
+/// Its ports' names in its namespace.
+const DATA: &str = "in0";
+const MANAGEMENT: &str = "mg0";
+
+/// The appliance.
+pub struct Appliance {
+    /// Its daemons.
+    pub weir: Weir,
+    /// The data port's addresses: what the router is told to send to.
+    pub address: Ipv4Addr,
+    pub address6: Ipv6Addr,
+    number: u8,
+    ns: Arc<Netns>,
+    router: Arc<Netns>,
+    folder: Arc<Folder>,
+    before: (Totals, Wires),
+}
+
+impl Appliance {
+    /// Wires appliance `number` to the router's segments and starts it.
+    pub fn start(router: &Arc<Netns>, number: u8, plan: &Plan) -> Result<Appliance> {
+        let (ns, folder) =
+            (Arc::new(Netns::new(&format!("weir-{number}"))?), Arc::new(Folder::new()?));
+        let plane = Plane::asked();
+        veth((router, &wire(number)), (&ns, DATA))?;
+        router.ip(&[&format!("link set {} master segment", wire(number))])?;
+        if plan.way == Way::Management {
+            veth((router, &format!("mg{number}")), (&ns, MANAGEMENT))?;
+            router.ip(&[&format!("link set mg{number} master management")])?;
+            let address = speaks_from(number, plan.way);
+            ns.ip(&[&format!("address add {address}/24 dev {MANAGEMENT}")])?;
+        }
+        topology::suit(&ns, &[DATA], plane)?;
+        if plane.is_xdp() {
+            // The port is the kernel's own, and gets the arm's IPv6 address.
+            ns.sysctl(&format!("ipv6/conf/{DATA}/disable_ipv6"), "0")?;
+        }
+        let address6 = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x10 + u16::from(number));
+        let weir = Weir::of(&ns, &folder, plane)?;
+        let before = (Totals::default(), Wires::default());
+        let (address, router) = (speaks_from(number, Way::Data), router.clone());
+        let mut made = Appliance { weir, address, address6, number, ns, router, folder, before };
+        made.write(plan, plane)?;
+        made.weir.start_slowpath()?;
+        made.weir.start_fastpath()?;
+        made.weir.wait_until_able()?;
+        made.weir.wait_for_next_hops()?;
+        made.before = made.account()?;
+        Ok(made)
+    }
+
+    fn write(&self, plan: &Plan, plane: Plane) -> Result<()> {
+        let said = self.folder.file("said");
+        std::fs::create_dir(&said).map_err(LabError::io(format!("making {}", said.display())))?;
+        self.folder.write("said/services.toml", &services(plan.mode))?;
+        self.folder.write("said/policy.yaml", &policy(plan))?;
+        self.folder.write("weir.toml", &self.configuration(plan, plane)).map(drop)
+    }
+
+    fn configuration(&self, plan: &Plan, plane: Plane) -> String {
+        let Appliance { address, address6, number, folder, .. } = self;
+        let [plane, attach] = plane.keys();
+        // They poll on different CPUs, as far as there are any.
+        let (lcore, main) = (number % 2, 1 - number % 2);
+        let (said, region, maps) = (folder.file("said"), folder.shared("region"), folder.maps());
+        let (socket, state) = (folder.file("control.sock"), folder.file("state"));
+        let graceful_shutdown = plan.graceful_shutdown.as_secs();
+        format!(
+            r#"name = "edge-{number}"
+services = {said:?}
+{plane}
+
+[fastpath]
+lcores = [{lcore}]
+{attach}
+main_core = {main}
+hugepages = false
+memory_mib = 256
+buffers = 8192
+buffer_bytes = 10240
+idle = "yield"
+
+[region]
+path = {region:?}
+maps = {maps:?}
+max_flows = 65536
+
+[ingress]
+device = "net_af_packet0,iface={DATA},framesz=9216,blocksz=36864,qpairs=1"
+address = ["{address}/24", "{address6}/64"]
+gateway = ["{ROUTER}", "{ROUTER6}"]
+mtu = {MTU}
+tap = "weir-in"
+
+[nat]
+addresses = ["{address}", "{address6}"]
+
+[bgp]
+graceful_shutdown_s = {graceful_shutdown}
+
+[health]
+listen = ["0.0.0.0:8080"]
+
+[metrics]
+listen = "127.0.0.1:9100"
+
+[control]
+socket = {socket:?}
+state = {state:?}
+"#
+        )
+    }
+
+    /// `weir drain`, or its end.
+    pub fn drain(&self, undo: bool) -> Result<()> {
+        let weir = find("weir", "cli")?.display().to_string();
+        let socket = self.folder.file("control.sock").display().to_string();
+        let mut words = vec!["--socket", &socket, "drain"];
+        words.extend(undo.then_some("--undo"));
+        self.ns.command(&weir, &words).map(drop)
+    }
+
+    /// Takes the data port's link away at this end, or gives it back. The router, on the other side
+    /// of a bridge, sees no difference.
+    pub fn link(&self, up: bool) -> Result<()> {
+        self.ns.ip(&[&format!("link set dev {DATA} {}", if up { "up" } else { "down" })])
+    }
+
+    /// Ends both daemons with SIGKILL.
+    pub fn kill(&mut self) -> Result<()> {
+        self.weir.kill_fastpath()?;
+        self.weir.kill_slowpath()
+    }
+
+    /// Starts what was killed, and waits until it could take traffic.
+    pub fn revive(&mut self) -> Result<()> {
+        if self.weir.slowpath.is_none() {
+            self.weir.start_slowpath()?;
+        }
+        if self.weir.fastpath.is_none() {
+            self.weir.start_fastpath()?;
+        }
+        self.weir.wait_until_able()
+    }
+
+    /// Packets of clients that it took for its services.
+    pub fn packets(&self) -> Result<u64> {
+        Ok(self.weir.services()?.iter().map(|service| service.packets).sum())
+    }
+
+    /// Flows that it knows.
+    pub fn flows(&self) -> Result<u64> {
+        let services = self.weir.services()?;
+        let backends = services.iter().flat_map(|service| &service.backends);
+        Ok(backends.map(|backend| backend.flows).sum())
+    }
+
+    /// Ends both daemons in the usual way: who speaks to the router first, as long as it can.
+    pub fn stop(mut self) -> Result<()> {
+        let slowpath = self.weir.slowpath.take();
+        slowpath.map_or(Ok(()), |slowpath| slowpath.stop(routers::PATIENCE))?;
+        self.weir.stop()
+    }
+
+    fn account(&self) -> Result<(Totals, Wires)> {
+        let wires = Wires::of(&self.router, &wire(self.number))?;
+        Ok((Totals::now(&self.weir)?, wires))
+    }
+
+    /// Waits until its account of all packets since it started comes out even, and gives it. BFD
+    /// never rests, so some looks are in the middle of a packet.
+    pub fn even(&mut self) -> Result<Totals> {
+        let before = self.before.clone();
+        let (address, router) = (self.address, self.router.clone());
+        let (wire, mut even) = (wire(self.number), Totals::default());
+        let what = format!("an even account of {address}");
+        self.weir.wait_for(&what, routers::PATIENCE, |weir| {
+            let first = Wires::of(&router, &wire)?;
+            let totals = Totals::now(weir)?.since(&before.0);
+            let rested = Wires::of(&router, &wire)? == first;
+            let (came, went) = totals.sides();
+            let sent = first.to_weir - before.1.to_weir;
+            even = totals;
+            let seen = format!("{even}; the router sent {sent} frames; drops {:?}", even.drops);
+            Ok((rested && came == went && even.rx == sent, seen))
+        })?;
+        Ok(even)
+    }
+}
+
+/// The router's end of an appliance's wire.
+fn wire(number: u8) -> String {
+    format!("weir{number}")
+}
+
+/// The address from which an appliance's control process speaks to the router.
+pub fn speaks_from(number: u8, way: Way) -> Ipv4Addr {
+    match way {
+        Way::Data => Ipv4Addr::new(10, 0, 1, 10 + number),
+        Way::Management => Ipv4Addr::new(10, 0, 9, 10 + number),
+    }
+}
+
+fn services(mode: Mode) -> String {
+    let mut text = String::new();
+    let frontends = [("web", IpAddr::V4(FRONTEND)), ("web6", IpAddr::V6(FRONTEND6))];
+    for (name, frontend) in frontends {
+        let backends = (0..BACKENDS).map(|number| match (mode, frontend) {
+            (Mode::Tunnel, _) => format!("{{ address = \"10.0.1.2{number}\" }}"),
+            (Mode::Nat, IpAddr::V4(_)) => {
+                format!("{{ address = \"10.0.1.2{number}\", port = {HTTP} }}")
+            }
+            (Mode::Nat, IpAddr::V6(_)) => {
+                format!("{{ address = \"fd00:1::2{number}\", port = {HTTP} }}")
+            }
+        });
+        let backends: Vec<String> = backends.collect();
+        let how = match mode {
+            Mode::Tunnel => "mode = \"dsr\"\ntunnel = \"ipip\"",
+            Mode::Nat => "mode = \"nat\"",
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "[[service]]\nname = \"lab/{name}\"\n{how}\ntable_size = 251\n\
+             frontends = [{{ address = \"{frontend}\", port = {HTTP}, protocol = \"tcp\" }}]\n\
+             backends = [{}]\n",
+            backends.join(", ")
+        );
+    }
+    text
+}
+
+fn policy(plan: &Plan) -> String {
+    let neighbor = match plan.way {
+        Way::Data => ROUTER,
+        Way::Management => ROUTER_MANAGEMENT,
+    };
+    format!(
+        "\
+kind: BgpPeeringPolicy
+name: edge
+spec:
+  routers:
+  - local_asn: {OUR_ASN}
+    advertisements:
+    - services: {{}}
+    neighbors:
+    - address: {neighbor}
+      asn: {THEIR_ASN}
+      connect_retry_s: 1
+      graceful_restart: {{enabled: true, restart_s: 60}}
+      bfd:
+        enabled: true
+        transmit_ms: {BFD_MS}
+        receive_ms: {BFD_MS}
+        multiplier: {BFD_MULTIPLIER}
+"
+    )
+}

@@ -1,0 +1,340 @@
+//! Two appliances behind a real router, with clients before it and backends beside them.
+//!
+//! ```text
+//!   client --- router (FRR) --+-- segment --+-- weir-1   one arm, BGP and BFD, next hop: data port
+//!                             |             +-- weir-2
+//!                             |             +-- web-0, web-1, web-2
+//!                             +-- management, where asked for: BGP and BFD by a NIC of their own
+//! ```
+//! No cloud gateway: clients ask the frontends' addresses, and the router knows these from both
+//! appliances. It spreads flows over them by a hash of addresses and ports.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use routers::{Daemon, Frr, Netns, PATIENCE, Result, namespace, wait_for};
+use tests::lab::client::{Client, Load};
+use tests::lab::decap::{Answer, Decap};
+use tests::lab::server::Server;
+use tests::lab::topology::veth;
+
+use crate::appliance::{Appliance, speaks_from};
+use crate::monitor::Monitor;
+use crate::traffic::Traffic;
+
+/// What clients ask.
+pub const FRONTEND: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
+pub const FRONTEND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xf, 0, 0, 0, 0, 0x10);
+/// The port of frontends and backends.
+pub const HTTP: u16 = 80;
+/// The router on the segment.
+pub const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
+pub const ROUTER6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 1);
+/// The router on the management network.
+pub const ROUTER_MANAGEMENT: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 1);
+/// The appliances' autonomous system, and the router's.
+pub const OUR_ASN: u32 = 65_001;
+pub const THEIR_ASN: u32 = 65_000;
+/// Backends `web-0` and on, at 10.0.1.20 and on.
+pub const BACKENDS: u8 = 3;
+/// Both sides say this of BFD. Slower than the usual 300 ms three times: two cores have a router,
+/// two poll loops, two control processes and all clients to run.
+pub const BFD_MS: u64 = 300;
+pub const BFD_MULTIPLIER: u32 = 5;
+/// After so long of silence BFD takes a neighbor for gone.
+pub const BFD_TIME: Duration = Duration::from_millis(BFD_MS * BFD_MULTIPLIER as u64);
+/// What a busy machine may add to a time that is asserted: the router's daemons, its kernel's
+/// tables and our looks at them all wait for a processor. BGP's own hold time is 90 s.
+pub const RESERVE: Duration = Duration::from_secs(5);
+
+/// What is hashed, as Linux' `fib_multipath_hash_fields` numbers it.
+const ADDRESSES_PROTOCOL_PORTS: &str = "0x37";
+
+/// A port on which nobody listens.
+const DISCARD: u16 = 9;
+
+/// The clients' addresses.
+const CLIENTS: [Ipv4Addr; 4] = [
+    Ipv4Addr::new(192, 0, 2, 1),
+    Ipv4Addr::new(192, 0, 2, 2),
+    Ipv4Addr::new(192, 0, 2, 3),
+    Ipv4Addr::new(192, 0, 2, 4),
+];
+const CLIENT6: &str = "fd00:c::1";
+
+/// How services reach their backends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// By IPIP; backends answer clients directly. Which backend a flow goes to follows from the
+    /// flow and the tables, so that either appliance sends it to the same.
+    Tunnel,
+    /// By rewriting addresses; answers come back by the appliance, which alone knows the flow.
+    Nat,
+}
+
+/// By which port control processes speak to the router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The data port: through the exception path.
+    Data,
+    /// A NIC of its own.
+    Management,
+}
+
+/// What differs between tests.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub mode: Mode,
+    pub way: Way,
+    /// How long a drain says GRACEFUL_SHUTDOWN before it withdraws.
+    pub graceful_shutdown: Duration,
+}
+
+impl Plan {
+    /// Without GRACEFUL_SHUTDOWN.
+    pub fn new(mode: Mode, way: Way) -> Plan {
+        Plan { mode, way, graceful_shutdown: Duration::ZERO }
+    }
+}
+
+/// A backend; its parts end with it.
+struct Backend {
+    _decap: Decap,
+    _server: Server,
+    _ns: Arc<Netns>,
+}
+
+/// All of it.
+pub struct Fleet {
+    pub frr: Frr,
+    pub appliances: [Appliance; 2],
+    way: Way,
+    router: Arc<Netns>,
+    client: Arc<Netns>,
+    _backends: Vec<Backend>,
+}
+
+impl Fleet {
+    /// Starts everything, and waits until the router knows both ways.
+    pub fn start(plan: &Plan) -> Result<Fleet> {
+        let (router, client) = (namespace("router")?, namespace("client")?);
+        wire(&router, &client)?;
+        let backends = (0..BACKENDS).map(|number| backend(&router, number));
+        let backends: Vec<Backend> = backends.collect::<Result<_>>()?;
+        let frr = Frr::start(&router, &[Daemon::Bgpd, Daemon::Bfdd], &frr(plan))?;
+        let appliances = [Appliance::start(&router, 1, plan)?, Appliance::start(&router, 2, plan)?];
+        let way = plan.way;
+        let fleet = Fleet { frr, appliances, way, router, client, _backends: backends };
+        for number in [1, 2] {
+            fleet.until_bfd_is(number, true)?;
+        }
+        fleet.until_routed([true, true])?;
+        fleet.until_met([true, true])?;
+        Ok(fleet)
+    }
+
+    /// Begins connections that last, of both families, and with `fresh` connections that don't.
+    pub fn traffic(&self, fresh: bool) -> Result<Traffic> {
+        Traffic::start(&self.client, &CLIENTS.map(IpAddr::V4), fresh)
+    }
+
+    /// Asks `requests` times over as many connections, of IPv4.
+    pub fn new_connections(&self, requests: u64) -> Result<Client> {
+        let target = SocketAddr::from((FRONTEND, HTTP));
+        let sources = CLIENTS.map(IpAddr::V4).to_vec();
+        let load = Load { sources, per_connection: 1, workers: 4, ..Load::new(target, requests) };
+        Client::start(&self.client, load)
+    }
+
+    /// Which of the appliances the router's kernel sends to, and what it said: by both families, or
+    /// nobody knows yet.
+    pub fn routed(&self) -> Result<(Option<[bool; 2]>, String)> {
+        let four = self.router.command("ip", &["route", "show", &FRONTEND.to_string()])?;
+        let six = self.router.command("ip", &["-6", "route", "show", &FRONTEND6.to_string()])?;
+        let is_in = |said: &str, address: IpAddr| said.contains(&format!("via {address} "));
+        let by = |appliance: &Appliance| {
+            let of_four = is_in(&four, appliance.address.into());
+            (of_four == is_in(&six, appliance.address6.into())).then_some(of_four)
+        };
+        let [one, two] = &self.appliances;
+        Ok((by(one).zip(by(two)).map(|(one, two)| [one, two]), format!("{four}{six}")))
+    }
+
+    /// Waits until the router sends to these, by both families.
+    pub fn until_routed(&self, wanted: [bool; 2]) -> Result<()> {
+        let what = format!("routes to {wanted:?} of the appliances");
+        let look = || {
+            let (now, said) = self.routed()?;
+            Ok((now == Some(wanted), said))
+        };
+        let came = wait_for(&what, PATIENCE, look);
+        came.map(drop).inspect_err(|_| {
+            // What FRR thinks of it goes with the failure.
+            let asked = ["show bgp summary", "show bgp", "show ip route", "show ipv6 route"];
+            for question in asked {
+                eprintln!("{question}: {}", self.frr.ask(question).unwrap_or_default());
+            }
+            self.appliances.iter().for_each(|one| eprintln!("{}", one.weir.logs()));
+        })
+    }
+
+    /// Waits until the router's kernel has the MAC addresses of these. As long as it asks for one, it
+    /// sends that one's flows by the other: they would move once more, which NAT's don't survive.
+    pub fn until_met(&self, wanted: [bool; 2]) -> Result<()> {
+        for (appliance, _) in self.appliances.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+            for address in [IpAddr::V4(appliance.address), IpAddr::V6(appliance.address6)] {
+                wait_for(&format!("the MAC address of {address}"), PATIENCE, || {
+                    // Nobody listens there: a refusal has been all the way.
+                    let asked = self.router.run(move || {
+                        TcpStream::connect_timeout(&(address, DISCARD).into(), RESERVE)
+                    })?;
+                    let refused =
+                        asked.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
+                    Ok((refused, format!("{asked:?}, drops {:?}", appliance.weir.drops())))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the router's BFD finds the way to an appliance (1 or 2) so. FRR 8.4 makes its
+    /// session anew once BGP has told it the local address, and ends BGP for it; only that session
+    /// counts here.
+    pub fn until_bfd_is(&self, number: u8, up: bool) -> Result<()> {
+        let address = speaks_from(number, self.way).to_string();
+        wait_for(&format!("BFD with {address}, up: {up}"), PATIENCE, || {
+            let said = self.frr.json("show bfd peers")?;
+            let mut peers = said.as_array().into_iter().flatten();
+            let peer = peers.find(|peer| peer["peer"] == address && peer["local"].is_string());
+            let is_up = peer.map(|peer| peer["status"] == "up");
+            Ok((is_up == Some(up), said.to_string()))
+        })
+        .map(drop)
+    }
+
+    /// How often the router's session with an appliance (1 or 2) was established.
+    pub fn sessions(&self, number: u8) -> Result<u64> {
+        let address = speaks_from(number, self.way).to_string();
+        let said = self.frr.json(&format!("show bgp neighbors {address}"))?;
+        Ok(said[&address]["connectionsEstablished"].as_u64().unwrap_or(0))
+    }
+
+    /// Waits until a session was established more than `before` times and the neighbor has said
+    /// all: what the router kept for it over a restart is now its own word again.
+    pub fn until_said_again(&self, number: u8, before: u64) -> Result<()> {
+        let address = speaks_from(number, self.way).to_string();
+        wait_for(&format!("all routes of {address} said again"), PATIENCE, || {
+            let (sessions, said) = (self.sessions(number)?, self.frr.json("show bgp ipv4")?);
+            let stale = said.to_string().contains("\"stale\":true");
+            Ok((sessions > before && !stale, format!("{sessions} sessions: {said}")))
+        })
+        .map(drop)
+    }
+
+    /// Communities with which an appliance (1 or 2) announces the frontend; nothing where it
+    /// doesn't.
+    pub fn announced(&self, number: u8) -> Result<Option<String>> {
+        let said = self.frr.json(&format!("show bgp ipv4 unicast {FRONTEND}/32"))?;
+        let address = speaks_from(number, self.way).to_string();
+        let paths = said["paths"].as_array().into_iter().flatten();
+        let path = paths.clone().find(|path| path["peer"]["peerId"] == address.as_str());
+        Ok(path.map(|path| path["community"]["string"].as_str().unwrap_or_default().to_owned()))
+    }
+
+    /// The router's account of its own changes of routes, from now on.
+    pub fn monitor(&self) -> Result<Monitor> {
+        Monitor::start(&self.router)
+    }
+
+    /// Ends the daemons in the usual way.
+    pub fn stop(self) -> Result<()> {
+        let Fleet { appliances, .. } = self;
+        appliances.into_iter().try_for_each(Appliance::stop)
+    }
+}
+
+fn wire(router: &Arc<Netns>, client: &Arc<Netns>) -> Result<()> {
+    // Flows are spread by addresses, protocol and ports. Policy 1 would say that as well, but takes
+    // the number that the client's socket has put beside the packet for its hash where it sees one,
+    // as on a veth; and a socket takes another number whenever it waits in vain, which no client
+    // can do to a router elsewhere.
+    for (key, value) in [
+        ("ipv4/ip_forward", "1"),
+        ("ipv6/conf/all/forwarding", "1"),
+        ("ipv4/fib_multipath_hash_policy", "3"),
+        ("ipv6/fib_multipath_hash_policy", "3"),
+        ("ipv4/fib_multipath_hash_fields", ADDRESSES_PROTOCOL_PORTS),
+        ("ipv6/fib_multipath_hash_fields", ADDRESSES_PROTOCOL_PORTS),
+    ] {
+        router.sysctl(key, value)?;
+    }
+    let bridge = |name: &str, address: &str| {
+        router.ip(&[
+            &format!("link add {name} mtu 9001 type bridge mcast_snooping 0"),
+            &format!("link set {name} up"),
+            &format!("address add {address}/24 dev {name}"),
+        ])
+    };
+    bridge("segment", &ROUTER.to_string())?;
+    bridge("management", &ROUTER_MANAGEMENT.to_string())?;
+    router.ip(&[&format!("address add {ROUTER6}/64 dev segment")])?;
+    veth((router, "clients"), (client, "eth0"))?;
+    router
+        .ip(&["address add 192.0.2.254/24 dev clients", "address add fd00:c::fe/64 dev clients"])?;
+    let addresses = CLIENTS.map(|address| format!("address add {address}/24 dev eth0"));
+    client.ip(&addresses.each_ref().map(String::as_str))?;
+    client.ip(&[
+        &format!("address add {CLIENT6}/64 dev eth0"),
+        "route add default via 192.0.2.254",
+        "route add default via fd00:c::fe",
+    ])
+}
+
+/// A backend of both modes: at its own addresses, and at the frontends' behind a tunnel.
+fn backend(router: &Arc<Netns>, number: u8) -> Result<Backend> {
+    let name = format!("web-{number}");
+    let ns = namespace(&name)?;
+    veth((router, &name), (&ns, "eth0"))?;
+    router.ip(&[&format!("link set {name} master segment")])?;
+    ns.ip(&[
+        &format!("address add 10.0.1.2{number}/24 dev eth0"),
+        &format!("address add fd00:1::2{number}/64 dev eth0"),
+        &format!("route add default via {ROUTER}"),
+        &format!("route add default via {ROUTER6}"),
+        &format!("address add {FRONTEND}/32 dev lo"),
+        &format!("address add {FRONTEND6}/128 dev lo"),
+    ])?;
+    let decap = Decap::start(&ns, Answer::Plain)?;
+    let server = Server::start(&ns, &name, (Ipv6Addr::UNSPECIFIED, HTTP).into())?;
+    Ok(Backend { _decap: decap, _server: server, _ns: ns })
+}
+
+/// The router's configuration. What says GRACEFUL_SHUTDOWN is a last resort to it, as RFC 8326
+/// section 4 asks of a receiver.
+fn frr(plan: &Plan) -> String {
+    let (mut sessions, mut active) = (String::new(), String::new());
+    for number in [1, 2] {
+        let address = speaks_from(number, plan.way);
+        sessions += &format!(
+            " neighbor {address} remote-as {OUR_ASN}\n neighbor {address} timers connect 1\n \
+             neighbor {address} bfd\n \
+             neighbor {address} bfd {BFD_MULTIPLIER} {BFD_MS} {BFD_MS}\n"
+        );
+        active +=
+            &format!("  neighbor {address} activate\n  neighbor {address} route-map TAKE in\n");
+    }
+    let families = ["ipv4", "ipv6"].map(|family| {
+        format!(
+            " address-family {family} unicast\n{active}  maximum-paths 4\n exit-address-family\n"
+        )
+    });
+    format!(
+        "router bgp {THEIR_ASN}\n bgp router-id {ROUTER}\n bgp log-neighbor-changes\n{sessions}{}\
+         exit\nlog timestamp precision 3\nbgp community-list standard LEAVES permit graceful-shutdown\n\
+         route-map TAKE permit 10\n match community LEAVES\n set local-preference 0\nexit\n\
+         route-map TAKE permit 20\nexit\n",
+        families.concat()
+    )
+}

@@ -1,0 +1,288 @@
+//! ECMP over two appliances by a real router: one is drained, and killed in part and whole, while
+//! clients have connections through both.
+//!
+//! Tunnel services lose no connection: which backend a flow goes to follows from the flow and the
+//! tables, and both appliances have the same seed and so the same tables. NAT services lose the
+//! connections that went by the appliance that is left: what was rewritten how is known to it
+//! alone. They are counted here; new connections go on at once.
+
+mod appliance;
+mod fleet;
+mod monitor;
+mod traffic;
+
+use std::error::Error;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use routers::{Daemon, PATIENCE, wait_for};
+
+use tests::lab::settings::Plane;
+
+use fleet::{BFD_TIME, Fleet, Mode, Plan, RESERVE, Way};
+use traffic::{LASTING, Traffic, nothing_was_lost};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// One at a time: four daemons on two cores would measure each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Answers of each client that show that it goes on.
+const SOME: u64 = 100;
+
+/// So many new connections show that they work.
+const NEW: u64 = 60;
+
+/// How long a drain says GRACEFUL_SHUTDOWN: longer than what is looked at meanwhile.
+const SHUTDOWN: Duration = Duration::from_secs(15);
+
+/// Waits until the clients get on and both appliances carry their share of it.
+fn both_carry(fleet: &Fleet, traffic: &Traffic) -> Outcome {
+    let packets = || -> Result<[u64; 2], Box<dyn Error>> {
+        let [one, two] = &fleet.appliances;
+        Ok([one.packets()?, two.packets()?])
+    };
+    let before = packets()?;
+    traffic.goes_on(SOME)?;
+    let after = packets()?;
+    let carried = [after[0] - before[0], after[1] - before[1]];
+    println!("packets by either appliance: {carried:?}");
+    let least = (carried[0] + carried[1]) / 20;
+    assert!(carried.iter().all(|packets| *packets > least), "both carry: {carried:?}");
+    Ok(())
+}
+
+/// The packet equation of the appliances whose poll loop was never killed.
+fn accounts(fleet: &mut Fleet, numbers: &[usize]) -> Outcome {
+    for number in numbers {
+        let totals = fleet.appliances[*number].even()?;
+        println!("weir-{}: {totals} {:?}", number + 1, totals.drops);
+    }
+    Ok(())
+}
+
+/// Waits until the router sends to the second appliance alone, tells how long that took, and holds
+/// it to what is promised, where anything is.
+#[track_caller]
+fn moves(fleet: &Fleet, what: &str, begun: Instant, promised: Option<Duration>) -> Outcome {
+    if promised == Some(BFD_TIME) {
+        fleet.until_bfd_is(1, false)?;
+        println!("{what}: BFD noticed after {:.2?}", begun.elapsed());
+    }
+    fleet.until_routed([false, true])?;
+    let took = begun.elapsed();
+    let promise = promised.map(|promised| format!(" ({promised:.1?} promised)"));
+    println!("{what}: traffic moved after {took:.2?}{}", promise.unwrap_or_default());
+    if let Some(promised) = promised {
+        let said = || [Daemon::Bfdd, Daemon::Bgpd].map(|daemon| fleet.frr.log(daemon)).concat();
+        assert!(took < promised + RESERVE, "{what}: {took:.1?} of {promised:.1?}\n{}", said());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_drained_appliance_is_left_and_comes_back_without_a_lost_connection() -> Outcome {
+    let _alone = alone();
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
+    let traffic = fleet.traffic(true)?;
+    both_carry(&fleet, &traffic)?;
+    let sessions = fleet.sessions(1)?;
+
+    let begun = Instant::now();
+    fleet.appliances[0].drain(false)?;
+    moves(&fleet, "drained", begun, None)?;
+    // What was on its way is through before the clients have got on.
+    traffic.goes_on(SOME)?;
+    let before = fleet.appliances[0].packets()?;
+    traffic.goes_on(SOME)?;
+    assert_eq!(fleet.appliances[0].packets()?, before, "nothing goes there any more");
+
+    fleet.appliances[0].drain(true)?;
+    fleet.until_routed([true, true])?;
+    both_carry(&fleet, &traffic)?;
+    assert_eq!(fleet.sessions(1)?, sessions, "the session stayed all the time");
+    nothing_was_lost(&traffic.finish()?);
+    accounts(&mut fleet, &[0, 1])?;
+    fleet.stop()?;
+    Ok(())
+}
+
+/// The poll loop of the first appliance dies under load, and comes back.
+fn fastpath_dies(way: Way, promised: Duration) -> Outcome {
+    let _alone = alone();
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, way))?;
+    let traffic = fleet.traffic(true)?;
+    both_carry(&fleet, &traffic)?;
+
+    let begun = Instant::now();
+    fleet.appliances[0].weir.kill_fastpath()?;
+    moves(&fleet, "fastpath killed", begun, Some(promised))?;
+    traffic.goes_on(SOME)?;
+
+    fleet.appliances[0].revive()?;
+    fleet.until_routed([true, true])?;
+    fleet.until_met([true, true])?;
+    both_carry(&fleet, &traffic)?;
+    nothing_was_lost(&traffic.finish()?);
+    accounts(&mut fleet, &[1])?;
+    fleet.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_killed_fastpath_that_carried_bgp_itself_is_left_within_bfd_time() -> Outcome {
+    // The kernel's programs live on without their loader, and BFD with them. slowpath withdraws then.
+    let is_xdp = Plane::asked().is_xdp();
+    fastpath_dies(Way::Data, if is_xdp { Duration::from_secs(1) } else { BFD_TIME })
+}
+
+#[test]
+fn a_killed_fastpath_is_left_within_a_second_where_bgp_goes_by_the_management_nic() -> Outcome {
+    fastpath_dies(Way::Management, Duration::from_secs(1))
+}
+
+#[test]
+fn a_killed_slowpath_changes_no_route_and_loses_nothing() -> Outcome {
+    let _alone = alone();
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
+    let traffic = fleet.traffic(true)?;
+    both_carry(&fleet, &traffic)?;
+    let (sessions, routes, (_, before)) = (fleet.sessions(1)?, fleet.monitor()?, fleet.routed()?);
+
+    fleet.appliances[0].weir.kill_slowpath()?;
+    // The router hears the connection's end first, so that it waits for the appliance to come back;
+    // that BFD then goes down as well is no news to it.
+    fleet.until_bfd_is(1, false)?;
+    traffic.goes_on(SOME)?;
+    assert_eq!(fleet.routed()?.0, Some([true, true]));
+    fleet.appliances[0].revive()?;
+    fleet.until_said_again(1, sessions)?;
+    fleet.until_bfd_is(1, true)?;
+    both_carry(&fleet, &traffic)?;
+    assert_eq!(fleet.routed()?.0, Some([true, true]));
+    assert_eq!(routes.changes(&before)?, Vec::<String>::new(), "no route became another");
+    nothing_was_lost(&traffic.finish()?);
+    accounts(&mut fleet, &[0, 1])?;
+    fleet.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_dead_appliance_is_left_within_bfd_time_without_a_lost_connection() -> Outcome {
+    let _alone = alone();
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
+    let traffic = fleet.traffic(true)?;
+    both_carry(&fleet, &traffic)?;
+
+    let begun = Instant::now();
+    // The link first: nothing is said any more, not even that connections end.
+    fleet.appliances[0].link(false)?;
+    fleet.appliances[0].kill()?;
+    moves(&fleet, "appliance dead", begun, Some(BFD_TIME))?;
+    traffic.goes_on(SOME)?;
+
+    fleet.appliances[0].link(true)?;
+    fleet.appliances[0].revive()?;
+    fleet.until_routed([true, true])?;
+    fleet.until_met([true, true])?;
+    both_carry(&fleet, &traffic)?;
+    nothing_was_lost(&traffic.finish()?);
+    accounts(&mut fleet, &[1])?;
+    fleet.stop()?;
+    Ok(())
+}
+
+/// New connections, one after the other by four clients, are all answered.
+fn new_connections_work(fleet: &Fleet) -> Outcome {
+    let begun = Instant::now();
+    let seen = fleet.new_connections(NEW)?.finish()?;
+    println!("new connections, {:.1?}: {seen}", begun.elapsed());
+    assert_eq!((seen.right, seen.failed, seen.connections), (NEW, 0, NEW), "{seen}");
+    Ok(())
+}
+
+/// The first appliance was left: the connections that went by it are lost, and no others.
+fn those_of_one_are_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> Outcome {
+    new_connections_work(fleet)?;
+    traffic.until_lost(flows)?;
+    traffic.goes_on(SOME)?;
+    println!("lost: {} of {} connections; {flows} went by it", traffic.lost(), 2 * LASTING);
+    assert_eq!(traffic.lost(), flows, "those that went by it are lost, and no others");
+    Ok(())
+}
+
+/// The first appliance comes back: the router sends it connections that the other one knows. These
+/// are lost as well, and those that stay are not.
+fn some_are_lost_as_it_comes_back(fleet: &Fleet, traffic: &Traffic) -> Outcome {
+    let before = traffic.lost();
+    fleet.until_routed([true, true])?;
+    fleet.until_met([true, true])?;
+    let carried = fleet.appliances[0].packets()?;
+    new_connections_work(fleet)?;
+    assert!(fleet.appliances[0].packets()? > carried, "new connections go there as well");
+    traffic.goes_on(SOME)?;
+    let lost = traffic.lost() - before;
+    println!("lost as it came back: {lost} of {} connections", 2 * LASTING);
+    assert!(lost > 0 && lost < 2 * LASTING, "{lost}");
+    Ok(())
+}
+
+#[test]
+fn a_drained_nat_appliance_says_graceful_shutdown_and_loses_only_what_went_by_it() -> Outcome {
+    let _alone = alone();
+    let plan = Plan { graceful_shutdown: SHUTDOWN, ..Plan::new(Mode::Nat, Way::Data) };
+    let mut fleet = Fleet::start(&plan)?;
+    let traffic = fleet.traffic(false)?;
+    both_carry(&fleet, &traffic)?;
+    assert_eq!(traffic.lost(), 0, "{:?}", traffic.seen());
+    let flows = fleet.appliances[0].flows()?;
+
+    let begun = Instant::now();
+    fleet.appliances[0].drain(false)?;
+    moves(&fleet, "drained, GRACEFUL_SHUTDOWN", begun, None)?;
+    // The router has another way and takes it at once. Until all use that, nobody meets a route
+    // that leads nowhere; but it moves flows, for it knows of none.
+    assert_eq!(fleet.announced(1)?.as_deref(), Some("graceful-shutdown"));
+    those_of_one_are_lost(&fleet, &traffic, flows)?;
+    wait_for("the withdrawal", SHUTDOWN + PATIENCE, || {
+        let announced = fleet.announced(1)?;
+        Ok((announced.is_none(), format!("{announced:?}")))
+    })?;
+    assert!(begun.elapsed() >= SHUTDOWN, "withdrawn after {:?}", begun.elapsed());
+    assert_eq!(traffic.lost(), flows, "the withdrawal costs nothing more");
+
+    fleet.appliances[0].drain(true)?;
+    some_are_lost_as_it_comes_back(&fleet, &traffic)?;
+    traffic.finish()?;
+    accounts(&mut fleet, &[0, 1])?;
+    fleet.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_dead_nat_appliance_loses_what_went_by_it_and_new_connections_work_at_once() -> Outcome {
+    let _alone = alone();
+    let mut fleet = Fleet::start(&Plan::new(Mode::Nat, Way::Data))?;
+    let traffic = fleet.traffic(false)?;
+    both_carry(&fleet, &traffic)?;
+    assert_eq!(traffic.lost(), 0, "{:?}", traffic.seen());
+    let flows = fleet.appliances[0].flows()?;
+
+    let begun = Instant::now();
+    fleet.appliances[0].link(false)?;
+    fleet.appliances[0].kill()?;
+    moves(&fleet, "appliance dead", begun, Some(BFD_TIME))?;
+    those_of_one_are_lost(&fleet, &traffic, flows)?;
+
+    fleet.appliances[0].link(true)?;
+    fleet.appliances[0].revive()?;
+    some_are_lost_as_it_comes_back(&fleet, &traffic)?;
+    traffic.finish()?;
+    accounts(&mut fleet, &[1])?;
+    fleet.stop()?;
+    Ok(())
+}

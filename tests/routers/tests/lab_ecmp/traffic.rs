@@ -1,0 +1,90 @@
+//! Clients that ask all the time: on connections that last, and on a new one for each request.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use routers::{Netns, Result, wait_for};
+use tests::lab::client::{Client, Load, Seen};
+
+use crate::fleet::{FRONTEND, FRONTEND6, HTTP};
+
+/// Connections that last. Of 24 flows all take one of two ways once in eight million times.
+pub const LASTING: u64 = 24;
+/// How long clients may take to get somewhere.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The running clients, by name: `steady` and `steady6` keep their connections, `fresh` begins one
+/// for each request.
+pub struct Traffic(Vec<(&'static str, Client)>);
+
+impl Traffic {
+    /// Starts those that keep their connections, and with `fresh` the others; `sources` are the IPv4
+    /// clients' addresses.
+    pub fn start(ns: &Netns, sources: &[IpAddr], fresh: bool) -> Result<Traffic> {
+        let (four, six) = (SocketAddr::from((FRONTEND, HTTP)), SocketAddr::from((FRONTEND6, HTTP)));
+        let steady = Load {
+            sources: sources.to_vec(),
+            workers: LASTING,
+            per_connection: u64::MAX,
+            pause: Duration::from_millis(50),
+            ..Load::new(four, u64::MAX)
+        };
+        let steady6 = Load { target: six, sources: Vec::new(), ..steady.clone() };
+        let once = Load { workers: 2, per_connection: 1, ..steady.clone() };
+        let all = [("steady", steady), ("steady6", steady6), ("fresh", once)];
+        let all = all.into_iter().filter(|(name, _)| fresh || *name != "fresh");
+        let start = |(name, load)| Ok((name, Client::start(ns, load)?));
+        Ok(Traffic(all.map(start).collect::<Result<_>>()?))
+    }
+
+    /// What each saw so far.
+    pub fn seen(&self) -> Vec<(&'static str, Seen)> {
+        self.0.iter().map(|(name, client)| (*name, client.seen())).collect()
+    }
+
+    /// Connections that ended under their clients so far.
+    pub fn lost(&self) -> u64 {
+        self.seen().iter().map(|(_, seen)| seen.failed).sum()
+    }
+
+    /// Waits until so many connections were lost.
+    pub fn until_lost(&self, wanted: u64) -> Result<()> {
+        wait_for(&format!("{wanted} lost connections"), PATIENCE, || {
+            let lost = self.lost();
+            Ok((lost >= wanted, lost.to_string()))
+        })
+        .map(drop)
+    }
+
+    /// Waits until each client has so many more answers; those that failed don't count.
+    pub fn goes_on(&self, more: u64) -> Result<()> {
+        let before = self.seen();
+        wait_for(&format!("{more} more answers each"), PATIENCE, || {
+            let now = self.seen();
+            let on =
+                now.iter().zip(&before).all(|((_, now), (_, then))| now.right >= then.right + more);
+            Ok((on, now.iter().map(|(name, seen)| format!("{name}: {seen}")).collect()))
+        })
+        .map(drop)
+    }
+
+    /// Lets each client come to the end of the request that it is at.
+    pub fn finish(self) -> Result<Vec<(&'static str, Seen)>> {
+        self.0.iter().for_each(|(_, client)| client.no_more());
+        self.0.into_iter().map(|(name, client)| Ok((name, client.finish()?))).collect()
+    }
+}
+
+/// Every request was answered, every connection that was to last did, and by one backend.
+#[track_caller]
+pub fn nothing_was_lost(clients: &[(&'static str, Seen)]) {
+    for (name, seen) in clients {
+        println!("{name}: {seen}");
+    }
+    for (name, seen) in clients {
+        assert!(seen.right > 0 && seen.failed == 0 && seen.moved == 0, "{name}: {seen}");
+        if *name != "fresh" {
+            assert_eq!(seen.connections, LASTING, "{name}: {seen}");
+        }
+    }
+}
