@@ -1,7 +1,10 @@
 //! `[private_link]`: what is taken, and what is refused in which words.
 #![expect(clippy::panic, reason = "a test fails where it is not so")]
 
+use std::time::Duration;
+
 use config::checked::{AzureCredential, PrivateLink, PrivateLinkOwner};
+use config::private_link::Home;
 
 const RIGHT: &str = "name = \"weir-1\"\n[ingress]\ndevice = \"net_null0\"\n\
                      address = [\"10.0.1.10/24\"]\nmtu = 9001\n[fastpath]\nlcores = [1]\n";
@@ -47,6 +50,19 @@ fn what_the_section_about_azure_says_holds_unless_it_says_otherwise() {
 }
 
 #[test]
+fn where_services_are_and_how_long_a_lease_holds_is_said_for_all() {
+    let usual = taken("[private_link]\n").unwrap();
+    assert_eq!((usual.home, usual.lease), (Home::default(), Duration::from_secs(90)));
+    let said = taken(&format!(
+        "[private_link]\nlease_zone = \"{ZONE}\"\nlease_s = 15\nresource_group = \"north\"\n\
+         subscription = \"550e8400-e29b-41d4-a716-446655440000\"\nlocation = \"westeurope\"\n"
+    ));
+    let PrivateLink { home, lease, .. } = said.unwrap();
+    assert_eq!((home.resource_group.as_str(), home.location.as_str()), ("north", "westeurope"));
+    assert_eq!((home.subscription.len(), lease), (36, Duration::from_secs(15)));
+}
+
+#[test]
 fn what_cannot_be_is_told_with_its_key() {
     let refused = |text: &str, parts: &[&str]| {
         let error = config::from_toml(&format!("{RIGHT}[private_link]\n{text}")).unwrap_err();
@@ -59,6 +75,10 @@ fn what_cannot_be_is_told_with_its_key() {
     refused("lease_zone = \"weir.lease\"", &["private_link.lease_zone", "privateDnsZones/NAME"]);
     let both = format!("owner = \"weir-2\"\nlease_zone = \"{ZONE}\"");
     refused(&both, &["private_link.lease_zone", "leave one of them out"]);
+    refused("lease_s = 14", &["private_link.lease_s", "15"]);
+    refused("subscription = \"mine\"", &["private_link.subscription", "az account list"]);
+    refused("resource_group = \"rg.\"", &["private_link.resource_group"]);
+    refused("location = \"West Europe\"", &["private_link.location", "westeurope"]);
     refused("environment = \"Azure\"", &["private_link.environment", "AzurePublicCloud"]);
     refused("resource_manager = \"http://x\"", &["private_link.resource_manager", "https://"]);
     refused("metadata = \"https://x\"", &["private_link.metadata", "http://"]);

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::announcing::Desk;
 use crate::checks::Checks;
 use crate::health::Able;
+use crate::private_link;
 pub use crate::published::{KnownService, Published};
 use crate::report::{Status, Use};
 use crate::trace::TraceRequest;
@@ -30,13 +31,15 @@ pub struct Live {
     pub config: Arc<Config>,
     shared: Arc<Shared>,
     routers: OnceLock<Desk>,
+    links: OnceLock<private_link::Desk>,
     started: Instant,
 }
 
 impl Live {
     /// Over the region and what the control loop publishes.
     pub fn new(region: &'static Region, config: Arc<Config>, shared: Arc<Shared>) -> Live {
-        Live { region, config, shared, routers: OnceLock::new(), started: Instant::now() }
+        let (routers, links) = (OnceLock::new(), OnceLock::new());
+        Live { region, config, shared, routers, links, started: Instant::now() }
     }
 
     /// Whether traffic may come.
@@ -78,6 +81,17 @@ impl Live {
     pub fn set_routers(&self, desk: Desk) {
         // There is one in a process.
         let _ = self.routers.set(desk);
+    }
+
+    /// What is known of private links, once they are looked after.
+    pub fn links(&self) -> Option<&private_link::Desk> {
+        self.links.get()
+    }
+
+    /// They are looked after.
+    pub fn set_links(&self, desk: private_link::Desk) {
+        // There is one in a process.
+        let _ = self.links.set(desk);
     }
 
     /// The health checker.

@@ -150,10 +150,8 @@ impl Collector for Scrape {
         self.objects(&mut family)?;
         self.checks(&mut family)?;
         cloud::encode(&self.0.cloud(), self.0.able().able, &mut family)?;
-        if self.0.config.private_link.is_some() {
-            let precedence = crate::desired::precedence(&self.0.config);
-            let links = crate::private_link::read(&self.0.wanted().objects, &precedence);
-            private_link::encode(&links, &mut family)?;
+        if let Some(desk) = self.0.links() {
+            private_link::encode(desk, &mut family)?;
         }
         self.appliance(&mut family)
     }

@@ -9,11 +9,13 @@
 mod kept;
 mod reach;
 mod routes;
+mod shadowed;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use azure::arm::Arm;
+use azure::client::Counts;
 use clouds::retry::{Clock, Pause};
 use config::checked::{Config, PrivateLink, PrivateLinkOwner};
 use private_link::lease::Ownership;
@@ -22,7 +24,7 @@ use private_link::time::Time;
 use tokio::sync::watch;
 
 use crate::desired::Store;
-pub use kept::{Kept, Told, read};
+pub use kept::{Kept, Told};
 use reach::Reach;
 pub use routes::{Shown, router};
 
@@ -31,8 +33,9 @@ pub use routes::{Shown, router};
 pub struct Desk {
     /// The objects.
     pub kept: Arc<Kept>,
-    /// Azure; none where the configuration looks after no private links.
-    arm: Option<Arc<dyn Arm>>,
+    /// Azure from the service's side, then the consumers' where that is another identity; nothing
+    /// where the configuration looks after no private links.
+    reaches: Vec<Arc<Reach>>,
     pause: Arc<dyn Pause>,
 }
 
@@ -44,33 +47,52 @@ pub fn open(
     let kept = Arc::new(Kept::new(config, Arc::clone(store)));
     let pause: Arc<dyn Pause> = Arc::new(Clock::default());
     let Some(settings) = &config.private_link else {
-        return (Desk { kept, arm: None, pause }, None);
+        return (Desk { kept, reaches: Vec::new(), pause }, None);
     };
     // Whoever has the sender ends all that is being asked when it goes.
     let (keep, cancel) = watch::channel(false);
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-    let reach = |client_id: Option<&String>, seed| -> Arc<dyn Arm> {
+    let reach = |client_id: Option<&String>, seed| {
         Arc::new(Reach::new(settings, client_id.cloned(), seed, cancel.clone()))
     };
     let service = reach(settings.client_id.as_ref(), seed);
-    let endpoint = match &settings.endpoint_client_id {
-        Some(other) => reach(Some(other), seed ^ 1),
-        None => Arc::clone(&service),
-    };
-    let desk = Desk { kept, arm: Some(Arc::clone(&service)), pause };
+    let endpoint = settings.endpoint_client_id.as_ref().map(|other| reach(Some(other), seed ^ 1));
+    let reaches = [service.clone()].into_iter().chain(endpoint.clone()).collect();
+    let desk = Desk { kept, reaches, pause };
+    let endpoint = endpoint.unwrap_or_else(|| service.clone());
     let run = run(config, settings, &desk, [service, endpoint]);
+    let kept = Arc::clone(&desk.kept);
     let running = async move {
-        run.run(cancel).await;
+        tokio::select! {
+            () = run.run(cancel) => {}
+            () = kept.tell_shadowed() => {}
+        }
         drop(keep);
     };
     (desk, Some(running))
+}
+
+impl Desk {
+    /// Azure from the service's side.
+    fn arm(&self) -> Option<&dyn Arm> {
+        self.reaches.first().map(|reach| &**reach as &dyn Arm)
+    }
+
+    /// What was asked of Azure so far, by either identity.
+    pub fn asked(&self) -> Counts {
+        let mut all = Counts::new();
+        for (what, times) in self.reaches.iter().flat_map(|reach| reach.asked()) {
+            *all.entry(what).or_default() += times;
+        }
+        all
+    }
 }
 
 fn run(
     config: &Config,
     settings: &PrivateLink,
     desk: &Desk,
-    [service, endpoint]: [Arc<dyn Arm>; 2],
+    [service, endpoint]: [Arc<Reach>; 2],
 ) -> Run {
     Run {
         objects: Arc::clone(&desk.kept) as _,
@@ -82,7 +104,9 @@ fn run(
         me: config.name.clone(),
         ownership: match &settings.owner {
             PrivateLinkOwner::Named(name) => Ownership::Named(name.clone()),
-            PrivateLinkOwner::Lease(zone) => Ownership::Lease(zone.clone()),
+            PrivateLinkOwner::Lease(zone) => {
+                Ownership::Lease { zone: zone.clone(), period: settings.lease }
+            }
         },
     }
 }

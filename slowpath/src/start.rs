@@ -237,6 +237,7 @@ async fn serve(
     });
     let (links, looking_after) = private_link::open(config, &api.store);
     if let Some(looking_after) = looking_after {
+        live.set_links(links.clone());
         tasks.spawn(async move {
             looking_after.await;
             Ok(())

@@ -1,9 +1,12 @@
 //! `[private_link]`: who looks after private links, and how Azure is reached for them.
 
+use std::time::Duration;
+
 use super::azure::{self, Azure, AzureCredential, AzureEndpoints};
 use super::door::Door;
 use crate::file;
 use crate::private_link::id::ResourceId;
+use crate::private_link::{Home, Wrong};
 
 /// `[private_link]`, where private links are looked after.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,6 +15,10 @@ pub struct PrivateLink {
     pub fleet: String,
     /// Which of several appliances looks after them.
     pub owner: PrivateLinkOwner,
+    /// A lease that nobody renewed for so long may be taken.
+    pub lease: Duration,
+    /// Where services are made whose objects don't say it.
+    pub home: Home,
     /// Who we say we are.
     pub credential: AzureCredential,
     /// Of a user-assigned managed identity.
@@ -50,6 +57,14 @@ pub(super) fn check(
         let allowed = format!("allowed: {}", ENVIRONMENTS.join(", "));
         door.refuse("private_link.environment", "no cloud of Azure is called so", &allowed);
     }
+    let home = Home {
+        subscription: file.subscription,
+        resource_group: file.resource_group,
+        location: file.location,
+    };
+    for Wrong { field, wrong, allowed } in home.check() {
+        door.refuse(&field, &wrong, &allowed);
+    }
     let also = azure.map(|azure| &azure.endpoints);
     let metadata = match (given(file.metadata), also) {
         (Some(text), _) => azure::address(door, "private_link.metadata", &text, "http://"),
@@ -63,6 +78,8 @@ pub(super) fn check(
     let version = also.map(|also| also.imds_version.clone());
     Some(PrivateLink {
         owner: owner(door, file.owner, file.lease_zone, name),
+        lease: Duration::from_secs(file.lease_s.into()),
+        home,
         fleet: file.fleet,
         credential: file.credential.or(azure.map(|a| a.credential)).unwrap_or_default(),
         client_id: given(file.client_id).or_else(|| azure.and_then(|a| a.client_id.clone())),

@@ -20,6 +20,17 @@ pub struct PrivateLink {
     /// Id of a private DNS zone in which several appliances choose their owner by a lease. Empty:
     /// there is no lease.
     pub lease_zone: String,
+    /// Seconds after which another appliance takes a lease that was not renewed, the same on all of
+    /// them. It is renewed three times as often.
+    #[schemars(range(min = 15, max = 3600))]
+    pub lease_s: u32,
+    /// Id of the subscription of services whose objects name none. Empty: each names its own.
+    pub subscription: String,
+    /// Resource group of services, and of their load balancers, whose objects name none. Empty:
+    /// each names its own.
+    pub resource_group: String,
+    /// Location of services whose objects name none: `westeurope`. Empty: each names its own.
+    pub location: String,
     /// By what it says who it is, as `azure.credential`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<AzureCredential>,
@@ -42,6 +53,10 @@ impl Default for PrivateLink {
             fleet: "weir".into(),
             owner: String::new(),
             lease_zone: String::new(),
+            lease_s: 90,
+            subscription: String::new(),
+            resource_group: String::new(),
+            location: String::new(),
             credential: None,
             client_id: String::new(),
             endpoint_client_id: String::new(),

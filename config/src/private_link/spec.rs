@@ -21,11 +21,16 @@ pub struct Spec {
     /// Address of the internal load balancer's frontend; it may be told later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_balancer_ip: Option<IpAddr>,
-    /// Id of the subscription in which the service is made.
+    /// Id of the subscription in which the service is made; `private_link.subscription` where it is
+    /// left out.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub subscription: String,
-    /// The resource group in which it is made, and in which the load balancer is looked for.
+    /// The resource group in which it is made, and in which the load balancer is looked for;
+    /// `private_link.resource_group` where it is left out.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_group: String,
-    /// `westeurope`: that of the load balancer.
+    /// `westeurope`: that of the load balancer; `private_link.location` where it is left out.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub location: String,
     /// The service's name at Azure; `pls-...` where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,14 +153,15 @@ impl Spec {
     /// # Errors
     /// That field, what is wrong, and what is allowed.
     pub fn check(&self) -> Result<(), Wrong> {
-        subscription("spec.subscription", &self.subscription)?;
-        group("spec.resource_group", &self.resource_group)?;
-        let location = &self.location;
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        if location.is_empty() || location.len() > 50 || !location.bytes().all(plain) {
-            let wrong = format!("`{location}` is no location");
-            let allowed = "write small letters and digits, at most 50: \"westeurope\"";
-            return Err(Wrong::new("spec.location", wrong, allowed));
+        // What is left out the configuration may say.
+        if !self.subscription.is_empty() {
+            subscription("spec.subscription", &self.subscription)?;
+        }
+        if !self.resource_group.is_empty() {
+            group("spec.resource_group", &self.resource_group)?;
+        }
+        if !self.location.is_empty() {
+            location("spec.location", &self.location)?;
         }
         if let Some(address) = self.load_balancer_ip
             && (address.is_unspecified() || address.is_multicast() || address.is_loopback())
@@ -295,7 +301,17 @@ fn is_uuid(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
-fn subscription(field: &str, text: &str) -> Result<(), Wrong> {
+pub(super) fn location(field: &str, text: &str) -> Result<(), Wrong> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    if (1..=50).contains(&text.len()) && text.bytes().all(plain) {
+        return Ok(());
+    }
+    let wrong = format!("`{text}` is no location");
+    let allowed = "write small letters and digits, at most 50: \"westeurope\"";
+    Err(Wrong::new(field, wrong, allowed))
+}
+
+pub(super) fn subscription(field: &str, text: &str) -> Result<(), Wrong> {
     if is_uuid(text) {
         return Ok(());
     }
@@ -321,7 +337,7 @@ fn listed(field: &str, list: &[String]) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn group(field: &str, text: &str) -> Result<(), Wrong> {
+pub(super) fn group(field: &str, text: &str) -> Result<(), Wrong> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.()".contains(c);
     if (1..=90).contains(&text.len()) && text.chars().all(plain) && !text.ends_with('.') {
         return Ok(());

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use private_link::object::{Connection, Truth};
-use private_link::told::{COLUMNS, Row};
+use private_link::time::Time;
+use private_link::told::{COLUMNS, Row, age};
 use serde_json::{Value, json};
 use slowpath::private_link::Shown;
 use state::object::API;
@@ -77,7 +78,7 @@ pub fn run(with: &With, socket: &Path, what: &PlsWhat) -> Result<ExitCode, Strin
         PlsWhat::Pause { name, until } => {
             let until = until.as_ref().map_or(json!(true), |until| json!(until));
             if let Some(text) = until.as_str()
-                && private_link::time::Time::read(text).is_none()
+                && Time::read(text).is_none()
             {
                 return Err(format!("`{text}` is no time; write 2026-11-22T08:00:00Z"));
             }
@@ -123,11 +124,14 @@ fn show(shown: &Shown) -> String {
         }
     }
     text.push_str(facts.text().trim_start_matches('\n'));
-    let mut conditions = Table::new(&["CONDITION", "STATUS", "REASON", "MESSAGE"]);
+    let now = Time::now();
+    let ago = |then: Time| age(now.since(then));
+    let mut conditions = Table::new(&["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"]);
     for one in &status.conditions {
         let holds = if one.status == Truth::True { "True" } else { "False" };
         let (aspect, reason) = (one.aspect.as_str(), one.reason.as_str());
-        conditions.row([aspect, holds, reason, &one.message].map(str::to_owned).to_vec());
+        let cells = [aspect, holds, &ago(one.since), reason, &one.message];
+        conditions.row(cells.map(str::to_owned).to_vec());
     }
     if !conditions.is_empty() {
         text.push_str(&format!("\n{}", conditions.text()));
@@ -135,10 +139,13 @@ fn show(shown: &Shown) -> String {
     if !status.service.connections.is_empty() {
         text.push_str(&format!("\n{}", connections(&status.service.connections)));
     }
-    let mut happened = Table::new(&["EVENT", "MESSAGE"]);
+    let mut happened = Table::new(&["AGO", "EVENT", "MESSAGE"]);
     for event in events {
         let mark = if event.warning { "warning " } else { "" };
-        happened.row(vec![format!("{mark}{}", event.reason), event.message.clone()]);
+        let times =
+            if event.times > 1 { format!(" ({} times)", event.times) } else { String::new() };
+        let reason = format!("{mark}{}{times}", event.reason);
+        happened.row(vec![ago(event.at), reason, event.message.clone()]);
     }
     if !happened.is_empty() {
         text.push_str(&format!("\n{}", happened.text()));

@@ -1,38 +1,13 @@
-//! What is asked of Azure: the operations of [`azure::names`] that private links need, and some of
-//! their own.
+//! What is asked of Azure: the operations of [`azure::names`] that private links need, by sides.
 
+use azure::names::Known;
 pub(crate) use azure::names::{
     ENDPOINTS_DELETE, ENDPOINTS_GET, ENDPOINTS_PUT, INTERFACES_GET, LINK_CONNECTIONS_LIST,
     LINK_CONNECTIONS_PUT, LINK_SERVICES_DELETE, LINK_SERVICES_GET, LINK_SERVICES_PUT,
-    LOAD_BALANCERS_LIST, NETWORKS_GET, RECORDS_DELETE, RECORDS_GET, RECORDS_PUT, SUBNETS_GET,
-    SUBNETS_PUT, ZONE_LINKS_DELETE, ZONE_LINKS_GET, ZONE_LINKS_PUT, ZONES_DELETE, ZONES_GET,
-    ZONES_PUT, in_group,
+    LOAD_BALANCERS_LIST, NETWORKS_GET, RECORDS_DELETE, RECORDS_GET, RECORDS_LIST, RECORDS_PUT,
+    SUBNETS_GET, SUBNETS_LIST, SUBNETS_PUT, TEXTS_GET, TEXTS_PUT, ZONE_LINKS_DELETE,
+    ZONE_LINKS_GET, ZONE_LINKS_LIST, ZONE_LINKS_PUT, ZONES_DELETE, ZONES_GET, ZONES_PUT, in_group,
 };
-use azure::names::{Known, NETWORK, PRIVATE_DNS};
-use clouds::failure::Operation;
-
-const fn known(permission: &'static str, name: &'static str, version: &'static str) -> Known {
-    Known { operation: Operation::new(permission, name), version, joins: &[] }
-}
-
-/// The subnets of a network.
-pub(crate) const SUBNETS_LIST: Known =
-    known("Microsoft.Network/virtualNetworks/subnets/read", "Subnets_List", NETWORK);
-/// The links of a zone.
-pub(crate) const ZONE_LINKS_LIST: Known = known(
-    "Microsoft.Network/privateDnsZones/virtualNetworkLinks/read",
-    "VirtualNetworkLinks_List",
-    PRIVATE_DNS,
-);
-/// All names of a zone.
-pub(crate) const RECORDS_LIST: Known =
-    known("Microsoft.Network/privateDnsZones/ALL/read", "RecordSets_List", PRIVATE_DNS);
-/// The lease.
-pub(crate) const TEXTS_GET: Known =
-    known("Microsoft.Network/privateDnsZones/TXT/read", "RecordSets_Get", PRIVATE_DNS);
-/// The lease as it is to be.
-pub(crate) const TEXTS_PUT: Known =
-    known("Microsoft.Network/privateDnsZones/TXT/write", "RecordSets_CreateOrUpdate", PRIVATE_DNS);
 
 /// What the service's side needs, for whoever writes its role.
 pub const SERVICE_SIDE: &[Known] = &[

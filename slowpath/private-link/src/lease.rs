@@ -2,8 +2,8 @@
 //!
 //! The lease is a TXT record in a private DNS zone that the operator names: the cheapest thing at
 //! Azure that is written at once and has an ETag to compare. It says who holds it and how often
-//! that one has renewed it. Nobody compares clocks: whoever sees the same record for the whole of
-//! [`LEASE`] takes it over, with `If-Match`, so that one of many does.
+//! that one has renewed it. Nobody compares clocks: whoever sees the same record for a whole period
+//! takes it over, with `If-Match`, so that one of many does. All have to be told the same period.
 //!
 //! Two that both think they are the owner do no harm: both write the same, and a write that was
 //! overtaken fails by its ETag. The lease keeps them out of each other's way.
@@ -21,11 +21,7 @@ use crate::ask;
 use crate::time::Time;
 use crate::turn::{Side, Standing};
 
-/// For so long the same record means a living owner.
-pub const LEASE: Duration = Duration::from_secs(90);
-/// The owner renews so often, and others look so often.
-pub const RENEW: Duration = Duration::from_secs(30);
-/// A call may take so long.
+/// A call takes no longer, however long the period.
 const BOUND: Duration = Duration::from_secs(15);
 /// The record's name in its zone.
 const RECORD: &str = "_weir-lease";
@@ -35,8 +31,13 @@ const RECORD: &str = "_weir-lease";
 pub enum Ownership {
     /// The one of this name; all are told the same.
     Named(String),
-    /// Whoever holds the lease in this private DNS zone. The zone has to be there.
-    Lease(ResourceId),
+    /// Whoever holds the lease.
+    Lease {
+        /// The private DNS zone in which it lies. It has to be there.
+        zone: ResourceId,
+        /// For so long the same record means a living owner.
+        period: Duration,
+    },
 }
 
 /// One appliance's view of the lease.
@@ -44,6 +45,7 @@ pub enum Ownership {
 pub struct Lease {
     me: String,
     record: ResourceId,
+    period: Duration,
     /// What the record was when it last changed, and since when it has been that.
     seen: Option<(Content, Duration)>,
     /// When the record was last written by us, as long as it is ours.
@@ -60,15 +62,20 @@ struct Content {
 
 impl Lease {
     /// Of an appliance by its name, which no other one of the fleet has.
-    pub fn new(me: &str, zone: &ResourceId) -> Lease {
+    pub fn new(me: &str, zone: &ResourceId, period: Duration) -> Lease {
         let record = zone.child("TXT", RECORD);
-        Lease { me: me.to_owned(), record, seen: None, held: None, trouble: None }
+        Lease { me: me.to_owned(), record, period, seen: None, held: None, trouble: None }
+    }
+
+    /// The owner renews so often, and others look so often.
+    pub fn renew(&self) -> Duration {
+        self.period / 3
     }
 
     /// Whether we may write, at `now`. A lease that could not be renewed in time is lost before
     /// another one takes it.
     pub fn standing(&self, now: Duration) -> Standing {
-        if self.held.is_some_and(|at| now.saturating_sub(at) < LEASE - RENEW) {
+        if self.held.is_some_and(|at| now.saturating_sub(at) < self.period - self.renew()) {
             return Standing::Owner;
         }
         let holder = self.seen.as_ref().map(|(content, _)| content.holder.as_str());
@@ -82,7 +89,8 @@ impl Lease {
 
     /// Looks, and takes or renews it where it is ours to.
     pub async fn step(&mut self, arm: &dyn Arm, pause: &dyn Pause) {
-        let side = Side { arm, pause, bound: BOUND, now: Time::default() };
+        let bound = BOUND.min(self.renew() / 2);
+        let side = Side { arm, pause, bound, now: Time::default() };
         // What is asked now can't be younger than this when it is answered.
         let asked = pause.now();
         let trouble = self.try_step(&side, asked).await.err().map(|setback| {
@@ -115,7 +123,7 @@ impl Lease {
             _ => asked,
         };
         self.seen = Some((content.clone(), since));
-        let old = asked.saturating_sub(since) >= LEASE;
+        let old = asked.saturating_sub(since) >= self.period;
         if content.holder != self.me {
             self.held = None;
         }
@@ -177,7 +185,7 @@ pub async fn keep(
             news
         });
         tokio::select! {
-            () = pause.wait(RENEW) => {}
+            () = pause.wait(lease.renew()) => {}
             () = told.closed() => return,
         }
     }

@@ -177,6 +177,7 @@ impl Course<'_> {
 
     /// What is wanted, if it can be.
     fn accept(&self) -> Result<Fixed, Wrong> {
+        self.object.spec.complete()?;
         self.object.spec.check()?;
         let fixed = Fixed::of(&self.object.name, &self.object.spec)?;
         let before = self.status.fixed.as_ref();

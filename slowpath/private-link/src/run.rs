@@ -41,9 +41,13 @@ pub struct Unsaved(pub String);
 pub trait Objects: Send + Sync {
     /// All objects of the kind, those as well that are being deleted.
     fn list(&self) -> Vec<Object>;
-    /// Resolves when any of them is another than when they were last listed; it may do so for
-    /// nothing.
+    /// Resolves when any of them is another than when they were last listed, or is urgent; it may
+    /// do so for nothing.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// Objects that somebody wants to be looked at now, each told once.
+    fn urgent(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Keeps an object's status; well as well where the object is gone.
     fn save<'a>(&'a self, name: &'a str, status: &'a Status) -> Write<'a>;
     /// Puts [`FINALIZER`](crate::object::FINALIZER) on an object, or takes it off.
@@ -103,11 +107,13 @@ impl Run {
             Ownership::Named(owner) => {
                 watch::channel(Standing::Observer { owner: owner.clone(), heir: false })
             }
-            Ownership::Lease(zone) => watch::channel(Lease::new(&self.me, zone).standing(now)),
+            Ownership::Lease { zone, period } => {
+                watch::channel(Lease::new(&self.me, zone, *period).standing(now))
+            }
         };
         let leasing = async {
-            if let Ownership::Lease(zone) = &self.ownership {
-                let lease = Lease::new(&self.me, zone);
+            if let Ownership::Lease { zone, period } = &self.ownership {
+                let lease = Lease::new(&self.me, zone, *period);
                 lease::keep(lease, &*self.service, &*self.pause, &told).await;
             }
             std::future::pending::<()>().await;
@@ -128,6 +134,10 @@ impl Run {
             let objects = self.objects.list();
             let now = self.pause.now();
             line_up(&mut queue, &objects, now);
+            for name in self.objects.urgent() {
+                let Some(waiting) = queue.get_mut(&name) else { continue };
+                (waiting.due, waiting.again) = (now, waiting.running);
+            }
             let stands = standing.borrow_and_update().clone();
             for mut object in objects {
                 let Some(waiting) = queue.get_mut(&object.name) else { continue };
@@ -192,7 +202,7 @@ impl Run {
             self.objects.tell(&object.name, event);
         }
         let saved = async {
-            if round.status != object.status {
+            if round.status != object.status || !round.events.is_empty() {
                 self.objects.save(&object.name, &round.status).await?;
             }
             match round.finalizer {

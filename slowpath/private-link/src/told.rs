@@ -70,7 +70,7 @@ impl Row {
 }
 
 /// `47s`, `12m`, `5h`, `33d`.
-fn age(age: Duration) -> String {
+pub fn age(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..120 => format!("{seconds}s"),
         seconds @ 120..7_200 => format!("{}m", seconds / 60),

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use azure::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
 use azure::id::ResourceId;
+use clouds::failure::Failure;
 use clouds::retry::Pause;
 use private_link::lease::{Lease, Ownership};
 use private_link::object::{Aspect, Object, Status};
@@ -26,6 +27,9 @@ use tokio::task::JoinHandle;
 
 use model::sample::{self, GUEST, OURS, network};
 use model::{Azure, Random, once};
+
+/// Of the lease.
+const PERIOD: Duration = Duration::from_secs(90);
 
 /// Time that stands still until the test moves it to the next moment somebody waits for.
 #[derive(Clone)]
@@ -54,6 +58,8 @@ struct Slow {
     azure: Azure,
     asked: Arc<Mutex<BTreeMap<String, usize>>>,
     most: Arc<AtomicUsize>,
+    /// Nobody may list connections.
+    denied: Arc<AtomicBool>,
 }
 
 impl Arm for Slow {
@@ -76,6 +82,10 @@ impl Arm for Slow {
     }
 
     fn list<'a>(&'a self, ask: &'a Ask) -> Call<'a, Vec<Value>> {
+        if self.denied.load(Ordering::Relaxed) && ask.path.contains("privateEndpointConnections") {
+            let denied = ask.operation.failed(Failure::Denied, "AuthorizationFailed", "not you");
+            return Box::pin(std::future::ready(Err(denied)));
+        }
         self.azure.list(ask)
     }
 
@@ -102,6 +112,8 @@ struct Store {
     objects: Mutex<BTreeMap<String, Object>>,
     changed: Notify,
     events: Mutex<Vec<(String, &'static str)>>,
+    /// Those of whom something was told that is not kept yet.
+    unsaved: Mutex<BTreeSet<String>>,
     full: AtomicBool,
     tried: AtomicUsize,
 }
@@ -144,6 +156,7 @@ impl Objects for Store {
     fn save<'a>(&'a self, name: &'a str, status: &'a Status) -> Write<'a> {
         Box::pin(async move {
             self.taken()?;
+            self.unsaved.lock().unwrap().remove(name);
             if let Some(object) = self.objects.lock().unwrap().get_mut(name) {
                 let json = serde_json::to_string(status).unwrap();
                 object.status = serde_json::from_str(&json).unwrap();
@@ -169,6 +182,7 @@ impl Objects for Store {
     }
 
     fn tell(&self, name: &str, event: &Event) {
+        self.unsaved.lock().unwrap().insert(name.to_owned());
         self.events.lock().unwrap().push((name.to_owned(), event.reason));
     }
 }
@@ -184,7 +198,8 @@ impl World {
     fn new() -> World {
         let azure = sample::azure();
         azure.world().slowness = 20;
-        let slow = Slow { azure: azure.clone(), asked: Arc::default(), most: Arc::default() };
+        let (asked, most, denied) = (Arc::default(), Arc::default(), Arc::default());
+        let slow = Slow { azure: azure.clone(), asked, most, denied };
         let pause = Moved { now: watch::channel(Duration::ZERO).0, waits: Arc::default() };
         let begun = azure.world().now;
         World { azure, slow, pause, begun }
@@ -293,13 +308,28 @@ async fn a_store_that_takes_nothing_is_tried_again_ever_less_often() {
 }
 
 #[tokio::test]
+async fn what_happened_is_kept_where_the_status_stays_as_it_was_too() {
+    let world = World::new();
+    let store = Store::of(&["shop/web"]);
+    world.run(&store, "weir-0", named());
+    world.until(3_600, "it is available", || store.is("shop/web", Aspect::Available)).await;
+    let before = store.list().remove(0).status;
+    world.slow.denied.store(true, Ordering::Relaxed);
+    let failed = ("shop/web".to_owned(), "ConnectionsFailed");
+    let told = || store.events.lock().unwrap().contains(&failed);
+    world.until(900, "it is told", told).await;
+    world.until(5, "it is kept", || store.unsaved.lock().unwrap().is_empty()).await;
+    assert_eq!(store.list().remove(0).status, before);
+}
+
+#[tokio::test]
 async fn one_of_two_has_the_lease_and_the_other_takes_it_over() {
     let world = World::new();
     let zone = network(OURS, "privateDnsZones", "weir.lease");
     let stores = [Store::of(&["shop/web"]), Store::of(&["shop/web"])];
     let runs = ["weir-0", "weir-1"].map(|me| {
         let at = usize::from(me == "weir-1");
-        world.run(&stores[at], me, Ownership::Lease(zone.clone()))
+        world.run(&stores[at], me, Ownership::Lease { zone: zone.clone(), period: PERIOD })
     });
     let message = |store: &Store| {
         let object = store.list().remove(0);
@@ -332,7 +362,7 @@ fn never_do_two_hold_the_lease() {
         azure.world().random = Some(Random(random.next()));
         azure.world().faults = 2 + random.below(20);
         let names = ["weir-0", "weir-1", "weir-2"];
-        let mut leases = names.map(|name| (Lease::new(name, &zone), 0_u64));
+        let mut leases = names.map(|name| (Lease::new(name, &zone, PERIOD), 0_u64));
         for now in 0..2_000 {
             azure.world().now = now;
             for (at, (lease, due)) in leases.iter_mut().enumerate() {
@@ -341,7 +371,7 @@ fn never_do_two_hold_the_lease() {
                 }
                 // A process that ends in it begins anew, or is stopped for a while.
                 if once(lease.step(&azure, &azure)).is_none() {
-                    *lease = Lease::new(names[at], &zone);
+                    *lease = Lease::new(names[at], &zone, PERIOD);
                 }
                 *due = now + 30 + if random.one_in(20) { random.below(400) } else { 0 };
             }

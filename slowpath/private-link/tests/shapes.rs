@@ -6,12 +6,15 @@
 mod side;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use clouds::retry::Pause;
+use private_link::lease::Lease;
 use private_link::object::Aspect;
-use private_link::{Verdict, decide};
-use serde_json::Value;
+use private_link::{Standing, Verdict, decide};
+use serde_json::{Value, json};
 
-use side::{side, world};
+use side::{ours, side, world};
 
 fn example(name: &str) -> Option<Value> {
     let root = std::env::var("FIXTURES").ok()?;
@@ -69,6 +72,15 @@ async fn our_requests_have_the_form_of_microsofts_examples() {
     assert!(judged.unwrap().is_some());
     side.play(600).await;
     assert!(side.is(Aspect::Available), "{}", side.told());
+    let zone = ours("privateDnsZones", "weir.lease");
+    side.azure.with(|world| world.write(zone.as_str(), json!({ "location": "global" })));
+    let mut lease = Lease::new("weir-1", &zone, Duration::from_secs(90));
+    // The record comes to be, is seen to be old, and is taken.
+    for seconds in [0, 91] {
+        side.azure.advance(Duration::from_secs(seconds));
+        lease.step(&side.client, &side.clock()).await;
+    }
+    assert_eq!(lease.standing(side.clock().now()), Standing::Owner);
     side.delete();
     side.play(1_800).await;
     assert!(side.gone());

@@ -2,17 +2,18 @@
 
 use std::fmt;
 
-use private_link::object::Object;
+use private_link::run::Objects;
 use private_link::told::Numbers;
 
 use super::Family;
+use crate::private_link::Desk;
 
 /// What Azure calls the states of connections.
 const STATES: [&str; 4] = ["Pending", "Approved", "Rejected", "Disconnected"];
 
 /// All of them.
-pub(super) fn encode(links: &[Object], family: &mut Family<'_, '_>) -> fmt::Result {
-    let numbers = Numbers::of(links);
+pub(super) fn encode(desk: &Desk, family: &mut Family<'_, '_>) -> fmt::Result {
+    let numbers = Numbers::of(&desk.kept.list());
     let mut gauge = |name: &str, help: &str, value: u64| family.gauge(name, help, value as f64);
     let help = "Private links that are wanted, those that are being deleted included.";
     gauge("weir_private_link_objects", help, numbers.objects)?;
@@ -37,5 +38,13 @@ pub(super) fn encode(links: &[Object], family: &mut Family<'_, '_>) -> fmt::Resu
         "weir_private_link_not_available",
         "Private links that are not available, by why.",
         numbers.reasons.iter().map(|(reason, count)| ([("reason", &**reason)], *count as f64)),
+    )?;
+    let asked = desk.asked();
+    family.counters(
+        "weir_private_link_calls",
+        "Requests to Azure for private links by operation and outcome.",
+        asked.iter().map(|((operation, outcome), times)| {
+            ([("operation", *operation), ("outcome", *outcome)], *times)
+        }),
     )
 }

@@ -1,11 +1,12 @@
 //! Private links in the store: what is wanted of them, and what became of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use config::checked::Config;
+use config::private_link::Home;
 use parking_lot::Mutex;
 use private_link::Event;
 use private_link::object::{FINALIZER, Object as Link, Status, Truth};
@@ -14,8 +15,9 @@ use private_link::time::Time;
 use serde::{Deserialize, Serialize};
 use state::name::Precedence;
 use state::object::{self, Change, Key, Kind, Object, Spec, Why};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
+use super::shadowed;
 use crate::desired::{self, Store};
 
 /// Events of an object that are remembered.
@@ -43,30 +45,57 @@ pub struct Told {
     pub reason: String,
     /// A sentence for people.
     pub message: String,
+    /// How often in a row; `at` is the last time.
+    #[serde(default = "once")]
+    pub times: u64,
+}
+
+fn once() -> u64 {
+    1
+}
+
+/// Adds what happened; the same once more is counted.
+fn add(events: &mut Vec<Told>, new: Told) {
+    match events.last_mut() {
+        Some(last) if (&last.reason, &last.message) == (&new.reason, &new.message) => {
+            (last.at, last.times) = (new.at, last.times + new.times);
+        }
+        _ => events.push(new),
+    }
+    let old = events.len().saturating_sub(EVENTS);
+    events.drain(..old);
 }
 
 /// Private links as the store has them.
 pub struct Kept {
     store: Arc<Store>,
     precedence: Precedence,
+    /// What objects may leave out.
+    home: Home,
     /// The revision that was listed last.
     seen: Mutex<watch::Receiver<u64>>,
     /// Events of this process, by object.
     told: Mutex<BTreeMap<String, Vec<Told>>>,
+    /// Names that are to be looked at now.
+    urgent: Mutex<BTreeSet<String>>,
+    hurry: Notify,
 }
 
-/// All private links; of those of one name the one that counts.
-pub fn read(objects: &object::Objects, precedence: &Precedence) -> Vec<Link> {
-    let mut chosen: BTreeMap<&str, &Arc<Object>> = BTreeMap::new();
+/// Of all private links of a name the one that counts.
+pub(super) fn heard<'o>(
+    objects: &'o object::Objects,
+    precedence: &Precedence,
+) -> BTreeMap<&'o str, &'o Arc<Object>> {
+    let mut heard: BTreeMap<&str, &Arc<Object>> = BTreeMap::new();
     // What is being taken back ends before another source's takes its place.
     let rank = |object: &Object| (!is_held(object), precedence.of(&object.source));
     for object in objects.of_kind(Kind::PrivateLinkService) {
-        let there = chosen.entry(object.name.as_str()).or_insert(object);
+        let there = heard.entry(object.name.as_str()).or_insert(object);
         if rank(object) < rank(there) {
             *there = object;
         }
     }
-    chosen.into_values().filter_map(|object| link(object)).collect()
+    heard
 }
 
 fn is_held(object: &Object) -> bool {
@@ -100,24 +129,50 @@ impl Kept {
     /// Those of a store; the configuration says whose word counts.
     pub fn new(config: &Config, store: Arc<Store>) -> Kept {
         let (precedence, seen) = (desired::precedence(config), Mutex::new(store.watch()));
-        Kept { store, precedence, seen, told: Mutex::default() }
+        let home = config.private_link.as_ref().map(|settings| settings.home.clone());
+        let home = home.unwrap_or_default();
+        let (told, urgent, hurry) = (Mutex::default(), Mutex::default(), Notify::new());
+        Kept { store, precedence, home, seen, told, urgent, hurry }
     }
 
     /// The object of a name, as it is kept.
     pub fn object(&self, name: &str) -> Option<Arc<Object>> {
-        let objects = self.store.objects();
-        let named = objects.of_kind(Kind::PrivateLinkService);
-        let named = named.filter(|object| object.name.as_str() == name);
-        named.min_by_key(|o| (!is_held(o), self.precedence.of(&o.source))).cloned()
+        heard(&self.store.objects(), &self.precedence).get(name).copied().cloned()
+    }
+
+    /// Tells objects of a name that is another source's that they are not heard, and takes that
+    /// back where they are, for good.
+    pub async fn tell_shadowed(&self) {
+        let mut seen = self.store.watch();
+        loop {
+            seen.borrow_and_update();
+            let now = SystemTime::now();
+            let batch = shadowed::news(&self.store.objects(), &self.precedence, now);
+            if !batch.is_empty() {
+                let store = Arc::clone(&self.store);
+                let written = tokio::task::spawn_blocking(move || store.change(batch, now)).await;
+                if let Ok(Err(refusal)) = written {
+                    tracing::debug!("private links: who is not heard is not noted: {refusal}");
+                }
+            }
+            if seen.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Has an object looked at now: something was done about it at Azure.
+    pub fn hurry(&self, name: &str) {
+        self.urgent.lock().insert(name.to_owned());
+        self.hurry.notify_one();
     }
 
     /// What happened to an object, the oldest first: what is kept, and what is still to be.
     pub fn events(&self, object: &Object) -> Vec<Told> {
         let new = self.told.lock().get(object.name.as_str()).cloned().unwrap_or_default();
         let mut events = memory(object).events;
-        events.extend(new);
-        let old = events.len().saturating_sub(EVENTS);
-        events.split_off(old)
+        new.into_iter().for_each(|new| add(&mut events, new));
+        events
     }
 
     /// Makes a change of an object where it is still there.
@@ -164,16 +219,27 @@ fn told(status: &Status) -> object::Status {
 impl Objects for Kept {
     fn list(&self) -> Vec<Link> {
         self.seen.lock().borrow_and_update();
-        read(&self.store.objects(), &self.precedence)
+        let objects = self.store.objects();
+        let heard = heard(&objects, &self.precedence).into_values();
+        let mut links: Vec<Link> = heard.filter_map(|object| link(object)).collect();
+        links.iter_mut().for_each(|link| self.home.fill(&mut link.spec));
+        links
     }
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let mut seen = self.seen.lock().clone();
         Box::pin(async move {
-            if seen.changed().await.is_err() {
-                std::future::pending::<()>().await;
+            tokio::select! {
+                changed = seen.changed() => if changed.is_err() {
+                    std::future::pending::<()>().await;
+                },
+                () = self.hurry.notified() => {}
             }
         })
+    }
+
+    fn urgent(&self) -> Vec<String> {
+        std::mem::take(&mut *self.urgent.lock()).into_iter().collect()
     }
 
     fn save<'a>(&'a self, name: &'a str, status: &'a Status) -> Write<'a> {
@@ -196,11 +262,8 @@ impl Objects for Kept {
             warning: *warning,
             reason: (*reason).to_owned(),
             message: message.clone(),
+            times: 1,
         };
-        let mut all = self.told.lock();
-        let events = all.entry(name.to_owned()).or_default();
-        events.push(told);
-        let old = events.len().saturating_sub(EVENTS);
-        events.drain(..old);
+        add(self.told.lock().entry(name.to_owned()).or_default(), told);
     }
 }

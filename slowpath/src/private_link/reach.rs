@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use azure::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
-use azure::client::{Client, Settings};
+use azure::client::{Client, Counts, Settings};
 use azure::credentials::{Credentials, Variables};
 use azure::imds::Metadata;
 use azure::sovereign::Sovereign;
@@ -32,6 +32,11 @@ impl Reach {
     ) -> Reach {
         let client = OnceCell::new();
         Reach { settings: settings.clone(), client_id, seed, cancel, client }
+    }
+
+    /// What was asked so far.
+    pub(super) fn asked(&self) -> Counts {
+        self.client.get().map(Client::counts).unwrap_or_default()
     }
 
     async fn client(&self) -> Result<&Client, Setback> {

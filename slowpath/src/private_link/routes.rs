@@ -92,7 +92,7 @@ async fn decided(
             return refuse(StatusCode::NOT_FOUND, error);
         }
     };
-    let Some(arm) = &desk.arm else {
+    let Some(arm) = desk.arm() else {
         let error = "the configuration has no section [private_link]: Azure is asked nothing";
         return refuse(StatusCode::CONFLICT, error.to_owned());
     };
@@ -103,9 +103,12 @@ async fn decided(
         return refuse(StatusCode::CONFLICT, error);
     };
     let reason = about.reason.as_deref().unwrap_or(BY_HAND);
-    let told = decide(&**arm, &*desk.pause, service, &about.connection, verdict, reason).await;
+    let told = decide(arm, &*desk.pause, service, &about.connection, verdict, reason).await;
     match told {
-        Ok(Some(connection)) => Json(connection).into_response(),
+        Ok(Some(connection)) => {
+            desk.kept.hurry(&name);
+            Json(connection).into_response()
+        }
         Ok(None) => {
             let there = link.status.service.connections.iter().map(|one| one.name.as_str());
             let there: Vec<&str> = there.collect();

@@ -1,5 +1,5 @@
 //! Private links: the real process at the stand-in for Azure, from a file to an available service
-//! and back, over a kill; and a second appliance that observes.
+//! and back, over a kill; and several appliances of which one is the owner.
 
 use std::time::{Duration, Instant};
 
@@ -48,18 +48,24 @@ impl Stage {
         folder.slowpath_with(&[("SSL_CERT_FILE", &ca), ("AZURE_AUTHORITY_HOST", &url)])
     }
 
-    /// An appliance of this name that takes its objects from a folder.
+    /// An appliance of this name that takes its objects from a folder; `owner` says who looks after
+    /// them.
     fn appliance(&self, name: &str, owner: &str) -> Folder {
         let folder = Folder::new(&format!("pls-{name}"));
         std::fs::create_dir_all(folder.path.join("wanted")).unwrap();
+        self.configure(&folder, name, owner);
+        folder
+    }
+
+    fn configure(&self, folder: &Folder, name: &str, owner: &str) {
         let config = folder.config().replace("name = \"weir-p\"", &format!("name = \"{name}\""));
         let (resources, metadata) = (&self.azure.url, &self.azure.imds);
         let section = format!(
-            "[private_link]\nowner = \"{owner}\"\nfleet = \"east\"\n\
+            "[private_link]\n{owner}\nfleet = \"east\"\nsubscription = \"{OURS}\"\n\
+             resource_group = \"north\"\nlocation = \"westeurope\"\n\
              resource_manager = \"{resources}\"\nmetadata = \"{metadata}\"\n"
         );
         folder.write("weir.toml", &(config.replace("services.toml", "wanted") + &section));
-        folder
     }
 
     fn there(&self, kind: &str) -> bool {
@@ -112,7 +118,7 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn a_file_becomes_a_service_that_outlives_a_kill_and_is_taken_back() {
     let stage = Stage::new();
-    let folder = stage.appliance("weir-a", "weir-a");
+    let folder = stage.appliance("weir-a", "owner = \"weir-a\"");
     folder.write("wanted/link.yaml", &link());
     let mut slowpath = stage.slowpath(&folder);
     let show = ["show", "shop/web"];
@@ -140,6 +146,12 @@ fn a_file_becomes_a_service_that_outlives_a_kill_and_is_taken_back() {
     assert_eq!(object["finalizers"], json!(["weir.dev/private-link-cleanup"]));
     let metrics = folder.get(folder.ports[2], "/metrics", "text/plain");
     assert!(metrics.contains("weir_private_link_available 1"), "{metrics}");
+    let asked =
+        r#"weir_private_link_calls_total{operation="PrivateLinkServices_Get",outcome="ok"}"#;
+    assert!(metrics.contains(asked), "{metrics}");
+    let happened = |shown: &Value| shown["events"].to_string().contains("ServiceCreated");
+    assert!(happened(&until(&folder, &show, |_| true)), "events outlive the process");
+    another_of_that_name_is_told_that_it_is_not_heard(&folder);
     let paused = folder.weir(&["pls", "pause", "shop/web"]);
     assert!(text(&paused.stderr).contains("source file"), "{paused:?}");
 
@@ -153,14 +165,34 @@ fn a_file_becomes_a_service_that_outlives_a_kill_and_is_taken_back() {
     let rejected = |body: &Value| body.to_string().contains("\"Rejected\"");
     let first = calls.iter().position(|call| call.method == "PUT" && rejected(&call.body));
     let last = calls.iter().position(|call| call.operation == "DELETE privateLinkServices");
-    assert!(last.is_some() && first.is_none_or(|first| Some(first) < last), "{first:?} {last:?}");
+    let (first, last) = (first.unwrap(), last.unwrap());
+    assert!(first < last, "its connection is rejected first: {first} {last}");
     assert_eq!(folder.ask("GET", path, &[], "").status, 404);
+}
+
+fn another_of_that_name_is_told_that_it_is_not_heard(folder: &Folder) {
+    let path = "/v1/objects/private-link-services/shop/web";
+    let put = folder.ask("PUT", path, &[("Content-Type", "application/json")], &link());
+    assert_eq!(put.status, 201, "{put:?}");
+    let begun = Instant::now();
+    let told = loop {
+        let object = folder.ask("GET", path, &[], "").json();
+        if let Some(told) = condition(&object, "Accepted") {
+            break told.clone();
+        }
+        assert!(begun.elapsed() < PATIENCE, "{object}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let said = (&told["status"], &told["reason"]);
+    assert_eq!(said, (&json!("False"), &json!("Shadowed")), "{told}");
+    assert!(told["message"].as_str().unwrap().contains("`file`"), "{told}");
+    assert!(matches!(folder.ask("DELETE", path, &[], "").status, 202 | 204));
 }
 
 #[test]
 fn an_appliance_that_is_not_the_owner_observes_and_says_so() {
     let stage = Stage::new();
-    let folder = stage.appliance("weir-b", "weir-a");
+    let folder = stage.appliance("weir-b", "owner = \"weir-a\"");
     let _slowpath = stage.slowpath(&folder);
     until(&folder, &["list"], |rows| rows == &json!([]));
     let path = "/v1/objects/private-link-services/shop/web";
@@ -179,4 +211,86 @@ fn an_appliance_that_is_not_the_owner_observes_and_says_so() {
     assert!(!stage.there("/privateLinkServices/"), "nothing is made by an observer");
     assert!(matches!(folder.ask("DELETE", path, &[], "").status, 202 | 204));
     until(&folder, &["list"], |rows| rows == &json!([]));
+}
+
+/// Who may connect is let in, and subscription, group and location are the configuration's.
+fn plain_link() -> String {
+    let network = spoke();
+    let endpoint = json!({ "subnet": format!("{network}/subnets/endpoints"), "network": network });
+    let spec = json!({ "load_balancer_ip": "10.1.0.5", "endpoint": endpoint });
+    json!({ "kind": "PrivateLinkService", "name": "shop/web", "spec": spec }).to_string()
+}
+
+const SHOW: [&str; 2] = ["show", "shop/web"];
+
+fn available(shown: &Value) -> bool {
+    is(shown, "AzurePrivateLinkServiceAvailable")
+}
+
+fn alias(shown: &Value) -> String {
+    shown["status"]["service"]["alias"].as_str().unwrap_or_default().to_owned()
+}
+
+fn observes(shown: &Value, owner: &str) -> bool {
+    is(shown, "Observed")
+        && condition(shown, "Observed").unwrap()["message"].as_str().unwrap().contains(owner)
+}
+
+#[test]
+fn of_two_appliances_the_other_takes_over_when_its_setting_says_so() {
+    let stage = Stage::new();
+    let folders = ["weir-1", "weir-2"].map(|name| stage.appliance(name, "owner = \"weir-1\""));
+    folders.iter().for_each(|folder| folder.write("wanted/link.yaml", &plain_link()));
+    let mut first = stage.slowpath(&folders[0]);
+    let mut second = stage.slowpath(&folders[1]);
+    let owned = until(&folders[0], &SHOW, available);
+    assert!(!is(&owned, "Observed"), "{owned}");
+    let watched = |shown: &Value| observes(shown, "weir-1") && alias(shown) == alias(&owned);
+    until(&folders[1], &SHOW, watched);
+    first.kill();
+    second.kill();
+    stage.azure.take_calls();
+    stage.configure(&folders[1], "weir-2", "owner = \"weir-2\"");
+    let _second = stage.slowpath(&folders[1]);
+    let taken = until(&folders[1], &SHOW, available);
+    assert!(!is(&taken, "Observed") && alias(&taken) == alias(&owned), "{taken}");
+    let calls = stage.azure.take_calls();
+    let written = calls.iter().filter(|call| ["PUT", "DELETE"].contains(&&*call.method));
+    let written: Vec<&str> = written.map(|call| call.operation.as_str()).collect();
+    assert!(written.is_empty(), "what is there is found, not made again: {written:?}");
+}
+
+#[test]
+fn of_two_appliances_with_a_lease_the_other_takes_over_when_the_owner_is_killed() {
+    let stage = Stage::new();
+    let zone = format!(
+        "/subscriptions/{OURS}/resourceGroups/north/providers/Microsoft.Network/privateDnsZones/\
+         weir.lease"
+    );
+    stage.azure.with(|world| world.write(&zone, json!({ "location": "global", "properties": {} })));
+    let names = ["weir-3", "weir-4"];
+    let lease = format!("lease_zone = \"{zone}\"\nlease_s = 15");
+    let folders = names.map(|name| stage.appliance(name, &lease));
+    folders.iter().for_each(|folder| folder.write("wanted/link.yaml", &plain_link()));
+    let mut running = [stage.slowpath(&folders[0]), stage.slowpath(&folders[1])];
+    // Whoever is the owner, the other one says so.
+    let begun = Instant::now();
+    let owner = loop {
+        let shown = folders.each_ref().map(|folder| until(folder, &SHOW, |_| true));
+        let told = |at: usize| available(&shown[at]) && observes(&shown[1 - at], names[at]);
+        if let Some(owner) = [0, 1].into_iter().find(|at| told(*at)) {
+            break owner;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{shown:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    let other = 1 - owner;
+    let owned = until(&folders[owner], &SHOW, available);
+    running[owner].kill();
+    let taken = until(&folders[other], &SHOW, |shown| available(shown) && !is(shown, "Observed"));
+    assert_eq!(alias(&taken), alias(&owned), "it is the same service");
+    // It may take back what the other one made.
+    std::fs::remove_file(folders[other].path.join("wanted/link.yaml")).unwrap();
+    until(&folders[other], &["list"], |rows| rows == &json!([]));
+    assert!(!stage.there("/privateLinkServices/") && !stage.there("/privateEndpoints/"));
 }

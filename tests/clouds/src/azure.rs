@@ -8,6 +8,7 @@
 mod answer;
 mod arm;
 mod balancer;
+mod bodies;
 mod control;
 mod dns;
 pub mod identity;

@@ -112,6 +112,9 @@ known! {
     /// A subnet.
     SUBNETS_GET = "Microsoft.Network/virtualNetworks/subnets/read",
         "Subnets_Get", NETWORK, [];
+    /// The subnets of a network.
+    SUBNETS_LIST = "Microsoft.Network/virtualNetworks/subnets/read",
+        "Subnets_List", NETWORK, [];
     /// A subnet as it is to be.
     SUBNETS_PUT = "Microsoft.Network/virtualNetworks/subnets/write",
         "Subnets_CreateOrUpdate", NETWORK,
@@ -173,6 +176,9 @@ known! {
     /// A private DNS zone that is to go.
     ZONES_DELETE = "Microsoft.Network/privateDnsZones/delete",
         "PrivateZones_Delete", PRIVATE_DNS, [];
+    /// All names of a private DNS zone.
+    RECORDS_LIST = "Microsoft.Network/privateDnsZones/ALL/read",
+        "RecordSets_List", PRIVATE_DNS, [];
     /// Addresses of a name in a private DNS zone.
     RECORDS_GET = "Microsoft.Network/privateDnsZones/A/read",
         "RecordSets_Get", PRIVATE_DNS, [];
@@ -182,6 +188,15 @@ known! {
     /// A name that is to go.
     RECORDS_DELETE = "Microsoft.Network/privateDnsZones/A/delete",
         "RecordSets_Delete", PRIVATE_DNS, [];
+    /// Texts of a name in a private DNS zone.
+    TEXTS_GET = "Microsoft.Network/privateDnsZones/TXT/read",
+        "RecordSets_Get", PRIVATE_DNS, [];
+    /// The same as they are to be.
+    TEXTS_PUT = "Microsoft.Network/privateDnsZones/TXT/write",
+        "RecordSets_CreateOrUpdate", PRIVATE_DNS, [];
+    /// The links of a private DNS zone.
+    ZONE_LINKS_LIST = "Microsoft.Network/privateDnsZones/virtualNetworkLinks/read",
+        "VirtualNetworkLinks_List", PRIVATE_DNS, [];
     /// For which virtual network a private DNS zone speaks.
     ZONE_LINKS_GET = "Microsoft.Network/privateDnsZones/virtualNetworkLinks/read",
         "VirtualNetworkLinks_Get", PRIVATE_DNS, [];
@@ -211,9 +226,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_stands_once_and_is_asked_by_one_permission() {
-        let names: BTreeSet<&str> = ALL.iter().map(|known| known.operation.name).collect();
-        assert_eq!(names.len(), ALL.len());
+    fn each_stands_once_and_its_permission_fits_its_name() {
+        // Records of several types are asked for by one operation, each by its own permission.
+        let own = |known: &Known| (known.operation.service, known.operation.name);
+        let operations: BTreeSet<_> = ALL.iter().map(own).collect();
+        assert_eq!(operations.len(), ALL.len());
         for known in ALL {
             let (permission, name) = (known.operation.service, known.operation.name);
             let (_, verb) = permission.rsplit_once('/').unwrap();

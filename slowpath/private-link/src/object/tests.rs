@@ -1,5 +1,6 @@
 //! What is taken, what is refused and in which words, and that a store can keep it.
 
+use config::private_link::Home;
 use serde_json::{Value, json};
 
 use super::*;
@@ -54,7 +55,6 @@ fn what_cannot_be_is_refused_with_field_and_remedy() {
     for (at, value, field) in [
         ("/subscription", json!("mine"), "spec.subscription"),
         ("/subscription", json!("550e8400e29b41d4a716446655440000"), "spec.subscription"),
-        ("/resource_group", json!(""), "spec.resource_group"),
         ("/resource_group", json!(long), "spec.resource_group"),
         ("/resource_group", json!("rg."), "spec.resource_group"),
         ("/location", json!("West Europe"), "spec.location"),
@@ -88,6 +88,39 @@ fn what_cannot_be_is_refused_with_field_and_remedy() {
     for broken in [json!({ "what": 1 }), json!({ "nat_subnet": "here" }), json!({ "paused": 7 })] {
         assert!(serde_json::from_value::<Spec>(broken.clone()).is_err(), "{broken}");
     }
+}
+
+#[test]
+fn what_an_object_leaves_out_the_configuration_says_or_it_is_told() {
+    let mut json = written();
+    for field in ["subscription", "resource_group", "location"] {
+        json.as_object_mut().unwrap().remove(field);
+    }
+    let left_out = check(&json).unwrap();
+    assert_eq!(serde_json::to_value(&left_out).unwrap(), json, "it is kept as it was written");
+    let mut home = Home::default();
+    for (field, value) in [
+        ("subscription", SUBSCRIPTION),
+        ("resource_group", "management"),
+        ("location", "northeurope"),
+    ] {
+        let mut spec = left_out.clone();
+        home.fill(&mut spec);
+        let wrong = spec.complete().unwrap_err().to_string();
+        let key = format!("private_link.{field}");
+        assert!(wrong.starts_with(&format!("spec.{field}: ")) && wrong.contains(&key), "{wrong}");
+        match field {
+            "subscription" => home.subscription = value.to_owned(),
+            "resource_group" => home.resource_group = value.to_owned(),
+            _ => home.location = value.to_owned(),
+        }
+    }
+    let mut spec = left_out;
+    home.fill(&mut spec);
+    assert_eq!((spec.complete(), spec.location.as_str()), (Ok(()), "northeurope"));
+    let mut own = check(&written()).unwrap();
+    home.fill(&mut own);
+    assert_eq!(own.location, "westeurope", "the object's word counts");
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Pause for Bounds {
 }
 
 /// Time between attempts passes in the stand-in.
-struct Moved(Standin);
+pub struct Moved(Standin);
 
 impl Pause for Moved {
     fn now(&self) -> Duration {
@@ -136,6 +136,11 @@ pub async fn side(world: World) -> Side {
 impl Side {
     pub fn now(&self) -> u64 {
         self.azure.with(|world| world.clock())
+    }
+
+    /// The stand-in's time.
+    pub fn clock(&self) -> Moved {
+        Moved(self.azure.clone())
     }
 
     /// One round, its status read from JSON as from a store.

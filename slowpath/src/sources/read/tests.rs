@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use state::object::Kind;
+use state::object::{Kind, Spec};
 
 use super::*;
 
@@ -134,6 +134,17 @@ fn two_files_do_not_say_one_service() {
 fn what_is_not_there_is_told_with_what_to_do() {
     let wrong = read(Path::new("/nowhere/services.toml"), &config()).unwrap_err();
     assert!(wrong.contains("/nowhere/services.toml") && wrong.contains("write it"), "{wrong}");
+}
+
+#[test]
+fn the_example_of_a_private_link_is_one() {
+    let folder = Folder::new("example");
+    folder.write("link.yaml", include_str!("../../../../config/azure/private-link.yaml"));
+    let objects = folder.read().unwrap();
+    let Spec::PrivateLinkService(spec) = &objects[0].spec else { panic!("{objects:?}") };
+    assert_eq!(spec.complete(), Ok(()));
+    // The endpoint's subscription may connect as well, and nobody is let in unasked.
+    assert_eq!((spec.allowed().len(), spec.approved().len()), (2, 0));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use crate::azure::answer::{Answer, Refusal, written};
 use crate::azure::arm::Asked;
 use crate::azure::world::World;
-use crate::azure::{arm, control, identity, imds, tls};
+use crate::azure::{arm, bodies, control, identity, imds, tls};
 use crate::faults::{Fault, Faults, Rule};
 
 /// A call that came in, and how it was answered.
@@ -294,7 +294,7 @@ fn note(standin: &Standin, asked: &Asked, operation: String, status: u16) {
         "authorization" => (name.clone(), value.split(' ').next().unwrap_or_default().to_owned()),
         _ => (name.clone(), value.clone()),
     });
-    standin.lock().calls.push(Call {
+    let call = Call {
         operation,
         method: asked.method.clone(),
         path: asked.path.clone(),
@@ -302,7 +302,9 @@ fn note(standin: &Standin, asked: &Asked, operation: String, status: u16) {
         headers: headers.collect(),
         body: asked.body.clone(),
         status,
-    });
+    };
+    bodies::keep(&call);
+    standin.lock().calls.push(call);
 }
 
 /// An answer on its way.

@@ -1,0 +1,45 @@
+//! Which private links are not heard, since another source says what that name is.
+
+use std::time::SystemTime;
+
+use state::name::Precedence;
+use state::object::{Change, Condition, Kind, Object, Objects, Truth};
+use state::reflect::{ACCEPTED, Told, Verdict};
+
+use super::kept::heard;
+
+/// What is to be noted on objects; nothing where all of it is.
+pub(super) fn news(objects: &Objects, precedence: &Precedence, now: SystemTime) -> Vec<Change> {
+    let heard = heard(objects, precedence);
+    let told = objects.of_kind(Kind::PrivateLinkService).filter_map(|object| {
+        let by = heard.get(object.name.as_str()).filter(|by| by.source != object.source);
+        let verdict = match by {
+            Some(by) => Verdict::Shadowed(by.source.clone()),
+            // Who always was heard is told so by its other conditions.
+            None if condition(object).is_some() => Verdict::Accepted,
+            None => return None,
+        };
+        let told = Told { key: object.key(), generation: object.generation, verdict };
+        let change = told.into_change(now);
+        (!is_noted(object, &change)).then_some(change)
+    });
+    told.collect()
+}
+
+fn condition(object: &Object) -> Option<&Condition> {
+    let told = object.life().status.iter().flat_map(|status| &status.conditions);
+    told.into_iter().find(|told| *told.aspect == *ACCEPTED)
+}
+
+fn is_noted(object: &Object, change: &Change) -> bool {
+    let (Change::Status { conditions, .. }, Some(there)) = (change, condition(object)) else {
+        return false;
+    };
+    let same = |new: &Condition| {
+        (new.status, &new.reason, &new.message) == (there.status, &there.reason, &there.message)
+    };
+    // Of one that is heard the rounds say what they observed.
+    let observed = object.life().status.as_ref().map(|status| status.observed);
+    let current = there.status == Truth::True || observed == Some(object.generation);
+    current && conditions.iter().all(same)
+}

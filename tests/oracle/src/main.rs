@@ -1,0 +1,200 @@
+//! Another reader of what Weir writes to Azure: the models that Microsoft generated from the
+//! interface's specification, `azure_mgmt_network` and `azure_mgmt_privatedns`. `oracle FOLDER`
+//! reads the bodies that Azure's stand-in left there, and fails for one that the models read
+//! otherwise than it was meant.
+//!
+//! The models take almost anything for a resource: every member may be missing, and what they don't
+//! know they pass over. So a body is written again by the model that read it, and compared with
+//! itself. A name that is misspelt, a member in the wrong place or a list that should be an object
+//! is then not there any more. What the models themselves can't express is in [`BEYOND`], each with
+//! its reason, and has to occur.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::ExitCode;
+
+use azure_mgmt_network::package_2024_03::models as network;
+use azure_mgmt_privatedns::package_2020_06::models as dns;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// A body as a model wrote it again, and words of enumerations that the model doesn't know.
+struct Read {
+    again: Value,
+    unknown: bool,
+}
+
+fn by<Model: DeserializeOwned + Serialize + std::fmt::Debug>(body: &Value) -> Result<Read, String> {
+    let model: Model = serde_json::from_value(body.clone()).map_err(|error| error.to_string())?;
+    let again = serde_json::to_value(&model).map_err(|error| error.to_string())?;
+    Ok(Read { again, unknown: format!("{model:?}").contains("UnknownValue(") })
+}
+
+type Reader = fn(&Value) -> Result<Read, String>;
+
+/// What Weir writes, and who reads it. Each has to occur.
+const READERS: [(&str, Reader); 10] = [
+    (POOLS, by::<network::BackendAddressPool>),
+    (INTERFACES, by::<network::NetworkInterface>),
+    ("PUT privateDnsZones", by::<dns::PrivateZone>),
+    ("PUT privateDnsZones/A", by::<dns::RecordSet>),
+    ("PUT privateDnsZones/TXT", by::<dns::RecordSet>),
+    ("PUT privateDnsZones/virtualNetworkLinks", by::<dns::VirtualNetworkLink>),
+    ("PUT privateEndpoints", by::<network::PrivateEndpoint>),
+    ("PUT privateLinkServices", by::<network::PrivateLinkService>),
+    (
+        "PUT privateLinkServices/privateEndpointConnections",
+        by::<network::PrivateEndpointConnection>,
+    ),
+    ("PUT virtualNetworks/subnets", by::<network::Subnet>),
+];
+
+/// What the models can't express: operation, member, and why that is theirs. Each has to occur.
+const BEYOND: [(&str, &str, &str); 11] = [
+    (POOLS, ".properties.loadBalancerBackendAddresses = []", EMPTY),
+    (POOLS, ".properties.loadBalancerBackendAddresses[].etag", TOLD),
+    (POOLS, ".properties.loadBalancerBackendAddresses[].id", TOLD),
+    (POOLS, ".properties.loadBalancerBackendAddresses[].properties.provisioningState", TOLD),
+    (POOLS, ".properties.loadBalancerBackendAddresses[].type", TOLD),
+    (POOLS, ".properties.futureKey", LATER),
+    (INTERFACES, ".properties.dnsSettings.appliedDnsServers = []", EMPTY),
+    (INTERFACES, ".properties.dnsSettings.dnsServers = []", EMPTY),
+    (
+        INTERFACES,
+        ".properties.ipConfigurations[].properties.loadBalancerBackendAddressPools = []",
+        EMPTY,
+    ),
+    (INTERFACES, ".properties.futureKey", LATER),
+    (INTERFACES, ".properties.ipConfigurations[].properties.futureKey", LATER),
+];
+const POOLS: &str = "PUT loadBalancers/backendAddressPools";
+const INTERFACES: &str = "PUT networkInterfaces";
+const EMPTY: &str = "the model leaves an empty list out, so the last member could never leave";
+const TOLD: &str = "Azure tells it of entries, and its specification doesn't; it is written back";
+const LATER: &str = "a test's member of a later version, which is written back as well";
+
+/// All that the model lost or changed, by its place: `.properties.ipConfigurations[].name`. A list
+/// that is lost because it has nothing in it is told as such.
+fn differences(at: &str, meant: &Value, again: &Value, found: &mut BTreeSet<String>) {
+    match (meant, again) {
+        (Value::Object(meant), Value::Object(again)) => {
+            for (key, value) in meant {
+                let other = again.get(key).unwrap_or(&Value::Null);
+                differences(&format!("{at}.{key}"), value, other, found);
+            }
+            let more = again.keys().filter(|key| !meant.contains_key(*key));
+            found.extend(more.map(|key| format!("{at}.{key}")));
+        }
+        (Value::Array(meant), Value::Array(again)) if meant.len() == again.len() => {
+            let pairs = meant.iter().zip(again);
+            pairs.for_each(|(one, other)| differences(&format!("{at}[]"), one, other, found));
+        }
+        _ if meant == again => {}
+        (Value::Array(meant), Value::Null) if meant.is_empty() => {
+            found.insert(format!("{at} = []"));
+        }
+        _ => drop(found.insert(at.to_owned())),
+    }
+}
+
+/// What is wrong with the bodies of a folder, and how many there are of each operation.
+fn judge(folder: &Path) -> Result<(Vec<String>, BTreeMap<&'static str, usize>), String> {
+    let listed = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let (mut wrong, mut counts) = (Vec::new(), BTreeMap::new());
+    let mut beyond: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for entry in listed {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        let text = std::fs::read_to_string(&path);
+        let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+        let call: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let operation = call["operation"].as_str().unwrap_or_default();
+        let mut tell =
+            |what: String| wrong.push(format!("{operation}: {what} ({})", path.display()));
+        let Some((operation, reader)) = READERS.iter().find(|(known, _)| *known == operation)
+        else {
+            tell("no model reads it; add it to READERS".to_owned());
+            continue;
+        };
+        *counts.entry(*operation).or_default() += 1;
+        let read = match reader(&call["body"]) {
+            Ok(read) => read,
+            Err(error) => {
+                tell(format!("the model refuses it: {error}"));
+                continue;
+            }
+        };
+        if read.unknown {
+            tell("it has a word that the model doesn't know".to_owned());
+        }
+        let mut found = BTreeSet::new();
+        differences("", &call["body"], &read.again, &mut found);
+        for member in found {
+            match BEYOND.iter().find(|(of, known, _)| of == operation && *known == member) {
+                Some((of, known, _)) => drop(beyond.insert((of, known))),
+                None => tell(format!("the model reads {member} otherwise")),
+            }
+        }
+    }
+    let unseen = READERS.iter().filter(|(operation, _)| !counts.contains_key(operation));
+    wrong.extend(unseen.map(|(operation, _)| format!("{operation}: nobody wrote one")));
+    let stale = BEYOND.iter().filter(|(of, member, _)| !beyond.contains(&(*of, *member)));
+    wrong.extend(stale.map(|(of, member, _)| format!("{of}: {member} doesn't differ any more")));
+    wrong.sort();
+    Ok((wrong, counts))
+}
+
+fn main() -> ExitCode {
+    let Some(folder) = std::env::args_os().nth(1) else {
+        eprintln!("oracle: name the folder with the bodies: make oracle");
+        return ExitCode::from(2);
+    };
+    match judge(Path::new(&folder)) {
+        Err(error) => {
+            eprintln!("oracle: {error}");
+            ExitCode::from(2)
+        }
+        Ok((wrong, counts)) => {
+            counts.iter().for_each(|(operation, count)| println!("{count:5}  {operation}"));
+            println!("what the models can't express:");
+            BEYOND.iter().for_each(|(of, member, why)| println!("  {of} {member}: {why}"));
+            wrong.iter().for_each(|what| eprintln!("oracle: {what}"));
+            if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lost(body: &Value) -> (Vec<String>, bool) {
+        let read = by::<network::PrivateLinkService>(body).unwrap();
+        let mut found = BTreeSet::new();
+        differences("", body, &read.again, &mut found);
+        (found.into_iter().collect(), read.unknown)
+    }
+
+    fn service(key: &str, method: &str) -> Value {
+        let properties = json!({ key: method, "subnet": { "id": "/subscriptions/s" } });
+        let configuration = json!({ "name": "nat", "properties": properties });
+        json!({ "location": "westeurope", "properties": { "ipConfigurations": [configuration] } })
+    }
+
+    #[test]
+    fn what_is_misspelt_or_misplaced_is_found() {
+        let (key, at) = ("privateIPAllocationMethod", ".properties.ipConfigurations[].properties");
+        assert_eq!(lost(&service(key, "Dynamic")), (vec![], false));
+        assert_eq!(lost(&service(key, "Dynamical")), (vec![], true));
+        let misspelt = "privateIpAllocationMethod";
+        let found = lost(&service(misspelt, "Dynamic")).0;
+        assert_eq!(found, [format!("{at}.{misspelt}")]);
+        let list = json!({ "location": "here", "properties": { "ipConfigurations": {} } });
+        assert!(by::<network::PrivateLinkService>(&list).is_err());
+        let empty = json!({ "location": "here", "properties": { "fqdns": [] } });
+        assert_eq!(lost(&empty).0, [".properties.fqdns = []"]);
+    }
+}
