@@ -41,7 +41,8 @@ fn a_router_id_is_said_or_found_or_missed() {
 
 #[test]
 fn a_neighbor_is_a_peer_of_the_machine() {
-    let neighbor = json!({"address": "2001:db8::fe", "interface": "up0", "port": 1179, "asn": 4200000000_u32,
+    let neighbor = json!({"address": "2001:db8::fe", "interface": "up0", "port": 1179,
+        "asn": 4200000000_u32,
         "local_address": "2001:db8::1", "passive": true, "connect_retry_s": 5, "hold_s": 9,
         "keepalive_s": 3, "hops": 2, "ttl_security": true, "extended_next_hop": true,
         "graceful_restart": {"enabled": true, "restart_s": 60, "long_lived_s": 70},

@@ -1,6 +1,6 @@
 //! Where peers connect to us: one listener an address, interface and port. The kernel brings a
-//! connection to the narrowest of them, whichever its peer asked for; so each knows all peers of its
-//! port. Nobody else is let in.
+//! connection to the narrowest of them, whichever its peer asked for; so each knows all peers of
+//! its port. Nobody else is let in.
 
 use std::collections::BTreeMap;
 use std::io;

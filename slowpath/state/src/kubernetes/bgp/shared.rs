@@ -31,8 +31,8 @@ pub(super) fn asn_of(said: Option<u32>) -> u32 {
     said.unwrap_or_default()
 }
 
-/// One address, written as such or as the network of it alone, with the interface behind a link-local
-/// one: `fe80::1%eth0`.
+/// One address, written as such or as the network of it alone, with the interface behind a
+/// link-local one: `fe80::1%eth0`.
 pub(super) fn peer_address(text: &str, field: &str) -> Result<(IpAddr, Option<Box<str>>), Refusal> {
     let (place, length) = text.split_once('/').unwrap_or((text, ""));
     let (address, interface) = match place.split_once('%') {
