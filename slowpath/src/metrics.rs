@@ -27,6 +27,7 @@ use crate::live::Live;
 use state::words::ARMS;
 use state::words::address_port;
 
+mod bgp;
 mod cloud;
 mod private_link;
 
@@ -154,6 +155,9 @@ impl Collector for Scrape {
             let precedence = crate::desired::precedence(&self.0.config);
             let links = crate::private_link::read(&self.0.wanted().objects, &precedence);
             private_link::encode(&links, &mut family)?;
+        }
+        if let Some(routers) = self.0.routers() {
+            bgp::encode(routers, &mut family)?;
         }
         self.appliance(&mut family)
     }
