@@ -76,7 +76,7 @@ impl Stage {
         let end = |ns, device, address| End { ns, device, addresses: address };
         let addresses = [[format!("{OURS}/24")], [format!("{THEIRS}/24")]];
         let addresses = addresses.each_ref().map(|all| all.each_ref().map(String::as_str));
-        cable(end(&ours, "up", &addresses[0]), end(&theirs, "down", &addresses[1])).unwrap();
+        cable(end(&ours, "data0", &addresses[0]), end(&theirs, "data0", &addresses[1])).unwrap();
         let folder = Folder::new("bgp");
         std::fs::create_dir_all(folder.path.join("wanted")).unwrap();
         folder.write("weir.toml", &folder.config().replace("services.toml", "wanted"));
