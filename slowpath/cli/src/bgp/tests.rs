@@ -22,10 +22,10 @@ fn peers_have_a_row_for_each_family() {
     let expected = "\
 NODE      LOCAL AS  PEER AS  PEER ADDRESS     SESSION STATE  UPTIME     FAMILY        RECEIVED  \
 ADVERTISED
-weir-1  4200000001    65000  192.0.2.254:179  Established    2 min 5 s  ipv4-unicast         0  \
-    20 000
-weir-1  4200000001    65000  192.0.2.254:179  OpenSent                  ipv6-unicast         0  \
-    20 000
+weir-1  4200000001    65000  192.0.2.254:179  Established    2 min 5 s  ipv4 unicast         0      \
+20 000
+weir-1  4200000001    65000  192.0.2.254:179  OpenSent                  ipv6 unicast         0      \
+20 000
 ";
     assert_eq!(peers(&read::<Vec<PeerRow>>(rows)).text(), expected);
 }
@@ -90,7 +90,7 @@ fn details_tell_what_there_is_and_leave_out_the_rest() {
   refused       1 connections of the neighbor's
   trouble       no route to host
 
-LISTENER     INTERFACE  STATE                           ACCEPTED  REFUSED
+LISTENER     INTERFACE  STATE                            ACCEPTED  REFUSED
 0.0.0.0:179             does not listen: address in use         0        3
 ";
     assert_eq!(detail::text(&report), expected);
