@@ -176,10 +176,11 @@ fn not_up(stage: &Stage) {
 }
 
 fn up(stage: &Stage, frr: &Frr) {
-    // A session may come up before BFD does, and is then begun anew.
+    // FRR's BFD begins anew once its session is up, and takes it down with it: after that it stays.
     stage.until(&["peers", "--detail"], |all| {
         let peer = &all["peers"][0];
-        let is_up = peer["state"] == "established" && peer["bfd"]["up"] == true;
+        let is_up = peer["state"] == "established" && peer["since_s"].as_f64() > Some(4.0);
+        let is_up = is_up && peer["bfd"]["up"] == true;
         is_up && peer["families"][0]["advertised"] == 1
     });
     let peers = stage.until(&["peers"], |_| true);
