@@ -9,6 +9,7 @@
 
 mod around;
 mod conditions;
+mod routes;
 
 use std::io;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::desired::Store;
 use crate::live::Live;
 use around::Around;
+pub use routes::documents;
 
 /// What is known of routers, for those who ask. Cheap to copy.
 #[derive(Clone)]
@@ -36,6 +38,8 @@ pub struct Desk {
     pub announcer: Arc<Mutex<Announcer<Sockets>>>,
     /// What is counted of the control loop's rounds.
     pub counts: Arc<Mutex<Counts>>,
+    /// Sessions and BFD as they are: for this nobody waits for a round's end.
+    pub sockets: Sockets,
 }
 
 /// How BGP is ended.
@@ -104,7 +108,8 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, came_back: bool) -> io::Resul
     };
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let controller = Controller::new(around, Arc::clone(&announcer), on_conflict, seed);
-    live.set_routers(Desk { announcer, counts: controller.counts() });
+    let counts = controller.counts();
+    live.set_routers(Desk { announcer, counts, sockets: sockets.clone() });
     let (orders, ordered) = mpsc::channel(1);
     let (end, gone) = oneshot::channel();
     std::thread::Builder::new().name("slowpath-bgp".into()).spawn(move || {

@@ -5,7 +5,9 @@
 //! it; `GET /trace` answers a JSON line for each stage of each followed packet as it comes. `GET
 //! /db/TABLE` answers the rows of a table of the control state, `GET /maps` what lies in the plane,
 //! `GET /objects/KIND` what was given to us, `POST /explain` what would become of packets, `GET
-//! /private-links` what became of private links. Below `/v1` is the API (its room is `api`), which
+//! /private-links` what became of private links, `GET /bgp`, `/bgp/peers`, `/bgp/peers/detail`,
+//! `/bgp/routes/available`, `/bgp/routes/advertised` and `/bgp/policies` what is known of routers.
+//! Below `/v1` is the API (its room is `api`), which
 //! writes. All else only reads, except that a trace asks the lcores to report, that `PUT /drain/on`
 //! and `/drain/off` change what probes are told, and that `PUT /private-links-connections` approves
 //! or rejects one. The socket is root's alone (mode 0600).
@@ -130,6 +132,7 @@ pub async fn serve(
         .fallback(unknown)
         .with_state(live)
         .merge(private_link::router(links))
+        .merge(api::documents(&api))
         .merge(api::router(api));
     axum::serve(listener, app).await
 }
@@ -139,8 +142,8 @@ pub(crate) fn refuse(code: StatusCode, error: String) -> Response {
 }
 
 async fn unknown() -> Response {
-    let known = "there is /v1, /status, /services, /flows, /drops, /health, /checks, /cloud, /db, \
-                 /maps, /objects, /explain, /metrics, /trace and /drain";
+    let known = "there is /v1, /status, /services, /flows, /drops, /health, /checks, /cloud, /bgp, \
+                 /private-links, /db, /maps, /objects, /explain, /metrics, /trace and /drain";
     refuse(StatusCode::NOT_FOUND, known.to_owned())
 }
 

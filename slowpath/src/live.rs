@@ -121,6 +121,7 @@ impl Live {
         let cloud = self.cloud();
         status.ready = status.able && (cloud.ready || cloud.cloud.is_empty());
         status.cloud = cloud.line();
+        status.bgp = self.routers().map(Desk::line).unwrap_or_default();
         let set = self.region.tables(self.region.generation());
         status.name.clone_from(&self.config.name);
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);

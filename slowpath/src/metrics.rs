@@ -27,6 +27,7 @@ use crate::live::Live;
 use state::words::ARMS;
 use state::words::address_port;
 
+mod bgp;
 mod cloud;
 mod private_link;
 
@@ -152,6 +153,9 @@ impl Collector for Scrape {
         cloud::encode(&self.0.cloud(), self.0.able().able, &mut family)?;
         if let Some(desk) = self.0.links() {
             private_link::encode(desk, &mut family)?;
+        }
+        if let Some(routers) = self.0.routers() {
+            bgp::encode(routers, &mut family)?;
         }
         self.appliance(&mut family)
     }

@@ -30,6 +30,9 @@ pub struct Status {
     /// Its place at the cloud in a line; empty without a cloud.
     #[serde(default)]
     pub cloud: String,
+    /// Sessions with routers in a line, and what is wrong with their policies; empty without.
+    #[serde(default)]
+    pub bgp: String,
     /// Generation last committed.
     pub generation: u32,
     /// Generation that every polling lcore serves.

@@ -178,6 +178,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
             .map_err(system("starting the health checker"))?;
         let farewell =
             announcing::start(&live, &api.store, came_back).map_err(system("starting BGP"))?;
+        let api = Api { documents: announcing::documents(&live).into(), ..api };
         let ends = [loop_ended, checker_ended];
         runtime.block_on(serve(&config, &live, (socket, api), farewell, ends))
     });
@@ -194,7 +195,7 @@ fn api(config: &Config, store: &Arc<Store>, shared: &Arc<Shared>) -> Api {
     let now = Now { steady: Instant::now(), wall: SystemTime::now() };
     let sources = Sources::new(settings, &store.objects(), now);
     let (store, control) = (Arc::clone(store), Arc::clone(shared) as _);
-    Api { store, control, sources: Arc::new(Mutex::new(sources)) }
+    Api { store, control, sources: Arc::new(Mutex::new(sources)), documents: Arc::default() }
 }
 
 /// Wakes the control loop whenever something was written.

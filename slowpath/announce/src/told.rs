@@ -1,4 +1,6 @@
-//! What those who look are told: rows of `weir bgp` and of the API, and the numbers of metrics.
+//! What those who look are told: rows of `weir bgp` and of the API.
+
+mod asked;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,14 +11,35 @@ use bgp::peer::State;
 use bgp::told::PeerTold;
 use bgp::wire::{Attributes, Family};
 use ipnet::IpNet;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::announcer::Announcer;
 use crate::controller::Counts;
 use crate::speaker::{PeerKey, Speaker};
+pub use asked::{Asked, Refused, Which};
+
+/// How BGP stands on this appliance.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Standing {
+    /// The appliance; empty before the first round.
+    pub node: Box<str>,
+    /// How many policies there are, whichever appliances they are for.
+    pub policies: usize,
+    /// The policy that is carried out; none where none is.
+    pub policy: Option<String>,
+    /// Numbers of its routers' autonomous systems.
+    pub routers: Vec<u32>,
+    /// How many neighbors are spoken to, or tried.
+    pub neighbors: usize,
+    /// How many sessions with them are established.
+    pub established: usize,
+    /// What is wrong with the policies, and what to do; empty where nothing is.
+    pub error: String,
+}
 
 /// A peer and a family: a row of `weir bgp peers`.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PeerRow {
     /// The appliance.
     pub node: Box<str>,
@@ -25,12 +48,15 @@ pub struct PeerRow {
     /// The peer's: as agreed on, else as configured.
     pub peer_asn: u32,
     /// Where the peer is.
+    #[schemars(with = "String")]
     pub peer: SocketAddr,
     /// How the session is.
+    #[schemars(with = "String")]
     pub state: State,
     /// Seconds since it is established; none while it is not.
     pub uptime_s: Option<f64>,
     /// The family.
+    #[schemars(with = "String")]
     pub family: Family,
     /// Routes that the peer told us.
     pub received: u64,
@@ -39,17 +65,20 @@ pub struct PeerRow {
 }
 
 /// A route: a row of `weir bgp routes`.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RouteRow {
     /// The appliance.
     pub node: Box<str>,
     /// The router's number.
     pub router: u32,
     /// The peer that has it, or shall have it.
+    #[schemars(with = "String")]
     pub peer: SocketAddr,
     /// To where.
+    #[schemars(with = "String")]
     pub prefix: IpNet,
     /// By where.
+    #[schemars(with = "String")]
     pub next_hop: IpAddr,
     /// Seconds for which it is so.
     pub age_s: f64,
@@ -58,7 +87,7 @@ pub struct RouteRow {
 }
 
 /// Whether routes go to peers or come from them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// From us.
@@ -68,7 +97,7 @@ pub enum Way {
 }
 
 /// What becomes of routes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RibAction {
     /// They are told.
@@ -78,9 +107,10 @@ pub enum RibAction {
 }
 
 /// Prefixes of one length in a policy's row.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PrefixRange {
     /// The network.
+    #[schemars(with = "String")]
     pub prefix: IpNet,
     /// The shortest length that matches.
     pub min: u8,
@@ -89,7 +119,7 @@ pub struct PrefixRange {
 }
 
 /// What is done to routes: a row of `weir bgp policies`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyRow {
     /// The router's number.
     pub router: u32,
@@ -99,8 +129,10 @@ pub struct PolicyRow {
     #[serde(rename = "type")]
     pub way: Way,
     /// Which peers; empty for all.
+    #[schemars(with = "Vec<String>")]
     pub peers: Vec<SocketAddr>,
     /// Which families.
+    #[schemars(with = "Vec<String>")]
     pub families: Vec<Family>,
     /// Which prefixes; empty for all.
     pub prefixes: Vec<PrefixRange>,
@@ -133,10 +165,45 @@ impl<S: Speaker> Announcer<S> {
         rows.collect()
     }
 
-    /// `weir bgp routes available`: what peers shall have, whether they are up or not.
-    pub fn available(&self, now: Instant, family: Family) -> Vec<RouteRow> {
+    /// How BGP stands, of so many `policies`.
+    pub fn standing(&self, now: Instant, counts: &Counts, policies: usize) -> Standing {
+        let peers = self.speaker.peers(now);
+        let policy = self.policy.as_ref();
+        let routers = policy.iter().flat_map(|policy| &policy.spec.routers);
+        Standing {
+            node: self.node.clone(),
+            policies,
+            policy: policy.map(|policy| policy.name.to_string()),
+            routers: routers.map(|router| router.local_asn).collect(),
+            neighbors: peers.len(),
+            established: peers.iter().filter(|(_, told)| uptime(told).is_some()).count(),
+            error: counts.error.clone(),
+        }
+    }
+
+    /// `weir bgp routes`: of those that are asked for. Nothing of a neighbor that is not up, where
+    /// it is asked what it has.
+    ///
+    /// # Errors
+    /// Nobody is called so, or several are.
+    pub fn routes(
+        &self,
+        now: Instant,
+        which: Which,
+        asked: &Asked,
+    ) -> Result<Vec<RouteRow>, Refused> {
+        let (families, keys) = (asked.families()?, self.asked(asked)?);
+        let of = |family: &Family| match which {
+            Which::Available => self.available(now, *family, &keys),
+            Which::Advertised => self.advertised(now, *family, &keys),
+        };
+        Ok(families.iter().flat_map(of).collect())
+    }
+
+    /// What these peers shall have, whether they are up or not.
+    fn available(&self, now: Instant, family: Family, keys: &[PeerKey]) -> Vec<RouteRow> {
         let mut rows = Vec::new();
-        for (key, running) in &self.peers {
+        for (key, running) in self.peers.iter().filter(|(key, _)| keys.contains(key)) {
             let routes = running.table.routes.iter();
             for (net, attributes) in routes.filter(|(net, _)| Family::of_prefix(net) == family) {
                 let since = running.since.get(net).copied().unwrap_or(now);
@@ -154,12 +221,12 @@ impl<S: Speaker> Announcer<S> {
         rows
     }
 
-    /// `weir bgp routes advertised`: what peers have, as it was said to them. The age is that of
-    /// the route, or of the session where that is younger.
-    pub fn advertised(&self, now: Instant, family: Family) -> Vec<RouteRow> {
+    /// What they have, as it was said to them. The age is that of the route, or of the session
+    /// where that is younger.
+    fn advertised(&self, now: Instant, family: Family, keys: &[PeerKey]) -> Vec<RouteRow> {
         let mut rows = Vec::new();
         for (key, told) in self.speaker.peers(now) {
-            let Some(uptime) = uptime(&told) else { continue };
+            let Some(uptime) = uptime(&told).filter(|_| keys.contains(&key)) else { continue };
             let since = self.peers.get(&key).map(|running| &running.since);
             for route in self.speaker.advertised(key, family) {
                 let wanted = since.and_then(|since| since.get(&route.prefix));
@@ -223,21 +290,6 @@ impl<S: Speaker> Announcer<S> {
         }
         all
     }
-
-    /// The numbers of metrics.
-    pub fn numbers(&self, now: Instant, counts: &Counts) -> Numbers {
-        let peers = self.speaker.peers(now).into_iter().map(|(key, told)| PeerNumbers {
-            key,
-            neighbor_asn: told.peer_asn,
-            is_established: told.state == State::Established,
-            families: told
-                .families
-                .iter()
-                .map(|one| (one.family, one.advertised as u64, one.received.prefixes as u64))
-                .collect(),
-        });
-        Numbers { peers: peers.collect(), counts: counts.clone() }
-    }
 }
 
 fn range(prefix: &IpNet) -> PrefixRange {
@@ -246,29 +298,6 @@ fn range(prefix: &IpNet) -> PrefixRange {
 
 fn uptime(told: &PeerTold) -> Option<f64> {
     (told.state == State::Established).then_some(told.since_s)
-}
-
-/// The numbers of metrics: `session_state`, `advertised_routes` and `received_routes` by peer,
-/// `reconcile_errors_total` and `reconcile_run_duration_seconds` of the control loop.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Numbers {
-    /// By peer.
-    pub peers: Vec<PeerNumbers>,
-    /// Of the control loop.
-    pub counts: Counts,
-}
-
-/// The numbers of a peer.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PeerNumbers {
-    /// The peer.
-    pub key: PeerKey,
-    /// Its number.
-    pub neighbor_asn: u32,
-    /// Whether the session is up.
-    pub is_established: bool,
-    /// By family: routes that it has from us, and routes that it told.
-    pub families: Vec<(Family, u64, u64)>,
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //!   GET /v1/objects/KIND[/NAME]   <-- snapshot, or a stream <-'
 //!   GET /v1/tables/TABLE          <-- tables
 //!   /v1/sources/SOURCE/...        --> all that a source says, at once (sources.rs)
+//!   GET /v1/...                   <-- documents that whoever runs the appliance has (documents.rs)
 //!   GET /v1/openapi.json          <-- the types themselves
 //! ```
 //! No kind is known by name here: a kind of the common envelope is served as soon as it is one.
@@ -14,6 +15,7 @@
 
 mod body;
 mod condition;
+mod documents;
 mod fields;
 mod list;
 mod object;
@@ -43,7 +45,9 @@ use state::sources::{Settings, Sources};
 use state::store::{AnyDisk, Shared};
 use state::tables::Tables;
 
+pub use documents::Document;
 pub use problem::Problem;
+pub use query::Nothing;
 pub use sources::watch_leases;
 pub use wait::{About, Outcome, Wait};
 
@@ -78,6 +82,13 @@ pub struct Api {
     pub control: Arc<dyn Control>,
     /// Sessions and leases of sources. Held while the disk is busy.
     pub sources: Arc<Mutex<Sources>>,
+    /// What there is beside objects and tables.
+    pub documents: Arc<[Document]>,
+}
+
+/// The routes of its documents alone, for those who ask without `/v1`.
+pub fn documents(api: &Api) -> Router {
+    documents::routes(&api.documents)
 }
 
 /// All routes, below `/v1`.
@@ -88,6 +99,7 @@ pub fn router(api: Api) -> Router {
         .route("/objects/{kind}", get(list::list))
         .route("/objects/{kind}/{*name}", object)
         .route("/tables/{table}", get(tables::rows))
+        .merge(documents::routes(&api.documents))
         .route("/sources", get(sources::all))
         .route("/sources/{source}", get(sources::one))
         .route("/sources/{source}/renew", post(sources::renew))

@@ -5,13 +5,16 @@ mod sources;
 use std::sync::LazyLock;
 
 use axum::Json;
+use axum::extract::State;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 use state::name::NAME_BYTES;
 use state::object::{Kind, schema};
 use state::show::Table;
 
+use crate::Api;
 use crate::body::JSON;
+use crate::documents::{self, Document};
 use crate::object::MERGE_PATCH;
 use crate::problem::{PROBLEM_JSON, Problem, SORTS};
 use crate::query::{Listed, Read, Rows, Written};
@@ -20,11 +23,23 @@ use crate::watch::{LINES, Line};
 /// What every request may be answered with, whatever it asks.
 const ALWAYS: [&str; 3] = ["request", "token", "absent"];
 
+/// What is so whoever runs the appliance.
 static DOCUMENT: LazyLock<Value> = LazyLock::new(whole);
 
 /// `GET /v1/openapi.json`.
-pub(crate) async fn document() -> Json<&'static Value> {
-    Json(&*DOCUMENT)
+pub(crate) async fn document(State(api): State<Api>) -> Json<Value> {
+    Json(with(&api.documents))
+}
+
+fn with(documents: &[Document]) -> Value {
+    let mut document = DOCUMENT.clone();
+    let map = |value: &mut Value| value.as_object_mut().map(std::mem::take).unwrap_or_default();
+    let mut schemas = map(&mut document["components"]["schemas"]);
+    let mut paths = map(&mut document["paths"]);
+    documents::describe(documents, &mut schemas, &mut paths);
+    document["components"]["schemas"] = schemas.into();
+    document["paths"] = paths.into();
+    document
 }
 
 fn whole() -> Value {
@@ -67,12 +82,12 @@ fn whole() -> Value {
     })
 }
 
-fn schema_of<T: JsonSchema>() -> Value {
+pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     schemars::schema_for!(T).into()
 }
 
 /// Puts a schema among those that are named, and what it refers to beside it.
-fn place(schemas: &mut Map<String, Value>, name: &str, mut schema: Value) {
+pub(crate) fn place(schemas: &mut Map<String, Value>, name: &str, mut schema: Value) {
     let defs = schema.as_object_mut().and_then(|map| map.shift_remove("$defs"));
     if let Some(map) = schema.as_object_mut() {
         map.shift_remove("$schema");
@@ -101,12 +116,12 @@ fn refer(schema: &mut Value) {
     }
 }
 
-fn named(name: &str) -> Value {
+pub(crate) fn named(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
 /// The fields of a query as parameters.
-fn query<T: JsonSchema>() -> Vec<Value> {
+pub(crate) fn query<T: JsonSchema>() -> Vec<Value> {
     let schema = schema_of::<T>();
     let properties = schema["properties"].as_object().cloned().unwrap_or_default();
     let parameter = |(name, mut schema): (String, Value)| {
@@ -141,7 +156,7 @@ fn tagged(about: &str, schema: Value) -> Value {
 }
 
 /// The answers, with those for the sorts of problems that there may be.
-fn answers(good: &[(&str, Value)], problems: &[&str]) -> Value {
+pub(crate) fn answers(good: &[(&str, Value)], problems: &[&str]) -> Value {
     let mut all: Map<String, Value> = Map::new();
     for (status, sort, title) in SORTS {
         if ALWAYS.contains(&sort) || problems.contains(&sort) {

@@ -128,7 +128,8 @@ impl Problem {
         Problem { object: Some(object.into()), ..Problem::new("not-in-force", why) }
     }
 
-    pub(crate) fn broken(error: impl ToString) -> Problem {
+    /// A fault of ours.
+    pub fn broken(error: impl ToString) -> Problem {
         Problem::new("broken", error.to_string())
     }
 

@@ -57,9 +57,9 @@ pub(crate) struct Written {
 }
 
 /// Where nothing is asked.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Nothing {}
+pub struct Nothing {}
 
 /// Of a table.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]

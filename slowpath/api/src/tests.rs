@@ -2,11 +2,14 @@
 //! are tried on the running program (slowpath/tests/process/api.rs).
 
 use axum::http::HeaderMap;
-use serde_json::json;
+use serde_json::{Map, json};
 
+use crate::Document;
 use crate::condition::Condition;
+use crate::documents;
 use crate::fields::Fields;
-use crate::query::{self, Listed, Written};
+use crate::problem::Problem;
+use crate::query::{self, Listed, Nothing, Rows, Written};
 
 #[test]
 fn only_the_fields_that_are_named_are_left() {
@@ -88,4 +91,28 @@ fn queries_are_read_or_told_what_is_wrong() {
     for bad in ["", "s", "5m", "1000", "-1", "5 s", "ms5"] {
         assert!(patience(bad).is_err(), "{bad}");
     }
+}
+
+#[test]
+fn documents_are_asked_and_described_by_their_types() {
+    let echo = |asked: &Rows| match asked.prefix.as_str() {
+        "none" => Err(Problem::absent("there is no `none`")),
+        prefix => Ok(vec![prefix.to_owned()]),
+    };
+    let plain = Document::new("a/b", "Plain.", |_: &Nothing| Ok(Problem::request("x")));
+    let all = [Document::new("a", "Echoes.", echo), plain];
+    let ask = |place: usize, uri: &str| all[place].answer(&uri.parse().unwrap());
+    assert_eq!(ask(0, "/v1/a?prefix=p").unwrap(), json!(["p"]));
+    assert_eq!(ask(0, "/v1/a?prefix=none").unwrap_err().status, 404);
+    assert_eq!(ask(0, "/v1/a?prefx=p").unwrap_err().status, 400);
+    assert_eq!(ask(1, "/v1/a/b?x=1").unwrap_err().status, 400);
+    let (mut schemas, mut paths) = (Map::new(), Map::new());
+    documents::describe(&all, &mut schemas, &mut paths);
+    assert_eq!(schemas["a"]["items"], json!({ "type": "string" }));
+    assert!(schemas["a_b"]["properties"]["status"].is_object(), "{schemas:?}");
+    let parameters = paths["/v1/a"]["get"]["parameters"].as_array().unwrap();
+    let names: Vec<&str> = parameters.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["limit", "continue", "prefix", "fields"]);
+    assert_eq!(paths["/v1/a/b"]["get"]["operationId"], "a_b");
+    assert_eq!(paths["/v1/a/b"]["get"]["parameters"], json!([]));
 }

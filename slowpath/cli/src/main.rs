@@ -4,6 +4,7 @@
 mod apply;
 mod ask;
 mod backend;
+mod bgp;
 mod cloud;
 mod db;
 mod difference;
@@ -127,6 +128,9 @@ enum What {
     /// Private links at Azure: services in front of internal load balancers, their connections
     #[command(subcommand)]
     Pls(pls::PlsWhat),
+    /// Sessions with routers, what they are told of addresses, and what is wrong with policies
+    #[command(subcommand)]
+    Bgp(bgp::BgpWhat),
     /// What lies in the plane, one line a thing
     #[command(subcommand)]
     Maps(get::MapsWhat),
@@ -234,6 +238,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         What::Service(what) => return service::run(with, &socket, what),
         What::Cloud(what) => return cloud::run(with, &socket, what),
         What::Pls(what) => return pls::run(with, &socket, what),
+        What::Bgp(what) => return bgp::run(with, &socket, what),
         What::Backend(what) => return backend::run(with, &socket, what),
         What::Db(what) => db::run(with, &socket, what)?,
         What::Get(args) => get::get(with, &socket, args)?,

@@ -21,6 +21,9 @@ pub fn status(status: &Status) -> String {
     if !status.cloud.is_empty() {
         line("cloud", status.cloud.clone());
     }
+    if !status.bgp.is_empty() {
+        line("bgp", status.bgp.clone());
+    }
     line("slowpath", format!("{}, up {}", status.version, span(status.uptime_s)));
     line("region", status.region.clone());
     let lag = status.generation.saturating_sub(status.acknowledged);

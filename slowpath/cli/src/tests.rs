@@ -15,6 +15,7 @@ fn a_status() -> Status {
         reasons: vec![],
         ready: true,
         cloud: "aws: ready, 10.0.1.11 is healthy".into(),
+        bgp: "2 of 2 sessions established".into(),
         generation: 7,
         acknowledged: 7,
         config_file: FileStatus {
@@ -83,6 +84,7 @@ fn status_of_an_able_appliance() {
 weir-1 is able: traffic may come
 ready          yes
 cloud          aws: ready, 10.0.1.11 is healthy
+bgp            2 of 2 sessions established
 slowpath       0.1.0, up 3 min 5 s
 region         /dev/shm/weir/region
 generation     7 (served by all lcores)
@@ -104,6 +106,7 @@ fn status_of_one_that_is_not_able_says_why_and_what_the_file_lacks() {
     let mut status = a_status();
     (status.able, status.ready) = (false, false);
     status.cloud.clear();
+    status.bgp.clear();
     status.reasons = vec!["lcore 0 does not poll".into()];
     status.services_file.refused = Some("services.toml: unknown key `prot`".into());
     status.config_file.refused = Some("ingress.device takes a restart".into());
@@ -112,6 +115,7 @@ fn status_of_one_that_is_not_able_says_why_and_what_the_file_lacks() {
     let text = show::status(&status);
     assert!(text.starts_with("weir-1 is NOT able:\n  - lcore 0 does not poll\n"), "{text}");
     assert!(text.contains("\nready          no\n") && !text.contains("\ncloud"), "{text}");
+    assert!(!text.contains("\nbgp"), "{text}");
     assert!(text.contains("7 (lcores serve 6)") && text.contains("REFUSED"), "{text}");
     assert!(text.contains("unknown key `prot`"), "{text}");
     assert!(text.contains("the configuration was refused:\ningress.device takes"), "{text}");
@@ -274,6 +278,7 @@ fn every_command_takes_an_output() {
     for path in ["weir status", "weir apply", "weir service set", "weir backend drain", "weir man"]
         .into_iter()
         .chain(["weir pls list", "weir pls show", "weir pls approve", "weir pls resume"])
+        .chain(["weir bgp peers", "weir bgp routes advertised", "weir bgp policies"])
     {
         assert!(seen.iter().any(|one| one == path), "{path} is not in {seen:?}");
     }

@@ -8,6 +8,7 @@
 mod api;
 mod appliance;
 mod aws;
+mod bgp;
 mod cloud;
 mod command;
 mod kept;

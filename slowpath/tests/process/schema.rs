@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::json;
+
 use crate::api::without_file;
 use crate::appliance::{Folder, free_port};
 use crate::generation;
@@ -50,9 +52,19 @@ fn whatever_the_document_allows_is_answered_as_it_says() {
     folder.write("hooks.py", HOOKS);
     let path = folder.path.display();
     let api = format!("[api]\nlisten = \"127.0.0.1:{port}\"\ntoken_file = \"{path}/token\"\n");
+    // The first policy stays the one that is carried out, whatever others are made: nobody else's
+    // neighbors are spoken to, and documents of BGP have rows.
+    let api = api + "[bgp]\non_conflict = \"keep\"\n";
     folder.write("weir.toml", &(without_file(&folder) + &api));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
+    let neighbor = json!({ "address": "127.0.0.1", "port": free_port(), "asn": 65002 });
+    let policy =
+        json!({ "spec": { "routers": [{ "local_asn": 65001, "neighbors": [neighbor] }] } });
+    let path = "/v1/objects/bgp-peering-policies/edge";
+    let json = [("Content-Type", "application/json")];
+    assert_eq!(folder.ask("PUT", path, &json, &policy.to_string()).status, 201);
+    folder.until(&["bgp", "peers"], |rows| rows.as_array().is_some_and(|rows| rows.len() == 2));
     let out = Command::new(program)
         .current_dir(&folder.path)
         .env("PYTHONPATH", &folder.path)

@@ -49,18 +49,18 @@ fn a_peer_that_is_up_has_what_it_was_told() {
     let v4 = of(Family::Ipv4Unicast);
     assert_eq!((v4.state, v4.uptime_s, v4.advertised), (State::Established, Some(7.0), 1));
     assert_eq!(of(Family::Ipv6Unicast).advertised, 0);
-    let routes = announcer.advertised(later, Family::Ipv4Unicast);
+    let asked = Asked { family: "ipv4-unicast".to_owned(), ..Asked::default() };
+    let routes = announcer.routes(later, Which::Advertised, &asked).unwrap();
     assert_eq!(routes.len(), 1);
     let prefix = routes[0].prefix.to_string();
     assert_eq!((prefix, routes[0].age_s), ("203.0.113.1/32".to_owned(), 7.0));
-    let numbers = announcer.numbers(later, &Counts::default());
-    let one = &numbers.peers[0];
-    assert_eq!((one.neighbor_asn, one.is_established), (65000, true));
-    assert_eq!(one.families[0], (Family::Ipv4Unicast, 1, 0));
+    let standing = announcer.standing(later, &Counts::default(), 3);
+    assert_eq!((standing.policies, standing.policy.as_deref()), (3, Some("edge")));
+    assert_eq!((standing.routers, standing.neighbors, standing.established), (vec![65001], 1, 1));
     // Withdrawn, the session stays.
     announcer.withdraw();
     let (_, peer, _) = announcer.speaker.peers.values_mut().next().unwrap();
     peer.step(later, Input::Written(1));
     assert!(peer.is_told() && peer.established().is_some());
-    assert!(announcer.advertised(later, Family::Ipv4Unicast).is_empty());
+    assert!(announcer.routes(later, Which::Advertised, &asked).unwrap().is_empty());
 }

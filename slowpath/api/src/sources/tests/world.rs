@@ -87,7 +87,8 @@ fn api(plate: &Plate, clock: &Arc<Clock>) -> Api {
     let store = Arc::new(Shared::new(Store::open(disk).unwrap()));
     let sources = Sources::new(clock.sources(), &store.objects(), clock.now());
     let control = Arc::clone(clock) as _;
-    Api { store, control, sources: Arc::new(Mutex::new(sources)) }
+    let documents = Arc::default();
+    Api { store, control, sources: Arc::new(Mutex::new(sources)), documents }
 }
 
 impl World {

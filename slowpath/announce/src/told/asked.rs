@@ -1,0 +1,214 @@
+//! Which routes somebody asks for, and what can't be answered.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bgp::wire::Family;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use state::object::bgp::RouterSpec;
+
+use crate::announcer::Announcer;
+use crate::peers;
+use crate::speaker::{PeerKey, Speaker};
+
+/// At which end routes are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// What peers shall have, whether they are up or not.
+    Available,
+    /// What peers have.
+    Advertised,
+}
+
+/// Which routes.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Asked {
+    /// Only of this family: `ipv4-unicast` or `ipv6-unicast`.
+    #[schemars(regex(pattern = r"^(ipv4-unicast|ipv6-unicast)?$"))]
+    pub family: String,
+    /// Only this router's, by the number of its autonomous system.
+    #[schemars(range(min = 1, max = 4294967295_u32))]
+    pub router: Option<u32>,
+    /// Only this neighbor's, by its address, also with its port: `192.0.2.1`, `[2001:db8::1]:179`.
+    /// Where there are several routers, one has to be named as well.
+    pub peer: String,
+}
+
+/// Why no routes are told.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refused {
+    /// No family is called so.
+    #[error("family: there is no `{0}`; write ipv4-unicast or ipv6-unicast, or leave it out")]
+    Family(String),
+    /// That is no address.
+    #[error("peer: `{0}` is no address; write 192.0.2.1, 2001:db8::1 or [2001:db8::1]:179")]
+    Peer(String),
+    /// Of which of several routers?
+    #[error("peer: there are several routers: name one with `router` as well; there are {there}")]
+    Several {
+        /// Those that there are.
+        there: String,
+    },
+    /// There is no such router.
+    #[error("there is no router {asked}; {there}")]
+    NoRouter {
+        /// The one that was asked for.
+        asked: u32,
+        /// Those that there are.
+        there: String,
+    },
+    /// There is no such neighbor.
+    #[error("there is no neighbor {asked}; {there}")]
+    NoNeighbor {
+        /// The one that was asked for.
+        asked: String,
+        /// Those that there are.
+        there: String,
+    },
+}
+
+impl Refused {
+    /// The question was understood: who is asked for is not there.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Refused::NoRouter { .. } | Refused::NoNeighbor { .. })
+    }
+}
+
+impl Asked {
+    /// The families; both where none is named.
+    pub(super) fn families(&self) -> Result<Vec<Family>, Refused> {
+        match self.family.as_str() {
+            "" => Ok(Family::ALL.to_vec()),
+            "ipv4-unicast" => Ok(vec![Family::Ipv4Unicast]),
+            "ipv6-unicast" => Ok(vec![Family::Ipv6Unicast]),
+            other => Err(Refused::Family(other.to_owned())),
+        }
+    }
+
+    /// Whether a neighbor is asked for, by its address or all of it.
+    fn peer(&self) -> Result<impl Fn(&PeerKey) -> bool + use<>, Refused> {
+        let address: Option<IpAddr> = self.peer.parse().ok();
+        let whole: Option<SocketAddr> = self.peer.parse().ok();
+        let all = self.peer.is_empty();
+        if !all && address.is_none() && whole.is_none() {
+            return Err(Refused::Peer(self.peer.clone()));
+        }
+        Ok(move |key: &PeerKey| all || Some(key.peer.ip()) == address || Some(key.peer) == whole)
+    }
+}
+
+impl<S: Speaker> Announcer<S> {
+    /// The peers that are asked for, of the policy that is carried out.
+    pub(super) fn asked(&self, asked: &Asked) -> Result<Vec<PeerKey>, Refused> {
+        let is_asked = asked.peer()?;
+        let policy = self.policy.iter();
+        let all: Vec<&RouterSpec> = policy.flat_map(|policy| &policy.spec.routers).collect();
+        let named = |router: &&RouterSpec| asked.router.is_none_or(|asn| asn == router.local_asn);
+        let routers: Vec<&RouterSpec> = all.iter().copied().filter(named).collect();
+        let asns = || list(all.iter().map(|router| router.local_asn));
+        match (asked.router, routers.len()) {
+            (Some(asn), 0) => return Err(Refused::NoRouter { asked: asn, there: there(asns()) }),
+            (None, 2..) if !asked.peer.is_empty() => {
+                return Err(Refused::Several { there: asns() });
+            }
+            _ => {}
+        }
+        let neighbors = |router: &&RouterSpec| {
+            let keys = router.neighbors.iter().map(|neighbor| peers::key(router, neighbor));
+            keys.collect::<Vec<_>>()
+        };
+        let known: Vec<PeerKey> = routers.iter().flat_map(neighbors).collect();
+        let found: Vec<PeerKey> = known.iter().copied().filter(is_asked).collect();
+        if found.is_empty() && !asked.peer.is_empty() {
+            let there = there(list(known.iter().map(|key| key.peer)));
+            return Err(Refused::NoNeighbor { asked: asked.peer.clone(), there });
+        }
+        Ok(found)
+    }
+}
+
+fn list(all: impl Iterator<Item = impl ToString>) -> String {
+    all.map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn there(names: String) -> String {
+    match names.as_str() {
+        "" => "no policy that is carried out has one".to_owned(),
+        names => format!("there is {names}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::announcer::Settings;
+    use crate::peers::Files;
+    use crate::routers::Routers;
+    use crate::told::RouteRow;
+    use crate::world::{Recorder, policy, router, service, state, tables};
+
+    fn announcer(routers: Value) -> Announcer<Recorder> {
+        let files = Box::new(Files::default());
+        let mut announcer = Announcer::new(Recorder::default(), files, Settings::default());
+        let web = service("web", json!({}), &[("203.0.113.1", 80, "LoadBalancer")]);
+        let edge = policy("edge", routers);
+        announcer.configure_peers(Some(&edge), &state(tables(&[web]))).unwrap();
+        announcer
+    }
+
+    fn asked(router: Option<u32>, peer: &str) -> Asked {
+        Asked { router, peer: peer.to_owned(), ..Asked::default() }
+    }
+
+    #[test]
+    fn routes_are_told_of_whom_they_are_asked() {
+        let mut one = router(65001, "192.0.2.254");
+        one["neighbors"].as_array_mut().unwrap().push(json!({"address": "192.0.2.253"}));
+        let announcer = announcer(json!([one, router(65002, "192.0.2.252")]));
+        let tell = |router, peer: &str| -> Result<Vec<String>, Refused> {
+            let asked = asked(router, peer);
+            let rows = announcer.routes(Instant::now(), Which::Available, &asked)?;
+            let words = |row: RouteRow| format!("{} {}", row.router, row.peer.ip());
+            Ok(rows.into_iter().map(words).collect())
+        };
+        assert_eq!(tell(None, "").unwrap().len(), 3);
+        assert_eq!(tell(Some(65002), "").unwrap(), ["65002 192.0.2.252"]);
+        assert_eq!(tell(Some(65001), "192.0.2.254:179").unwrap(), ["65001 192.0.2.254"]);
+        assert_eq!(tell(Some(65001), "192.0.2.253").unwrap(), ["65001 192.0.2.253"]);
+        let refused = |router, peer: &str, told: &[&str], absent| {
+            let refused = tell(router, peer).unwrap_err();
+            let text = refused.to_string();
+            assert!(told.iter().all(|part| text.contains(part)), "{text}");
+            assert_eq!(refused.is_absent(), absent, "{text}");
+        };
+        refused(None, "192.0.2.254", &["several routers", "65001, 65002"], false);
+        refused(Some(65003), "", &["no router 65003", "there is 65001, 65002"], true);
+        let known = "192.0.2.254:179, 192.0.2.253:179";
+        refused(Some(65001), "192.0.2.252", &["no neighbor 192.0.2.252", known], true);
+        refused(Some(65001), "192.0.2.254:180", &["no neighbor 192.0.2.254:180"], true);
+        refused(Some(65001), "router-1", &["`router-1` is no address"], false);
+        let family = Asked { family: "ipv4".to_owned(), ..Asked::default() };
+        let refused = announcer.routes(Instant::now(), Which::Available, &family).unwrap_err();
+        assert!(refused.to_string().contains("write ipv4-unicast"), "{refused}");
+    }
+
+    #[test]
+    fn one_router_need_not_be_named_and_without_a_policy_there_is_none() {
+        let mut announcer = announcer(json!([router(65001, "192.0.2.254")]));
+        let tell = |announcer: &Announcer<Recorder>, router, peer: &str| {
+            announcer.routes(Instant::now(), Which::Available, &asked(router, peer))
+        };
+        assert_eq!(tell(&announcer, None, "192.0.2.254").unwrap().len(), 1);
+        announcer.configure_peers(None, &state(tables(&[]))).unwrap();
+        assert!(tell(&announcer, None, "").unwrap().is_empty());
+        for refused in [tell(&announcer, Some(65001), ""), tell(&announcer, None, "192.0.2.254")] {
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains("no policy that is carried out has one"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! All that is known of neighbors and listeners, as people read it.
+
+use serde_json::Value;
+
+use crate::draw::{Table, span};
+
+/// The report's text; empty where it tells of nobody.
+pub fn text(report: &Value) -> String {
+    let part = |name: &str| report[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut parts: Vec<String> = part("peers").iter().map(peer).collect();
+    let mut table = Table::new(&["LISTENER", "INTERFACE", "STATE", ">ACCEPTED", ">REFUSED"]);
+    for one in part("listeners") {
+        let state = match (said(one, "/trouble").as_str(), &one["listens"]) {
+            ("", Value::Bool(true)) => "listens".to_owned(),
+            (trouble, _) => format!("does not listen: {trouble}"),
+        };
+        let cell = |path: &str| said(one, path);
+        let (address, interface) = (cell("/address"), cell("/interface"));
+        table.row(vec![address, interface, state, cell("/accepted"), cell("/refused")]);
+    }
+    if !table.is_empty() {
+        parts.push(table.text());
+    }
+    if let Some(trouble) = report["bfd_trouble"].as_str() {
+        parts.push(format!("no BFD runs: {trouble}\n"));
+    }
+    parts.join("\n")
+}
+
+/// A value as it stands in a sentence; empty where there is none.
+fn said(of: &Value, path: &str) -> String {
+    match of.pointer(path) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// A time; empty where there is none.
+fn time(of: &Value, path: &str) -> String {
+    let seconds = of.pointer(path).and_then(Value::as_f64);
+    seconds.map(|seconds| span(seconds as u64)).unwrap_or_default()
+}
+
+fn peer(peer: &Value) -> String {
+    let (said, time) = (|path: &str| said(peer, path), |path: &str| time(peer, path));
+    let mut text = format!(
+        "{} (AS {}) of router {}: {} for {}\n",
+        said("/peer"),
+        said("/peer_asn"),
+        said("/local_asn"),
+        said("/state"),
+        time("/since_s")
+    );
+    let mut table = Table::new(&["", ""]);
+    let mut line = |name: &str, value: String| {
+        if !value.is_empty() {
+            table.row(vec![format!("  {name}"), value]);
+        }
+    };
+    let router_id = match said("/connection/peer_router_id") {
+        theirs if theirs.is_empty() => said("/router_id"),
+        theirs => format!("{}, the neighbor's {theirs}", said("/router_id")),
+    };
+    line("router id", router_id);
+    if !peer["connection"].is_null() {
+        line("connection", connection(peer));
+        line("timers", timers(peer));
+        let words = peer["connection"]["capabilities"].as_array().into_iter().flatten();
+        let words: Vec<&str> = words.filter_map(Value::as_str).collect();
+        line("capabilities", words.join(", "));
+        let restart = time("/connection/peer_restart_s");
+        if !restart.is_empty() {
+            line("graceful restart", format!("the neighbor asks to be waited for {restart}"));
+        }
+        line("messages", messages(&peer["connection"]["messages"]));
+        line("malformed", said("/connection/last_malformed"));
+        match said("/connection/unsendable").as_str() {
+            "0" => {}
+            some => line("unsendable", format!("{some} routes can't be said on this session")),
+        }
+    }
+    for family in peer["families"].as_array().into_iter().flatten() {
+        line(&self::said(family, "/family"), of_family(family));
+    }
+    let bfd = match peer["bfd"]["up"].as_bool() {
+        None => "not watched".to_owned(),
+        Some(true) => "up".to_owned(),
+        Some(false) => format!("down: {}", said("/bfd/why")),
+    };
+    line("BFD", bfd);
+    line("flaps", said("/flaps"));
+    for (name, path) in [
+        ("last sent", "/last_sent"),
+        ("last received", "/last_received"),
+        ("last lost", "/last_lost"),
+    ] {
+        let words = said(&format!("{path}/words"));
+        if !words.is_empty() {
+            line(name, format!("{words}, {} ago", time(&format!("{path}/ago_s"))));
+        }
+    }
+    if said("/refused") != "0" {
+        line("refused", format!("{} connections of the neighbor's", said("/refused")));
+    }
+    line("trouble", said("/trouble"));
+    text.push_str(table.text().trim_start_matches('\n'));
+    text
+}
+
+fn connection(peer: &Value) -> String {
+    let said = |path: &str| said(peer, path);
+    let began = match said("/connection/direction").as_str() {
+        "outbound" => "begun by us",
+        _ => "begun by the neighbor",
+    };
+    format!("{} with {}, {began}", said("/connection/local"), said("/connection/remote"))
+}
+
+fn timers(peer: &Value) -> String {
+    let time = |name: &str| time(peer, &format!("/connection/{name}"));
+    let one = |name: &str, all: String, left: String| match left.as_str() {
+        "" => format!("{name} {all}"),
+        left => format!("{name} {all}, {left} left"),
+    };
+    match time("hold_s") {
+        hold if hold.is_empty() => String::new(),
+        hold => format!(
+            "{}; {}",
+            one("hold", hold, time("hold_left_s")),
+            one("keepalive", time("keepalive_s"), time("keepalive_left_s"))
+        ),
+    }
+}
+
+fn messages(came: &Value) -> String {
+    let said = |name: &str| said(came, &format!("/{name}"));
+    format!(
+        "{} updates, {} keepalives, {} route refreshes came; of the updates, {} with an attribute \
+         passed over, {} taken as withdrawal",
+        said("updates"),
+        said("keepalives"),
+        said("refreshes"),
+        said("discarded"),
+        said("withdrawn")
+    )
+}
+
+fn of_family(family: &Value) -> String {
+    let said = |path: &str| said(family, path);
+    if family["agreed"] != Value::Bool(true) {
+        return "not agreed on".to_owned();
+    }
+    let flag = |path: &str, words: &'static str| match family.pointer(path) {
+        Some(Value::Bool(true)) => words,
+        _ => "",
+    };
+    format!(
+        "{} advertised, {}{} received{}{}",
+        said("/advertised"),
+        said("/received/prefixes"),
+        flag("/received/or_more", " or more"),
+        flag("/received/end_of_rib", ", End-of-RIB came"),
+        flag("/received/disabled", ", DISABLED: an UPDATE could not be read"),
+    )
+}

@@ -1,0 +1,314 @@
+//! BGP as operators meet it: the real process with FRR at the other end of a cable, looked at by
+//! `weir bgp`, the API and metrics.
+
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use routers::{Daemon, End, Frr, Netns, PATIENCE, cable, namespace, wait_for};
+use serde_json::{Value, json};
+use tables::region::{Region, Role};
+
+use crate::appliance::{Folder, Running};
+use crate::check_with_promtool;
+
+/// The data port's address, by which the neighbor reaches us.
+const OURS: &str = "10.97.1.10";
+const THEIRS: &str = "10.97.1.1";
+
+const FRR: &str = "\
+router bgp 65002
+ no bgp ebgp-requires-policy
+ neighbor 10.97.1.10 remote-as 65001
+ neighbor 10.97.1.10 timers connect 1
+ neighbor 10.97.1.10 bfd
+";
+
+/// An lcore that does nothing but poll and acknowledge, its links up.
+struct Polling {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Polling {
+    fn start(folder: &Folder) -> Polling {
+        let region = Region::open(folder.path.join("region/file").as_path()).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let _fastpath = region.claim(Role::Fastpath).unwrap();
+            let lcore = &region.lcores()[0];
+            lcore.join(&region, region.epoch(Role::Fastpath), 1);
+            (0..2).for_each(|arm| lcore.set_link(arm, true));
+            while !stopped.load(Ordering::Relaxed) {
+                lcore.turn();
+                lcore.acknowledge(region.generation());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Polling { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // A panic in it was printed where it happened.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The appliance in its namespace, and the neighbor's.
+struct Stage {
+    folder: Folder,
+    theirs: Arc<Netns>,
+    _polling: Polling,
+    _slowpath: Running,
+    _ours: Arc<Netns>,
+}
+
+impl Stage {
+    /// With a service and no policy.
+    fn new() -> Stage {
+        let (ours, theirs) = (namespace("ours").unwrap(), namespace("theirs").unwrap());
+        let end = |ns, device, address| End { ns, device, addresses: address };
+        let addresses = [[format!("{OURS}/24")], [format!("{THEIRS}/24")]];
+        let addresses = addresses.each_ref().map(|all| all.each_ref().map(String::as_str));
+        cable(end(&ours, "data0", &addresses[0]), end(&theirs, "data0", &addresses[1])).unwrap();
+        let folder = Folder::new("bgp");
+        std::fs::create_dir_all(folder.path.join("wanted")).unwrap();
+        folder.write("weir.toml", &folder.config().replace("services.toml", "wanted"));
+        let frontend = json!({ "address": "203.0.113.1", "port": 80, "protocol": "tcp",
+            "type": "LoadBalancer" });
+        let spec = json!({ "mode": "nat", "frontends": [frontend] });
+        let service = json!({ "kind": "Service", "name": "shop/web", "spec": spec });
+        folder.write("wanted/service.yaml", &service.to_string());
+        let log = std::fs::File::create(folder.path.join("log")).unwrap();
+        let config = folder.path.join("weir.toml").display().to_string();
+        let args = ["--config".to_owned(), config];
+        let slowpath = ours.spawn(env!("CARGO_BIN_EXE_slowpath"), &args, &[], log).unwrap();
+        let slowpath = Running(slowpath);
+        folder.until(&["status"], |status| status["generation"].as_u64() > Some(0));
+        let _polling = Polling::start(&folder);
+        folder.until(&["status"], |status| status["able"] == true);
+        Stage { folder, theirs, _polling, _slowpath: slowpath, _ours: ours }
+    }
+
+    fn write(&self, name: &str, routers: &Value) {
+        let policy = json!({ "kind": "BgpPeeringPolicy", "name": name,
+            "spec": { "routers": routers } });
+        self.folder.write(&format!("wanted/{name}.yaml"), &policy.to_string());
+    }
+
+    /// What `weir bgp ARGS` tells people.
+    fn shown(&self, args: &[&str]) -> (Option<i32>, String, String) {
+        let Output { status, stdout, stderr } = self.folder.weir(&[&["bgp"], args].concat());
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        (status.code(), text(stdout), text(stderr))
+    }
+
+    /// What `weir bgp ARGS --json` tells, once it fits.
+    fn until(&self, args: &[&str], fits: impl Fn(&Value) -> bool) -> Value {
+        self.folder.until(&[&["bgp"], args].concat(), fits)
+    }
+
+    fn metrics(&self) -> String {
+        self.folder.ask("GET", "/metrics", &[], "").body
+    }
+
+    #[track_caller]
+    fn refused(&self, args: &[&str], told: &[&str]) {
+        let (code, out, error) = self.shown(args);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {error}");
+        assert!(told.iter().all(|part| error.contains(part)), "{args:?}: {error}");
+    }
+}
+
+/// A router that announces all services' addresses to one neighbor.
+fn router(asn: u32, neighbor: &Value) -> Value {
+    json!({ "local_asn": asn, "router_id": OURS, "neighbors": [neighbor],
+        "advertisements": [{ "services": {}, "attributes": { "communities": ["65001:7"] } }] })
+}
+
+fn neighbor() -> Value {
+    let families = [json!({ "family": "ipv4-unicast" })];
+    json!({ "address": THEIRS, "asn": 65002, "connect_retry_s": 1, "families": families,
+        "bfd": { "enabled": true } })
+}
+
+fn rows(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+#[test]
+fn sessions_routes_and_policies_are_told_by_command_api_and_metrics() {
+    let stage = Stage::new();
+    assert_eq!(
+        stage.shown(&["peers"]),
+        (Some(0), "there is no BGP peering policy\n".to_owned(), String::new())
+    );
+    stage.refused(&["routes", "available", "--router", "65001"], &["no router 65001"]);
+    stage.write("edge", &json!([router(65001, &neighbor())]));
+    not_up(&stage);
+    let frr = Frr::start(&stage.theirs, &[Daemon::Bgpd, Daemon::Bfdd], FRR).unwrap();
+    up(&stage, &frr);
+    what_is_wrong(&stage);
+}
+
+/// Nobody answers yet: what there shall be is told, and nothing that is.
+fn not_up(stage: &Stage) {
+    let is_one = |all: &Value| rows(all).len() == 1;
+    let available = stage.until(&["routes", "available"], is_one);
+    let row = &available[0];
+    assert_eq!((&row["prefix"], &row["next_hop"]), (&"203.0.113.1/32".into(), &OURS.into()));
+    let peers = stage.until(&["peers"], is_one);
+    assert_ne!(peers[0]["state"], "established", "{peers}");
+    assert_eq!(stage.until(&["routes", "advertised"], |_| true), json!([]));
+    let (code, text, _) = stage.shown(&["routes", "advertised"]);
+    let told = "there is none; policy edge is carried out\n";
+    assert_eq!((code, text.as_str()), (Some(0), told));
+    let metrics = stage.metrics();
+    let down = "weir_bgp_session_state{router=\"65001\",neighbor=\"10.97.1.1:179\",\
+                neighbor_asn=\"65002\"} 0";
+    assert!(metrics.contains(down), "{metrics}");
+}
+
+fn up(stage: &Stage, frr: &Frr) {
+    // FRR's BFD begins anew once its session is up, and takes it down with it: after that it stays.
+    stage.until(&["peers", "--detail"], |all| {
+        let peer = &all["peers"][0];
+        let is_up = peer["state"] == "established" && peer["since_s"].as_f64() > Some(4.0);
+        let is_up = is_up && peer["bfd"]["up"] == true;
+        is_up && peer["families"][0]["advertised"] == 1
+    });
+    let peers = stage.until(&["peers"], |_| true);
+    assert_eq!((&peers[0]["state"], &peers[0]["advertised"]), (&"established".into(), &1.into()));
+    let row = &peers[0];
+    assert_eq!(
+        (&row["node"], &row["local_asn"], &row["peer_asn"], &row["peer"], &row["family"]),
+        (
+            &"weir-p".into(),
+            &65001.into(),
+            &65002.into(),
+            &"10.97.1.1:179".into(),
+            &"ipv4-unicast".into()
+        )
+    );
+    wait_for("our route at FRR", PATIENCE, || {
+        let said = frr.json("show bgp ipv4 unicast 203.0.113.1/32")?;
+        Ok((said["paths"][0]["community"]["string"] == "65001:7", said.to_string()))
+    })
+    .unwrap();
+    let (code, table, _) = stage.shown(&["peers"]);
+    let heads = "NODE    LOCAL AS  PEER AS  PEER ADDRESS   SESSION STATE  UPTIME";
+    assert!(code == Some(0) && table.starts_with(heads), "{table}");
+    assert!(table.contains("Established") && table.contains("ipv4 unicast"), "{table}");
+    routes(stage);
+    details(stage);
+    metrics(stage);
+    let status = stage.folder.until(&["status"], |_| true);
+    assert_eq!(status["bgp"], "1 of 1 sessions established");
+    let status = stage.folder.weir(&["status"]);
+    let text = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(text.contains("\nbgp            1 of 1 sessions"), "{text}");
+}
+
+fn routes(stage: &Stage) {
+    let asked = ["routes", "advertised", "ipv4", "unicast", "--peer", THEIRS];
+    let advertised = stage.until(&asked, |all| rows(all).len() == 1);
+    assert_eq!(advertised[0]["attributes"], "origin igp, communities 65001:7");
+    let (_, table, _) = stage.shown(&[&asked[..], &["--router", "65001"]].concat());
+    let heads = "NODE    VROUTER  PEER           PREFIX          NEXTHOP     AGE";
+    assert!(table.starts_with(heads) && table.contains(OURS), "{table}");
+    assert_eq!(stage.until(&["routes", "available", "ipv6"], |_| true), json!([]));
+    let there = ["no neighbor 10.97.1.2", "there is 10.97.1.1:179"];
+    stage.refused(&["routes", "available", "--peer", "10.97.1.2"], &there);
+    let there = ["no router 65009", "there is 65001"];
+    stage.refused(&["routes", "advertised", "--router", "65009"], &there);
+    stage.refused(&["routes", "advertised", "--peer", "x"], &["`x` is no address"]);
+    let policies = stage.until(&["policies"], |all| rows(all).len() == 2);
+    assert_eq!((&policies[0]["type"], &policies[0]["policy"]), (&"export".into(), &"edge".into()));
+    let (_, table, _) = stage.shown(&["policies"]);
+    assert!(table.starts_with("VROUTER  POLICY NAME  TYPE"), "{table}");
+    assert!(table.contains("203.0.113.1/32 (32..32)") && table.contains("reject"), "{table}");
+    // The same over the API.
+    let ask = |path: &str| stage.folder.ask("GET", &format!("/v1/bgp{path}"), &[], "");
+    assert_eq!(ask("/policies").json(), policies);
+    let of = ask("/routes/advertised?family=ipv4-unicast&router=65001&peer=10.97.1.1").json();
+    assert_eq!(of[0]["prefix"], advertised[0]["prefix"]);
+    let standing = ask("").json();
+    assert_eq!((&standing["policy"], &standing["established"]), (&"edge".into(), &1.into()));
+    let refused = ask("/routes/available?family=ipv5");
+    assert_eq!((refused.status, &refused.json()["type"]), (400, &"urn:weir:request".into()));
+    let refused = ask("/routes/available?peer=10.97.1.2");
+    assert_eq!((refused.status, &refused.json()["type"]), (404, &"urn:weir:absent".into()));
+}
+
+fn details(stage: &Stage) {
+    let all = stage.until(&["peers", "--detail"], |all| all["peers"][0]["bfd"]["up"] == true);
+    let peer = &all["peers"][0];
+    let capabilities = peer["connection"]["capabilities"].to_string();
+    assert!(capabilities.contains("4-octet AS"), "{all}");
+    assert!(peer["connection"]["hold_s"].as_f64() > Some(0.0), "{all}");
+    let (code, text, _) = stage.shown(&["peers", "--detail"]);
+    let first = "10.97.1.1:179 (AS 65002) of router 65001: established for ";
+    assert!(code == Some(0) && text.starts_with(first), "{text}");
+    for part in ["  BFD", "up\n", "  timers", "hold ", "keepalives", "1 advertised, "] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+}
+
+fn metrics(stage: &Stage) {
+    let text = stage.metrics();
+    let who = "router=\"65001\",neighbor=\"10.97.1.1:179\",neighbor_asn=\"65002\"";
+    for (name, more, value) in [
+        ("session_state", "", "1"),
+        ("bfd_session_state", "", "1"),
+        ("advertised_routes", ",afi=\"ipv4\",safi=\"unicast\"", "1"),
+        ("malformed_updates_total", ",treated=\"treat-as-withdraw\"", "0"),
+    ] {
+        let line = format!("weir_bgp_{name}{{{who}{more}}} {value}");
+        assert!(text.contains(&line), "{line} is missing in\n{text}");
+    }
+    let keepalives = format!("weir_bgp_received_messages_total{{{who},type=\"keepalive\"}} ");
+    // FRR tells us our own route, and how often the session ended before BFD was up is its affair.
+    let flaps = format!("weir_bgp_session_flaps_total{{{who}}} ");
+    let received = format!("weir_bgp_received_routes{{{who},afi=\"ipv4\",safi=\"unicast\"}} ");
+    let seconds = "weir_bgp_reconcile_run_duration_seconds_sum ";
+    for (part, least) in [(&*keepalives, 1.0), (&flaps, 0.0), (&received, 0.0), (seconds, 1e-9)] {
+        let values = text.lines().filter_map(|line| line.strip_prefix(part));
+        let values: Vec<f64> = values.map(|value| value.parse().unwrap()).collect();
+        assert!(values.len() == 1 && values[0] >= least, "{part}: {values:?}");
+    }
+    check_with_promtool(&text, &stage.folder.path);
+}
+
+/// Several policies, and one that can't be carried out here.
+fn what_is_wrong(stage: &Stage) {
+    stage.write("rim", &json!([router(65003, &neighbor())]));
+    stage.until(&["peers"], |all| rows(all).is_empty());
+    for what in [&["peers"][..], &["peers", "--detail"], &["routes", "available"], &["policies"]] {
+        let (code, out, error) = stage.shown(what);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{what:?}");
+        assert!(error.contains("2 BGP peering policies select this appliance (edge, rim)"));
+    }
+    let metrics = stage.metrics();
+    assert!(metrics.contains("weir_bgp_reconcile_errors_total{router=\"0\"} "), "{metrics}");
+    assert!(metrics.contains("weir_bgp_reconcile_failing 1"), "{metrics}");
+    std::fs::remove_file(stage.folder.path.join("wanted/rim.yaml")).unwrap();
+
+    let mut wrong = neighbor();
+    wrong["next_hop"] = json!({ "ipv4": "192.0.2.1" });
+    let other = json!({ "address": "10.97.1.3", "asn": 65002 });
+    stage.write("edge", &json!([router(65001, &wrong), router(65004, &other)]));
+    stage.until(&["peers"], |all| rows(all).len() == 3);
+    let (code, table, error) = stage.shown(&["peers"]);
+    assert!(code == Some(1) && table.contains("10.97.1.1:179"), "{table}");
+    assert!(error.contains("router 65001") && error.contains("192.0.2.1"), "{error}");
+    let several = ["several routers", "65001, 65004"];
+    stage.refused(&["routes", "available", "--peer", THEIRS], &several);
+    let status = stage.folder.until(&["status"], |s| s["bgp"].to_string().contains("192.0.2.1"));
+    assert!(status["bgp"].as_str().unwrap().contains("sessions established; router 65001"));
+}
