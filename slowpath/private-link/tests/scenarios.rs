@@ -1,6 +1,7 @@
 //! The real client against Azure's stand-in: what is made, what is refused, what is taken back.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
+#[expect(dead_code, reason = "it uses a part of it")]
 mod side;
 
 use private_link::object::{Aspect, Reason};
