@@ -269,10 +269,8 @@ impl<'r> Reconcile<'r> {
             self.tell(generation);
             self.publish();
             self.switching = Some(time.steady);
-        } else if !self.reconciler.awaits_lcores() {
-            if self.switching.take().is_some() {
-                self.shared.news().event();
-            }
+        } else if !self.reconciler.awaits_lcores() && self.switching.take().is_some() {
+            self.shared.news().event();
         }
         if self.plane.take_hops_changed() | std::mem::take(&mut self.strangers_asked) {
             self.want_next_hops(time.steady);

@@ -110,6 +110,15 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
     Ok(region)
 }
 
+/// Those that serve.
+fn threads() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("slowpath-serve")
+        .enable_all()
+        .build()
+}
+
 /// Runs until SIGTERM or SIGINT. The fastpath goes on with the tables as they are then.
 /// `file` is where the configuration came from, watched from now on.
 pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
@@ -134,12 +143,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared)));
     let stop = Arc::new(AtomicBool::new(false));
 
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("slowpath-serve")
-        .enable_all()
-        .build()
-        .map_err(system("starting threads"))?;
+    let runtime = threads().map_err(system("starting threads"))?;
     // Sockets first: from the first second on a probe is told the truth, which is "not able".
     let socket = {
         let _inside = runtime.enter();

@@ -20,12 +20,12 @@ fn peers_have_a_row_for_each_family() {
         row("open-sent", "ipv6-unicast", Value::Null)
     ]);
     let expected = "\
-NODE      LOCAL AS  PEER AS  PEER ADDRESS     SESSION STATE  UPTIME     FAMILY        RECEIVED  \
-ADVERTISED
-weir-1  4200000001    65000  192.0.2.254:179  Established    2 min 5 s  ipv4 unicast         0      \
-20 000
-weir-1  4200000001    65000  192.0.2.254:179  OpenSent                  ipv6 unicast         0      \
-20 000
+NODE      LOCAL AS  PEER AS  PEER ADDRESS     SESSION STATE  UPTIME     FAMILY        \
+RECEIVED  ADVERTISED
+weir-1  4200000001    65000  192.0.2.254:179  Established    2 min 5 s  ipv4 unicast         \
+0      20 000
+weir-1  4200000001    65000  192.0.2.254:179  OpenSent                  ipv6 unicast         \
+0      20 000
 ";
     assert_eq!(peers(&read::<Vec<PeerRow>>(rows)).text(), expected);
 }

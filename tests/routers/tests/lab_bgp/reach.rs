@@ -86,10 +86,10 @@ fn guarded(plane: Plane, over: Over) -> Outcome {
     wait_until_gone(&mut place, &frr, FOUR)?;
     frr.configure(&[
         "router bgp 65002",
-        &format!("neighbor {} password {KEY}", over.ours()),
-        // From farther away than we take.
+        // From farther away than we take; the key last, so that no session comes about before.
         &format!("no neighbor {} ttl-security hops 1", over.ours()),
         &format!("neighbor {} ebgp-multihop 3", over.ours()),
+        &format!("neighbor {} password {KEY}", over.ours()),
     ])?;
     let drops = || -> routers::Result<u64> {
         let said = place.lab.weir.command("nstat", &["-asz", "TcpExtTCPMinTTLDrop"])?;

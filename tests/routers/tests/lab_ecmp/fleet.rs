@@ -180,8 +180,9 @@ impl Fleet {
         })
     }
 
-    /// Waits until the router's kernel has the MAC addresses of these. As long as it asks for one, it
-    /// sends that one's flows by the other: they would move once more, which NAT's don't survive.
+    /// Waits until the router's kernel has the MAC addresses of these. As long as it asks for one,
+    /// it sends that one's flows by the other: they would move once more, which NAT's don't
+    /// survive.
     pub fn until_met(&self, wanted: [bool; 2]) -> Result<()> {
         for (appliance, _) in self.appliances.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
             for address in [IpAddr::V4(appliance.address), IpAddr::V6(appliance.address6)] {
@@ -332,7 +333,8 @@ fn frr(plan: &Plan) -> String {
     });
     format!(
         "router bgp {THEIR_ASN}\n bgp router-id {ROUTER}\n bgp log-neighbor-changes\n{sessions}{}\
-         exit\nlog timestamp precision 3\nbgp community-list standard LEAVES permit graceful-shutdown\n\
+         exit\nlog timestamp precision 3\n\
+         bgp community-list standard LEAVES permit graceful-shutdown\n\
          route-map TAKE permit 10\n match community LEAVES\n set local-preference 0\nexit\n\
          route-map TAKE permit 20\nexit\n",
         families.concat()

@@ -135,7 +135,8 @@ fn fastpath_dies(way: Way, promised: Duration) -> Outcome {
 
 #[test]
 fn a_killed_fastpath_that_carried_bgp_itself_is_left_within_bfd_time() -> Outcome {
-    // The kernel's programs live on without their loader, and BFD with them. slowpath withdraws then.
+    // The kernel's programs live on without their loader, and BFD with them. slowpath withdraws
+    // then.
     let is_xdp = Plane::asked().is_xdp();
     fastpath_dies(Way::Data, if is_xdp { Duration::from_secs(1) } else { BFD_TIME })
 }

@@ -18,8 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Traffic(Vec<(&'static str, Client)>);
 
 impl Traffic {
-    /// Starts those that keep their connections, and with `fresh` the others; `sources` are the IPv4
-    /// clients' addresses.
+    /// Starts those that keep their connections, and with `fresh` the others; `sources` are the
+    /// IPv4 clients' addresses.
     pub fn start(ns: &Netns, sources: &[IpAddr], fresh: bool) -> Result<Traffic> {
         let (four, six) = (SocketAddr::from((FRONTEND, HTTP)), SocketAddr::from((FRONTEND6, HTTP)));
         let steady = Load {
