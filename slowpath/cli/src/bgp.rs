@@ -75,7 +75,7 @@ enum Safi {
 /// Runs `weir bgp`.
 pub fn run(with: &With, socket: &Path, what: &BgpWhat) -> Result<ExitCode, String> {
     match what {
-        BgpWhat::Peers { detail: false } => told(with, socket, "/bgp/peers", |r| peers(r)),
+        BgpWhat::Peers { detail: false } => told(with, socket, "/bgp/peers", peers),
         BgpWhat::Peers { detail: true } => {
             let report: Value = get(socket, "/bgp/peers/detail")?;
             let standing: Standing = get(socket, "/bgp")?;
@@ -83,12 +83,12 @@ pub fn run(with: &With, socket: &Path, what: &BgpWhat) -> Result<ExitCode, Strin
             Ok(verdict(&standing))
         }
         BgpWhat::Routes(RoutesWhat::Available(args)) => {
-            told(with, socket, &asked("available", args), |rows| routes(rows))
+            told(with, socket, &asked("available", args), routes)
         }
         BgpWhat::Routes(RoutesWhat::Advertised(args)) => {
-            told(with, socket, &asked("advertised", args), |rows| routes(rows))
+            told(with, socket, &asked("advertised", args), routes)
         }
-        BgpWhat::Policies => told(with, socket, "/bgp/policies", |rows| policies(rows)),
+        BgpWhat::Policies => told(with, socket, "/bgp/policies", policies),
     }
 }
 
