@@ -68,6 +68,24 @@ impl Stage {
         folder.write("weir.toml", &(config.replace("services.toml", "wanted") + &section));
     }
 
+    /// Somebody else's endpoint is connected: it is there still when ours has gone.
+    fn connect_a_stranger(&self) {
+        let endpoint = "/subscriptions/00000000-0000-0000-0000-0000000000ff/resourceGroups/theirs/\
+                        providers/Microsoft.Network/privateEndpoints/theirs";
+        let connection = json!({ "name": "theirs.1", "properties": {
+            "privateEndpoint": { "id": endpoint }, "linkIdentifier": "77",
+            "privateLinkServiceConnectionState": {
+                "status": "Pending", "description": "let us in", "actionsRequired": "None",
+            },
+        }});
+        self.azure.with(|world| {
+            let mut all = world.resources.iter_mut();
+            let service = all.find(|one| one.id.contains("/privateLinkServices/")).unwrap();
+            let there = &mut service.body["properties"]["privateEndpointConnections"];
+            there.as_array_mut().unwrap().push(connection);
+        });
+    }
+
     fn there(&self, kind: &str) -> bool {
         self.azure.with(|world| world.resources.iter().any(|one| one.id.contains(kind)))
     }
@@ -155,6 +173,7 @@ fn a_file_becomes_a_service_that_outlives_a_kill_and_is_taken_back() {
     let paused = folder.weir(&["pls", "pause", "shop/web"]);
     assert!(text(&paused.stderr).contains("source file"), "{paused:?}");
 
+    stage.connect_a_stranger();
     stage.azure.take_calls();
     std::fs::remove_file(folder.path.join("wanted/link.yaml")).unwrap();
     until(&folder, &["list"], |rows| rows == &json!([]));
