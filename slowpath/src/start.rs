@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use api::Api;
 use api::serve::{ServeError, Serving};
@@ -110,6 +110,10 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
     Ok(region)
 }
 
+/// How long answers that are on their way may take when the process ends; who reads at leisure is
+/// not waited for any longer.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
 /// Those that serve.
 fn threads() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
@@ -187,9 +191,9 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         runtime.block_on(serve(&config, &live, (socket, api), farewell, ends))
     });
     stop.store(true, Ordering::Relaxed);
-    let joined = control_loop.join();
     let _ = std::fs::remove_file(&config.control.socket);
-    served.and(joined.map_err(|_| StartError::Loop))
+    runtime.shutdown_timeout(LAST_ANSWERS);
+    served.and(control_loop.join().map_err(|_| StartError::Loop))
 }
 
 /// What answers on the control socket below `/v1`, and over TCP. Leases begin anew.
