@@ -52,13 +52,15 @@ const READERS: [(&str, Reader); 10] = [
 ];
 
 /// What the models can't express: operation, member, and why that is theirs. Each has to occur.
-const BEYOND: [(&str, &str, &str); 11] = [
+const BEYOND: [(&str, &str, &str); 13] = [
     (POOLS, ".properties.loadBalancerBackendAddresses = []", EMPTY),
     (POOLS, ".properties.loadBalancerBackendAddresses[].etag", TOLD),
     (POOLS, ".properties.loadBalancerBackendAddresses[].id", TOLD),
     (POOLS, ".properties.loadBalancerBackendAddresses[].properties.provisioningState", TOLD),
     (POOLS, ".properties.loadBalancerBackendAddresses[].type", TOLD),
     (POOLS, ".properties.futureKey", LATER),
+    ("PUT privateLinkServices", ".properties.fqdns = []", EMPTY),
+    ("PUT privateLinkServices", ".properties.privateEndpointConnections = []", EMPTY),
     (INTERFACES, ".properties.dnsSettings.appliedDnsServers = []", EMPTY),
     (INTERFACES, ".properties.dnsSettings.dnsServers = []", EMPTY),
     (
