@@ -7,7 +7,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test oracle bench lab guest check
+.PHONY: help setup demo test fixtures oracle bench lab guest check
 
 # The lab makes namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root, cargo itself stays who you are.
@@ -22,14 +22,6 @@ NEXTEST := $(shell command -v cargo-nextest)
 # cargo test is told to run one at a time. Always the whole workspace: with one package selected,
 # cargo would build what it depends on anew, with that package's features.
 TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --workspace --no-fail-fast
-
-# make test FIXTURES=FOLDER: also hold requests to what clouds publish about their interfaces (Amazon's
-# models and examples in FOLDER/aws-examples, Microsoft's in FOLDER/azure-rest-examples). Tests run in
-# their own folders.
-ifneq ($(FIXTURES),)
-override FIXTURES := $(abspath $(FIXTURES))
-export FIXTURES
-endif
 
 help: ## list these commands
 	@echo "Weir: type make and one of"
@@ -49,6 +41,14 @@ test: setup ## run all tests: units, cases, DPDK on software ports, the lab
 lab: setup ## run the lab only: namespaces, emulated gateways, real clients and backends
 	cargo build --workspace --bins --tests
 	$(TESTS) --test 'lab*'
+
+# Amazon's models and examples in FIXTURES/aws-examples, Microsoft's in FIXTURES/azure-rest-examples.
+# They are not part of this repository, so these tests are ignored elsewhere. FIXTURES is made
+# absolute: tests run in their own folders.
+fixtures: setup ## compare requests with what clouds publish (FIXTURES=DIR)
+	@test -d "$(FIXTURES)" || { echo "fixtures: FIXTURES=DIR must name the folder that holds" \
+	  "aws-examples and azure-rest-examples; it is '$(FIXTURES)'" >&2; exit 1; }
+	FIXTURES=$(abspath $(FIXTURES)) $(TESTS) $(if $(NEXTEST),--run-ignored only,-- --ignored)
 
 # Microsoft's models take two minutes of CPU and 3.3 GB to compile, so they are a workspace of their
 # own, built once. The tests are those that have Weir write each kind of body to Azure's stand-in.

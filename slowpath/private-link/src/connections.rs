@@ -156,13 +156,13 @@ pub(crate) async fn judge(
 mod tests {
     use super::*;
 
-    /// Microsoft's examples, where `FIXTURES` says where they are.
+    /// Microsoft's published examples.
     #[test]
+    #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
     fn connections_are_read_as_microsoft_writes_them() {
-        let Ok(root) = std::env::var("FIXTURES") else { return };
+        let folder = standins::fixtures::folder("azure-rest-examples").join("network");
         let read_all = |name: &str, at: &str| -> Vec<Connection> {
-            let path = format!("{root}/azure-rest-examples/network/{name}.json");
-            let text = std::fs::read_to_string(path).unwrap();
+            let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap();
             let json: Value = serde_json::from_str(&text).unwrap();
             let list = json.pointer(at).and_then(Value::as_array).unwrap();
             list.iter().filter_map(read).collect()

@@ -9,6 +9,7 @@ pub mod azure;
 mod ec2;
 mod elbv2;
 pub mod faults;
+pub mod fixtures;
 mod imds;
 mod json;
 mod server;

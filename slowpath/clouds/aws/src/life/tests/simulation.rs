@@ -1,7 +1,7 @@
 //! Histories of an appliance at a cloud: outages, slow and lost answers, others who interfere,
 //! flows that come and go, signals, restarts.
 //!
-//! Each history follows from its seed. `SIMULATION_SEED=7 cargo test -p clouds life` plays one
+//! Each history follows from its seed. `SIMULATION_SEED=7 cargo test -p aws life` plays one
 //! again; `SIMULATIONS=100000` plays as many.
 
 use super::*;
@@ -24,7 +24,7 @@ struct Seed(u64);
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("play it again: SIMULATION_SEED={} cargo test -p clouds life", self.0);
+            eprintln!("play it again: SIMULATION_SEED={} cargo test -p aws life", self.0);
         }
     }
 }

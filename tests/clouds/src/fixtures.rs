@@ -1,0 +1,22 @@
+//! The clouds' published models and examples. They are not part of this repository: the tests that
+//! read them are ignored by default and run by `make fixtures FIXTURES=DIR`.
+
+use std::path::PathBuf;
+
+/// The folder `name` below the one that the environment variable `FIXTURES` names:
+/// `aws-examples`, or `azure-rest-examples`.
+///
+/// # Panics
+/// The variable is not set, or the folder is missing: a test that needs it fails.
+#[expect(clippy::panic, reason = "without its data a test fails")]
+pub fn folder(name: &str) -> PathBuf {
+    let Some(root) = std::env::var_os("FIXTURES") else {
+        panic!(
+            "FIXTURES is not set; `make fixtures FIXTURES=DIR` runs this test, DIR holds \
+             aws-examples and azure-rest-examples"
+        );
+    };
+    let folder = PathBuf::from(root).join(name);
+    assert!(folder.is_dir(), "FIXTURES: there is no folder {}", folder.display());
+    folder
+}
