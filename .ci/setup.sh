@@ -21,6 +21,8 @@ packages=(
   frr bird2 gobgpd
   # The API as others see it: certificates, a client, and schemathesis' own Python.
   openssl curl python3-venv
+  # promtool checks the metrics, systemd-analyze the units.
+  prometheus systemd
 )
 # For `make guest`: another kernel in a virtual machine.
 if [[ ${1-} == guest ]]; then
@@ -82,7 +84,7 @@ if ((${#missing[@]})); then
     trap - EXIT
   fi
   # Nor at the next boot; where somebody had one installed, it is his.
-  for unit in frr:frr bird2:bird gobgpd:gobgpd; do
+  for unit in frr:frr bird2:bird gobgpd:gobgpd prometheus:prometheus; do
     if [[ " ${missing[*]} " == *" ${unit%:*} "* ]] && command -v systemctl > /dev/null; then
       "${as_root[@]}" systemctl --quiet disable "${unit#*:}" 2> /dev/null ||
         echo "setup: ${unit#*:} would start at the next boot; type: systemctl disable ${unit#*:}"
