@@ -34,8 +34,8 @@ pub const ELSEWHERE: &[Elsewhere] = &[
     Elsewhere {
         reason: DropReason::FlowContended,
         because: "another lcore has to hold the bucket's lock for as long as the packet is tried",
-        file: "tables/src/flow/tests.rs",
-        test: "a_bucket_that_stays_locked_is_contended_until_recovery",
+        file: "tests/journeys/reasons.rs",
+        test: "a_locked_bucket_is_contended_until_the_flow_table_recovers",
     },
     Elsewhere {
         reason: DropReason::NoHeadroom,

@@ -10,12 +10,17 @@ mod planes {
 use packet::addr::Addr;
 use planes::memory::Memory;
 use std::net::IpAddr;
+use std::os::unix::fs::FileExt;
+use tables::flow::Flows;
+use tables::layout::Section;
 use tables::reason::DropReason;
 use tables::record::{Backend, NAT_ADDRS, NONE, Settings};
+use tables::region::Region;
 use tables::writer::Writer;
-use tests::cases::Plane;
 use tests::cases::setups::aws_nat;
 use tests::cases::world::{INGRESS, from_gateway, syn};
+use tests::cases::{Exit, Plane};
+use tests::lab::folder::Folder;
 
 /// Opens a connection with tables that `change` spoilt, and says what it was dropped for.
 fn dropped(change: impl FnOnce(&mut Writer<'static>)) -> Vec<DropReason> {
@@ -29,9 +34,14 @@ fn dropped(change: impl FnOnce(&mut Writer<'static>)) -> Vec<DropReason> {
     loaded.lcore.poll_control();
     let came = plane.send(INGRESS, &from_gateway(1, syn()).bytes());
     assert!(came.is_empty(), "nothing may leave: {came:?}");
+    drops(&mut plane).into_iter().map(|(reason, _)| reason).collect()
+}
+
+/// The reasons that counted something, and how much.
+fn drops(plane: &mut Memory) -> Vec<(DropReason, u64)> {
     let counts = plane.counts();
     assert_eq!(counts.entered(), counts.ended());
-    counts.drops.into_iter().filter(|(_, n)| *n > 0).map(|(reason, _)| reason).collect()
+    counts.drops.into_iter().filter(|(_, n)| *n > 0).collect()
 }
 
 #[test]
@@ -53,4 +63,31 @@ fn nat_without_an_address_of_the_family_is_refused() {
         writer.put_settings(&Settings { nat, ..settings }).expect("settings are always taken");
     });
     assert_eq!(reasons, [DropReason::NatNoAddress]);
+}
+
+/// The lock words of an empty index are 0, and bits 0 to 23 of one name who holds it: here an lcore
+/// of another process, which never lets go. The words are written through the region's file, as
+/// another process would.
+#[test]
+fn a_locked_bucket_is_contended_until_the_flow_table_recovers() {
+    let folder = Folder::new().expect("a folder for the region");
+    let path = folder.shared("region");
+    let setup = aws_nat();
+    let sizes = planes::loaded::sizes(&setup);
+    let region = Region::create_or_open(path.as_path(), &sizes, 1).expect("a region in a file");
+    let region: &'static Region = Box::leak(Box::new(region));
+    let mut plane = Memory::new();
+    plane.region = Some(region);
+    plane.load(&setup);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the region's file");
+    let term = region.layout().term(Section::FlowLocks);
+    let locked: Vec<u8> = 0x0105u64.to_le_bytes().repeat(term.bytes / 8);
+    file.write_all_at(&locked, term.offset as u64).expect("the lock words can be written");
+    let frame = from_gateway(1, syn()).bytes();
+    assert_eq!(plane.send(INGRESS, &frame), []);
+    assert_eq!(drops(&mut plane), [(DropReason::FlowContended, 1)]);
+    assert!(Flows::new(region).recover().stale_locks > 0);
+    let came = plane.send(INGRESS, &frame);
+    assert!(matches!(came[..], [(Exit::Port(_), _)]), "forwarded once it is free: {came:?}");
+    assert_eq!(drops(&mut plane), [(DropReason::FlowContended, 1)]);
 }

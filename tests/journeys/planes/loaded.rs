@@ -17,10 +17,16 @@ use tables::affinity::Affinities;
 use tables::counters::{ArmCounter, VerdictCounter};
 use tables::flow::Flows;
 use tables::fragment::Fragments;
+use tables::layout::Sizes;
 use tables::reason::DropReason;
 use tables::region::Region;
 use tests::cases::world::{IN_MAC, OUT_MAC};
 use tests::cases::{Counts, Setup};
+
+/// The sizes of a region for the tables of `setup`.
+pub fn sizes(setup: &Setup) -> Sizes {
+    hugepages::plan::sizes(&checked(setup))
+}
 
 /// A case's tables and the lcore.
 pub struct Loaded {
@@ -39,7 +45,7 @@ pub struct Loaded {
 impl Loaded {
     /// A new region with the tables of `setup`.
     pub fn new(setup: &Setup) -> Loaded {
-        let sizes = hugepages::plan::sizes(&checked(setup));
+        let sizes = sizes(setup);
         // A case's region lives as long as the test: its lcore and its writer borrow it.
         let region = match setup.seed {
             None => Region::anonymous(&sizes),

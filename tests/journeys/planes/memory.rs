@@ -5,12 +5,15 @@ use fastpath::burst::{Arrival, Burst};
 use fastpath::dispatch::Exits;
 use fastpath::port::memory::{Frame, HEADROOM};
 use tables::counters::{ArmCounter, LcorePage};
+use tables::region::Region;
 use tests::cases::{Counts, Exit, Plane, Setup};
 
 /// The pipeline with one lcore.
 pub struct Memory {
     loaded: Option<Loaded>,
     kernel_room: usize,
+    /// The region that the next case is loaded into; a new one in anonymous memory unless set.
+    pub region: Option<&'static Region>,
 }
 
 /// What came out.
@@ -40,7 +43,7 @@ impl Exits<Frame> for Came {
 impl Memory {
     /// Nothing loaded yet.
     pub fn new() -> Memory {
-        Memory { loaded: None, kernel_room: 0 }
+        Memory { loaded: None, kernel_room: 0, region: None }
     }
 
     /// The case that is being played.
@@ -67,7 +70,10 @@ impl Plane for Memory {
     }
 
     fn load(&mut self, setup: &Setup) {
-        self.loaded = Some(Loaded::new(setup));
+        self.loaded = Some(match self.region {
+            Some(region) => Loaded::over(setup, region),
+            None => Loaded::new(setup),
+        });
         self.kernel_room = setup.kernel_room;
     }
 
