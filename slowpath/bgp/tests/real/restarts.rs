@@ -148,8 +148,11 @@ fn cut(kind: Kind) -> Outcome {
         assert!(said.contains("BFD down"), "{said}");
         assert!(told.bfd.is_some_and(|bfd| !bfd.up && bfd.why.is_some()));
     }
-    // FRR gives the routes up; BIRD was told to keep them as in a restart (`bfd graceful`).
-    theirs.wait_for(KEPT, "gone or kept", |route| route.is_none_or(|route| route.stale))?;
+    // BIRD is configured to keep them as in a restart (`bfd graceful`); FRR removes the routes.
+    match kind {
+        Kind::Bird => theirs.wait_for(KEPT, "kept", |route| route.is_some_and(|it| it.stale))?,
+        Kind::Frr | Kind::Gobgp => theirs.wait_for(KEPT, "gone", |route| route.is_none())?,
+    }
     for ours in ["10.0.0.1", "fd00::1"] {
         wait_for("down at the neighbour", PATIENCE, || {
             let said = theirs.session(ours)?;
