@@ -8,8 +8,10 @@
 
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
+mod malformed;
 mod nearly {
     pub mod both;
+    pub mod malformed;
     pub mod mutation;
     pub mod seeds;
     pub mod traffic;
@@ -27,10 +29,6 @@ use planes::xdp::DEVICES;
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 use tables::counters::VerdictCounter;
-use tests::cases::setups::{
-    aws_chain, aws_nat, aws_return, aws_translated, aws_tunnel, azure_nat, azure_return, plain_dsr,
-    plain_nat, plain_translated,
-};
 use tests::cases::world::EGRESS;
 use tests::cases::{self, Act, Case, Exit, Setup};
 use tests::lab::netns::Netns;
@@ -192,19 +190,10 @@ impl Run {
     }
 }
 
-/// Set-ups of all kinds of services and gateways.
-fn usual() -> Vec<Setup> {
-    let tunnels = ["geneve", "vxlan", "gue", "ipip"];
-    let dsr = ["vxlan", "gue", "ipip"].map(|tunnel| plain_dsr(tunnel, "10.0.2.11"));
-    let others = [aws_return(), aws_nat(), aws_chain(), azure_return(), azure_nat(), plain_nat()];
-    let others = others.into_iter().chain([aws_translated(), plain_translated()]);
-    tunnels.map(aws_tunnel).into_iter().chain(dsr).chain(others).collect()
-}
-
 fn run() -> Run {
     let all: Vec<Case> = seeds::cases().into_iter().chain(cases::all()).collect();
     let mut run = Run::new(Both::new(&all[0].setup));
-    let usual = usual();
+    let usual = traffic::setups();
     for setup in &usual {
         run.with(setup, |run| run.mix(setup, &[], TRAFFIC));
     }

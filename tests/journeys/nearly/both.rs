@@ -137,9 +137,14 @@ impl Both {
             return Ok(Came::new());
         }
         self.turn(false);
+        let before = ends(&page(self.memory.loaded()));
         let expected = arrive(&mut self.memory, trial);
         let found = arrive(&mut self.xdp, trial);
-        let outcome = self.compare_frames(&expected, &found).and_then(|()| self.compare_counters());
+        let after = ends(&page(self.memory.loaded()));
+        let outcome = self
+            .compare_frames(&expected, &found)
+            .and_then(|()| self.compare_counters())
+            .and_then(|()| counted_once(before, after));
         outcome.map(|()| expected).map_err(|text| {
             format!(
                 "{trial:?}{}\n  with tables {}\n{text}",
@@ -302,6 +307,31 @@ fn totals(page: &LcorePage<'_>) -> Vec<u64> {
         out.extend(ServiceCounter::ALL.iter().map(|counter| page.backend_count(id, *counter)));
     }
     out
+}
+
+/// Packets that arrived, that Weir made, and that ended: sent, given to the kernel or dropped.
+fn ends(page: &LcorePage<'_>) -> [u64; 3] {
+    let sum = |counters: &[ArmCounter]| -> u64 {
+        let of = |arm| counters.iter().map(move |counter| page.arm_count(arm, *counter));
+        (0..2).flat_map(of).sum()
+    };
+    let dropped: u64 = (0..2)
+        .flat_map(|arm| DropReason::ALL.iter().map(move |reason| page.dropped(arm, *reason)))
+        .sum();
+    [
+        sum(&[ArmCounter::RxPackets, ArmCounter::FromKernelPackets]),
+        sum(&[ArmCounter::OriginatedPackets]),
+        sum(&[ArmCounter::TxPackets, ArmCounter::ToKernelPackets]) + dropped,
+    ]
+}
+
+/// One packet arrived, and it and what was made of it ended once.
+fn counted_once(before: [u64; 3], after: [u64; 3]) -> Result<(), String> {
+    let [arrived, made, ended] = std::array::from_fn(|n| after[n].wrapping_sub(before[n]));
+    if arrived == 1 && arrived + made == ended {
+        return Ok(());
+    }
+    Err(format!("  counted: {arrived} arrived, {made} originated, {ended} ended"))
 }
 
 /// What stands at each place of [`totals`].

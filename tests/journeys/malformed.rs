@@ -1,0 +1,110 @@
+//! Malformed and hostile frames: both planes send the same bytes, count the same and keep
+//! the same flows, and count each frame exactly once.
+//!
+//! The frames follow from a seed: `WEIR_SEED=7 cargo test -p tests --test agreement malformed` shows
+//! others, `WEIR_FRAMES=5000000` more.
+
+use super::nearly::both::{Both, Exception};
+use super::nearly::malformed::{Fault, Malformed};
+use super::nearly::mutation::Dice;
+use super::nearly::traffic;
+use super::planes::xdp::DEVICES;
+use std::collections::BTreeMap;
+use std::error::Error;
+use tests::lab::netns::Netns;
+
+/// Frames that are shown, unless `WEIR_FRAMES` says otherwise.
+const FRAMES: usize = 250_000;
+/// What decides which ones, unless `WEIR_SEED` says otherwise.
+const SEED: u64 = 0x006d_616c_666f_726d;
+/// One frame in so many is a whole packet, so that there are flows to attack.
+const WHOLE_ONE_IN: usize = 6;
+/// Frames between two comparisons of all flows.
+const FLOWS_EVERY: usize = 64;
+/// Failures that are printed; more of them say nothing new.
+const PRINTED: usize = 8;
+/// Drop reasons that must have occurred: frames that all end alike would prove little.
+const REASONS: usize = 16;
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")),
+        Err(_) => otherwise,
+    }
+}
+
+#[derive(Default)]
+struct Outcome {
+    shown: BTreeMap<Option<Fault>, usize>,
+    flows: usize,
+    spread: BTreeMap<String, u64>,
+    exceptions: BTreeMap<Exception, usize>,
+    failed: Vec<String>,
+}
+
+fn run(seed: u64, frames: usize) -> Outcome {
+    let setups = traffic::setups();
+    let mut both = Both::new(&setups[0]);
+    let mut dice = Dice(seed);
+    let mut outcome = Outcome::default();
+    for setup in &setups {
+        both.load(setup);
+        let mut malformed = Malformed::new(setup);
+        for n in 1..=frames.div_ceil(setups.len()) {
+            if dice.roll(400) == 0 {
+                both.advance_s(1 + dice.roll(20) as u32);
+            }
+            let (fault, trial) = if dice.roll(WHOLE_ONE_IN) == 0 {
+                (None, traffic::request(setup, &mut dice))
+            } else {
+                let (fault, trial) = malformed.next(&mut dice);
+                (Some(fault), trial)
+            };
+            *outcome.shown.entry(fault).or_default() += 1;
+            let flows = if n.is_multiple_of(FLOWS_EVERY) { both.compare_flows() } else { Ok(()) };
+            if let Err(text) = both.show(&trial).map(drop).and(flows) {
+                let shown: usize = outcome.shown.values().sum();
+                outcome.failed.push(format!("frame {shown} of seed {seed}, {fault:?}: {text}"));
+                // What the planes hold differs from here on.
+                break;
+            }
+        }
+        both.close();
+        if outcome.failed.len() > PRINTED {
+            break;
+        }
+    }
+    (outcome.flows, outcome.spread) = (both.flows, both.spread);
+    outcome.exceptions = both.exceptions;
+    outcome
+}
+
+#[test]
+fn both_planes_agree_on_malformed_frames_and_count_each_once() -> Result<(), Box<dyn Error>> {
+    let (seed, frames) = (number("WEIR_SEED", SEED), number("WEIR_FRAMES", FRAMES as u64) as usize);
+    let namespace = Netns::new("malformed")?;
+    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
+    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    let Outcome { shown, flows, spread, exceptions, failed } =
+        namespace.run(move || run(seed, frames))?;
+    let drops: BTreeMap<&str, u64> = spread
+        .iter()
+        .filter_map(|(name, n)| Some((name.strip_prefix("drop ")?, *n)))
+        .filter(|(_, n)| *n > 0)
+        .collect();
+    println!("{shown:?} frames; {flows} flows compared; exceptions {exceptions:?}");
+    println!("{} reasons: {drops:?}", drops.len());
+    assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
+    let faulty: usize = shown.iter().filter(|(fault, _)| fault.is_some()).map(|(_, n)| n).sum();
+    let malformed_share = frames * (WHOLE_ONE_IN - 1) / WHOLE_ONE_IN;
+    assert!(faulty * 100 >= malformed_share * 95, "only {faulty} malformed frames");
+    for fault in Fault::ALL {
+        let count = shown.get(&Some(fault)).copied().unwrap_or_default();
+        assert!(count * 25 >= frames, "{fault:?}: only {count} frames");
+    }
+    // Each exception is rare, or it would hide what it is not meant for.
+    let allowed: usize = exceptions.values().sum();
+    assert!(allowed * 100 < frames, "{allowed} of {frames}: {exceptions:?}");
+    assert!(drops.len() >= REASONS, "{drops:?}");
+    Ok(())
+}
