@@ -22,13 +22,14 @@ pub type Store = Shared<AnyDisk>;
 /// Opens what is kept in a folder; none where nothing is to be kept.
 ///
 /// # Errors
-/// What the disk says; that another process has the folder; that its snapshot is damaged.
+/// What the disk says, or that another process has the folder. Damaged files are no error: see
+/// [`Shared::damage`].
 pub fn open_store(folder: Option<&Path>) -> std::io::Result<Store> {
     let disk: AnyDisk = match folder {
         Some(folder) => Box::new(Folder::open(folder)?),
         None => Box::new(Nowhere),
     };
-    state::store::Store::open(disk).map(Store::new)
+    Ok(Store::new(state::store::Store::open(disk)))
 }
 
 /// Objects, and who makes rows of them.

@@ -128,6 +128,7 @@ impl Live {
         status.uptime_s = self.started.elapsed().as_secs();
         let place = self.region.path().map(|path| path.display().to_string());
         status.region = place.unwrap_or_default();
+        status.store = self.shared.store_now();
         status.services = counts::services(&set);
         status.frontends = counts::frontends(&self.wanted().tables);
         status.backends = set.backends().count();

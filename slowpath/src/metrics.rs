@@ -310,6 +310,11 @@ impl Scrape {
             "1 while the services file as it is now is refused and the set before it serves.",
             flag(status.services_file.refused.is_some()),
         )?;
+        family.gauge(
+            "weir_store_damaged",
+            "1 while the files in control.state are damaged: no change is taken (`weir status`).",
+            flag(status.store.damage.is_some()),
+        )?;
         let hops = &status.next_hops;
         family.gauge("weir_next_hops", "Next hops that backends need.", hops.wanted as f64)?;
         family.gauge("weir_next_hops_known", "Those with a MAC address.", hops.known as f64)?;

@@ -4,10 +4,12 @@
 //! name says otherwise; counters count since the region was made.
 
 mod parts;
+mod store;
 
 use serde::{Deserialize, Serialize};
 
 pub use parts::health;
+pub use store::StoreStatus;
 
 /// `GET /status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct Status {
     pub config_file: FileStatus,
     /// The watched services file.
     pub services_file: FileStatus,
+    /// Where objects are kept over restarts.
+    #[serde(default)]
+    pub store: StoreStatus,
     /// Poll loops, those that exist.
     pub lcores: Vec<Lcore>,
     /// Next hops in use.

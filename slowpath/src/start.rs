@@ -30,6 +30,7 @@ use crate::parting::Parting;
 use crate::private_link;
 use crate::probe_addresses::ProbeAddresses;
 use crate::reconcile::Reconcile;
+use crate::report::StoreStatus;
 use crate::sources::{self, file::ConfigFile};
 use crate::targets::region::RegionPlane;
 
@@ -144,6 +145,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let store = Arc::new(store.map_err(|source| StartError::State { path, source })?);
     let kernel = Box::new(Netlink::open().map_err(StartError::Netlink)?);
     let shared = Arc::new(Shared::default());
+    shared.publish_store(StoreStatus::new(folder.as_deref(), &store));
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared)));
     let stop = Arc::new(AtomicBool::new(false));
 

@@ -35,8 +35,10 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::Method;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use parking_lot::Mutex;
 use state::appliance::Appliance;
@@ -94,12 +96,9 @@ pub fn documents(api: &Api) -> Router {
 /// All routes, below `/v1`.
 pub fn router(api: Api) -> Router {
     let object = get(object::get).put(object::put).patch(object::patch).delete(object::delete);
-    let routes = Router::new()
-        .route("/openapi.json", get(openapi::document))
+    let stored = Router::new()
         .route("/objects/{kind}", get(list::list))
         .route("/objects/{kind}/{*name}", object)
-        .route("/tables/{table}", get(tables::rows))
-        .merge(documents::routes(&api.documents))
         .route("/sources", get(sources::all))
         .route("/sources/{source}", get(sources::one))
         .route("/sources/{source}/renew", post(sources::renew))
@@ -107,11 +106,26 @@ pub fn router(api: Api) -> Router {
         .route("/sources/{source}/sessions/{session}", delete(sources::abort))
         .route("/sources/{source}/sessions/{session}/commit", post(sources::commit))
         .route("/sources/{source}/sessions/{session}/chunks/{chunk}", put(sources::chunk))
+        .route_layer(from_fn_with_state(api.clone(), undamaged));
+    let routes = Router::new()
+        .route("/openapi.json", get(openapi::document))
+        .route("/tables/{table}", get(tables::rows))
+        .merge(documents::routes(&api.documents))
+        .merge(stored)
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
         .with_state(api);
     Router::new().nest("/v1", routes)
+}
+
+/// Refuses reads as well while the store is damaged: an object that is missing then must not be
+/// taken for a deleted one.
+async fn undamaged(State(api): State<Api>, request: Request, next: Next) -> Response {
+    match api.store.damage() {
+        Some(damage) => Problem::from(damage.refusal()).into_response(),
+        None => next.run(request).await,
+    }
 }
 
 async fn unknown() -> Problem {

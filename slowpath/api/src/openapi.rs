@@ -203,7 +203,7 @@ fn list(kind: Kind) -> Value {
         "operationId": format!("list{kind}"),
         "summary": format!("Lists {}, or tells what happens to them.", kind.many()),
         "parameters": parameters,
-        "responses": answers(&[("200", good), ("304", unchanged)], &["too-old"]),
+        "responses": answers(&[("200", good), ("304", unchanged)], &["too-old", "store"]),
     })
 }
 
@@ -237,7 +237,7 @@ fn object(kind: Kind) -> Value {
             "operationId": format!("get{kind}"),
             "summary": "Reads one.",
             "parameters": read,
-            "responses": answers(&[("200", good("It.")), ("304", unchanged)], &[]),
+            "responses": answers(&[("200", good("It.")), ("304", unchanged)], &["store"]),
         },
         "put": {
             "operationId": format!("put{kind}"),

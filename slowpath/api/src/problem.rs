@@ -169,7 +169,7 @@ impl From<Refusal> for Problem {
             Why::Absent => "absent",
             Why::Changed => "changed",
             Why::Leaving => "leaving",
-            Why::Disk => "store",
+            Why::Disk | Why::Damaged => "store",
         };
         let some = |text: &String| (!text.is_empty()).then(|| text.as_str().into());
         Problem {

@@ -43,6 +43,13 @@ pub fn status(status: &Status) -> String {
         };
         line(name, format!("{} ({state})", file.path));
     }
+    if !status.store.path.is_empty() {
+        let state = match &status.store.damage {
+            Some(_) => " (DAMAGED: no change is taken)",
+            None => "",
+        };
+        line("store", format!("{}{state}", status.store.path));
+    }
     let hops = &status.next_hops;
     line("next hops", format!("{} known of {} needed", hops.known, hops.wanted));
     line("flows", format!("{} of {}", count(status.flows.used), count(status.flows.max)));
@@ -51,6 +58,10 @@ pub fn status(status: &Status) -> String {
         if let Some(refused) = &file.refused {
             text.push_str(&format!("\nthe {name} was refused:\n{refused}\n"));
         }
+    }
+    let store = &status.store;
+    for trouble in store.damage.iter().chain(&store.cut) {
+        text.push_str(&format!("\nstore: {trouble}\n"));
     }
     if let Some(trouble) = &hops.trouble {
         text.push_str(&format!("\nnext hops: {trouble}\n"));

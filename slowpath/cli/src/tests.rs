@@ -41,6 +41,7 @@ fn a_status() -> Status {
         frontends: Frontends { done: 1, ..Frontends::default() },
         services: 1,
         backends: 2,
+        store: StoreStatus::default(),
     }
 }
 

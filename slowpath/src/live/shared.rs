@@ -21,7 +21,7 @@ use crate::checks::Checks;
 use crate::followed::{Ends, Followed};
 use crate::health::Able;
 use crate::published::Published;
-use crate::report::Status;
+use crate::report::{Status, StoreStatus};
 use crate::trace::TraceRequest;
 
 /// What there shall be, as the sources said last.
@@ -68,6 +68,7 @@ pub struct Shared {
     pub(super) trace: Mutex<TraceSlot>,
     waits: Mutex<Vec<Wait>>,
     sources: Mutex<Settings>,
+    store: Mutex<StoreStatus>,
     reload: AtomicBool,
     pub(super) checks: Checks,
     pub(super) cloud: RwLock<Report>,
@@ -92,6 +93,7 @@ impl Default for Shared {
             trace: Mutex::default(),
             waits: Mutex::default(),
             sources: Mutex::default(),
+            store: Mutex::default(),
             reload: AtomicBool::new(false),
             checks: Checks::default(),
             cloud: RwLock::default(),
@@ -162,6 +164,16 @@ impl Shared {
             }
             changed
         });
+    }
+
+    /// Publishes how the store was opened.
+    pub fn publish_store(&self, store: StoreStatus) {
+        *self.store.lock() = store;
+    }
+
+    /// How the store was opened.
+    pub fn store_now(&self) -> StoreStatus {
+        self.store.lock().clone()
     }
 
     /// The status as published last.

@@ -57,6 +57,13 @@ pub fn health(status: &Status) -> Vec<Map<String, Value>> {
             row("next-hops".to_owned(), level, message);
         }
     }
+    let store = &status.store;
+    match (&store.damage, &store.cut) {
+        (Some(damage), _) => row("store".to_owned(), "Stopped", damage.clone()),
+        (None, Some(cut)) => row("store".to_owned(), "OK", cut.clone()),
+        (None, None) if store.path.is_empty() => {}
+        (None, None) => row("store".to_owned(), "OK", format!("objects are in {}", store.path)),
+    }
     for (name, file) in
         [("configuration", &status.config_file), ("services", &status.services_file)]
     {
@@ -120,6 +127,9 @@ mod tests {
         assert_eq!(level(&rows, "control.sources"), ("Degraded", "waiting for kubernetes"));
         assert_eq!(level(&rows, "lcores.1"), ("Degraded", "link down: egress"));
         assert_eq!(level(&rows, "sources.services"), ("Degraded", "s.toml was refused: no"));
+        let damage = "log is damaged at byte 7: no; restore it";
+        status.store.damage = Some(damage.to_owned());
+        assert_eq!(level(&health(&status), "store"), ("Stopped", damage));
         status.lcores[0].polling = false;
         assert_eq!(level(&health(&status), "lcores.1"), ("Stopped", "does not poll"));
     }

@@ -1,12 +1,21 @@
 //! Objects on disk: every change is there before it is answered, and nothing is there by half.
 //!
-//! Two files in a folder. `log` has a record for each batch of changes; `snapshot` has all objects
-//! as they once were, and is made anew when the log has grown past it. What was given directly (the
-//! source `api`) is the truth; what other sources said is a memory of it, which serves after a
-//! restart until the source has said everything again.
+//! Two files in a folder. `log` has a record for each group of batches that shared a wait for the
+//! disk; `snapshot` has all objects as they once were, and is made anew when the log has grown past
+//! it. What was given directly (the source `api`) is the truth; what other sources said is a memory
+//! of it, which serves after a restart until the source has said everything again.
+//!
+//! What is in the files was acknowledged, with one exception: a write that was interrupted is the
+//! last thing in the log. It alone is cut, with a copy beside it. Whatever else is not as it was
+//! written is damage: the files stay as they are, with a copy beside them, the store is empty and
+//! takes no changes, and [`Store::damage`] says where and what to do.
 
+mod damage;
 mod disk;
 mod group;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod harness;
+mod load;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -18,13 +27,16 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use tracing::{error, warn};
 
+pub use damage::{Cut, Damage};
 pub use disk::{AnyDisk, Disk, Folder, Nowhere};
 pub use group::{News, Shared};
+
+use record::Flaw;
 
 use crate::name::Source;
 use crate::object::{API, Change, Event, Key, Object, Objects, Refusal, Why};
 
-/// Changes, one record a batch.
+/// Changes, one record a group of batches.
 const LOG: &str = "log";
 /// All objects, one record each, and one that says that they are all.
 const SNAPSHOT: &str = "snapshot";
@@ -57,6 +69,16 @@ impl Line {
     }
 }
 
+/// What is in the log behind the records that count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tail {
+    None,
+    /// What this process wrote in vain, or what the snapshot has as well.
+    Void,
+    /// What an earlier process left. It is copied before it is cut.
+    Found,
+}
+
 /// Objects, and the folder in which they are kept.
 pub struct Store<D> {
     disk: D,
@@ -69,52 +91,72 @@ pub struct Store<D> {
     log: u64,
     /// Bytes of the snapshot.
     snapshot: u64,
-    /// A write failed: what is behind `log` has to be cut before the next.
-    torn: bool,
+    /// What is behind `log`, and has to go before the next write.
+    tail: Tail,
+    /// A file is in the first format: both are written anew before the next change is.
+    old: bool,
+    /// Why nothing is read or written.
+    damage: Option<Damage>,
+    /// What was cut since the start.
+    cut: Option<Cut>,
     /// A log that is shorter than this, bytes, is no reason for a snapshot.
     short_log: u64,
 }
 
 impl<D: Disk> Store<D> {
-    /// Reads what is there. A log whose end is torn is cut where it is whole, and that is logged.
-    ///
-    /// # Errors
-    /// What the disk says, or `InvalidData` where the snapshot is damaged: it was whole when it got
-    /// its name, so the disk has lost what it had.
-    pub fn open(mut disk: D) -> io::Result<Store<D>> {
-        let mut objects = Objects::default();
-        let snapshot = disk.read(SNAPSHOT)?.unwrap_or_default();
-        if !snapshot.is_empty() && load_snapshot(&mut objects, &snapshot).is_none() {
-            let text = format!(
-                "the file `{SNAPSHOT}` of the store is damaged; move it and `{LOG}` away to begin \
-                 with nothing, or restore both from a copy"
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    /// Reads what is there. An interrupted write at the log's end is cut and logged. Where a file
+    /// is damaged or cannot be read, the store is empty and takes no changes.
+    pub fn open(mut disk: D) -> Store<D> {
+        match read(&mut disk) {
+            Ok((loaded, snapshot)) => Store::over(disk, loaded, snapshot),
+            Err((file, flaw)) => {
+                let copy = disk.copy(file, "damaged").map_err(|error| error.to_string());
+                let damage = Damage::new(file, disk.path(file), flaw, copy);
+                error!(%damage, "the store is not used, the tables stay as they are");
+                let damage = Some(damage);
+                Store { damage, ..Store::over(disk, load::Loaded::default(), 0) }
+            }
         }
-        let log = disk.read(LOG)?.unwrap_or_default();
-        let whole = load_log(&mut objects, &log);
-        if whole < log.len() {
-            let (cut, whole) = (log.len() - whole, whole);
-            warn!(
-                cut,
-                whole, "the store's log ends in a torn record, which nobody was told is kept: cut"
-            );
-            disk.truncate(LOG, whole as u64)?;
-            disk.sync(LOG)?;
-        }
+    }
+
+    fn over(disk: D, loaded: load::Loaded, snapshot: u64) -> Store<D> {
+        let load::Loaded { objects, log, torn, stale, old } = loaded;
         let strange = objects.all().filter(|object| object.source.as_str() != API);
         let unconfirmed = strange.map(|object| object.key()).collect();
-        let (log, snapshot) = (whole as u64, snapshot.len() as u64);
-        Ok(Store {
+        let tail = match (torn, stale) {
+            (0, false) => Tail::None,
+            (0, true) => Tail::Void,
+            _ => Tail::Found,
+        };
+        let mut store = Store {
             disk,
             objects,
             events: Vec::new(),
             unconfirmed,
-            log,
+            log: if stale { 0 } else { log as u64 },
             snapshot,
-            torn: false,
+            tail,
+            old,
+            damage: None,
+            cut: None,
             short_log: SHORT_LOG,
-        })
+        };
+        if tail == Tail::Found
+            && let Err(error) = store.cut_tail()
+        {
+            warn!(%error, "the store's log ends in an interrupted write, which is still there");
+        }
+        store
+    }
+
+    /// Why the store is not used: it is empty and takes no changes.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    /// What was cut since the start.
+    pub fn cut(&self) -> Option<&Cut> {
+        self.cut.as_ref()
     }
 
     /// The objects as they are; a copy is a snapshot.
@@ -131,21 +173,20 @@ impl<D: Disk> Store<D> {
     /// all of them. The answers are the revisions after each, or why it isn't made: a change that
     /// cannot be, or a disk that doesn't take it, and then none is made.
     pub fn commit(&mut self, batches: &[Batch], now: SystemTime) -> Vec<Result<u64, Refusal>> {
+        if let Some(damage) = &self.damage {
+            return batches.iter().map(|_| Err(damage.refusal())).collect();
+        }
         let mut next = self.objects.clone();
-        let (mut bytes, mut events, mut answers) = (Vec::new(), Vec::new(), Vec::new());
-        let mut written = Ok(());
+        let (mut lines, mut events, mut answers) = (Vec::new(), Vec::new(), Vec::new());
         for batch in batches {
             let made = apply(&mut next, batch, now);
             answers.push(made.map(|made| {
-                let lines: Vec<Line> = made.iter().filter_map(Line::of).collect();
-                if !lines.is_empty() && written.is_ok() {
-                    written = record::put(&mut bytes, &lines);
-                }
+                lines.extend(made.iter().filter_map(Line::of));
                 events.extend(made);
                 next.revision()
             }));
         }
-        if let Err(error) = written.and_then(|()| self.append(&bytes)) {
+        if let Err(error) = self.append(&lines) {
             error!(%error, "the store doesn't take changes");
             let wrong = format!("the store's disk doesn't take it: {error}");
             let refusal =
@@ -189,21 +230,48 @@ impl<D: Disk> Store<D> {
         self.unconfirmed.iter().map(|key| key.source.clone()).collect()
     }
 
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if bytes.is_empty() {
+    /// Writes one record: of several, a crash could leave the second and not the first, which
+    /// would look like damage.
+    fn append(&mut self, lines: &[Line]) -> io::Result<()> {
+        if lines.is_empty() {
             return Ok(());
         }
-        if self.torn {
-            self.disk.truncate(LOG, self.log)?;
+        let mut bytes = Vec::new();
+        record::put(&mut bytes, self.objects.revision(), lines)?;
+        if self.old {
+            self.fold()?;
         }
-        self.torn = true;
-        self.disk.append(LOG, bytes)?;
+        self.cut_tail()?;
+        self.tail = Tail::Void;
+        self.disk.append(LOG, &bytes)?;
         self.disk.sync(LOG)?;
         if self.log == 0 {
             // The file itself may be new in its folder.
             self.disk.sync_folder()?;
         }
-        (self.log, self.torn) = (self.log + bytes.len() as u64, false);
+        (self.log, self.tail) = (self.log + bytes.len() as u64, Tail::None);
+        Ok(())
+    }
+
+    /// Cuts the log behind the records that count, on disk before this returns.
+    fn cut_tail(&mut self) -> io::Result<()> {
+        let found = match self.tail {
+            Tail::None => return Ok(()),
+            Tail::Void => None,
+            Tail::Found => {
+                let len = self.disk.read(LOG)?.unwrap_or_default().len() as u64;
+                let (path, offset) = (self.disk.path(LOG), self.log);
+                let copy = self.disk.copy(LOG, "cut")?;
+                Some(Cut { path, offset, bytes: len.saturating_sub(offset), copy })
+            }
+        };
+        self.disk.truncate(LOG, self.log)?;
+        self.disk.sync(LOG)?;
+        self.tail = Tail::None;
+        if let Some(cut) = found {
+            warn!("{cut}");
+            self.cut = Some(cut);
+        }
         Ok(())
     }
 
@@ -212,10 +280,10 @@ impl<D: Disk> Store<D> {
     fn fold(&mut self) -> io::Result<()> {
         let (mut bytes, mut count) = (Vec::new(), 0);
         for object in self.objects.all() {
-            record::put(&mut bytes, &[Line::Put(object.clone())])?;
+            record::put(&mut bytes, 0, &[Line::Put(object.clone())])?;
             count += 1;
         }
-        record::put(&mut bytes, &[Line::End(count, self.objects.revision())])?;
+        record::put(&mut bytes, 0, &[Line::End(count, self.objects.revision())])?;
         self.disk.truncate(UNFINISHED, 0)?;
         self.disk.append(UNFINISHED, &bytes)?;
         self.disk.sync(UNFINISHED)?;
@@ -223,7 +291,7 @@ impl<D: Disk> Store<D> {
         self.disk.sync_folder()?;
         self.snapshot = bytes.len() as u64;
         self.disk.truncate(LOG, 0)?;
-        self.log = 0;
+        (self.log, self.tail, self.old) = (0, Tail::None, false);
         self.disk.sync(LOG)
     }
 }
@@ -238,42 +306,12 @@ fn apply(objects: &mut Objects, batch: &Batch, now: SystemTime) -> Result<Vec<Ev
     Ok(events)
 }
 
-/// All or nothing.
-fn load_snapshot(objects: &mut Objects, bytes: &[u8]) -> Option<()> {
-    let mut count = 0;
-    for (lines, rest) in record::all::<Vec<Line>>(bytes) {
-        for line in lines {
-            match line {
-                Line::Put(object) => {
-                    objects.restore(object);
-                    count += 1;
-                }
-                Line::End(told, revision) => {
-                    objects.restore_revision(revision);
-                    return (told == count && rest == bytes.len()).then_some(());
-                }
-                Line::Gone(..) => return None,
-            }
-        }
-    }
-    None
-}
-
-/// What is whole, and how many bytes that is.
-fn load_log(objects: &mut Objects, bytes: &[u8]) -> usize {
-    let known = objects.revision();
-    let mut whole = 0;
-    for (lines, end) in record::all::<Vec<Line>>(bytes) {
-        for line in lines {
-            match line {
-                Line::Put(object) if object.revision > known => objects.restore(object),
-                Line::Gone(key, revision) if revision > known => {
-                    objects.restore_gone(&key, revision);
-                }
-                _ => {}
-            }
-        }
-        whole = end;
-    }
-    whole
+/// Reads both files; returns the snapshot's length as well.
+fn read<D: Disk>(disk: &mut D) -> Result<(load::Loaded, u64), (&'static str, Flaw)> {
+    let mut file = |name| {
+        disk.read(name).map_err(|error| (name, Flaw::new(0, format!("it cannot be read: {error}"))))
+    };
+    let (snapshot, log) = (file(SNAPSHOT)?, file(LOG)?);
+    let loaded = load::load(snapshot.as_deref(), log.as_deref())?;
+    Ok((loaded, snapshot.map_or(0, |bytes| bytes.len() as u64)))
 }

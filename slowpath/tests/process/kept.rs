@@ -17,6 +17,9 @@ fn service(name: &str, last: u8) -> String {
     )
 }
 
+/// The beginning of a record.
+const TORN: &[u8] = b"\xf7WR1\x20\0\0\0\x05\0\0";
+
 fn names(services: &Value) -> Vec<&str> {
     let all = services.as_array().into_iter().flatten();
     all.filter_map(|service| service["name"].as_str()).collect()
@@ -41,12 +44,14 @@ fn what_the_file_said_serves_while_it_is_missing_and_goes_when_it_says_otherwise
     // The file is gone, and the power went in the middle of a write.
     std::fs::remove_file(folder.path.join("services.toml")).unwrap();
     let state = folder.path.join("state/log");
-    std::fs::OpenOptions::new().append(true).open(&state).unwrap().write_all(&[9; 11]).unwrap();
+    std::fs::OpenOptions::new().append(true).open(&state).unwrap().write_all(TORN).unwrap();
     let mut slowpath = folder.slowpath();
     assert_eq!(folder.until(&["services"], both), before);
     assert_eq!(maps(&folder), dump);
     assert_eq!(folder.until(&["get", "services"], |o| names(o).len() == 2), objects);
-    assert!(log(&folder).contains("torn record"), "{}", log(&folder));
+    assert!(log(&folder).contains("ended in an interrupted write"), "{}", log(&folder));
+    let status = folder.until(&["status"], |s| s["store"]["cut"].is_string());
+    assert!(status["store"]["cut"].as_str().unwrap().contains("11 bytes were cut"), "{status}");
     let status = folder.until(&["status"], |s| s["services_file"]["refused"].is_string());
     assert_eq!(status["frontends"]["waited_for"][0], "file");
     slowpath.kill();
@@ -70,17 +75,104 @@ fn what_the_file_said_serves_while_it_is_missing_and_goes_when_it_says_otherwise
     folder.until(&["get", "services"], |o| names(o) == ["shop/b"]);
 }
 
+/// Flips a bit in the middle of a file of the store; returns the file as it was and as it is.
+fn flip(folder: &Folder, file: &str) -> [Vec<u8>; 2] {
+    let path = folder.path.join("state").join(file);
+    let before = std::fs::read(&path).unwrap();
+    let mut bytes = before.clone();
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    [before, bytes]
+}
+
 #[test]
-fn a_damaged_snapshot_stops_the_start_and_says_what_to_do() {
+fn a_damaged_log_is_set_aside_while_the_region_serves_and_the_api_says_what_to_do() {
     let folder = Folder::new("damaged");
+    let slowpath = folder.slowpath();
+    let at = generation(&folder.until(&["status"], |s| generation(s) > 0));
+    let object = |name: &str| {
+        format!(
+            r#"{{"kind": "Service", "name": "{name}", "spec": {{"mode": "nat", "frontends":
+               [{{"address": "203.0.113.{}", "port": 80}}]}}}}"#,
+            20 + name.len()
+        )
+    };
+    for name in ["shop/a", "shop/bb"] {
+        let path = format!("/v1/objects/services/{name}");
+        let json = [("Content-Type", "application/json")];
+        let answer = folder.ask("PUT", &path, &json, &object(name));
+        assert!(matches!(answer.status, 200..=202), "{answer:?}");
+    }
+    let before =
+        folder.until(&["services"], |s| names(s).len() == 3 && generation_of(&folder) > at);
+    let maps = || folder.until(&["maps", "dump"], |lines| lines[0].is_string());
+    let dump = maps();
+    drop(slowpath);
+    let [good, bad] = flip(&folder, "log");
+
+    let mut slowpath = folder.slowpath();
+    let status = folder.until(&["status"], |s| s["services_file"]["refused"].is_string());
+    let damage = status["store"]["damage"].as_str().unwrap();
+    let log_file = folder.path.join("state/log");
+    let place = format!("{} is damaged at byte ", log_file.display());
+    for part in [&place, "a whole record follows it at byte", "then restart slowpath"] {
+        assert!(damage.contains(part), "no {part:?} in {damage}");
+        assert!(log(&folder).contains(part), "no {part:?} in {}", log(&folder));
+    }
+    assert_eq!((maps(), generation(&status) > at), (dump.clone(), true), "the region serves");
+    for (method, path) in [
+        ("DELETE", "/v1/objects/services/shop/a"),
+        ("GET", "/v1/objects/services/shop/a"),
+        ("POST", "/v1/sources/k/renew"),
+    ] {
+        let answer = folder.ask(method, path, &[], "");
+        assert!(answer.status == 503 && answer.body.contains("is damaged at byte"), "{answer:?}");
+    }
+    let shown = folder.weir(&["status"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("DAMAGED") && shown.contains(&place), "{shown}");
+    let metrics = folder.get(folder.ports[2], "/metrics", "text/plain");
+    assert!(metrics.contains("weir_store_damaged 1"), "{metrics}");
+    assert_eq!(std::fs::read(&log_file).unwrap(), bad);
+    let copies = || {
+        let names = std::fs::read_dir(folder.path.join("state")).unwrap();
+        let names = names.map(|entry| entry.unwrap().path());
+        names.filter(|path| path.to_string_lossy().contains("/log.damaged-")).collect::<Vec<_>>()
+    };
+    assert_eq!(std::fs::read(&copies()[0]).unwrap(), bad);
+
+    // Restarts add no copies; the operator restores the file.
+    slowpath.kill();
+    let mut slowpath = folder.slowpath();
+    folder.until(&["status"], |s| s["store"]["damage"].is_string());
+    assert_eq!(copies().len(), 1);
+    slowpath.kill();
+    std::fs::write(&log_file, good).unwrap();
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |s| s["store"]["damage"].is_null() && generation(s) > 0);
+    assert_eq!(folder.until(&["services"], |s| names(s).len() == 3), before);
+    let answer = folder.ask("DELETE", "/v1/objects/services/shop/a", &[], "");
+    assert_eq!(answer.status, 204, "{answer:?}");
+}
+
+fn generation_of(folder: &Folder) -> u64 {
+    generation(&folder.until(&["status"], |_| true))
+}
+
+#[test]
+fn a_damaged_snapshot_is_set_aside_in_the_same_way() {
+    let folder = Folder::new("snapshot");
     let state = folder.path.join("state");
     std::fs::create_dir_all(&state).unwrap();
     std::fs::write(state.join("snapshot"), "nonsense").unwrap();
-    let mut slowpath = folder.slowpath();
-    assert_eq!(slowpath.0.wait().unwrap().code(), Some(1));
-    for part in ["control.state", "`snapshot` of the store is damaged", "restore both", "goes on"] {
-        assert!(log(&folder).contains(part), "no {part:?} in {}", log(&folder));
+    let _slowpath = folder.slowpath();
+    let status = folder.until(&["status"], |s| s["store"]["damage"].is_string());
+    let damage = status["store"]["damage"].as_str().unwrap();
+    for part in ["state/snapshot is damaged at byte 0", "no record begins there", "restart"] {
+        assert!(damage.contains(part), "no {part:?} in {damage}");
     }
+    assert_eq!(std::fs::read(state.join("snapshot")).unwrap(), b"nonsense");
 }
 
 /// A disk of a few kB.

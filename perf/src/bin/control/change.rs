@@ -69,7 +69,7 @@ impl Kept {
     /// A store with all objects of a load.
     pub fn filled(&self, puts: &[Change]) -> Result<Store<Folder>, String> {
         let folder = Folder::open(&self.0).map_err(|e| e.to_string())?;
-        let mut store = Store::open(folder).map_err(|e| e.to_string())?;
+        let mut store = Store::open(folder);
         for batch in puts.chunks(AT_ONCE) {
             give(&mut store, batch.to_vec())?;
         }

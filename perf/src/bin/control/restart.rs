@@ -35,7 +35,7 @@ pub fn measure(services: u32) -> Result<Restart, String> {
 
     let begun = Instant::now();
     let folder = Folder::open(&kept.0).map_err(|e| e.to_string())?;
-    let store = Store::open(folder).map_err(|e| e.to_string())?;
+    let store = Store::open(folder);
     let read = Instant::now();
     let rig = Rig::Region(Box::new(Served::attach(&region, Some(way::lcore(&region)?))?));
     let attached = Instant::now();

@@ -63,7 +63,7 @@ fn all() -> Value {
     json!({
         "operationId": "sources",
         "summary": "Tells of each source its lease, its session and its revision.",
-        "responses": answers(&[("200", good("All.", page(named("SourceReport"))))], &[]),
+        "responses": answers(&[("200", good("All.", page(named("SourceReport"))))], &["store"]),
     })
 }
 
@@ -71,7 +71,7 @@ fn one() -> Value {
     json!({
         "operationId": "source",
         "summary": "Tells of a source its lease, its session and its revision.",
-        "responses": answers(&[("200", good("It.", named("SourceReport")))], &[]),
+        "responses": answers(&[("200", good("It.", named("SourceReport")))], &["store"]),
     })
 }
 
@@ -90,7 +90,7 @@ fn begin() -> Value {
 fn add() -> Value {
     let kinds = [Kind::Service, Kind::Backends].map(|kind| named(kind.as_str()));
     let list = json!({ "type": "array", "items": { "anyOf": kinds } });
-    let wrong = [&KEPT[..], &["gap", "superseded"]].concat();
+    let wrong = [&KEPT[..], &["gap", "superseded", "store"]].concat();
     json!({
         "operationId": "chunk",
         "summary": "Says a part of it; one that was taken already is taken for a repetition.",
@@ -120,7 +120,7 @@ fn abort() -> Value {
         "summary": "Forgets what was said in the session.",
         "responses": answers(
             &[("204", json!({ "description": "It is forgotten." }))],
-            &["foreign", "superseded"],
+            &["foreign", "superseded", "store"],
         ),
     })
 }

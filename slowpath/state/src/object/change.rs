@@ -79,6 +79,8 @@ pub enum Why {
     Leaving,
     /// The store doesn't take changes: its disk is full, say. It may do so later.
     Disk,
+    /// The store is damaged and takes no changes until an operator has repaired it.
+    Damaged,
 }
 
 /// Why a change isn't made.

@@ -5,6 +5,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::object::written;
+
+/// Copies of one file with one label that are kept.
+const COPIES: usize = 5;
+
 /// A folder with a few files. What is written is kept for sure only after the sync that follows;
 /// before, any part of it may be lost.
 pub trait Disk {
@@ -25,6 +30,23 @@ pub trait Disk {
 
     /// Names are kept from now on.
     fn sync_folder(&mut self) -> io::Result<()>;
+
+    /// Copies a file beside itself, on disk before this returns, and returns the copy's name. Older
+    /// copies with the same label go.
+    fn copy(&mut self, file: &str, label: &str) -> io::Result<String> {
+        let bytes = self.read(file)?.unwrap_or_default();
+        let name = format!("{file}.{label}");
+        self.truncate(&name, 0)?;
+        self.append(&name, &bytes)?;
+        self.sync(&name)?;
+        self.sync_folder()?;
+        Ok(name)
+    }
+
+    /// The file's path, for people.
+    fn path(&self, file: &str) -> String {
+        file.to_owned()
+    }
 }
 
 /// A disk that is chosen at run time.
@@ -53,6 +75,14 @@ impl<D: Disk + ?Sized> Disk for Box<D> {
 
     fn sync_folder(&mut self) -> io::Result<()> {
         (**self).sync_folder()
+    }
+
+    fn copy(&mut self, file: &str, label: &str) -> io::Result<String> {
+        (**self).copy(file, label)
+    }
+
+    fn path(&self, file: &str) -> String {
+        (**self).path(file)
     }
 }
 
@@ -123,6 +153,20 @@ impl Folder {
         };
         options.open(self.path.join(name))
     }
+
+    /// Removes all but the newest copies, whose names sort by time.
+    fn forget_copies(&self, prefix: &str) -> io::Result<()> {
+        let mut copies = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(prefix) {
+                copies.push(entry.path());
+            }
+        }
+        copies.sort();
+        let surplus = copies.len().saturating_sub(COPIES);
+        copies.iter().take(surplus).try_for_each(std::fs::remove_file)
+    }
 }
 
 impl Disk for Folder {
@@ -152,5 +196,36 @@ impl Disk for Folder {
 
     fn sync_folder(&mut self) -> io::Result<()> {
         self.folder.sync_all()
+    }
+
+    /// Named after the time of the file's last change, so that a file that is copied at each of
+    /// several starts is copied once.
+    fn copy(&mut self, file: &str, label: &str) -> io::Result<String> {
+        let from = self.path.join(file);
+        let changed = written(std::fs::metadata(&from)?.modified()?).replace([':', '-'], "");
+        let bytes = std::fs::read(from)?;
+        let first = format!("{file}.{label}-{changed}");
+        let others = (1..).map(|number| format!("{first}-{number}"));
+        for name in std::iter::once(first.clone()).chain(others) {
+            let path = self.path.join(&name);
+            match std::fs::read(&path) {
+                Ok(same) if same == bytes => return Ok(name),
+                Ok(_) => continue,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            if let Err(error) = self.append(&name, &bytes).and_then(|()| self.sync(&name)) {
+                let _ = std::fs::remove_file(&path);
+                return Err(error);
+            }
+            self.sync_folder()?;
+            self.forget_copies(&format!("{file}.{label}-"))?;
+            return Ok(name);
+        }
+        Ok(first)
+    }
+
+    fn path(&self, file: &str) -> String {
+        self.path.join(file).display().to_string()
     }
 }

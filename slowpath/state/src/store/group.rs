@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::{Batch, Disk, Store};
+use super::{Batch, Cut, Damage, Disk, Store};
 use crate::object::{Event, History, Objects, Refusal, TooOld};
 
 /// Events that watchers may be behind.
@@ -25,6 +25,9 @@ pub struct Shared<D> {
     /// The newest objects that are kept for sure, and what led there.
     published: Mutex<(Objects, History)>,
     revision: watch::Sender<u64>,
+    /// As it was opened.
+    damage: Option<Damage>,
+    cut: Option<Cut>,
 }
 
 /// The objects as they are, and what happened since an earlier revision.
@@ -43,7 +46,19 @@ impl<D: Disk> Shared<D> {
         let revision = watch::Sender::new(objects.revision());
         let history = History::new(objects.revision(), REMEMBERED);
         let published = Mutex::new((objects, history));
-        Shared { store: Mutex::new(store), queue: Mutex::default(), published, revision }
+        let (damage, cut) = (store.damage().cloned(), store.cut().cloned());
+        let (store, queue) = (Mutex::new(store), Mutex::default());
+        Shared { store, queue, published, revision, damage, cut }
+    }
+
+    /// Why the store is not used: it has no objects and takes no changes.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    /// What was cut from the log when it was opened.
+    pub fn cut(&self) -> Option<&Cut> {
+        self.cut.as_ref()
     }
 
     /// Makes the changes, all or none, and answers with the revision when they are kept for sure.

@@ -1,46 +1,195 @@
-//! Records in a file: length, checksum, content.
+//! Records in a file: a header with its own magic number and checksum, then the content.
+//!
+//! ```text
+//!    0  magic number: F7 'W' 'R' '1'
+//!    4  length of the content, u32
+//!    8  revision of the objects before this record, u64
+//!   16  CRC-32 of the content
+//!   20  CRC-32 of bytes 0 to 19
+//!   24  content, JSON
+//! ```
+//! Numbers are little-endian. F7 occurs in no UTF-8 text, so no content contains the magic number
+//! and the next record can be found behind a damaged one.
+//!
+//! Damage and an interrupted write are told apart, because only the latter may be cut: what an
+//! interrupted write leaves is the last thing in the file, and each of its bytes is as it was
+//! written, or zero where a page did not reach the disk, or missing.
 
 use std::io;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-/// Bytes before the content: its length and the CRC-32 of length and content, little-endian.
-const HEAD: usize = 8;
+const MAGIC: [u8; 4] = [0xf7, b'W', b'R', b'1'];
+/// Bytes of the header.
+pub(super) const HEAD: usize = 24;
+/// Bytes of the header that its checksum covers.
+const COVERED: usize = 20;
+/// Bytes of a header of the first format: length of the content, CRC-32 of length and content.
+const OLD_HEAD: usize = 8;
 
-/// Appends a record.
-pub(super) fn put<T: Serialize + ?Sized>(to: &mut Vec<u8>, content: &T) -> io::Result<()> {
-    let start = to.len();
-    to.extend_from_slice(&[0; HEAD]);
-    serde_json::to_writer(&mut *to, content)?;
-    let len = u32::try_from(to.len() - start - HEAD).map_err(io::Error::other)?;
-    let sum = sum(len, to.get(start + HEAD..).unwrap_or_default());
-    if let Some(head) = to.get_mut(start..start + HEAD) {
-        head[..4].copy_from_slice(&len.to_le_bytes());
-        head[4..].copy_from_slice(&sum.to_le_bytes());
+/// A whole record.
+#[derive(Debug)]
+pub(super) struct Record<'b> {
+    /// Offset of its first byte.
+    pub at: usize,
+    /// Revision of the objects before it; the first format did not note it.
+    pub before: Option<u64>,
+    pub content: &'b [u8],
+    /// Offset behind its last byte.
+    pub end: usize,
+}
+
+/// The records of a file.
+#[derive(Debug, Default)]
+pub(super) struct Records<'b> {
+    pub all: Vec<Record<'b>>,
+    /// Offset behind the last of them; what follows is an interrupted write.
+    pub end: usize,
+    /// They are in the first format.
+    pub old: bool,
+}
+
+/// What is wrong in a file, and where.
+#[derive(Debug)]
+pub(super) struct Flaw {
+    pub at: usize,
+    pub wrong: String,
+}
+
+impl Flaw {
+    pub(super) fn new(at: usize, wrong: impl Into<String>) -> Flaw {
+        Flaw { at, wrong: wrong.into() }
     }
+}
+
+/// Appends a record of changes that follow a revision.
+pub(super) fn put<T: Serialize + ?Sized>(
+    to: &mut Vec<u8>,
+    before: u64,
+    content: &T,
+) -> io::Result<()> {
+    let content = serde_json::to_vec(content)?;
+    let len = u32::try_from(content.len()).map_err(io::Error::other)?;
+    let mut head = Vec::with_capacity(HEAD);
+    head.extend(MAGIC);
+    head.extend(len.to_le_bytes());
+    head.extend(before.to_le_bytes());
+    head.extend(crc32fast::hash(&content).to_le_bytes());
+    head.extend(crc32fast::hash(&head).to_le_bytes());
+    to.extend(head);
+    to.extend(content);
     Ok(())
 }
 
-/// The records from the beginning up to the first that is not whole, each with the place of its
-/// end.
-pub(super) fn all<T: DeserializeOwned>(bytes: &[u8]) -> impl Iterator<Item = (T, usize)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let (head, rest) = bytes.get(at..)?.split_first_chunk::<HEAD>()?;
-        let [a, b, c, d, e, f, g, h] = *head;
-        let (len, told) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
-        let content = rest.get(..len as usize)?;
-        let content =
-            (sum(len, content) == told).then(|| serde_json::from_slice(content).ok())??;
-        at += HEAD + len as usize;
-        Some((content, at))
+/// The records of a file up to its end, or up to what an interrupted write left there.
+///
+/// # Errors
+/// The first place where the file is damaged.
+pub(super) fn all(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
+    if old(bytes, 0).is_some() {
+        return all_old(bytes);
+    }
+    let mut records = Records::default();
+    while records.end < bytes.len() {
+        let at = records.end;
+        match read(bytes, at) {
+            Ok(record) => {
+                records.end = record.end;
+                records.all.push(record);
+            }
+            Err(broken) => match broken.damage(bytes, at) {
+                Some(wrong) => return Err(Flaw::new(at, wrong)),
+                None => break,
+            },
+        }
+    }
+    Ok(records)
+}
+
+/// Why there is no whole record at an offset.
+enum Broken<'b> {
+    Head,
+    /// The file ends before the content does.
+    Short,
+    Content(&'b [u8]),
+}
+
+impl Broken<'_> {
+    /// What shows that this is damage; none for what an interrupted write may have left.
+    fn damage(&self, bytes: &[u8], at: usize) -> Option<String> {
+        let there = bytes.get(at..).unwrap_or_default();
+        if let Some(next) = find(bytes, at + 1) {
+            let what = match self {
+                Broken::Head => "the header of the record there is wrong",
+                Broken::Short | Broken::Content(_) => "the record there fails its checksum",
+            };
+            return Some(format!("{what}, and a whole record follows it at byte {next}"));
+        }
+        match self {
+            Broken::Head if !there.iter().zip(MAGIC).all(|(b, m)| *b == m || *b == 0) => {
+                Some("no record begins there".to_owned())
+            }
+            // Text has no zero byte: all of it was written.
+            Broken::Content(content) if !content.contains(&0) => {
+                Some("the record there is complete and fails its checksum".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk::<N>().copied()
+}
+
+fn read(bytes: &[u8], at: usize) -> Result<Record<'_>, Broken<'_>> {
+    let head = bytes.get(at..at.saturating_add(HEAD)).ok_or(Broken::Head)?;
+    let part = |at| number(head, at).map(u32::from_le_bytes).ok_or(Broken::Head);
+    let covered = head.get(..COVERED).ok_or(Broken::Head)?;
+    if !head.starts_with(&MAGIC) || crc32fast::hash(covered) != part(COVERED)? {
+        return Err(Broken::Head);
+    }
+    let (len, sum) = (part(4)? as usize, part(16)?);
+    let before = number(head, 8).map(u64::from_le_bytes);
+    let end = at.saturating_add(HEAD).saturating_add(len);
+    let content = bytes.get(at + HEAD..end).ok_or(Broken::Short)?;
+    match crc32fast::hash(content) == sum {
+        true => Ok(Record { at, before, content, end }),
+        false => Err(Broken::Content(content)),
+    }
+}
+
+/// The offset of the next whole record, from an offset on.
+fn find(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut windows = bytes.get(from..)?.windows(MAGIC.len()).enumerate();
+    windows.find_map(|(skipped, window)| {
+        (window == MAGIC && read(bytes, from + skipped).is_ok()).then_some(from + skipped)
     })
 }
 
-fn sum(len: u32, content: &[u8]) -> u32 {
-    let mut sum = crc32fast::Hasher::new();
-    sum.update(&len.to_le_bytes());
-    sum.update(content);
-    sum.finalize()
+/// A whole record of the first format.
+fn old(bytes: &[u8], at: usize) -> Option<Record<'_>> {
+    let len = u32::from_le_bytes(number(bytes, at)?);
+    let sum = u32::from_le_bytes(number(bytes, at + 4)?);
+    let end = at.checked_add(OLD_HEAD)?.checked_add(len as usize)?;
+    let content = bytes.get(at + OLD_HEAD..end)?;
+    let mut found = crc32fast::Hasher::new();
+    found.update(&len.to_le_bytes());
+    found.update(content);
+    (found.finalize() == sum).then_some(Record { at, before: None, content, end })
+}
+
+/// The first format cannot tell an interrupted write from damage: all of it is whole, or it is
+/// damaged.
+fn all_old(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
+    let mut records = Records { old: true, ..Records::default() };
+    while records.end < bytes.len() {
+        let record = old(bytes, records.end).ok_or_else(|| {
+            let wrong = "the record there, in the format of an earlier version, is not whole";
+            Flaw::new(records.end, wrong)
+        })?;
+        records.end = record.end;
+        records.all.push(record);
+    }
+    Ok(records)
 }

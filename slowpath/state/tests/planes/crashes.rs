@@ -116,7 +116,7 @@ struct House {
 impl House {
     /// Begins with what the disk has.
     fn open(drive: Drive, mut world: World) -> House {
-        let store = Store::open(drive.clone()).unwrap();
+        let store = Store::open(drive.clone());
         let mut reflector = reflector();
         let initializer = world.writer.register_initializer(API);
         world.steps();

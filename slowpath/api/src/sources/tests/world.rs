@@ -84,7 +84,7 @@ pub struct Heard {
 
 fn api(plate: &Plate, clock: &Arc<Clock>) -> Api {
     let disk: AnyDisk = Box::new(plate.clone());
-    let store = Arc::new(Shared::new(Store::open(disk).unwrap()));
+    let store = Arc::new(Shared::new(Store::open(disk)));
     let sources = Sources::new(clock.sources(), &store.objects(), clock.now());
     let control = Arc::clone(clock) as _;
     let documents = Arc::default();

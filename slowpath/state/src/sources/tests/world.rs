@@ -28,7 +28,7 @@ impl World {
         let own = vec![Source::new("file")];
         let settings = Settings { sources: BTreeMap::new(), own, limits: Limits::default() };
         let plate = Plate::default();
-        let store = Store::open(plate.clone()).unwrap();
+        let store = Store::open(plate.clone());
         let now = Now { steady: Instant::now(), wall: UNIX_EPOCH + Duration::from_secs(1 << 30) };
         let sources = Sources::new(settings.clone(), store.objects(), now);
         let precedence = Precedence::default();
@@ -47,7 +47,7 @@ impl World {
     /// The process ends, and another finds what is on the disk. The clock on the wall was set.
     pub fn restart(&mut self) {
         self.now.wall += Duration::from_secs(10 * 86_400);
-        self.store = Store::open(self.plate.clone()).unwrap();
+        self.store = Store::open(self.plate.clone());
         self.sources = Sources::new(self.settings.clone(), self.store.objects(), self.now);
         self.writer = Writer::new();
         self.reflector = Reflector::new(self.precedence.clone(), ArmName::Egress);

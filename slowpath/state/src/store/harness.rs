@@ -1,0 +1,82 @@
+//! Whatever bytes a log holds, these things hold. The harness of the unit tests, and for a fuzz
+//! target.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use super::{Disk, LOG, Store};
+use crate::name::{Name, Source};
+use crate::object::{API, ApplianceSpec, Change, Object, Spec};
+
+/// Files in memory.
+#[derive(Clone, Default)]
+struct Files(BTreeMap<String, Vec<u8>>);
+
+impl Disk for Files {
+    fn read(&mut self, file: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.get(file).cloned())
+    }
+
+    fn append(&mut self, file: &str, bytes: &[u8]) -> io::Result<()> {
+        self.0.entry(file.to_owned()).or_default().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn truncate(&mut self, file: &str, len: u64) -> io::Result<()> {
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        self.0.entry(file.to_owned()).or_default().truncate(len);
+        Ok(())
+    }
+
+    fn sync(&mut self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        let bytes = self.0.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        self.0.insert(to.to_owned(), bytes);
+        Ok(())
+    }
+
+    fn sync_folder(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Opens a store whose log has these bytes. Damage leaves the log as it is, has a copy of it, names
+/// a place in it and refuses changes. Otherwise what is cut has a copy, what was read is read again
+/// and a change is kept.
+pub fn harness(log: &[u8]) {
+    let disk = Files(BTreeMap::from([(LOG.to_owned(), log.to_vec())]));
+    let mut store = Store::open(disk);
+    let spec = Spec::Appliance(Arc::new(ApplianceSpec::default()));
+    let new = Name::new("new").map(|name| Object::new(name, Source::new(API), spec));
+    let new = new.expect("it is a name");
+    let change = [vec![Change::put(new.clone())]];
+    let file = |store: &Store<Files>, name: &str| store.disk.0.get(name).cloned();
+    if let Some(damage) = store.damage().cloned() {
+        assert!(damage.offset < log.len() as u64 && !damage.wrong.is_empty());
+        assert!(store.commit(&change, UNIX_EPOCH).iter().all(Result::is_err));
+        assert_eq!(store.objects().revision(), 0);
+        assert_eq!(file(&store, LOG).as_deref(), Some(log));
+        assert_eq!(file(&store, "log.damaged").as_deref(), Some(log));
+        return;
+    }
+    let kept = file(&store, LOG).unwrap_or_default();
+    assert!(log.starts_with(&kept));
+    assert_eq!(store.cut().is_some(), kept.len() < log.len());
+    if store.cut().is_some() {
+        assert_eq!(file(&store, "log.cut").as_deref(), Some(log));
+    }
+    let again = Store::open(store.disk.clone());
+    assert!(again.damage().is_none() && again.cut().is_none());
+    assert!(again.objects().all().eq(store.objects().all()));
+    // What the log says of an object of this name may be that it is being deleted.
+    if store.commit(&change, UNIX_EPOCH).iter().all(Result::is_ok) {
+        let again = Store::open(store.disk.clone());
+        assert!(again.damage().is_none() && again.objects().all().eq(store.objects().all()));
+        assert!(again.objects().get(&new.key()).is_some());
+    }
+}

@@ -1,0 +1,304 @@
+//! Damaged files: nothing that was acknowledged is lost silently.
+
+use std::time::SystemTime;
+
+use super::*;
+
+/// A log of several records, deletions among them, with the objects after each and the offsets
+/// where records begin.
+fn written() -> (Memory, Vec<Objects>, Vec<usize>) {
+    let put = |name, cluster| Change::put(object("api", name, cluster));
+    let finalizer = |held| Change::Finalizer { key: key("api", 2), name: "x".into(), held };
+    let groups: [&[Batch]; 6] = [
+        &[vec![put(0, 1), put(1, 1)]],
+        &[vec![put(2, 1)], vec![finalizer(true)]],
+        &[vec![Change::delete(key("api", 1))]],
+        &[vec![put(0, 7)], vec![Change::delete(key("api", 2))]],
+        &[vec![Change::put(object("file", 3, 1))]],
+        &[vec![finalizer(false)], vec![put(4, 1)]],
+    ];
+    let mut store = Store::open(Memory::new(1));
+    let (mut states, mut ends) = (vec![Objects::default()], vec![0]);
+    for group in groups {
+        assert!(store.commit(group, UNIX_EPOCH).iter().all(Result::is_ok));
+        states.push(store.objects().clone());
+        ends.push(store.log as usize);
+    }
+    (store.disk, states, ends)
+}
+
+fn bytes(disk: &mut Memory, file: &str) -> Option<Vec<u8>> {
+    disk.read(file).unwrap()
+}
+
+/// Checks that a store is not used: its file is as it was, with a copy, and changes are refused
+/// with the file and the place.
+fn refuses(mut store: Store<Memory>, file: &str, at: usize, found: &[u8]) {
+    let damage = store.damage().unwrap_or_else(|| panic!("{file} is taken, damaged at {at}"));
+    assert_eq!((damage.path.as_str(), damage.offset), (file, at as u64), "{damage}");
+    assert_eq!(store.objects().revision(), 0);
+    let answers = store.commit(&[vec![Change::put(object("api", 9, 1))]], UNIX_EPOCH);
+    let refusal = answers[0].clone().unwrap_err();
+    assert_eq!(refusal.why, Why::Damaged);
+    let text = refusal.to_string();
+    let place = format!("{file} is damaged at byte {at}: ");
+    for part in [&place, "restore `snapshot` and `log`", "then restart slowpath"] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert_eq!(bytes(&mut store.disk, file).unwrap(), found);
+    assert_eq!(bytes(&mut store.disk, &format!("{file}.damaged")).unwrap(), found);
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_the_log_is_damage_or_costs_the_last_record_with_a_copy() {
+    let (disk, states, ends) = written();
+    let [.., last, end] = ends[..] else { panic!("no records") };
+    let (mut damaged, mut cut) = (0, 0);
+    for bit in 0..end * 8 {
+        let mut disk = disk.clone();
+        disk.spoil(LOG, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        let found = bytes(&mut disk, LOG).unwrap();
+        let mut store = Store::open(disk);
+        let at = ends[ends.partition_point(|end| *end <= bit / 8) - 1];
+        if store.damage().is_some() {
+            refuses(store, LOG, at, &found);
+            damaged += 1;
+            continue;
+        }
+        let told = store.cut().unwrap_or_else(|| panic!("bit {bit} is not noticed"));
+        assert_eq!((at, told.offset, told.bytes), (last, last as u64, (end - last) as u64));
+        assert!(same(store.objects(), &states[states.len() - 2]), "bit {bit}");
+        assert_eq!(bytes(&mut store.disk, "log.cut").unwrap(), found);
+        assert_eq!(bytes(&mut store.disk, LOG).unwrap(), found[..last]);
+        cut += 1;
+    }
+    // Of the last record, what follows its magic number in the header may be an interrupted write.
+    assert_eq!((damaged, cut), ((end - 20) * 8, 20 * 8));
+}
+
+#[test]
+fn a_log_that_ends_at_any_byte_is_cut_after_its_last_whole_record_with_a_copy() {
+    let (disk, states, ends) = written();
+    let end = ends[ends.len() - 1];
+    for len in 0..end {
+        let mut disk = disk.clone();
+        disk.spoil(LOG, |bytes| bytes.truncate(len));
+        let found = bytes(&mut disk, LOG).unwrap();
+        let mut store = Store::open(disk);
+        assert_eq!(store.damage(), None, "{len} bytes");
+        let whole = ends.partition_point(|end| *end <= len) - 1;
+        assert!(same(store.objects(), &states[whole]), "{len} bytes");
+        // Whole records are a whole log.
+        assert_eq!(store.cut().is_some(), ends[whole] != len, "{len} bytes");
+        if let Some(cut) = store.cut() {
+            assert_eq!((cut.offset, cut.bytes), (ends[whole] as u64, (len - ends[whole]) as u64));
+            assert_eq!(bytes(&mut store.disk, "log.cut").unwrap(), found);
+        }
+        assert!(store.commit(&[vec![Change::put(object("api", 9, 1))]], UNIX_EPOCH)[0].is_ok());
+        let again = Store::open(store.disk.clone());
+        assert!(again.cut().is_none() && same(again.objects(), store.objects()));
+    }
+}
+
+#[test]
+fn bytes_that_are_missing_or_repeated_inside_the_log_are_damage() {
+    let (disk, _, ends) = written();
+    for from in 0..ends.len() - 2 {
+        for to in from + 1..ends.len() - 1 {
+            let mut without = disk.clone();
+            without.spoil(LOG, |bytes| drop(bytes.drain(ends[from]..ends[to])));
+            let found = bytes(&mut without, LOG).unwrap();
+            refuses(Store::open(without), LOG, ends[from], &found);
+            let mut twice = disk.clone();
+            twice.spoil(LOG, |bytes| bytes.extend_from_within(ends[from]..ends[to]));
+            let found = bytes(&mut twice, LOG).unwrap();
+            refuses(Store::open(twice), LOG, ends[ends.len() - 1], &found);
+        }
+    }
+    let mut short = disk.clone();
+    short.spoil(LOG, |bytes| drop(bytes.drain(ends[2] + 30..ends[3] + 5)));
+    let found = bytes(&mut short, LOG).unwrap();
+    refuses(Store::open(short), LOG, ends[2], &found);
+    // What no version of ours writes is left alone.
+    let mut foreign = disk;
+    foreign.spoil(LOG, |bytes| bytes.extend([9; 11]));
+    let found = bytes(&mut foreign, LOG).unwrap();
+    refuses(Store::open(foreign), LOG, ends[ends.len() - 1], &found);
+}
+
+#[test]
+fn a_record_that_is_not_understood_is_damage() {
+    let (mut disk, _, ends) = written();
+    let end = ends[ends.len() - 1];
+    disk.spoil(LOG, |bytes| {
+        record::put(bytes, Store::open(written().0).objects().revision(), "later").unwrap();
+    });
+    let found = bytes(&mut disk, LOG).unwrap();
+    let store = Store::open(disk);
+    assert!(store.damage().unwrap().wrong.contains("another version"), "{:?}", store.damage());
+    refuses(store, LOG, end, &found);
+}
+
+/// A store whose snapshot has three objects and whose log has one more.
+fn folded() -> (Memory, Objects) {
+    let mut store = Store::open(Memory::new(1));
+    for name in 0..4 {
+        store.commit(&[vec![Change::put(object("api", name, 1))]], UNIX_EPOCH);
+        if name == 2 {
+            store.fold().unwrap();
+        }
+    }
+    (store.disk, store.objects)
+}
+
+#[test]
+fn a_damaged_or_missing_snapshot_is_damage() {
+    let (disk, objects) = folded();
+    assert!(same(Store::open(disk.clone()).objects(), &objects));
+    let len = bytes(&mut disk.clone(), SNAPSHOT).unwrap().len();
+    for bit in 0..len * 8 {
+        let mut disk = disk.clone();
+        disk.spoil(SNAPSHOT, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        let found = bytes(&mut disk, SNAPSHOT).unwrap();
+        let store = Store::open(disk);
+        let at = store.damage().unwrap_or_else(|| panic!("bit {bit} is not noticed")).offset;
+        assert!(at as usize <= bit / 8, "bit {bit}");
+        refuses(store, SNAPSHOT, at as usize, &found);
+    }
+    for short in 0..len {
+        let mut disk = disk.clone();
+        disk.spoil(SNAPSHOT, |bytes| bytes.truncate(short));
+        let found = bytes(&mut disk, SNAPSHOT).unwrap();
+        let store = Store::open(disk);
+        let at = store.damage().unwrap_or_else(|| panic!("{short} bytes are taken")).offset;
+        refuses(store, SNAPSHOT, at as usize, &found);
+    }
+    // The log says by itself that something precedes it.
+    let mut disk = disk;
+    disk.names.remove(SNAPSHOT);
+    let found = bytes(&mut disk, LOG).unwrap();
+    refuses(Store::open(disk), LOG, 0, &found);
+}
+
+#[test]
+fn a_log_that_the_snapshot_has_overtaken_is_emptied_before_the_next_record() {
+    let (mut disk, states, ends) = written();
+    let (log, end) = (bytes(&mut disk, LOG).unwrap(), ends[ends.len() - 1]);
+    let mut store = Store::open(disk);
+    store.fold().unwrap();
+    for len in [end, ends[2], ends[3] - 1] {
+        let mut disk = store.disk.clone();
+        disk.spoil(LOG, |bytes| bytes.extend(&log[..len]));
+        let mut store = Store::open(disk);
+        assert!(same(store.objects(), &states[states.len() - 1]), "{len} bytes");
+        store.commit(&[vec![Change::put(object("api", 9, 1))]], UNIX_EPOCH);
+        let again = Store::open(store.disk.clone());
+        assert_eq!(again.damage(), None, "{len} bytes");
+        assert!(same(again.objects(), store.objects()));
+    }
+}
+
+#[test]
+fn an_interrupted_write_that_cannot_be_copied_is_read_past_and_cut_with_the_next_change() {
+    let (mut disk, states, ends) = written();
+    disk.spoil(LOG, |bytes| bytes.truncate(bytes.len() - 3));
+    let found = bytes(&mut disk, LOG).unwrap();
+    let mut store = Store::open(Memory { faults: 100, ..disk });
+    assert!(store.damage().is_none() && store.cut().is_none());
+    assert!(same(store.objects(), &states[states.len() - 2]));
+    let change = [vec![Change::put(object("api", 9, 1))]];
+    assert_eq!(store.commit(&change, UNIX_EPOCH)[0].as_ref().unwrap_err().why, Why::Disk);
+    assert_eq!(bytes(&mut store.disk, LOG).unwrap(), found);
+    store.disk.faults = 0;
+    assert!(store.commit(&change, UNIX_EPOCH)[0].is_ok());
+    assert_eq!(store.cut().unwrap().offset, ends[ends.len() - 2] as u64);
+    assert_eq!(bytes(&mut store.disk, "log.cut").unwrap(), found);
+    assert!(same(Store::open(store.disk.clone()).objects(), store.objects()));
+}
+
+/// A file as the first format had it.
+fn first_format(file: &[u8]) -> Vec<u8> {
+    let mut old = Vec::new();
+    for record in record::all(file).unwrap().all {
+        let len = (record.content.len() as u32).to_le_bytes();
+        old.extend(len);
+        old.extend(crc32fast::hash(&[&len, record.content].concat()).to_le_bytes());
+        old.extend(record.content);
+    }
+    old
+}
+
+#[test]
+fn files_in_the_first_format_are_read_and_written_anew_with_the_next_change() {
+    let (mut disk, objects) = folded();
+    for file in [SNAPSHOT, LOG] {
+        disk.spoil(file, |bytes| *bytes = first_format(bytes));
+    }
+    let mut store = Store::open(disk.clone());
+    assert!(same(store.objects(), &objects));
+    assert!(store.commit(&[vec![Change::put(object("api", 9, 1))]], UNIX_EPOCH)[0].is_ok());
+    for file in [SNAPSHOT, LOG] {
+        assert!(!record::all(&bytes(&mut store.disk, file).unwrap()).unwrap().old);
+    }
+    assert!(same(Store::open(store.disk.clone()).objects(), store.objects()));
+    // Where the write ends early it could as well be damaged.
+    disk.spoil(LOG, |bytes| bytes.extend([1, 0]));
+    let found = bytes(&mut disk, LOG).unwrap();
+    let whole = found.len() - 2;
+    refuses(Store::open(disk), LOG, whole, &found);
+}
+
+#[test]
+fn any_bytes_hold_the_harness() {
+    let (mut disk, ..) = written();
+    let log = bytes(&mut disk, LOG).unwrap();
+    let mut dice = Dice(3);
+    harness::harness(&[]);
+    harness::harness(&first_format(&log));
+    for _ in 0..3_000 {
+        let mut bytes = log.clone();
+        bytes.truncate(dice.roll(bytes.len() + 1));
+        for _ in 0..dice.roll(4) {
+            let at = dice.roll(bytes.len());
+            match dice.roll(4) {
+                0 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 4),
+                1 => bytes.iter_mut().skip(at).take(512).for_each(|byte| *byte = 0),
+                2 => drop(bytes.drain(at..bytes.len().min(at + 9))),
+                _ => bytes.extend_from_within(at..),
+            }
+        }
+        harness::harness(&bytes);
+    }
+}
+
+#[test]
+fn a_folder_keeps_five_copies_of_a_file_and_one_of_each_content() {
+    let path = std::env::temp_dir().join(format!("weir-copies-{}", std::process::id()));
+    let mut folder = Folder::open(&path).unwrap();
+    let copies = |prefix: &str| {
+        let names = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.retain(|name| name.starts_with(prefix));
+        names.sort();
+        names
+    };
+    folder.append(LOG, b"something").unwrap();
+    let file = std::fs::File::open(path.join(LOG)).unwrap();
+    file.set_modified(UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000)).unwrap();
+    let name = folder.copy(LOG, "cut").unwrap();
+    assert_eq!(name, "log.cut-20270115T080000Z");
+    assert_eq!(folder.copy(LOG, "cut").unwrap(), name);
+    assert_eq!(folder.copy(LOG, "damaged").unwrap(), "log.damaged-20270115T080000Z");
+    for second in 0..7 {
+        folder.append(LOG, b"more").unwrap();
+        let at: SystemTime = UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000 + second);
+        file.set_modified(at).unwrap();
+        folder.copy(LOG, "cut").unwrap();
+    }
+    let left = copies("log.cut-");
+    assert_eq!(left.len(), 5);
+    assert_eq!(left[4], "log.cut-20270115T080006Z");
+    assert_eq!(std::fs::read(path.join(&left[4])).unwrap(), std::fs::read(path.join(LOG)).unwrap());
+    assert_eq!(copies("log.damaged-").len(), 1);
+    std::fs::remove_dir_all(&path).unwrap();
+}
