@@ -12,7 +12,9 @@ pub enum Verdict {
     Return,
     /// To the flow's backend by rewriting addresses and ports.
     Nat,
-    /// To the flow's backend in a tunnel, inner packet unchanged.
+    /// To the flow's backend in a tunnel. Of the inner packet the TTL is decremented, a congestion
+    /// mark of the gateway's outer header is taken over (RFC 6040), and the MSS option of a SYN is
+    /// lowered where the service sets `mss`; everything else stays.
     Tunnel,
     /// From a backend to its flow's gateway, or to the client of a plain flow.
     Answer,
