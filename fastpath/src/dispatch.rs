@@ -34,7 +34,7 @@ pub fn dispatch<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, exits: &mut 
                 // A packet that no stage decided on would be lost silently; it is counted instead.
                 let reason = match verdict {
                     Verdict::Drop(reason) => reason,
-                    _ => DropReason::Ignored,
+                    _ => DropReason::Undecided,
                 };
                 lcore.count_drop(work, reason);
             }),

@@ -65,7 +65,7 @@ fn outer(window: &Window<'_>, work: &mut Work, own: &[u8; 6]) -> Result<(), Drop
 #[cold]
 fn not_for_us(work: &mut Work, first_of_mac: u8) -> Result<(), DropReason> {
     if first_of_mac & 1 == 0 {
-        return Err(DropReason::Ignored);
+        return Err(DropReason::ForeignDstMac);
     }
     not_for_ip(work, Verdict::Punt)
 }

@@ -157,7 +157,7 @@ fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
         work.verdict = Verdict::Punt;
         return Ok(());
     }
-    Err(DropReason::Ignored)
+    Err(DropReason::NoMatchingService)
 }
 
 /// fe80::/10, which ND and routing protocols use on every link.

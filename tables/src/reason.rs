@@ -69,12 +69,14 @@ reasons! {
     NoHeadroom "no-headroom" "No room for the new outer headers in front of the packet.",
     PuntLimited "punt-limited" "More packets for this machine itself than punt_limit allows.",
     PuntFull "punt-full" "The kernel did not take packets fast enough from the exception port.",
-    Ignored "ignored" "A frame for nobody here: foreign destination MAC, or a plain packet that no service claims.",
+    ForeignDstMac "foreign-dst-mac" "The frame's destination MAC address is not this port's: the switch floods, or the port is promiscuous.",
     ExceptionMalformed "exception-malformed" "The kernel sent a frame that is no whole IP or ARP packet.",
     ScopeTableFull "scope-table-full" "More gateway endpoints than region.max_scopes.",
     TxRefused "tx-refused" "The NIC took no more packets.",
     StageMissing "stage-missing" "The kernel's program lacks one of its stages: start ebpf-fallback again.",
     NotTranslatable "not-translatable" "The other address family has no such packet or ICMP message (RFC 7915), or the datagram lacks the checksum that IPv6 demands.",
+    NoMatchingService "no-matching-service" "A plain packet that matches no frontend and is not addressed to this appliance (`punt.plain_no_service` is drop).",
+    Undecided "undecided" "No stage decided on the packet. This is always zero: any other value is a defect of Weir, please report it.",
 }
 
 const _: () = assert!(DropReason::ALL.len() <= MAX_REASONS);

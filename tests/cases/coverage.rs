@@ -50,6 +50,12 @@ pub const ELSEWHERE: &[Elsewhere] = &[
         test: "a_nic_that_takes_no_more_is_counted",
     },
     Elsewhere {
+        reason: DropReason::Undecided,
+        because: "a stage has to be defective",
+        file: "tests/journeys/reasons.rs",
+        test: "a_packet_without_a_decision_is_counted_as_undecided",
+    },
+    Elsewhere {
         reason: DropReason::StageMissing,
         because: "the kernel's program has to be loaded in part",
         file: "ebpf-fallback/tests/journey.rs",

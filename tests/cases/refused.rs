@@ -85,9 +85,9 @@ fn frames_and_ip() -> Vec<Case> {
             OuterFragment,
         ),
         refuse(
-            "A frame for another MAC address is nobody's here.",
+            "A frame for another MAC address is dropped under its own reason.",
             good().between(ROUTER, STRANGER),
-            Ignored,
+            ForeignDstMac,
         ),
         case(
             "Headers that do not lie in the first segment are refused.",
@@ -315,9 +315,9 @@ fn services() -> Vec<Case> {
             NoNeighbour,
         ),
         case(
-            "A plain packet that no service claims is nobody's here.",
+            "A plain packet that matches no service is dropped under its own reason.",
             plain_nat(),
-            vec![arrives(INGRESS, from_router(inner())).dropped(Ignored)],
+            vec![arrives(INGRESS, from_router(inner())).dropped(NoMatchingService)],
         ),
         case(
             "A ping of a frontend is answered by Weir itself.",

@@ -7,6 +7,9 @@ mod planes {
     pub mod memory;
 }
 
+use fastpath::burst::{Arrival, Burst};
+use fastpath::dispatch::{Exits, count_arrivals, dispatch};
+use fastpath::port::memory::Frame;
 use packet::addr::Addr;
 use planes::memory::Memory;
 use std::net::IpAddr;
@@ -90,4 +93,30 @@ fn a_locked_bucket_is_contended_until_the_flow_table_recovers() {
     let came = plane.send(INGRESS, &frame);
     assert!(matches!(came[..], [(Exit::Port(_), _)]), "forwarded once it is free: {came:?}");
     assert_eq!(drops(&mut plane), [(DropReason::FlowContended, 1)]);
+}
+
+/// Exits by which no frame may leave.
+struct NoExit;
+
+impl Exits<Frame> for NoExit {
+    fn port(&mut self, arm: u8, frame: Frame) {
+        panic!("left by the port of arm {arm}: {:?}", frame.to_vec());
+    }
+
+    fn kernel(&mut self, arm: u8, frame: Frame) -> bool {
+        panic!("left to the kernel by arm {arm}: {:?}", frame.to_vec());
+    }
+}
+
+#[test]
+fn a_packet_without_a_decision_is_counted_as_undecided() {
+    let mut plane = Memory::new();
+    plane.load(&aws_nat());
+    let lcore = &plane.loaded().lcore;
+    let mut burst = Burst::default();
+    burst.push(Frame::new(&from_gateway(1, syn()).bytes()), INGRESS, Arrival::Plain);
+    count_arrivals(&burst, lcore);
+    // No stage has looked at the packet.
+    dispatch(&mut burst, lcore, &mut NoExit);
+    assert_eq!(drops(&mut plane), [(DropReason::Undecided, 1)]);
 }

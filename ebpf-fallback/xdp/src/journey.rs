@@ -121,7 +121,7 @@ fn open(ctx: *mut xdp_md, work: &mut Work, place: &Place) -> Result<u32, u32> {
         if to != place.port(work.arm).mac() {
             // Broadcast and multicast are the kernel's: ARP, ND, DHCP, routing protocols.
             return Err(match to[0] & 1 {
-                0 => work.drop(DropReason::Ignored),
+                0 => work.drop(DropReason::ForeignDstMac),
                 _ => for_kernel(work),
             });
         }

@@ -171,7 +171,7 @@ fn for_nobody(work: &mut Work) -> u32 {
     if work.set().settings().plain_no_service == NoService::Punt as u8 {
         return punt(work);
     }
-    work.drop(DropReason::Ignored)
+    work.drop(DropReason::NoMatchingService)
 }
 
 #[inline(always)]

@@ -206,7 +206,7 @@ impl Work {
         self.begins = false;
         self.verdict = VerdictCounter::Drop;
         self.exit = Exit::None;
-        self.reason = DropReason::Ignored;
+        self.reason = DropReason::Undecided;
     }
 
     /// The tables of its generation.

@@ -191,15 +191,15 @@ mod tests {
             arrival: "plain by ingress".into(),
             generation: 7,
             verdict: "drop".into(),
-            reason: "ignored".into(),
-            why: vec!["nobody has it".into(), "it is ignored".into()],
+            reason: "foreign-dst-mac".into(),
+            why: vec!["the MAC is foreign".into(), "it is dropped".into()],
             ..Explanation::default()
         };
         let text = "packet      tcp 192.0.2.1:1234 -> 203.0.113.1:80\n\
                     comes       plain by ingress\n\
-                    verdict     drop (ignored)\n\
+                    verdict     drop (foreign-dst-mac)\n\
                     generation  7\n\
-                    because     nobody has it\n            it is ignored\n";
+                    because     the MAC is foreign\n            it is dropped\n";
         assert_eq!(shown(&told), text);
     }
 }

@@ -91,7 +91,7 @@ impl Walk<'_> {
         if no_service(settings.plain_no_service) == NoService::Punt {
             return Step::Continue(Verdict::Punt);
         }
-        drop_for(DropReason::Ignored)
+        drop_for(DropReason::NoMatchingService)
     }
 }
 

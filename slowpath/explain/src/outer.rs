@@ -42,7 +42,7 @@ impl Walk<'_> {
         if self.own.is_some_and(|own| own != to) {
             if to[0] & 1 == 0 {
                 self.because("the frame is to another MAC address than ours");
-                return drop_for(DropReason::Ignored);
+                return drop_for(DropReason::ForeignDstMac);
             }
             self.because("broadcast and multicast are the kernel's");
             return Step::Break(Verdict::Punt);

@@ -116,7 +116,7 @@ fn what_stands_in_the_way_is_told_with_its_reason() {
     assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "no-neighbour"));
     assert!(says(&told, "10.0.2.13"), "{told:?}");
     let told = explain("udp 192.0.2.1:1234 -> 203.0.113.1:80", "").unwrap();
-    assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "ignored"));
+    assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "no-matching-service"));
     let told = explain("udp 192.0.2.1:1234 -> 203.0.113.1:80", "aws").unwrap();
     assert_eq!(told.verdict, "return");
     assert_eq!(told.arrival, "tunnel aws by ingress, endpoint 0x7");

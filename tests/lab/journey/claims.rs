@@ -13,8 +13,8 @@ pub struct Claim {
     pub words: String,
 }
 
-/// Drops that the lab itself causes: chatter of the namespaces' kernels that is for nobody.
-const CHATTER: [&str; 1] = ["ignored"];
+/// Drops that the lab itself causes: chatter of the namespaces' kernels.
+const CHATTER: [&str; 2] = ["foreign-dst-mac", "no-matching-service"];
 
 /// Frames that the appliance's own kernel may send in a journey beside answers to what it got: it
 /// asks for its neighbours.
