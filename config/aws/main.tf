@@ -1,6 +1,10 @@
 # A gateway load balancer with Weir behind it, as an Auto Scaling group of appliances that register
-# themselves (config/examples/aws.toml, [aws] cluster = var.cluster). Permissions: policy.json, which knows
-# the tag by its usual prefix; with another aws.tag_prefix, write that there.
+# themselves (config/examples/aws.toml, [aws] cluster = var.cluster).
+#
+# Permissions of the appliances are in policy.json. They change only what has the same tag
+# weir:cluster as their own role: without that tag on the role AWS refuses every change.
+# Permissions of people (`weir cloud exec`, `wait`) are in policy-operator.json, for users or roles
+# that have the tag as well; appliances don't get them. With another aws.tag_prefix write it in both.
 #
 #   terraform init && terraform apply -var vpc=vpc-... -var 'subnets=["subnet-..."]' -var image=ami-...
 
@@ -13,7 +17,7 @@ variable "cluster" {
 }
 variable "instance_type" {
   type    = string
-  default = "c7gn.xlarge"
+  default = "c6in.xlarge" # x86-64: Weir is not built for ARM (c7gn and other Graviton families)
 }
 
 data "aws_subnet" "each" {
@@ -103,11 +107,20 @@ resource "aws_iam_role" "weir" {
       Principal = { Service = "ec2.amazonaws.com" }
     }]
   })
+
+  # Compared with the tags of what the appliance changes: aws:PrincipalTag in policy.json.
+  tags = { "weir:cluster" = var.cluster }
 }
 
 resource "aws_iam_role_policy" "weir" {
   role   = aws_iam_role.weir.id
   policy = file("${path.module}/policy.json")
+}
+
+# For operators: attach it to users or roles that have the tag weir:cluster.
+resource "aws_iam_policy" "operator" {
+  name_prefix = "weir-operator-"
+  policy      = file("${path.module}/policy-operator.json")
 }
 
 resource "aws_iam_instance_profile" "weir" {

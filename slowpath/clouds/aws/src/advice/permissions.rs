@@ -1,7 +1,11 @@
-//! The permissions that are used, the one list of them: `config/aws/policy.json` has exactly these.
+//! The permissions that are used, the one list of them. `config/aws/policy.json` has exactly those
+//! of an appliance, `config/aws/policy-operator.json` exactly those of an operator.
 
 /// Operations by the service that a policy names them under.
-pub const PERMISSIONS: [(&str, &[&str]); 5] = [
+pub type Permissions = [(&'static str, &'static [&'static str])];
+
+/// What an appliance needs for itself.
+pub const PERMISSIONS: &Permissions = &[
     ("tag", &["GetResources"]),
     (
         "elasticloadbalancing",
@@ -36,12 +40,20 @@ pub const PERMISSIONS: [(&str, &[&str]); 5] = [
             "ReplaceRoute",
         ],
     ),
+];
+
+/// What an operator needs for `weir cloud exec` and `weir cloud wait`. An appliance has none of the
+/// `ssm` permissions: a compromised one must not run commands on its peers.
+pub const OPERATOR_PERMISSIONS: &Permissions = &[
     ("ssm", &["GetCommandInvocation", "SendCommand"]),
+    ("tag", &["GetResources"]),
+    ("elasticloadbalancing", &["DescribeTargetGroups", "DescribeTargetHealth"]),
+    ("ec2", &["DescribeInstances"]),
 ];
 
 /// What a policy calls the permission for an operation: `elasticloadbalancing:RegisterTargets`.
 pub fn permission(operation: &str) -> Option<String> {
-    let mut services = PERMISSIONS.iter();
+    let mut services = PERMISSIONS.iter().chain(OPERATOR_PERMISSIONS);
     let (service, _) = services.find(|(_, operations)| operations.contains(&operation))?;
     Some(format!("{service}:{operation}"))
 }
@@ -51,13 +63,18 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use serde_json::Value as Json;
+    use serde_json::{Value as Json, json};
 
     use super::*;
 
-    fn policy() -> Json {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../config/aws/policy.json");
-        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    fn file(name: &str) -> String {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../config/aws");
+        std::fs::read_to_string(folder.join(name)).unwrap()
+    }
+
+    fn statements(name: &str) -> Vec<Json> {
+        let policy: Json = serde_json::from_str(&file(name)).unwrap();
+        policy["Statement"].as_array().unwrap().clone()
     }
 
     fn list(value: &Json) -> Vec<&str> {
@@ -68,37 +85,89 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_allows_exactly_what_is_used() {
-        let policy = policy();
-        let statements = policy["Statement"].as_array().unwrap();
-        let mut allowed = BTreeSet::new();
-        for statement in statements {
-            assert_eq!(statement["Effect"], "Allow");
-            for action in list(&statement["Action"]) {
-                assert!(!action.contains('*'), "{action}");
-                allowed.insert(action.to_owned());
+    fn each_policy_allows_exactly_what_is_used() {
+        for (name, used) in
+            [("policy.json", PERMISSIONS), ("policy-operator.json", OPERATOR_PERMISSIONS)]
+        {
+            let mut allowed = BTreeSet::new();
+            for statement in statements(name) {
+                assert_eq!(statement["Effect"], "Allow");
+                for action in list(&statement["Action"]) {
+                    assert!(!action.contains('*'), "{name}: {action}");
+                    allowed.insert(action.to_owned());
+                }
             }
+            let used = used.iter().flat_map(|(_, operations)| operations.iter());
+            let used: BTreeSet<String> =
+                used.filter_map(|operation| permission(operation)).collect();
+            assert_eq!(allowed, used, "{name}");
         }
-        let used = PERMISSIONS.iter().flat_map(|(_, operations)| operations.iter());
-        let used: BTreeSet<String> = used.filter_map(|operation| permission(operation)).collect();
-        assert_eq!(allowed, used);
         assert_eq!(permission("TerminateInstances"), None);
     }
 
     #[test]
-    fn what_changes_something_is_allowed_on_tagged_or_named_things_alone() {
-        for statement in policy()["Statement"].as_array().unwrap() {
-            let asks = |action: &&str| {
-                ["Describe", "Get"]
-                    .iter()
-                    .any(|verb| action.split(':').any(|p| p.starts_with(verb)))
-            };
-            if !list(&statement["Action"]).iter().all(asks) {
+    fn an_appliance_runs_no_commands_on_others() {
+        assert!(PERMISSIONS.iter().all(|(service, _)| *service != "ssm"));
+        assert!(!file("policy.json").contains("ssm:"));
+    }
+
+    /// Every write is limited to resources whose cluster tag equals that of the role itself. A
+    /// variable without a value matches nothing, so a role without the tag may write nothing.
+    #[test]
+    fn what_writes_is_allowed_on_resources_of_the_same_cluster_alone() {
+        let own = "${aws:PrincipalTag/weir:cluster}";
+        let resource = json!({ "StringEquals": { "aws:ResourceTag/weir:cluster": own } });
+        let instance = json!({ "StringEquals": { "ssm:resourceTag/weir:cluster": own } });
+        let mut writes = 0;
+        for name in ["policy.json", "policy-operator.json"] {
+            for statement in statements(name) {
+                let reads = |action: &&str| {
+                    let operation = action.split(':').nth(1).unwrap();
+                    operation.starts_with("Describe") || operation.starts_with("Get")
+                };
+                if list(&statement["Action"]).iter().all(reads) {
+                    continue;
+                }
+                writes += 1;
                 let on = list(&statement["Resource"]);
-                let named = on.iter().all(|on| on.starts_with("arn:") && !on.ends_with('*'));
-                let tagged = statement["Condition"].to_string().contains("esourceTag/");
-                assert!(named || tagged && !on.contains(&"*"), "{statement}");
+                assert!(on.iter().all(|on| on.starts_with("arn:aws:")), "{name}: {statement}");
+                match on.as_slice() {
+                    // A document has no cluster; the instance that it runs on has.
+                    ["arn:aws:ssm:*::document/AWS-RunShellScript"] => {}
+                    ["arn:aws:ec2:*:*:instance/*"] => {
+                        assert_eq!(statement["Condition"], instance, "{name}");
+                    }
+                    _ => assert_eq!(statement["Condition"], resource, "{name}: {statement}"),
+                }
             }
         }
+        assert_eq!(writes, 5, "RegisterTargets, hooks, routes; commands and their document");
+    }
+
+    #[test]
+    fn the_terraform_example_tags_the_role_that_the_policy_compares() {
+        let text = file("main.tf");
+        let blocks: Vec<&str> = text.split("\nresource ").collect();
+        for resource in ["\"aws_iam_role\" \"weir\"", "\"aws_lb_target_group\" \"weir\""] {
+            let block = blocks.iter().find(|block| block.starts_with(resource)).unwrap();
+            assert!(block.contains("\"weir:cluster\" = var.cluster"), "{block}");
+        }
+        assert!(text.contains("file(\"${path.module}/policy-operator.json\")"));
+    }
+
+    /// The attributes of a family stand behind its generation: c7gn is Graviton, g4dn is not.
+    fn is_arm(instance_type: &str) -> bool {
+        let family = instance_type.split('.').next().unwrap();
+        let generation = family.find(|c: char| c.is_ascii_digit()).unwrap();
+        family == "a1" || family[generation..].contains('g')
+    }
+
+    #[test]
+    fn the_terraform_example_starts_an_x86_64_machine() {
+        assert!(is_arm("c7gn.xlarge") && is_arm("im4gn.large") && !is_arm("g4dn.xlarge"));
+        let text = file("main.tf");
+        let (_, variable) = text.split_once("variable \"instance_type\"").unwrap();
+        let instance_type = variable.split('"').nth(1).unwrap();
+        assert!(instance_type.contains('.') && !is_arm(instance_type), "{instance_type}");
     }
 }

@@ -138,7 +138,7 @@ pub async fn ask(aws: &dyn Aws, wants: &Wants, seen: &mut Seen) {
         let told = aws.lifecycle_hooks(&scaling.group).await;
         seen.note(&["DescribeLifecycleHooks"], told);
     }
-    // There is no such command: who may ask hears just that.
+    // There is no such command: with the permission AWS answers just that.
     let told = aws.invocation("00000000-0000-0000-0000-000000000000", id).await;
     seen.note(&["GetCommandInvocation"], told);
 }

@@ -2,15 +2,34 @@
 
 use super::{Check, Seen, Verdict, Wants};
 use crate::advice::permissions::PERMISSIONS;
-use crate::told::Failure;
+use crate::told::{CallError, Failure};
 
 /// One check a permission.
 pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
-    let of = |(service, operations): &(&str, &'static [&'static str])| {
+    let of = |(service, operations): &(&'static str, &'static [&'static str])| {
         let service = (*service).to_owned();
         operations.iter().map(move |operation| check(wants, seen, &service, operation))
     };
-    PERMISSIONS.iter().flat_map(of).collect()
+    PERMISSIONS.iter().flat_map(of).chain(commands(seen)).collect()
+}
+
+/// An appliance has no use for commands on other instances. Where its role may ask for their
+/// results, it most likely has the policy that an operator should have.
+fn commands(seen: &Seen) -> Option<Check> {
+    const NAME: &str = "ssm:GetCommandInvocation";
+    match seen.tried.get("GetCommandInvocation")? {
+        Err(error) if error.kind == Failure::Denied => {
+            Some(Check::ok(NAME, "not allowed, as it should be on an appliance"))
+        }
+        Ok(()) | Err(CallError { kind: Failure::Absent, .. }) => Some(Check::new(
+            NAME,
+            Verdict::Warn,
+            "this machine's role may follow commands on other instances, and perhaps send them",
+            "take ssm out of the role's policy (config/aws/policy.json has none); operators have \
+             config/aws/policy-operator.json",
+        )),
+        Err(_) => None,
+    }
 }
 
 fn check(wants: &Wants, seen: &Seen, service: &str, operation: &'static str) -> Check {
@@ -49,7 +68,6 @@ fn check(wants: &Wants, seen: &Seen, service: &str, operation: &'static str) -> 
 /// Whether the appliance needs it as it is configured, and what for.
 fn purpose(wants: &Wants, service: &str, operation: &str) -> (bool, &'static str) {
     match (service, operation) {
-        ("ssm", _) => (false, "`weir cloud exec` needs it"),
         ("autoscaling", _) => (!wants.routes() && wants.settings.life.hook, "aws.hook needs it"),
         ("tag", _) | ("elasticloadbalancing", _) => (!wants.routes(), "mode gateway needs it"),
         (_, "DescribeSecurityGroups") => (false, "`weir cloud doctor` needs it"),
@@ -64,7 +82,7 @@ fn purpose(wants: &Wants, service: &str, operation: &str) -> (bool, &'static str
 /// Why it was not tried.
 fn untested(operation: &str, purpose: &'static str) -> &'static str {
     match operation {
-        "RegisterTargets" | "DeregisterTargets" | "SendCommand" => "that would change something",
+        "RegisterTargets" | "DeregisterTargets" => "that would change something",
         "CompleteLifecycleAction" | "RecordLifecycleActionHeartbeat" => "no hook waits",
         "DescribeLifecycleHooks" => "the instance is in no scaling group",
         "ModifyNetworkInterfaceAttribute" | "ReplaceRoute" => purpose,
