@@ -192,6 +192,9 @@ pub enum Idle {
     Yield,
 }
 
+/// The group that has the region unless the configuration names another.
+pub const DATA_GROUP: &str = "weir-data";
+
 /// `[region]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Region {
@@ -199,6 +202,8 @@ pub struct Region {
     pub path: PathBuf,
     /// The folder of the kernel maps that plane xdp has instead.
     pub maps: PathBuf,
+    /// The group that may write the file beside its owner; [`DATA_GROUP`] only where it exists.
+    pub group: Option<String>,
     /// Services.
     pub max_services: u32,
     /// Frontends.

@@ -135,6 +135,10 @@ pub struct Region {
     pub path: String,
     /// plane xdp: the folder in a BPF file system where the memory lies instead, as kernel maps.
     pub maps: String,
+    /// Group that may read and write the file beside its owner: one with Weir's services as its
+    /// only members. `weir-data` is used where the machine has that group, another must exist.
+    /// Empty: the owner alone. A file that others can write is refused.
+    pub group: String,
     /// Services.
     #[schemars(range(min = 1, max = 1048576))]
     pub max_services: u32,

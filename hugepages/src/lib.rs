@@ -4,6 +4,7 @@
 //! The arithmetic is in `plan.rs` and touches nothing; `machine.rs` reads `/proc` and `/sys`, whose
 //! root is an argument, and `reserve.rs` compares and writes.
 
+mod group;
 mod machine;
 mod maps;
 pub mod open;
@@ -11,6 +12,7 @@ pub mod plan;
 mod reserve;
 mod table;
 
+pub use group::{GroupError, group_id};
 pub use machine::{Machine, MachineError, Mount, Node};
 pub use open::{OpenError, Opened, Unreadable, open_region};
 pub use plan::{PAGE_BYTES, Part, Plan, Term, plan, sizes};

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use config::Config;
 use config::checked::Plane;
-use tables::region::{Place, Region, RegionError, Role};
+use tables::region::{Place, Region, RegionError, Role, make_folder};
 
+use crate::group::{GroupError, group_id};
 use crate::machine::Machine;
 use crate::plan::{plan, sizes};
 use crate::reserve::check;
@@ -25,6 +26,9 @@ pub enum OpenError {
     /// The region itself.
     #[error(transparent)]
     Region(#[from] RegionError),
+    /// The group that shall have it.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// No hugetlbfs where it shall lie.
     #[error("{0}")]
     Hugepages(String),
@@ -49,25 +53,29 @@ pub enum Unreadable {
 }
 
 /// Where each plane has its region: the configured one first.
-pub fn places(config: &Config) -> (Place, Place) {
-    let file = Place::File(config.region.path.clone());
+///
+/// # Errors
+/// The group that shall have the file can't be found.
+pub fn places(config: &Config) -> Result<(Place, Place), GroupError> {
+    let group = group_id("region.group", config.region.group.as_deref())?;
+    let file = Place::File { path: config.region.path.clone(), group };
     let maps = Place::Maps(config.region.maps.clone());
-    match config.plane {
+    Ok(match config.plane {
         Plane::Dpdk => (file, maps),
         Plane::Xdp => (maps, file),
-    }
+    })
 }
 
 /// Opens the region of `config`, or creates it: whoever starts first does. A new one takes tables,
 /// flows and counters over from the other plane's.
 pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, OpenError> {
-    let (place, other) = places(config);
-    if let Place::File(path) = &place {
+    let (place, other) = places(config)?;
+    if let Place::File { path, group } = &place {
         mounted(config)?;
         if let Some(folder) = path.parent() {
             let folder_error =
                 |source| OpenError::Folder { folder: folder.display().to_string(), source };
-            std::fs::create_dir_all(folder).map_err(folder_error)?;
+            make_folder(folder, *group).map_err(folder_error)?;
         }
     }
     if unreadable == Unreadable::Replace && other.holder() == Some(Role::Fastpath) {
@@ -94,6 +102,7 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
         }
         other => other?,
     };
+    region.explain_truncation();
     notes.extend(taken.told());
     Ok(Opened { region, notes })
 }

@@ -10,7 +10,8 @@
 //! Below `/v1` is the API (its room is `api`), which
 //! writes. All else only reads, except that a trace asks the lcores to report, that `PUT /drain/on`
 //! and `/drain/off` change what probes are told, and that `PUT /private-links-connections` approves
-//! or rejects one. The socket is root's alone (mode 0600).
+//! or rejects one. The socket is root's alone (mode 0600), or
+//! that of `control.group` as well (0660).
 
 mod db;
 
@@ -67,6 +68,9 @@ pub enum ControlError {
         /// The path.
         path: PathBuf,
     },
+    /// The group that shall have it.
+    #[error(transparent)]
+    Group(#[from] hugepages::GroupError),
     /// Anything else.
     #[error("control.socket = {path:?}: {source}{}", root_hint(source))]
     Other {
@@ -85,8 +89,10 @@ pub(crate) fn root_hint(source: &io::Error) -> &'static str {
     }
 }
 
-/// Listens on `path`; a socket that a killed slowpath left is replaced.
-pub fn listen(path: &Path) -> Result<UnixListener, ControlError> {
+/// Listens on the socket; one that a killed slowpath left is replaced.
+pub fn listen(control: &config::checked::Control) -> Result<UnixListener, ControlError> {
+    let path = control.socket.as_path();
+    let group = hugepages::group_id("control.group", control.group.as_deref())?;
     let other = |source| ControlError::Other { path: path.to_owned(), source };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(other)?;
@@ -102,7 +108,12 @@ pub fn listen(path: &Path) -> Result<UnixListener, ControlError> {
         Err(_) => {}
     }
     let listener = UnixListener::bind(path).map_err(other)?;
+    // Root's alone before it is anybody else's: no one may have connected meanwhile.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(other)?;
+    if group.is_some() {
+        std::os::unix::fs::lchown(path, None, group).map_err(other)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(other)?;
+    }
     Ok(listener)
 }
 

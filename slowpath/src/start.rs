@@ -153,7 +153,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     // Sockets first: from the first second on a probe is told the truth, which is "not able".
     let socket = {
         let _inside = runtime.enter();
-        control::listen(&config.control.socket)?
+        control::listen(&config.control)?
     };
     let api = api(&config, &store, &shared);
     runtime.spawn(wake(store.watch(), Arc::clone(&shared)));

@@ -1,8 +1,10 @@
 //! The shared memory, a file or kernel maps: created once, mapped by everybody, claimed by one
 //! process per role.
 
+mod access;
 mod bpf;
 mod claim;
+mod cut;
 mod error;
 mod header;
 mod maps;
@@ -17,6 +19,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+pub use access::make_folder;
 pub(crate) use bpf::Grace;
 pub use claim::{Claim, Role};
 pub use error::RegionError;
@@ -40,6 +43,8 @@ pub struct Region {
     layout: Layout,
     /// Where it lies, and the file that has its locks: its own, where it lies in one.
     place: Option<(File, Place)>,
+    /// The seed of flow hashes as it was when the header was checked.
+    seed: u64,
     claimed: [AtomicBool; 2],
 }
 
@@ -78,7 +83,7 @@ impl Region {
         }
         let layout = Layout::new(sizes);
         let memory = place.make(&file, &layout)?;
-        let region = Region::over(memory, layout, Some((file, place)));
+        let region = Region::over(memory, layout, seed, Some((file, place)));
         region.header().begin(&region.layout, seed);
         let taken = other.map_or(Ok(TakeOver::Nothing), |other| region.fill_from(other))?;
         region.header().finish();
@@ -98,9 +103,9 @@ impl Region {
     }
 
     fn map(file: File, place: &Place, head: &[u8; FIXED_BYTES]) -> Result<Region, RegionError> {
-        let layout = header::verify(head, place.path())?;
+        let (layout, seed) = header::verify(head, place.path())?;
         let memory = place.map(&file, &layout)?;
-        Ok(Region::over(memory, layout, Some((file, place.clone()))))
+        Ok(Region::over(memory, layout, seed, Some((file, place.clone()))))
     }
 
     /// A region of this process alone, for tests and benchmarks, with a seed of its own.
@@ -112,7 +117,7 @@ impl Region {
     pub fn anonymous_with(sizes: &Sizes, seed: u64) -> Result<Region, RegionError> {
         sizes.check()?;
         let layout = Layout::new(sizes);
-        let region = Region::over(Memory::heap(layout.bytes()), layout, None);
+        let region = Region::over(Memory::heap(layout.bytes()), layout, seed, None);
         region.header().begin(&region.layout, seed);
         region.header().finish();
         Ok(region)
@@ -132,8 +137,8 @@ impl Region {
         self.header().finish();
     }
 
-    fn over(memory: Memory, layout: Layout, place: Option<(File, Place)>) -> Region {
-        Region { memory, layout, place, claimed: [const { AtomicBool::new(false) }; 2] }
+    fn over(memory: Memory, layout: Layout, seed: u64, place: Option<(File, Place)>) -> Region {
+        Region { memory, layout, place, seed, claimed: [const { AtomicBool::new(false) }; 2] }
     }
 
     /// Where it is; nothing for an anonymous one.
@@ -210,7 +215,7 @@ impl Region {
 
     /// The seed of all flow hashes, as its creator was told; it never changes.
     pub fn hash_seed(&self) -> u64 {
-        self.header().fixed().hash_seed
+        self.seed
     }
 
     /// The same seed, made ready.

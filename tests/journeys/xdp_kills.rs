@@ -181,7 +181,7 @@ fn a_change_of_plane_under_load_keeps_tables_flows_and_connections_both_ways() -
     let gateway = lab.aws_gateway(Setup { patience: Duration::from_secs(5), ..restless() })?;
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let (xdp, dpdk) = (settings(Plane::Xdp { native: false }), settings(Plane::Dpdk));
-    let (maps, file) = (Place::Maps(lab.folder.maps()), Place::File(lab.folder.shared("region")));
+    let (maps, file) = (Place::Maps(lab.folder.maps()), Place::from(&lab.folder.shared("region")));
     let mut weir = Weir::start(&lab, &xdp, &all)?;
     let before = Totals::now(&weir)?;
     let traffic = Traffic::start(&lab, PAUSE)?;

@@ -45,6 +45,11 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let (health, metrics) = listeners(&mut door, file.health, file.metrics);
     let punt = punt(&mut door, file.punt);
     let control = control(&mut door, file.control);
+    if control.group.is_some() && control.group == region.group {
+        let allowed = "name another group: members of this one have the region, which only Weir's \
+                       services should";
+        door.refuse("control.group", "this is the group of region.group", allowed);
+    }
     let api = api::api(&mut door, file.api);
     let tables = tables(&mut door, file.tables);
     if !door.problems.is_empty() {
@@ -94,7 +99,18 @@ fn one_cloud(door: &mut Door, file: &File) {
 fn control(door: &mut Door, file: file::Control) -> Control {
     door.path("control.socket", &file.socket, 107);
     let state = optional(door, "control.state", file.state);
-    Control { socket: file.socket.into(), state }
+    let group = group(door, "control.group", file.group);
+    Control { socket: file.socket.into(), group, state }
+}
+
+/// The name of a group of the machine, or none where it is empty. Whether the machine has it is
+/// found out where it is used.
+fn group(door: &mut Door, key: &str, name: String) -> Option<String> {
+    let wrong = |c: char| c.is_whitespace() || c.is_control() || ":/,".contains(c);
+    if name.contains(wrong) || name.len() > 32 {
+        door.refuse(key, "this is no name of a group", "write the name of a group of this machine");
+    }
+    Some(name).filter(|name| !name.is_empty())
 }
 
 /// A path, or none where it is empty.
@@ -170,6 +186,7 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
     door.path("region.path", path, 4095);
     // Names of maps and links come behind it.
     door.path("region.maps", &file.maps, 4000);
+    let group = group(door, "region.group", file.group);
     if !file.ring_slots.is_power_of_two() {
         let near = file.ring_slots.next_power_of_two();
         door.refuse("region.ring_slots", "no power of two", &format!("for example {near}"));
@@ -177,6 +194,7 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
     Region {
         path: PathBuf::from(path),
         maps: PathBuf::from(file.maps),
+        group,
         max_services: file.max_services,
         max_frontends: file.max_frontends,
         max_backends: file.max_backends,

@@ -28,6 +28,8 @@ pub struct Metrics {
 pub struct Control {
     /// The unix socket of `weir status` and its siblings.
     pub socket: PathBuf,
+    /// The group that may use it beside root.
+    pub group: Option<String>,
     /// The folder where objects are kept; none where they are not.
     pub state: Option<PathBuf>,
 }

@@ -62,6 +62,7 @@ impl Default for Region {
         Region {
             path: String::new(),
             maps: "/sys/fs/bpf/weir".into(),
+            group: crate::checked::DATA_GROUP.into(),
             max_services: 1024,
             max_frontends: 4096,
             max_backends: 4096,
@@ -144,7 +145,11 @@ impl Default for Metrics {
 
 impl Default for Control {
     fn default() -> Control {
-        Control { socket: "/run/weir/control.sock".into(), state: "/var/lib/weir".into() }
+        Control {
+            socket: "/run/weir/control.sock".into(),
+            group: String::new(),
+            state: "/var/lib/weir".into(),
+        }
     }
 }
 

@@ -63,6 +63,9 @@ pub struct Metrics {
 pub struct Control {
     /// Path of the unix socket, at most 107 bytes.
     pub socket: String,
+    /// Group whose members may use the socket, and so do all that `weir` does, without being root.
+    /// It must exist; not that of `region.group`. Empty: root alone.
+    pub group: String,
     /// Folder where services and all else that was asked for is kept over restarts, a few kB each
     /// and this appliance's alone. Empty: nothing is kept, and what came through the API is gone
     /// when slowpath ends.

@@ -168,7 +168,7 @@ impl InRegion {
         let claim = fastpath.claim(Role::Fastpath).unwrap();
         fastpath.lcores()[0].join(fastpath, claim.epoch(), 1);
         let place = match config.plane {
-            config::checked::Plane::Dpdk => Place::File(config.region.path.clone()),
+            config::checked::Plane::Dpdk => Place::from(&config.region.path),
             config::checked::Plane::Xdp => Place::Maps(config.region.maps.clone()),
         };
         assert_eq!(fastpath.path(), Some(place.path()));
@@ -214,7 +214,7 @@ impl Drop for InRegion {
         self.plane = None;
         let _ = self.place.remove();
         match &self.place {
-            Place::File(path) => drop(std::fs::remove_dir(path.parent().expect("a folder"))),
+            Place::File { path, .. } => drop(std::fs::remove_dir(path.parent().expect("a folder"))),
             Place::Maps(folder) => {
                 let name = folder.display().to_string().trim_start_matches('/').replace('/', ":");
                 let _ = std::fs::remove_file(PathBuf::from(format!("/run/weir/{name}.lock")));

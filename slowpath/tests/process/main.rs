@@ -18,6 +18,7 @@ mod schema;
 mod sources;
 
 use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -183,10 +184,52 @@ fn a_region_of_another_version_is_refused_with_what_to_type() {
     std::fs::create_dir_all(&region).unwrap();
     let file = region.join("file");
     std::fs::write(&file, vec![b'x'; 1 << 16]).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let mut slowpath = folder.slowpath();
     assert_eq!(slowpath.0.wait().unwrap().code(), Some(1));
     let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
     assert!(said.contains("not a region of Weir") && said.contains("region.path"), "{said}");
+}
+
+#[test]
+fn a_region_that_is_cut_ends_slowpath_with_a_message() {
+    let folder = Folder::new("cut");
+    let mut slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let file = folder.path.join("region/file");
+    std::fs::File::options().write(true).open(&file).unwrap().set_len(0).unwrap();
+    let status = slowpath.0.wait().unwrap();
+    let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
+    assert_eq!(status.code(), Some(74), "{status:?}: {said}");
+    assert!(said.contains("the region's file was cut"), "{said}");
+    assert!(said.contains(&format!("rm {}", file.display())), "{said}");
+}
+
+#[test]
+fn the_control_socket_is_roots_or_of_the_group_that_is_named() {
+    let folder = Folder::new("sockets-group");
+    let about = |folder: &Folder| std::fs::metadata(folder.socket()).unwrap();
+    let mut slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    assert_eq!(about(&folder).mode() & 0o7777, 0o600);
+    slowpath.kill();
+    let named = |group: &str| {
+        let config = folder.config();
+        folder.write("weir.toml", &config.replace("[control]", &format!("[control]\n{group}")));
+    };
+    named("group = \"nogroup\"");
+    let mut slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    assert_eq!((about(&folder).mode() & 0o7777, about(&folder).gid()), (0o660, 65_534));
+    slowpath.kill();
+    named("group = \"weir-none\"");
+    assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(1));
+    let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
+    assert!(said.contains("control.group = \"weir-none\"") && said.contains("groupadd"), "{said}");
+    named("group = \"weir-data\"");
+    assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(2));
+    let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
+    assert!(said.contains("group of region.group"), "{said}");
 }
 
 #[test]

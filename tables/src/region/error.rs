@@ -42,6 +42,16 @@ pub enum RegionError {
         /// What the system said.
         source: io::Error,
     },
+    /// Others than Weir's processes can change it.
+    #[error("{}: {what}; {remedy}", path.display())]
+    Unsafe {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
     /// It is something else.
     #[error(
         "{}: not a region of Weir (it begins with {found:#018x}); set {} to another {}",

@@ -1,6 +1,5 @@
 //! The region's first page: what it is, where everything lies, which generation is committed.
 
-use std::cell::UnsafeCell;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::FileExt;
@@ -35,16 +34,19 @@ pub enum Label {
 /// What never changes after creation; the checksum is over all before it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Fixed {
+struct Fixed {
     magic: u64,
     version: u32,
     header_bytes: u32,
-    pub(super) hash_seed: u64,
+    hash_seed: u64,
     sizes: Sizes,
     /// Offset and bytes of each section.
     sections: [[u64; 2]; SECTIONS.len()],
     checksum: u64,
 }
+
+/// Bytes of [`Fixed`].
+pub(super) const FIXED_BYTES: usize = size_of::<Fixed>();
 
 /// What slowpath writes.
 #[repr(C, align(64))]
@@ -68,15 +70,17 @@ pub(crate) struct FastLine {
 /// The whole page.
 #[repr(C, align(4096))]
 pub(crate) struct Header {
-    fixed: UnsafeCell<Fixed>,
+    /// [`Fixed`] in words: whatever a process that isn't Weir writes there, reading it is sound.
+    fixed: [AtomicU64; FIXED_BYTES / 8],
     pub(crate) slow: SlowLine,
     fast: FastLine,
     labels: [[AtomicU8; LABEL_BYTES]; 4],
 }
 
 const _: () = assert!(size_of::<Header>() == 4096);
-pub(super) const FIXED_BYTES: usize = size_of::<Fixed>();
-const _: () = assert!(FIXED_BYTES == 8 + 8 + 8 + 56 + 16 * SECTIONS.len() + 8);
+const _: () = assert!(
+    FIXED_BYTES.is_multiple_of(8) && FIXED_BYTES == 8 + 8 + 8 + 56 + 16 * SECTIONS.len() + 8
+);
 
 impl Fixed {
     fn new(layout: &Layout, hash_seed: u64) -> Fixed {
@@ -121,27 +125,25 @@ impl Header {
     /// that is killed from now on is seen as unfinished.
     pub(super) fn begin(&self, layout: &Layout, hash_seed: u64) {
         let unfinished = Fixed { magic: 0, ..Fixed::new(layout, hash_seed) };
-        // SAFETY: within the header, under the creation lock: no other reader or writer.
-        #[expect(unsafe_code, reason = "the header is written once, at creation")]
-        unsafe {
-            self.fixed.get().write(unfinished);
+        let (words, _) = unfinished.bytes().as_chunks::<8>();
+        for (cell, word) in self.fixed.iter().zip(words) {
+            cell.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
         }
     }
 
     /// The region is whole: others may have it.
     pub(super) fn finish(&self) {
-        // SAFETY: the first word of the header, which nothing but this changes.
-        #[expect(unsafe_code, reason = "the header's last store")]
-        let magic = unsafe { AtomicU64::from_ptr(self.fixed.get().cast::<u64>()) };
-        magic.store(MAGIC, Ordering::Release);
+        self.fixed[0].store(MAGIC, Ordering::Release);
     }
 
-    pub(super) fn fixed(&self) -> &Fixed {
-        // SAFETY: written before anybody else had the region, never after.
-        #[expect(unsafe_code, reason = "constant after creation")]
-        unsafe {
-            &*self.fixed.get()
+    /// The bytes that never change, as they are now.
+    fn head(&self) -> [u8; FIXED_BYTES] {
+        let mut head = [0; FIXED_BYTES];
+        let (words, _) = head.as_chunks_mut::<8>();
+        for (word, cell) in words.iter_mut().zip(&self.fixed) {
+            *word = cell.load(Ordering::Acquire).to_ne_bytes();
         }
+        head
     }
 
     pub(super) fn epoch(&self, role: Role) -> &AtomicU32 {
@@ -185,12 +187,11 @@ pub(super) fn head_of_file(file: &File, path: &Path) -> Result<[u8; FIXED_BYTES]
 
 /// The first bytes of mapped memory, of at least a page.
 pub(super) fn head_of(memory: &Memory) -> [u8; FIXED_BYTES] {
-    // SAFETY: the header's room lies within the mapping, and any bytes are bytes; its maker has the
-    // creation lock while it writes them, and so have we.
+    // SAFETY: the mapping is at least as long as a header and aligned to a page; a header is made
+    // of atomics alone, so that any bytes are one and others may change them meanwhile.
     #[expect(unsafe_code, reason = "the header before it is known to be one")]
-    unsafe {
-        memory.start().cast::<[u8; FIXED_BYTES]>().read()
-    }
+    let header = unsafe { &*memory.start().cast::<Header>() };
+    header.head()
 }
 
 /// True when there is nothing, or when a creator died before it finished: no magic number.
@@ -198,8 +199,8 @@ pub(super) fn is_unfinished(raw: &[u8; FIXED_BYTES]) -> bool {
     raw[..8] == [0; 8]
 }
 
-/// Checks magic, version, checksum and offsets, and gives the layout.
-pub(super) fn verify(raw: &[u8; FIXED_BYTES], path: &Path) -> Result<Layout, RegionError> {
+/// Checks magic, version, checksum and offsets, and gives layout and seed.
+pub(super) fn verify(raw: &[u8; FIXED_BYTES], path: &Path) -> Result<(Layout, u64), RegionError> {
     let fixed = Fixed::from_bytes(raw);
     let path = || path.to_path_buf();
     if fixed.magic == 0 {
@@ -223,7 +224,7 @@ pub(super) fn verify(raw: &[u8; FIXED_BYTES], path: &Path) -> Result<Layout, Reg
         let (found, known) = (fixed.version, VERSION);
         return Err(RegionError::Version { path: path(), found, known });
     }
-    Ok(layout)
+    Ok((layout, fixed.hash_seed))
 }
 
 /// A seed for regions that no other appliance has to agree with.

@@ -6,7 +6,7 @@
 //! elements: everything that works on a region in a file works on this one.
 
 use std::ffi::CString;
-use std::fs::{DirBuilder, File};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ use std::path::Path;
 use super::bpf::{self, Shape};
 use super::header::{self, FIXED_BYTES};
 use super::memory::{self, Memory};
-use super::{LOCKS, RegionError};
+use super::{LOCKS, RegionError, access};
 use crate::layout::{Layout, SECTION_ALIGN, SECTIONS, Section, Term};
 
 /// Where the system has its BPF file system.
@@ -114,9 +114,8 @@ pub(super) fn unpin(folder: &Path) -> Result<(), RegionError> {
 fn prepare(folder: &Path) -> Result<(), RegionError> {
     if !on_bpffs(folder) {
         let _one_at_a_time = {
-            let path = Path::new(LOCKS).join("mount.lock");
-            let file = File::options().write(true).create(true).truncate(false).open(&path);
-            memory::lock_file(&file.map_err(|source| RegionError::open(&path, source))?, &path)?
+            let path = Path::new(LOCKS).join("bpf-mount.lock");
+            memory::lock_file(&access::open(&path, None, true)?, &path)?
         };
         if !on_bpffs(folder) && (!folder.starts_with(SYSTEM) || !mount(SYSTEM)) {
             return Err(RegionError::NoBpffs { path: folder.to_path_buf() });

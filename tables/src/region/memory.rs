@@ -19,7 +19,8 @@ pub(super) struct Memory {
     mapped: bool,
 }
 
-// SAFETY: the bytes are reached only through atomics and the rules of `versioned`, from any thread.
+// SAFETY: the bytes are reached only through atomics and the rules of `versioned`, from any thread;
+// the header's, which other processes may write at any time, through atomics alone.
 #[expect(unsafe_code, reason = "a raw pointer to memory made for sharing")]
 unsafe impl Send for Memory {}
 // SAFETY: as above.
@@ -40,7 +41,10 @@ impl Memory {
         let page = page_bytes(file, path)?;
         let (protect, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-        // SAFETY: a new mapping of an open file, address chosen by the kernel.
+        // SAFETY: a new mapping, address chosen by the kernel, that covers nothing of ours. What it
+        // shows can be changed by whoever may write the file (`access` sees to it that these are
+        // Weir's processes): no reference to plain memory is made of it, see `Send` above. A file
+        // that is cut later ends the process by a signal and exposes no other bytes.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let at =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protect, flags, file.as_raw_fd(), 0) };
@@ -99,6 +103,7 @@ impl Drop for Memory {
         #[expect(unsafe_code, reason = "gives back what map and heap took")]
         unsafe {
             if self.mapped {
+                super::cut::forget(self.start.as_ptr());
                 libc::munmap(self.start.as_ptr().cast(), self.bytes);
             } else {
                 dealloc(self.start.as_ptr(), heap_room(self.bytes));

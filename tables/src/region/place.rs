@@ -1,13 +1,13 @@
 //! Where a region lies: in a file, or in kernel maps that are pinned in a folder.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::header::{self, FIXED_BYTES};
 use super::memory::{self, Memory};
-use super::{RegionError, Role, claim, maps};
+use super::{RegionError, Role, access, claim, maps};
 use crate::layout::Layout;
 
 /// Where locks of regions lie whose own place has none.
@@ -20,20 +20,25 @@ const LINKS: &str = "links";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// A file on hugetlbfs or a tmpfs.
-    File(PathBuf),
+    File {
+        /// Where.
+        path: PathBuf,
+        /// Id of the group that may write it beside its owner; none for root's alone.
+        group: Option<u32>,
+    },
     /// Kernel maps, pinned in this folder of a BPF file system.
     Maps(PathBuf),
 }
 
 impl From<&Path> for Place {
     fn from(path: &Path) -> Place {
-        Place::File(path.to_path_buf())
+        Place::File { path: path.to_path_buf(), group: None }
     }
 }
 
 impl From<&PathBuf> for Place {
     fn from(path: &PathBuf) -> Place {
-        Place::File(path.clone())
+        Place::File { path: path.clone(), group: None }
     }
 }
 
@@ -43,10 +48,17 @@ impl From<&Place> for Place {
     }
 }
 
+/// Makes the folder of the locks. All may look into it (the control socket lies there as well);
+/// only root may write.
+pub(super) fn make_locks_folder() -> Result<(), RegionError> {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(LOCKS);
+    made.map_err(|source| RegionError::open(Path::new(LOCKS), source))
+}
+
 impl Place {
     /// The file, or the folder.
     pub fn path(&self) -> &Path {
-        let (Place::File(path) | Place::Maps(path)) = self;
+        let (Place::File { path, .. } | Place::Maps(path)) = self;
         path
     }
 
@@ -58,14 +70,14 @@ impl Place {
     /// Who works with the region there now, if anybody does and it can be told: the locks are the
     /// same in regions of all versions.
     pub fn holder(&self) -> Option<Role> {
-        let file = File::options().read(true).write(true).open(self.lock_path()).ok()?;
+        let file = access::open(&self.lock_path(), self.group(), false).ok()?;
         [Role::Fastpath, Role::Slowpath].into_iter().find(|role| claim::is_locked(&file, *role))
     }
 
     /// Removes the region. Who has it open keeps what he has.
     pub fn remove(&self) -> Result<(), RegionError> {
         match self {
-            Place::File(path) => {
+            Place::File { path, .. } => {
                 std::fs::remove_file(path).map_err(|source| RegionError::open(path, source))
             }
             Place::Maps(folder) => {
@@ -80,7 +92,7 @@ impl Place {
     /// Where programs that are attached with the region's maps have their links pinned.
     pub fn links(&self) -> Option<PathBuf> {
         match self {
-            Place::File(_) => None,
+            Place::File { .. } => None,
             Place::Maps(folder) => Some(folder.join(LINKS)),
         }
     }
@@ -95,7 +107,7 @@ impl Place {
     /// system can't be locked.
     fn lock_path(&self) -> PathBuf {
         match self {
-            Place::File(path) => path.clone(),
+            Place::File { path, .. } => path.clone(),
             Place::Maps(_) => self.beside("lock"),
         }
     }
@@ -109,7 +121,6 @@ impl Place {
     /// Opens that file; `create` makes it.
     pub(super) fn lock_file(&self, create: bool) -> Result<File, RegionError> {
         let path = self.lock_path();
-        let open = |source| RegionError::open(&path, source);
         if let (Place::Maps(folder), false) = (self, create)
             && !folder.exists()
         {
@@ -117,17 +128,22 @@ impl Place {
         }
         let create = create || matches!(self, Place::Maps(_));
         if matches!(self, Place::Maps(_)) {
-            std::fs::create_dir_all(LOCKS).map_err(open)?;
+            make_locks_folder()?;
         }
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(create).truncate(false).mode(0o600);
-        options.open(&path).map_err(open)
+        access::open(&path, self.group(), create)
+    }
+
+    fn group(&self) -> Option<u32> {
+        match self {
+            Place::File { group, .. } => *group,
+            Place::Maps(_) => None,
+        }
     }
 
     /// The region's first bytes; zeros where it isn't begun. `file` is the one of the locks.
     pub(super) fn head(&self, file: &File) -> Result<[u8; FIXED_BYTES], RegionError> {
         match self {
-            Place::File(path) => header::head_of_file(file, path),
+            Place::File { path, .. } => header::head_of_file(file, path),
             Place::Maps(folder) => maps::head(folder),
         }
     }
@@ -135,7 +151,7 @@ impl Place {
     /// Memory for a new region.
     pub(super) fn make(&self, file: &File, layout: &Layout) -> Result<Memory, RegionError> {
         match self {
-            Place::File(path) => {
+            Place::File { path, .. } => {
                 let bytes = memory::size_file(file, path, layout.bytes())?;
                 Memory::map(file, path, bytes)
             }
@@ -145,7 +161,7 @@ impl Place {
 
     /// The memory of a region that is there.
     pub(super) fn map(&self, file: &File, layout: &Layout) -> Result<Memory, RegionError> {
-        let Place::File(path) = self else { return maps::open(self.path(), layout) };
+        let Place::File { path, .. } = self else { return maps::open(self.path(), layout) };
         let (bytes, wanted) = (memory::file_bytes(file, path)?, layout.bytes());
         if bytes < wanted {
             return Err(RegionError::Size { path: path.clone(), found: bytes, wanted });

@@ -5,7 +5,9 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 
-// Miri has no kernel maps.
+// Miri has no kernel maps, and no users to give files to.
+#[cfg(not(miri))]
+mod access;
 #[cfg(not(miri))]
 mod maps;
 
@@ -15,6 +17,13 @@ fn scratch(name: &str) -> PathBuf {
     let path = PathBuf::from(format!("/dev/shm/weir-tables-{}-{name}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     path
+}
+
+/// An empty file, as a region's maker begins.
+fn private(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.write(true).create_new(true).open(path).unwrap()
 }
 
 struct Removed(PathBuf);
@@ -68,7 +77,7 @@ fn a_role_is_had_once_and_comes_back_when_dropped() {
 #[test]
 fn a_file_that_is_no_region_is_refused_and_left_alone() {
     let file = Removed(scratch("foreign"));
-    std::fs::write(&file.0, "hello, this is somebody's file").unwrap();
+    private(&file.0).write_all(b"hello, this is somebody's file").unwrap();
     let refused = Region::create_or_open(&file.0, &Sizes::SMALL, SEED).unwrap_err();
     assert!(matches!(refused, RegionError::NotARegion { .. }), "{refused}");
     assert_eq!(std::fs::read(&file.0).unwrap(), b"hello, this is somebody's file");
@@ -119,7 +128,7 @@ fn another_seed_is_refused_and_moves_no_flow() {
 #[test]
 fn a_creation_that_was_killed_is_begun_again() {
     let file = Removed(scratch("killed"));
-    let mut half = File::create(&file.0).unwrap();
+    let mut half = private(&file.0);
     let refused = Region::open(&file.0).unwrap_err();
     assert!(refused.to_string().contains("isn't made yet"), "{refused}");
     half.write_all(&[0; 4096]).unwrap();

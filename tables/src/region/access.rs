@@ -1,0 +1,207 @@
+//! Opens a region's file and its lock files so that no other user of the machine can have them.
+//!
+//! What lies in the region is trusted to be written by Weir's own processes, and a file that is cut
+//! ends every process that has it mapped. So the file, and each folder on the way to it, must
+//! belong to root or to the user this process runs as, and nobody else may write them. `/dev/shm`
+//! is open to all users; its sticky bit keeps them from replacing a file, not from making one
+//! first, and such a file is refused.
+
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use super::RegionError;
+
+/// The only bits that a region's file may have: reading and writing, by owner and group.
+const MOST: u32 = 0o660;
+/// Everything of a mode but the kind of file.
+const BITS: u32 = 0o7777;
+const STICKY: u32 = 0o1000;
+
+/// Opens the file, for reading and writing. `create` makes it where it is missing, and gives it to
+/// `group`; a file of root's group or of `group` may be written by that group, no other may.
+pub(super) fn open(path: &Path, group: Option<u32>, create: bool) -> Result<File, RegionError> {
+    let failed = |source| RegionError::open(path, source);
+    let mut options = OpenOptions::new();
+    // Without O_NONBLOCK a FIFO there would hang us; of a regular file it means nothing.
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    loop {
+        check_way(path, group)?;
+        match options.open(path) {
+            Ok(file) => {
+                let about = file.metadata().map_err(failed)?;
+                check_file(path, &about, group)?;
+                if create {
+                    give(&file, &about, group).map_err(failed)?;
+                }
+                return Ok(file);
+            }
+            Err(gone) if gone.kind() == io::ErrorKind::NotFound && create => {
+                match options.clone().create_new(true).mode(0o600).open(path) {
+                    Ok(file) => {
+                        let about = file.metadata().map_err(failed)?;
+                        give(&file, &about, group).map_err(failed)?;
+                        return Ok(file);
+                    }
+                    // Another process was first: look at what it made.
+                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                    Err(e) => return Err(failed(e)),
+                }
+            }
+            Err(e) => {
+                // What O_NOFOLLOW refuses, or what is no file, is named as what it is.
+                if let Ok(about) = path.symlink_metadata() {
+                    check_file(path, &about, group)?;
+                }
+                return Err(failed(e));
+            }
+        }
+    }
+}
+
+/// Makes a folder for such files where it is missing: for its owner alone, or for the group to look
+/// into as well. One that is there stays as it is; [`super::Region`] judges it when it is opened.
+///
+/// # Errors
+/// It can't be made.
+pub fn make_folder(folder: &Path, group: Option<u32>) -> io::Result<()> {
+    if folder.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let mode = if group.is_some() { 0o750 } else { 0o700 };
+    DirBuilder::new().recursive(true).mode(mode).create(folder)?;
+    match group {
+        Some(_) => std::os::unix::fs::lchown(folder, None, group),
+        None => Ok(()),
+    }
+}
+
+/// Gives a file of ours to the group, if that is asked for.
+fn give(file: &File, about: &Metadata, group: Option<u32>) -> io::Result<()> {
+    let Some(gid) = group else { return Ok(()) };
+    if about.uid() != user() || (about.gid() == gid && about.mode() & BITS == MOST) {
+        return Ok(());
+    }
+    std::os::unix::fs::fchown(file, None, group)?;
+    file.set_permissions(Permissions::from_mode(MOST))
+}
+
+/// Checks the folders on the way to a file, as they are written and as they are without links: one
+/// that another user can change can lead us, or the next process, elsewhere.
+fn check_way(path: &Path, group: Option<u32>) -> Result<(), RegionError> {
+    let failed = |source| RegionError::open(path, source);
+    let written = std::path::absolute(path).map_err(failed)?;
+    let Some(folder) = written.parent() else { return Ok(()) };
+    let real = folder.canonicalize().map_err(failed)?;
+    for entry in folder.ancestors().chain(real.ancestors()) {
+        let about = entry.symlink_metadata().map_err(failed)?;
+        check_folder(path, entry, &about, group)?;
+    }
+    Ok(())
+}
+
+fn check_folder(
+    path: &Path,
+    folder: &Path,
+    about: &Metadata,
+    group: Option<u32>,
+) -> Result<(), RegionError> {
+    let refuse = |what: String| {
+        let folder = folder.display();
+        Err(unsafe_to_use(
+            path,
+            format!("{folder} on the way to it {what}"),
+            format!("give {folder} to root alone (`chown root: {folder}`, `chmod go-w {folder}`)"),
+        ))
+    };
+    if !trusted(about.uid()) {
+        return refuse(format!("belongs to {}", user_name(about.uid())));
+    }
+    let mode = about.mode();
+    // A link's own mode means nothing, and in a sticky folder only the owner of a file, or of the
+    // folder, can replace it.
+    if about.is_symlink() || mode & STICKY != 0 {
+        return Ok(());
+    }
+    if mode & 0o002 != 0 {
+        return refuse("can be written by all users".to_owned());
+    }
+    if mode & 0o020 != 0 && !of_group(about.gid(), group) {
+        return refuse(format!("can be written by the group {}", group_name(about.gid())));
+    }
+    Ok(())
+}
+
+fn check_file(path: &Path, about: &Metadata, group: Option<u32>) -> Result<(), RegionError> {
+    let file = path.display();
+    let remove = || format!("see whose it is, then `rm {file}`");
+    let refuse = |what: String, remedy: String| Err(unsafe_to_use(path, what, remedy));
+    if about.is_symlink() {
+        let owner = user_name(about.uid());
+        return refuse(format!("it is a symbolic link, made by {owner}"), remove());
+    }
+    if !about.is_file() {
+        return refuse("it is not a regular file".to_owned(), remove());
+    }
+    if !trusted(about.uid()) {
+        let owner = user_name(about.uid());
+        let what = format!("it belongs to {owner}, who made it before Weir did or was given it");
+        return refuse(what, remove());
+    }
+    if about.nlink() > 1 {
+        let what = format!("it has {} names (hard links)", about.nlink());
+        return refuse(what, remove());
+    }
+    let mode = about.mode() & BITS;
+    if mode & !MOST != 0 {
+        let what = format!("its mode is {mode:04o}; at most {MOST:04o} is allowed");
+        return refuse(what, format!("`chmod 0600 {file}`"));
+    }
+    if mode & 0o060 != 0 && !of_group(about.gid(), group) {
+        let what = format!("the group {} has access to it", group_name(about.gid()));
+        return refuse(what, format!("`chmod 0600 {file}`, or name that group in region.group"));
+    }
+    Ok(())
+}
+
+fn unsafe_to_use(path: &Path, what: String, remedy: String) -> RegionError {
+    RegionError::Unsafe { path: path.to_path_buf(), what, remedy }
+}
+
+/// Root, or the user that Weir runs as.
+fn trusted(uid: u32) -> bool {
+    uid == 0 || uid == user()
+}
+
+/// Root's group has no other members than root; `group` is the services' own.
+fn of_group(gid: u32, group: Option<u32>) -> bool {
+    gid == 0 || Some(gid) == group
+}
+
+/// The user this process runs as.
+fn user() -> u32 {
+    // SAFETY: it takes nothing and cannot fail.
+    #[expect(unsafe_code, reason = "a system call that std has not")]
+    unsafe {
+        libc::geteuid()
+    }
+}
+
+fn user_name(uid: u32) -> String {
+    name_in("/etc/passwd", uid).map_or(format!("user {uid}"), |name| format!("{name} (uid {uid})"))
+}
+
+fn group_name(gid: u32) -> String {
+    name_in("/etc/group", gid).map_or(gid.to_string(), |name| format!("{name} (gid {gid})"))
+}
+
+/// The name beside a number, for messages: both files have it in front and the number third.
+fn name_in(file: &str, number: u32) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let mut lines = text.lines().map(|line| line.split(':'));
+    lines.find_map(|mut fields| {
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(number)).then(|| name.to_owned())
+    })
+}

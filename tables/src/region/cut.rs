@@ -1,0 +1,98 @@
+//! What a process says when the region's file was cut while it had it mapped.
+//!
+//! The kernel answers an access behind the end of a mapped file with SIGBUS, which nothing but a
+//! handler can turn into a message. A regular file can't be sealed against being cut (seals are for
+//! memfd), so its owner and mode (`access`) keep others from it, and this explains the rest.
+
+use std::ffi::c_void;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use super::Region;
+
+/// What the process ends with: EX_IOERR of sysexits.h.
+const CODE: i32 = 74;
+
+/// The mapping that is watched; empty while none is.
+static START: AtomicUsize = AtomicUsize::new(0);
+static END: AtomicUsize = AtomicUsize::new(0);
+/// What is said, made ready: a handler must not allocate. Its length lies in `MESSAGE_BYTES`.
+static MESSAGE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+static MESSAGE_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// What was done with SIGBUS before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+impl Region {
+    /// From now on this process ends with a message, and not by SIGBUS, when the region's file is
+    /// cut. For the one region that a process works with; of kernel maps there is nothing to cut.
+    pub fn explain_truncation(&self) {
+        let Some((_, super::Place::File { path, .. })) = &self.place else { return };
+        let start = self.memory.start() as usize;
+        // The old message stays allocated: a handler may be at it.
+        let message: &'static mut str = text(path).leak();
+        MESSAGE_BYTES.store(0, Ordering::SeqCst);
+        MESSAGE.store(message.as_mut_ptr(), Ordering::SeqCst);
+        MESSAGE_BYTES.store(message.len(), Ordering::SeqCst);
+        START.store(start, Ordering::SeqCst);
+        END.store(start + self.layout.bytes(), Ordering::SeqCst);
+        BEFORE.get_or_init(install);
+    }
+}
+
+fn text(path: &Path) -> String {
+    format!(
+        "weir: {0}: the region's file was cut while this process used it, and its flows are lost; \
+         find out what writes in {1}, then type `rm {0}` and start fastpath and slowpath again\n",
+        path.display(),
+        path.parent().unwrap_or(Path::new("/")).display(),
+    )
+}
+
+/// The mapping that began there is gone.
+pub(super) fn forget(start: *const u8) {
+    let start = start as usize;
+    if START.compare_exchange(start, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        END.store(0, Ordering::SeqCst);
+    }
+}
+
+fn install() -> libc::sigaction {
+    // SAFETY: both are plain C structures, of which zeros are a value (no handler, empty mask); the
+    // handler calls nothing but what may be called in one.
+    #[expect(unsafe_code, reason = "a system call that std has not")]
+    unsafe {
+        let (mut new, mut old): (libc::sigaction, libc::sigaction) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        new.sa_sigaction = handle as *const () as usize;
+        // On the thread's own alternate stack where it has one, as std's threads do.
+        new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGBUS, &new, &mut old);
+        old
+    }
+}
+
+extern "C" fn handle(_: libc::c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: the kernel hands a SIGBUS its siginfo with an address (SA_SIGINFO).
+    #[expect(unsafe_code, reason = "what a signal handler is given")]
+    let at = unsafe { (*about).si_addr() } as usize;
+    if (START.load(Ordering::SeqCst)..END.load(Ordering::SeqCst)).contains(&at) {
+        let (message, bytes) =
+            (MESSAGE.load(Ordering::SeqCst), MESSAGE_BYTES.load(Ordering::SeqCst));
+        // SAFETY: the message is never freed, and so many bytes long; both calls may be made in a
+        // signal handler. No destructor runs: what is acknowledged is on disk already.
+        #[expect(unsafe_code, reason = "system calls that a handler may make")]
+        unsafe {
+            libc::write(libc::STDERR_FILENO, message.cast(), bytes);
+            libc::_exit(CODE);
+        }
+    }
+    // Another fault. It happens again when this returns, to the handler that was there before.
+    if let Some(before) = BEFORE.get() {
+        // SAFETY: what the kernel gave us as the former action.
+        #[expect(unsafe_code, reason = "a system call that std has not")]
+        unsafe {
+            libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut());
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Whose file a region may be, and what becomes of a process whose file is cut. Run as root: files
+//! are given to other users.
+
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::*;
+
+/// Debian's user and group without rights.
+const NOBODY: u32 = 65_534;
+
+/// A folder of root's own in /dev/shm.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = PathBuf::from(format!("/dev/shm/weir-access-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        make_folder(&path, None).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("region")
+    }
+
+    fn made(&self) -> PathBuf {
+        drop(Region::create_or_open(&self.file(), &Sizes::SMALL, SEED).unwrap());
+        self.file()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// Both ways of opening are refused alike, and the words are in the message.
+fn refused(path: &Path, group: Option<u32>, words: &[&str]) {
+    let place = || Place::File { path: path.to_path_buf(), group };
+    for refused in [
+        Region::create_or_open(place(), &Sizes::SMALL, SEED).unwrap_err(),
+        Region::open(place()).unwrap_err(),
+    ] {
+        assert!(matches!(refused, RegionError::Unsafe { .. }), "{refused}");
+        let text = refused.to_string();
+        assert!(words.iter().all(|word| text.contains(word)), "{words:?}: {text}");
+    }
+    assert_eq!(place().holder(), None);
+}
+
+#[test]
+fn a_symbolic_link_is_refused_and_what_it_names_stays_as_it_is() {
+    let folder = Folder::new("link");
+    let victim = folder.0.join("victim");
+    std::fs::write(&victim, "").unwrap();
+    mode(&victim, 0o600);
+    symlink(&victim, folder.file()).unwrap();
+    lchown(folder.file(), Some(NOBODY), Some(NOBODY)).unwrap();
+    refused(&folder.file(), None, &["symbolic link", "nobody (uid 65534)", "rm "]);
+    assert_eq!(std::fs::metadata(&victim).unwrap().len(), 0, "nothing was written there");
+    // One that names nothing must not be followed to make a file either.
+    std::fs::remove_file(&victim).unwrap();
+    refused(&folder.file(), None, &["symbolic link"]);
+    assert!(!victim.exists());
+}
+
+#[test]
+fn a_file_that_another_user_made_first_is_refused_and_its_owner_named() {
+    let path = scratch("made-first");
+    let file = Removed(path);
+    File::create(&file.0).unwrap();
+    mode(&file.0, 0o600);
+    chown(&file.0, Some(NOBODY), Some(NOBODY)).unwrap();
+    refused(&file.0, None, &["/dev/shm/", "belongs to nobody (uid 65534)", "rm "]);
+    assert_eq!(std::fs::metadata(&file.0).unwrap().len(), 0);
+}
+
+#[test]
+fn a_region_that_others_can_write_or_read_is_refused() {
+    let folder = Folder::new("mode");
+    let file = folder.made();
+    assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o7777, 0o600);
+    for wrong in [0o602, 0o604, 0o666, 0o700, 0o4600] {
+        mode(&file, wrong);
+        refused(&file, None, &["mode", &format!("{wrong:04o}"), "0660", "chmod 0600"]);
+    }
+    mode(&file, 0o660);
+    Region::open(&file).expect("root's group is root");
+    chown(&file, None, Some(NOBODY)).unwrap();
+    mode(&file, 0o640);
+    refused(&file, None, &["nogroup (gid 65534)", "region.group"]);
+    mode(&file, 0o600);
+    Region::open(&file).expect("its group may do nothing");
+}
+
+#[test]
+fn the_group_of_the_services_has_what_is_made_for_it() {
+    let folder = Folder::new("group");
+    let (inner, group) = (folder.0.join("inner"), Some(NOBODY));
+    make_folder(&inner, group).unwrap();
+    let file = inner.join("region");
+    let place = || Place::File { path: file.clone(), group };
+    Region::create_or_open(place(), &Sizes::SMALL, SEED).unwrap();
+    let (of_file, of_folder) = (std::fs::metadata(&file).unwrap(), inner.metadata().unwrap());
+    assert_eq!((of_file.mode() & 0o7777, of_file.gid()), (0o660, NOBODY));
+    assert_eq!((of_folder.mode() & 0o7777, of_folder.gid()), (0o750, NOBODY));
+    Region::open(place()).unwrap();
+    refused(&file, Some(NOBODY - 1), &["nogroup (gid 65534)"]);
+    // A region from before the group was named is given to it.
+    chown(&file, None, Some(0)).unwrap();
+    mode(&file, 0o600);
+    Region::create_or_open(place(), &Sizes::SMALL, SEED).unwrap();
+    let about = std::fs::metadata(&file).unwrap();
+    assert_eq!((about.mode() & 0o7777, about.gid()), (0o660, NOBODY));
+}
+
+#[test]
+fn a_folder_that_others_can_write_is_refused() {
+    let folder = Folder::new("folder");
+    let file = folder.made();
+    mode(&folder.0, 0o777);
+    refused(&file, None, &["can be written by all users", "chmod go-w"]);
+    mode(&folder.0, 0o1777);
+    Region::open(&file).expect("sticky: others can't replace the file");
+    chown(&folder.0, None, Some(NOBODY)).unwrap();
+    mode(&folder.0, 0o770);
+    refused(&file, None, &["can be written by the group nogroup"]);
+    mode(&folder.0, 0o750);
+    Region::open(&file).unwrap();
+    chown(&folder.0, Some(NOBODY), None).unwrap();
+    refused(&file, None, &["belongs to nobody (uid 65534)", "chown root:"]);
+}
+
+#[test]
+fn a_link_of_another_user_on_the_way_is_refused() {
+    let folder = Folder::new("way");
+    let file = folder.made();
+    let way = folder.0.join("way");
+    symlink(&folder.0, &way).unwrap();
+    let by_way = way.join("region");
+    Region::open(&by_way).expect("root's links lead where root wants");
+    lchown(&way, Some(NOBODY), None).unwrap();
+    refused(&by_way, None, &["/way on the way to it", "belongs to nobody"]);
+    Region::open(&file).unwrap();
+}
+
+#[test]
+fn what_is_no_file_of_its_own_is_refused() {
+    let folder = Folder::new("kind");
+    let made = Command::new("mkfifo").args(["-m", "600"]).arg(folder.file()).status().unwrap();
+    assert!(made.success());
+    refused(&folder.file(), None, &["not a regular file"]);
+    std::fs::remove_file(folder.file()).unwrap();
+    let file = folder.made();
+    std::fs::hard_link(&file, folder.0.join("other")).unwrap();
+    refused(&file, None, &["2 names"]);
+}
+
+#[test]
+fn what_is_written_over_the_header_changes_no_seed_that_is_in_use() {
+    let folder = Folder::new("seed");
+    let file = folder.made();
+    let region = Region::open(&file).unwrap();
+    let other = File::options().write(true).open(&file).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&other, &[0xff; 256], 0).unwrap();
+    assert_eq!(region.hash_seed(), SEED);
+}
+
+/// Run by the test below in a process of its own, which ends by it.
+#[test]
+fn has_its_file_cut() {
+    let Some(path) = std::env::var_os("WEIR_TEST_CUT") else { return };
+    let region = Region::open(Path::new(&path)).unwrap();
+    region.explain_truncation();
+    File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    let sum: u32 = region.path_mtus().iter().map(|mtu| mtu.load(Ordering::Relaxed)).sum();
+    unreachable!("read {sum} behind the end of the file");
+}
+
+#[test]
+fn a_process_whose_region_is_cut_says_so_and_ends() {
+    let folder = Folder::new("cut");
+    let file = folder.made();
+    let out = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "region::tests::access::has_its_file_cut"])
+        .env("WEIR_TEST_CUT", &file)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(74), "not by a signal: {:?} {said}", out.status);
+    let wanted = format!("weir: {}: the region's file was cut", file.display());
+    assert!(said.contains(&wanted) && said.contains("start fastpath and slowpath"), "{said}");
+}
