@@ -263,3 +263,12 @@ pub fn azure_translated() -> Setup {
 pub fn plain_translated() -> Setup {
     Setup::new("nat46 and nat64 plain", "", &web_translated())
 }
+
+/// Set-ups of all kinds of services and gateways.
+pub fn usual() -> Vec<Setup> {
+    let tunnels = ["geneve", "vxlan", "gue", "ipip"];
+    let dsr = ["vxlan", "gue", "ipip"].map(|tunnel| plain_dsr(tunnel, "10.0.2.11"));
+    let others = [aws_return(), aws_nat(), aws_chain(), azure_return(), azure_nat(), plain_nat()];
+    let others = others.into_iter().chain([aws_translated(), plain_translated()]);
+    tunnels.map(aws_tunnel).into_iter().chain(dsr).chain(others).collect()
+}

@@ -31,7 +31,7 @@ use std::error::Error;
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 use tests::cases::world::EGRESS;
-use tests::cases::{self, Act, Case, Exit, Setup};
+use tests::cases::{self, Act, Case, Exit, Setup, setups};
 use tests::lab::netns::Netns;
 
 /// Frames that are shown, at least.
@@ -194,7 +194,7 @@ impl Run {
 fn run() -> Run {
     let all: Vec<Case> = seeds::cases().into_iter().chain(cases::all()).collect();
     let mut run = Run::new(Both::new(&all[0].setup));
-    let usual = traffic::setups();
+    let usual = setups::usual();
     for setup in &usual {
         run.with(setup, |run| run.mix(setup, &[], TRAFFIC));
     }

@@ -11,6 +11,7 @@ use super::nearly::traffic;
 use super::planes::xdp::DEVICES;
 use std::collections::BTreeMap;
 use std::error::Error;
+use tests::cases::setups;
 use tests::lab::netns::Netns;
 
 /// Frames that are shown, unless `WEIR_FRAMES` says otherwise.
@@ -43,7 +44,7 @@ struct Outcome {
 }
 
 fn run(seed: u64, frames: usize) -> Outcome {
-    let setups = traffic::setups();
+    let setups = setups::usual();
     let mut both = Both::new(&setups[0]);
     let mut dice = Dice(seed);
     let mut outcome = Outcome::default();

@@ -2,10 +2,6 @@
 
 use super::mutation::{Dice, Trial};
 use fastpath::burst::Arrival;
-use tests::cases::setups::{
-    aws_chain, aws_nat, aws_return, aws_translated, aws_tunnel, azure_nat, azure_return, plain_dsr,
-    plain_nat, plain_translated,
-};
 use tests::cases::world::*;
 use tests::cases::{Exit, Setup};
 use tests::frames::sum::checksum;
@@ -213,13 +209,4 @@ pub fn answer(exit: Exit, frame: &[u8], dice: &mut Dice) -> Option<Trial> {
         None => turn(&mut frame, at, true, dice)?,
     }
     Some(arrives(arm, frame))
-}
-
-/// Set-ups of all kinds of services and gateways.
-pub fn setups() -> Vec<Setup> {
-    let tunnels = ["geneve", "vxlan", "gue", "ipip"];
-    let dsr = ["vxlan", "gue", "ipip"].map(|tunnel| plain_dsr(tunnel, "10.0.2.11"));
-    let others = [aws_return(), aws_nat(), aws_chain(), azure_return(), azure_nat(), plain_nat()];
-    let others = others.into_iter().chain([aws_translated(), plain_translated()]);
-    tunnels.map(aws_tunnel).into_iter().chain(dsr).chain(others).collect()
 }
