@@ -17,6 +17,7 @@ mod plane;
 mod prefix;
 mod private_link;
 mod probing;
+mod reserved;
 mod sources;
 
 pub use crate::file::VxlanEnd;
@@ -35,6 +36,7 @@ pub use plane::{Attach, Plane, ROUTES, RULES_OF_PROXIES};
 pub use prefix::{Interface, Prefix, mask};
 pub use private_link::{PrivateLink, PrivateLinkOwner};
 pub use probing::Probing;
+pub use reserved::{MAX_LOCAL_PORTS, Reserved, ReservedPort};
 pub use sources::{OnExpiry, SourceOf};
 
 use std::collections::BTreeMap;
@@ -359,10 +361,12 @@ pub enum TooBig {
 }
 
 /// `[punt]`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Punt {
     /// Packets per second and lcore; 0 for no limit.
     pub limit_per_s: u32,
+    /// TCP ports of this machine's other programs on the arms' addresses, ascending.
+    pub local_ports: Vec<u16>,
     /// Plain packets for nobody: `Drop` or `Punt`, never `Return`.
     pub plain_no_service: NoService,
 }

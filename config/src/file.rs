@@ -249,6 +249,11 @@ pub struct Flows {
 pub struct Punt {
     /// Packets per second and lcore that may go to the kernel; 0 for no limit.
     pub limit_per_s: u32,
+    /// TCP ports of this machine's other programs on the arms' addresses, such as ssh. No frontend
+    /// may have them, as it may not have those of health, metrics, API, BGP (179), BFD (3784, 3785,
+    /// 4784) and gateways.
+    #[schemars(inner(range(min = 1)))]
+    pub local_ports: Vec<u16>,
     /// Plain packets (no tunnel) for no service: `drop` or `punt`.
     pub plain_no_service: NoService,
 }

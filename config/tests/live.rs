@@ -40,7 +40,10 @@ fn gateways_and_settings_may_change_while_weir_runs() {
     for (from, to) in [
         ("[\"10.0.1.0/24\"]", "[\"10.0.1.0/28\", \"10.0.1.32/28\"]"),
         ("name = \"aws\"", "name = \"other\""),
-        ("udp_s = 60", "udp_s = 61\n[punt]\nlimit_per_s = 7\nplain_no_service = \"punt\""),
+        (
+            "udp_s = 60",
+            "udp_s = 61\n[punt]\nlimit_per_s = 7\nlocal_ports = [2222]\nplain_no_service = \"punt\"",
+        ),
         ("addresses = [\"10.0.2.10\"]", "addresses = [\"10.0.2.10\", \"10.0.2.9\"]"),
         ("[nat]", "[tables]\nmaglev_size = 251\n[nat]\nports = \"2000-30000\""),
         (

@@ -221,6 +221,9 @@ fn the_rest_is_told_as_well() {
     also("[metrics]\nlisten = \"localhost:9100\"", &["no address with port", "127.0.0.1:9100"]);
     also("[tables]\nmaglev_size = 1000", &["tables.maglev_size = 1000", "1021", "131071"]);
     also("[tables]\nseed = \"short\"", &["12 bytes in base64"]);
+    also("[punt]\nlocal_ports = [0]", &["punt.local_ports[0] = 0", "1 to 65535"]);
+    let ports: Vec<u16> = (1000..1027).collect();
+    also(&format!("[punt]\nlocal_ports = {ports:?}"), &["punt.local_ports", "33", "32 at most"]);
     also("[punt]\nplain_no_service = \"return\"", &["\"drop\", \"punt\""]);
     also("[control]\nsocket = \"here\"", &["whole path"]);
     also("[control]\nstate = \"here\"", &["control.state", "whole path"]);

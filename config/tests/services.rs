@@ -74,6 +74,72 @@ fn modes_and_tunnels_must_fit() {
     spoiled("\"10.0.2.21\"", "\"10.0.2.21\", port = 1", &["backends[0].port = 1", "remove it"]);
 }
 
+/// A service on one frontend, read for an appliance with ports of every kind.
+fn beside_own_ports(frontend: &str) -> Result<Services, config::ConfigError> {
+    let config = config::from_toml(
+        "[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\", \"fd00:1::10/64\"]\n\
+         [egress]\ndevice = \"net_null1\"\naddress = \"10.0.2.10/24\"\n\
+         [nat]\naddresses = \"10.0.2.10\"\n\
+         [health]\nlisten = \"0.0.0.0:8080\"\ntcp = \"10.0.1.10:8081\"\n\
+         [metrics]\nlisten = \"127.0.0.1:9100\"\n\
+         [api]\nlisten = \"[::]:8443\"\ntls_cert = \"/c\"\ntls_key = \"/k\"\n\
+         token_file = \"/t\"\n\
+         [punt]\nlocal_ports = [22, 30022]\n\
+         [[gateway]]\nname = \"edge\"\nkind = \"aws\"\nsources = \"10.0.1.0/24\"\n",
+    )
+    .unwrap();
+    let service = format!("[[service]]\nname = \"shop/web\"\nfrontends = [{{{frontend}}}]\n");
+    config::services_from_toml(&service, &config)
+}
+
+#[test]
+fn a_port_of_the_appliance_itself_is_no_frontend() {
+    let taken = [
+        ("10.0.1.10", 8080, "tcp", "health.listen"),
+        ("10.0.2.10", 8080, "tcp", "health.listen"),
+        ("10.0.1.10", 8081, "tcp", "health.tcp"),
+        ("10.0.2.10", 8443, "tcp", "api.listen"),
+        ("fd00:1::10", 8443, "tcp", "api.listen"),
+        ("10.0.1.10", 22, "tcp", "punt.local_ports"),
+        ("10.0.1.10", 179, "tcp", "BGP"),
+        ("10.0.2.10", 3784, "udp", "BFD (single hop)"),
+        ("fd00:1::10", 4784, "udp", "BFD (multihop)"),
+        ("10.0.1.10", 3785, "udp", "BFD (echo)"),
+        ("10.0.1.10", 6081, "udp", "gateway \"edge\""),
+    ];
+    for (address, port, protocol, holder) in taken {
+        let written = format!("address = \"{address}\", port = {port}, protocol = \"{protocol}\"");
+        let error = beside_own_ports(&written).unwrap_err().to_string();
+        for part in ["frontends[0].port", "\"shop/web\"", holder, "write another port"] {
+            assert!(error.contains(part), "no {part:?} in:\n{error}");
+        }
+    }
+    let node_port = "type = \"NodePort\", address = \"0.0.0.0\", port = 30022, protocol = \"tcp\"";
+    let error = beside_own_ports(node_port).unwrap_err().to_string();
+    assert!(error.contains("punt.local_ports"), "{error}");
+}
+
+#[test]
+fn what_takes_no_packet_of_the_appliance_itself_is_a_frontend() {
+    let free = [
+        // Another protocol, another family, an address where nothing listens.
+        "address = \"10.0.1.10\", port = 8080, protocol = \"udp\"",
+        "address = \"fd00:1::10\", port = 8080, protocol = \"tcp\"",
+        "address = \"10.0.2.10\", port = 8081, protocol = \"tcp\"",
+        "address = \"10.0.1.10\", port = 9100, protocol = \"tcp\"",
+        "address = \"10.0.2.10\", port = 6081, protocol = \"udp\"",
+        "address = \"203.0.113.10\", port = 8080, protocol = \"tcp\"",
+        // Packets to the appliance's own ports go past these, and those of endpoints never do.
+        "address = \"10.0.1.10\", protocol = \"tcp\"",
+        "address = \"0.0.0.0/0\"",
+        "address = \"10.0.1.0/24\", port = 8080, protocol = \"tcp\"",
+        "address = \"10.0.1.10\", port = 8080, protocol = \"tcp\", scope = \"0x1f\"",
+    ];
+    for frontend in free {
+        beside_own_ports(frontend).unwrap_or_else(|e| panic!("{frontend}: {}", e.render()));
+    }
+}
+
 #[test]
 fn frontends_must_make_sense_and_differ() {
     spoiled("\"tcp\"", "\"tpc\"", &["service[0].frontends[0].protocol = \"tpc\"", "\"udp\""]);

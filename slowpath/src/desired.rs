@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use config::checked::Config;
+use config::checked::{Config, Reserved};
 use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::name::{Name, Precedence, Source};
@@ -65,7 +65,8 @@ impl Desired {
         let mut desired = Desired {
             objects: Objects::default(),
             reflector: Reflector::new(precedence(config), config.backend_arm())
-                .with_node_ports(first..=last),
+                .with_node_ports(first..=last)
+                .with_reserved(Reserved::of(config)),
             files: files.collect(),
             writer: Arc::new(writer),
             settled: false,
@@ -163,12 +164,14 @@ impl Desired {
         (revision, told)
     }
 
-    /// Sources win over each other as the configuration says; rows whose source stays are not
-    /// touched.
-    pub fn set_precedence(&mut self, config: &Config, now: SystemTime) {
+    /// Sources win over each other as the configuration says, and the appliance has the ports that
+    /// it says; rows that neither concerns are not touched.
+    pub fn configure(&mut self, config: &Config, now: SystemTime) {
         let mut transaction = self.writer.begin(now);
         let order = precedence(config);
-        let told = self.reflector.set_precedence(order, &self.objects, &mut transaction);
+        let mut told = self.reflector.set_precedence(order, &self.objects, &mut transaction);
+        let reserved = Reserved::of(config);
+        told.extend(self.reflector.set_reserved(reserved, &self.objects, &mut transaction));
         transaction.commit();
         self.tell(told, now);
     }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use super::door::Door;
 use super::{
-    Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, Metrics, NoService, Plane, Punt,
-    Region, Tables, api, arms, aws, azure, bgp, gateways, private_link, probing, sources,
+    Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, MAX_LOCAL_PORTS, Metrics,
+    NoService, Plane, Punt, Region, Reserved, Tables, api, arms, aws, azure, bgp, gateways,
+    private_link, probing, sources,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -55,7 +56,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     if !door.problems.is_empty() {
         return Err(ConfigError::wrong(door.problems));
     }
-    Ok(Config {
+    let config = Config {
         name: file.name,
         zone: file.zone,
         local: file.local,
@@ -84,9 +85,27 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         control,
         api,
         tables,
-        warnings: door.warnings,
+        warnings: std::mem::take(&mut door.warnings),
         origins: merged.origins(),
-    })
+    };
+    local_ports(&mut door, &config);
+    match door.problems.is_empty() {
+        true => Ok(config),
+        false => Err(ConfigError::wrong(door.problems)),
+    }
+}
+
+/// The region has room for so many ports of the appliance itself.
+fn local_ports(door: &mut Door, config: &Config) {
+    let ports = Reserved::of(config).distinct();
+    if ports > MAX_LOCAL_PORTS {
+        let wrong = format!(
+            "with the ports of health, metrics, API, BGP and BFD these are {ports} on the arms' \
+             addresses"
+        );
+        let allowed = format!("remove some, or listen on fewer ports: {MAX_LOCAL_PORTS} at most");
+        door.refuse("punt.local_ports", &wrong, &allowed);
+    }
 }
 
 fn one_cloud(door: &mut Door, file: &File) {
@@ -290,7 +309,14 @@ fn punt(door: &mut Door, file: file::Punt) -> Punt {
         let wrong = "plain packets came through no gateway that they could be returned to";
         door.refuse("punt.plain_no_service", wrong, "allowed: \"drop\", \"punt\"");
     }
-    Punt { limit_per_s: file.limit_per_s, plain_no_service: file.plain_no_service }
+    let mut local_ports = file.local_ports;
+    local_ports.sort_unstable();
+    local_ports.dedup();
+    Punt {
+        limit_per_s: file.limit_per_s,
+        local_ports,
+        plain_no_service: file.plain_no_service,
+    }
 }
 
 /// The table size of that key, if Maglev has one of that number.

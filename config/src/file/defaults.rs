@@ -115,7 +115,11 @@ impl Default for Flows {
 
 impl Default for Punt {
     fn default() -> Punt {
-        Punt { limit_per_s: 10_000, plain_no_service: NoService::Drop }
+        Punt {
+            limit_per_s: 10_000,
+            local_ports: vec![22],
+            plain_no_service: NoService::Drop,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::checked::check::table_size;
 use crate::checked::door::Door;
-use crate::checked::{ArmName, Config};
+use crate::checked::{ArmName, Config, Reserved};
 use crate::error::ConfigError;
 use crate::layers::Merged;
 
@@ -37,6 +37,7 @@ pub(crate) fn check(merged: &Merged, config: &Config) -> Result<Services, Config
         services.push(check_one(&mut door, &format!("service.{i}"), service, config));
     }
     between(&mut door, &services);
+    reserved(&mut door, &services, config);
     room(&mut door, &services, config);
     if !door.problems.is_empty() {
         return Err(ConfigError::wrong(door.problems));
@@ -298,6 +299,25 @@ fn between(door: &mut Door, services: &[Service]) {
         .collect();
     probes.sort();
     door.unique(&probes, "probe address");
+}
+
+/// No frontend has a port of the appliance itself.
+fn reserved(door: &mut Door, services: &[Service], config: &Config) {
+    let reserved = Reserved::of(config);
+    for (i, service) in services.iter().enumerate() {
+        for (n, frontend) in service.frontends.iter().enumerate() {
+            // Packets of one gateway endpoint are never the appliance's own.
+            let any_endpoint = frontend.scope == 0;
+            let holder = reserved.holder(&frontend.prefix, frontend.port, frontend.protocol);
+            let Some(holder) = holder.filter(|_| any_endpoint) else { continue };
+            let wrong = format!(
+                "service \"{}\" cannot have this port of the appliance's own address: {} has it",
+                service.name, holder.holder
+            );
+            let allowed = "write another port or address";
+            door.refuse(&format!("service.{i}.frontends.{n}.port"), &wrong, allowed);
+        }
+    }
 }
 
 /// The region's maxima, so that a file that cannot be committed is refused before.

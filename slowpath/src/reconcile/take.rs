@@ -67,7 +67,7 @@ impl Reconcile<'_> {
     /// those leases.
     fn appoint(&mut self, config: &Config, now: SystemTime) {
         self.shared.publish_sources(sources::settings(config));
-        self.desired.set_precedence(config, now);
+        self.desired.configure(config, now);
         self.appliance = Arc::new(appliance(config));
         self.plane.set_appliance(&self.appliance);
     }

@@ -11,7 +11,7 @@ use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use config::checked::ArmName;
+use config::checked::{ArmName, Reserved};
 use smallvec::SmallVec;
 
 use crate::appliance::NODE_PORTS;
@@ -29,7 +29,7 @@ mod tests;
 mod told;
 
 pub use rows::appliance;
-use rows::{frontends, instance, merge_names, row};
+use rows::{frontends, instance, merge_names, reserved_of, row};
 use told::was_refused;
 pub use told::{ACCEPTED, Told, Verdict};
 
@@ -48,6 +48,8 @@ pub struct Reflector {
     arm: ArmName,
     /// Ports that are node ports.
     node_ports: RangeInclusive<u16>,
+    /// Ports of the appliance itself.
+    reserved: Reserved,
     /// Lists of backends by service.
     lists: HashMap<Name, SmallVec<[Arc<Object>; 1]>>,
     /// Services that wait for what another has, by the other's name.
@@ -61,14 +63,40 @@ impl Reflector {
     pub fn new(precedence: Precedence, arm: ArmName) -> Reflector {
         let (lists, waiting, told) = (HashMap::new(), BTreeMap::new(), BTreeMap::new());
         let (ranked, silent) = (false, BTreeSet::new());
-        let node_ports = NODE_PORTS;
-        Reflector { precedence, ranked, silent, arm, node_ports, lists, waiting, told }
+        let (node_ports, reserved) = (NODE_PORTS, Reserved::default());
+        Reflector { precedence, ranked, silent, arm, node_ports, reserved, lists, waiting, told }
     }
 
     /// The same where these are node ports.
     #[must_use]
     pub fn with_node_ports(self, node_ports: RangeInclusive<u16>) -> Reflector {
         Reflector { node_ports, ..self }
+    }
+
+    /// The same where the appliance itself has these ports.
+    #[must_use]
+    pub fn with_reserved(self, reserved: Reserved) -> Reflector {
+        Reflector { reserved, ..self }
+    }
+
+    /// The appliance itself has these ports from now on. Services that want one of them, or one
+    /// that is free now, are judged again. Returns what is news, as [`Reflector::apply`] does.
+    pub fn set_reserved(
+        &mut self,
+        reserved: Reserved,
+        objects: &Objects,
+        to: &mut Transaction<'_>,
+    ) -> Vec<Told> {
+        if reserved == self.reserved {
+            return Vec::new();
+        }
+        let before = mem::replace(&mut self.reserved, reserved);
+        let concerned = objects.of_kind(Kind::Service).filter(|object| {
+            let Spec::Service(spec) = &object.spec else { return false };
+            reserved_of(&before, spec).is_some() || reserved_of(&self.reserved, spec).is_some()
+        });
+        let services = concerned.map(|object| (object.name.clone(), Sources::new())).collect();
+        self.settle(objects, services, to)
     }
 
     /// What became of an object that was told of.
@@ -228,7 +256,7 @@ impl Reflector {
         let written =
             chosen.as_ref().and_then(|object| {
                 let Spec::Service(spec) = &object.spec else { return None };
-                let known = self.node_ports_of(name, spec);
+                let known = self.ports_of(name, spec);
                 Some(known.and_then(|()| {
                     to.upsert_service_and_frontends(row(object, spec), frontends(spec))
                 }))
@@ -276,8 +304,13 @@ impl Reflector {
         }
     }
 
-    /// Refuses a service one of whose node ports is none.
-    fn node_ports_of(&self, service: &Name, spec: &ServiceSpec) -> Result<(), Error> {
+    /// Refuses a service that wants a port of the appliance itself, or one of whose node ports is
+    /// none.
+    fn ports_of(&self, service: &Name, spec: &ServiceSpec) -> Result<(), Error> {
+        if let Some((said, holder)) = reserved_of(&self.reserved, spec) {
+            let (service, address) = (service.clone(), said.address);
+            return Err(Error::ReservedPort { service, address, holder: holder.into() });
+        }
         let wrong = |said: &&Said| {
             said.kind == FrontendKind::NodePort && !self.node_ports.contains(&said.address.port)
         };

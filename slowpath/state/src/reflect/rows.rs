@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use config::checked::ArmName;
+use config::checked::{ArmName, Reserved};
 use smallvec::SmallVec;
 
-use crate::address::Reach;
+use crate::address::{Address, Reach};
 use crate::appliance::Appliance;
 use crate::backend::{Instance, State};
 use crate::frontend::{Kind as FrontendKind, Said};
@@ -41,6 +41,20 @@ pub(super) fn frontends(spec: &ServiceSpec) -> Vec<Said> {
         }
     }
     all
+}
+
+/// The first frontend at a port of the appliance itself, and what has that port. Packets from
+/// within the cluster and those of one gateway endpoint are never the appliance's own.
+pub(super) fn reserved_of<'a>(
+    reserved: &'a Reserved,
+    spec: &'a ServiceSpec,
+) -> Option<(&'a Said, &'a str)> {
+    spec.frontends.iter().find_map(|said| {
+        let Address { prefix, port, protocol, reach, endpoint } = &said.address;
+        let holder = reserved.holder(prefix, *port, *protocol);
+        let holder = holder.filter(|_| *reach == Reach::External && *endpoint == 0)?;
+        Some((said, holder.holder.as_str()))
+    })
 }
 
 pub(super) fn row(object: &Object, spec: &ServiceSpec) -> Service {

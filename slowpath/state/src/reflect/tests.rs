@@ -143,6 +143,64 @@ fn a_node_port_out_of_range_is_its_objects_refusal() {
     assert_eq!(house.dump(), ["w api [0.0.0.0:30010/TCP] []"]);
 }
 
+/// What the appliance `config` has itself.
+fn reserved(punt: &str) -> Reserved {
+    let text =
+        format!("[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"\n[punt]\n{punt}\n");
+    Reserved::of(&config::from_toml(&text).unwrap())
+}
+
+#[test]
+fn a_port_of_the_appliance_itself_is_refused_whichever_source_wants_it() {
+    let mut house = House::new();
+    house.reflector = house.reflector.with_reserved(reserved(""));
+    let service = |source: &str, frontend: serde_json::Value| {
+        let spec = json!({"frontends": [frontend]});
+        let json = json!({"kind": "Service", "name": source, "source": source, "spec": spec});
+        Object::from_json(&json).unwrap()
+    };
+    let probed = json!({"address": "10.0.1.10", "port": 8080, "protocol": "tcp"});
+    for source in ["api", "file", "kubernetes", "session-1"] {
+        let told = house.put(service(source, probed.clone()));
+        assert_eq!(told, [format!("{source} of {source}: Refused")]);
+    }
+    assert_eq!(house.dump(), [""; 0]);
+    let Some(Verdict::Refused(error)) = house.reflector.told.values().next() else { panic!() };
+    let told = error.to_string();
+    assert!(told.contains("service `api`") && told.contains("`health.listen`"), "{told}");
+    // Packets of an endpoint, and from within the cluster, are no probes.
+    let mut scoped = probed.clone();
+    scoped["scope"] = json!("0x1f");
+    assert_eq!(house.put(service("api", scoped)), ["api of api: Accepted"]);
+    let mut inner = probed;
+    inner["reach"] = json!("internal");
+    assert_eq!(house.put(service("file", inner)), ["file of file: Accepted"]);
+}
+
+#[test]
+fn a_port_that_becomes_the_appliances_own_is_refused_and_given_back() {
+    let mut house = House::new();
+    house.reflector = house.reflector.with_reserved(reserved("local_ports = [22, 2222]"));
+    let ssh = json!({"address": "10.0.1.10", "port": 2222, "protocol": "tcp"});
+    let json = json!({"kind": "Service", "name": "w", "spec": {"frontends": [ssh]}});
+    assert_eq!(house.put(Object::from_json(&json).unwrap()), ["w of api: Refused"]);
+    house.put(service("file", "other", &[1]));
+    let mut turn = |punt: &str| {
+        let mut to = house.writer.begin(UNIX_EPOCH);
+        let told = house.reflector.set_reserved(reserved(punt), &house.objects, &mut to);
+        to.commit();
+        let verdicts = told.into_iter().map(|told| match told.verdict {
+            Verdict::Refused(error) => error.to_string(),
+            verdict => format!("{verdict:?}"),
+        });
+        verdicts.collect::<Vec<_>>()
+    };
+    assert_eq!(turn("local_ports = [22]"), ["Accepted"]);
+    assert_eq!(turn("local_ports = [22]"), [""; 0]);
+    let told = turn("local_ports = [22, 2222]");
+    assert!(told[0].contains("`punt.local_ports`") && told.len() == 1, "{told:?}");
+}
+
 #[test]
 fn lists_of_one_source_are_added_and_sources_overlie_each_other() {
     let mut house = House::new();

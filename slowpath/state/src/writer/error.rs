@@ -52,6 +52,19 @@ pub enum Error {
         /// Who wanted to have it.
         claimant: Name,
     },
+    /// The appliance itself answers there.
+    #[error(
+        "service `{service}` cannot have {address}, a port of the appliance's own address: \
+         `{holder}` has it; write another port or address"
+    )]
+    ReservedPort {
+        /// The service.
+        service: Name,
+        /// What was said.
+        address: Address,
+        /// The setting or protocol that has the port.
+        holder: Box<str>,
+    },
     /// A node port is not one of the appliance's.
     #[error(
         "service `{service}` has node port {port}, and node ports are {first} to {last} \
