@@ -363,7 +363,13 @@ pub enum TooBig {
 /// `[punt]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Punt {
-    /// Packets per second and lcore; 0 for no limit.
+    /// Packets per second and lcore to own ports and from BGP neighbors; 0 for no limit.
+    pub local_limit_per_s: u32,
+    /// ARP and neighbor discovery per second and lcore; 0 for no limit.
+    pub neighbor_limit_per_s: u32,
+    /// Other ICMP per second and lcore; 0 for no limit.
+    pub icmp_limit_per_s: u32,
+    /// All other packets per second and lcore; 0 for no limit.
     pub limit_per_s: u32,
     /// TCP ports of this machine's other programs on the arms' addresses, ascending.
     pub local_ports: Vec<u16>,

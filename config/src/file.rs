@@ -247,7 +247,19 @@ pub struct Flows {
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Punt {
-    /// Packets per second and lcore that may go to the kernel; 0 for no limit.
+    /// Packets per second and lcore that may go to the kernel: to ports of health, metrics and API
+    /// and `local_ports`, from BGP neighbors, and answers to probes that have a source of their
+    /// own; 0 for no limit.
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub local_limit_per_s: u32,
+    /// The same for ARP and IPv6 neighbor discovery.
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub neighbor_limit_per_s: u32,
+    /// The same for all other ICMP.
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub icmp_limit_per_s: u32,
+    /// The same for everything else.
+    #[schemars(range(min = 0, max = 10_000_000))]
     pub limit_per_s: u32,
     /// TCP ports of this machine's other programs on the arms' addresses, such as ssh. No frontend
     /// may have them, as it may not have those of health, metrics, API, BGP (179), BFD (3784, 3785,

@@ -5,23 +5,16 @@ use crate::encap::{Refused, plain_frame};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::Exit;
-use packet::ethernet::{self, Macs};
+use packet::ethernet::Macs;
+use packet::ip::Ip;
+use packet::window::Window;
 use std::cell::Cell;
-use tables::reason::DropReason;
-
-/// What is punted, limited each by itself so that a flood of one leaves room for the other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Class {
-    /// ARP, ND and what else is no IP: without it no neighbour is ever found.
-    Neighbour = 0,
-    /// Packets to addresses of this machine: health probes, BGP, ssh.
-    Local = 1,
-}
+use tables::punt::{PUNT_CLASSES, PuntClass, Punted};
 
 /// Punted packets of the running second, by class.
 #[derive(Debug, Default)]
 pub struct PuntLimit {
-    used: [Cell<u32>; 2],
+    used: [Cell<u32>; PUNT_CLASSES],
 }
 
 impl PuntLimit {
@@ -30,7 +23,7 @@ impl PuntLimit {
         self.used.iter().for_each(|used| used.set(0));
     }
 
-    fn allows(&self, class: Class, limit: u32) -> bool {
+    fn allows(&self, class: PuntClass, limit: u32) -> bool {
         let used = &self.used[class as usize];
         if limit != 0 && used.get() >= limit {
             return false;
@@ -42,12 +35,10 @@ impl PuntLimit {
 
 /// Hands the frame to the kernel: as it is, or what was in the tunnel with an Ethernet header.
 pub fn punt<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
-    let ip =
-        work.front.eth.ethertype == ethernet::IPV4 || work.front.eth.ethertype == ethernet::IPV6;
-    let neighbour = !ip || work.inner.proto == ICMPV6;
-    let class = if neighbour { Class::Neighbour } else { Class::Local };
-    if !lcore.punt_limit().allows(class, lcore.snapshot().settings.punt_limit) {
-        return Err(Refused::Drop(DropReason::PuntLimited));
+    let class = class_of(&buffer.window(), work, lcore);
+    let limit = lcore.snapshot().settings.punt_limits[class as usize];
+    if !lcore.punt_limit().allows(class, limit) {
+        return Err(Refused::Drop(class.reason()));
     }
     if matches!(work.front.arrival, Arrival::Gateway | Arrival::Backend) {
         let own = lcore.macs()[usize::from(work.arm & 1)];
@@ -57,4 +48,19 @@ pub fn punt<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Re
     Ok(())
 }
 
-const ICMPV6: u8 = 58;
+fn class_of(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) -> PuntClass {
+    let eth = &work.front.eth;
+    let ip = match work.inner.end {
+        // Of a broadcast or multicast frame, no stage has read the IP header yet.
+        0 => Ip::parse(window, eth.l3, eth.ethertype).unwrap_or_default(),
+        _ => work.inner,
+    };
+    let punted = Punted {
+        ethertype: eth.ethertype,
+        ip: &ip,
+        icmp: window.load(usize::from(ip.l4)).unwrap_or(0),
+        plain: work.front.arrival == Arrival::Plain,
+        probe: lcore.set().probe(&ip.dst).is_some(),
+    };
+    PuntClass::of(&punted, &lcore.snapshot().settings)
+}

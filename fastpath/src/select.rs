@@ -38,11 +38,20 @@ pub fn look_up(work: &mut Work, lcore: &Lcore<'_>) {
     let begins = work.open()
         && work.front.arrival != Arrival::Backend
         && ip.fragment != Fragment::Later
-        && ip.kind != L4::IcmpError;
+        && ip.kind != L4::IcmpError
+        && !is_own(work, lcore);
     if begins {
         let service = lcore.set().frontend(work.front.scope_key, &ip.dst, ip.dport, ip.proto);
         work.service = service.unwrap_or(NONE);
     }
+}
+
+/// Whether a plain packet is to a port that this machine itself answers on: it goes past frontends
+/// of any port and of networks.
+#[inline(always)]
+fn is_own(work: &Work, lcore: &Lcore<'_>) -> bool {
+    let (ip, settings) = (&work.inner, &lcore.snapshot().settings);
+    work.front.arrival == Arrival::Plain && settings.own_port(&ip.dst, ip.proto, ip.dport) != 0
 }
 
 #[inline(always)]

@@ -44,6 +44,7 @@ use crate::trace::Tracer;
 mod checks;
 mod configure;
 mod meet;
+mod neighbors;
 mod take;
 mod wait;
 
@@ -114,6 +115,8 @@ pub struct Reconcile<'r> {
     /// When what the store's disk did not take is read again.
     again: Option<Instant>,
     applied: Option<Instant>,
+    /// Of which objects the plane has BGP neighbors: their revision.
+    neighbors_at: Option<u64>,
     told: Instant,
     /// When the last generation was told that is not yet known to be acknowledged.
     switching: Option<Instant>,
@@ -182,6 +185,7 @@ impl<'r> Reconcile<'r> {
             waits: Vec::new(),
             again: None,
             applied: None,
+            neighbors_at: None,
             told: now,
             switching: None,
             looked: None,
@@ -209,6 +213,7 @@ impl<'r> Reconcile<'r> {
         // A lcore that still reads the generation before the last holds up the next one.
         if self.plane.ready() {
             self.take(time);
+            self.follow_neighbors();
             self.tell_plane(time);
         }
         self.answer_waits();

@@ -10,7 +10,7 @@ use crate::addresses::BITS;
 pub use counts::*;
 
 /// Number of the region's format. Any change of a record, a section or their order raises it.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Sections begin at multiples of this many bytes, so that no two writers share a cache line and
 /// each section could be protected by itself.
@@ -253,7 +253,7 @@ impl Sizes {
             Section::Header => ("header", 1, 4096, "", "version, sizes, offsets, generation"),
             Section::Tunnels => ("tunnels", s.tunnels as usize, 512, "gateway",
                 "two versions of each gateway tunnel"),
-            Section::Settings => ("settings", 1, 1152, "", "two versions of what holds for all"),
+            Section::Settings => ("settings", 1, 2688, "", "two versions of what holds for all"),
             Section::Services => ("services", s.services as usize, 256, "region.max_services",
                 "two versions of each service"),
             Section::ServiceNotes => ("service notes", s.services as usize, 256,

@@ -10,7 +10,7 @@
 //! | header          |  4,096  | both     | format, sizes, offsets | committed generation, epochs |
 //! +-----------------+---------+----------+-------------------------------------------------------+
 //! | tunnels         |    512  | slowpath | the table set: everything twice, in two versions that |
-//! | settings        |  1,152  |          | are born and die with generations (`versioned`);      |
+//! | settings        |  2,688  |          | are born and die with generations (`versioned`);      |
 //! | services        |    256  |          | `set` reads, `writer` writes, one store commits it   |
 //! | service notes   |    256  |          | names, and what only dumps ask (`note`)               |
 //! | frontend kinds  |    128  |          |                                                       |
@@ -78,6 +78,7 @@ pub mod layout;
 pub mod lookup;
 pub mod next_hop;
 mod pen;
+pub mod punt;
 pub mod reason;
 pub mod record;
 mod rows;

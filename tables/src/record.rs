@@ -10,7 +10,10 @@ use packet::addr::Addr;
 
 #[cfg(not(target_arch = "bpf"))]
 use crate::note::ServiceNote;
-pub use settings::{LOCAL_ADDRS, Local, NAT_ADDRS, Settings, Timeouts};
+pub use settings::{
+    LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS, NEIGHBORS, PORT_OWN, PORT_PROTECTED,
+    Settings, Timeouts,
+};
 
 /// "No such record": an index that refers to nothing.
 pub const NONE: u32 = u32::MAX;
@@ -326,7 +329,7 @@ macro_rules! records {
     )*};
 }
 
-records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56, Settings: 516);
+records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56, Settings: 1296);
 #[cfg(not(target_arch = "bpf"))]
 records!(ServiceNote: 40);
 

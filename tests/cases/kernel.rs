@@ -1,9 +1,9 @@
 //! The exception path: what is for this machine itself, and what it says.
 
-use super::setups::{Setup, aws_chain, aws_nat, aws_return, plain_nat};
+use super::setups::{Setup, aws_chain, aws_nat, aws_return, plain_nat, service};
 use super::world::*;
-use super::{Case, Counted, arrives, case, kernel_sends, wait};
-use crate::frames::{Frame, Ip, arp, echo, flags, raw, tcp};
+use super::{Case, Counted, Step, Wire, arrives, case, kernel_sends, wait};
+use crate::frames::{Frame, Ip, arp, echo, flags, raw, tcp, udp};
 use tables::reason::DropReason;
 
 const EVERYBODY: [u8; 6] = [0xff; 6];
@@ -53,7 +53,7 @@ fn punted() -> Vec<Case> {
 fn limits() -> Vec<Case> {
     let ping = || from_router(echo("10.0.1.1:7", "10.0.1.10", true));
     let mut two = aws_return().named("two punts a second");
-    two.punt = "limit_per_s = 2";
+    two.punt = "icmp_limit_per_s = 2";
     let mut full = aws_return().named("a kernel that takes one frame");
     full.kernel_room = 1;
     let mut refused = arrives(INGRESS, ping()).dropped(DropReason::PuntFull);
@@ -68,7 +68,7 @@ fn limits() -> Vec<Case> {
             vec![
                 arrives(INGRESS, ping()).punted(),
                 arrives(INGRESS, ping()).punted(),
-                arrives(INGRESS, ping()).dropped(DropReason::PuntLimited),
+                arrives(INGRESS, ping()).dropped(DropReason::PuntLimitedIcmp),
                 wait(2),
                 arrives(INGRESS, ping()).punted(),
             ],
@@ -82,6 +82,121 @@ fn limits() -> Vec<Case> {
             "A plain packet for nobody goes to the kernel where so configured.",
             punts,
             vec![arrives(INGRESS, from_router(tcp(CLIENT, ELSEWHERE, flags::SYN))).punted()],
+        ),
+    ]
+}
+
+/// Junk to our own address, by its number.
+fn junk(n: u16) -> [Frame; 3] {
+    let from = format!("198.51.100.99:{}", 1024 + n);
+    [
+        from_router(udp(&from, "10.0.1.10:9999")),
+        from_router(tcp(&from, &format!("10.0.1.10:{}", 20_000 + n), flags::SYN)),
+        // To a port of BGP's, from no neighbor.
+        from_router(tcp(&from, "10.0.1.10:179", flags::SYN)),
+    ]
+}
+
+/// What must never be lost to junk: probes of health, BGP and BFD of a neighbor, ARP, discovery.
+fn precious(n: u16) -> Vec<Wire> {
+    let (prober, router) =
+        (format!("10.0.1.100:{}", 50_000 + n), format!("10.0.1.1:{}", 50_000 + n));
+    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).load(&[135, 0, 0, 0]);
+    vec![
+        from_router(tcp(&prober, "10.0.1.10:8080", flags::SYN)).into(),
+        from_router(tcp(&prober, "10.0.1.10:8081", flags::SYN)).into(),
+        from_router(tcp(&router, "10.0.1.10:179", flags::ACK)).into(),
+        // Of a session that we opened.
+        from_router(tcp("10.0.1.1:179", &format!("10.0.1.10:{}", 40_000 + n), flags::ACK)).into(),
+        from_router(udp(&router, "10.0.1.10:3784").ttl(255)).into(),
+        arp(ROUTER, EVERYBODY, [10, 0, 1, 1], [10, 0, 1, 10], false).into(),
+        Frame::new(ROUTER, [0x33, 0x33, 0xff, 0, 0, 0x10], solicitation).into(),
+    ]
+}
+
+fn classes() -> Vec<Case> {
+    let mut flooded = aws_nat().named("a packet a second of each class but two");
+    flooded.punt = "limit_per_s = 1\nicmp_limit_per_s = 1";
+    flooded.routers = vec!["10.0.1.1"];
+    let ping = |n: u16| from_router(echo(&format!("198.51.100.99:{n}"), "10.0.1.10", true));
+    let routed = raw("2001:db8:c::7", OUR_IN6, 58).ttl(254).load(&[135, 0, 0, 0]);
+    let mut steps: Vec<Step> = vec![
+        arrives(INGRESS, from_router(udp("198.51.100.99:1", "10.0.1.10:9999"))).punted(),
+        arrives(INGRESS, ping(1)).punted(),
+    ];
+    for n in 0..8 {
+        let other = |frame| arrives(INGRESS, frame).dropped(DropReason::PuntLimitedOther);
+        steps.extend(junk(n).into_iter().map(other));
+        steps.push(arrives(INGRESS, ping(n)).dropped(DropReason::PuntLimitedIcmp));
+        // Discovery from beyond the link is none.
+        let routed = from_router(routed.clone());
+        steps.push(arrives(INGRESS, routed).dropped(DropReason::PuntLimitedIcmp));
+        steps.extend(precious(n).into_iter().map(|frame| arrives(INGRESS, frame).punted()));
+    }
+    let mut few = aws_nat().named("a packet a second of own ports and of discovery");
+    few.punt = "local_limit_per_s = 1\nneighbor_limit_per_s = 1";
+    let probe = || from_router(tcp("10.0.1.100:50000", "10.0.1.10:8080", flags::SYN));
+    let asked = || arp(ROUTER, EVERYBODY, [10, 0, 1, 1], [10, 0, 1, 10], false);
+    vec![
+        case(
+            "Beside a flood of junk to our own address, which is counted by its class, no probe, \
+             no packet of a BGP neighbor, no ARP and no neighbour discovery is lost.",
+            flooded,
+            steps,
+        ),
+        case(
+            "Packets to our own ports, and ARP, have limits and reasons of their own.",
+            few,
+            vec![
+                arrives(INGRESS, probe()).punted(),
+                arrives(INGRESS, probe()).dropped(DropReason::PuntLimitedLocal),
+                arrives(INGRESS, asked()).punted(),
+                arrives(INGRESS, asked()).dropped(DropReason::PuntLimitedNeighbor),
+                arrives(INGRESS, from_router(udp("198.51.100.99:1", "10.0.1.10:9999"))).punted(),
+                arrives(INGRESS, from_router(echo("198.51.100.99:1", "10.0.1.10", true))).punted(),
+            ],
+        ),
+    ]
+}
+
+/// Frontends that our own ports would match, were they not ours.
+fn own_ports() -> Vec<Case> {
+    let frontends = |list: &str| {
+        let mut setup = plain_nat();
+        setup.services = service("web", "mode = \"nat\"", list, r#"{address = "10.0.2.11"}"#);
+        setup
+    };
+    let any_port = frontends(r#"{address = "10.0.1.10", protocol = "tcp"}"#);
+    let networks = frontends(
+        r#"{address = "0.0.0.0/0"}, {address = "10.0.1.0/24", port = 8080, protocol = "tcp"}"#,
+    );
+    let balanced = |to: &str| {
+        let sent = tcp(CLIENT, to, flags::SYN);
+        let (_, port) = to.split_once(':').expect("a port");
+        let backend = format!("10.0.2.11:{port}");
+        let forwarded = sent.clone().from(OUR_NAT).from_port(NAT_1).to(&backend).hop();
+        let forwarded = to_backend(11, forwarded);
+        arrives(INGRESS, from_router(sent)).leaves(EGRESS, forwarded, "nat")
+    };
+    let ours = || {
+        ["10.0.1.10:8080", "10.0.1.10:8081", "10.0.1.10:22", "10.0.1.10:179"]
+            .map(|to| arrives(INGRESS, from_router(tcp(CLIENT, to, flags::SYN))).punted())
+    };
+    let mut of_any_port: Vec<Step> = ours().into();
+    of_any_port.push(balanced("10.0.1.10:9999"));
+    let mut of_networks: Vec<Step> = ours().into();
+    of_networks.push(arrives(INGRESS, from_router(udp(CLIENT, "10.0.1.10:3784"))).punted());
+    of_networks.push(balanced("10.0.1.11:8080"));
+    vec![
+        case(
+            "A frontend of any port at our own address gets no packet of our own ports.",
+            any_port.named("a frontend of any port at our own address"),
+            of_any_port,
+        ),
+        case(
+            "A frontend of a network that our own address is in gets no packet of our own ports.",
+            networks.named("frontends of networks around our own address"),
+            of_networks,
         ),
     ]
 }
@@ -150,5 +265,8 @@ fn probes() -> Vec<Case> {
 
 /// All of them.
 pub fn cases() -> Vec<Case> {
-    [punted(), limits(), kernel_says(), probes()].into_iter().flatten().collect()
+    [punted(), limits(), classes(), own_ports(), kernel_says(), probes()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

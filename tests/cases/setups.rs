@@ -41,6 +41,8 @@ pub struct Setup {
     pub seed: Option<u64>,
     /// Keys of `[punt]`.
     pub punt: &'static str,
+    /// Routers that BGP policies name.
+    pub routers: Vec<&'static str>,
     /// Keys of `[flows]`.
     pub flows: &'static str,
     /// Whose MAC addresses are known.
@@ -83,6 +85,7 @@ impl Setup {
             nat_addresses: r#"["10.0.2.20", "fd00:2::20"]"#,
             seed: None,
             punt: "",
+            routers: Vec::new(),
             flows: "",
             neighbours: vec![
                 Neighbour { address: "10.0.1.1", arm: INGRESS, mac: ROUTER },

@@ -313,6 +313,9 @@ fn punt(door: &mut Door, file: file::Punt) -> Punt {
     local_ports.sort_unstable();
     local_ports.dedup();
     Punt {
+        local_limit_per_s: file.local_limit_per_s,
+        neighbor_limit_per_s: file.neighbor_limit_per_s,
+        icmp_limit_per_s: file.icmp_limit_per_s,
         limit_per_s: file.limit_per_s,
         local_ports,
         plain_no_service: file.plain_no_service,

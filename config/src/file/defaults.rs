@@ -116,6 +116,9 @@ impl Default for Flows {
 impl Default for Punt {
     fn default() -> Punt {
         Punt {
+            local_limit_per_s: 10_000,
+            neighbor_limit_per_s: 5_000,
+            icmp_limit_per_s: 1_000,
             limit_per_s: 10_000,
             local_ports: vec![22],
             plain_no_service: NoService::Drop,

@@ -4,6 +4,7 @@
 use crate::frame::{cut_end, is_chained, length, move_start, window};
 use crate::next::{FINISH, OPEN, either, go, raw};
 use crate::place::{may_punt, place, want};
+use crate::select::part_probes;
 use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -12,7 +13,7 @@ use packet::addr::Addr;
 use packet::ethernet::{self, Macs};
 use packet::flow::FlowKey;
 use packet::geneve::{self, ATTACHMENT_MARK, OWN_OPTIONS};
-use packet::ip::{ICMPV6, Ip};
+use packet::ip::Ip;
 use packet::rewrite::{self, Congestion};
 use packet::tunnel::{
     Kind, OUTER_TTL, Outer, cross_in_place, outer_len, return_in_place, source_port, write_outer,
@@ -20,6 +21,7 @@ use packet::tunnel::{
 use tables::atomic::Ordering::Relaxed;
 use tables::counters::VerdictCounter;
 use tables::next_hop::NextHop;
+use tables::punt::{PuntClass, Punted};
 use tables::reason::DropReason;
 use tables::record::{
     LOCAL_ADDRS, NONE, SERVICE_DF, Service, Settings, TUNNEL_BACKEND, TUNNEL_CROSS,
@@ -63,18 +65,50 @@ fn send_back(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
 /// On to the kernel within its limit: as it is, or what was in the tunnel with an Ethernet header.
 #[inline(always)]
 fn punt(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
-    let ip = work.eth.ethertype == ethernet::IPV4 || work.eth.ethertype == ethernet::IPV6;
-    // ARP, ND and what else is no IP have a limit of their own: without it no neighbour is found.
-    let local = usize::from(ip && work.inner.proto != ICMPV6);
-    let limit = work.set().settings().punt_limit;
-    if !may_punt(work, local, limit) {
-        return Err(work.drop(DropReason::PuntLimited));
+    if work.inner.end == 0 {
+        part_headers(ctx);
+    }
+    let class = match part_class(ctx) {
+        0 => PuntClass::Local,
+        1 => PuntClass::Neighbor,
+        2 => PuntClass::Icmp,
+        _ => PuntClass::Other,
+    };
+    let limit = work.set().settings().punt_limits[class as usize];
+    if !may_punt(work, class, limit) {
+        return Err(work.drop(class.reason()));
     }
     if work.is_tunnelled() {
         let own = place().map_or([0; 6], |place| place.port(work.arm).mac());
         plain_frame(ctx, work, &Macs::new(own, own), 0)?;
     }
     Ok(work.pass())
+}
+
+/// Reads the IP header of a broadcast or multicast frame, which no stage has read yet.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_headers(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    if work.inner.read(&window(ctx), work.eth.l3, work.eth.ethertype).is_err() {
+        work.inner = Ip::default();
+    }
+    OPEN
+}
+
+/// The [`PuntClass`] of the packet, by its number.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_class(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return PuntClass::Other as u32 };
+    let punted = Punted {
+        ethertype: work.eth.ethertype,
+        ip: &work.inner,
+        icmp: window(ctx).load(usize::from(work.inner.l4)).unwrap_or(0),
+        plain: work.arrival == Arrival::Plain,
+        probe: part_probes() != 0,
+    };
+    PuntClass::of(&punted, work.set().settings()) as u32
 }
 
 /// A probe of the kernel's goes by the tunnel of its backend's service.

@@ -9,6 +9,7 @@ use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
 use aya_ebpf::macros::{btf_map, map};
 use aya_ebpf::maps::xdp::DevMap;
 use tables::atomic::{AtomicU64, Ordering::Relaxed};
+use tables::punt::{PUNT_CLASSES, PuntClass};
 
 #[btf_map]
 static PLACE: Array<Place, 1> = Array::new();
@@ -25,7 +26,7 @@ static PUNTED: Array<Punted, 64> = Array::new();
 #[repr(C)]
 struct Punted {
     second: u32,
-    used: [u32; 2],
+    used: [u32; PUNT_CLASSES],
 }
 
 /// Where it runs.
@@ -78,15 +79,15 @@ pub fn want(next_hop: u32) {
 
 /// Whether one more packet of a class may be punted in this second; `limit` 0 is none.
 #[inline(always)]
-pub fn may_punt(work: &Work, class: usize, limit: u32) -> bool {
+pub fn may_punt(work: &Work, class: PuntClass, limit: u32) -> bool {
     let Some(punted) = PUNTED.get_ptr_mut(cpu() & 63) else { return false };
     // SAFETY: a CPU works on one packet at a time.
     let punted = unsafe { &mut *punted };
     if punted.second != work.now_s {
         punted.second = work.now_s;
-        punted.used = [0; 2];
+        punted.used = [0; PUNT_CLASSES];
     }
-    let used = &mut punted.used[class & 1];
+    let used = &mut punted.used[class as usize & (PUNT_CLASSES - 1)];
     if limit != 0 && *used >= limit {
         return false;
     }

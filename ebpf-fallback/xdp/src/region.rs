@@ -24,7 +24,7 @@ macro_rules! sections {
 sections! {
     HEADER 4096
     TUNNELS 512
-    SETTINGS 1152
+    SETTINGS 2688
     SERVICES 256
     FRONTEND_KINDS 128
     FRONTEND_HEADS 8

@@ -27,7 +27,7 @@ fn choose(work: &mut Work) -> u32 {
     if work.inner.fragment == Fragment::Later {
         return later_fragment(work);
     }
-    if work.inner.kind != L4::IcmpError {
+    if work.inner.kind != L4::IcmpError && (work.arrival != Arrival::Plain || part_own_port() == 0) {
         work.service = part_frontend();
         if work.service != NONE {
             return if part_admits() == 0 {
@@ -63,6 +63,16 @@ extern "C" fn part_admits() -> u32 {
     let Some(work) = work() else { return 0 };
     let set = work.set();
     u32::from(set.service(work.service).is_none_or(|service| set.admits(service, &work.inner.src)))
+}
+
+/// Whether the packet is to a port that this machine itself answers on: it goes past frontends of
+/// any port and of networks. 0 for no.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_own_port() -> u32 {
+    let Some(work) = work() else { return 0 };
+    let ip = &work.inner;
+    u32::from(work.set().settings().own_port(&ip.dst, ip.proto, ip.dport))
 }
 
 /// The service's backend for the packet's flow.
@@ -101,7 +111,7 @@ extern "C" fn part_marked() -> u32 {
 /// Whether the packet is to a source of probes; 1 for yes.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_probes() -> u32 {
+pub extern "C" fn part_probes() -> u32 {
     let Some(work) = work() else { return 0 };
     u32::from(work.set().probe(&work.inner.dst).is_some())
 }

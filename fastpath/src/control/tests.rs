@@ -47,12 +47,12 @@ fn each_table_set_that_is_taken_over_counts_as_a_switch() {
     let mut commands = Producer::attach(SharedSlots::commands(&region, 0).unwrap());
     let mut settings = *region.tables(1).settings();
     for generation in 2..=3 {
-        settings.punt_limit = generation;
+        settings.punt_limits = [generation; 4];
         writer.put_settings(&settings).unwrap();
         assert_eq!(writer.commit().unwrap(), generation);
         assert!(commands.push(&Command::Switch { generation }.encode()));
         plane.lcore.turn();
-        assert_eq!(plane.lcore.snapshot().settings.punt_limit, generation);
+        assert_eq!(plane.lcore.snapshot().settings.punt_limits, [generation; 4]);
     }
     turn_until(&mut plane, &region, Counter::Switches, 2);
 }

@@ -31,7 +31,13 @@ impl Walk<'_> {
             return self.later_fragment();
         }
         let (dst, dport, proto) = (self.inner.dst, self.inner.dport, self.inner.proto);
-        let begins = self.inner.kind != L4::IcmpError;
+        let plain = self.arrival == Arrival::Plain;
+        let settings = self.set.settings();
+        let own = plain && settings.own_port(&dst, proto, dport) != 0;
+        if own {
+            self.because("this machine itself answers on that port of its address");
+        }
+        let begins = self.inner.kind != L4::IcmpError && !own;
         let service = begins.then(|| self.set.frontend(self.scope_key, &dst, dport, proto));
         match service.flatten() {
             None => self.for_nobody(),

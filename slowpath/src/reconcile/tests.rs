@@ -18,6 +18,7 @@ use tables::ring::{Consumer, Producer, SharedSlots};
 mod checks;
 mod configure;
 mod hops;
+mod neighbors;
 
 const CONFIG: &str = r#"
     name = "weir-t"

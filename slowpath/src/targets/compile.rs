@@ -2,15 +2,18 @@
 
 use std::net::IpAddr;
 
-use config::checked::{ArmName, Config, Gateway, NoService, TooBig, Tunnel as GatewayTunnel, Wire};
+use config::checked::{
+    ArmName, Config, Gateway, MAX_LOCAL_PORTS, NoService, Reserved, TooBig,
+    Tunnel as GatewayTunnel, Wire,
+};
 use config::services::Mode;
 use packet::addr::Addr;
 use state::address::Address;
 use state::service::{Algorithm, Service};
 use state::words::protocol_text;
 use tables::record::{
-    self, FrontendKey, LOCAL_ADDRS, Local, NAT_ADDRS, NONE, Prefix, Settings, TUNNEL_SOURCES,
-    Timeouts, Tunnel, TunnelKind,
+    self, FrontendKey, LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS, NEIGHBORS, NONE,
+    PORT_OWN, PORT_PROTECTED, Prefix, Settings, TUNNEL_SOURCES, Timeouts, Tunnel, TunnelKind,
 };
 
 use super::region::Need;
@@ -18,8 +21,10 @@ use super::region::Need;
 /// Inner MTU of tunnels that backends send by: what an Ethernet of 9,001 bytes could carry.
 const BACKEND_INNER_MTU: u16 = u16::MAX;
 
-/// What holds for the whole appliance.
-pub fn settings(config: &Config) -> Settings {
+const _: () = assert!(MAX_LOCAL_PORTS == LOCAL_PORTS);
+
+/// What holds for the whole appliance; `neighbors` are the routers that BGP policies name.
+pub fn settings(config: &Config, neighbors: &[IpAddr]) -> Settings {
     let mut settings = Settings::EMPTY;
     let locals = config.arms().flat_map(|(name, arm)| {
         arm.addresses.iter().map(move |i| Local {
@@ -48,9 +53,40 @@ pub fn settings(config: &Config) -> Settings {
     };
     settings.nat_port_first = config.nat.first_port;
     settings.nat_port_last = config.nat.last_port;
-    settings.punt_limit = config.punt.limit_per_s;
-    settings.plain_no_service = config.punt.plain_no_service as u8;
+    let punt = &config.punt;
+    settings.punt_limits = [
+        punt.local_limit_per_s,
+        punt.neighbor_limit_per_s,
+        punt.icmp_limit_per_s,
+        punt.limit_per_s,
+    ];
+    settings.plain_no_service = punt.plain_no_service as u8;
+    for (slot, port) in settings.local_ports.iter_mut().zip(local_ports(config)) {
+        *slot = port;
+    }
+    for (slot, neighbor) in settings.neighbors.iter_mut().zip(neighbors.iter().take(NEIGHBORS)) {
+        *slot = (*neighbor).into();
+    }
     settings
+}
+
+/// The ports of this machine itself, one entry for each protocol and port.
+fn local_ports(config: &Config) -> Vec<LocalPort> {
+    let addresses = || config.arms().flat_map(|(_, arm)| &arm.addresses).take(LOCAL_ADDRS);
+    let mut all: Vec<LocalPort> = Vec::new();
+    for port in Reserved::of(config).ports() {
+        let covers = addresses().map(|own| u16::from(port.covers(own.addr)));
+        let locals = covers.enumerate().fold(0, |all, (n, covered)| all | covered << n);
+        let flags = PORT_OWN | if port.protected { PORT_PROTECTED } else { 0 };
+        let same = |known: &&mut LocalPort| (known.port, known.proto) == (port.port, port.protocol);
+        if let Some(known) = all.iter_mut().find(same) {
+            known.locals |= locals;
+            known.flags |= flags;
+            continue;
+        }
+        all.push(LocalPort { port: port.port, locals, proto: port.protocol, flags, pad: [0; 2] });
+    }
+    all
 }
 
 /// A tunnel with its name for people, in the order of its id.

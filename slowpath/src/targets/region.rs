@@ -50,6 +50,8 @@ pub struct RegionPlane<'r> {
     writer: Writer<'r>,
     config: Arc<Config>,
     appliance: Appliance,
+    /// Routers that BGP policies name.
+    neighbors: Vec<IpAddr>,
     /// Frontends that were told and that no packet can meet.
     unmet: BTreeMap<Address, Wanted>,
     /// Those that were told for all addresses of ours.
@@ -98,6 +100,7 @@ impl<'r> RegionPlane<'r> {
             writer,
             config: Arc::clone(config),
             appliance: Appliance::default(),
+            neighbors: Vec::new(),
             unmet: BTreeMap::new(),
             wildcards: BTreeMap::new(),
             quarantined: Vec::new(),
@@ -153,6 +156,14 @@ impl<'r> RegionPlane<'r> {
     pub fn configure(&mut self, config: Arc<Config>) -> Arc<Config> {
         self.tunnels_changed = true;
         std::mem::replace(&mut self.config, config)
+    }
+
+    /// Routers that BGP policies name, whose packets have the punt class of local ports from the
+    /// next commit on. Returns whether they are others than before.
+    pub fn set_neighbors(&mut self, neighbors: Vec<IpAddr>) -> bool {
+        let changed = self.neighbors != neighbors;
+        self.neighbors = neighbors;
+        changed
     }
 
     /// What the appliance is decides where node ports answer; frontends are to be told again.
@@ -241,7 +252,9 @@ impl<'r> RegionPlane<'r> {
             return Err(broken);
         }
         self.let_forsaken_go().map_err(Refusal::new)?;
-        self.writer.put_settings(&compile::settings(&self.config)).map_err(Refusal::new)?;
+        self.writer
+            .put_settings(&compile::settings(&self.config, &self.neighbors))
+            .map_err(Refusal::new)?;
         if self.tunnels_changed {
             self.put_tunnels()?;
             self.tunnels_changed = false;

@@ -3,6 +3,7 @@
 use packet::addr::Addr;
 
 use super::NoService;
+use crate::punt::PUNT_CLASSES;
 
 /// Flow timeouts in seconds (contract §2).
 #[repr(C)]
@@ -53,6 +54,35 @@ pub struct Local {
     pub mtu: u16,
 }
 
+/// How many ports of this machine itself there may be.
+pub const LOCAL_PORTS: usize = 32;
+/// How many BGP neighbors have the punt class of local ports.
+pub const NEIGHBORS: usize = 32;
+
+/// [`LocalPort::flags`]: packets to it are this machine's, whichever frontend would match. Set in
+/// each entry.
+pub const PORT_OWN: u8 = 1;
+/// [`LocalPort::flags`]: packets to it have the punt class of local ports, whoever sends them.
+pub const PORT_PROTECTED: u8 = 2;
+
+/// A port that this machine itself answers on.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LocalPort {
+    /// Host order; 0 ends the list.
+    pub port: u16,
+    /// On which addresses: bit n stands for `Settings::locals[n]`.
+    pub locals: u16,
+    /// IP protocol.
+    pub proto: u8,
+    /// `PORT_*`.
+    pub flags: u8,
+    /// Zero.
+    pub pad: [u8; 2],
+}
+
+const _: () = assert!(LOCAL_ADDRS <= 16);
+
 /// What holds for the whole appliance. An lcore copies it at each switch.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -67,12 +97,16 @@ pub struct Settings {
     pub nat_port_first: u16,
     /// Last NAT source port.
     pub nat_port_last: u16,
-    /// Punted packets per second and lcore; 0 for no limit.
-    pub punt_limit: u32,
+    /// Punted packets per second and lcore by [`crate::punt::PuntClass`]; 0 for no limit.
+    pub punt_limits: [u32; PUNT_CLASSES],
     /// A [`NoService`] for plain packets that are for nobody (`Return` is not possible: drops).
     pub plain_no_service: u8,
     /// Zero.
     pub pad: [u8; 3],
+    /// Ports of this machine itself; one with port 0 ends the list.
+    pub local_ports: [LocalPort; LOCAL_PORTS],
+    /// BGP neighbors; unspecified ends the list.
+    pub neighbors: [Addr; NEIGHBORS],
 }
 
 impl Settings {
@@ -83,8 +117,70 @@ impl Settings {
         timeouts: Timeouts::DEFAULT,
         nat_port_first: 1024,
         nat_port_last: 32767,
-        punt_limit: 0,
+        punt_limits: [0; PUNT_CLASSES],
         plain_no_service: NoService::Drop as u8,
         pad: [0; 3],
+        local_ports: [LocalPort { port: 0, locals: 0, proto: 0, flags: 0, pad: [0; 2] };
+            LOCAL_PORTS],
+        neighbors: [Addr::UNSPECIFIED; NEIGHBORS],
     };
+
+    /// What is known of a port at an address of this machine: `PORT_*`, 0 for nothing.
+    #[inline(always)]
+    pub fn own_port(&self, addr: &Addr, proto: u8, port: u16) -> u8 {
+        let at = self.locals_at(addr);
+        let mut flags = 0;
+        if at == 0 || port == 0 {
+            return flags;
+        }
+        for known in &self.local_ports {
+            if known.port == 0 {
+                break;
+            }
+            let same = known.port == port && known.proto == proto;
+            if same && u32::from(known.locals) & at != 0 {
+                flags |= known.flags;
+            }
+        }
+        flags
+    }
+
+    /// Whether a BGP neighbor has this address.
+    #[inline(always)]
+    pub fn is_neighbor(&self, addr: &Addr) -> bool {
+        let mut found = false;
+        for neighbor in &self.neighbors {
+            if is_end(neighbor) {
+                break;
+            }
+            found |= is_same(neighbor, addr);
+        }
+        found
+    }
+
+    /// Bit n is set where `locals[n]` is this address.
+    #[inline(always)]
+    fn locals_at(&self, addr: &Addr) -> u32 {
+        let mut at = 0;
+        for (n, local) in self.locals.iter().enumerate() {
+            if is_end(&local.addr) {
+                break;
+            }
+            at |= u32::from(is_same(&local.addr, addr)) << n;
+        }
+        at
+    }
+}
+
+/// Without a branch for each word, which would be so many ways for the kernel's verifier.
+#[inline(always)]
+fn is_same(a: &Addr, b: &Addr) -> bool {
+    let differs = |n: usize| a.words[n] ^ b.words[n];
+    differs(0) | differs(1) | differs(2) | differs(3) == 0
+}
+
+#[inline(always)]
+fn is_end(addr: &Addr) -> bool {
+    let [a, b, c, d] = addr.words;
+    a | b | c | d == 0
 }

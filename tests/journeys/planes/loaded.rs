@@ -59,6 +59,9 @@ impl Loaded {
         let config = Arc::new(checked(setup));
         let mut target = RegionPlane::attach(region, &config).expect("a new region has no writer");
         target.set_appliance(&appliance(&config));
+        let routers = setup.routers.iter();
+        let routers = routers.map(|router| router.parse().expect("an address")).collect();
+        target.set_neighbors(routers);
         // As the fastpath does before its lcores join.
         Flows::new(region).recover();
         Fragments::new(region).recover();

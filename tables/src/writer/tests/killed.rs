@@ -111,7 +111,7 @@ fn first(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     writer.put_frontend(&key("203.0.113.1", 53, 17), dns)?;
     writer.put_frontend(&network("203.0.113.0", 120, 0, 0), dns)?;
     writer.put_tunnel(0, &tunnel(1))?;
-    writer.put_settings(&Settings { punt_limit: 5, ..Settings::EMPTY })?;
+    writer.put_settings(&Settings { punt_limits: [5; 4], ..Settings::EMPTY })?;
     writer.commit()
 }
 
@@ -141,7 +141,7 @@ fn second(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     writer.remove_backend(gone)?;
     writer.put_tunnel(0, &tunnel(2))?;
     writer.put_tunnel(1, &tunnel(3))?;
-    writer.put_settings(&Settings { punt_limit: 6, ..Settings::EMPTY })?;
+    writer.put_settings(&Settings { punt_limits: [6; 4], ..Settings::EMPTY })?;
     writer.commit()
 }
 

@@ -1,0 +1,42 @@
+//! BGP neighbors in the region's settings: what they send has the punt class of local ports, so
+//! that a flood of other packets ends no session.
+
+use std::net::IpAddr;
+
+use announce::select::heard;
+use tables::record::NEIGHBORS;
+
+use super::Reconcile;
+use crate::desired::precedence;
+
+impl Reconcile<'_> {
+    /// Has the plane take the neighbors of the policies that select this appliance, at its next
+    /// commit, where they are others than before.
+    pub(super) fn follow_neighbors(&mut self) {
+        let objects = self.desired.objects();
+        if self.neighbors_at == Some(objects.revision()) {
+            return;
+        }
+        self.neighbors_at = Some(objects.revision());
+        let labels = &self.appliance.labels;
+        let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
+        let policies = heard(objects, &precedence(&self.config));
+        let policies = policies.iter().filter(|policy| policy.spec.selects(label));
+        let routers = policies.flat_map(|policy| &policy.spec.routers);
+        let mut neighbors: Vec<IpAddr> =
+            routers.flat_map(|router| &router.neighbors).map(|neighbor| neighbor.address).collect();
+        neighbors.sort_unstable();
+        neighbors.dedup();
+        if neighbors.len() > NEIGHBORS {
+            tracing::warn!(
+                neighbors = neighbors.len(),
+                "only {NEIGHBORS} BGP neighbors have the punt class of local ports: the packets of \
+                 the others are limited by punt.limit_per_s"
+            );
+            neighbors.truncate(NEIGHBORS);
+        }
+        if self.plane.set_neighbors(neighbors) {
+            self.reconciler.say_again();
+        }
+    }
+}
