@@ -85,7 +85,8 @@ fn beside_own_ports(frontend: &str) -> Result<Services, config::ConfigError> {
          [api]\nlisten = \"[::]:8443\"\ntls_cert = \"/c\"\ntls_key = \"/k\"\n\
          token_file = \"/t\"\n\
          [punt]\nlocal_ports = [22, 30022]\n\
-         [[gateway]]\nname = \"edge\"\nkind = \"aws\"\nsources = \"10.0.1.0/24\"\n",
+         [[gateway]]\nname = \"edge\"\nkind = \"aws\"\nsources = \"10.0.1.0/24\"\n\
+         inner_mtu = 1400\n",
     )
     .unwrap();
     let service = format!("[[service]]\nname = \"shop/web\"\nfrontends = [{{{frontend}}}]\n");
