@@ -52,6 +52,8 @@ pub struct Peer {
     shutting: bool,
     bfd_down: bool,
     failures: u32,
+    /// Attempts to connect since the last connection.
+    attempts: u32,
     restarted: bool,
     without: Without,
     jitter: Jitter,
@@ -76,6 +78,7 @@ impl Peer {
             shutting: false,
             bfd_down: false,
             failures: 0,
+            attempts: 0,
             without: Without::default(),
             history: History::new(now),
             outputs: Vec::new(),
@@ -152,7 +155,7 @@ impl Peer {
 
     fn start(&mut self, now: Instant) {
         if !self.wanted {
-            (self.wanted, self.failures) = (true, 0);
+            (self.wanted, self.failures, self.attempts) = (true, 0, 0);
             self.without = Without::default();
             self.begin_if_idle(now);
         }
@@ -195,10 +198,15 @@ impl Peer {
         }
     }
 
+    /// Begins an attempt. The next is due after 1 s, 2 s, 4 s ... up to the connect retry time: a
+    /// router that has just restarted is not waited for that long.
     fn connect(&mut self, now: Instant) {
         if !self.settings.passive && !self.is_held() {
             self.attempt = true;
-            self.retry = Some(now + self.jitter.shorten(self.settings.connect_retry));
+            let wait = Duration::from_secs(1 << self.attempts.min(16));
+            let wait = wait.min(self.settings.connect_retry);
+            self.attempts = self.attempts.saturating_add(1);
+            self.retry = Some(now + self.jitter.shorten(wait));
             self.outputs.push(Output::Connect);
         }
     }
@@ -217,6 +225,7 @@ impl Peer {
             self.outputs.push(Output::Close(id));
             return;
         }
+        self.attempts = 0;
         match direction {
             Direction::Outbound => (self.attempt, self.retry) = (false, None),
             Direction::Inbound => self.supersede(now),

@@ -21,7 +21,7 @@ pub struct Settings {
     pub transport: Transport,
     /// Never connect, only be connected to.
     pub passive: bool,
-    /// From one attempt to connect to the next.
+    /// From one attempt to connect to the next, at most: the first follow after 1 s, 2 s, 4 s ...
     pub connect_retry: Duration,
     /// How long silence is taken for life: 3 s to 65,535 s, or 0 for ever.
     pub hold: Duration,

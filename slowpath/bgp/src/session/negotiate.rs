@@ -14,35 +14,18 @@ use crate::wire::{
     AS_TRANS, Capability, EXTENDED_MESSAGE, Family, GracefulRestart, MESSAGE, Notification, Open,
 };
 
-/// Capabilities that a peer refused, not to be offered again until it is started anew (RFC 5492).
+/// Whether the OPEN leaves capabilities out, because the peer does not know the optional parameter
+/// that carries them. Until the peer is started anew.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Without {
-    all: bool,
-    codes: Vec<u8>,
-}
+pub struct Without(bool);
 
 impl Without {
-    /// Learns from a notification that came in answer to our OPEN; true if it said anything.
-    pub fn learn(&mut self, notification: &Notification) -> bool {
-        match (notification.code, notification.subcode) {
-            // The data is the capabilities that are not supported.
-            (2, 7) => {
-                let mut named = Vec::new();
-                let read = Capability::read_all(&notification.data, &mut named);
-                self.codes.extend(named.iter().map(Capability::code));
-                self.all |= read.is_err() || named.is_empty();
-                true
-            }
-            (2, 4) => {
-                self.all = true;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn allows(&self, capability: &Capability) -> bool {
-        !self.all && !self.codes.contains(&capability.code())
+    /// Learns from a notification in answer to our OPEN. Only Unsupported Optional Parameter (2/4)
+    /// asks for an OPEN without capabilities (RFC 5492 section 3). Unsupported Capability (2/7)
+    /// names capabilities that the peer requires and that we did not offer (section 5): to offer
+    /// fewer does not help.
+    pub fn learn(&mut self, notification: &Notification) {
+        self.0 |= (notification.code, notification.subcode) == (2, 4);
     }
 }
 
@@ -131,7 +114,9 @@ pub fn our_open(settings: &Settings, without: &Without, restarted: bool) -> Open
             capabilities.push(Capability::LongLived(families().map(entry).collect()));
         }
     }
-    capabilities.retain(|capability| without.allows(capability));
+    if without.0 {
+        capabilities.clear();
+    }
     Open {
         asn: u16::try_from(settings.local_asn).unwrap_or(AS_TRANS),
         hold_time: settings.hold.as_secs().min(65_535) as u16,

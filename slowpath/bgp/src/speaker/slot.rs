@@ -145,10 +145,9 @@ impl Slot {
 
     fn connect(self: &Arc<Self>, inner: &mut Inner) {
         if inner.attempt.is_some() {
-            let wanted = self.wanted.settings.connect_retry.as_secs();
             let signed = self.wanted.settings.transport.md5.is_some();
             let key = if signed { "; is its TCP-MD5 key the same?" } else { "" };
-            self.complain(inner, format!("no answer from {} in {wanted} s{key}", self.key.peer));
+            self.complain(inner, format!("no answer from {}{key}", self.key.peer));
         }
         give_up(inner);
         inner.attempts += 1;

@@ -130,21 +130,39 @@ fn it_rests_until_started_then_connects_and_says_who_it_is() {
 }
 
 #[test]
-fn it_connects_again_after_the_connect_retry_time_and_not_before() {
-    let mut world = world(ours());
+fn it_connects_again_ever_later_up_to_the_connect_retry_time() {
+    let mut settings = ours();
+    settings.connect_retry = Duration::from_secs(120);
+    let mut world = world(settings);
     world.input(Input::Start);
+    let mut waits = Vec::new();
+    for failures in 0..10 {
+        let before = world.now;
+        // Refused, or without an answer.
+        if failures % 2 == 0 {
+            world.input(Input::ConnectFailed);
+            assert_eq!(world.peer.state(), State::Active);
+        }
+        world.outputs.clear();
+        while !world.outputs.contains(&Output::Connect) {
+            world.now = world.peer.next_deadline().unwrap();
+            world.input(Input::Tick);
+        }
+        assert_eq!(world.peer.state(), State::Connect);
+        waits.push(world.now.duration_since(before).as_secs_f64());
+    }
+    // 1 s, 2 s, 4 s ... with jitter.
+    for (index, wait) in waits.iter().enumerate() {
+        let whole = f64::from(1 << index).min(120.0);
+        assert!((whole * 0.74..=whole).contains(wait), "{waits:?}");
+    }
+    // A connection starts the count anew.
+    world.establish(1, &router_open(|_| {}));
+    world.input(Input::Closed(1));
     world.input(Input::ConnectFailed);
-    assert_eq!(world.peer.state(), State::Active);
     world.outputs.clear();
-    world.pass(Duration::from_millis(3_700));
-    assert!(!world.outputs.contains(&Output::Connect));
-    world.pass(Duration::from_millis(1_300));
+    world.pass(Duration::from_secs(1));
     assert!(world.outputs.contains(&Output::Connect));
-    // An attempt without an answer is begun anew.
-    world.outputs.clear();
-    world.pass(Duration::from_secs(5));
-    assert!(world.outputs.contains(&Output::Connect));
-    assert_eq!(world.peer.state(), State::Connect);
 }
 
 #[test]
@@ -538,7 +556,7 @@ fn a_strict_peer_does_not_wait_for_what_the_neighbour_holds_down() {
 }
 
 #[test]
-fn what_a_peer_does_not_support_is_not_offered_again() {
+fn capabilities_are_left_out_for_a_peer_without_the_parameter_and_for_no_other_reason() {
     let offered = |world: &mut World, id| {
         world.connect(id, Direction::Inbound);
         let (_, body) = world.sent(id).remove(0);
@@ -550,18 +568,19 @@ fn what_a_peer_does_not_support_is_not_offered_again() {
     let mut world = world(ours());
     world.input(Input::Start);
     assert!(offered(&mut world, 1).contains(&code::ENHANCED_REFRESH));
-    world.say(1, &Notification::new(2, 7, vec![70, 0, 6, 0]).write());
-    let left = offered(&mut world, 2);
-    let expected =
-        [code::MULTIPROTOCOL, code::MULTIPROTOCOL, code::ROUTE_REFRESH, code::FOUR_OCTET_AS];
-    assert_eq!(left, expected);
-    // Capabilities at all.
-    world.say(2, &Notification::new(2, 4, vec![]).write());
-    assert_eq!(offered(&mut world, 3), Vec::<u8>::new());
+    // The peer requires a capability, named or not: nothing is taken out.
+    let all = offered(&mut world, 2);
+    for (id, data) in [(2, vec![70, 0, 6, 0]), (3, vec![]), (4, vec![1])] {
+        world.say(id, &Notification::new(2, 7, data).write());
+        assert_eq!(offered(&mut world, id + 1), all);
+    }
+    // The peer does not know capabilities.
+    world.say(5, &Notification::new(2, 4, vec![]).write());
+    assert_eq!(offered(&mut world, 6), Vec::<u8>::new());
     // An operator who starts it again starts anew.
     world.input(Input::Stop(Stop::Deconfigured));
     world.input(Input::Start);
-    assert!(offered(&mut world, 4).contains(&code::ENHANCED_REFRESH));
+    assert_eq!(offered(&mut world, 7), all);
 }
 
 #[test]
