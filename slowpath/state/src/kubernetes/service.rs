@@ -90,7 +90,9 @@ fn ranges(texts: &[String]) -> Result<Vec<config::checked::Prefix>, Refusal> {
 }
 
 fn is_headless(from: &Service) -> bool {
-    from.metadata.label(HEADLESS).is_some() || from.spec.cluster_ip.eq_ignore_ascii_case("none")
+    let mut addresses = std::iter::once(&from.spec.cluster_ip).chain(&from.spec.cluster_ips);
+    from.metadata.label(HEADLESS).is_some()
+        || addresses.any(|address| address.eq_ignore_ascii_case("none"))
 }
 
 /// One for each kind, address and port; of two with one address, the first counts.

@@ -127,6 +127,7 @@ fn a_headless_service_is_there_without_frontends() {
     for (metadata, spec) in [
         ("", "  clusterIP: None\n"),
         ("  labels: {service.kubernetes.io/headless: \"\"}\n", "  clusterIP: 10.96.0.1\n"),
+        ("", "  clusterIPs: [\"None\"]\n"),
         ("", ""),
     ] {
         assert_eq!(frontends(&one(&with(metadata, spec))), [""; 0]);
