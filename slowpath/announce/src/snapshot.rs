@@ -134,7 +134,9 @@ pub fn annotations(pairs: &Pairs) -> Result<BTreeMap<u32, RouterAnnotation>, Bad
 
 fn annotation(text: &str) -> Result<RouterAnnotation, String> {
     let mut said = RouterAnnotation::default();
-    for part in text.split(',').map(str::trim) {
+    // An empty one says nothing, as a label of Kubernetes without a value.
+    let parts = text.split(',').map(str::trim);
+    for part in parts.filter(|_| !text.trim().is_empty()) {
         let no = |what: &str, value: &str| format!("`{value}` is no {what}");
         match part.split_once('=') {
             Some(("router-id", value)) => {

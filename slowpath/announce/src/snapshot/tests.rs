@@ -21,6 +21,8 @@ fn annotations_tell_router_ids_and_ports() {
     let two = RouterAnnotation { router_id: "192.0.2.2".parse().ok(), local_port: None };
     assert_eq!(said, BTreeMap::from([(65001, one), (65002, two)]));
     assert_eq!(annotations(&None), Ok(BTreeMap::new()));
+    let empty = annotations(&pairs(&[("weir.dev/bgp-virtual-router.65001", " ")])).unwrap();
+    assert_eq!(empty, BTreeMap::from([(65001, RouterAnnotation::default())]));
     for (asn, value, wrong) in [
         ("x", "router-id=192.0.2.1", "`x` is no ASN"),
         ("1", "router-id=192.0.2", "`192.0.2` is no router id"),
@@ -28,7 +30,7 @@ fn annotations_tell_router_ids_and_ports() {
         ("1", "local-port=0", "`0` is no port"),
         ("1", "local-port=65536", "`65536` is no port"),
         ("1", "port=179", "`port=179` is neither router-id nor local-port"),
-        ("1", "", "`` is neither"),
+        ("1", "local-port=179,", "`` is neither"),
     ] {
         let key = format!("weir.dev/bgp-virtual-router.{asn}");
         let told = annotations(&pairs(&[(&key, value)])).unwrap_err().to_string();
