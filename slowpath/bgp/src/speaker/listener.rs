@@ -73,7 +73,7 @@ impl Listener {
         let mut inner = self.inner.lock();
         let address = slot.key.peer.ip();
         inner.peers.entry(address).or_default().push(Arc::clone(slot));
-        inner.sign(address);
+        inner.sign(self.place.at.ip(), address);
     }
 
     /// A peer's connections are not taken any more; those that are stay.
@@ -85,7 +85,7 @@ impl Listener {
         if peers.is_empty() {
             inner.peers.remove(&address);
         }
-        inner.sign(address);
+        inner.sign(self.place.at.ip(), address);
     }
 
     /// Listens no more.
@@ -136,7 +136,7 @@ impl Listener {
         inner.socket = Some(Arc::clone(&socket));
         inner.trouble = None;
         let addresses: Vec<IpAddr> = inner.peers.keys().copied().collect();
-        addresses.into_iter().for_each(|address| inner.sign(address));
+        addresses.into_iter().for_each(|address| inner.sign(at.ip(), address));
         Ok(socket)
     }
 
@@ -190,10 +190,15 @@ impl Listener {
 }
 
 impl Inner {
-    /// Gives the kernel the key of who is at an address, or takes it away.
-    fn sign(&mut self, address: IpAddr) {
+    /// Gives the kernel of a listener `at` an address the key of who is at another, or takes it
+    /// away. Two routers may have one neighbor, each from its own local address: the key is of the
+    /// one whose address this is.
+    fn sign(&mut self, at: IpAddr, address: IpAddr) {
         let Some(socket) = &self.socket else { return };
-        let peers = self.peers.get(&address).into_iter().flatten();
+        let local = |slot: &&Arc<Slot>| slot.wanted.settings.transport.local;
+        let is_of =
+            |slot: &&Arc<Slot>| at.is_unspecified() || local(slot).is_none_or(|local| local == at);
+        let peers = self.peers.get(&address).into_iter().flatten().filter(is_of);
         let key = peers.filter_map(|slot| slot.wanted.settings.transport.md5.as_deref()).next();
         if let Err(error) = socket::sign(socket, address, key) {
             let trouble = format!("can't set the TCP-MD5 key of {address}: {error}");

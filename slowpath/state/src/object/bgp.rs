@@ -10,7 +10,7 @@ mod tests;
 pub(super) use tests::example;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use config::checked::Prefix;
 use schemars::JsonSchema;
@@ -165,6 +165,30 @@ impl Described for BgpPeeringPolicySpec {
     }
 }
 
+        self.check_ends()
+    }
+}
+
+impl BgpPeeringPolicySpec {
+    /// Two routers may have one neighbor only from addresses of their own: the neighbor takes one
+    /// session from an address, and a second router's would end the first's.
+    fn check_ends(&self) -> Result<(), Refusal> {
+        let mut ends: BTreeMap<IpAddr, Vec<(u32, &Neighbor)>> = BTreeMap::new();
+        for (i, router) in self.routers.iter().enumerate() {
+            for (j, neighbor) in router.neighbors.iter().enumerate() {
+                let there = ends.entry(neighbor.address).or_default();
+                let same = there.iter().find(|(_, other)| neighbor.shares_session(other));
+                if let Some((asn, _)) = same {
+                    let (own, address) = (router.local_asn, neighbor.address);
+                    let wrong = format!("{address} is a neighbor of routers {asn} and {own}");
+                    let allowed = "leave it with one of them, or write another local_address for \
+                                   it in each";
+                    let field = format!("spec.routers[{i}].neighbors[{j}].address");
+                    return Err(Refusal::new(field, wrong, allowed));
+                }
+                there.push((router.local_asn, neighbor));
+            }
+        }
 impl RouterSpec {
     fn check(&self, at: &str) -> Result<(), Refusal> {
         if self.local_asn == 0 {

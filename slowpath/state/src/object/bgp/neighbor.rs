@@ -37,7 +37,7 @@ pub struct Neighbor {
     /// Never connect, only be connected to.
     #[serde(default, skip_serializing_if = "is_default")]
     pub passive: bool,
-    /// Seconds from one attempt to connect to the next.
+    /// Seconds from one attempt to connect to the next, at most: the first follow after 1, 2, 4 ...
     #[schemars(range(min = 1, max = 65535))]
     #[serde(default = "connect_retry")]
     pub connect_retry_s: u32,
@@ -282,6 +282,17 @@ impl Neighbor {
     }
 
     /// What is wrong with the session to it, wherever it is.
+    /// Whether this and `other`, of one address, can't be told apart by interface or by the
+    /// address from which they are spoken to.
+    pub fn shares_session(&self, other: &Neighbor) -> bool {
+        fn meet<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
+            one.is_none() || other.is_none() || one == other
+        }
+        self.address == other.address
+            && meet(self.interface.as_ref(), other.interface.as_ref())
+            && meet(self.local_address.as_ref(), other.local_address.as_ref())
+    }
+
     pub(crate) fn check_session(&self, at: &str) -> Result<(), Refusal> {
         let field = |name: &str| format!("{at}.{name}");
         within(&field("port"), self.port.into(), 1, 65_535)?;

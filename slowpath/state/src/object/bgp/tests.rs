@@ -230,6 +230,32 @@ fn a_link_local_neighbor_is_one_of_an_interface() {
         neighbor.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({"routers": [{"local_asn": 65001, "neighbors": [neighbor]}]})
     };
+#[test]
+fn two_routers_share_no_neighbor_unless_their_sessions_can_be_told_apart() {
+    let spec = |one: Value, other: Value| {
+        let router = |asn: u32, more: Value| {
+            let mut neighbor = json!({"address": "192.0.2.254"});
+            neighbor.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"local_asn": asn, "neighbors": [neighbor]})
+        };
+        json!({"routers": [router(65001, one), router(65002, other)]})
+    };
+    let from = |local: &str| json!({"local_address": local});
+    for (one, other) in [
+        (json!({}), json!({})),
+        (json!({}), json!({"port": 1179})),
+        (from("192.0.2.1"), json!({})),
+        (from("192.0.2.1"), from("192.0.2.1")),
+    ] {
+        let told = read(&spec(one, other)).unwrap_err().to_string();
+        let words = "spec.routers[1].neighbors[0].address: 192.0.2.254 is a neighbor of routers \
+                     65001 and 65002";
+        assert!(told.contains(words), "{told}");
+    }
+    read(&spec(from("192.0.2.1"), from("192.0.2.2"))).unwrap();
+    read(&spec(json!({"interface": "up0"}), json!({"interface": "up1"}))).unwrap();
+}
+
     read(&spec(json!({"interface": "up0", "bfd": {"enabled": true}}))).unwrap();
     for (more, field, words) in [
         (json!({}), ".interface", "on every network"),
