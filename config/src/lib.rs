@@ -11,6 +11,7 @@ mod layers;
 pub mod private_link;
 mod report;
 mod schema;
+pub mod secret_file;
 pub mod services;
 pub mod yaml;
 

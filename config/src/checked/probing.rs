@@ -17,6 +17,8 @@ pub struct Probing {
     pub sources: Vec<IpAddr>,
     /// Authorities of services that name no file.
     pub ca_file: PathBuf,
+    /// The folder in which files of authorities that services name have to be.
+    pub ca_folder: PathBuf,
     /// Of services that don't say: 100 ms to 300 s.
     pub interval: Duration,
     /// Of services that don't say: 10 ms to the interval.
@@ -38,6 +40,7 @@ pub(super) fn check(door: &mut Door, file: &file::Health) -> Probing {
         door.refuse("health.timeout_ms", wrong, &allowed);
     }
     door.path("health.ca_file", &file.ca_file, 4_095);
+    door.path("health.ca_folder", &file.ca_folder, 4_095);
     let texts = &file.probe_sources;
     let keyed = |(i, text): (usize, &String)| {
         let key = arms::listed("health", "probe_sources", i, texts);
@@ -51,6 +54,7 @@ pub(super) fn check(door: &mut Door, file: &file::Health) -> Probing {
         at_once: file.probes_at_once,
         sources: sources.into_iter().map(|(_, addr)| addr).collect(),
         ca_file: file.ca_file.as_str().into(),
+        ca_folder: file.ca_folder.as_str().into(),
         interval: Duration::from_millis(file.interval_ms.into()),
         timeout: Duration::from_millis(file.timeout_ms.into()),
         rise: file.rise,

@@ -134,6 +134,7 @@ impl Default for Health {
             probes_at_once: 512,
             probe_sources: Vec::new(),
             ca_file: "/etc/ssl/certs/ca-certificates.crt".into(),
+            ca_folder: "/etc/ssl/certs".into(),
             interval_ms: 5_000,
             timeout_ms: 2_000,
             rise: 2,

@@ -26,6 +26,8 @@ pub struct Health {
     pub probe_sources: Vec<String>,
     /// PEM file of the authorities that https probes believe, of services that name no `ca_file`.
     pub ca_file: String,
+    /// Folder in which the `ca_file` of a service has to be; links may lead to files in it only.
+    pub ca_folder: String,
     /// Milliseconds from one probe of a backend to the next, of services that don't say.
     #[schemars(range(min = 100, max = 300_000))]
     pub interval_ms: u32,

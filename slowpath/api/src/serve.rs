@@ -15,6 +15,7 @@ use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use config::checked::{Api as Listen, Tls};
+use config::secret_file::{self, SecretKind};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -43,14 +44,14 @@ const SHORTEST: usize = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A file cannot be read.
-    #[error("{key} = {path:?}: {source}")]
+    #[error("{key} = {path:?}: {cause}")]
     File {
         /// The setting.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
-        source: io::Error,
+        /// What is wrong with it.
+        cause: secret_file::Cause,
     },
     /// A file holds something else.
     #[error("{key} = {path:?}: {wrong}")]
@@ -186,13 +187,9 @@ async fn authorised(State(token): State<Token>, request: Request, next: Next) ->
 
 fn token(path: &Path) -> Result<Token, ServeError> {
     let key = "api.token_file";
-    let text = std::fs::read_to_string(path).map_err(|source| ServeError::File {
-        key,
-        path: path.into(),
-        source,
-    })?;
-    let token = text.trim();
-    let good = token.len() >= SHORTEST && token.bytes().all(|byte| byte.is_ascii_graphic());
+    let text = named(key, path, SecretKind::Token)?;
+    let token = text.trim_ascii();
+    let good = token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic);
     if !good {
         let wrong = format!(
             "write {SHORTEST} or more letters, digits and signs without spaces, as \
@@ -200,15 +197,20 @@ fn token(path: &Path) -> Result<Token, ServeError> {
         );
         return Err(ServeError::Content { key, path: path.into(), wrong });
     }
-    Ok(Token(token.as_bytes().into()))
+    Ok(Token(token.into()))
+}
+
+fn named(key: &'static str, path: &Path, kind: SecretKind) -> Result<Vec<u8>, ServeError> {
+    secret_file::read(path, kind).map_err(|error| {
+        let (path, cause) = (error.path, error.cause);
+        ServeError::File { key, path, cause }
+    })
 }
 
 fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeError> {
     let content =
         |key, path: &Path, wrong: String| ServeError::Content { key, path: path.into(), wrong };
-    let pem = |key, path: &PathBuf| {
-        std::fs::read(path).map_err(|source| ServeError::File { key, path: path.clone(), source })
-    };
+    let pem = |key, path: &Path| named(key, path, SecretKind::Pem);
     let cert = pem("api.tls_cert", &tls.cert)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&cert).collect();
     let chain = chain.map_err(|e| content("api.tls_cert", &tls.cert, e.to_string()))?;

@@ -172,6 +172,7 @@ pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
         at_once: 512,
         sources: Vec::new(),
         ca_file: "/etc/ssl/certs/ca-certificates.crt".into(),
+        ca_folder: "/etc/ssl/certs".into(),
         interval: load.interval,
         timeout: Duration::from_secs(2),
         rise: 2,

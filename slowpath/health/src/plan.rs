@@ -77,11 +77,20 @@ pub struct Http {
     pub expect: Vec<RangeInclusive<u16>>,
 }
 
+/// A PEM file of authorities.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Authorities {
+    /// The file.
+    pub file: PathBuf,
+    /// The folder that it has to be in; none where the configuration names the file.
+    pub folder: Option<PathBuf>,
+}
+
 /// How the other end is believed.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Tls {
-    /// The file of authorities; none takes any certificate.
-    pub authorities: Option<PathBuf>,
+    /// The authorities; none takes any certificate.
+    pub authorities: Option<Authorities>,
     /// The name asked for and required; empty for where the probe connects to.
     pub name: String,
 }
@@ -127,11 +136,14 @@ impl Ask {
         };
         let named =
             if check.server_name.is_empty() { host_of(&check.host) } else { &check.server_name };
-        let file = match check.ca_file.as_str() {
-            "" => appliance.ca_file.clone(),
-            file => file.into(),
+        let authorities = match check.ca_file.as_str() {
+            "" => Authorities { file: appliance.ca_file.clone(), folder: None },
+            file => {
+                let folder = Some(appliance.ca_folder.clone());
+                Authorities { file: file.into(), folder }
+            }
         };
-        let tls = Tls { authorities: check.verify.then_some(file), name: named.to_owned() };
+        let tls = Tls { authorities: check.verify.then_some(authorities), name: named.to_owned() };
         Ask {
             http: (check.kind != ProbeKind::Tcp).then_some(http),
             tls: (check.kind == ProbeKind::Https).then_some(tls),

@@ -1,10 +1,10 @@
 //! Whom https probes believe: the authorities of a file, or anybody.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use config::secret_file::{self, SecretKind};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -12,30 +12,36 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
+use crate::plan::Authorities;
+
 /// How long a file of authorities is remembered; one that is replaced is believed after that.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 type Made = Result<Arc<ClientConfig>, String>;
 
+/// Every cause in one: see [`roots`].
+const UNUSABLE: &str = "the service's ca_file is not usable: write a PEM file of at most 1 MiB into \
+    health.ca_folder; slowpath's log has the cause";
+
 /// Configurations by file of authorities.
 #[derive(Debug, Default)]
-pub struct Believed(HashMap<Option<PathBuf>, (Instant, Made)>);
+pub struct Believed(HashMap<Option<Authorities>, (Instant, Made)>);
 
 impl Believed {
     /// How to believe the authorities of a file, or anybody; or what is wrong with the file.
-    pub fn by(&mut self, authorities: Option<&PathBuf>, now: Instant) -> Made {
+    pub fn by(&mut self, authorities: Option<&Authorities>, now: Instant) -> Made {
         let key = authorities.cloned();
         let known = self.0.get(&key).filter(|(at, _)| now < *at + REMEMBERED);
         if let Some((_, made)) = known {
             return made.clone();
         }
-        let made = make(authorities.map(PathBuf::as_path));
+        let made = make(authorities);
         self.0.insert(key, (now, made.clone()));
         made
     }
 }
 
-fn make(authorities: Option<&Path>) -> Made {
+fn make(authorities: Option<&Authorities>) -> Made {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
@@ -51,13 +57,28 @@ fn make(authorities: Option<&Path>) -> Made {
     Ok(Arc::new(made))
 }
 
-fn roots(file: &Path) -> Result<RootCertStore, String> {
-    let wrong = |e| {
-        let file = file.display();
-        format!("can't read the authorities in {file}: {e}; write a PEM file, or verify = false")
+/// The authorities of a file. What is wrong with one that a service names is in the log alone: API
+/// clients choose the name, and the answer is the same for every cause.
+fn roots(from: &Authorities) -> Result<RootCertStore, String> {
+    let wrong = |cause: String| match &from.folder {
+        None => {
+            let file = from.file.display();
+            format!(
+                "can't read the authorities in {file}: {cause}; write a PEM file, or verify = false"
+            )
+        }
+        Some(_) => {
+            tracing::warn!(file = %from.file.display(), %cause, "health.ca_file is not usable");
+            UNUSABLE.to_owned()
+        }
     };
+    let octets = match &from.folder {
+        None => secret_file::read(&from.file, SecretKind::Pem),
+        Some(folder) => secret_file::read_below(folder, &from.file, SecretKind::Pem),
+    };
+    let octets = octets.map_err(|error| wrong(error.cause.to_string()))?;
     let mut roots = RootCertStore::empty();
-    for one in CertificateDer::pem_file_iter(file).map_err(|e| wrong(e.to_string()))? {
+    for one in CertificateDer::pem_slice_iter(&octets) {
         // Old bundles hold some that nobody can use any more; the others count.
         let _ = roots.add(one.map_err(|e| wrong(e.to_string()))?);
     }

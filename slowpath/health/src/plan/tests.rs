@@ -16,6 +16,7 @@ fn probing() -> Probing {
         at_once: 8,
         sources: vec!["10.0.2.10".parse().unwrap()],
         ca_file: "/etc/ca.pem".into(),
+        ca_folder: "/etc/ca".into(),
         interval: Duration::from_secs(5),
         timeout: Duration::from_secs(2),
         rise: 2,
@@ -96,13 +97,14 @@ fn a_backend_is_asked_where_it_is_unless_the_check_says_otherwise() {
 
 #[test]
 fn a_name_is_required_of_certificates_as_the_host_says() {
-    let tls = |host: &str, server_name: &str, verify| {
+    let tls = |host: &str, server_name: &str, verify, ca_file: &str| {
         let plan = planned(
             |s, _| {
                 s.health = Some(Arc::new(HealthCheck {
                     host: host.into(),
                     server_name: server_name.into(),
                     verify,
+                    ca_file: ca_file.into(),
                     ..HealthCheck::new(ProbeKind::Https)
                 }));
             },
@@ -112,12 +114,15 @@ fn a_name_is_required_of_certificates_as_the_host_says() {
         let tls = only(&plan).ask.tls.as_ref().unwrap();
         (tls.name.clone(), tls.authorities.clone())
     };
-    let own = Some(PathBuf::from("/etc/ca.pem"));
-    assert_eq!(tls("web.example:8443", "", true), ("web.example".into(), own.clone()));
-    assert_eq!(tls("[fd00::1]:8443", "", true).0, "fd00::1");
-    assert_eq!(tls("[fd00::1]", "", true).0, "fd00::1");
-    assert_eq!(tls("web.example", "other.example", true).0, "other.example");
-    assert_eq!(tls("", "", false), (String::new(), None));
+    let own = Some(Authorities { file: "/etc/ca.pem".into(), folder: None });
+    assert_eq!(tls("web.example:8443", "", true, ""), ("web.example".into(), own));
+    assert_eq!(tls("[fd00::1]:8443", "", true, "").0, "fd00::1");
+    assert_eq!(tls("[fd00::1]", "", true, "").0, "fd00::1");
+    assert_eq!(tls("web.example", "other.example", true, "").0, "other.example");
+    assert_eq!(tls("", "", false, ""), (String::new(), None));
+    // A file that a service names is looked for in the folder alone.
+    let named = Authorities { file: "/etc/ca/web.pem".into(), folder: Some("/etc/ca".into()) };
+    assert_eq!(tls("", "", true, "/etc/ca/web.pem").1, Some(named));
 }
 
 #[test]

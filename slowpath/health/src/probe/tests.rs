@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::plan::{Ask, Tls};
+use crate::plan::{Ask, Authorities, Tls};
 use crate::tls::Believed;
 
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -216,8 +216,8 @@ async fn asked_in_tls(to: SocketAddr, tls: Tls) -> (Option<bool>, String) {
 async fn certificates_are_believed_by_authority_and_name_or_not_at_all() {
     let (to, own) = in_tls(&["web.example", "127.0.0.1"], "HTTP/1.1 200 OK\r\n\r\n").await;
     let (_, other) = in_tls(&["web.example"], "").await;
-    let tls = |authorities: Option<&std::path::PathBuf>, name: &str| Tls {
-        authorities: authorities.cloned(),
+    let tls = |file: Option<&std::path::PathBuf>, name: &str| Tls {
+        authorities: file.map(|file| Authorities { file: file.clone(), folder: None }),
         name: name.into(),
     };
     for name in ["web.example", ""] {
@@ -255,14 +255,35 @@ async fn certificates_are_believed_by_authority_and_name_or_not_at_all() {
 fn a_file_of_authorities_that_is_none_is_told_and_read_again_after_a_while() {
     let file = std::env::temp_dir().join(format!("weir-ca-{}-none.pem", std::process::id()));
     let (mut believed, now) = (Believed::default(), Instant::now());
-    let missing = believed.by(Some(&file), now).unwrap_err();
+    let named = Authorities { file: file.clone(), folder: None };
+    let missing = believed.by(Some(&named), now).unwrap_err();
     assert!(missing.contains(&file.display().to_string()), "{missing}");
     let made = rcgen::generate_simple_self_signed(vec!["web.example".into()]).unwrap();
     std::fs::write(&file, "nothing").unwrap();
-    assert_eq!(believed.by(Some(&file), now + Duration::from_secs(59)).unwrap_err(), missing);
-    let empty = believed.by(Some(&file), now + Duration::from_secs(61)).unwrap_err();
+    assert_eq!(believed.by(Some(&named), now + Duration::from_secs(59)).unwrap_err(), missing);
+    let empty = believed.by(Some(&named), now + Duration::from_secs(61)).unwrap_err();
     assert!(empty.contains("there is no certificate in it"), "{empty}");
     std::fs::write(&file, made.cert.pem()).unwrap();
-    assert!(believed.by(Some(&file), now + Duration::from_secs(122)).is_ok());
+    assert!(believed.by(Some(&named), now + Duration::from_secs(122)).is_ok());
     std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn a_file_that_a_service_names_is_read_in_the_folder_only_and_every_failure_is_the_same() {
+    let folder = std::env::temp_dir().join(format!("weir-ca-folder-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["web.example".into()]).unwrap();
+    std::fs::write(folder.join("ca.pem"), made.cert.pem()).unwrap();
+    std::fs::write(folder.join("empty.pem"), "").unwrap();
+    std::fs::write(folder.join("long.pem"), vec![b'x'; (1 << 20) + 1]).unwrap();
+    let by = |file: &str| {
+        let named = Authorities { file: folder.join(file), folder: Some(folder.clone()) };
+        Believed::default().by(Some(&named), Instant::now()).map(drop)
+    };
+    assert_eq!(by("ca.pem"), Ok(()));
+    let failures = ["/dev/zero", "/proc/kmsg", "/etc/passwd", "gone.pem", "empty.pem", "long.pem"];
+    let answers: std::collections::BTreeSet<String> =
+        failures.into_iter().map(|file| by(file).unwrap_err()).collect();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    std::fs::remove_dir_all(&folder).unwrap();
 }

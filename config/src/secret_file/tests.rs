@@ -1,0 +1,92 @@
+//! Which files are read, and which are not: links, devices, FIFOs, long ones.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// A folder of its own, removed at the end of the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder =
+            std::env::temp_dir().join(format!("weir-secret-file-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(folder.join("in")).unwrap();
+        Folder(folder)
+    }
+
+    fn inside(&self) -> PathBuf {
+        self.0.join("in")
+    }
+
+    fn key(&self, path: &str) -> Result<Vec<u8>, Cause> {
+        let read = read_below(&self.inside(), Path::new(path), SecretKind::Md5Key);
+        read.map_err(|error| error.cause)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn links_work_within_the_folder_and_not_out_of_it() {
+    let folder = Folder::new("links");
+    let inside = folder.inside();
+    std::fs::write(folder.0.join("other"), "other").unwrap();
+    std::fs::write(inside.join("plain"), "key\n").unwrap();
+    // As Kubernetes mounts a secret: password -> ..data/password, ..data -> ..2026.
+    std::fs::create_dir_all(inside.join("peers/..2026")).unwrap();
+    std::fs::write(inside.join("peers/..2026/password"), "mounted").unwrap();
+    symlink("..2026", inside.join("peers/..data")).unwrap();
+    symlink("..data/password", inside.join("peers/password")).unwrap();
+    assert_eq!(folder.key("plain"), Ok(b"key\n".to_vec()));
+    assert_eq!(folder.key("peers/password"), Ok(b"mounted".to_vec()));
+    let absolute = inside.join("peers/password").display().to_string();
+    assert_eq!(folder.key(&absolute), Ok(b"mounted".to_vec()));
+    symlink("../other", inside.join("up")).unwrap();
+    symlink(folder.0.join("other"), inside.join("absolute")).unwrap();
+    let other = folder.0.join("other").display().to_string();
+    let dotted = inside.join("../other").display().to_string();
+    for path in ["../other", "up", "absolute", &other, &dotted, "/dev/zero", "/proc/kmsg"] {
+        assert_eq!(folder.key(path), Err(Cause::Outside(inside.clone())), "{path}");
+    }
+}
+
+#[test]
+fn what_is_no_regular_file_or_too_long_is_refused_without_blocking() {
+    let folder = Folder::new("kinds");
+    let inside = folder.inside();
+    // A FIFO without a writer would block who opens it.
+    let made = rustix::fs::mknodat(
+        CWD,
+        inside.join("fifo"),
+        rustix::fs::FileType::Fifo,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    );
+    made.unwrap();
+    std::fs::create_dir(inside.join("folder")).unwrap();
+    for path in ["fifo", "folder"] {
+        assert_eq!(folder.key(path), Err(Cause::NotRegular), "{path}");
+    }
+    assert!(matches!(folder.key("gone"), Err(Cause::System(_))));
+    std::fs::write(inside.join("longest"), format!("{}\r\n", "x".repeat(80))).unwrap();
+    assert_eq!(folder.key("longest").map(|key| key.len()), Ok(82));
+    for long in ["x".repeat(81), "x".repeat(1_000_000), " ".repeat(200)] {
+        std::fs::write(inside.join("long"), long).unwrap();
+        assert_eq!(folder.key("long"), Err(Cause::TooLong(80)));
+    }
+    // One that the operator names may be anywhere, and is no device either.
+    let longest = inside.join("longest");
+    assert_eq!(read(&longest, SecretKind::Token).map(|text| text.len()), Ok(82));
+    for device in ["/dev/zero", "/dev"] {
+        let refused = read(Path::new(device), SecretKind::Pem).unwrap_err();
+        assert_eq!(refused.cause, Cause::NotRegular, "{device}");
+    }
+    let message = read(Path::new("/dev/zero"), SecretKind::Pem).unwrap_err().to_string();
+    assert_eq!(message, "/dev/zero: is not a regular file; write the secret into one");
+}
