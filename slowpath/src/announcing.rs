@@ -19,8 +19,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use announce::announcer::{Announcer, DrainFirst, Settings};
 use announce::controller::{Controller, Counts, OnConflict, Signal};
 use announce::leave::Leave;
-use announce::peers::Files;
 use announce::routes::NoBackends;
+use announce::secrets::{self, Files};
 use announce::sockets::Sockets;
 use config::checked::{Bgp, BgpNoBackends, BgpOnConflict};
 use parking_lot::Mutex;
@@ -99,7 +99,7 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, came_back: bool) -> io::Resul
     let signal = live.shared().news().clone();
     let leaving = Arc::new(AtomicBool::new(false));
     let around = Around::new(Arc::clone(live), Arc::clone(store), Arc::clone(&leaving));
-    let secrets = Box::new(Files { secrets: settings.secrets.clone() });
+    let secrets = Arc::new(Files { secrets: settings.secrets.clone() });
     let announcer = Announcer::new(sockets.clone(), secrets, carried_out(&settings, came_back));
     let announcer = Arc::new(Mutex::new(announcer));
     let on_conflict = match settings.on_conflict {
@@ -109,6 +109,7 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, came_back: bool) -> io::Resul
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let controller = Controller::new(around, Arc::clone(&announcer), on_conflict, seed);
     let counts = controller.counts();
+    runtime.spawn(secrets::watch(Arc::clone(&announcer), signal.clone()));
     live.set_routers(Desk { announcer, counts, sockets: sockets.clone() });
     let (orders, ordered) = mpsc::channel(1);
     let (end, gone) = oneshot::channel();

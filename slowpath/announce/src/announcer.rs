@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use bgp::advertise::Table;
 use bgp::peer::Stop;
 use ipnet::IpNet;
-use state::object::bgp::{Neighbor, RouterSpec};
+use state::object::bgp::{Neighbor, Password, RouterSpec};
 
 use crate::leave::Leave;
-use crate::peers::{self, Identity, Secrets};
+use crate::peers::{self, Identity};
 use crate::routers::{Defect, PolicyDefect, Routers, Wrong};
 use crate::routes::{self, NoBackends, Offers};
+use crate::secrets::{Read, SecretWatch, Secrets};
 use crate::select::Policy;
 use crate::snapshot::ControlPlaneState;
 use crate::speaker::{PeerKey, PeerWanted, Speaker};
@@ -50,7 +51,9 @@ pub struct Settings {
 /// Routers over a speaker.
 pub struct Announcer<S> {
     pub(crate) speaker: S,
-    secrets: Box<dyn Secrets + Send>,
+    secrets: Arc<dyn Secrets + Send + Sync>,
+    /// What the passwords of the policy were read as in the last round.
+    passwords: Read,
     settings: Settings,
     pub(crate) policy: Option<Policy>,
     /// The appliance's name.
@@ -83,6 +86,8 @@ enum Drain {
 /// A peer, and what it was told to have.
 pub(crate) struct Running {
     wanted: PeerWanted,
+    /// Where its key was read; none where it is not signed.
+    password: Option<Password>,
     pub(crate) table: Arc<Table>,
     /// Since when each prefix is wanted as it is.
     pub(crate) since: BTreeMap<IpNet, Instant>,
@@ -90,10 +95,15 @@ pub(crate) struct Running {
 
 impl<S: Speaker> Announcer<S> {
     /// Has no policy yet.
-    pub fn new(speaker: S, secrets: Box<dyn Secrets + Send>, settings: Settings) -> Announcer<S> {
+    pub fn new(
+        speaker: S,
+        secrets: Arc<dyn Secrets + Send + Sync>,
+        settings: Settings,
+    ) -> Announcer<S> {
         Announcer {
             speaker,
             secrets,
+            passwords: Read::new(),
             settings,
             policy: None,
             node: Box::default(),
@@ -183,7 +193,8 @@ impl<S: Speaker> Announcer<S> {
         Some(identity)
     }
 
-    /// Adds a neighbor, or begins its session anew where its settings are others.
+    /// Adds a neighbor, or begins its session anew where its settings are others. Without its key
+    /// a neighbor gets no session; one that is signed goes on with the key that it has.
     fn neighbor(
         &mut self,
         router: &RouterSpec,
@@ -191,17 +202,55 @@ impl<S: Speaker> Announcer<S> {
         identity: Identity,
         able: bool,
     ) -> Result<(), Wrong> {
+        let Some(named) = &neighbor.password else {
+            return self.session(router, neighbor, identity, None, able);
+        };
+        if let Ok(read) = self.password(named) {
+            return self.session(router, neighbor, identity, Some(read), able);
+        }
         let key = peers::key(router, neighbor);
-        let wanted = self.wanted(key, router, neighbor, identity)?;
+        let running = self.peers.get(&key).filter(|peer| peer.password.as_ref() == Some(named));
+        match running.and_then(|running| running.wanted.settings.transport.md5.clone()) {
+            Some(kept) => self.session(router, neighbor, identity, Some(kept), able)?,
+            None => self.remove(key, Stop::Deconfigured),
+        }
+        Err(Wrong::MissingAuthSecret { neighbor: neighbor.address })
+    }
+
+    /// Reads a password, once a round.
+    fn password(&mut self, named: &Password) -> Result<String, String> {
+        let secrets = &self.secrets;
+        let read = || secrets.password(named);
+        self.passwords.entry(named.clone()).or_insert_with(read).clone()
+    }
+
+    /// Logs why passwords can't be read, where `before` doesn't have it.
+    fn log_secrets(&self, before: &Read) {
+        for (named, read) in &self.passwords {
+            if let Err(cause) = read
+                && before.get(named) != Some(read)
+            {
+                tracing::warn!(password = ?named, %cause, "BGP password is not usable");
+            }
+        }
+    }
+
+    fn session(
+        &mut self,
+        router: &RouterSpec,
+        neighbor: &Neighbor,
+        identity: Identity,
+        md5: Option<String>,
+        able: bool,
+    ) -> Result<(), Wrong> {
+        let key = peers::key(router, neighbor);
+        let password = neighbor.password.clone();
+        let wanted = peers::wanted(router, neighbor, identity, md5)?;
         match self.peers.get(&key) {
             Some(running) if running.wanted == wanted => return Ok(()),
             Some(_) => self.remove(key, Stop::Changed),
-            // One neighbor has one connection with us: another router's goes before.
-            None => {
-                for other in self.keys(|other| other.peer == key.peer) {
-                    self.remove(other, Stop::Deconfigured);
-                }
-            }
+            // Another router's session with the neighbor, by a former policy, goes before.
+            None => self.remove_shared(key, neighbor),
         }
         let mut told = wanted.clone();
         if let Some(restart) = &mut told.settings.graceful_restart {
@@ -210,29 +259,24 @@ impl<S: Speaker> Announcer<S> {
         }
         self.speaker.add(key, &told);
         let (table, since) = (Arc::default(), BTreeMap::new());
-        self.peers.insert(key, Running { wanted, table, since });
+        self.peers.insert(key, Running { wanted, password, table, since });
         Ok(())
     }
 
-    fn wanted(
-        &self,
-        key: PeerKey,
-        router: &RouterSpec,
-        neighbor: &Neighbor,
-        identity: Identity,
-    ) -> Result<PeerWanted, Wrong> {
-        let named = neighbor.password.as_ref();
-        let password = named.map(|named| self.secrets.password(named)).transpose();
-        let wrong = |why| Wrong::Password { neighbor: neighbor.address, why };
-        let password = match password.map_err(wrong)?.flatten() {
-            // A secret that is not there leaves what there was.
-            None if named.is_some() => {
-                let running = self.peers.get(&key);
-                running.and_then(|running| running.wanted.settings.transport.md5.clone())
-            }
-            found => found,
+    /// Removes sessions with a neighbor that can't be beside a new one with it.
+    fn remove_shared(&mut self, key: PeerKey, neighbor: &Neighbor) {
+        let (address, local) = (neighbor.address, neighbor.local_address);
+        let shared = |(other, running): &(&PeerKey, &Running)| {
+            let (there, interface) =
+                (running.wanted.settings.transport.local, running.wanted.interface.as_deref());
+            let own = neighbor.interface.as_deref();
+            other.peer.ip() == address
+                && other.local_asn != key.local_asn
+                && (there.is_none() || local.is_none() || there == local)
+                && (interface.is_none() || own.is_none() || interface == own)
         };
-        peers::wanted(router, neighbor, identity, password)
+        let others: Vec<PeerKey> = self.peers.iter().filter(shared).map(|(key, _)| *key).collect();
+        others.into_iter().for_each(|other| self.remove(other, Stop::Deconfigured));
     }
 
     fn tell(
@@ -259,7 +303,9 @@ impl<S: Speaker> Announcer<S> {
         offers: &Offers,
         state: &ControlPlaneState,
     ) -> Vec<Wrong> {
-        let mut defects = Vec::new();
+        let unresolved = router.unresolved.iter().cloned().map(Wrong::Unresolved);
+        let mut defects: Vec<Wrong> = unresolved.collect();
+        defects.extend(routes::closed(router, &state.plane));
         let identity = self.preflight(router, state, &mut defects);
         for neighbor in &router.neighbors {
             let able = state.plane.able;
@@ -295,6 +341,13 @@ impl<S: Speaker> Announcer<S> {
     }
 }
 
+impl<S> Announcer<S> {
+    /// What the last round read of passwords, to be compared with the files.
+    pub fn secret_watch(&self) -> SecretWatch {
+        SecretWatch { secrets: Arc::clone(&self.secrets), used: self.passwords.clone() }
+    }
+}
+
 impl Running {
     fn become_of(&mut self, table: Table, now: Instant) {
         let before = std::mem::replace(&mut self.table, Arc::new(table));
@@ -318,6 +371,7 @@ impl<S: Speaker> Routers for Announcer<S> {
         self.policy = policy.cloned();
         let Some(policy) = policy else {
             self.due = None;
+            self.passwords.clear();
             self.remove_all(&Stop::Deconfigured);
             return Ok(());
         };
@@ -325,6 +379,7 @@ impl<S: Speaker> Routers for Announcer<S> {
             return Ok(());
         }
         let mut defects = Vec::new();
+        let read_before = std::mem::take(&mut self.passwords);
         for router in &policy.spec.routers {
             let mut offers = routes::offers(router, &state.plane, self.settings.no_backends);
             if over {
@@ -339,6 +394,7 @@ impl<S: Speaker> Routers for Announcer<S> {
             self.remove(key, Stop::Deconfigured);
         }
         self.routers.retain(|asn, _| there(*asn));
+        self.log_secrets(&read_before);
         self.first = false;
         if state.plane.complete {
             self.speaker.complete();

@@ -7,6 +7,7 @@
 //!   snapshot.rs ---+--> controller.rs --> routers.rs (trait) --> announcer.rs
 //!   tables, able,                                                  |       |
 //!   addresses                             peers.rs: sessions <-----+       +--> routes.rs: tables
+//!                                         secrets.rs: keys <-------'
 //!                                                          speaker.rs (trait) --> sockets.rs
 //! ```
 //! Level-triggered: every round looks at the whole state. Nothing but `sockets` has a socket;
@@ -20,6 +21,7 @@ pub mod leave;
 pub mod peers;
 pub mod routers;
 pub mod routes;
+pub mod secrets;
 pub mod select;
 pub mod snapshot;
 pub mod sockets;

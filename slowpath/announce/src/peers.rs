@@ -1,12 +1,11 @@
 //! A policy's neighbors as peers of the session machine: identity, password, times.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bgp::peer::settings::{GracefulRestart, Settings, Transport};
 use bgp::wire;
-use state::object::bgp::{Family, Neighbor, Password, RouterSpec};
+use state::object::bgp::{Family, Neighbor, RouterSpec};
 
 use crate::routers::Wrong;
 use crate::snapshot::ControlPlaneState;
@@ -34,52 +33,6 @@ pub fn identity(router: &RouterSpec, state: &ControlPlaneState) -> Result<Identi
         router_id: router_id.ok_or(Wrong::NoRouterId)?,
         listen_port: router.listen_port.or(said.local_port),
     })
-}
-
-/// Where passwords are.
-pub trait Secrets {
-    /// The password; none where the secret isn't there (yet).
-    ///
-    /// # Errors
-    /// It can't be read, or the secret has none in it.
-    fn password(&self, named: &Password) -> Result<Option<String>, String>;
-}
-
-/// Files, and secrets in a folder: one a folder, its key `password` a file in it.
-#[derive(Clone, Debug, Default)]
-pub struct Files {
-    /// The folder of secrets, if there is one.
-    pub secrets: Option<PathBuf>,
-}
-
-impl Secrets for Files {
-    fn password(&self, named: &Password) -> Result<Option<String>, String> {
-        let path = match named {
-            Password::File(path) => path.clone(),
-            Password::Secret(name) => {
-                let folder = self.secrets.as_ref().ok_or_else(|| {
-                    format!("secret `{name}`: no folder of secrets is set; set bgp.secrets")
-                })?;
-                let secret = folder.join(&**name);
-                if !secret.exists() {
-                    return Ok(None);
-                }
-                secret.join("password")
-            }
-        };
-        let text = std::fs::read_to_string(&path)
-            .map_err(|e| format!("can't read the password in {}: {e}", path.display()))?;
-        // An editor's last line end is no part of it.
-        let password = text.trim_end_matches(['\r', '\n']);
-        match password.len() {
-            1..=80 => Ok(Some(password.to_owned())),
-            0 => Err(format!("{} is empty: write the password into it", path.display())),
-            long => Err(format!(
-                "the password in {} has {long} bytes; TCP-MD5 takes 80 at most",
-                path.display()
-            )),
-        }
-    }
 }
 
 /// Which peer a neighbor is.

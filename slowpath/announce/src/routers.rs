@@ -117,14 +117,26 @@ pub enum Wrong {
         /// What there is.
         owned: String,
     },
-    /// The password is nowhere.
-    #[error("neighbor {neighbor}: {why}")]
-    Password {
+    /// The TCP-MD5 key can't be read. The cause is in the log alone: API clients choose the path,
+    /// and would learn from it which files exist.
+    #[error(
+        "neighbor {neighbor}: its password is not usable, and without it there is no session: \
+         write it, 80 bytes at most, into a file in the folder bgp.secrets; slowpath's log has the \
+         cause"
+    )]
+    MissingAuthSecret {
         /// The neighbor's address.
         neighbor: std::net::IpAddr,
-        /// Why.
-        why: String,
     },
+    /// A neighbor names an object that is not there.
+    #[error("{0}; it has no session until then")]
+    Unresolved(Box<str>),
+    /// Cluster addresses are closed to packets from outside, and so are not announced.
+    #[error(
+        "ClusterIP is to be announced, and cluster addresses are closed to routers' packets: set \
+         external_cluster_ip = true, or take ClusterIP out of the advertisements"
+    )]
+    ClusterIpClosed,
     /// The session machine doesn't take it.
     #[error("neighbor {neighbor}: {why}")]
     Settings {

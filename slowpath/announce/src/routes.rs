@@ -53,6 +53,16 @@ pub fn offers(router: &RouterSpec, plane: &Plane, no_backends: NoBackends) -> Of
     router.advertisements.iter().map(one).collect()
 }
 
+/// What is wrong where services' cluster addresses are to be announced and are closed: nothing is
+/// announced of them.
+pub fn closed(router: &RouterSpec, plane: &Plane) -> Option<Wrong> {
+    let asks = |one: &AdvertisementSpec| {
+        one.services.is_some() && one.kinds.contains(&AddressKind::ClusterIp)
+    };
+    let asked = router.advertisements.iter().any(asks);
+    (asked && !plane.appliance.external_cluster_ip).then_some(Wrong::ClusterIpClosed)
+}
+
 type Offer = BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>;
 
 fn prefixes(advertisement: &AdvertisementSpec, to: &mut Offer) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use state::kubernetes::{FIRST_GENERATION, GENERATION, SECOND_GENERATION};
 use state::name::{Name, Precedence};
 use state::object::{BgpPeeringPolicySpec, Kind, Object, Objects, Spec};
 use state::service::Pairs;
@@ -13,6 +14,30 @@ pub struct Policy {
     pub name: Name,
     /// What it wants.
     pub spec: Arc<BgpPeeringPolicySpec>,
+    /// What it was written as.
+    pub origin: Origin,
+}
+
+/// What a policy was written as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Origin {
+    /// Weir's own shape.
+    #[default]
+    Own,
+    /// A CiliumBGPPeeringPolicy.
+    CiliumFirst,
+    /// A CiliumBGPClusterConfig with the objects that it names.
+    CiliumSecond,
+}
+
+impl Origin {
+    fn of(object: &Object) -> Origin {
+        match object.annotations.as_ref().and_then(|all| all.get(GENERATION)).map(|one| &**one) {
+            Some(FIRST_GENERATION) => Origin::CiliumFirst,
+            Some(SECOND_GENERATION) => Origin::CiliumSecond,
+            _ => Origin::Own,
+        }
+    }
 }
 
 /// More than one policy applies, and nothing says which.
@@ -29,7 +54,11 @@ pub fn heard(objects: &Objects, precedence: &Precedence) -> Vec<Policy> {
     let there = objects.of_kind(Kind::BgpPeeringPolicy).filter(|o| o.life().deletion.is_none());
     for object in there {
         let Spec::BgpPeeringPolicy(spec) = &object.spec else { continue };
-        let policy = Policy { name: object.name.clone(), spec: Arc::clone(spec) };
+        let policy = Policy {
+            name: object.name.clone(),
+            spec: Arc::clone(spec),
+            origin: Origin::of(object),
+        };
         match all.last_mut() {
             // Objects come by name.
             Some((before, last)) if before.name == object.name => {
@@ -43,7 +72,16 @@ pub fn heard(objects: &Objects, precedence: &Precedence) -> Vec<Policy> {
     all.into_iter().map(|(_, policy)| policy).collect()
 }
 
-/// The policy that selects an appliance of these labels; none where none does.
+/// Whether Cilium's first generation selects an appliance of these labels: then the second is not
+/// carried out on it. Both are there while a cluster moves from one to the other, and the first is
+/// what was in force before.
+pub fn first_generation(policies: &[Policy], labels: &Pairs) -> bool {
+    let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
+    policies.iter().any(|one| one.origin == Origin::CiliumFirst && one.spec.selects(label))
+}
+
+/// The policy that selects an appliance of these labels; none where none does. Of Cilium's two
+/// generations the first counts ([`first_generation`]).
 ///
 /// # Errors
 /// Several do.
@@ -52,7 +90,10 @@ pub fn select<'p>(
     labels: &Pairs,
 ) -> Result<Option<&'p Policy>, MultiplePolicies> {
     let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
-    let applies = |policy: &&Policy| policy.spec.selects(label);
+    let first = first_generation(policies, labels);
+    let applies = |policy: &&Policy| {
+        policy.spec.selects(label) && !(first && policy.origin == Origin::CiliumSecond)
+    };
     let found: Vec<&Policy> = policies.iter().filter(applies).collect();
     match found.as_slice() {
         [] => Ok(None),

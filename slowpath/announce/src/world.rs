@@ -21,7 +21,7 @@ use state::service::Pairs;
 use state::tables::Tables;
 use state::writer::Writer;
 
-use crate::select::Policy;
+use crate::select::{Origin, Policy};
 use crate::snapshot::ControlPlaneState;
 use crate::speaker::{PeerKey, PeerWanted, Speaker};
 
@@ -40,7 +40,9 @@ pub fn selecting(name: &str, labels: Value, routers: Value) -> Policy {
     let spec = json!({"node_selector": {"match_labels": labels}, "routers": routers});
     let object = json!({"kind": "BgpPeeringPolicy", "name": name, "spec": spec});
     match Object::from_json(&object).unwrap().spec {
-        Spec::BgpPeeringPolicy(spec) => Policy { name: Name::new(name).unwrap(), spec },
+        Spec::BgpPeeringPolicy(spec) => {
+            Policy { name: Name::new(name).unwrap(), spec, origin: Origin::default() }
+        }
         other => panic!("{other:?}"),
     }
 }

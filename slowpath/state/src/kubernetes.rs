@@ -15,6 +15,7 @@ mod tests;
 mod wire;
 
 pub use annotations::{CILIUM, OWN};
+pub use bgp::{FIRST_GENERATION, GENERATION, SECOND_GENERATION};
 pub use read::{Broken, Found, read};
 pub use service::service;
 pub use slice::slice;

@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use state::object::bgp::Password;
 
 use super::*;
-use crate::peers::Files;
+use crate::secrets::Files;
 use crate::told::{Asked, Which};
 use crate::world::{Recorder, policy, router, service, state, tables};
 
 const PEER: &str = "192.0.2.254";
 
 fn announcer(settings: Settings) -> Announcer<Recorder> {
-    Announcer::new(Recorder::default(), Box::new(Files::default()), settings)
+    Announcer::new(Recorder::default(), Arc::new(Files::default()), settings)
 }
 
 fn web(addresses: &[&str]) -> ControlPlaneState {
@@ -163,38 +163,74 @@ fn a_defect_is_told_and_costs_only_what_has_it() {
     assert_eq!(announcer.speaker.take(), expected);
 }
 
-#[test]
-fn a_password_that_is_gone_leaves_the_former_one() {
-    struct Changing(Arc<parking_lot::Mutex<Result<Option<String>, String>>>);
-    impl Secrets for Changing {
-        fn password(&self, _: &Password) -> Result<Option<String>, String> {
-            self.0.lock().clone()
-        }
+/// Keys that a test sets.
+#[derive(Default)]
+struct Keys(parking_lot::Mutex<BTreeMap<Password, String>>);
+
+impl Keys {
+    fn set(&self, secret: &str, key: Option<&str>) {
+        let named = Password::Secret(secret.into());
+        match key {
+            Some(key) => self.0.lock().insert(named, key.to_owned()),
+            None => self.0.lock().remove(&named),
+        };
     }
-    let secret = Arc::new(parking_lot::Mutex::new(Ok(None)));
-    let secrets = Box::new(Changing(Arc::clone(&secret)));
-    let mut announcer = Announcer::new(Recorder::default(), secrets, Settings::default());
-    let mut router = router(65001, PEER);
-    router["neighbors"][0]["password"] = json!({"secret": "peers"});
-    let routers = json!([router]);
-    let md5 = |announcer: &Announcer<Recorder>| {
-        let peer = announcer.speaker.peers.values().next().unwrap();
-        peer.0.settings.transport.md5.clone()
+}
+
+impl Secrets for Keys {
+    fn password(&self, named: &Password) -> Result<String, String> {
+        self.0.lock().get(named).cloned().ok_or_else(|| format!("/etc/weir/{named:?}: gone"))
+    }
+}
+
+#[test]
+fn without_its_key_a_neighbor_has_no_session_and_a_signed_one_stays_signed() {
+    let keys = Arc::new(Keys::default());
+    let mut announcer =
+        Announcer::new(Recorder::default(), Arc::clone(&keys) as _, Settings::default());
+    let named = |secret: Option<&str>| {
+        let mut router = router(65001, PEER);
+        if let Some(secret) = secret {
+            router["neighbors"][0]["password"] = json!({"secret": secret});
+        }
+        json!([router])
     };
-    // Not there yet: without; there: with it; gone: as it was.
-    announcer.round(routers.clone(), &web(&[]));
-    assert_eq!(md5(&announcer), None);
-    *secret.lock() = Ok(Some("hidden".to_owned()));
-    let told = announcer.round(routers.clone(), &web(&[]));
+    let md5 = |announcer: &Announcer<Recorder>| {
+        let peer = announcer.speaker.peers.values().next();
+        peer.map(|peer| peer.0.settings.transport.md5.clone())
+    };
+    let missing = |announcer: &mut Announcer<Recorder>, secret: &str| {
+        let policy = policy("edge", named(Some(secret)));
+        let defect = announcer.configure_peers(Some(&policy), &web(&[])).unwrap_err();
+        let neighbor = PEER.parse().unwrap();
+        assert_eq!(defect.0[0].wrong, Wrong::MissingAuthSecret { neighbor });
+        // Where it was looked for and what was found is for the log alone.
+        assert!(!defect.to_string().contains("gone"), "{defect}");
+        announcer.speaker.take()
+    };
+    // Not there yet: no session; there: a signed one.
+    assert_eq!(missing(&mut announcer, "peers"), ["complete"]);
+    keys.set("peers", Some("hidden"));
+    let told = announcer.round(named(Some("peers")), &web(&[]));
+    assert_eq!(told, ["add 65001-192.0.2.254", "complete"]);
+    assert_eq!(md5(&announcer), Some(Some("hidden".to_owned())));
+    // Gone: the session goes on with the key that it has.
+    keys.set("peers", None);
+    assert_eq!(missing(&mut announcer, "peers"), ["complete"]);
+    assert_eq!(md5(&announcer), Some(Some("hidden".to_owned())));
+    // Rotated: begun anew with the new key.
+    keys.set("peers", Some("newer"));
+    let told = announcer.round(named(Some("peers")), &web(&[]));
     assert_eq!(told[0], "remove 65001-192.0.2.254 Changed");
-    assert_eq!(md5(&announcer), Some("hidden".to_owned()));
-    *secret.lock() = Ok(None);
-    assert_eq!(announcer.round(routers.clone(), &web(&[])), ["complete"]);
-    *secret.lock() = Err("no key".to_owned());
-    let wrong = announcer.configure_peers(Some(&policy("edge", routers)), &web(&[])).unwrap_err();
-    assert!(wrong.to_string().contains("router 65001: neighbor 192.0.2.254: no key"), "{wrong}");
-    assert_eq!(announcer.speaker.take(), ["complete"]);
-    assert_eq!(md5(&announcer), Some("hidden".to_owned()));
+    assert_eq!(md5(&announcer), Some(Some("newer".to_owned())));
+    // Another secret that is not there: neither the former's key nor none.
+    let told = missing(&mut announcer, "others");
+    assert_eq!(told, ["remove 65001-192.0.2.254 Deconfigured", "complete"]);
+    // An unsigned session ends where a key is asked for that is not there.
+    announcer.round(named(None), &web(&[]));
+    assert_eq!(md5(&announcer), Some(None));
+    let told = missing(&mut announcer, "others");
+    assert_eq!(told, ["remove 65001-192.0.2.254 Deconfigured", "complete"]);
 }
 
 #[test]
@@ -355,4 +391,47 @@ fn rows_tell_peers_routes_and_policies() {
         }
     ]);
     assert_eq!(rows, expected);
+}
+
+/// They took each other's session away in every round.
+#[test]
+fn two_routers_speak_to_one_neighbor_from_addresses_of_their_own() {
+    let mut announcer = announcer(Settings::default());
+    let from = |asn: u32, local: &str| {
+        let mut router = router(asn, PEER);
+        router["neighbors"][0]["local_address"] = local.into();
+        router
+    };
+    let both = json!([from(65001, "192.0.2.1"), from(65002, "192.0.2.2")]);
+    let told = announcer.round(both.clone(), &web(&[]));
+    assert_eq!(told, ["add 65001-192.0.2.254", "add 65002-192.0.2.254", "complete"]);
+    assert_eq!(announcer.round(both, &web(&[])), ["complete"]);
+    // One that takes over the address takes the session over.
+    let told = announcer.round(json!([from(65003, "192.0.2.1")]), &web(&[]));
+    let expected = [
+        "remove 65001-192.0.2.254 Deconfigured",
+        "add 65003-192.0.2.254",
+        "remove 65002-192.0.2.254 Deconfigured",
+        "complete",
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn unresolved_neighbors_and_closed_cluster_addresses_are_told_and_cost_nothing_else() {
+    let mut announcer = announcer(Settings::default());
+    let mut router = router(65001, PEER);
+    let missing = "peer `tor2`: there is no CiliumBGPPeerConfig `gone`";
+    router["unresolved"] = json!([missing]);
+    router["advertisements"][0]["kinds"] = json!(["LoadBalancerIP", "ClusterIP"]);
+    let policy = policy("edge", json!([router]));
+    let mut state = web(&["203.0.113.1"]);
+    let defect = announcer.configure_peers(Some(&policy), &state).unwrap_err();
+    let wrong: Vec<&Wrong> = defect.0.iter().map(|defect| &defect.wrong).collect();
+    assert_eq!(wrong, [&Wrong::Unresolved(missing.into()), &Wrong::ClusterIpClosed]);
+    let told = announcer.speaker.take();
+    assert_eq!(told, ["add 65001-192.0.2.254", "routes 65001-192.0.2.254 1", "complete"]);
+    Arc::make_mut(&mut state.plane.appliance).external_cluster_ip = true;
+    let defect = announcer.configure_peers(Some(&policy), &state).unwrap_err();
+    assert_eq!(defect.0.len(), 1, "{defect}");
 }

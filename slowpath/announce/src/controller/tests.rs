@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::announcer::{self, Announcer};
-use crate::peers::Files;
 use crate::routers::{Defect, Wrong};
+use crate::secrets::Files;
 use crate::world::{
     Recorder, eventually, pairs, policy, router, selecting, service, state, tables,
 };
@@ -154,7 +154,7 @@ fn several_policies_are_an_error_and_routes_go_or_stay_as_set() {
 #[test]
 fn a_conflict_keeps_no_routes_of_an_appliance_that_is_not_able() {
     let world = shared(vec![edge()]);
-    let files = Box::new(Files::default());
+    let files = Arc::new(Files::default());
     let announcer = Announcer::new(Recorder::default(), files, announcer::Settings::default());
     let announcer = Arc::new(Mutex::new(announcer));
     let mut controller =
@@ -331,7 +331,7 @@ proptest! {
     ) {
         let world = shared(vec![]);
         let build = || {
-            let files = Box::new(Files::default());
+            let files = Arc::new(Files::default());
             let settings = announcer::Settings::default();
             Arc::new(Mutex::new(Announcer::new(Recorder::default(), files, settings)))
         };

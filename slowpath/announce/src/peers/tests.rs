@@ -84,27 +84,3 @@ fn a_neighbor_is_a_peer_of_the_machine() {
     assert_eq!(wanted.interface.as_deref(), Some("up0"));
     assert_eq!((wanted.listen_port, wanted.bfd.unwrap().multiplier), (Some(179), 5));
 }
-
-#[test]
-fn passwords_are_read_from_files_and_secrets() {
-    let folder = std::env::temp_dir().join(format!("weir-announce-{}", std::process::id()));
-    std::fs::create_dir_all(folder.join("peers")).unwrap();
-    std::fs::create_dir_all(folder.join("none")).unwrap();
-    std::fs::write(folder.join("peers/password"), "hidden\n").unwrap();
-    std::fs::write(folder.join("empty"), "\n").unwrap();
-    std::fs::write(folder.join("long"), "x".repeat(81)).unwrap();
-    let files = Files { secrets: Some(folder.clone()) };
-    let secret = |name: &str| files.password(&Password::Secret(name.into()));
-    let file = |name: &str| files.password(&Password::File(folder.join(name)));
-    assert_eq!(secret("peers"), Ok(Some("hidden".to_owned())));
-    // A secret that isn't there may come; one without the key is a mistake.
-    assert_eq!(secret("later"), Ok(None));
-    assert!(secret("none").unwrap_err().contains("none/password"));
-    assert_eq!(file("peers/password"), Ok(Some("hidden".to_owned())));
-    assert!(file("gone").unwrap_err().contains("can't read"));
-    assert!(file("empty").unwrap_err().contains("is empty"));
-    assert!(file("long").unwrap_err().contains("80 at most"));
-    let without = Files::default().password(&Password::Secret("peers".into()));
-    assert!(without.unwrap_err().contains("no folder of secrets"));
-    std::fs::remove_dir_all(&folder).unwrap();
-}

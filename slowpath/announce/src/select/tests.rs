@@ -51,3 +51,22 @@ fn of_two_sources_with_one_name_the_preferred_is_heard() {
     assert_eq!(heard_of(&["kubernetes-file"]), 65003);
     assert_eq!(heard_of(&[]), 65001);
 }
+
+#[test]
+fn of_ciliums_two_generations_on_one_appliance_the_first_is_carried_out() {
+    let of = |name: &str, rack: &str, origin: Origin| {
+        let routers = json!([router(65001, "192.0.2.254")]);
+        Policy { origin, ..selecting(name, json!({"rack": rack}), routers) }
+    };
+    let first = of("first", "a", Origin::CiliumFirst);
+    let second = of("second", "a", Origin::CiliumSecond);
+    let elsewhere = of("elsewhere", "b", Origin::CiliumSecond);
+    let all = [first.clone(), second.clone(), elsewhere.clone()];
+    let rack = |rack| pairs(&[("rack", rack)]);
+    assert_eq!(select(&all, &rack("a")), Ok(Some(&first)));
+    // Where the first doesn't select it, the second is what there is.
+    assert_eq!(select(&all, &rack("b")), Ok(Some(&elsewhere)));
+    assert_eq!(select(std::slice::from_ref(&second), &rack("a")), Ok(Some(&second)));
+    let own = of("own", "a", Origin::Own);
+    assert!(select(&[own, first], &rack("a")).is_err(), "one of our own is no generation");
+}

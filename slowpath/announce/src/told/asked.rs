@@ -147,13 +147,13 @@ mod tests {
 
     use super::*;
     use crate::announcer::Settings;
-    use crate::peers::Files;
     use crate::routers::Routers;
+    use crate::secrets::Files;
     use crate::told::RouteRow;
     use crate::world::{Recorder, policy, router, service, state, tables};
 
     fn announcer(routers: Value) -> Announcer<Recorder> {
-        let files = Box::new(Files::default());
+        let files = std::sync::Arc::new(Files::default());
         let mut announcer = Announcer::new(Recorder::default(), files, Settings::default());
         let web = service("web", json!({}), &[("203.0.113.1", 80, "LoadBalancer")]);
         let edge = policy("edge", routers);

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::*;
 use crate::announcer::Settings;
-use crate::peers::Files;
 use crate::routers::Routers;
+use crate::secrets::Files;
 use crate::world::{Recorder, policy, router, service, state, tables};
 
 /// An OPEN of AS 65000, hold time 90 s, identifier 9.9.9.9, that says nothing more but IPv4.
@@ -24,7 +24,7 @@ const KEEPALIVE: [u8; 19] = [
 
 #[test]
 fn a_peer_that_is_up_has_what_it_was_told() {
-    let files = Box::new(Files::default());
+    let files = Arc::new(Files::default());
     let mut announcer = Announcer::new(Recorder::default(), files, Settings::default());
     let web = service("web", json!({}), &[("203.0.113.1", 80, "LoadBalancer")]);
     let state = state(tables(&[web]));

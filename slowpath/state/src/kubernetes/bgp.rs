@@ -22,6 +22,15 @@ use wire::{PathAttributesFields, VirtualRouter};
 
 /// What attributes of load balancers' addresses are for.
 const LOAD_BALANCERS: &str = "CiliumLoadBalancerIPPool";
+/// What attributes of pods' addresses are for; there are no pods here.
+const OF_PODS: [&str; 2] = ["PodCIDR", "CiliumPodIPPool"];
+
+/// The annotation of policies that Cilium's objects became: the generation of those objects.
+pub const GENERATION: &str = "weir.dev/cilium-bgp-generation";
+/// Its value for a CiliumBGPPeeringPolicy.
+pub const FIRST_GENERATION: &str = "1";
+/// Its value for a CiliumBGPClusterConfig.
+pub const SECOND_GENERATION: &str = "2";
 
 /// Fields of ours by the names that the first generation has for them.
 const FIRST: [(&str, &str); 19] = [
@@ -52,7 +61,7 @@ pub(super) fn own(
     spec: BgpPeeringPolicySpec,
     settings: &Settings,
 ) -> Result<Object, Refusal> {
-    checked(meta, spec, settings, &[])
+    checked(meta, spec, settings, &[], None)
 }
 
 /// `CiliumBGPPeeringPolicy`.
@@ -67,7 +76,8 @@ pub(super) fn first(
         routers.push(router(one, &at, &from.metadata.name, notes)?);
     }
     let node_selector = from.spec.node_selector.clone();
-    checked(&from.metadata, BgpPeeringPolicySpec { node_selector, routers }, settings, &FIRST)
+    let spec = BgpPeeringPolicySpec { node_selector, routers };
+    checked(&from.metadata, spec, settings, &FIRST, Some(FIRST_GENERATION))
 }
 
 fn router(
@@ -118,6 +128,7 @@ fn router(
         listen_port: None,
         advertisements: vec![one],
         neighbors,
+        unresolved: Vec::new(),
     })
 }
 
@@ -128,6 +139,11 @@ fn said_of(
     policy: &str,
     notes: &mut Vec<String>,
 ) -> Result<Option<PathAttributes>, Refusal> {
+    if from.selector_type != LOAD_BALANCERS && !OF_PODS.contains(&&*from.selector_type) {
+        let wrong = format!("there is no selector type `{}`", from.selector_type);
+        let allowed = format!("allowed: {LOAD_BALANCERS}, {}", OF_PODS.join(", "));
+        return Err(Refusal::new(format!("{at}.selectorType"), wrong, allowed));
+    }
     if from.selector_type != LOAD_BALANCERS {
         notes.push(format!("{policy}: {at}: there is no {} here", from.selector_type));
         return Ok(None);
@@ -147,6 +163,7 @@ fn checked(
     spec: BgpPeeringPolicySpec,
     settings: &Settings,
     names: &[(&str, &str)],
+    generation: Option<&str>,
 ) -> Result<Object, Refusal> {
     crate::object::Described::check(&spec)
         .map_err(|wrong| Refusal { field: renamed(&wrong.field, names), ..wrong })?;
@@ -158,6 +175,10 @@ fn checked(
     let spec = Spec::BgpPeeringPolicy(Arc::new(spec));
     let mut object = Object::new(name, settings.source.clone(), spec);
     (object.labels, object.annotations) = (meta.labels.clone(), meta.annotations.clone());
+    if let Some(generation) = generation {
+        let annotations = object.annotations.get_or_insert_default();
+        Arc::make_mut(annotations).insert(GENERATION.into(), generation.into());
+    }
     Ok(object)
 }
 

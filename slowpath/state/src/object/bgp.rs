@@ -58,9 +58,13 @@ pub struct RouterSpec {
     /// What it announces; nothing where it is left out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub advertisements: Vec<AdvertisementSpec>,
-    /// To whom; at least one.
+    /// To whom; at least one, if none is unresolved.
     #[serde(default)]
     pub neighbors: Vec<Neighbor>,
+    /// Neighbors that name an object which is not there, and which. They have no session until it
+    /// is; the others do. A source that joins several objects writes this.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unresolved: Vec<Box<str>>,
 }
 
 /// A part of what a router announces.
@@ -161,10 +165,6 @@ impl Described for BgpPeeringPolicySpec {
                 return Err(Refusal::new(format!("{at}.local_asn"), wrong, allowed));
             }
         }
-        Ok(())
-    }
-}
-
         self.check_ends()
     }
 }
@@ -189,6 +189,10 @@ impl BgpPeeringPolicySpec {
                 there.push((router.local_asn, neighbor));
             }
         }
+        Ok(())
+    }
+}
+
 impl RouterSpec {
     fn check(&self, at: &str) -> Result<(), Refusal> {
         if self.local_asn == 0 {
@@ -216,7 +220,8 @@ impl RouterSpec {
                 return Err(Refusal::new(format!("{at}.name"), wrong, "give each its own"));
             }
         }
-        at_least_one(&format!("{at}.neighbors"), self.neighbors.len(), NEIGHBORS_MAX)?;
+        let neighbors = self.neighbors.len() + self.unresolved.len();
+        at_least_one(&format!("{at}.neighbors"), neighbors, NEIGHBORS_MAX)?;
         let mut ends = BTreeMap::new();
         for (i, neighbor) in self.neighbors.iter().enumerate() {
             let field = format!("{at}.neighbors[{i}]");

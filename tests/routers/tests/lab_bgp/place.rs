@@ -29,6 +29,8 @@ pub const SIX: &str = "2001:db8::10/128";
 const FRONTEND6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
 /// The files of what is wanted, below the lab's folder.
 const OBJECTS: &str = "objects";
+/// The folder of TCP-MD5 keys.
+const SECRETS: &str = "secrets";
 /// A bound only: two processors, and others want them too.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -117,6 +119,9 @@ impl Place {
         symlink(lab.folder.file("services.toml"), objects.join("services.toml"))
             .map_err(LabError::io("the services among the objects"))?;
         weir.environment.push(("WEIR_SERVICES".into(), objects.display().to_string()));
+        let secrets = lab.folder.file(SECRETS);
+        std::fs::create_dir(&secrets).map_err(LabError::io("a folder of secrets"))?;
+        weir.environment.push(("WEIR_BGP__SECRETS".into(), secrets.display().to_string()));
         if plan.plane.is_xdp() {
             // With DPDK the kernel has no business there.
             lab.weir.sysctl("ipv6/conf/in0/disable_ipv6", "0")?;
@@ -137,6 +142,12 @@ impl Place {
     pub fn write_policy(&self, name: &str, spec: &Value) -> Outcome {
         let object = json!({"kind": "BgpPeeringPolicy", "name": name, "spec": spec});
         self.lab.folder.write(&format!("{OBJECTS}/{name}.json"), &object.to_string())?;
+        Ok(())
+    }
+
+    /// Writes a TCP-MD5 key into the folder of secrets, as a whole.
+    pub fn write_key(&self, name: &str, key: &str) -> Outcome {
+        self.lab.folder.write(&format!("{SECRETS}/{name}"), key)?;
         Ok(())
     }
 

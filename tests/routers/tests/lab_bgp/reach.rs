@@ -10,6 +10,8 @@ use crate::routes::{epoch, frr, session, wait_for_bfd, wait_until_gone, wait_unt
 const XDP: Plane = Plane::Xdp { native: false };
 /// The key of both sides where there is one.
 const KEY: &str = "as-both-sides-know";
+/// The key after it was changed.
+const ROTATED: &str = "as-both-sides-know-next";
 
 /// Both frontends are announced with the data port as next hop, and their clients are served.
 fn served(place: &mut Place, frr: &Frr) -> Outcome {
@@ -68,14 +70,17 @@ fn bgp_and_bfd_by_the_management_port_beside_xdp_lead_to_the_data_port() -> Outc
 /// A session that is signed (RFC 2385) and guarded (RFC 5082): neither signature nor TTL suffers on
 /// the way through the plane. A neighbour with another key, or from farther away, gets nowhere.
 fn guarded(plane: Plane, over: Over) -> Outcome {
-    let key = |place: &Place| place.lab.folder.file("key");
     let mut place = Place::new(&Plan { plane, ..Plan::new(policy(&neighbor(over, &json!({})))) })?;
-    std::fs::write(key(&place), KEY)?;
-    let path = key(&place).display().to_string();
-    let signed = json!({"ttl_security": true, "password": {"file": path}});
+    let signed = json!({"ttl_security": true, "password": {"file": "key"}});
     let lines = format!("neighbor OURS password {KEY}");
     let frr = frr(&place, over, &[&lines, "neighbor OURS ttl-security hops 1"])?;
     place.write_policy("edge", &policy(&neighbor(over, &signed)))?;
+    // Without the key there is no session, and the condition doesn't say what was looked for.
+    let told = place.wait_for_condition("edge", "Defective")?;
+    assert!(told.contains("password is not usable") && !told.contains("No such file"), "{told}");
+    assert_eq!(epoch(&frr, over)?, None, "{}", session(&frr, over)?);
+    // Nothing but the key's file changes.
+    place.write_key("key", KEY)?;
     served(&mut place, &frr)?;
     let before = epoch(&frr, over)?;
     assert!(before.is_some(), "{}", session(&frr, over)?);
@@ -108,7 +113,11 @@ fn guarded(plane: Plane, over: Over) -> Outcome {
         &format!("neighbor {} ttl-security hops 1", over.ours()),
     ])?;
     served(&mut place, &frr)?;
-    Ok(())
+    // Both sides change the key: here by the file alone.
+    place.write_key("key", ROTATED)?;
+    wait_until_gone(&mut place, &frr, FOUR)?;
+    frr.configure(&["router bgp 65002", &format!("neighbor {} password {ROTATED}", over.ours())])?;
+    served(&mut place, &frr)
 }
 
 #[test]

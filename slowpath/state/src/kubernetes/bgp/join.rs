@@ -8,7 +8,7 @@ use super::wire::{
     Advertisement, ClusterConfig, Instance, NodeConfigOverride, OneAdvertisement, Peer, PeerConfig,
     SessionFields,
 };
-use super::{checked, renamed};
+use super::{OF_PODS, SECOND_GENERATION, checked, renamed};
 use crate::kubernetes::Settings;
 use crate::object::bgp::{
     AdvertisementSpec, Aggregation, BgpPeeringPolicySpec, Neighbor, PathAttributes, RouterSpec,
@@ -102,7 +102,15 @@ impl Pieces {
                     })?;
                     parts.push(part);
                 }
-                other => notes.push(format!("{name}: {at}: there is no {other} here")),
+                other if OF_PODS.contains(&other) => {
+                    notes.push(format!("{name}: {at}: there is no {other} here"));
+                }
+                other => {
+                    let wrong = format!("there is no advertisement type `{other}`");
+                    let allowed = format!("allowed: Service, {}", OF_PODS.join(", "));
+                    let field = format!("{at}.advertisementType");
+                    return Err(Refusal::new(field, wrong, allowed));
+                }
             }
         }
         once(self.advertisements.insert(name.clone(), (from, parts)), &name)
@@ -127,7 +135,7 @@ impl Pieces {
         }
         let node_selector = from.spec.node_selector.clone();
         let spec = BgpPeeringPolicySpec { node_selector, routers };
-        checked(&from.metadata, spec, settings, &SECOND)
+        checked(&from.metadata, spec, settings, &SECOND, Some(SECOND_GENERATION))
     }
 
     fn router(
@@ -145,14 +153,35 @@ impl Pieces {
             listen_port: of_node.and_then(|o| o.local_port).or(from.local_port),
             advertisements: Vec::new(),
             neighbors: Vec::with_capacity(from.peers.len()),
+            unresolved: Vec::new(),
         };
         for (i, peer) in from.peers.iter().enumerate() {
+            // Kubernetes' objects come and go one by one: what names one that is not there waits
+            // for it, and nothing else does.
+            if let Some(missing) = self.missing(peer) {
+                router.unresolved.push(missing.into());
+                continue;
+            }
             let mut neighbor = self.neighbor(peer, &format!("{at}.peers[{i}]"), &mut router)?;
             let of_peer = of_node.and_then(|o| o.peers.iter().find(|p| p.name == peer.name));
             neighbor.local_address = of_peer.and_then(|peer| peer.local_address);
             router.neighbors.push(neighbor);
         }
         Ok(router)
+    }
+
+    /// Why a peer's configuration can't be found; none where it can, or none is named.
+    fn missing(&self, peer: &Peer) -> Option<String> {
+        let named = &peer.peer_config_ref.as_ref()?.name;
+        if self.peers.contains_key(named) {
+            return None;
+        }
+        let all: Vec<&str> = self.peers.keys().map(String::as_str).collect();
+        let there = match all.is_empty() {
+            true => "there is none".to_owned(),
+            false => format!("there is: {}", all.join(", ")),
+        };
+        Some(format!("peer `{}`: there is no CiliumBGPPeerConfig `{named}`; {there}", peer.name))
     }
 
     /// A neighbor; the advertisements that it selects are added to its router's.
@@ -169,15 +198,8 @@ impl Pieces {
         };
         let (mut neighbor, selectors) = match &from.peer_config_ref {
             None => usual(),
-            Some(named) => self.peers.get(&named.name).cloned().ok_or_else(|| {
-                let all: Vec<&str> = self.peers.keys().map(String::as_str).collect();
-                let wrong = format!("there is no CiliumBGPPeerConfig `{}`", named.name);
-                let allowed = match all.is_empty() {
-                    true => "write one into these files".to_owned(),
-                    false => format!("there is: {}", all.join(", ")),
-                };
-                Refusal::new(format!("{at}.peerConfigRef.name"), wrong, allowed)
-            })?,
+            // The caller has left out peers whose configuration is missing.
+            Some(named) => self.peers.get(&named.name).cloned().unwrap_or_else(usual),
         };
         (neighbor.address, neighbor.interface) =
             peer_address(&from.peer_address, &format!("{at}.peerAddress"))?;

@@ -260,6 +260,28 @@ fn a_link_local_neighbor_has_its_interface_behind_its_address() {
 }
 
 #[test]
+fn a_peer_whose_configuration_is_not_there_is_left_out_and_nothing_else_is() {
+    let dangling = SECOND.replacen("name: cilium-peer}\n    - name", "name: gone}\n    - name", 1);
+    let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {}\n";
+    let found = found(&format!("{dangling}{service}"), "edge-1");
+    assert_eq!(found.objects.len(), 2, "{found:?}");
+    let policy = found.objects.iter().find(|object| object.name.as_str() == "cluster-bgp");
+    let router = serde_json::to_value(policy.unwrap()).unwrap()["spec"]["routers"][0].clone();
+    let neighbors = router["neighbors"].as_array().unwrap();
+    assert_eq!((neighbors.len(), &neighbors[0]["address"]), (1, &json!("10.0.0.2")));
+    let words = "peer `peer-65000-tor1`: there is no CiliumBGPPeerConfig `gone`; there is: \
+                 cilium-peer";
+    assert_eq!(router["unresolved"], json!([words]));
+    // The only one that there is may be missing too.
+    let (head, tail) = SECOND.split_at(SECOND.find("    - name: peer-65000-tor2").unwrap());
+    let alone = format!("{head}{}", &tail[tail.find("---").unwrap()..]);
+    let alone = alone.replacen("peerConfigRef: {name: cilium-peer}", "peerConfigRef: {name: x}", 1);
+    let router = spec(&self::found(&alone, "edge-1"))["routers"][0].clone();
+    assert_eq!(router["neighbors"], json!([]));
+    assert_eq!(router["unresolved"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn an_override_is_for_the_node_of_its_name() {
     let spec = spec(&found(SECOND, "edge-2"));
     let router = &spec["routers"][0];
@@ -341,13 +363,8 @@ fn what_is_wrong_is_told_by_the_names_that_were_written() {
             "advertisedPathAttributes[0].selector",
             "no address pools",
         ),
-        (
-            SECOND,
-            "name: cilium-peer}\n    - name",
-            "name: gone}\n    - name",
-            "peers[0].peerConfigRef.name",
-            "there is: cilium-peer",
-        ),
+        (FIRST, "CiliumLoadBalancerIPPool", "CiliumLoadBalancer", "[0].selectorType", "PodCIDR"),
+        (SECOND, "Type: PodCIDR", "Type: Pods", "advertisements[0].advertisementType", "Service"),
         (
             SECOND,
             "holdTimeSeconds: 9",

@@ -133,13 +133,14 @@ fn families() -> Vec<FamilySpec> {
     [Family::Ipv4Unicast, Family::Ipv6Unicast].map(FamilySpec::new).to_vec()
 }
 
-/// Where a password is; it is never in the object.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+/// Where a password is; it is never in the object. Either is read below the folder `bgp.secrets`
+/// of the configuration. Without it there is no session.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Password {
-    /// In a file, alone.
+    /// In a file of its own: a path in that folder.
     File(PathBuf),
-    /// In a secret, as its key `password`.
+    /// In a secret, as its key `password`: a file of that name in the secret's folder.
     Secret(Box<str>),
 }
 
@@ -281,7 +282,6 @@ impl Neighbor {
         }
     }
 
-    /// What is wrong with the session to it, wherever it is.
     /// Whether this and `other`, of one address, can't be told apart by interface or by the
     /// address from which they are spoken to.
     pub fn shares_session(&self, other: &Neighbor) -> bool {
@@ -293,6 +293,7 @@ impl Neighbor {
             && meet(self.local_address.as_ref(), other.local_address.as_ref())
     }
 
+    /// What is wrong with the session to it, wherever it is.
     pub(crate) fn check_session(&self, at: &str) -> Result<(), Refusal> {
         let field = |name: &str| format!("{at}.{name}");
         within(&field("port"), self.port.into(), 1, 65_535)?;

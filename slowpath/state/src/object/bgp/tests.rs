@@ -41,7 +41,8 @@ pub(in crate::object) fn example() -> Value {
                 ],
                 "bfd": {"enabled": true, "transmit_ms": 100, "receive_ms": 50, "multiplier": 5,
                     "multihop": true, "minimum_ttl": 63, "strict": true}
-            }]
+            }],
+            "unresolved": ["peer `tor3`: there is no CiliumBGPPeerConfig `gone`"]
         }]
     })
 }
@@ -93,7 +94,6 @@ fn each_rule_has_its_refusal() {
         ),
         (router, "router_id", json!("0.0.0.0"), "spec.routers[0].router_id", "identifies nobody"),
         (router, "listen_port", json!(0), "spec.routers[0].listen_port", "1 to 65535"),
-        (router, "neighbors", json!([]), "spec.routers[0].neighbors", "at least one"),
         (one, "kinds", json!([]), "spec.routers[0].advertisements[0].kinds", "ClusterIP"),
         (one, "prefixes", json!(["224.0.0.0/4"]), ".advertisements[0].prefixes[0]", "unicast"),
         (one, "prefixes", json!(["10.0.0.1/8"]), ".advertisements[0].prefixes", "10.0.0.0/8"),
@@ -217,19 +217,19 @@ fn numbers_names_and_neighbors_are_there_once() {
     spec["routers"][0]["advertisements"] = json!([{"name": "a"}, {"name": "a"}]);
     assert!(read(&spec).unwrap_err().to_string().contains("advertisements[1].name: `a` is there"));
     let mut spec = least();
+    spec["routers"][0]["neighbors"] = json!([]);
+    let told = read(&spec).unwrap_err().to_string();
+    assert!(
+        told.contains("spec.routers[0].neighbors: there is none; write at least one"),
+        "{told}"
+    );
+    let mut spec = least();
     spec["routers"] = (1..=17)
         .map(|asn| json!({"local_asn": asn, "neighbors": [{"address": "192.0.2.254"}]}))
         .collect();
     assert!(read(&spec).unwrap_err().to_string().contains("there are 17; allowed: up to 16"));
 }
 
-#[test]
-fn a_link_local_neighbor_is_one_of_an_interface() {
-    let spec = |more: Value| {
-        let mut neighbor = json!({"address": "fe80::1"});
-        neighbor.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        json!({"routers": [{"local_asn": 65001, "neighbors": [neighbor]}]})
-    };
 #[test]
 fn two_routers_share_no_neighbor_unless_their_sessions_can_be_told_apart() {
     let spec = |one: Value, other: Value| {
@@ -256,6 +256,13 @@ fn two_routers_share_no_neighbor_unless_their_sessions_can_be_told_apart() {
     read(&spec(json!({"interface": "up0"}), json!({"interface": "up1"}))).unwrap();
 }
 
+#[test]
+fn a_link_local_neighbor_is_one_of_an_interface() {
+    let spec = |more: Value| {
+        let mut neighbor = json!({"address": "fe80::1"});
+        neighbor.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"routers": [{"local_asn": 65001, "neighbors": [neighbor]}]})
+    };
     read(&spec(json!({"interface": "up0", "bfd": {"enabled": true}}))).unwrap();
     for (more, field, words) in [
         (json!({}), ".interface", "on every network"),

@@ -1,0 +1,92 @@
+//! Where keys are read, and when a change of one is noticed.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::announcer::Settings;
+use crate::routers::Routers;
+use crate::world::{Recorder, policy, router, state, tables};
+
+/// A folder of secrets of its own.
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("weir-secrets-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(folder.join("peers")).unwrap();
+    folder
+}
+
+#[test]
+fn passwords_are_read_from_files_and_secrets_below_the_folder() {
+    let folder = folder("read");
+    std::fs::create_dir_all(folder.join("none")).unwrap();
+    std::fs::write(folder.join("peers/password"), "hidden\n").unwrap();
+    std::fs::write(folder.join("empty"), "\n").unwrap();
+    std::fs::write(folder.join("long"), "x".repeat(81)).unwrap();
+    std::fs::write(folder.join("octets"), [0xff, 0xfe]).unwrap();
+    let files = Files { secrets: Some(folder.clone()) };
+    let secret = |name: &str| files.password(&Password::Secret(name.into()));
+    let file = |name: &str| files.password(&Password::File(name.into()));
+    assert_eq!(secret("peers"), Ok("hidden".to_owned()));
+    assert!(secret("later").unwrap_err().contains("later/password"));
+    assert!(secret("none").unwrap_err().contains("none/password"));
+    assert_eq!(file("peers/password"), Ok("hidden".to_owned()));
+    assert_eq!(file(folder.join("peers/password").to_str().unwrap()), Ok("hidden".to_owned()));
+    let refused = [
+        ("gone", "No such file"),
+        ("empty", "is empty"),
+        ("long", "longer than 80 bytes"),
+        ("octets", "not UTF-8"),
+        ("/dev/zero", "is not in"),
+        ("/proc/kmsg", "is not in"),
+        ("../../etc/hostname", "is not in"),
+    ];
+    for (name, cause) in refused {
+        let wrong = file(name).unwrap_err();
+        assert!(wrong.contains(cause), "{name}: {wrong}");
+    }
+    let without = Files::default().password(&Password::Secret("peers".into()));
+    assert!(without.unwrap_err().contains("set bgp.secrets"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Kubernetes turns the link `..data` to a new folder when a secret changes.
+#[test]
+fn a_key_that_is_rotated_or_written_later_gives_a_signal_and_the_next_round_uses_it() {
+    let folder = folder("watch");
+    let secret = folder.join("peers");
+    let files = Arc::new(Files { secrets: Some(folder.clone()) });
+    let announcer = Announcer::new(Recorder::default(), files, Settings::default());
+    let announcer = Arc::new(Mutex::new(announcer));
+    let mut router = router(65001, "192.0.2.254");
+    router["neighbors"][0]["password"] = serde_json::json!({"secret": "peers"});
+    let policy = policy("edge", serde_json::json!([router]));
+    let round = || {
+        let mut announcer = announcer.lock();
+        let result = announcer.configure_peers(Some(&policy), &state(tables(&[])));
+        let peer = announcer.speaker().peers.values().next();
+        (result.is_ok(), peer.and_then(|peer| peer.0.settings.transport.md5.clone()))
+    };
+    let turn = |version: &str, key: &str| {
+        std::fs::create_dir_all(secret.join(version)).unwrap();
+        std::fs::write(secret.join(version).join("password"), key).unwrap();
+        symlink(version, secret.join("new")).unwrap();
+        std::fs::rename(secret.join("new"), secret.join("..data")).unwrap();
+    };
+    symlink("..data/password", secret.join("password")).unwrap();
+    // Missing: no session rather than an unsigned one.
+    assert_eq!(round(), (false, None));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let signal = Signal::default();
+        let watching = tokio::spawn(watch(Arc::clone(&announcer), signal.clone()));
+        turn("..1", "first");
+        signal.wait().await;
+        assert_eq!(round(), (true, Some("first".to_owned())));
+        turn("..2", "second");
+        signal.wait().await;
+        assert_eq!(round(), (true, Some("second".to_owned())));
+        watching.abort();
+    });
+    assert!(announcer.lock().secret_watch().look().is_none(), "nothing is new");
+    std::fs::remove_dir_all(&folder).unwrap();
+}

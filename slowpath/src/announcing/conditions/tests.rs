@@ -1,0 +1,41 @@
+//! Conditions that a round leaves on policies.
+
+use announce::routers::Defect;
+use serde_json::json;
+
+use super::*;
+
+fn applied(objects: &mut Objects, changes: Vec<Change>) {
+    for change in changes {
+        objects.apply(&change, SystemTime::UNIX_EPOCH).unwrap();
+    }
+}
+
+#[test]
+fn a_missing_key_is_a_condition_until_it_is_there_without_telling_why() {
+    let policy = json!({"kind": "BgpPeeringPolicy", "name": "edge", "spec": {"routers":
+        [{"local_asn": 65001, "neighbors": [{"address": "192.0.2.254"}]}]}});
+    let mut objects = Objects::default();
+    applied(&mut objects, vec![Change::put(Object::from_json(&policy).unwrap())]);
+    let look = |objects: &Objects, result: &Result<(), ReconcileError>| {
+        news(objects, &Precedence::default(), &None, result, SystemTime::UNIX_EPOCH)
+    };
+    let told = |objects: &Objects| {
+        let object = objects.of_kind(Kind::BgpPeeringPolicy).next().unwrap();
+        let conditions = object.life().status.clone().unwrap_or_default().conditions;
+        let one = |c: &Condition| format!("{} {:?} {}", c.aspect, c.status, c.reason);
+        conditions.iter().map(one).collect::<Vec<_>>()
+    };
+    let neighbor = [192, 0, 2, 254].into();
+    let wrong = Wrong::MissingAuthSecret { neighbor };
+    let missing: Result<(), ReconcileError> =
+        Err(PolicyDefect(vec![Defect { local_asn: 65001, wrong }]).into());
+    let changes = look(&objects, &missing);
+    applied(&mut objects, changes);
+    assert_eq!(told(&objects), ["Accepted False Defective", "MissingAuthSecret True NotUsable"]);
+    assert_eq!(look(&objects, &missing), [], "it is noted once");
+    let changes = look(&objects, &Ok(()));
+    applied(&mut objects, changes);
+    assert_eq!(told(&objects), ["Accepted True CarriedOut", "MissingAuthSecret False Found"]);
+    assert_eq!(look(&objects, &Ok(())), []);
+}
