@@ -7,7 +7,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fixtures oracle bench lab guest check
+.PHONY: help setup demo test fixtures fuzz miri loom asan oracle bench lab guest check
 
 # The lab makes namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root, cargo itself stays who you are.
@@ -25,7 +25,7 @@ TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --wor
 
 help: ## list these commands
 	@echo "Weir: type make and one of"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install what is missing (Debian packages by name; nothing where all is there)
 	@.ci/setup.sh
@@ -60,6 +60,29 @@ oracle: setup ## have Microsoft's models of Azure's network read what Weir write
 	  --target-dir $(TARGET_DIR)/oracle
 	cargo run --manifest-path tests/oracle/Cargo.toml --locked --quiet \
 	  --target-dir $(TARGET_DIR)/oracle -- $(TARGET_DIR)/bodies
+
+# A nightly compiler runs these four or parts of them: .ci/nightly.sh pins it, and fails with the name
+# of what can't be had.
+fuzz: setup ## run each fuzz target for ten seconds (SECONDS=3600 TARGETS="ip tunnel")
+	tests/fuzz/run.sh $(or $(SECONDS),10) $(TARGETS)
+
+# Miri interprets: it finds undefined behaviour in the crates that have unsafe code, where no
+# system call is in the way.
+miri: ## interpret the tests of packet and tables, and find undefined behaviour
+	toolchain=$$(.ci/nightly.sh miri rust-src) && \
+	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" RUSTFLAGS= \
+	  CARGO_TARGET_DIR=$(TARGET_DIR)/miri cargo "+$$toolchain" miri test --quiet \
+	  --package packet --package tables --lib
+
+loom: ## try every order of two threads' accesses to the ring
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
+	  cargo test --package tables --lib --quiet every_order
+
+asan: setup ## run the malformed frames through the pipeline under AddressSanitizer
+	toolchain=$$(.ci/nightly.sh) && \
+	RUSTFLAGS="-Zsanitizer=address -Ctarget-cpu=x86-64-v3" CARGO_TARGET_DIR=$(TARGET_DIR)/asan \
+	  cargo "+$$toolchain" test --target x86_64-unknown-linux-gnu --workspace --quiet \
+	  --test agreement malformed
 
 guest: ## have Debian 12's own kernel (6.1, in a virtual machine) load the kernel's programs
 	@.ci/setup.sh guest

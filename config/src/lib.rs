@@ -7,6 +7,8 @@ pub mod checked;
 mod environment;
 mod error;
 mod file;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod harness;
 mod layers;
 pub mod private_link;
 mod report;

@@ -17,6 +17,8 @@ mod body;
 mod condition;
 mod documents;
 mod fields;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod harness;
 mod list;
 mod object;
 mod openapi;

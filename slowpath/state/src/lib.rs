@@ -17,6 +17,8 @@ pub mod appliance;
 pub mod backend;
 pub mod dump;
 pub mod frontend;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod harness;
 pub mod ids;
 pub mod kubernetes;
 pub mod maps;

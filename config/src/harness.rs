@@ -1,0 +1,65 @@
+//! What holds for the files of an operator, whatever their bytes: each is accepted, or refused with
+//! an error. Called by unit tests and by the fuzz targets `configuration` and `services`.
+
+use crate::checked::Config;
+
+/// The least configuration that is accepted.
+pub(crate) const LEAST: &str = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\n\
+    address = [\"10.0.1.10/24\", \"fd00:1::10/64\"]\n[nat]\naddresses = [\"10.0.1.10\"]\n\
+    [fastpath]\nlcores = [1]\n";
+
+/// The bytes as the configuration file.
+pub fn configuration(bytes: &[u8]) {
+    match crate::from_toml(&String::from_utf8_lossy(bytes)) {
+        Ok(config) => assert!(config.arms().count() > 0),
+        Err(error) => assert!(!error.render().is_empty() && !error.to_string().is_empty()),
+    }
+}
+
+/// The bytes as the services file: the first chooses TOML, YAML or JSON, the rest is the text.
+pub fn services(bytes: &[u8]) {
+    let config: Config = crate::from_toml(LEAST).expect("the least configuration");
+    let Some((first, text)) = bytes.split_first() else { return };
+    let name = ["s.toml", "s.yaml", "s.json"][usize::from(*first) % 3];
+    if let Err(error) = crate::services_from(name, &String::from_utf8_lossy(text), &config) {
+        assert!(error.render().contains(name) && !error.to_string().is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Each text cut at each of its bytes, and with each byte replaced by such as mean something.
+    fn spoilt(text: &str, mut each: impl FnMut(&[u8])) {
+        let bytes = text.as_bytes();
+        for at in 0..bytes.len() {
+            each(&bytes[..at]);
+            for new in [0, b'"', b'[', b'{', b'-', b'9', b'\n', 0xff] {
+                let mut changed = bytes.to_vec();
+                changed[at] = new;
+                each(&changed);
+            }
+        }
+        each(bytes);
+    }
+
+    #[test]
+    fn a_configuration_is_accepted_or_refused() {
+        super::configuration(super::LEAST.as_bytes());
+        assert!(crate::from_toml(super::LEAST).is_ok());
+        spoilt(super::LEAST, super::configuration);
+    }
+
+    #[test]
+    fn services_are_accepted_or_refused_in_each_format() {
+        let toml = "\0[[service]]\nname = \"a/b\"\nmode = \"nat\"\n\
+                    frontends = [{ address = \"203.0.113.10\", port = 80, protocol = \"tcp\" }]\n\
+                    backends = [{ address = \"10.0.2.11\", port = 8080, weight = 50 }]\n";
+        let yaml = "\u{1}service:\n- name: a/b\n  mode: nat\n  frontends:\n  \
+                    - {address: 203.0.113.10, port: 80, protocol: tcp}\n  backends: []\n";
+        let json = "\u{2}{\"service\": [{\"name\": \"a/b\", \"frontends\": [], \"backends\": \
+                    [{\"address\": \"10.0.2.11\", \"port\": 1e3}]}]}";
+        for text in [toml, yaml, json] {
+            spoilt(text, super::services);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What holds for requests to the API, whatever their bytes: each is answered, and none by an error
+//! of ours. Called by a unit test and by the fuzz target `api`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Request, Uri, header};
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
+use state::appliance::Appliance;
+use state::sources::{Settings, Sources};
+use state::store::{AnyDisk, Nowhere, Shared, Store};
+use state::tables::Tables;
+use state::writer::Writer;
+
+use crate::{Api, Control, Outcome, Wait, router};
+
+/// An appliance without packets: every change is in force at once.
+struct Idle;
+
+impl Control for Idle {
+    fn tables(&self) -> (Tables, Arc<Appliance>) {
+        (Writer::new().tables(), Arc::default())
+    }
+
+    fn wait(&self, wait: Wait) {
+        // The caller may have gone.
+        let _ = wait.answer.send(Outcome::Done);
+    }
+
+    fn sources(&self) -> Settings {
+        Settings::default()
+    }
+}
+
+/// The bytes as requests to one API, one behind the other: a byte that chooses the method, a line
+/// with what follows `/v1/`, and the body up to a zero byte.
+pub fn requests(bytes: &[u8]) {
+    let disk: AnyDisk = Box::new(Nowhere);
+    let store = Arc::new(Shared::new(Store::open(disk)));
+    let control: Arc<dyn Control> = Arc::new(Idle);
+    let sources = Sources::new(control.sources(), &store.objects(), control.now());
+    let sources = Arc::new(Mutex::new(sources));
+    let routes = router(Api { store, control, sources, documents: Arc::default() });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.expect("a runtime of one thread");
+    for request in bytes.split(|byte| *byte == 0).take(8) {
+        let Some((method, rest)) = request.split_first() else { continue };
+        let method = ["GET", "PUT", "PATCH", "DELETE", "POST"][usize::from(*method) % 5];
+        let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+        let path = format!("/v1/{}", String::from_utf8_lossy(&rest[..end]));
+        let Ok(uri) = path.parse::<Uri>() else { continue };
+        let body = rest.get(end + 1..).unwrap_or_default().to_vec();
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(body))
+            .expect("a request");
+        let service = TowerToHyperService::new(routes.clone());
+        let answer = runtime.block_on(service.call(request)).expect("each request is answered");
+        assert!(answer.status().as_u16() < 500, "{method} {path}: {}", answer.status());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn requests_are_answered() {
+        let text = "\u{1}objects/service/a/b?wait=1s\n{\"spec\":{\"frontends\":[{\"address\":\
+                    \"203.0.113.1\",\"port\":80,\"protocol\":\"tcp\"}]}}\0\
+                    \u{5}objects/services?limit=1\0\u{4}sources/s/sessions\n{\"revision\":\"1\"}\0\
+                    \u{2}objects/service/a/b\n{\"labels\":{\"a\":\"b\"}}\0\u{3}objects/service/a/b";
+        super::requests(text.as_bytes());
+        for at in 0..text.len() {
+            super::requests(&text.as_bytes()[..at]);
+            for new in [0, b'/', b'"', b'%', b'9', 0xff] {
+                let mut changed = text.as_bytes().to_vec();
+                changed[at] = new;
+                super::requests(&changed);
+            }
+        }
+    }
+}

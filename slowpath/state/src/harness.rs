@@ -1,0 +1,80 @@
+//! What holds for objects, whatever their text: each is converted, or refused with a reason; what
+//! is converted is read back from the store as it was, and makes rows. Called by unit tests and by
+//! the fuzz targets `kubernetes` and `objects`.
+
+use std::time::UNIX_EPOCH;
+
+use config::checked::ArmName;
+
+use crate::kubernetes;
+use crate::name::{Precedence, Source};
+use crate::object::{Change, Object, Objects};
+use crate::reflect::Reflector;
+use crate::writer::Writer;
+
+/// The bytes as a file of Kubernetes objects.
+pub fn kubernetes(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let settings = kubernetes::Settings::new(Source::new("kubernetes"));
+    match kubernetes::read([("objects.yaml", text.as_ref())], &settings) {
+        Ok(found) => applied(found.objects),
+        Err(broken) => assert!(broken.iter().all(|one| !one.to_string().is_empty())),
+    }
+}
+
+/// The bytes as the JSON of one object, as the API takes it.
+pub fn object(bytes: &[u8]) {
+    let Ok(json) = serde_json::from_slice(bytes) else { return };
+    match Object::from_json(&json) {
+        Ok(object) => applied([object]),
+        Err(refusal) => assert!(!refusal.to_string().is_empty()),
+    }
+}
+
+/// Takes the objects as a store and the tables do.
+fn applied(all: impl IntoIterator<Item = Object>) {
+    let (mut objects, mut events) = (Objects::default(), Vec::new());
+    for object in all {
+        let text = serde_json::to_string(&object).expect("an object is written as JSON");
+        let again: Object = serde_json::from_str(&text).expect("and read again");
+        assert_eq!(again, object);
+        if let Ok(event) = objects.apply(&Change::put(object), UNIX_EPOCH) {
+            events.extend(event);
+        }
+    }
+    let writer = Writer::new();
+    let mut reflector = Reflector::new(Precedence::default(), ArmName::Egress);
+    let mut transaction = writer.begin(UNIX_EPOCH);
+    reflector.apply(&objects, &events, &mut transaction);
+    transaction.commit();
+}
+
+#[cfg(test)]
+mod tests {
+    fn spoilt(text: &str, each: impl Fn(&[u8])) {
+        for at in 0..text.len() {
+            each(&text.as_bytes()[..at]);
+            for new in [0, b'"', b'{', b'-', b'9', 0xff] {
+                let mut changed = text.as_bytes().to_vec();
+                changed[at] = new;
+                each(&changed);
+            }
+        }
+        each(text.as_bytes());
+    }
+
+    #[test]
+    fn objects_of_kubernetes_are_converted_or_refused() {
+        let text = "apiVersion: v1\nkind: Service\nmetadata: {name: a, namespace: b}\nspec:\n  \
+                    type: LoadBalancer\n  clusterIP: 10.0.0.1\n  ports: [{port: 80, nodePort: 30001}]\n\
+                    status: {loadBalancer: {ingress: [{ip: 203.0.113.1}]}}\n";
+        spoilt(text, super::kubernetes);
+    }
+
+    #[test]
+    fn objects_of_the_api_are_taken_or_refused() {
+        let text = r#"{"kind":"Service","name":"a/b","source":"api","labels":{"x":"y"},"spec":
+            {"frontends":[{"address":"203.0.113.1","port":80,"protocol":"tcp"}],"mode":"nat"}}"#;
+        spoilt(text, super::object);
+    }
+}
