@@ -132,7 +132,7 @@ struct Side(Arc<Live>);
 
 impl Appliance for Side {
     fn able(&self) -> Result<(), Vec<String>> {
-        let own = self.0.watch_own().borrow().clone();
+        let own = self.0.own();
         if own.able { Ok(()) } else { Err(own.reasons) }
     }
 

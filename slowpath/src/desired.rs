@@ -1,20 +1,25 @@
 //! What is asked: the objects of all sources, kept over restarts, and the tables of services,
 //! frontends and backends that are made of them.
+//!
+//! Nothing here waits for the store's disk: batches are submitted, and their answers taken when
+//! they have come.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::SystemTime;
 
 use config::checked::{Config, Reserved};
 use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::name::{Name, Precedence, Source};
-use state::object::{Change, Condition, Event, Key, Kind, Object, Objects, Refusal, Truth};
+use state::object::{Change, Condition, Event, Key, Kind, Object, Objects, Refusal, Truth, Why};
 use state::reflect::{Reflector, Told, Verdict};
-use state::store::{AnyDisk, Folder, Nowhere, Shared};
+use state::store::{Answer, AnyDisk, Folder, Nowhere, Order, Shared, Ticket};
 use state::writer::{Initializer, Transaction, Writer};
 
 use crate::sources;
+use crate::sources::file::Wake;
 
 /// The objects on whichever disk there is.
 pub type Store = Shared<AnyDisk>;
@@ -44,6 +49,10 @@ pub struct Desired {
     files: Vec<(Source, Initializer)>,
     /// The files were taken once: what the store remembers of them is what they say.
     settled: bool,
+    /// The files' objects that are on their way to disk; none where nothing of them is.
+    keeping: Option<Ticket>,
+    answers: (Sender<Answer>, Receiver<Answer>),
+    wake: Wake,
 }
 
 impl Desired {
@@ -70,6 +79,9 @@ impl Desired {
             files: files.collect(),
             writer: Arc::new(writer),
             settled: false,
+            keeping: None,
+            answers: channel(),
+            wake: Arc::new(|| {}),
             store,
         };
         let objects = desired.store.objects();
@@ -78,6 +90,11 @@ impl Desired {
             desired.tell(told, now);
         }
         desired
+    }
+
+    /// From now on `wake` is called when the answer to [`Desired::keep`] has come.
+    pub fn wake_by(&mut self, wake: Wake) {
+        self.wake = wake;
     }
 
     /// What was given to us, as far as it is in the tables.
@@ -92,9 +109,58 @@ impl Desired {
         said.map(|object| Object::clone(object)).collect()
     }
 
-    /// The files say this now: all of it is kept and taken, or nothing. Tells the revision of the
-    /// tables, which is the one before where nothing is new. `held` is what the plane held as
-    /// unhealthy before a restart.
+    /// Has the store keep what the files say now, all of it or nothing. The answer is
+    /// [`Desired::kept`]'s; until then there is no other.
+    pub fn keep(&mut self, wanted: &[Object], now: SystemTime) {
+        let objects = self.store.objects();
+        let mut batch: Vec<Change> = Vec::new();
+        for (source, _) in &self.files {
+            let said = wanted.iter().filter(|object| object.source == *source).cloned().collect();
+            batch.extend(objects.towards(source, said));
+        }
+        let settles = match self.settled {
+            true => Vec::new(),
+            false => self.files.iter().map(|(source, _)| source.clone()).collect(),
+        };
+        let answer = self.answers.0.clone();
+        if batch.is_empty() {
+            // It needs no disk. Which sources are settled matters to the store alone.
+            let _ = answer.send(Ok(objects.revision()));
+            if !settles.is_empty() {
+                self.store.submit(Order { batch, now, settles }, drop);
+            }
+            return;
+        }
+        let wake = Arc::clone(&self.wake);
+        let answered = move |answered: Answer| {
+            // Without a control loop nobody needs it.
+            let _ = answer.send(answered);
+            wake();
+        };
+        self.keeping = Some(self.store.submit(Order { batch, now, settles }, answered));
+    }
+
+    /// The answer to [`Desired::keep`], once, when it has come: kept, or what cannot be, or that
+    /// the store's disk doesn't take it.
+    pub fn kept(&mut self) -> Option<Result<(), Refusal>> {
+        let answer = self.answers.1.try_recv().ok()?;
+        self.keeping = None;
+        self.settled |= answer.is_ok();
+        Some(answer.map(drop))
+    }
+
+    /// Makes rows of what the files say, which is kept by now. Returns the revision of the tables,
+    /// which is the one before where nothing is new. `held` is what the plane held as unhealthy
+    /// before a restart.
+    pub fn take(&mut self, held: &[(Address, Endpoint)], now: SystemTime) -> u64 {
+        let (objects, events) = self.news();
+        let (revision, told) = self.reflect(objects, &events, true, held, now);
+        self.tell(told, now);
+        revision
+    }
+
+    /// [`Desired::keep`] and [`Desired::take`] in one, for callers that may wait for the disk and
+    /// whose store has no thread.
     ///
     /// # Errors
     /// What cannot be, or that the store's disk doesn't take it.
@@ -104,31 +170,24 @@ impl Desired {
         held: &[(Address, Endpoint)],
         now: SystemTime,
     ) -> Result<u64, Refusal> {
-        let objects = self.store.objects();
-        let mut batch: Vec<Change> = Vec::new();
-        for (source, _) in &self.files {
-            let said = wanted.iter().filter(|object| object.source == *source).cloned().collect();
-            batch.extend(objects.towards(source, said));
-        }
-        if !batch.is_empty() {
-            self.store.change(batch, now)?;
-        }
-        if !std::mem::replace(&mut self.settled, true) {
-            let mut store = self.store.store();
-            self.files.iter().for_each(|(source, _)| store.settled(source));
-        }
-        let (objects, events) = self.news();
-        let (revision, told) = self.reflect(objects, &events, true, held, now);
-        self.tell(told, now);
+        self.keep(wanted, now);
+        self.store.write_waiting();
+        self.kept().unwrap_or(Ok(()))?;
+        let revision = self.take(held, now);
+        self.store.write_waiting();
         Ok(revision)
     }
 
-    /// Makes rows of what others have written since. Tells whether there was something.
+    /// Makes rows of what others have written since. Returns whether there was something.
     pub fn follow(&mut self, now: SystemTime) -> bool {
         if *self.store.watch().borrow() == self.objects.revision() {
             return false;
         }
         let (objects, events) = self.news();
+        if self.keeping.is_some_and(|ticket| self.store.is_completed(ticket)) {
+            // The files' objects may be among them: those become rows all at once, in `take`.
+            return false;
+        }
         let told = self.reflect(objects, &events, false, &[], now).1;
         self.tell(told, now);
         true
@@ -187,27 +246,22 @@ impl Desired {
             }
             batch.push(told.into_change(now));
         }
-        if batch.is_empty() {
-            return;
-        }
-        if let Err(refusal) = self.store.change(batch, now) {
-            tracing::debug!("what became of objects is not noted: {refusal}");
-        }
+        note(&self.store, batch, now);
     }
 
-    /// Notes a condition of a service on the object that is heard. Tells whether it is news.
+    /// Notes a condition of a service on the object that is heard, where it is news.
     pub fn note(
-        &mut self,
+        &self,
         service: &Name,
         aspect: &'static str,
         trouble: Option<String>,
         now: SystemTime,
-    ) -> bool {
+    ) {
         let tables = self.writer.tables();
-        let Some(row) = tables.service(service) else { return false };
+        let Some(row) = tables.service(service) else { return };
         let (name, source) = (service.clone(), row.source.clone());
         let key = Key { kind: Kind::Service, name, source };
-        let Some(object) = self.objects.get(&key) else { return false };
+        let Some(object) = self.objects.get(&key) else { return };
         let (status, reason) = match trouble {
             None => (Truth::True, aspect),
             Some(_) => (Truth::False, "Failed"),
@@ -220,18 +274,44 @@ impl Desired {
             since: now,
         };
         let observed = object.generation;
-        let message = condition.message.clone();
+        let is_noted = object.life().status.as_ref().is_some_and(|status| {
+            let same = |noted: &Condition| {
+                let since = noted.since;
+                *noted == Condition { since, ..condition.clone() }
+            };
+            status.observed == observed && status.conditions.iter().any(same)
+        });
+        if is_noted {
+            return;
+        }
+        if !condition.message.is_empty() {
+            tracing::warn!("service {service}: {}", condition.message);
+        }
         let change = Change::Status { key, observed, conditions: vec![condition] };
-        if let Err(refusal) = self.store.change(vec![change], now) {
-            tracing::debug!("{aspect} of {service} is not noted: {refusal}");
-            return false;
-        }
-        let news = self.follow(now);
-        if news && !message.is_empty() {
-            tracing::warn!("service {service}: {message}");
-        }
-        news
+        note(&self.store, vec![change], now);
     }
+}
+
+/// Submits statuses of objects. One of an object that is gone meanwhile is left out of them.
+fn note(store: &Arc<Store>, batch: Vec<Change>, now: SystemTime) {
+    if batch.is_empty() {
+        return;
+    }
+    let (again, rest) = (Arc::clone(store), batch.clone());
+    let answered = move |answer: Answer| {
+        let Err(refusal) = answer else { return };
+        let (before, mut rest) = (rest.len(), rest);
+        let gone = |change: &Change| match change {
+            Change::Status { key, .. } => refusal.object.as_ref() == Some(key),
+            _ => false,
+        };
+        rest.retain(|change| refusal.why != Why::Absent || !gone(change));
+        if rest.len() < before {
+            return note(&again, rest, now);
+        }
+        tracing::debug!("what became of objects is not noted: {refusal}");
+    };
+    store.submit(Order::new(batch, now), answered);
 }
 
 /// What was unhealthy before a restart is so again, where somebody will look: the checker begins

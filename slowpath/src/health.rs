@@ -3,12 +3,13 @@
 //! The HTTP listener is there from the first second and answers any path: 200 when able, 503 with
 //! the reasons when not. A TCP probe only sees whether a connection comes about, so the TCP ports
 //! are listened on while able and closed while not: a probe is then refused (RST) by the kernel.
+//! Whether the control loop still goes on is judged here for each HTTP probe, and for TCP by whoever
+//! publishes *able* (heartbeat.rs).
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
@@ -75,14 +76,16 @@ pub async fn listen(key: &'static str, addr: SocketAddr) -> Result<TcpListener, 
     }
 }
 
-/// Serves HTTP probes on `listener` for good.
-pub async fn serve_http(listener: TcpListener, able: watch::Receiver<Able>) -> io::Result<()> {
-    let app = Router::new().fallback(answer).with_state(able);
+/// Serves HTTP probes on `listener` for good; `able` is asked for each of them.
+pub async fn serve_http(
+    listener: TcpListener,
+    able: impl Fn() -> Able + Clone + Send + Sync + 'static,
+) -> io::Result<()> {
+    let app = Router::new().fallback(async move || answer(able()));
     axum::serve(listener, app).await
 }
 
-async fn answer(State(able): State<watch::Receiver<Able>>) -> (StatusCode, Json<Able>) {
-    let able = able.borrow().clone();
+fn answer(able: Able) -> (StatusCode, Json<Able>) {
     let code = if able.able { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, Json(able))
 }
@@ -136,7 +139,7 @@ mod tests {
         let (tell, able) = watch::channel(not_able());
         let listener = listen("health.listen", "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        tokio::spawn(serve_http(listener, able));
+        tokio::spawn(serve_http(listener, move || able.borrow().clone()));
         let text = get(addr).await;
         assert!(text.contains("503") && text.contains("no lcore polls"), "{text}");
         tell.send_replace(Able { able: true, reasons: vec![] });

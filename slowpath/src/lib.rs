@@ -27,6 +27,7 @@ pub mod explain;
 pub mod flows;
 pub mod followed;
 pub mod health;
+pub mod heartbeat;
 pub mod lcores;
 pub mod live;
 pub mod metrics;

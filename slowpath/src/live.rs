@@ -48,8 +48,8 @@ impl Live {
     }
 
     /// Whether the appliance itself could take traffic, whatever the cloud's side says.
-    pub fn watch_own(&self) -> watch::Receiver<Able> {
-        self.shared.own.subscribe()
+    pub fn own(&self) -> Able {
+        self.shared.own_now()
     }
 
     /// What the control loop publishes, and what is told to it.

@@ -12,6 +12,8 @@
 //! tried again; a file that is refused, or whose commit is, changes nothing.
 //!
 //! One thread, one step after the other, no waiting: time is an argument of [`Reconcile::step`].
+//! Files are read (sources/file.rs) and objects kept (state::store) by threads of their own, whose
+//! results are events here. A disk may hang: the loop does not.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -27,9 +29,9 @@ use state::reconcile::{Now, Reconciler, Settings};
 use tables::command::{Command, Event};
 use tables::region::Region;
 
-use crate::desired::{Desired, Store, appliance, precedence};
+use crate::desired::{Desired, Store, appliance};
 use crate::lcores::Lcores;
-use crate::live::{Published, Shared, Wanted};
+use crate::live::Shared;
 use crate::neighbours::NextHops;
 use crate::neighbours::kernel::Kernel;
 use crate::path_mtus::PathMtus;
@@ -37,7 +39,7 @@ use crate::probe_addresses::ProbeAddresses;
 use crate::proxy_rules::ProxyRules;
 use crate::report::{FileStatus, NextHopStatus, Status};
 use crate::rings::Rings;
-use crate::sources::file::ServicesFile;
+use crate::sources::file::Files;
 use crate::targets::region::RegionPlane;
 use crate::trace::Tracer;
 
@@ -45,11 +47,13 @@ mod checks;
 mod configure;
 mod meet;
 mod neighbors;
+mod publish;
 mod take;
 mod wait;
 
 use configure::{Configured, Waiting};
-use take::Trial;
+pub use publish::wake;
+use take::{Keeping, Trial};
 
 /// How long the loop rests between two steps where nobody wakes it: a lost neighbour or an lcore's
 /// event waits no longer than this.
@@ -79,7 +83,7 @@ pub struct Reconcile<'r> {
     config: Arc<Config>,
     configured: Configured,
     region: &'r Region,
-    file: ServicesFile,
+    files: Files,
     desired: Desired,
     appliance: Arc<Appliance>,
     reconciler: Reconciler,
@@ -103,6 +107,8 @@ pub struct Reconcile<'r> {
     services: Vec<Object>,
     /// Read, and not yet taken.
     waiting: Option<Waiting>,
+    /// On its way to disk.
+    keeping: Option<Keeping>,
     /// Taken, and not yet in the region.
     trial: Option<Trial>,
     /// Until when what is new may wait for its backends' next hops.
@@ -133,7 +139,7 @@ pub fn rest(switching: Option<Instant>, now: Instant) -> Duration {
 }
 
 impl<'r> Reconcile<'r> {
-    /// Begins over `plane`, which is attached to `region`.
+    /// Begins over `plane`, which is attached to `region`; `files` watches those of `config`.
     pub fn new(
         config: Arc<Config>,
         region: &'r Region,
@@ -141,6 +147,7 @@ impl<'r> Reconcile<'r> {
         kernel: Box<dyn Kernel + Send>,
         shared: Arc<Shared>,
         store: Arc<Store>,
+        files: Files,
         time: Now,
     ) -> Reconcile<'r> {
         let now = time.steady;
@@ -157,12 +164,13 @@ impl<'r> Reconcile<'r> {
         for (arm, addr, mac) in plane.next_hops() {
             hops.remember(arm, addr, mac, now);
         }
-        let desired = Desired::new(&config, store, &plane.quarantined(), time.wall);
+        let mut desired = Desired::new(&config, store, &plane.quarantined(), time.wall);
+        desired.wake_by(wake(&shared));
         let remembers = desired.objects().revision() > 0;
         // What is remembered is all that there was: nothing is scaled down by telling it.
         let patience = if remembers { Duration::ZERO } else { TIMES.patience };
         let reconcile = Reconcile {
-            file: ServicesFile::new(config.services.as_deref()),
+            files,
             services: desired.of_files(),
             desired,
             appliance,
@@ -178,6 +186,7 @@ impl<'r> Reconcile<'r> {
             checker: None,
             synced: false,
             waiting: None,
+            keeping: None,
             trial: None,
             meeting: None,
             strangers_asked: false,
@@ -214,7 +223,9 @@ impl<'r> Reconcile<'r> {
         if self.plane.ready() {
             self.take(time);
             self.follow_neighbors();
-            self.tell_plane(time);
+            if self.keeping.as_ref().is_none_or(|keeping| !keeping.is_back()) {
+                self.tell_plane(time);
+            }
         }
         self.answer_waits();
         self.next_hops(now);
@@ -245,7 +256,7 @@ impl<'r> Reconcile<'r> {
     }
 
     fn refuse(&mut self, refusal: String) {
-        let path = self.file.path().display();
+        let path = self.files.services().display();
         tracing::error!("{path} was refused, the set before it stays: {refusal}");
         self.refused = Some(refusal);
     }
@@ -358,16 +369,17 @@ impl<'r> Reconcile<'r> {
         }
         let (wanted, known) = self.hops.known();
         let acknowledged = lcores.iter().map(|lcore| lcore.acknowledged).min();
+        let late = self.keeping.as_ref().and_then(|keeping| keeping.trouble(now));
         let status = Status {
             able: able.able,
             reasons: able.reasons.clone(),
             generation,
             acknowledged: acknowledged.unwrap_or(generation),
-            config_file: self.configured.status(now),
+            config_file: self.configured.status(self.files.config(), now),
             services_file: FileStatus {
-                path: self.file.path().display().to_string(),
+                path: self.files.services().display().to_string(),
                 applied_s_ago: self.applied.map(|at| now.duration_since(at).as_secs()),
-                refused: self.refused.clone(),
+                refused: late.or_else(|| self.refused.clone()),
             },
             lcores,
             next_hops: NextHopStatus {
@@ -378,20 +390,6 @@ impl<'r> Reconcile<'r> {
             ..Status::default()
         };
         self.shared.publish_status(status, able, carries);
-    }
-
-    /// Tells those who answer questions what is asked now.
-    fn publish_wanted(&self) {
-        let (objects, tables) = (self.desired.objects().clone(), self.desired.writer.tables());
-        let (appliance, precedence) = (Arc::clone(&self.appliance), precedence(&self.config));
-        self.shared.publish_wanted(Wanted { objects, tables, appliance, precedence });
-    }
-
-    /// The same, and that it is in the region.
-    fn publish(&self) {
-        self.publish_wanted();
-        let tunnels = self.plane.tunnel_names();
-        self.shared.publish_tables(Published::new(self.desired.writer.tables(), tunnels));
     }
 }
 

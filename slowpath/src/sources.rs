@@ -2,6 +2,7 @@
 
 pub mod file;
 mod read;
+mod regular;
 
 pub use read::{files, said};
 

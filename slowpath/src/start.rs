@@ -1,10 +1,12 @@
-//! Starts the parts and waits for a signal: one thread for the control loop, tokio for listeners.
+//! Starts the parts and waits for a signal: one thread each for the control loop, the store's disk,
+//! the files, and the judge of the loop's heartbeat; tokio for listeners.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use api::Api;
@@ -29,9 +31,10 @@ use crate::neighbours::kernel::Netlink;
 use crate::parting::Parting;
 use crate::private_link;
 use crate::probe_addresses::ProbeAddresses;
-use crate::reconcile::Reconcile;
+use crate::reconcile::{Reconcile, wake};
 use crate::report::StoreStatus;
-use crate::sources::{self, file::ConfigFile};
+use crate::sources;
+use crate::sources::file::{ConfigFile, Files, watch};
 use crate::targets::region::RegionPlane;
 
 /// Why slowpath can't start.
@@ -115,6 +118,13 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
 /// not waited for any longer.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
+/// How long threads of ours may take to end then. One that a disk holds up is left behind: what it
+/// writes nobody was told is kept.
+const LAST_THREADS: Duration = Duration::from_secs(2);
+
+/// How often the control loop's heartbeat is judged for those that wait for news.
+const JUDGE: Duration = Duration::from_millis(100);
+
 /// Those that serve.
 fn threads() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
@@ -144,8 +154,10 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let store = open_store(folder.as_deref());
     let store = Arc::new(store.map_err(|source| StartError::State { path, source })?);
     let kernel = Box::new(Netlink::open().map_err(StartError::Netlink)?);
-    let shared = Arc::new(Shared::default());
+    let store_ended = store.start().map_err(system("starting the store's thread"))?;
+    let shared = Arc::new(Shared::new(config.health.stall_timeout));
     shared.publish_store(StoreStatus::new(folder.as_deref(), &store));
+    let files = start_files(&config, file, &shared).map_err(system("starting threads"))?;
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared)));
     let stop = Arc::new(AtomicBool::new(false));
 
@@ -156,27 +168,26 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         control::listen(&config.control)?
     };
     let api = api(&config, &store, &shared);
-    runtime.spawn(wake(store.watch(), Arc::clone(&shared)));
+    runtime.spawn(follow(store.watch(), Arc::clone(&shared)));
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
-    let of_loop = Arc::clone(&config);
+    let (of_loop, kept) = (Arc::clone(&config), Arc::clone(&store));
     let of_rest = Arc::clone(&shared);
     // Dropped when the loop's thread ends, however it does.
     let (alive, loop_ended) = tokio::sync::oneshot::channel::<()>();
+    let (alive_too, loop_gone) = channel::<()>();
     let (hand, handed) = std::sync::mpsc::sync_channel(1);
     let control_loop = std::thread::Builder::new()
         .name("slowpath-loop".into())
         .spawn(move || {
-            let _alive = alive;
+            let _alive = (alive, alive_too);
             let now = || Now { steady: Instant::now(), wall: SystemTime::now() };
             let addresses = ProbeAddresses::new(&of_loop);
             let mut reconcile =
-                Reconcile::new(of_loop, region, plane, kernel, shared_loop, store, now());
+                Reconcile::new(of_loop, region, plane, kernel, shared_loop, kept, files, now());
             reconcile.keep_addresses(addresses);
-            if let Some(file) = file {
-                reconcile.watch_config(file);
-            }
             let _ = hand.send(reconcile.checked());
             while !stopped.load(Ordering::Relaxed) {
+                of_rest.beat();
                 reconcile.step(now());
                 of_rest.rest(reconcile.rest(Instant::now()));
             }
@@ -193,9 +204,60 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         runtime.block_on(serve(&config, &live, (socket, api), farewell, ends))
     });
     stop.store(true, Ordering::Relaxed);
-    let _ = std::fs::remove_file(&config.control.socket);
+    shared.wake();
     runtime.shutdown_timeout(LAST_ANSWERS);
-    served.and(control_loop.join().map_err(|_| StartError::Loop))
+    store.close();
+    // A thread that has not ended by then ends with the process, which waits for none.
+    let until = Instant::now() + LAST_THREADS;
+    let ends = [
+        ("the control loop", loop_gone),
+        ("the store's disk", store_ended),
+        ("removing control.socket", remove(config.control.socket.clone())),
+    ];
+    let ended = ends.map(|(what, end)| has_ended(what, &end, until));
+    match ended[0] {
+        true => served.and(control_loop.join().map_err(|_| StartError::Loop)),
+        false => served,
+    }
+}
+
+/// Starts the thread that reads files.
+fn start_files(
+    config: &Arc<Config>,
+    file: Option<ConfigFile>,
+    shared: &Arc<Shared>,
+) -> std::io::Result<Files> {
+    let (files, reader) = watch(config, file, wake(shared));
+    std::thread::Builder::new().name("slowpath-files".into()).spawn(|| reader.run())?;
+    let shared = Arc::clone(shared);
+    std::thread::Builder::new().name("slowpath-judge".into()).spawn(move || {
+        loop {
+            shared.judge();
+            std::thread::sleep(JUDGE);
+        }
+    })?;
+    Ok(files)
+}
+
+/// Removes a file on a thread of its own, which a disk may hold up. The receiver ends with it.
+fn remove(path: PathBuf) -> Receiver<()> {
+    let (alive, ended) = channel();
+    // Without a thread the next slowpath replaces it.
+    let _ = std::thread::Builder::new().name("slowpath-remove".into()).spawn(move || {
+        let _alive = alive;
+        let _ = std::fs::remove_file(path);
+    });
+    ended
+}
+
+/// Waits until `end` has come, or this moment.
+fn has_ended(what: &str, end: &Receiver<()>, until: Instant) -> bool {
+    let left = until.saturating_duration_since(Instant::now());
+    let late = matches!(end.recv_timeout(left), Err(RecvTimeoutError::Timeout));
+    if late {
+        tracing::warn!("{what} has not ended in time; the process ends without it");
+    }
+    !late
 }
 
 /// What answers on the control socket below `/v1`, and over TCP. Leases begin anew.
@@ -209,7 +271,7 @@ fn api(config: &Config, store: &Arc<Store>, shared: &Arc<Shared>) -> Api {
 }
 
 /// Wakes the control loop whenever something was written.
-async fn wake(mut written: tokio::sync::watch::Receiver<u64>, sleeper: Arc<Shared>) {
+async fn follow(mut written: tokio::sync::watch::Receiver<u64>, sleeper: Arc<Shared>) {
     while written.changed().await.is_ok() {
         sleeper.wake();
     }
@@ -291,7 +353,7 @@ async fn serve(
 
 async fn serve_health(addr: SocketAddr, live: Arc<Live>) -> Result<(), StartError> {
     let listener = health::listen("health.listen", addr).await?;
-    health::serve_http(listener, live.watch_able()).await.map_err(system("health.listen"))
+    health::serve_http(listener, move || live.able()).await.map_err(system("health.listen"))
 }
 
 async fn serve_metrics(addr: SocketAddr, live: Arc<Live>) -> Result<(), StartError> {

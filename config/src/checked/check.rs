@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::door::Door;
 use super::{
@@ -292,7 +293,9 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
         ));
     }
     let plain = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
-    (Health { listen: plain(listen), tcp: plain(tcp), probing }, Metrics { listen: scraped })
+    let stall_timeout = Duration::from_millis(health.stall_timeout_ms.into());
+    let health = Health { listen: plain(listen), tcp: plain(tcp), stall_timeout, probing };
+    (health, Metrics { listen: scraped })
 }
 
 fn sockets(door: &mut Door, field: &str, texts: &[String]) -> Vec<(String, SocketAddr)> {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::Probing;
 
@@ -12,6 +13,8 @@ pub struct Health {
     pub listen: Vec<SocketAddr>,
     /// Where TCP probes are answered: listened on only while able.
     pub tcp: Vec<SocketAddr>,
+    /// How old the control loop's heartbeat may be: 1 s to 300 s.
+    pub stall_timeout: Duration,
     /// How backends are probed.
     pub probing: Probing,
 }

@@ -131,6 +131,7 @@ impl Default for Health {
         Health {
             listen: vec!["0.0.0.0:8080".into()],
             tcp: vec!["0.0.0.0:8081".into()],
+            stall_timeout_ms: 5_000,
             probes_at_once: 512,
             probe_sources: Vec::new(),
             ca_file: "/etc/ssl/certs/ca-certificates.crt".into(),

@@ -16,6 +16,11 @@ pub struct Health {
     /// while the appliance is able, and is refused otherwise.
     #[serde(deserialize_with = "one_or_many")]
     pub tcp: Vec<String>,
+    /// Milliseconds without a heartbeat of slowpath's control loop after which the appliance is not
+    /// able: what the loop reported before no longer counts, probes fail and routes are withdrawn.
+    /// A disk that hangs does not stop the loop.
+    #[schemars(range(min = 1_000, max = 300_000))]
+    pub stall_timeout_ms: u32,
     /// Probes of backends that are under way at once, at most. One that hangs takes its timeout:
     /// N backends that all hang need N x `timeout_ms` / `interval_ms`.
     #[schemars(range(min = 1, max = 10_000))]

@@ -19,6 +19,7 @@ mod documents;
 mod fields;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
+mod kept;
 mod list;
 mod object;
 mod openapi;
@@ -84,7 +85,7 @@ pub struct Api {
     pub store: Arc<Shared<AnyDisk>>,
     /// The appliance.
     pub control: Arc<dyn Control>,
-    /// Sessions and leases of sources. Held while the disk is busy.
+    /// Sessions and leases of sources. Locked while a write of theirs waits for the disk.
     pub sources: Arc<Mutex<Sources>>,
     /// What there is beside objects and tables.
     pub documents: Arc<[Document]>,

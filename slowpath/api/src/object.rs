@@ -11,10 +11,12 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use state::name::{Name, Source};
 use state::object::{API, Change, Key, Kind, Object, Why};
+use state::store::Order;
 
 use crate::Api;
 use crate::body::{self, Body, JSON};
 use crate::condition::{self, Condition};
+use crate::kept;
 use crate::problem::Problem;
 use crate::query::{self, Read, Written};
 use crate::wait::{self, About};
@@ -222,9 +224,7 @@ impl Request {
             if self.dry_run {
                 return self.tried(&api, &change, before);
             }
-            let store = Arc::clone(&api.store);
-            let write = move || store.change(vec![change], SystemTime::now());
-            match tokio::task::spawn_blocking(write).await.map_err(Problem::broken)? {
+            match kept::write(&api, Order::new(vec![change], SystemTime::now())).await {
                 Ok(revision) => {
                     let after = api.store.objects().get(&self.key).cloned();
                     return self.made(&api, Made { before, after, revision }).await;

@@ -223,7 +223,7 @@ fn object(kind: Kind) -> Value {
     let unchanged = json!({ "description": "It is as that ETag says." });
     let read = [query::<Read>(), headers(&["If-None-Match"])].concat();
     let write = [query::<Written>(), headers(&["If-Match", "If-None-Match"])].concat();
-    let wrong = ["leaving", "not-in-force", "changed", "store", "foreign"];
+    let wrong = ["leaving", "not-in-force", "changed", "store", "unanswered", "foreign"];
     let bodies = [&wrong[..], &["too-large", "media", "wrong"]].concat();
     let coming = ("202", good("It is kept, and on its way: it took longer than `wait`."));
     let body = |media: &str, schema: Value| {

@@ -44,7 +44,7 @@ pub struct Problem {
 }
 
 /// Every sort of problem: its code, its name and its title.
-pub(crate) const SORTS: [(StatusCode, &str, &str); 18] = [
+pub(crate) const SORTS: [(StatusCode, &str, &str); 19] = [
     (StatusCode::BAD_REQUEST, "request", "the request is not understood"),
     (StatusCode::UNAUTHORIZED, "token", "a token is needed"),
     (StatusCode::FORBIDDEN, "foreign", "another source says what this is"),
@@ -62,6 +62,7 @@ pub(crate) const SORTS: [(StatusCode, &str, &str); 18] = [
     (StatusCode::UNPROCESSABLE_ENTITY, "wrong", "a field cannot be as it is"),
     (StatusCode::TOO_MANY_REQUESTS, "busy", "too much is asked at once"),
     (StatusCode::SERVICE_UNAVAILABLE, "store", "the store takes no changes"),
+    (StatusCode::SERVICE_UNAVAILABLE, "unanswered", "the store has not answered in time"),
     (StatusCode::INTERNAL_SERVER_ERROR, "broken", "a fault of ours"),
 ];
 
@@ -170,6 +171,7 @@ impl From<Refusal> for Problem {
             Why::Changed => "changed",
             Why::Leaving => "leaving",
             Why::Disk | Why::Damaged => "store",
+            Why::Unanswered => "unanswered",
         };
         let some = |text: &String| (!text.is_empty()).then(|| text.as_str().into());
         Problem {

@@ -25,10 +25,12 @@ use state::name::Source;
 use state::object::{Change, Object, Objects};
 use state::reconcile::Now;
 use state::sources::{Added, Begin, Committed, Lease, Renewed, Report, Sources};
+use state::store::Order;
 use tokio::time::MissedTickBehavior;
 
 use crate::Api;
 use crate::body::{self, Body, JSON};
+use crate::kept;
 use crate::problem::Problem;
 use crate::query::{self, Nothing, Written};
 use crate::wait::{self, About};
@@ -78,7 +80,7 @@ pub(crate) async fn begin(
     let path = format!("/v1/sources/{source}/sessions");
     let begun = ask(&api, move |api, sources, objects, now| {
         let (begun, batch) = sources.begin(&source, &asked, objects, now)?;
-        if let Err(refusal) = api.store.change(batch, now.wall) {
+        if let Err(refusal) = kept::write_blocking(api, Order::new(batch, now.wall)) {
             // Nobody is told its number.
             let _ = sources.abort(&source, begun.session);
             return Err(refusal.into());
@@ -139,8 +141,9 @@ pub(crate) async fn commit(
             return Ok((committed, None));
         }
         let about = patience.map(|patience| (About::of(&batch, objects), patience));
-        let revision = api.store.change(batch, now.wall)?;
-        api.store.store().settled(&Source::new(&source));
+        let settles = vec![Source::new(&source)];
+        let order = Order { settles, ..Order::new(batch, now.wall) };
+        let revision = kept::write_blocking(api, order)?;
         sources.committed(&source, id);
         Ok((committed, about.map(|(about, patience)| (revision, about, patience))))
     });
@@ -178,7 +181,7 @@ pub(crate) async fn renew(
     let asked: Lease = body::fields(&headers, body)?;
     let renewed = ask(&api, move |api, sources, objects, now| {
         let (renewed, batch) = sources.renew(&source, &asked, objects, now)?;
-        api.store.change(batch, now.wall)?;
+        kept::write_blocking(api, Order::new(batch, now.wall))?;
         Ok(renewed)
     });
     renewed.await.map(Json)
@@ -227,7 +230,7 @@ fn tick(api: &Api) {
     let (mut sources, objects, now) = lock(api);
     for batch in sources.tick(&objects, now) {
         let told: Vec<String> = batch.iter().filter_map(told).collect();
-        match api.store.change(batch, now.wall) {
+        match kept::write_blocking(api, Order::new(batch, now.wall)) {
             Ok(_) => tracing::warn!("{}", told.join("; ")),
             Err(refusal) => {
                 tracing::error!("{}: not kept, tried again: {refusal}", told.join("; "))

@@ -11,6 +11,7 @@ use announce::select;
 use announce::snapshot::{Acknowledged, ControlPlaneState, Plane};
 use state::object::Object;
 use state::service::Pairs;
+use state::store::Order;
 
 use super::conditions;
 use crate::desired::Store;
@@ -23,6 +24,8 @@ pub(super) struct Around {
     /// This process goes for good.
     leaving: Arc<AtomicBool>,
     acknowledged: Acknowledged,
+    /// A note of what became of policies is on its way to disk.
+    noting: Arc<AtomicBool>,
     /// What was looked at last.
     seen: Wanted,
 }
@@ -30,7 +33,7 @@ pub(super) struct Around {
 impl Around {
     pub(super) fn new(live: Arc<Live>, store: Arc<Store>, leaving: Arc<AtomicBool>) -> Around {
         let (acknowledged, seen) = (Acknowledged::default(), Wanted::default());
-        Around { live, store, leaving, acknowledged, seen }
+        Around { live, store, leaving, acknowledged, noting: Arc::default(), seen }
     }
 
     fn plane(&mut self) -> Plane {
@@ -98,10 +101,14 @@ impl World for Around {
         if batch.is_empty() {
             return;
         }
-        let store = Arc::clone(&self.store);
         // A disk may be slow; what could not be noted is noted after the next round.
-        tokio::task::spawn_blocking(move || {
-            if let Err(refusal) = store.change(batch, SystemTime::now()) {
+        if self.noting.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let noting = Arc::clone(&self.noting);
+        self.store.submit(Order::new(batch, SystemTime::now()), move |answer| {
+            noting.store(false, Ordering::Relaxed);
+            if let Err(refusal) = answer {
                 tracing::debug!("what became of policies is not noted: {refusal}");
             }
         });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use announce::controller::Signal;
 use api::Wait;
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::checks::Checks;
 use crate::followed::{Ends, Followed};
 use crate::health::Able;
+use crate::heartbeat::Heartbeat;
 use crate::published::Published;
 use crate::report::{Status, StoreStatus};
 use crate::trace::TraceRequest;
@@ -49,8 +50,12 @@ pub(super) enum TraceSlot {
 /// Written by the control loop, read by all others.
 pub struct Shared {
     status: Mutex<Status>,
-    /// Whether the appliance itself could take traffic.
-    pub(super) own: watch::Sender<Able>,
+    /// The control loop's, without which nothing of the following holds.
+    heartbeat: Heartbeat,
+    /// The loop stood still when that was last looked at.
+    stalled: AtomicBool,
+    /// Whether the appliance itself could take traffic, as the control loop saw it last.
+    own: watch::Sender<Able>,
     /// The plane takes traffic: all of that but a drain. None before the first look.
     carries: RwLock<Option<bool>>,
     /// Whoever announces addresses hears of what it has to look at.
@@ -78,9 +83,18 @@ pub struct Shared {
 
 impl Default for Shared {
     fn default() -> Shared {
+        Shared::new(Duration::MAX)
+    }
+}
+
+impl Shared {
+    /// Of a control loop that stands still where its heartbeat is older than `stall_timeout`.
+    pub fn new(stall_timeout: Duration) -> Shared {
         let starting = Able { able: false, reasons: vec!["slowpath is starting".to_owned()] };
         Shared {
             status: Mutex::new(Status { reasons: starting.reasons.clone(), ..Status::default() }),
+            heartbeat: Heartbeat::new(stall_timeout, Instant::now()),
+            stalled: AtomicBool::new(false),
             own: watch::Sender::new(starting.clone()),
             carries: RwLock::default(),
             news: Signal::default(),
@@ -100,9 +114,22 @@ impl Default for Shared {
             resting: OnceLock::new(),
         }
     }
-}
 
-impl Shared {
+    /// The control loop goes around.
+    pub fn beat(&self) {
+        self.heartbeat.beat(Instant::now());
+    }
+
+    /// Compares the heartbeat with the clock, and tells probes, routers and the cloud where the
+    /// loop has begun to stand still, or goes on again.
+    pub fn judge(&self) {
+        let stalled = self.heartbeat.stalled(Instant::now()).is_some();
+        if self.stalled.swap(stalled, Ordering::Relaxed) != stalled {
+            self.tell_probes();
+            self.news.event();
+        }
+    }
+
     /// Publishes what a look found; probes and routers hear of it only when it changed. `carries`
     /// says that the plane takes traffic: all of `able` but a drain.
     pub fn publish_status(&self, status: Status, able: Able, carries: bool) {
@@ -118,9 +145,11 @@ impl Shared {
         self.tell_probes();
     }
 
-    /// Whether the plane takes traffic, drained or not; none before anybody has looked.
+    /// Whether the plane takes traffic, drained or not; none before anybody has looked. Of a plane
+    /// that nobody looks at any more it is not known, and so it takes none.
     pub fn carries(&self) -> Option<bool> {
-        *self.carries.read()
+        let stalled = self.heartbeat.stalled(Instant::now()).is_some();
+        self.carries.read().map(|carries| carries && !stalled)
     }
 
     /// Given whenever there is something new for whoever announces addresses.
@@ -146,24 +175,25 @@ impl Shared {
         // Held until they are told, so that the last one to change something is the last to tell.
         let held_back = self.held_back.lock();
         let mut able = match self.vouched.load(Ordering::Relaxed) {
-            true => Able { able: true, reasons: Vec::new() },
-            false => self.own.borrow().clone(),
+            true => self.but_stalled(Able { able: true, reasons: Vec::new() }),
+            false => self.own_now(),
         };
         let others = held_back.iter().filter(|reason| !able.reasons.contains(reason));
         let others: Vec<String> = others.cloned().collect();
         able.able &= held_back.is_empty();
         able.reasons.extend(others);
-        self.able.send_if_modified(|before| {
+        let changed = self.able.send_if_modified(|before| {
             let changed = *before != able;
-            if changed {
-                match able.able {
-                    true => tracing::info!("able"),
-                    false => tracing::warn!("not able: {}", able.reasons.join("; ")),
-                }
-                *before = able;
-            }
+            before.clone_from(&able);
             changed
         });
+        // Writing to the log may block: not under a lock that answers to probes need.
+        drop(held_back);
+        match able.able {
+            _ if !changed => {}
+            true => tracing::info!("able"),
+            false => tracing::warn!("not able: {}", able.reasons.join("; ")),
+        }
     }
 
     /// Publishes how the store was opened.
@@ -181,9 +211,25 @@ impl Shared {
         self.status.lock().clone()
     }
 
-    /// Whether traffic may come, as published last.
+    /// Whether traffic may come now: as published last, while the control loop goes on.
     pub fn able_now(&self) -> Able {
-        self.able.borrow().clone()
+        self.but_stalled(self.able.borrow().clone())
+    }
+
+    /// Whether the appliance itself could take traffic, whatever the cloud's side says.
+    pub fn own_now(&self) -> Able {
+        self.but_stalled(self.own.borrow().clone())
+    }
+
+    /// The same, or not able where the control loop stands still.
+    fn but_stalled(&self, mut able: Able) -> Able {
+        if let Some(reason) = self.heartbeat.stalled(Instant::now()) {
+            able.able = false;
+            if !able.reasons.contains(&reason) {
+                able.reasons.insert(0, reason);
+            }
+        }
+        able
     }
 
     /// The gateway forgets idle TCP flows after so long: so do we from now on.
@@ -319,7 +365,7 @@ mod tests {
         // The cloud's side may repeat it.
         hold(&["no lcore polls", "leaving"]);
         assert_eq!(told(), able(&["no lcore polls", "leaving"]));
-        assert_eq!(*shared.own.borrow(), able(&["no lcore polls"]));
+        assert_eq!(shared.own_now(), able(&["no lcore polls"]));
         // Before it was able for the first time somebody may vouch for it.
         shared.vouch(true);
         assert_eq!(told(), able(&["no lcore polls", "leaving"]));
@@ -327,5 +373,30 @@ mod tests {
         assert_eq!(told(), able(&[]));
         shared.vouch(false);
         assert_eq!(told(), able(&["no lcore polls"]));
+    }
+    #[test]
+    fn a_loop_that_stands_still_fails_all_that_it_has_published() {
+        let shared = Shared::new(Duration::MAX);
+        let mut told = shared.able.subscribe();
+        shared.publish_status(Status::default(), able(&[]), true);
+        assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
+        told.borrow_and_update();
+        // Any beat is too old. Those that ask are told at once, before anybody has judged.
+        shared.heartbeat.set_timeout(Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(2));
+        let stalled = |able: &Able| !able.able && able.reasons[0].contains("stands still");
+        assert!(stalled(&shared.able_now()) && stalled(&shared.own_now()));
+        assert_eq!(shared.carries(), Some(false), "routes are withdrawn");
+        // Those that wait for news hear of it from the judge; also where somebody vouched.
+        shared.judge();
+        assert!(told.has_changed().unwrap() && stalled(&told.borrow_and_update()));
+        shared.vouch(true);
+        assert!(stalled(&shared.able_now()));
+        shared.vouch(false);
+        // It goes on: what it published holds again.
+        shared.heartbeat.set_timeout(Duration::MAX);
+        shared.judge();
+        assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
+        assert!(told.has_changed().unwrap() && told.borrow_and_update().able);
     }
 }

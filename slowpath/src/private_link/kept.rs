@@ -15,6 +15,7 @@ use private_link::time::Time;
 use serde::{Deserialize, Serialize};
 use state::name::Precedence;
 use state::object::{self, Change, Key, Kind, Object, Spec, Why};
+use state::store::Order;
 use tokio::sync::{Notify, watch};
 
 use super::shadowed;
@@ -149,9 +150,8 @@ impl Kept {
             let now = SystemTime::now();
             let batch = shadowed::news(&self.store.objects(), &self.precedence, now);
             if !batch.is_empty() {
-                let store = Arc::clone(&self.store);
-                let written = tokio::task::spawn_blocking(move || store.change(batch, now)).await;
-                if let Ok(Err(refusal)) = written {
+                let (_, written) = self.store.request(Order::new(batch, now));
+                if let Ok(Err(refusal)) = written.await {
                     tracing::debug!("private links: who is not heard is not noted: {refusal}");
                 }
             }
@@ -178,8 +178,8 @@ impl Kept {
     /// Makes a change of an object where it is still there.
     async fn change(&self, name: &str, change: impl FnOnce(Key) -> Change) -> Result<(), Unsaved> {
         let Some(object) = self.object(name) else { return Ok(()) };
-        let (store, batch) = (Arc::clone(&self.store), vec![change(object.key())]);
-        let written = tokio::task::spawn_blocking(move || store.change(batch, SystemTime::now()));
+        let batch = vec![change(object.key())];
+        let (_, written) = self.store.request(Order::new(batch, SystemTime::now()));
         match written.await.map_err(|broken| Unsaved(broken.to_string()))? {
             Err(refusal) if refusal.why != Why::Absent => Err(Unsaved(refusal.to_string())),
             _ => Ok(()),

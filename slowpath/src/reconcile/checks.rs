@@ -52,10 +52,10 @@ impl Reconcile<'_> {
                 Told::Condition(..) => {}
             }
         }
-        let mut news = transaction.commit() != before;
+        let news = transaction.commit() != before;
         for told in told {
             if let Told::Condition(service, aspect, trouble) = told {
-                news |= self.desired.note(&service, aspect, trouble, time.wall);
+                self.desired.note(&service, aspect, trouble, time.wall);
             }
         }
         if news {

@@ -1,6 +1,7 @@
 //! The configuration while it runs: gateways and settings are table data and change like services,
 //! with them, all or nothing. What only a restart can change is refused with its keys.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use state::object::Object;
 use super::Reconcile;
 use crate::followed::Followed;
 use crate::report::FileStatus;
-use crate::sources::file::ConfigFile;
+use crate::sources::file::Read;
 
 /// What was read and is not said yet.
 pub(super) struct Waiting {
@@ -19,10 +20,11 @@ pub(super) struct Waiting {
     pub(super) services: Vec<Object>,
 }
 
-/// The watched configuration file and what became of it.
+/// What became of the watched configuration file.
 #[derive(Default)]
 pub(super) struct Configured {
-    file: Option<ConfigFile>,
+    /// Read, and not yet in force or refused: services are checked against it.
+    coming: Option<Arc<Config>>,
     refused: Option<String>,
     applied: Option<Instant>,
     /// What was followed last of what the cloud says.
@@ -30,9 +32,9 @@ pub(super) struct Configured {
 }
 
 impl Configured {
-    pub(super) fn status(&self, now: Instant) -> FileStatus {
+    pub(super) fn status(&self, path: &Path, now: Instant) -> FileStatus {
         FileStatus {
-            path: self.file.as_ref().map(|f| f.path().display().to_string()).unwrap_or_default(),
+            path: path.display().to_string(),
             applied_s_ago: self.applied.map(|at| now.duration_since(at).as_secs()),
             refused: self.refused.clone(),
         }
@@ -40,56 +42,33 @@ impl Configured {
 }
 
 impl Reconcile<'_> {
-    /// Watches the file that the configuration came from; without, the configuration stays.
-    pub fn watch_config(&mut self, file: ConfigFile) {
-        self.configured.file = Some(file);
-    }
-
-    /// Looks at both files. An order (SIGHUP) has them read in any case.
+    /// Takes what was read of both files. An order (SIGHUP) has them read in any case.
     pub(super) fn look_at_files(&mut self, now: Instant) {
         // What is on its way decides what the next content is checked against.
-        if self.trial.is_some() {
+        if self.trial.is_some() || self.keeping.is_some() {
             return;
         }
         if self.again.is_some_and(|at| now >= at) {
             self.again = None;
-            self.file.again();
-            self.read_config_again();
+            self.files.again();
         }
         if self.shared.take_reload() {
             tracing::info!("reading configuration and services again");
-            self.file.again();
-            self.read_config_again();
+            self.files.again();
         }
-        if let Some(read) = self.configured.file.as_mut().and_then(|file| file.poll(now)) {
-            let taken = read.and_then(|new| self.read_config(new, now));
-            self.configured.refused = taken.err().map(|refusal| {
-                tracing::error!(
-                    "the configuration was refused, all of it stays as it is: {refusal}"
-                );
-                refusal
-            });
+        while let Some(read) = self.files.take() {
+            match read {
+                Read::Config(read) => {
+                    if let Err(refusal) = (*read).and_then(|new| self.read_config(new, now)) {
+                        self.refuse_config(refusal);
+                    }
+                }
+                Read::Services { against, fresh, wanted } => {
+                    self.read_services(&against, fresh, wanted);
+                }
+            }
         }
         self.follow_gateway(now);
-        let coming = self.waiting.as_ref().and_then(|waiting| waiting.config.clone());
-        let config = coming.clone().unwrap_or_else(|| Arc::clone(&self.config));
-        match self.file.poll(&config, now) {
-            Some(Ok(services)) => {
-                self.waiting = Some(Waiting { config: coming, services });
-                // What made them not fit together may be what has changed.
-                if self.configured.refused.is_some() {
-                    self.read_config_again();
-                }
-            }
-            Some(Err(refusal)) => {
-                self.waiting = None;
-                if coming.is_some() {
-                    self.configured.refused = Some(unfit(&refusal));
-                }
-                self.refuse(refusal);
-            }
-            None => {}
-        }
     }
 
     /// A gateway that forgets TCP flows after another time, or sends by other tunnels, is as if the
@@ -100,51 +79,130 @@ impl Reconcile<'_> {
             return;
         }
         self.configured.followed = told;
-        let coming = self.waiting.as_ref().and_then(|waiting| waiting.config.as_deref());
+        let coming = self.configured.coming.as_deref();
         let same = coming.unwrap_or(&self.config).clone();
-        if let Err(refusal) = self.read_config(same, now) {
+        let followed = match self.synced && coming.is_none() {
+            true => self.follow_config(same, now),
+            false => self.read_config(same, now),
+        };
+        if let Err(refusal) = followed {
             tracing::error!("what the gateway has changed was refused: {refusal}");
         }
     }
 
-    fn read_config_again(&mut self) {
-        if let Some(file) = &mut self.configured.file {
-            file.again();
+    /// The configuration in force as the gateway wants it, with the services as they were read
+    /// last: no check of services is about tunnels or times, and no disk is waited for.
+    fn follow_config(&mut self, mut new: Config, now: Instant) -> Result<(), String> {
+        if !self.is_news(&mut new, now)? {
+            return Ok(());
         }
+        let new = Arc::new(new);
+        let waiting = self.waiting.take().map(|waiting| waiting.services);
+        let services = waiting.unwrap_or_else(|| self.services.clone());
+        self.files.check(Arc::clone(&new), false);
+        self.configured.coming = Some(Arc::clone(&new));
+        self.waiting = Some(Waiting { config: Some(new), services });
+        Ok(())
     }
 
     /// A configuration that was read: refused, or to be said with the services as they are under
-    /// it.
+    /// it, which are read again for that.
     fn read_config(&mut self, mut new: Config, now: Instant) -> Result<(), String> {
-        self.configured.followed.put_into(&mut new);
-        let fixed = self.config.fixed_changes(&new);
+        if !self.is_news(&mut new, now)? {
+            self.configured.refused = None;
+            return Ok(());
+        }
+        let new = Arc::new(new);
+        self.waiting = None;
+        self.files.check(Arc::clone(&new), true);
+        self.configured.coming = Some(new);
+        Ok(())
+    }
+
+    /// Whether a configuration is another than that in force.
+    ///
+    /// # Errors
+    /// It differs in what only a restart can change.
+    fn is_news(&mut self, new: &mut Config, now: Instant) -> Result<bool, String> {
+        self.configured.followed.put_into(new);
+        let fixed = self.config.fixed_changes(new);
         if !fixed.is_empty() {
             let all: Vec<String> = fixed.iter().map(ToString::to_string).collect();
             return Err(all.join("\n"));
         }
-        if self.config.same_as(&new) {
+        let news = !self.config.same_as(new);
+        if !news {
             self.configured.applied.get_or_insert(now);
-            if self.waiting.as_ref().is_some_and(|waiting| waiting.config.is_some()) {
+            if self.configured.coming.is_some() {
                 // A change that was taken back before its turn came.
-                self.waiting = None;
-                self.file.again();
+                self.stay_configured();
             }
-            return Ok(());
         }
-        let services = self.file.read(&new).map_err(|refusal| unfit(&refusal))?;
-        self.waiting = Some(Waiting { config: Some(Arc::new(new)), services });
-        Ok(())
+        Ok(news)
+    }
+
+    /// Services were read and checked.
+    fn read_services(
+        &mut self,
+        against: &Arc<Config>,
+        fresh: bool,
+        wanted: Result<Vec<Object>, String>,
+    ) {
+        let coming = self.configured.coming.clone();
+        let expected = coming.as_ref().unwrap_or(&self.config);
+        if !Arc::ptr_eq(expected, against) {
+            // The reader had not heard of the other configuration yet.
+            if fresh {
+                self.files.check(Arc::clone(expected), true);
+            }
+            return;
+        }
+        match wanted {
+            Ok(services) if coming.is_some() => {
+                self.configured.refused = None;
+                self.waiting = Some(Waiting { config: coming, services });
+            }
+            Ok(services) => {
+                self.waiting = Some(Waiting { config: None, services });
+                // What made them not fit together may be what has changed.
+                if fresh && self.configured.refused.is_some() {
+                    self.files.config_again();
+                }
+            }
+            Err(refusal) => {
+                self.waiting = None;
+                match coming {
+                    Some(_) => {
+                        self.refuse_config(format!("the services file does not fit it: {refusal}"));
+                    }
+                    None => self.refuse(refusal),
+                }
+            }
+        }
+    }
+
+    /// A configuration can't be: that in force stays.
+    fn refuse_config(&mut self, refusal: String) {
+        tracing::error!("the configuration was refused, all of it stays as it is: {refusal}");
+        self.configured.refused = Some(refusal);
+        if self.configured.coming.is_some() {
+            self.stay_configured();
+        }
+    }
+
+    /// Services, which were checked against another configuration, are checked against that in
+    /// force.
+    fn stay_configured(&mut self) {
+        (self.configured.coming, self.waiting) = (None, None);
+        self.files.check(Arc::clone(&self.config), true);
     }
 
     /// The tables refused what waited: as it was before.
     pub(super) fn refuse_waiting(&mut self, with_config: bool, refusal: String) {
-        if !with_config {
-            return self.refuse(refusal);
+        match with_config {
+            false => self.refuse(refusal),
+            true => self.refuse_config(refusal),
         }
-        tracing::error!("the configuration was refused, all of it stays as it is: {refusal}");
-        self.configured.refused = Some(refusal);
-        // Checked against what was refused, they are to be checked against what stays.
-        self.file.again();
     }
 
     /// What waited is in force.
@@ -154,11 +212,8 @@ impl Reconcile<'_> {
         }
         tracing::info!(gateways = config.gateways.len(), "configuration taken");
         self.config = config;
+        self.configured.coming = None;
         self.configured.refused = None;
         self.configured.applied = Some(now);
     }
-}
-
-fn unfit(refusal: &str) -> String {
-    format!("the services file does not fit it: {refusal}")
 }

@@ -1,8 +1,10 @@
-//! What was read is taken: its rows first, then the region. The rows of a file whose commit is
-//! refused are taken back, and its configuration with them.
+//! What was read is taken: kept on disk first, then its rows, then the region. The rows of a file
+//! whose commit is refused are taken back, and its configuration with them.
+//!
+//! Keeping takes as long as the disk does. Meanwhile the loop goes on with all else.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use config::checked::Config;
 use state::object::{self, Object, Why};
@@ -15,6 +17,8 @@ use crate::sources;
 
 /// When a disk that doesn't take changes is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// How long a disk may take before the status says that it is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What was taken and is not yet in the region.
 pub(super) struct Trial {
@@ -24,19 +28,78 @@ pub(super) struct Trial {
     config: Option<(Arc<Config>, Arc<Config>)>,
 }
 
+/// What the store was told to keep and has not answered yet.
+pub(super) struct Keeping {
+    /// What becomes of it when it is kept.
+    next: Next,
+    since: Instant,
+}
+
+enum Next {
+    /// The files are taken.
+    Take(Waiting),
+    /// What was refused is taken back: services as they were before, whether a configuration was
+    /// refused with them, and why.
+    Back(Vec<Object>, bool, String),
+}
+
+impl Keeping {
+    /// What was refused is still among the tables, and the plane is not to be told of it.
+    pub(super) fn is_back(&self) -> bool {
+        matches!(self.next, Next::Back(..))
+    }
+
+    /// What the status says where the disk takes long.
+    pub(super) fn trouble(&self, now: Instant) -> Option<String> {
+        let took = now.saturating_duration_since(self.since);
+        (took >= PATIENCE).then(|| {
+            format!(
+                "the disk of control.state has not answered for {} s: what the files say is not \
+                 in force before it has",
+                took.as_secs()
+            )
+        })
+    }
+}
+
 impl Reconcile<'_> {
-    /// Makes rows of what was read, unless something that was taken before is still on its way.
+    /// Has what was read kept, and makes rows of it when it is, unless something that was taken
+    /// before is still on its way.
     pub(super) fn take(&mut self, time: Now) {
         if self.trial.is_some() {
             return;
         }
-        let Some(Waiting { config, services }) = self.waiting.take() else { return };
+        if self.keeping.is_none() {
+            let Some(waiting) = self.waiting.take() else { return };
+            self.desired.keep(&waiting.services, time.wall);
+            self.keeping = Some(Keeping { next: Next::Take(waiting), since: time.steady });
+        }
+        let Some(answer) = self.desired.kept() else { return };
+        match self.keeping.take().map(|keeping| keeping.next) {
+            Some(Next::Take(waiting)) => match answer {
+                Ok(()) => self.kept(waiting, time),
+                Err(refusal) => self.refuse_said(waiting.config.is_some(), &refusal, time),
+            },
+            Some(Next::Back(services, with_config, why)) => {
+                match answer {
+                    Ok(()) => drop(self.desired.take(&[], time.wall)),
+                    Err(worse) => {
+                        tracing::error!("what was asked before can't be asked again: {worse}");
+                    }
+                }
+                self.services = services;
+                self.publish_wanted();
+                self.refuse_waiting(with_config, why);
+            }
+            None => {}
+        }
+    }
+
+    /// What was read is on disk: its rows are made.
+    fn kept(&mut self, Waiting { config, services }: Waiting, time: Now) {
         let before = self.desired.writer.tables().revision();
         let held = if self.synced { Vec::new() } else { self.plane.quarantined() };
-        let revision = match self.desired.say(&services, &held, time.wall) {
-            Ok(revision) => revision,
-            Err(refusal) => return self.refuse_said(config.is_some(), &refusal, time),
-        };
+        let revision = self.desired.take(&held, time.wall);
         let config = config.map(|new| {
             let before = self.plane.configure(Arc::clone(&new));
             self.appoint(&new, time.wall);
@@ -111,11 +174,8 @@ impl Reconcile<'_> {
             self.appoint(&before, time.wall);
             self.reconciler.say_again();
         }
-        if let Err(worse) = self.desired.say(&services, &[], time.wall) {
-            tracing::error!("what was asked before can't be asked again: {worse}");
-        }
-        self.services = services;
-        self.publish_wanted();
-        self.refuse_waiting(config.is_some(), refusal.to_string());
+        self.desired.keep(&services, time.wall);
+        let next = Next::Back(services, config.is_some(), refusal.to_string());
+        self.keeping = Some(Keeping { next, since: time.steady });
     }
 }

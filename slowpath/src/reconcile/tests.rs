@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use crate::health::Able;
 use crate::neighbours::kernel::{Link, Neighbour, News, Route};
+use crate::sources::file::{ConfigFile, Reader, watch};
 use packet::flow::FlowKey;
 use state::frontend::Progress;
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
@@ -17,6 +18,7 @@ use tables::ring::{Consumer, Producer, SharedSlots};
 
 mod checks;
 mod configure;
+mod frozen;
 mod hops;
 mod neighbors;
 
@@ -110,6 +112,13 @@ struct Stage {
     region: &'static Region,
     config: Arc<Config>,
     services: PathBuf,
+    /// Where the configuration comes from, if from a file.
+    file: Option<PathBuf>,
+    /// What threads do elsewhere: files are read, and the store written, after each step.
+    reader: Option<Reader>,
+    store: Arc<Store>,
+    /// The disk answers.
+    thawed: bool,
     now: Instant,
 }
 
@@ -122,7 +131,10 @@ impl Stage {
         config.services = Some(services.clone());
         // For the rest of the test process: the loop refers to it while the stage passes time.
         let region = Box::leak(Box::new(Region::anonymous(&Sizes::SMALL).unwrap()));
-        Stage { region, config: Arc::new(config), services, now: Instant::now() }
+        let (file, reader, store) = (None, None, nowhere());
+        let config = Arc::new(config);
+        let now = Instant::now();
+        Stage { region, config, services, file, reader, store, thawed: true, now }
     }
 
     /// Writes the file beside and renames it, as editors and Kubernetes do.
@@ -148,17 +160,21 @@ impl Stage {
         ));
     }
 
-    fn start(&self) -> (Reconcile<'static>, Arc<Shared>) {
+    fn start(&mut self) -> (Reconcile<'static>, Arc<Shared>) {
         let shared = Arc::new(Shared::default());
         let plane = RegionPlane::attach(self.region, &self.config).unwrap();
         let config = Arc::clone(&self.config);
+        let file = self.file.as_ref().map(|path| ConfigFile::new(path, &[]));
+        let (files, reader) = watch(&config, file, wake(&shared));
+        (self.reader, self.store) = (Some(reader), nowhere());
         let reconcile = Reconcile::new(
             config,
             self.region,
             plane,
             Box::new(Kind),
             Arc::clone(&shared),
-            nowhere(),
+            Arc::clone(&self.store),
+            files,
             Now { steady: self.now, wall: SystemTime::UNIX_EPOCH },
         );
         (reconcile, shared)
@@ -174,6 +190,10 @@ impl Stage {
         for _ in 0..ms / 20 {
             self.now += Duration::from_millis(20);
             reconcile.step(Now { steady: self.now, wall: SystemTime::UNIX_EPOCH });
+            self.reader.iter_mut().for_each(|reader| reader.turn(self.now));
+            if self.thawed {
+                self.store.write_waiting();
+            }
             if let Some(lcore) = &mut lcore {
                 lcore.turn();
             }

@@ -12,6 +12,8 @@ use state::name::Source;
 use state::object::{Key, Kind, Object, Refusal};
 use state::{kubernetes, services};
 
+use super::regular;
+
 /// Ends of names that are read in a folder.
 const READ: [&str; 4] = ["toml", "yaml", "yml", "json"];
 
@@ -25,7 +27,8 @@ pub fn kubernetes_source() -> Source {
     Source::new("kubernetes-file")
 }
 
-/// The files at a path: itself, or what is in the folder by name, hidden ones left out.
+/// The files at a path: itself, or what is in the folder by name, hidden ones left out. What is no
+/// regular file is among them, and an error when it is read.
 pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !std::fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -35,7 +38,7 @@ pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
         let file = entry?.path();
         let hidden = file.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
         let end = file.extension().and_then(|end| end.to_str()).unwrap_or_default();
-        if !hidden && READ.contains(&end) && file.is_file() {
+        if !hidden && READ.contains(&end) {
             files.push(file);
         }
     }
@@ -52,7 +55,7 @@ pub fn read(path: &Path, config: &Config) -> Result<Vec<Object>, String> {
         let path = path.display();
         format!("cannot read {path}: {e}; write it, or set `services` to where it is")
     };
-    let text = |file: PathBuf| match std::fs::read_to_string(&file) {
+    let text = |file: PathBuf| match regular::read(&file) {
         Ok(text) => Ok((file.display().to_string(), text)),
         Err(e) => Err(failed(&file, e)),
     };

@@ -29,7 +29,7 @@ use tracing::{error, warn};
 
 pub use damage::{Cut, Damage};
 pub use disk::{AnyDisk, Disk, Folder, Nowhere};
-pub use group::{News, Shared};
+pub use group::{Answer, News, Order, Shared, Ticket};
 
 use record::Flaw;
 

@@ -16,6 +16,7 @@ mod kills;
 mod private_link;
 mod schema;
 mod sources;
+mod stall;
 
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -78,7 +78,7 @@ fn one() -> Value {
 fn begin() -> Value {
     let mut begun = good("A session is open.", named("Begun"));
     begun["headers"]["Location"] = json!({ "schema": { "type": "string" } });
-    let wrong = [&KEPT[..], &["busy", "store"]].concat();
+    let wrong = [&KEPT[..], &["busy", "store", "unanswered"]].concat();
     json!({
         "operationId": "begin",
         "summary": "Begins to say all that the source knows; ends a session that it had open.",
@@ -109,7 +109,15 @@ fn commit() -> Value {
         "parameters": query::<Written>(),
         "responses": answers(
             &[("200", committed), ("202", coming)],
-            &["foreign", "superseded", "not-in-force", "leaving", "wrong", "store"],
+            &[
+                "foreign",
+                "superseded",
+                "not-in-force",
+                "leaving",
+                "wrong",
+                "store",
+                "unanswered",
+            ],
         ),
     })
 }
@@ -126,7 +134,7 @@ fn abort() -> Value {
 }
 
 fn renew() -> Value {
-    let wrong = [&KEPT[..], &["released", "store"]].concat();
+    let wrong = [&KEPT[..], &["released", "store", "unanswered"]].concat();
     json!({
         "operationId": "renew",
         "summary": "What the source said last still holds: its lease runs anew.",

@@ -1,7 +1,6 @@
 //! The configuration file while it runs: what changes at once, what is refused, what drains.
 
 use super::*;
-use crate::sources::file::ConfigFile;
 use config::checked::VxlanEnd;
 use tables::record::TUNNEL_RETIRED;
 
@@ -26,8 +25,8 @@ fn start(name: &str, behind: &str) -> (Stage, Reconcile<'static>, Arc<Shared>) {
     let mut stage = Stage::new(name);
     let path = write(&stage, SAME, behind);
     stage.config = Arc::new(config::load(Some(&path), &[]).unwrap());
+    stage.file = Some(path);
     let (mut reconcile, shared) = stage.start();
-    reconcile.watch_config(ConfigFile::new(&path, &[]));
     stage.backends(&["10.0.2.11"]);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(shared.status_now().config_file.refused, None);
@@ -208,6 +207,6 @@ fn an_order_has_both_files_read_again() {
     let (mut stage, mut reconcile, shared) = start("order", "");
     write(&stage, SAME, SECOND);
     shared.reload();
-    stage.pass(20, &mut reconcile, None);
+    stage.pass(100, &mut reconcile, None);
     assert_eq!(tunnels(stage.region).len(), 2, "at once, without waiting for the file to rest");
 }

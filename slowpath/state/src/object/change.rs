@@ -81,6 +81,8 @@ pub enum Why {
     Disk,
     /// The store is damaged and takes no changes until an operator has repaired it.
     Damaged,
+    /// The store's disk has not answered in time: the change may still be made.
+    Unanswered,
 }
 
 /// Why a change isn't made.

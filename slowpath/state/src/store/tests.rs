@@ -2,6 +2,7 @@
 
 mod damage;
 mod memory;
+mod stuck;
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::PathBuf;
@@ -136,7 +137,7 @@ fn who_waits_for_the_disk_shares_one_wait() {
         let change = |name| shared.change(vec![Change::put(object("api", name, 1))], UNIX_EPOCH);
         let writers: Vec<_> = (0..8).map(|name| scope.spawn(move || change(name))).collect();
         let absent = scope.spawn(|| shared.change(vec![Change::delete(key("api", 9))], UNIX_EPOCH));
-        while shared.queue.lock().len() < 9 {
+        while shared.queue.lock().waiting.len() < 9 {
             std::thread::yield_now();
         }
         drop(held);

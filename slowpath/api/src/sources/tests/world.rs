@@ -85,6 +85,7 @@ pub struct Heard {
 fn api(plate: &Plate, clock: &Arc<Clock>) -> Api {
     let disk: AnyDisk = Box::new(plate.clone());
     let store = Arc::new(Shared::new(Store::open(disk)));
+    drop(store.start().unwrap());
     let sources = Sources::new(clock.sources(), &store.objects(), clock.now());
     let control = Arc::clone(clock) as _;
     let documents = Arc::default();
@@ -121,6 +122,7 @@ impl World {
     /// The process ends, and another finds what is on the disk. The clock on the wall was set.
     pub fn restart(&mut self) {
         self.clock.now.lock().wall += Duration::from_secs(10 * 86_400);
+        self.store.close();
         self.api = api(&self.plate, &self.clock);
         self.store = Arc::clone(&self.api.store);
         self.writer = Writer::new();

@@ -1,0 +1,80 @@
+//! The control loop's heartbeat, and who judges it.
+//!
+//! What the loop has published is true only while it goes on. So nobody asks the loop whether it
+//! stands still: whoever answers a probe compares the last beat with the clock, and a thread of its
+//! own does so ten times a second for those that wait for news (TCP probes, routers, the cloud).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// When the control loop went around last.
+pub struct Heartbeat {
+    began: Instant,
+    /// Milliseconds from `began` to the last beat.
+    last: AtomicU64,
+    /// The oldest beat, milliseconds, that counts (`health.stall_timeout_ms`).
+    timeout_ms: AtomicU64,
+}
+
+impl Heartbeat {
+    /// The first beat is at `now`.
+    pub fn new(timeout: Duration, now: Instant) -> Heartbeat {
+        let heartbeat =
+            Heartbeat { began: now, last: AtomicU64::new(0), timeout_ms: AtomicU64::new(0) };
+        heartbeat.set_timeout(timeout);
+        heartbeat
+    }
+
+    /// An older beat than this does not count.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.timeout_ms.store(millis(timeout), Ordering::Relaxed);
+    }
+
+    /// The loop goes around.
+    pub fn beat(&self, now: Instant) {
+        let since = millis(now.saturating_duration_since(self.began));
+        self.last.store(since, Ordering::Relaxed);
+    }
+
+    /// Why the appliance is not able at `now`, if the loop stands still. The text is the same for
+    /// as long as it does.
+    pub fn stalled(&self, now: Instant) -> Option<String> {
+        let last = self.began + Duration::from_millis(self.last.load(Ordering::Relaxed));
+        let timeout = self.timeout_ms.load(Ordering::Relaxed);
+        (now.saturating_duration_since(last) > Duration::from_millis(timeout)).then(|| {
+            format!(
+                "the control loop stands still: no heartbeat for more than {timeout} ms \
+                 (health.stall_timeout_ms)"
+            )
+        })
+    }
+}
+
+fn millis(of: Duration) -> u64 {
+    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_stands_still_once_its_last_beat_is_too_old() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let heart = Heartbeat::new(Duration::from_secs(5), start);
+        assert_eq!(heart.stalled(at(5_000)), None, "it had its time to begin");
+        assert!(heart.stalled(at(5_001)).unwrap().contains("more than 5000 ms"));
+        heart.beat(at(20_000));
+        assert_eq!(heart.stalled(at(25_000)), None);
+        let told = heart.stalled(at(25_001));
+        assert!(told.is_some() && told == heart.stalled(at(99_000)), "one text, not one a second");
+        // A clock that is asked by several threads may be a little older than the beat.
+        assert_eq!(heart.stalled(at(19_999)), None);
+        heart.beat(at(99_001));
+        assert_eq!(heart.stalled(at(99_002)), None, "it goes on");
+        heart.set_timeout(Duration::from_secs(60));
+        assert_eq!(heart.stalled(at(159_001)), None);
+        assert!(heart.stalled(at(159_002)).is_some());
+    }
+}

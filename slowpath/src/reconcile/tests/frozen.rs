@@ -1,0 +1,117 @@
+//! A disk that does not answer, and a control loop that goes on.
+
+use super::*;
+use serde_json::json;
+use state::object::Change;
+use state::store::Order;
+
+fn lasts(region: &Region) -> Vec<u8> {
+    ids(region).1.into_iter().map(|(last, _)| last).collect()
+}
+
+fn services(reconcile: &Reconcile<'_>) -> Vec<String> {
+    let tables = reconcile.desired.writer.tables();
+    tables.services().map(|service| service.name.to_string()).collect()
+}
+
+/// A service that the API writes.
+fn put() -> Order {
+    let frontend = json!({ "address": "203.0.113.7", "port": 80, "protocol": "tcp" });
+    let spec = json!({ "frontends": [frontend] });
+    let json = json!({ "kind": "Service", "name": "api/other", "spec": spec });
+    let object = Object::from_json(&json).unwrap();
+    Order::new(vec![Change::put(object)], SystemTime::UNIX_EPOCH)
+}
+
+#[test]
+fn while_the_disk_hangs_the_loop_goes_on_and_takes_the_newest_files_after_it() {
+    let mut stage = Stage::new("frozen");
+    let (mut reconcile, shared) = stage.start();
+    let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
+    let mut lcore = FakeLcore::join(stage.region);
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, Some(&mut lcore));
+    let at = stage.region.generation();
+
+    stage.thawed = false;
+    stage.backends(&["10.0.2.11", "10.0.2.12"]);
+    stage.pass(4000, &mut reconcile, Some(&mut lcore));
+    assert_eq!((stage.region.generation(), lasts(stage.region)), (at, vec![11]));
+    let told = shared.status_now().services_file.refused.unwrap();
+    assert!(told.contains("control.state has not answered for"), "{told}");
+    assert!(able(&shared).able, "{:?}", able(&shared));
+    stage.region.lcores()[0].set_link(1, false);
+    stage.pass(200, &mut reconcile, Some(&mut lcore));
+    assert_eq!(able(&shared).reasons, ["the link of egress is down"]);
+    stage.region.lcores()[0].set_link(1, true);
+    stage.backends(&["10.0.2.11", "10.0.2.13"]);
+    stage.pass(1000, &mut reconcile, Some(&mut lcore));
+    assert_eq!(stage.region.generation(), at);
+
+    stage.thawed = true;
+    stage.pass(6000, &mut reconcile, Some(&mut lcore));
+    assert_eq!(shared.status_now().services_file.refused, None);
+    assert_eq!(lasts(stage.region), [11, 13]);
+}
+
+#[test]
+fn what_others_have_on_disk_is_in_force_while_the_files_wait_for_it() {
+    let mut stage = Stage::new("others");
+    let (mut reconcile, _) = stage.start();
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, None);
+    // The API's write is on disk; the files' is queued behind it.
+    stage.thawed = false;
+    let (_, answer) = stage.store.request(put());
+    stage.store.write_waiting();
+    assert!(answer.blocking_recv().unwrap().is_ok());
+    stage.backends(&["10.0.2.12"]);
+    while reconcile.keeping.is_none() {
+        stage.pass(20, &mut reconcile, None);
+    }
+    stage.pass(1000, &mut reconcile, None);
+    assert_eq!(services(&reconcile), ["api/other", "default/web"]);
+    assert_eq!(lasts(stage.region), [11]);
+    // Written, and the answer is not heard yet: the files' rows are made with it, not before.
+    stage.store.write_waiting();
+    let revision = reconcile.desired.writer.tables().revision();
+    assert!(!reconcile.desired.follow(SystemTime::UNIX_EPOCH));
+    assert_eq!(reconcile.desired.writer.tables().revision(), revision);
+    stage.pass(20, &mut reconcile, None);
+    assert!(reconcile.desired.writer.tables().revision() > revision && reconcile.trial.is_some());
+    stage.thawed = true;
+    stage.pass(5000, &mut reconcile, None);
+    assert_eq!(lasts(stage.region), [12]);
+}
+
+#[test]
+fn a_file_that_was_refused_is_not_told_by_halves_while_its_return_waits_for_the_disk() {
+    let mut stage = Stage::new("back");
+    let (mut reconcile, shared) = stage.start();
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, None);
+    let (before, at) = (ids(stage.region), stage.region.generation());
+    // More tunnels than the region has room for; one frontend alone would fit.
+    let tunnels = (1..=20).map(|vni| {
+        format!(
+            "[[service]]\nname = \"t{vni}\"\nmode = \"tunnel\"\ntunnel = \"vxlan\"\nvni = {vni}\n\
+             frontends = [{{address = \"203.0.113.2\", port = {vni}, protocol = \"tcp\"}}]\n\
+             backends = [{{address = \"10.0.2.12\"}}]\n"
+        )
+    });
+    stage.write(&tunnels.collect::<String>());
+    while reconcile.keeping.is_none() {
+        stage.pass(20, &mut reconcile, None);
+    }
+    // It is on disk by now, and the disk hangs from then on.
+    stage.thawed = false;
+    stage.pass(10_000, &mut reconcile, None);
+    assert!(reconcile.keeping.as_ref().is_some_and(Keeping::is_back));
+    assert_eq!((ids(stage.region), stage.region.generation()), (before.clone(), at));
+    stage.thawed = true;
+    stage.pass(1000, &mut reconcile, None);
+    let told = shared.status_now().services_file.refused.unwrap();
+    assert!(told.contains("tunnels"), "{told}");
+    assert_eq!(services(&reconcile), ["default/web"]);
+    assert_eq!((ids(stage.region), stage.region.generation()), (before, at));
+}

@@ -1,0 +1,310 @@
+//! Disks that hang, files that are none, and a control loop that stands still: what health says,
+//! what writes answer, and that the process ends.
+//!
+//! The disk is a real one: ext4 in a file, mounted by a loop device and frozen by `fsfreeze`. A
+//! write to it waits in the kernel until it is thawed, as at a volume that hangs.
+
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tables::region::{Region, Role};
+
+use crate::appliance::{Answer, Folder, Running};
+use crate::generation;
+
+/// How long anything may take before the test fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// `health.stall_timeout_ms` unless set otherwise.
+const STALL: Duration = Duration::from_secs(5);
+
+#[track_caller]
+fn run(program: &str, args: &[&str]) {
+    let out = Command::new(program).args(args).output();
+    let out = out.unwrap_or_else(|e| panic!("{program} is needed for this test: {e}"));
+    assert!(out.status.success(), "{program} {args:?}: {out:?}");
+}
+
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A file system of its own that can be frozen.
+struct Ext4(PathBuf);
+
+impl Ext4 {
+    fn mount(folder: &Folder, at: &str) -> Ext4 {
+        let (image, at) = (folder.path.join("image"), folder.path.join(at));
+        std::fs::File::create(&image).unwrap().set_len(48 << 20).unwrap();
+        std::fs::create_dir_all(&at).unwrap();
+        run("mkfs.ext4", &["-q", &image.display().to_string()]);
+        run("mount", &["-o", "loop", &image.display().to_string(), &at.display().to_string()]);
+        Ext4(at)
+    }
+
+    fn freeze(&self) {
+        run("fsfreeze", &["--freeze", &self.0.display().to_string()]);
+    }
+
+    fn thaw(&self) {
+        run("fsfreeze", &["--unfreeze", &self.0.display().to_string()]);
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        // It may not be frozen.
+        let _ = Command::new("fsfreeze").arg("--unfreeze").arg(&self.0).output();
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// An lcore without packets, played by a thread of the test over the region's file: it polls and
+/// switches.
+struct Lcore {
+    region: &'static Region,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Lcore {
+    fn start(path: &Path) -> Lcore {
+        let region: &'static Region = Box::leak(Box::new(Region::open(path).unwrap()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let claim = region.claim(Role::Fastpath).unwrap();
+            let lcore = &region.lcores()[0];
+            lcore.join(region, claim.epoch(), 1);
+            (0..2).for_each(|arm| lcore.set_link(arm, true));
+            while !stopped.load(Ordering::Relaxed) {
+                lcore.turn();
+                lcore.acknowledge(region.generation());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            lcore.leave();
+        });
+        Lcore { region, stop, thread: Some(thread) }
+    }
+
+    fn link(&self, up: bool) {
+        self.region.lcores()[0].set_link(1, up);
+    }
+}
+
+impl Drop for Lcore {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A slowpath that is able, and the lcore that makes it so.
+fn able(folder: &Folder) -> (Running, Lcore) {
+    let slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let lcore = Lcore::start(&folder.path.join("region/file"));
+    until("able", || health(folder).contains(" 200 "));
+    (slowpath, lcore)
+}
+
+fn health(folder: &Folder) -> String {
+    folder.get(folder.ports[0], "/", "*/*")
+}
+
+/// What `weir status` shows, and its exit code.
+fn status(folder: &Folder) -> (Option<i32>, Value) {
+    let out = folder.weir(&["status", "--json"]);
+    (out.status.code(), serde_json::from_slice(&out.stdout).unwrap())
+}
+
+/// Health turns 503 with this reason, over HTTP and TCP, and `weir status` agrees.
+#[track_caller]
+fn fails(folder: &Folder, reason: &str) {
+    until(reason, || {
+        let told = health(folder);
+        told.contains(" 503 ") && told.contains(reason)
+    });
+    until("a refused TCP probe", || TcpStream::connect(("127.0.0.1", folder.ports[1])).is_err());
+    let (code, status) = status(folder);
+    assert_eq!((code, &status["able"]), (Some(1), &json!(false)), "{status}");
+    assert!(status["reasons"].to_string().contains(reason), "{status}");
+}
+
+#[track_caller]
+fn recovers(folder: &Folder) {
+    until("able again", || health(folder).contains(" 200 "));
+    assert_eq!(status(folder).0, Some(0));
+}
+
+fn refused(status: &Value) -> String {
+    status["services_file"]["refused"].as_str().unwrap_or_default().to_owned()
+}
+
+fn put(folder: &Folder, name: &str) -> Answer {
+    let frontend = json!({ "address": "203.0.113.9", "port": 1000, "protocol": "udp" });
+    let body = json!({ "spec": { "frontends": [frontend] } }).to_string();
+    let path = format!("/v1/objects/services/{name}");
+    folder.ask("PUT", &path, &[("Content-Type", "application/json")], &body)
+}
+
+fn is_there(folder: &Folder, name: &str) -> bool {
+    folder.ask("GET", &format!("/v1/objects/services/{name}"), &[], "").status == 200
+}
+
+#[track_caller]
+fn is_unavailable(answer: &Answer, sort: &str, told: &str) {
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert_eq!(answer.json()["type"], format!("urn:weir:{sort}"), "{answer:?}");
+    assert!(answer.body.contains(told) && answer.body.contains("control.state"), "{answer:?}");
+}
+
+fn backends(folder: &Folder, many: usize) {
+    folder.until(&["services"], |s| s[0]["backends"].as_array().is_some_and(|b| b.len() == many));
+}
+
+fn terminate(slowpath: &Running) {
+    run("kill", &["-TERM", &slowpath.0.id().to_string()]);
+}
+
+/// It ends with this code.
+#[track_caller]
+fn ends(slowpath: &mut Running, code: i32) {
+    let mut ended = None;
+    until("the process ends", || {
+        ended = slowpath.0.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert_eq!(ended.and_then(|status| status.code()), Some(code));
+}
+
+#[test]
+fn a_frozen_disk_fails_writes_and_not_health_and_hides_no_dead_link() {
+    let folder = Folder::new("frozen");
+    let disk = Ext4::mount(&folder, "state");
+    let (mut slowpath, lcore) = able(&folder);
+    assert_eq!(put(&folder, "a").status, 201);
+
+    disk.freeze();
+    // The loop has the services kept, and says so itself when that takes long: it goes on.
+    folder.services(&["10.97.2.11", "10.97.2.12", "10.97.2.13"]);
+    folder.until(&["status"], |s| refused(s).contains("has not answered"));
+    let begun = Instant::now();
+    while begun.elapsed() < STALL + Duration::from_secs(2) {
+        let told = health(&folder);
+        assert!(told.contains(" 200 "), "a disk is no reason: {told}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // A write that waits behind it is taken back: that it is not made is certain.
+    is_unavailable(&put(&folder, "b"), "store", "nothing was changed");
+    is_unavailable(&put(&folder, "b"), "store", "does not answer");
+    assert!(!is_there(&folder, "b") && is_there(&folder, "a"), "reads go on");
+    // What the lcores say counts as ever.
+    lcore.link(false);
+    fails(&folder, "the link of egress is down");
+    lcore.link(true);
+    recovers(&folder);
+
+    disk.thaw();
+    backends(&folder, 3);
+    folder.until(&["status"], |s| refused(s).is_empty());
+    assert!(!is_there(&folder, "b"), "it was said that it is not made");
+    assert_eq!(put(&folder, "b").status, 201);
+
+    // A write that is on its way to the disk may be made: nothing else is said.
+    disk.freeze();
+    is_unavailable(&put(&folder, "c"), "unanswered", "may still be made");
+    assert!(!is_there(&folder, "c"), "nothing is published before its sync");
+    drop(lcore);
+    fails(&folder, "the fastpath is not running");
+    disk.thaw();
+    until("the write is made", || is_there(&folder, "c"));
+    terminate(&slowpath);
+    ends(&mut slowpath, 0);
+}
+
+#[test]
+fn sigterm_while_the_disk_is_frozen_closes_all_and_loses_nothing_that_was_acknowledged() {
+    let folder = Folder::new("frozen-end");
+    let disk = Ext4::mount(&folder, "state");
+    let (mut slowpath, lcore) = able(&folder);
+    assert_eq!(put(&folder, "a").status, 201);
+    disk.freeze();
+    is_unavailable(&put(&folder, "b"), "unanswered", "may still be made");
+    terminate(&slowpath);
+    // The kernel keeps the one thread that waits for the disk, whatever ends a process, and with it
+    // the process' number; all else of it is gone.
+    let stat = format!("/proc/{}/stat", slowpath.0.id());
+    until("the process ends but for that thread", || {
+        let stat = std::fs::read_to_string(&stat).unwrap();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
+    });
+    for port in folder.ports {
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "port {port} is open");
+    }
+    assert!(!Path::new(&folder.socket()).exists());
+    disk.thaw();
+    ends(&mut slowpath, 0);
+    drop(lcore);
+    let (_again, _lcore) = able(&folder);
+    assert!(is_there(&folder, "a"), "it was acknowledged");
+}
+
+#[test]
+fn a_fifo_in_the_place_of_the_services_is_named_and_holds_nothing_up() {
+    let folder = Folder::new("fifo");
+    let (mut slowpath, lcore) = able(&folder);
+    let services = folder.path.join("services.toml");
+    let fifo = folder.path.join("fifo");
+    run("mkfifo", &[&fifo.display().to_string()]);
+    std::fs::rename(&fifo, &services).unwrap();
+    let told = refused(&folder.until(&["status"], |s| !refused(s).is_empty()));
+    let path = services.display().to_string();
+    assert!(told.contains(&path) && told.contains("is a FIFO, not a regular file"), "{told}");
+    assert!(health(&folder).contains(" 200 "), "the set before it serves");
+    backends(&folder, 2);
+    lcore.link(false);
+    fails(&folder, "the link of egress is down");
+    lcore.link(true);
+    recovers(&folder);
+    terminate(&slowpath);
+    ends(&mut slowpath, 0);
+
+    // A start finds it, and says so.
+    let mut again = folder.slowpath();
+    folder.until(&["status"], |s| refused(s).contains("is a FIFO"));
+    folder.services(&["10.97.2.11"]);
+    backends(&folder, 1);
+    terminate(&again);
+    ends(&mut again, 0);
+}
+
+#[test]
+fn a_loop_that_stands_still_fails_health_until_it_goes_on() {
+    let folder = Folder::new("stalled");
+    // Here it is the region's own file that hangs: the loop's next write to it does not return.
+    let disk = Ext4::mount(&folder, "region");
+    let (mut slowpath, lcore) = able(&folder);
+    disk.freeze();
+    folder.services(&["10.97.2.11", "10.97.2.12", "10.97.2.13"]);
+    fails(&folder, "the control loop stands still");
+    assert!(health(&folder).contains("health.stall_timeout_ms"));
+    let metrics = folder.get(folder.ports[2], "/metrics", "text/plain");
+    assert!(metrics.contains("\nweir_able 0\n"), "{metrics}");
+    disk.thaw();
+    recovers(&folder);
+    backends(&folder, 3);
+    drop(lcore);
+    terminate(&slowpath);
+    ends(&mut slowpath, 0);
+}
