@@ -14,6 +14,7 @@ pub mod private_link;
 mod report;
 mod schema;
 pub mod secret_file;
+mod secrets;
 pub mod services;
 pub mod yaml;
 
@@ -42,6 +43,7 @@ pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError>
     let merged = Merged::new(defaults(), file, Some(sections.collect()), sets)?;
     let mut config = checked::check::check(&merged)?;
     config.warnings.extend(checked::machine::warnings(&config, Path::new("/")));
+    config.warnings.extend(secrets::exposed(&config));
     config.warnings.extend(strange);
     Ok(config)
 }

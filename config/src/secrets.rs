@@ -1,0 +1,89 @@
+//! Files with secrets that others than their owner can read.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::checked::Config;
+
+/// Permission to read or write for users who are neither the owner nor of the group.
+const OTHERS: u32 = 0o006;
+
+/// A sentence for each file with a secret that every local user can use: the API's key and token,
+/// passwords of BGP neighbors. Files that are not there are left out.
+pub fn exposed(config: &Config) -> Vec<String> {
+    let mut files: Vec<(&str, PathBuf)> = Vec::new();
+    if let Some(api) = &config.api {
+        files.push(("api.token_file", api.token_file.clone()));
+        files.extend(api.tls.iter().map(|tls| ("api.tls_key", tls.key.clone())));
+    }
+    if let Some(folder) = &config.bgp.secrets {
+        files.extend(passwords(folder).into_iter().map(|file| ("bgp.secrets", file)));
+    }
+    files.iter().filter_map(|(key, file)| warning(key, file)).collect()
+}
+
+/// The password of each secret in the folder: `NAME/password`.
+fn passwords(folder: &Path) -> Vec<PathBuf> {
+    let secrets = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = secrets.map(|one| one.path().join("password")).collect();
+    files.sort();
+    files
+}
+
+fn warning(key: &str, file: &Path) -> Option<String> {
+    let about = std::fs::metadata(file).ok()?;
+    let mode = about.permissions().mode() & 0o777;
+    let path = file.display();
+    (mode & OTHERS != 0 && !is_hidden(file)).then(|| {
+        format!("{key}: every local user can access {path} (mode {mode:04o}): chmod 0600 {path}")
+    })
+}
+
+/// Whether a folder above the file keeps other users out.
+fn is_hidden(file: &Path) -> bool {
+    let Ok(file) = file.canonicalize() else { return false };
+    file.ancestors().skip(1).any(|folder| {
+        std::fs::metadata(folder).is_ok_and(|about| about.permissions().mode() & 0o001 == 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+    use super::*;
+
+    #[test]
+    fn files_that_every_user_can_read_are_named_with_what_to_type() {
+        let folder = std::env::temp_dir().join(format!("weir-secrets-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("bgp/router")).unwrap();
+        let file = |name: &str, mode| {
+            let path = folder.join(name);
+            std::fs::write(&path, "secret").unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            path.display().to_string()
+        };
+        let set = |path: &Path, mode| {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        };
+        let (token, key) = (file("token", 0o644), file("key.pem", 0o600));
+        file("bgp/router/password", 0o604);
+        let text = format!(
+            "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.11/24\"]\n\
+             [nat]\naddresses = [\"10.0.1.11\"]\n[fastpath]\nlcores = [1]\n\
+             [bgp]\nsecrets = \"{path}/bgp\"\n\
+             [api]\nlisten = \"127.0.0.1:9\"\ntoken_file = \"{token}\"\n\
+             tls_cert = \"{path}/absent\"\ntls_key = \"{key}\"\n",
+            path = folder.display()
+        );
+        let config = crate::from_toml(&text).unwrap();
+        let all = exposed(&config);
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert!(all[0].contains("api.token_file") && all[0].contains("mode 0644"), "{all:?}");
+        assert!(all[0].ends_with(&format!("chmod 0600 {token}")), "{all:?}");
+        assert!(all[1].contains("bgp.secrets") && all[1].contains("router/password"), "{all:?}");
+        set(Path::new(&token), 0o640);
+        set(&folder.join("bgp"), 0o700);
+        assert_eq!(exposed(&config), Vec::<String>::new(), "a group, and a closed folder");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
