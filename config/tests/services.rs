@@ -89,7 +89,8 @@ fn beside_own_ports(frontend: &str) -> Result<Services, config::ConfigError> {
          inner_mtu = 1400\n",
     )
     .unwrap();
-    let service = format!("[[service]]\nname = \"shop/web\"\nfrontends = [{{{frontend}}}]\n");
+    let service =
+        format!("[[service]]\nname = \"shop/web\"\nmode = \"nat\"\nfrontends = [{{{frontend}}}]\n");
     config::services_from_toml(&service, &config)
 }
 
