@@ -117,6 +117,10 @@ impl<'r> Strangers<'r> {
 fn error(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     // Nobody can tell whose a damaged one is: it has no key, and so no flow.
     (work.key, work.hash) = (FlowKey::default(), 0);
+    // An error from a martian source is of no flow: its gateway decides what becomes of it.
+    if work.front.arrival != Arrival::Kernel && work.inner.src.is_martian() {
+        return;
+    }
     let Ok(quoted) = icmp::quoted(window, &work.inner) else { return };
     work.quoted = Some(quoted);
     if work.front.arrival == Arrival::Plain && quoted.src == work.inner.dst {

@@ -58,6 +58,9 @@ fn outer(window: &Window<'_>, work: &mut Work, own: &[u8; 6]) -> Result<(), Drop
     if !work.front.outer.v6 && !packet::checksum::ipv4_header_ok(window, &work.front.outer) {
         return Err(DropReason::BadIpChecksum);
     }
+    if work.front.arrival == Arrival::Plain && work.front.outer.src.is_martian() {
+        return Err(DropReason::MartianSource);
+    }
     Ok(())
 }
 

@@ -75,6 +75,9 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
 fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let set = lcore.set();
     let service = set.service(work.service).ok_or(DropReason::NoBackend)?;
+    if is_martian(work, lcore) {
+        return Err(DropReason::MartianSource);
+    }
     if !set.admits(service, &work.inner.src) {
         return Err(DropReason::SourceRefused);
     }
@@ -89,6 +92,16 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
     let record = set.backend(backend).ok_or(DropReason::NoBackend)?;
     work.backend = backend;
     begin(window, work, lcore, service, record)
+}
+
+/// Whether the source is martian or a frontend's address. A gateway's packet may come from another
+/// frontend's address, because frontends behind an inspecting gateway are hosts; not from its own
+/// destination.
+fn is_martian(work: &Work, lcore: &Lcore<'_>) -> bool {
+    let (src, scope_key) = (&work.inner.src, work.front.scope_key);
+    src.is_martian()
+        || *src == work.inner.dst
+        || work.front.arrival == Arrival::Plain && lcore.set().address_marked(scope_key, src)
 }
 
 /// The backend that the client stays with, or will from now on.
@@ -131,12 +144,16 @@ fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let asks = asks || work.inner.fragment == Fragment::First;
     let marked = asks && lcore.set().address_marked(work.front.scope_key, &work.inner.dst);
     if marked && matches!(work.inner.kind, L4::IcmpEcho { request: true }) {
+        if is_martian(work, lcore) {
+            return Err(DropReason::MartianSource);
+        }
         work.verdict = Verdict::Reply(Reply::Echo);
         return Ok(());
     }
     if work.front.arrival == Arrival::Gateway {
         return match snapshot.tunnels[usize::from(work.front.tunnel)].no_service() {
             NoService::Drop => Err(DropReason::NoService),
+            NoService::Punt if work.inner.src.is_martian() => Err(DropReason::MartianSource),
             NoService::Punt => {
                 work.verdict = Verdict::Punt;
                 Ok(())

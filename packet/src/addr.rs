@@ -45,6 +45,19 @@ impl Addr {
         self.words[3]
     }
 
+    /// Whether no packet on a wire may have it as its source: loopback (127/8, `::1`), multicast,
+    /// limited broadcast (RFC 1122 3.2.1.3, RFC 4291 2.5.3 and 2.7).
+    #[inline(always)]
+    pub const fn is_martian(&self) -> bool {
+        let first = self.words[0].to_ne_bytes()[0];
+        if self.is_v4() {
+            let wire = self.words[3];
+            return matches!(wire.to_ne_bytes()[0], 127 | 224..=239) || wire == u32::MAX;
+        }
+        let loopback = (self.words[0] | self.words[1] | self.words[2]) == 0;
+        first == 0xff || (loopback && self.words[3] == 1u32.to_be())
+    }
+
     /// The sixteen bytes in network order.
     pub const fn octets(&self) -> [u8; 16] {
         let (a, b) = (self.words[0].to_ne_bytes(), self.words[1].to_ne_bytes());
@@ -137,6 +150,38 @@ mod tests {
             let ip: IpAddr = text.parse().unwrap();
             assert_eq!(IpAddr::from(Addr::from(ip)), ip);
             assert_eq!(Addr::from(ip).is_v4(), ip.is_ipv4());
+        }
+    }
+
+    #[test]
+    fn martians_are_what_no_sender_has() {
+        let martian = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap()).is_martian();
+        for text in [
+            "127.0.0.0",
+            "127.255.255.255",
+            "224.0.0.0",
+            "239.255.255.255",
+            "255.255.255.255",
+            "::1",
+            "ff00::",
+            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+        ] {
+            assert!(martian(text), "{text}");
+        }
+        for text in [
+            "0.0.0.0",
+            "126.255.255.255",
+            "128.0.0.0",
+            "223.255.255.255",
+            "240.0.0.1",
+            "255.255.255.254",
+            "::",
+            "::2",
+            "0:0:1::1",
+            "feff::1",
+            "fe80::1",
+        ] {
+            assert!(!martian(text), "{text}");
         }
     }
 

@@ -42,6 +42,7 @@ reasons! {
     VxlanFlags "vxlan-flags" "The VXLAN header lacks the I flag (RFC 7348 5).",
     GueHeader "gue-header" "The GUE header is of an unknown variant or a control message.",
     InnerMalformed "inner-malformed" "The packet inside the tunnel is cut short or contradicts itself.",
+    MartianSource "martian-source" "The source is no address of a sender: loopback, multicast, broadcast, or the address of a frontend.",
     TunnelSource "tunnel-source" "The outer source is outside the gateway's configured sources.",
     WrongVni "wrong-vni" "No tunnel on this port has this VNI.",
     WrongPort "wrong-port" "The VNI belongs to a tunnel on another UDP port.",

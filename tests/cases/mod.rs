@@ -18,6 +18,7 @@ mod fragments;
 mod icmp;
 mod kernel;
 mod limits;
+mod martian;
 mod nat;
 mod outer;
 mod plain;
@@ -53,6 +54,7 @@ pub fn all() -> Vec<Case> {
         icmp::cases(),
         fragments::cases(),
         refused::cases(),
+        martian::cases(),
         limits::cases(),
         kernel::cases(),
     ]

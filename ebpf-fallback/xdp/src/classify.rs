@@ -81,7 +81,8 @@ fn from_wire(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     }
     if work.inner.kind == L4::IcmpError {
         // Nobody can tell whose a damaged one is: it has no key, and so no flow.
-        if part_quoted(ctx) != OPEN {
+        // An error from a martian source is of no flow: its gateway decides what becomes of it.
+        if work.inner.src.is_martian() || part_quoted(ctx) != OPEN {
             return Ok(SELECT);
         }
         if work.arrival == Arrival::Plain && work.quoted.src == work.inner.dst {

@@ -133,6 +133,9 @@ fn open(ctx: *mut xdp_md, work: &mut Work, place: &Place) -> Result<u32, u32> {
         });
     }
     done(part_outer(ctx))?;
+    if plain && work.outer.src.is_martian() {
+        return Err(work.drop(DropReason::MartianSource));
+    }
     if plain && matches!(work.outer.proto, UDP | IPV4_IN_IP | IPV6_IN_IP) {
         return Ok(DECAP);
     }

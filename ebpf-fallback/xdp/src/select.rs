@@ -27,10 +27,13 @@ fn choose(work: &mut Work) -> u32 {
     if work.inner.fragment == Fragment::Later {
         return later_fragment(work);
     }
-    if work.inner.kind != L4::IcmpError && (work.arrival != Arrival::Plain || part_own_port() == 0) {
+    if work.inner.kind != L4::IcmpError && (work.arrival != Arrival::Plain || part_own_port() == 0)
+    {
         work.service = part_frontend();
         if work.service != NONE {
-            return if part_admits() == 0 {
+            return if part_martian() != 0 {
+                work.drop(DropReason::MartianSource)
+            } else if part_admits() == 0 {
                 work.drop(DropReason::SourceRefused)
             } else {
                 part_pick()
@@ -108,6 +111,18 @@ extern "C" fn part_marked() -> u32 {
     u32::from(work.set().address_marked(work.scope_key, &work.inner.dst))
 }
 
+/// Whether the source is martian or a frontend's address; 1 for yes. A gateway's packet may come
+/// from another frontend's address: see the fastpath's `select`.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_martian() -> u32 {
+    let Some(work) = work() else { return 1 };
+    let (src, dst) = (&work.inner.src, &work.inner.dst);
+    let marked = || work.set().address_marked(work.scope_key, src);
+    let plain = work.arrival == Arrival::Plain;
+    u32::from(src.is_martian() || src == dst || plain && marked())
+}
+
 /// Whether the packet is to a source of probes; 1 for yes.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -165,6 +180,9 @@ fn for_nobody(work: &mut Work) -> u32 {
     let request = matches!(work.inner.kind, L4::IcmpEcho { request: true });
     let marked = (request || work.is_first()) && part_marked() != 0;
     if marked && request {
+        if part_martian() != 0 {
+            return work.drop(DropReason::MartianSource);
+        }
         return work.answer_with(Reply::Echo);
     }
     if work.arrival == Arrival::Gateway {
@@ -190,6 +208,9 @@ fn for_gateway(work: &mut Work, marked: bool) -> u32 {
     const PUNT: u8 = NoService::Punt as u8;
     match work.set().tunnel(work.tunnel).map(|t| t.no_service) {
         Some(RETURN) => {}
+        Some(PUNT) if work.inner.src.is_martian() => {
+            return work.drop(DropReason::MartianSource);
+        }
         Some(PUNT) => return punt(work),
         _ => return work.drop(DropReason::NoService),
     }

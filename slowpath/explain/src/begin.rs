@@ -21,6 +21,7 @@ impl Walk<'_> {
             return drop_for(DropReason::NoBackend);
         };
         self.name_service(id);
+        self.sender()?;
         if !self.set.admits(&service, &self.inner.src) {
             self.because("the service's source ranges refuse the sender");
             return drop_for(DropReason::SourceRefused);
@@ -50,6 +51,18 @@ impl Walk<'_> {
         };
         self.backend = Some(backend);
         self.begin(&service, &record)
+    }
+
+    /// Drops a packet from a martian source or a frontend's address, as the stage `select` does.
+    pub(super) fn sender(&mut self) -> Step {
+        let (src, dst) = (self.inner.src, self.inner.dst);
+        let plain = self.arrival == Arrival::Plain;
+        let frontend = || plain && self.set.address_marked(self.scope_key, &src);
+        if src.is_martian() || src == dst || frontend() {
+            self.because("its source is loopback, multicast, broadcast or a frontend's address");
+            return Step::Break(Verdict::Drop(DropReason::MartianSource));
+        }
+        Step::Continue(())
     }
 
     /// The port of the proxy that takes other frontends of the service, of which region's service

@@ -67,6 +67,7 @@ impl Walk<'_> {
         let dst = self.inner.dst;
         let asked = matches!(self.inner.kind, L4::IcmpEcho { request: true });
         if asked && self.set.address_marked(self.scope_key, &dst) {
+            self.sender()?;
             self.because("a frontend's address answers pings");
             return Step::Continue(Verdict::Reply(Reply::Echo));
         }
@@ -74,6 +75,9 @@ impl Walk<'_> {
             self.because("its gateway's setting `no_service` decides");
             return match no_service(tunnel.no_service) {
                 NoService::Drop => drop_for(DropReason::NoService),
+                NoService::Punt if self.inner.src.is_martian() => {
+                    drop_for(DropReason::MartianSource)
+                }
                 NoService::Punt => Step::Continue(Verdict::Punt),
                 NoService::Return => Step::Continue(Verdict::Return),
             };

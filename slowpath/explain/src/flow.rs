@@ -59,6 +59,9 @@ impl Walk<'_> {
         if inner.kind != L4::IcmpError {
             return self.file(&inner);
         }
+        if self.arrival != Arrival::Kernel && inner.src.is_martian() {
+            return;
+        }
         // Nobody can tell whose a damaged one is.
         let Ok(quoted) = icmp::quoted(window, &inner) else { return };
         self.quoted = Some(quoted);

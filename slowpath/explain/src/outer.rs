@@ -59,6 +59,10 @@ impl Walk<'_> {
         if !outer.v6 && !checksum::ipv4_header_ok(window, &outer) {
             return drop_for(DropReason::BadIpChecksum);
         }
+        if self.arrival == Arrival::Plain && outer.src.is_martian() {
+            self.because("its source is loopback, multicast or broadcast");
+            return drop_for(DropReason::MartianSource);
+        }
         self.inner = outer;
         let Some(entered) = self.tunnel_of(window, &outer)? else { return Step::Continue(()) };
         let Some(tunnel) = self.set.tunnel(entered.tunnel) else { return Step::Continue(()) };

@@ -1,0 +1,154 @@
+//! Sources that no sender has: loopback, multicast, broadcast, a frontend's own address.
+
+use super::setups::{
+    Setup, WEB_BACKEND, aws_nat, aws_return, azure_nat, plain_dsr, plain_nat, service,
+};
+use super::world::*;
+use super::{Case, arrives, case};
+use crate::frames::{Ip, aws_options, echo, error, flags, tcp, udp};
+use tables::reason::DropReason::MartianSource;
+
+/// Sources that no sender has.
+const MARTIANS: [&str; 5] = [
+    "127.0.0.1:40000",
+    "127.255.255.254:40000",
+    "224.0.0.5:40000",
+    "239.255.255.255:40000",
+    "255.255.255.255:40000",
+];
+const MARTIANS6: [&str; 3] = ["[::1]:40000", "[ff02::1]:40000", "[ff0e::7]:40000"];
+/// The addresses beside them, which clients have.
+const BESIDE: [&str; 3] = ["126.255.255.255:40000", "128.0.0.1:40000", "223.255.255.255:40000"];
+
+fn opens(from: &str, to: &str) -> Ip {
+    tcp(from, to, flags::SYN)
+}
+
+fn plain() -> Vec<Case> {
+    let all = |claim, setup: Setup, packets: Vec<Ip>| {
+        let steps = packets.into_iter();
+        let steps = steps.map(|ip| arrives(INGRESS, from_router(ip)).dropped(MartianSource));
+        case(claim, setup, steps.collect())
+    };
+    let to_web = || MARTIANS.map(|from| opens(from, FRONTEND)).to_vec();
+    let beside = BESIDE.map(|from| {
+        let there = opens(from, FRONTEND).from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
+        let claim = "An address beside the martian ones is a client's.";
+        let comes = arrives(INGRESS, from_router(opens(from, FRONTEND)));
+        case(claim, plain_nat(), vec![comes.leaves(EGRESS, to_backend(11, there), "nat")])
+    });
+    let mut cases = vec![
+        all(
+            "No plain packet for a service comes from an address that no sender has.",
+            plain_nat(),
+            to_web(),
+        ),
+        all(
+            "Nor one over IPv6.",
+            plain_nat(),
+            MARTIANS6.map(|from| opens(from, FRONTEND6)).to_vec(),
+        ),
+        all("Nor one for a service with direct return.", plain_dsr("ipip", "10.0.2.11"), to_web()),
+        all(
+            "Nor one to our own address, whether a probe or a ping.",
+            aws_nat(),
+            vec![
+                opens("127.0.0.1:40000", "10.0.1.10:8080"),
+                echo("255.255.255.255:7", "10.0.1.10", true),
+                opens("[::1]:40000", "[fd00:1::10]:8080"),
+                udp("224.0.0.5:40000", "10.0.1.10:9999"),
+            ],
+        ),
+        all(
+            "Nor a gateway's tunnel packet.",
+            aws_return(),
+            vec![opens(CLIENT, ELSEWHERE).in_geneve(
+                "127.0.0.1:60001",
+                OUR_GENEVE,
+                aws_options(ENDPOINT, 0, 1),
+            )],
+        ),
+        all(
+            "No plain packet for a service comes from a frontend's address, its own or another's: \
+             the answer would come back to a service.",
+            plain_nat(),
+            vec![
+                opens(FRONTEND, FRONTEND),
+                opens("203.0.113.10:7", FRONTEND),
+                opens("203.0.113.20:40000", FRONTEND),
+                opens("[2001:db8:f::10]:40000", FRONTEND6),
+                echo("203.0.113.20:7", "203.0.113.10", true),
+            ],
+        ),
+    ];
+    cases.extend(beside);
+    cases
+}
+
+fn inside_tunnels() -> Vec<Case> {
+    let to_web = |from: &str| opens(from, FRONTEND);
+    let refused = |ip: Ip| arrives(INGRESS, from_gateway(1, ip)).dropped(MartianSource);
+    let mut by_aws: Vec<_> = MARTIANS.map(|from| refused(to_web(from))).into();
+    by_aws.extend(MARTIANS6.map(|from| refused(opens(from, FRONTEND6))));
+    by_aws.push(refused(opens("203.0.113.10:7", FRONTEND)));
+    by_aws.push(refused(echo("127.0.0.1:7", "203.0.113.10", true)));
+    by_aws.push(refused(echo("203.0.113.10:7", "203.0.113.10", true)));
+    let by_azure = MARTIANS
+        .map(|from| arrives(INGRESS, from_external(to_web(from))).dropped(MartianSource))
+        .into();
+    let returned = MARTIANS.map(|from| {
+        let sent = from_gateway(1, opens(from, ELSEWHERE));
+        arrives(INGRESS, sent.clone()).leaves(INGRESS, sent.sent_back(), "return")
+    });
+    let mut host = aws_nat().named("two frontends behind a gateway");
+    host.services += &service(
+        "other",
+        "mode = \"nat\"",
+        r#"{address = "203.0.113.30", port = 80, protocol = "tcp"}"#,
+        WEB_BACKEND,
+    );
+    let from_host = opens("203.0.113.30:40000", FRONTEND);
+    let there = from_host.clone().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
+    let punts = aws_return().named("aws, no_service = punt").gateway("no_service = \"punt\"");
+    let open = syn().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
+    let open = arrives(INGRESS, from_gateway(1, syn())).leaves(EGRESS, to_backend(11, open), "nat");
+    let stray = error("127.0.0.1", "203.0.113.10", (3, 4), 1_300, response().hop());
+    let stray = from_gateway(1, stray);
+    vec![
+        case("No gateway's packet for a service has such a source inside.", aws_nat(), by_aws),
+        case("Nor one in VXLAN.", azure_nat(), by_azure),
+        case(
+            "What is for no service is returned whatever its source: the gateway sent it, and \
+             judges it.",
+            aws_return(),
+            returned.into(),
+        ),
+        case(
+            "Behind a gateway, a frontend's host may be another frontend's client.",
+            host,
+            vec![arrives(INGRESS, from_gateway(1, from_host)).leaves(
+                EGRESS,
+                to_backend(11, there),
+                "nat",
+            )],
+        ),
+        case(
+            "What a gateway's setting has punted has a sender.",
+            punts,
+            vec![refused(opens("127.0.0.1:40000", ELSEWHERE))],
+        ),
+        case(
+            "An ICMP error from a martian source is of no flow, and returned.",
+            aws_nat(),
+            vec![
+                open,
+                arrives(INGRESS, stray.clone()).leaves(INGRESS, stray.sent_back(), "return"),
+            ],
+        ),
+    ]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [plain(), inside_tunnels()].into_iter().flatten().collect()
+}
