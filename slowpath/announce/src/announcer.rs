@@ -5,6 +5,8 @@
 //! services and attributes together, so that no peer ever sees half of a change. A session is left
 //! alone as long as its own settings stay.
 
+mod keys;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +20,7 @@ use crate::leave::Leave;
 use crate::peers::{self, Identity};
 use crate::routers::{Defect, PolicyDefect, Routers, Wrong};
 use crate::routes::{self, NoBackends, Offers};
-use crate::secrets::{Read, SecretWatch, Secrets};
+use crate::secrets::{Read, Secrets};
 use crate::select::Policy;
 use crate::snapshot::ControlPlaneState;
 use crate::speaker::{PeerKey, PeerWanted, Speaker};
@@ -193,48 +195,7 @@ impl<S: Speaker> Announcer<S> {
         Some(identity)
     }
 
-    /// Adds a neighbor, or begins its session anew where its settings are others. Without its key
-    /// a neighbor gets no session; one that is signed goes on with the key that it has.
-    fn neighbor(
-        &mut self,
-        router: &RouterSpec,
-        neighbor: &Neighbor,
-        identity: Identity,
-        able: bool,
-    ) -> Result<(), Wrong> {
-        let Some(named) = &neighbor.password else {
-            return self.session(router, neighbor, identity, None, able);
-        };
-        if let Ok(read) = self.password(named) {
-            return self.session(router, neighbor, identity, Some(read), able);
-        }
-        let key = peers::key(router, neighbor);
-        let running = self.peers.get(&key).filter(|peer| peer.password.as_ref() == Some(named));
-        match running.and_then(|running| running.wanted.settings.transport.md5.clone()) {
-            Some(kept) => self.session(router, neighbor, identity, Some(kept), able)?,
-            None => self.remove(key, Stop::Deconfigured),
-        }
-        Err(Wrong::MissingAuthSecret { neighbor: neighbor.address })
-    }
-
-    /// Reads a password, once a round.
-    fn password(&mut self, named: &Password) -> Result<String, String> {
-        let secrets = &self.secrets;
-        let read = || secrets.password(named);
-        self.passwords.entry(named.clone()).or_insert_with(read).clone()
-    }
-
-    /// Logs why passwords can't be read, where `before` doesn't have it.
-    fn log_secrets(&self, before: &Read) {
-        for (named, read) in &self.passwords {
-            if let Err(cause) = read
-                && before.get(named) != Some(read)
-            {
-                tracing::warn!(password = ?named, %cause, "BGP password is not usable");
-            }
-        }
-    }
-
+    /// Adds a neighbor, or begins its session anew where its settings are others.
     fn session(
         &mut self,
         router: &RouterSpec,
@@ -338,13 +299,6 @@ impl<S: Speaker> Announcer<S> {
             self.remove(key, why.clone());
         }
         self.routers.clear();
-    }
-}
-
-impl<S> Announcer<S> {
-    /// What the last round read of passwords, to be compared with the files.
-    pub fn secret_watch(&self) -> SecretWatch {
-        SecretWatch { secrets: Arc::clone(&self.secrets), used: self.passwords.clone() }
     }
 }
 

@@ -16,6 +16,7 @@
 mod collide;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
+mod retry;
 pub mod settings;
 mod words;
 
@@ -31,8 +32,6 @@ pub use words::{History, Input, Output, State, Stop};
 
 pub use crate::session::ConnectionId;
 
-/// The longest rest after failures.
-const LONGEST_REST: Duration = Duration::from_secs(60);
 /// A session that lasted this long was none.
 const STABLE: Duration = Duration::from_secs(60);
 
@@ -190,27 +189,6 @@ impl Peer {
         }
     }
 
-    /// Begins to connect where nothing is.
-    fn begin_if_idle(&mut self, now: Instant) {
-        let idle = self.sessions.is_empty() && !self.attempt && self.retry.is_none();
-        if self.wanted && idle {
-            self.connect(now);
-        }
-    }
-
-    /// Begins an attempt. The next is due after 1 s, 2 s, 4 s ... up to the connect retry time: a
-    /// router that has just restarted is not waited for that long.
-    fn connect(&mut self, now: Instant) {
-        if !self.settings.passive && !self.is_held() {
-            self.attempt = true;
-            let wait = Duration::from_secs(1 << self.attempts.min(16));
-            let wait = wait.min(self.settings.connect_retry);
-            self.attempts = self.attempts.saturating_add(1);
-            self.retry = Some(now + self.jitter.shorten(wait));
-            self.outputs.push(Output::Connect);
-        }
-    }
-
     fn connected(
         &mut self,
         now: Instant,
@@ -295,23 +273,6 @@ impl Peer {
             }
         }
         self.history.ended(now, &down);
-    }
-
-    /// After a failure: on at once for the first time, then ever later.
-    fn rest(&mut self, now: Instant) {
-        if std::mem::take(&mut self.attempt) {
-            self.outputs.push(Output::Abandon);
-        }
-        self.retry = None;
-        let wait = match self.failures {
-            0 => Duration::ZERO,
-            n => LONGEST_REST.min(Duration::from_secs(1 << (n - 1).min(6))),
-        };
-        self.failures = self.failures.saturating_add(1);
-        if self.wanted && !self.is_held() && !wait.is_zero() {
-            self.retry = Some(now + self.jitter.shorten(wait));
-        }
-        self.begin_if_idle(now);
     }
 
     fn tick(&mut self, now: Instant) {
