@@ -194,3 +194,34 @@ fn the_example_of_bgp_is_a_folder_of_services_and_a_policy() {
     assert!(policies.map(|policy| policy.selects(label)).eq([true]));
     assert_eq!(objects.iter().filter(|object| object.kind() == Kind::Service).count(), 2);
 }
+
+#[test]
+fn what_is_no_regular_file_is_named_and_never_waited_for() {
+    use std::os::unix::fs::symlink;
+
+    let folder = Folder::new("irregular");
+    folder.write("a.toml", &own("a", "203.0.113.1"));
+    let other = folder.0.join("b.toml");
+    let refused = |what: &str| {
+        let told = folder.read().unwrap_err();
+        assert!(told.contains(&other.display().to_string()) && told.contains(what), "{told}");
+        fs::remove_file(&other).unwrap();
+        assert!(folder.read().is_ok());
+    };
+    let made = std::process::Command::new("mkfifo").arg(&other).status().unwrap();
+    assert!(made.success());
+    refused("it is a FIFO, not a regular file");
+    let _socket = std::os::unix::net::UnixListener::bind(&other).unwrap();
+    refused("it is a socket");
+    symlink("/dev/zero", &other).unwrap();
+    refused("it is a character device");
+    symlink(&folder.0, &other).unwrap();
+    refused("it is a directory");
+    symlink("/nowhere/at/all", &other).unwrap();
+    refused("No such file");
+    fs::File::create(&other).unwrap().set_len(1 << 30).unwrap();
+    refused("it has more than 268435456 bytes");
+    // A link to a file is a file: so do mounted ConfigMaps look.
+    symlink(folder.0.join("a.toml"), &other).unwrap();
+    assert!(folder.read().unwrap_err().contains("keep one of them"));
+}
