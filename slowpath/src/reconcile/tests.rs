@@ -399,7 +399,8 @@ fn a_killed_slowpath_finds_its_ids_again_and_nothing_moves() {
     // While nobody looked, the file changed: the middle backend is gone.
     stage.backends(&["10.0.2.13", "10.0.2.11"]);
     let (mut reconcile, _) = stage.start();
-    stage.pass(1000, &mut reconcile, None);
+    // Until the one that was taken out has left as well.
+    stage.pass(2000, &mut reconcile, None);
     let after = ids(stage.region);
     assert_eq!(after.0, before.0);
     for (last, id) in &after.1 {

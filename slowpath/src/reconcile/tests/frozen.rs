@@ -78,7 +78,7 @@ fn what_others_have_on_disk_is_in_force_while_the_files_wait_for_it() {
     assert!(!reconcile.desired.follow(SystemTime::UNIX_EPOCH));
     assert_eq!(reconcile.desired.writer.tables().revision(), revision);
     stage.pass(20, &mut reconcile, None);
-    assert!(reconcile.desired.writer.tables().revision() > revision && reconcile.trial.is_some());
+    assert!(reconcile.desired.writer.tables().revision() > revision);
     stage.thawed = true;
     stage.pass(5000, &mut reconcile, None);
     assert_eq!(lasts(stage.region), [12]);
