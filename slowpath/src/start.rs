@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -149,18 +149,13 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     // Read before anything is committed: did packets flow while this process was away?
     let came_back = region.generation() > 0;
     let plane = RegionPlane::attach(region, &config)?;
-    let folder = config.control.state.clone();
-    let path = folder.clone().unwrap_or_default();
-    let store = open_store(folder.as_deref());
-    let store = Arc::new(store.map_err(|source| StartError::State { path, source })?);
+    let (store, store_ended) = start_store(&config)?;
     let kernel = Box::new(Netlink::open().map_err(StartError::Netlink)?);
-    let store_ended = store.start().map_err(system("starting the store's thread"))?;
     let shared = Arc::new(Shared::new(config.health.stall_timeout));
-    shared.publish_store(StoreStatus::new(folder.as_deref(), &store));
+    shared.publish_store(StoreStatus::new(config.control.state.as_deref(), &store));
     let files = start_files(&config, file, &shared).map_err(system("starting threads"))?;
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared)));
     let stop = Arc::new(AtomicBool::new(false));
-
     let runtime = threads().map_err(system("starting threads"))?;
     // Sockets first: from the first second on a probe is told the truth, which is "not able".
     let socket = {
@@ -170,8 +165,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let api = api(&config, &store, &shared);
     runtime.spawn(follow(store.watch(), Arc::clone(&shared)));
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
-    let (of_loop, kept) = (Arc::clone(&config), Arc::clone(&store));
-    let of_rest = Arc::clone(&shared);
+    let (of_loop, of_rest, kept) = (Arc::clone(&config), Arc::clone(&shared), Arc::clone(&store));
     // Dropped when the loop's thread ends, however it does.
     let (alive, loop_ended) = tokio::sync::oneshot::channel::<()>();
     let (alive_too, loop_gone) = channel::<()>();
@@ -207,21 +201,36 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     shared.wake();
     runtime.shutdown_timeout(LAST_ANSWERS);
     store.close();
-    // A thread that has not ended by then ends with the process, which waits for none.
-    let until = Instant::now() + LAST_THREADS;
-    let ends = [
-        ("the control loop", loop_gone),
-        ("the store's disk", store_ended),
-        ("removing control.socket", remove(config.control.socket.clone())),
-    ];
-    let ended = ends.map(|(what, end)| has_ended(what, &end, until));
-    match ended[0] {
+    match await_threads(&config, loop_gone, store_ended) {
         true => served.and(control_loop.join().map_err(|_| StartError::Loop)),
         false => served,
     }
 }
 
-/// Starts the thread that reads files.
+/// Waits for threads to end, for a bounded time; one that has not ended by then ends with the
+/// process, which waits for none. Returns whether the control loop's has.
+fn await_threads(config: &Config, of_loop: Receiver<()>, of_store: Receiver<()>) -> bool {
+    let until = Instant::now() + LAST_THREADS;
+    let ends = [
+        ("the control loop", of_loop),
+        ("the store's disk", of_store),
+        ("removing control.socket", remove(config.control.socket.clone())),
+    ];
+    let [of_loop, ..] = ends.map(|(what, end)| has_ended(what, &end, until));
+    of_loop
+}
+
+/// Opens the store and starts its thread; the receiver ends with that.
+fn start_store(config: &Config) -> Result<(Arc<Store>, Receiver<()>), StartError> {
+    let folder = config.control.state.as_deref();
+    let path = folder.unwrap_or(Path::new("")).to_owned();
+    let store = open_store(folder).map_err(|source| StartError::State { path, source })?;
+    let store = Arc::new(store);
+    let ended = store.start().map_err(system("starting the store's thread"))?;
+    Ok((store, ended))
+}
+
+/// Starts the thread that reads files, and the one that judges the control loop's heartbeat.
 fn start_files(
     config: &Arc<Config>,
     file: Option<ConfigFile>,

@@ -145,8 +145,8 @@ impl Shared {
         self.tell_probes();
     }
 
-    /// Whether the plane takes traffic, drained or not; none before anybody has looked. Of a plane
-    /// that nobody looks at any more it is not known, and so it takes none.
+    /// Whether the plane takes traffic, drained or not; none before anybody has looked. A plane
+    /// that is no longer looked at takes none.
     pub fn carries(&self) -> Option<bool> {
         let stalled = self.heartbeat.stalled(Instant::now()).is_some();
         self.carries.read().map(|carries| carries && !stalled)
@@ -189,10 +189,10 @@ impl Shared {
         });
         // Writing to the log may block: not under a lock that answers to probes need.
         drop(held_back);
-        match able.able {
-            _ if !changed => {}
-            true => tracing::info!("able"),
-            false => tracing::warn!("not able: {}", able.reasons.join("; ")),
+        if changed && able.able {
+            tracing::info!("able");
+        } else if changed {
+            tracing::warn!("not able: {}", able.reasons.join("; "));
         }
     }
 
@@ -211,7 +211,7 @@ impl Shared {
         self.status.lock().clone()
     }
 
-    /// Whether traffic may come now: as published last, while the control loop goes on.
+    /// Whether traffic may come: as published last, while the control loop goes on.
     pub fn able_now(&self) -> Able {
         self.but_stalled(self.able.borrow().clone())
     }
@@ -377,10 +377,9 @@ mod tests {
     #[test]
     fn a_loop_that_stands_still_fails_all_that_it_has_published() {
         let shared = Shared::new(Duration::MAX);
-        let mut told = shared.able.subscribe();
         shared.publish_status(Status::default(), able(&[]), true);
         assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
-        told.borrow_and_update();
+        let mut told = shared.able.subscribe();
         // Any beat is too old. Those that ask are told at once, before anybody has judged.
         shared.heartbeat.set_timeout(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
@@ -393,7 +392,6 @@ mod tests {
         shared.vouch(true);
         assert!(stalled(&shared.able_now()));
         shared.vouch(false);
-        // It goes on: what it published holds again.
         shared.heartbeat.set_timeout(Duration::MAX);
         shared.judge();
         assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
