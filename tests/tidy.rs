@@ -49,6 +49,8 @@ const ROOMS: &[(&str, usize)] = &[
     ("slowpath/api", 2_050),
     // Probes of backends: judge, machine, driver with TLS, and the answers on health check ports.
     ("slowpath/health", 1_500),
+    // Slots and eviction, accepting, time-outs, binding, HTTP/1, for all that slowpath listens on.
+    ("slowpath/listeners", 900),
     // What the clouds share.
     ("slowpath/clouds", 700),
     // What AWS is asked and told: clients, discovery, lifecycle, errors, what is wrong there, and a

@@ -129,6 +129,21 @@ impl Config {
         }
     }
 
+    /// The networks that probe this appliance: gateways' nodes, Azure's prober and those that are
+    /// configured as such. AWS probes from its gateway's nodes.
+    pub fn probe_networks(&self) -> Vec<Prefix> {
+        let mut networks = self.health.reserved_sources.clone();
+        let tunnels = self.gateways.iter().flat_map(|gateway| &gateway.tunnels);
+        networks.extend(tunnels.flat_map(|tunnel| tunnel.sources.iter().copied()));
+        let azure = self.gateways.iter().any(|gateway| gateway.kind == GatewayKind::Azure);
+        if azure || self.azure.is_some() {
+            networks.extend(azure::PROBERS);
+        }
+        networks.sort_unstable();
+        networks.dedup();
+        networks
+    }
+
     /// The configured arms in the order of their numbers.
     pub fn arms(&self) -> impl Iterator<Item = (ArmName, &Arm)> {
         let egress = self.egress.as_ref().map(|arm| (ArmName::Egress, arm));

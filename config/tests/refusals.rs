@@ -218,7 +218,7 @@ fn the_rest_is_told_as_well() {
     also("[health]\nlisten = []\ntcp = []", &["health.listen = []", "listen = ["]);
     also("[health]\ntcp = \"0.0.0.0:8080\"", &["health.tcp", "health.listen"]);
     also("[metrics]\nlisten = \"0.0.0.0:8080\"", &["same address and port twice"]);
-    also("[metrics]\nlisten = \"localhost:9100\"", &["no address with port", "127.0.0.1:9100"]);
+    also("[metrics]\nlisten = \"localhost:9100\"", &["no address with port", "127.0.0.1:19100"]);
     also("[tables]\nmaglev_size = 1000", &["tables.maglev_size = 1000", "1021", "131071"]);
     also("[tables]\nseed = \"short\"", &["12 bytes in base64"]);
     also("[punt]\nlocal_ports = [0]", &["punt.local_ports[0] = 0", "1 to 65535"]);

@@ -36,6 +36,13 @@ fn slowpath_has_left_the_cloud_before_the_packets_stop() {
 }
 
 #[test]
+fn slowpath_may_have_the_descriptors_of_the_most_probes_and_of_all_listeners() {
+    // health.probes_at_once at its maximum, 4,000 for listeners, the rest for files.
+    let limit: u64 = value(&unit(UNITS[1]), "LimitNOFILE").parse().unwrap();
+    assert!(limit >= 10_000 + 4_000 + 2_000, "LimitNOFILE={limit}");
+}
+
+#[test]
 fn systemd_finds_nothing_wrong() {
     let folder = std::env::temp_dir().join(format!("weir-units-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -10,7 +10,6 @@ use health::checker::{Given, Question, Told, run};
 use health::counters::Counters;
 use health::plan::{Entrance, Place};
 use health::report::Row;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use state::writer::Writer;
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,9 +18,6 @@ use crate::live::Live;
 
 /// Questions that wait for the checker before further ones wait to be asked.
 const QUESTIONS: usize = 16;
-
-/// Descriptors that all others need at most: listeners, questions, the region, the log.
-const OTHERS: u64 = 512;
 
 /// How the checker is asked, once it runs.
 #[derive(Default)]
@@ -53,7 +49,6 @@ pub fn start(
     live: &Arc<Live>,
     (writer, told): (Arc<Writer>, Sender<Told>),
 ) -> io::Result<oneshot::Receiver<()>> {
-    raise_descriptors(config.health.probing.at_once);
     let checks = live.checks();
     let (questions, asked) = mpsc::channel(QUESTIONS);
     // Started once in a process.
@@ -65,6 +60,7 @@ pub fn start(
         appliance: Arc::new(appliance(config)),
         able: Arc::new(move || able.able().able),
         seed: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64,
+        ports: live.listening().node_ports(),
         told,
         counters: Arc::clone(&checks.counters),
     };
@@ -75,22 +71,6 @@ pub fn start(
         runtime.block_on(run(given, asked));
     })?;
     Ok(ended)
-}
-
-/// Each probe that is under way has a descriptor; the usual limit of a process is 1,024.
-fn raise_descriptors(at_once: u32) {
-    let (limit, wanted) = (getrlimit(Resource::Nofile), u64::from(at_once) + OTHERS);
-    if limit.current.is_none_or(|now| now >= wanted) {
-        return;
-    }
-    let most = limit.maximum.map_or(wanted, |most| most.min(wanted));
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
-    if raised.is_err() || most < wanted {
-        tracing::warn!(
-            "health.probes_at_once = {at_once} needs {wanted} open files, and the limit is {most}: \
-             raise LimitNOFILE (`ulimit -n`), or write less"
-        );
-    }
 }
 
 /// How probes enter tunnels. With XDP the answers come in by the NIC, so that no probe may keep to

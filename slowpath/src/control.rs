@@ -32,6 +32,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use futures_core::Stream;
+use listeners::{Http, Slots};
 use serde::Deserialize;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
@@ -120,10 +121,11 @@ pub fn listen(control: &config::checked::Control) -> Result<UnixListener, Contro
 /// Serves the socket for good.
 pub async fn serve(
     listener: UnixListener,
+    slots: Arc<Slots>,
     live: Arc<Live>,
     api: Api,
     links: private_link::Desk,
-) -> io::Result<()> {
+) {
     let app = Router::new()
         .route("/status", get(status))
         .route("/services", get(services))
@@ -145,7 +147,10 @@ pub async fn serve(
         .merge(private_link::router(links))
         .merge(api::documents(&api))
         .merge(api::router(api));
-    axum::serve(listener, app).await
+    listeners::accept(listener, slots, move |stream, connection| {
+        listeners::http(stream, connection, app.clone(), Http::KeepAlive)
+    })
+    .await;
 }
 
 pub(crate) fn refuse(code: StatusCode, error: String) -> Response {

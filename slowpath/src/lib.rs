@@ -29,6 +29,7 @@ pub mod followed;
 pub mod health;
 pub mod heartbeat;
 pub mod lcores;
+pub mod listening;
 pub mod live;
 pub mod metrics;
 pub mod neighbours;

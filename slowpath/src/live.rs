@@ -16,9 +16,10 @@ use tokio::sync::watch;
 use crate::announcing::Desk;
 use crate::checks::Checks;
 use crate::health::Able;
+use crate::listening::Listening;
 use crate::private_link;
 pub use crate::published::{KnownService, Published};
-use crate::report::{Status, Use};
+use crate::report::{self, Status, Use};
 use crate::trace::TraceRequest;
 use shared::TraceSlot;
 pub use shared::{Shared, Wanted};
@@ -30,6 +31,7 @@ pub struct Live {
     /// The configuration.
     pub config: Arc<Config>,
     shared: Arc<Shared>,
+    listening: Listening,
     routers: OnceLock<Desk>,
     links: OnceLock<private_link::Desk>,
     started: Instant,
@@ -39,7 +41,13 @@ impl Live {
     /// Over the region and what the control loop publishes.
     pub fn new(region: &'static Region, config: Arc<Config>, shared: Arc<Shared>) -> Live {
         let (routers, links) = (OnceLock::new(), OnceLock::new());
-        Live { region, config, shared, routers, links, started: Instant::now() }
+        let listening = Listening::new(&config, shared.reserved.clone());
+        Live { region, config, shared, listening, routers, links, started: Instant::now() }
+    }
+
+    /// Limits and conditions of all listeners.
+    pub fn listening(&self) -> &Listening {
+        &self.listening
     }
 
     /// Whether traffic may come.
@@ -120,6 +128,7 @@ impl Live {
         Able { able: status.able, reasons: status.reasons } = self.shared.able_now();
         let cloud = self.cloud();
         status.ready = status.able && (cloud.ready || cloud.cloud.is_empty());
+        status.listeners = report::listeners(self.listening.conditions());
         status.cloud = cloud.line();
         status.bgp = self.routers().map(Desk::line).unwrap_or_default();
         let set = self.region.tables(self.region.generation());

@@ -4,9 +4,9 @@
 //! others. The names and help of counters are those of the lists in `tables`.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
+use ::listeners::{Http, Slots};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -29,15 +29,19 @@ use state::words::address_port;
 
 mod bgp;
 mod cloud;
+mod listeners;
 mod private_link;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serves `/metrics` on `listener` for good.
-pub async fn serve(listener: TcpListener, live: Arc<Live>) -> io::Result<()> {
+pub async fn serve(listener: TcpListener, slots: Arc<Slots>, live: Arc<Live>) {
     let app = Router::new().route("/metrics", get(answer)).with_state(live);
-    axum::serve(listener, app).await
+    ::listeners::accept(listener, slots, move |stream, connection| {
+        ::listeners::http(stream, connection, app.clone(), Http::KeepAlive)
+    })
+    .await;
 }
 
 /// Answers one scrape.
@@ -150,6 +154,7 @@ impl Collector for Scrape {
         self.lcores(&mut family)?;
         self.objects(&mut family)?;
         self.checks(&mut family)?;
+        listeners::encode(self.0.listening(), &mut family)?;
         cloud::encode(&self.0.cloud(), self.0.able().able, &mut family)?;
         if let Some(desk) = self.0.links() {
             private_link::encode(desk, &mut family)?;

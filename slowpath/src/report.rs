@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use parts::health;
 pub use store::StoreStatus;
+pub(crate) use parts::listeners;
 
 /// `GET /status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,6 +36,9 @@ pub struct Status {
     /// Sessions with routers in a line, and what is wrong with their policies; empty without.
     #[serde(default)]
     pub bgp: String,
+    /// Addresses that should be listened on and are not.
+    #[serde(default)]
+    pub listeners: Vec<FailingListener>,
     /// Generation last committed.
     pub generation: u32,
     /// Generation that every polling lcore serves.
@@ -59,6 +63,19 @@ pub struct Status {
     pub services: usize,
     /// How many backends the tables hold.
     pub backends: usize,
+}
+
+/// An address that should be listened on and is not. It is tried again all the time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FailingListener {
+    /// Its setting.
+    pub key: String,
+    /// The address.
+    pub address: String,
+    /// Why it is not listened on, and what to do.
+    pub error: String,
+    /// For how many seconds.
+    pub failing_for_s: u64,
 }
 
 /// How far frontends have come on their way to the plane.

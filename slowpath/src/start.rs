@@ -1,7 +1,6 @@
 //! Starts the parts and waits for a signal: one thread each for the control loop, the store's disk,
 //! the files, and the judge of the loop's heartbeat; tokio for listeners.
 
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +9,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use api::Api;
-use api::serve::{ServeError, Serving};
 use config::checked::{Config, Plane};
 use hugepages::{OpenError, Opened, Unreadable};
 use parking_lot::Mutex;
@@ -24,9 +22,8 @@ use crate::checks;
 use crate::cloud;
 use crate::control::{self, ControlError};
 use crate::desired::{Store, open_store};
-use crate::health::{self, ListenError};
+use crate::listening;
 use crate::live::{Live, Shared};
-use crate::metrics;
 use crate::neighbours::kernel::Netlink;
 use crate::parting::Parting;
 use crate::private_link;
@@ -52,9 +49,6 @@ pub enum StartError {
     /// The tables in it.
     #[error("{0}")]
     Tables(#[from] RegionError),
-    /// A port.
-    #[error("{0}")]
-    Listen(#[from] ListenError),
     /// The folder of what is kept.
     #[error("control.state = {path:?}: {source}; the fastpath goes on with the tables as they are")]
     State {
@@ -66,9 +60,6 @@ pub enum StartError {
     /// The control socket.
     #[error("{0}")]
     Control(#[from] ControlError),
-    /// The API over TCP.
-    #[error("{0}")]
-    Api(#[from] ServeError),
     /// The kernel's routes and neighbours.
     #[error("can't ask the kernel for routes and neighbours (rtnetlink): {0}")]
     Netlink(std::io::Error),
@@ -300,18 +291,6 @@ async fn serve(
     [mut loop_ended, mut checker_ended]: [tokio::sync::oneshot::Receiver<()>; 2],
 ) -> Result<(), StartError> {
     let mut tasks = tokio::task::JoinSet::new();
-    for addr in config.health.listen.iter().copied() {
-        tasks.spawn(serve_health(addr, Arc::clone(live)));
-    }
-    for addr in config.health.tcp.iter().copied() {
-        let able = live.watch_able();
-        tasks.spawn(async move { Ok(health::serve_tcp("health.tcp", addr, able).await?) });
-    }
-    tasks.spawn(serve_metrics(config.metrics.listen, Arc::clone(live)));
-    if let Some(listen) = &config.api {
-        let (serving, api) = (Serving::open(listen).await?, api.clone());
-        tasks.spawn(async move { serving.run(api).await.map_err(system("api.listen")) });
-    }
     let of_leases = api.clone();
     tasks.spawn(async move {
         api::watch_leases(of_leases).await;
@@ -325,11 +304,7 @@ async fn serve(
             Ok(())
         });
     }
-    let of_control = Arc::clone(live);
-    tasks.spawn(async move {
-        let served = control::serve(socket, of_control, api, links).await;
-        served.map_err(system("control.socket"))
-    });
+    listening::start(&mut tasks, config, live, (socket, api, links));
     tracing::info!(
         socket = %config.control.socket.display(),
         metrics = %config.metrics.listen,
@@ -358,14 +333,4 @@ async fn serve(
             },
         }
     }
-}
-
-async fn serve_health(addr: SocketAddr, live: Arc<Live>) -> Result<(), StartError> {
-    let listener = health::listen("health.listen", addr).await?;
-    health::serve_http(listener, move || live.able()).await.map_err(system("health.listen"))
-}
-
-async fn serve_metrics(addr: SocketAddr, live: Arc<Live>) -> Result<(), StartError> {
-    let listener = health::listen("metrics.listen", addr).await?;
-    metrics::serve(listener, live).await.map_err(system("metrics.listen"))
 }

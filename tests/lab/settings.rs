@@ -162,7 +162,7 @@ cross = {cross}
 listen = ["0.0.0.0:8080"]
 
 [metrics]
-listen = "127.0.0.1:9100"
+listen = "127.0.0.1:19100"
 
 [control]
 socket = {socket:?}

@@ -1,14 +1,24 @@
 //! `[azure]`: which pools, how we are in them, and how we come and go.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::OnLost;
 use super::door::Door;
 use super::gateways::{Gateway, GatewayKind};
+use super::{OnLost, Prefix};
 use crate::file;
+
+/// Where Azure's health probes come from.
+pub(super) const PROBERS: [Prefix; 2] = [
+    Prefix { addr: IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), len: 32 },
+    Prefix {
+        addr: IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0x1234, 0x5678, 0x9abc)),
+        len: 128,
+    },
+];
 
 /// `[azure]`, where Azure is asked at all.
 #[derive(Clone, PartialEq, Eq, Debug)]

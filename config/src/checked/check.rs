@@ -282,11 +282,17 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
         door.refuse("health.listen", "clouds and routers have to probe something", example);
     }
     let probing = probing::check(door, &health);
+    let texts = health.reserved_sources.iter().enumerate();
+    let reserved_sources = texts.filter_map(|(i, text)| {
+        let key = arms::listed("health", "reserved_sources", i, &health.reserved_sources);
+        door.prefix(&key, text)
+    });
+    let reserved_sources = reserved_sources.collect();
     let mut keyed: Vec<_> = listen.iter().chain(&tcp).cloned().collect();
     let scraped = door.socket("metrics.listen", &metrics.listen);
     keyed.extend(scraped.map(|socket| ("metrics.listen".into(), socket)));
     door.unique(&keyed, "address and port");
-    let scraped = scraped.unwrap_or(([127, 0, 0, 1], 9100).into());
+    let scraped = scraped.unwrap_or(([127, 0, 0, 1], 19_100).into());
     if !scraped.ip().is_loopback() {
         door.warnings.push(format!(
             "metrics.listen = \"{scraped}\" is not loopback: everyone who reaches it can read it"
@@ -294,7 +300,7 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
     }
     let plain = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
     let stall_timeout = Duration::from_millis(health.stall_timeout_ms.into());
-    let health = Health { listen: plain(listen), tcp: plain(tcp), stall_timeout, probing };
+    let health = Health { listen: plain(listen), tcp: plain(tcp), stall_timeout, reserved_sources, probing };
     (health, Metrics { listen: scraped })
 }
 

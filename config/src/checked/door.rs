@@ -78,7 +78,7 @@ impl<'a> Door<'a> {
     pub(crate) fn socket(&mut self, key: &str, text: &str) -> Option<SocketAddr> {
         let parsed = text.parse::<SocketAddr>().ok().filter(|s| s.port() != 0);
         if parsed.is_none() {
-            let example = "write \"127.0.0.1:9100\", \"0.0.0.0:8080\" or \"[::]:8080\"";
+            let example = "write \"127.0.0.1:19100\", \"0.0.0.0:8080\" or \"[::]:8080\"";
             self.refuse(key, "this is no address with port", example);
         }
         parsed

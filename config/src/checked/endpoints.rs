@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Probing;
+use super::{Prefix, Probing};
 
 /// `[health]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +15,8 @@ pub struct Health {
     pub tcp: Vec<SocketAddr>,
     /// How old the control loop's heartbeat may be: 1 s to 300 s.
     pub stall_timeout: Duration,
+    /// Networks that probe this appliance, as configured for that alone.
+    pub reserved_sources: Vec<Prefix>,
     /// How backends are probed.
     pub probing: Probing,
 }
@@ -35,4 +37,32 @@ pub struct Control {
     pub group: Option<String>,
     /// The folder where objects are kept; none where they are not.
     pub state: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+    /// The networks of an example with one more.
+    fn networks(example: &str) -> Vec<String> {
+        let config = format!("{example}\n[health]\nreserved_sources = \"192.0.2.0/24\"\n");
+        let config = crate::from_toml(&config).unwrap();
+        config.probe_networks().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn clouds_probe_from_their_gateways_nodes_and_azure_from_its_own_address() {
+        let gateway = |kind: &str| {
+            format!(
+                "name = \"t\"\n[fastpath]\nlcores = [1]\n[ingress]\ndevice = \"net_null0\"\n\
+                 address = [\"10.0.1.11/24\"]\nmtu = 9001\n[nat]\naddresses = [\"10.0.1.11\"]\n\
+                 [[gateway]]\nname = \"g\"\nkind = \"{kind}\"\nsources = [\"10.0.1.0/26\"]\n"
+            )
+        };
+        assert_eq!(networks(&gateway("aws")), ["10.0.1.0/26", "192.0.2.0/24"]);
+        assert_eq!(
+            networks(&gateway("azure")),
+            ["10.0.1.0/26", "168.63.129.16/32", "192.0.2.0/24", "fe80::1234:5678:9abc/128"]
+        );
+    }
 }

@@ -132,6 +132,7 @@ impl Default for Health {
             listen: vec!["0.0.0.0:8080".into()],
             tcp: vec!["0.0.0.0:8081".into()],
             stall_timeout_ms: 5_000,
+            reserved_sources: Vec::new(),
             probes_at_once: 512,
             probe_sources: Vec::new(),
             ca_file: "/etc/ssl/certs/ca-certificates.crt".into(),
@@ -148,7 +149,7 @@ impl Default for Health {
 
 impl Default for Metrics {
     fn default() -> Metrics {
-        Metrics { listen: "127.0.0.1:9100".into() }
+        Metrics { listen: "127.0.0.1:19100".into() }
     }
 }
 

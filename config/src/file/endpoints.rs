@@ -21,6 +21,11 @@ pub struct Health {
     /// A disk that hangs does not stop the loop.
     #[schemars(range(min = 1_000, max = 300_000))]
     pub stall_timeout_ms: u32,
+    /// Networks that probe this appliance, beside the `sources` of gateways and, at Azure,
+    /// 168.63.129.16. Their connections to health and health check ports have slots of their own,
+    /// so that connections from elsewhere can't keep a probe out.
+    #[serde(deserialize_with = "one_or_many")]
+    pub reserved_sources: Vec<String>,
     /// Probes of backends that are under way at once, at most. One that hangs takes its timeout:
     /// N backends that all hang need N x `timeout_ms` / `interval_ms`.
     #[schemars(range(min = 1, max = 10_000))]
@@ -60,7 +65,8 @@ pub struct Health {
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// `address:port`; loopback unless told otherwise, as there is no login.
+    /// `address:port`; loopback by default, as there is no login. The default port lies outside of
+    /// 9100 to 9999, which Prometheus exporters share (9100 is node_exporter's).
     pub listen: String,
 }
 

@@ -3,6 +3,7 @@
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
+use listeners::TooSlow;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -39,8 +40,23 @@ pub(crate) fn fields<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Re
 fn whole(body: Body) -> Result<Bytes, Problem> {
     body.map_err(|wrong| match wrong.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(LONGEST_BODY),
-        _ => Problem::request(wrong.body_text()),
+        _ => match is_too_slow(&wrong) {
+            true => Problem::slow(TooSlow.to_string()),
+            false => Problem::request(wrong.body_text()),
+        },
     })
+}
+
+/// Whether a body was given up because it came too slowly.
+fn is_too_slow(wrong: &BytesRejection) -> bool {
+    let mut error: Option<&dyn std::error::Error> = Some(wrong);
+    while let Some(one) = error {
+        if one.is::<TooSlow>() {
+            return true;
+        }
+        error = one.source();
+    }
+    false
 }
 
 fn parse(body: &Bytes) -> Result<Value, Problem> {

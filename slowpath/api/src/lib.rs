@@ -13,6 +13,7 @@
 //! What runs the appliance is behind [`Control`], so that this room needs no region and no lcore.
 #![forbid(unsafe_code)]
 
+pub mod attempts;
 mod body;
 mod condition;
 mod documents;

@@ -50,6 +50,7 @@ pub(crate) const SORTS: [(StatusCode, &str, &str); 19] = [
     (StatusCode::FORBIDDEN, "foreign", "another source says what this is"),
     (StatusCode::NOT_FOUND, "absent", "there is no such thing"),
     (StatusCode::METHOD_NOT_ALLOWED, "method", "that cannot be done with this"),
+    (StatusCode::REQUEST_TIMEOUT, "slow", "the body came too slowly"),
     (StatusCode::CONFLICT, "leaving", "it is being deleted"),
     (StatusCode::CONFLICT, "not-in-force", "it is kept, and not in force"),
     (StatusCode::CONFLICT, "gap", "a chunk before it is missing"),
@@ -106,6 +107,19 @@ impl Problem {
     pub(crate) fn token() -> Problem {
         let detail = "send `Authorization: Bearer TOKEN` with the token of api.token_file";
         Problem::new("token", detail)
+    }
+
+    /// Too many requests of a source had a wrong token.
+    pub(crate) fn attempts(seconds: u64) -> Problem {
+        let detail = format!(
+            "too many requests from this address had a wrong token or none; try again after \
+             {seconds} s with the token of api.token_file"
+        );
+        Problem::new("busy", detail)
+    }
+
+    pub(crate) fn slow(detail: impl Into<String>) -> Problem {
+        Problem::new("slow", detail)
     }
 
     pub(crate) fn foreign(source: &str) -> Problem {

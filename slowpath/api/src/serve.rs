@@ -1,42 +1,37 @@
 //! The API over TCP: TLS, and a token that every request has to carry.
 //!
-//! Connections are bounded, and so is the time that a silent peer has one: nobody waits for
-//! another's handshake. The token is compared in constant time and written nowhere.
+//! Connections are bounded, in all and by source, and so is every step of theirs: handshake, head,
+//! body, the reading of a response (`listeners`). A request without the token is answered and its
+//! connection closed, so that nothing that follows on it is read. The token is compared in constant
+//! time and written nowhere.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use config::checked::{Api as Listen, Tls};
+use config::checked::{Api as Settings, Tls};
 use config::secret_file::{self, SecretKind};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use listeners::{BindError, Conditions, Connection, Http, Slots, Stream, Timeout};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use subtle::ConstantTimeEq;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
+use crate::attempts::Attempts;
 use crate::problem::Problem;
 use crate::{Api, router};
 
-/// How long a handshake may take, and the head of a request, and how long a connection may rest.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections at once; more wait in the kernel.
-const CONNECTIONS: usize = 256;
-/// When connections are taken again after that failed.
-const AGAIN: Duration = Duration::from_millis(100);
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Characters of the shortest token.
 const SHORTEST: usize = 16;
 
@@ -64,126 +59,106 @@ pub enum ServeError {
         wrong: String,
     },
     /// The address can't be listened on.
-    #[error("api.listen = \"{addr}\": {source}; `ss -ltnp` lists who listens where")]
-    Bind {
-        /// The address.
-        addr: SocketAddr,
-        /// What the system says.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Bind(#[from] BindError),
 }
 
 /// What clients have to send.
 #[derive(Clone)]
 struct Token(Arc<[u8]>);
 
-/// Everything that is needed to serve, read and checked.
-pub struct Serving {
+/// How the API is listened on.
+#[derive(Clone)]
+pub struct Listening {
+    /// The connections of all its addresses.
+    pub slots: Arc<Slots>,
+    /// Where an address that can't be served is shown.
+    pub conditions: Arc<Conditions>,
+    /// Failed authentications.
+    pub attempts: Arc<Attempts>,
+}
+
+/// An address, ready to be served.
+struct Open {
     token: Token,
     tls: Option<TlsAcceptor>,
-    listeners: Vec<TcpListener>,
-}
-
-impl Serving {
-    /// Reads token, certificate and key, and listens.
-    ///
-    /// # Errors
-    /// What of these can't be had, by its setting.
-    pub async fn open(listen: &Listen) -> Result<Serving, ServeError> {
-        let token = token(&listen.token_file)?;
-        let tls = listen.tls.as_ref().map(acceptor).transpose()?;
-        let mut listeners = Vec::new();
-        for addr in listen.listen.iter().copied() {
-            let listener = TcpListener::bind(addr).await;
-            listeners.push(listener.map_err(|source| ServeError::Bind { addr, source })?);
-        }
-        Ok(Serving { token, tls, listeners })
-    }
-
-    /// Where it listens.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
-    }
-
-    /// Serves for good.
-    pub async fn run(self, api: Api) -> io::Result<()> {
-        let app = router(api).fallback(elsewhere);
-        let app = app.layer(middleware::from_fn_with_state(self.token, authorised));
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
-        let mut tasks = tokio::task::JoinSet::new();
-        for listener in self.listeners {
-            tasks.spawn(accept(listener, self.tls.clone(), app.clone(), Arc::clone(&room)));
-        }
-        match tasks.join_next().await {
-            Some(ended) => ended.map_err(io::Error::other),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Takes connections as long as there is room for more.
-async fn accept(
     listener: TcpListener,
+}
+
+/// Reads token, certificate and key, and listens.
+fn open(settings: &Settings, addr: SocketAddr) -> Result<Open, ServeError> {
+    let token = token(&settings.token_file)?;
+    let tls = settings.tls.as_ref().map(acceptor).transpose()?;
+    Ok(Open { token, tls, listener: listeners::bind("api.listen", addr)? })
+}
+
+/// Serves one address for good. What is missing for that is a condition, and tried again.
+pub async fn serve(settings: Settings, addr: SocketAddr, with: Listening, api: Api) {
+    let opened = with.conditions.retry("api.listen", addr, || open(&settings, addr)).await;
+    let Open { token, tls, listener } = opened;
+    let gate = Gate { token, attempts: with.attempts };
+    let app = router(api).fallback(elsewhere);
+    let app = app.layer(middleware::from_fn_with_state(gate, authorised));
+    let serve =
+        move |stream, connection| serve_connection(stream, connection, tls.clone(), app.clone());
+    listeners::accept(listener, with.slots, serve).await;
+}
+
+async fn serve_connection(
+    stream: Stream<TcpStream>,
+    connection: Connection,
     tls: Option<TlsAcceptor>,
     app: Router,
-    room: Arc<Semaphore>,
 ) {
-    while let Ok(place) = Arc::clone(&room).acquire_owned().await {
-        match listener.accept().await {
-            Ok((stream, from)) => {
-                let (tls, app) = (tls.clone(), app.clone());
-                tokio::spawn(async move {
-                    if let Err(error) = connection(stream, tls, app).await {
-                        tracing::debug!(%from, %error, "a connection of the API ended");
-                    }
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                // No descriptors are left, say: others may be closed meanwhile.
-                tracing::warn!(%error, "api.listen");
-                tokio::time::sleep(AGAIN).await;
-            }
+    let Some(tls) = tls else {
+        return listeners::http(stream, connection, app, Http::KeepAlive).await;
+    };
+    match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => listeners::http(stream, connection, app, Http::KeepAlive).await,
+        Ok(Err(error)) => {
+            tracing::debug!(from = %connection.source, %error, "a TLS handshake failed");
         }
+        Err(_) => connection.timed_out(Timeout::Handshake),
     }
-}
-
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, app: Router) -> io::Result<()> {
-    match tls {
-        None => requests(stream, app).await,
-        Some(tls) => {
-            let shaken = tokio::time::timeout(PATIENCE, tls.accept(stream)).await;
-            requests(shaken.map_err(|_| io::ErrorKind::TimedOut)??, app).await
-        }
-    }
-}
-
-/// Answers one request after the other.
-async fn requests(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    app: Router,
-) -> io::Result<()> {
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
-    served.await.map_err(io::Error::other)
 }
 
 async fn elsewhere() -> Problem {
     Problem::absent("there is /v1")
 }
 
-/// Lets those pass who have the token.
-async fn authorised(State(token): State<Token>, request: Request, next: Next) -> Response {
+/// What a request has to pass.
+#[derive(Clone)]
+struct Gate {
+    token: Token,
+    attempts: Arc<Attempts>,
+}
+
+/// Passes requests with the token on; others are answered, and their connection is closed.
+async fn authorised(
+    State(Gate { token, attempts }): State<Gate>,
+    Extension(connection): Extension<Connection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (source, now) = (connection.source, Instant::now());
+    let wait = if connection.is_trusted() { None } else { attempts.wait(source, now) };
+    if let Some(wait) = wait {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        let headers = [(header::RETRY_AFTER, seconds.to_string())];
+        return ([CLOSE], headers, Problem::attempts(seconds)).into_response();
+    }
     let told = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
     let told = told.and_then(|value| value.split_at_checked(7));
     let own = told.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
-    match own.is_some_and(|(_, told)| bool::from(told.ct_eq(&token.0))) {
-        true => next.run(request).await,
-        false => Problem::token().into_response(),
+    if own.is_some_and(|(_, told)| bool::from(told.ct_eq(&token.0))) {
+        connection.trust();
+        return next.run(request).await;
     }
+    attempts.failed(source, now);
+    ([CLOSE], Problem::token()).into_response()
 }
+
+const CLOSE: (header::HeaderName, &str) = (header::CONNECTION, "close");
 
 fn token(path: &Path) -> Result<Token, ServeError> {
     let key = "api.token_file";

@@ -63,6 +63,11 @@ pub fn status(status: &Status) -> String {
     for trouble in store.damage.iter().chain(&store.cut) {
         text.push_str(&format!("\nstore: {trouble}\n"));
     }
+    for one in &status.listeners {
+        let (of, span) = (one.failing_for_s, span(one.failing_for_s));
+        let since = if of > 0 { format!(" (for {span})") } else { String::new() };
+        text.push_str(&format!("\nnot listening{since}: {}\n", one.error));
+    }
     if let Some(trouble) = &hops.trouble {
         text.push_str(&format!("\nnext hops: {trouble}\n"));
     }

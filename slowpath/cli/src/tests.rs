@@ -15,6 +15,7 @@ fn a_status() -> Status {
         reasons: vec![],
         ready: true,
         cloud: "aws: ready, 10.0.1.11 is healthy".into(),
+        listeners: Vec::new(),
         bgp: "2 of 2 sessions established".into(),
         generation: 7,
         acknowledged: 7,

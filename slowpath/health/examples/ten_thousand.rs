@@ -13,7 +13,9 @@ use config::services::{HealthCheck, ProbeKind, Timing};
 use health::checker::{Given, run};
 use health::counters::Counters;
 use health::machine::{Answer, Machine, Wanted};
+use health::node_port::Listening;
 use health::plan::Place;
+use listeners::{Limits, Reserved, Slots};
 use state::address::Endpoint;
 use state::appliance::Appliance;
 use state::backend::Instance;
@@ -188,6 +190,13 @@ pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
         appliance: Arc::new(Appliance::default()),
         able: Arc::new(|| true),
         seed: 1,
+        ports: Listening {
+            slots: Slots::new(
+                Limits { connections: 8, per_source: 8, reserved: 0 },
+                Reserved::default(),
+            ),
+            conditions: Arc::default(),
+        },
         told,
         counters: Arc::clone(&counters),
     };

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::counters::Counters;
 use crate::judge::Standing;
 use crate::machine::{Answer, Known, Machine, Start, Token, Verdict};
-use crate::node_port::{self, Able, NodePorts};
+use crate::node_port::{self, Able, Listening, NodePorts};
 use crate::plan::{self, Place, Target};
 use crate::probe::probe;
 use crate::report::Row;
@@ -53,6 +53,8 @@ pub struct Given {
     pub able: Able,
     /// Decides the jitter.
     pub seed: u64,
+    /// How health check ports are listened on.
+    pub ports: Listening,
     /// The control loop.
     pub told: Sender<Told>,
     /// What is counted.
@@ -78,7 +80,7 @@ pub async fn run(given: Given, mut asked: mpsc::Receiver<Question>) {
     let (answers, mut answered) = mpsc::unbounded_channel();
     let mut checker = Checker {
         machine: Machine::new(given.place.probing.at_once as usize, given.seed),
-        ports: NodePorts::new(Arc::clone(&given.able)),
+        ports: NodePorts::new(Arc::clone(&given.able), given.ports.clone()),
         believed: Believed::default(),
         seen: 0,
         unprobed: BTreeMap::new(),

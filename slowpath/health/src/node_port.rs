@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,15 @@ use axum::extract::State as Shown;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Json, Router};
+use listeners::{BindError, Conditions, Http, Slots};
 use serde::Serialize;
 use state::appliance::Appliance;
 use state::backend::State;
 use state::name::Name;
 use state::service::TrafficPolicy;
 use state::tables::Entry;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// How soon a port that is taken is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -51,20 +53,30 @@ pub fn local(entry: &Entry, appliance: &Appliance) -> Option<Local> {
     Some(Local { port: service.health_check_port, backends: addresses.len() })
 }
 
+/// How ports are listened on.
+#[derive(Clone)]
+pub struct Listening {
+    /// The connections of all ports together: how many ports there are is the services' choice.
+    pub slots: Arc<Slots>,
+    /// Where a port that can't be listened on is shown.
+    pub conditions: Arc<Conditions>,
+}
+
 /// Listens for those services that want it.
 pub struct NodePorts {
     able: Able,
+    listening: Listening,
     wanted: BTreeMap<Name, Local>,
     open: HashMap<u16, Open>,
-    /// Services whose port could not be had, and why.
-    troubles: BTreeMap<Name, String>,
+    /// Services whose port could not be had, the port, and why.
+    troubles: BTreeMap<Name, (u16, String)>,
     again: Option<Instant>,
 }
 
 /// A port that is listened on; dropped, it closes.
 struct Open {
     answer: watch::Sender<Answer>,
-    _stop: oneshot::Sender<()>,
+    _accepts: JoinSet<()>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -90,9 +102,10 @@ struct Service<'a> {
 
 impl NodePorts {
     /// Without a service. `able` is asked at each question.
-    pub fn new(able: Able) -> NodePorts {
+    pub fn new(able: Able, listening: Listening) -> NodePorts {
         NodePorts {
             able,
+            listening,
             wanted: BTreeMap::new(),
             open: HashMap::new(),
             troubles: BTreeMap::new(),
@@ -115,7 +128,7 @@ impl NodePorts {
 
     /// Why a service's port is not answered on; none where it is, or where it wants none.
     pub fn trouble(&self, service: &Name) -> Option<&str> {
-        self.troubles.get(service).map(String::as_str)
+        self.troubles.get(service).map(|(_, why)| why.as_str())
     }
 
     /// When a port that is taken is to be tried again.
@@ -134,7 +147,7 @@ impl NodePorts {
                     "health check port {} is service {owner}'s; give each its own",
                     local.port
                 );
-                troubles.insert(service.clone(), why);
+                troubles.insert(service.clone(), (local.port, why));
                 continue;
             }
             owners.insert(local.port, service.clone());
@@ -147,21 +160,43 @@ impl NodePorts {
                 });
                 continue;
             }
-            match listen(local.port, answer, &self.able) {
+            match listen(local.port, answer, &self.able, &self.listening.slots) {
                 Ok(open) => drop(self.open.insert(local.port, open)),
-                Err(e) => drop(troubles.insert(service.clone(), taken(local.port, &e))),
+                Err(e) => {
+                    let why = taken(local.port, &e);
+                    troubles.insert(service.clone(), (local.port, why));
+                }
             }
         }
         self.open.retain(|port, _| owners.contains_key(port));
         self.again = (!troubles.is_empty()).then_some(now + AGAIN);
         let before = std::mem::replace(&mut self.troubles, troubles);
+        self.show(&before);
         let touched: BTreeSet<&Name> = before.keys().chain(self.troubles.keys()).collect();
         let news = touched.into_iter().filter(|name| before.get(*name) != self.troubles.get(*name));
         news.cloned().collect()
     }
+
+    /// Publishes the ports that can't be listened on, and takes back those of `before`.
+    fn show(&self, before: &BTreeMap<Name, (u16, String)>) {
+        let key = |service: &Name| format!("health_check_port of {service}");
+        let conditions = &self.listening.conditions;
+        for (service, (port, _)) in before {
+            if self.troubles.get(service).is_none_or(|(now, _)| now != port) {
+                conditions.remove(&key(service), any(*port));
+            }
+        }
+        for (service, (port, why)) in &self.troubles {
+            conditions.set(&key(service), any(*port), Some(why.clone()));
+        }
+    }
 }
 
-fn taken(port: u16, error: &io::Error) -> String {
+fn any(port: u16) -> SocketAddr {
+    (Ipv6Addr::UNSPECIFIED, port).into()
+}
+
+fn taken(port: u16, error: &BindError) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => format!(
             "health check port {port} is in use by another process; find it with \
@@ -171,24 +206,21 @@ fn taken(port: u16, error: &io::Error) -> String {
     }
 }
 
-/// On all addresses: those who ask come by any.
-fn listen(port: u16, answer: Answer, able: &Able) -> io::Result<Open> {
-    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-    let listener = TcpListener::bind(any).or_else(|e| match e.kind() {
+/// Listens on all addresses: probes come to any of them.
+fn listen(port: u16, answer: Answer, able: &Able, slots: &Arc<Slots>) -> Result<Open, BindError> {
+    let key = "health_check_port";
+    let listener = listeners::bind(key, any(port)).or_else(|e| match e.kind() {
         io::ErrorKind::AddrInUse => Err(e),
         // A machine without IPv6.
-        _ => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
+        _ => listeners::bind(key, (Ipv4Addr::UNSPECIFIED, port).into()),
     })?;
-    listener.set_nonblocking(true)?;
-    let listener = tokio::net::TcpListener::from_std(listener)?;
     let (answer, shown) = watch::channel(answer);
-    let (stop, stopped) = oneshot::channel::<()>();
     let app = Router::new().fallback(tell).with_state((shown, Arc::clone(able)));
-    let served = axum::serve(listener, app).with_graceful_shutdown(async move {
-        let _ = stopped.await;
-    });
-    tokio::spawn(served.into_future());
-    Ok(Open { answer, _stop: stop })
+    let mut accepts = JoinSet::new();
+    accepts.spawn(listeners::accept(listener, Arc::clone(slots), move |stream, connection| {
+        listeners::http(stream, connection, app.clone(), Http::OneRequest)
+    }));
+    Ok(Open { answer, _accepts: accepts })
 }
 
 /// Any path: who asks knows the port alone.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use announce::controller::Signal;
 use api::Wait;
 use clouds::report::Report;
+use listeners::Reserved;
 use parking_lot::{Mutex, RwLock};
 use state::appliance::Appliance;
 use state::name::Precedence;
@@ -77,6 +78,8 @@ pub struct Shared {
     reload: AtomicBool,
     pub(super) checks: Checks,
     pub(super) cloud: RwLock<Report>,
+    /// The networks that probe this appliance, as configured now.
+    pub(crate) reserved: Reserved,
     /// The control loop's, once it has rested.
     resting: OnceLock<Thread>,
 }
@@ -111,6 +114,7 @@ impl Shared {
             reload: AtomicBool::new(false),
             checks: Checks::default(),
             cloud: RwLock::default(),
+            reserved: Reserved::default(),
             resting: OnceLock::new(),
         }
     }

@@ -211,6 +211,7 @@ impl Reconcile<'_> {
             tracing::warn!("{warning}");
         }
         tracing::info!(gateways = config.gateways.len(), "configuration taken");
+        self.shared.reserved.set(config.probe_networks());
         self.config = config;
         self.configured.coming = None;
         self.configured.refused = None;

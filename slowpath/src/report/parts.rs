@@ -1,9 +1,10 @@
 //! The status as a table of parts: which of them is well, and what ails the others
 //! (`weir db show health`).
 
+use listeners::ListenerStatus;
 use serde_json::{Map, Value, json};
 
-use super::{FileStatus, Status};
+use super::{FailingListener, FileStatus, Status};
 
 /// One row a part: `name`, `level` (`OK`, `Degraded`, `Stopped`), `message`.
 pub fn health(status: &Status) -> Vec<Map<String, Value>> {
@@ -15,6 +16,9 @@ pub fn health(status: &Status) -> Vec<Map<String, Value>> {
     match status.able {
         true => row("appliance".to_owned(), "OK", "able: traffic may come".to_owned()),
         false => row("appliance".to_owned(), "Degraded", status.reasons.join("; ")),
+    }
+    for one in &status.listeners {
+        row(format!("listener {} {}", one.key, one.address), "Degraded", one.error.clone());
     }
     let frontends = &status.frontends;
     let all = frontends.done + frontends.pending + frontends.errors;
@@ -133,4 +137,17 @@ mod tests {
         status.lcores[0].polling = false;
         assert_eq!(level(&health(&status), "lcores.1"), ("Stopped", "does not poll"));
     }
+}
+
+/// Those of the listeners that do not listen.
+pub(crate) fn listeners(all: Vec<ListenerStatus>) -> Vec<FailingListener> {
+    let failing = all.into_iter().filter_map(|one| {
+        Some(FailingListener {
+            key: one.key,
+            address: one.address.to_string(),
+            error: one.error?,
+            failing_for_s: one.failing_for.as_secs(),
+        })
+    });
+    failing.collect()
 }

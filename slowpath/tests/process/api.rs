@@ -324,25 +324,32 @@ fn said(folder: &Folder, objects: &Value) -> Answer {
     ask("POST", &format!("/{session}/commit?wait=20s"), "")
 }
 
+/// Makes a certificate, and returns the configuration of an API with it and a file of a token.
+pub fn write_certificate(folder: &Folder, port: u16) -> String {
+    let path = folder.path.display();
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-keyout", &format!("{path}/key.pem"), "-out", &format!("{path}/cert.pem")])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    format!(
+        "[api]\nlisten = \"127.0.0.1:{port}\"\ntoken_file = \"{path}/token\"\n\
+         tls_cert = \"{path}/cert.pem\"\ntls_key = \"{path}/key.pem\"\n"
+    )
+}
+
 #[test]
 fn over_tcp_there_is_tls_and_a_token() {
     let folder = served("api-tls");
     let (port, path) = (free_port(), folder.path.display().to_string());
     let token = "0123456789abcdefXYZ";
     folder.write("token", &format!("{token}\n"));
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
-        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
-        .args(["-keyout", &format!("{path}/key.pem"), "-out", &format!("{path}/cert.pem")])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
-    let api = format!(
-        "[api]\nlisten = \"127.0.0.1:{port}\"\ntoken_file = \"{path}/token\"\n\
-         tls_cert = \"{path}/cert.pem\"\ntls_key = \"{path}/key.pem\"\n"
-    );
+    let api = write_certificate(&folder, port);
     folder.write("weir.toml", &(without_file(&folder) + &api));
-    let _slowpath = folder.slowpath();
+    let slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let curl = |args: &[&str]| {
         let out = Command::new("curl")
@@ -373,8 +380,11 @@ fn over_tcp_there_is_tls_and_a_token() {
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
     assert!(!log.contains(token) && !log.contains("PRIVATE"), "{log}");
     folder.write("token", "short");
-    let mut refused = folder.slowpath();
-    assert!(!refused.0.wait().unwrap().success());
+    drop(slowpath);
+    let _slowpath = folder.slowpath();
+    let status = folder.until(&["status"], |s| s["listeners"][0]["key"] == "api.listen");
+    let error = status["listeners"][0]["error"].as_str().unwrap();
+    assert!(error.contains("api.token_file") && error.contains("16 or more"), "{error}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The responder over sockets that are there.
 
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use listeners::{Limits, Reserved};
 use state::address::Endpoint;
 use state::backend::{Instance, Place};
 use state::name::Source;
@@ -14,6 +16,12 @@ use super::*;
 
 fn free_port() -> u16 {
     TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port()
+}
+
+fn listening() -> Listening {
+    let limits = Limits { connections: 8, per_source: 8, reserved: 0 };
+    let slots = Slots::new(limits, Reserved::default());
+    Listening { slots, conditions: Arc::default() }
 }
 
 async fn get(port: u16) -> Option<String> {
@@ -32,7 +40,7 @@ fn name(text: &str) -> Name {
 async fn it_answers_as_kubernetes_nodes_do_and_follows_what_is_wanted() {
     let able = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&able);
-    let mut ports = NodePorts::new(Arc::new(move || asked.load(Ordering::Relaxed)));
+    let mut ports = NodePorts::new(Arc::new(move || asked.load(Ordering::Relaxed)), listening());
     let (web, port, now) = (name("shop/web"), free_port(), Instant::now());
     ports.set(&web, Some(Local { port, backends: 2 }));
     assert_eq!(ports.follow(now), []);
@@ -77,7 +85,8 @@ async fn it_answers_as_kubernetes_nodes_do_and_follows_what_is_wanted() {
 
 #[tokio::test]
 async fn a_port_that_is_taken_is_its_services_trouble_and_is_tried_again() {
-    let mut ports = NodePorts::new(Arc::new(|| true));
+    let mut ports = NodePorts::new(Arc::new(|| true), listening());
+    let conditions = Arc::clone(&ports.listening.conditions);
     let taken = TcpListener::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let (web, dns, now) = (name("shop/web"), name("shop/dns"), Instant::now());
@@ -85,10 +94,13 @@ async fn a_port_that_is_taken_is_its_services_trouble_and_is_tried_again() {
     assert_eq!(ports.follow(now), std::slice::from_ref(&web));
     assert!(ports.trouble(&web).unwrap().contains("ss -ltnp"), "{:?}", ports.trouble(&web));
     assert_eq!(ports.again(), Some(now + AGAIN));
+    let shown = conditions.all();
+    assert!(shown[0].key.contains("shop/web") && shown[0].address.port() == port, "{shown:?}");
     assert_eq!(ports.follow(now), [], "no news");
     drop(taken);
     assert_eq!(ports.follow(now + AGAIN), std::slice::from_ref(&web));
     assert_eq!((ports.trouble(&web), ports.again()), (None, None));
+    assert_eq!(conditions.all(), []);
     assert!(get(port).await.unwrap().contains(" 200 "));
     // Two services cannot have one.
     ports.set(&dns, Some(Local { port, backends: 1 }));

@@ -1,0 +1,158 @@
+//! Failed authentications: counted, logged and limited by source.
+//!
+//! A source has a budget of failures that refills slowly. While it is used up, the source's
+//! requests are refused whatever token they carry, so that no token can be guessed faster.
+//! Connections that have authenticated before are not affected.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use listeners::{Source, SourceKey};
+use parking_lot::Mutex;
+
+/// Failures in a row before a source is refused.
+const BURST: u32 = 10;
+/// The time after which a source may fail once more.
+const REFILL: Duration = Duration::from_secs(6);
+/// Sources that are remembered.
+const SOURCES: usize = 4096;
+/// The pause between two log lines about one source.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
+/// Log lines a minute, of all sources together.
+const LOG_LINES: u32 = 20;
+
+/// The failures of all sources.
+#[derive(Default)]
+pub struct Attempts {
+    sources: Mutex<Table>,
+    failures: AtomicU64,
+    limited: AtomicU64,
+}
+
+#[derive(Default)]
+struct Table {
+    sources: HashMap<SourceKey, Failures>,
+    /// When the minute of `lines` began.
+    minute: Option<Instant>,
+    lines: u32,
+}
+
+struct Failures {
+    /// When the budget is whole again: each failure moves it by `REFILL`.
+    whole_at: Instant,
+    /// Since the last line about this source.
+    unlogged: u64,
+    logged: Option<Instant>,
+}
+
+impl Attempts {
+    /// Requests with a wrong token or none.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    /// Requests that were refused because their source had failed too often.
+    pub fn limited(&self) -> u64 {
+        self.limited.load(Relaxed)
+    }
+
+    /// How long the source has to wait before it is heard again; none where it is heard.
+    pub fn wait(&self, source: Source, now: Instant) -> Option<Duration> {
+        let table = self.sources.lock();
+        let failures = table.sources.get(&source.key())?;
+        let heard_at = failures.whole_at.checked_sub(REFILL * (BURST - 1))?;
+        let wait = heard_at.checked_duration_since(now).filter(|wait| !wait.is_zero())?;
+        self.limited.fetch_add(1, Relaxed);
+        Some(wait)
+    }
+
+    /// Counts a failure, and logs it where it is not one of many.
+    pub fn failed(&self, source: Source, now: Instant) {
+        self.failures.fetch_add(1, Relaxed);
+        if let Some(failures) = self.sources.lock().failed(source.key(), now) {
+            tracing::warn!(%source, failures, "API requests refused: wrong token, or none");
+        }
+    }
+}
+
+impl Table {
+    /// Returns the number of failures to log, if any.
+    fn failed(&mut self, source: SourceKey, now: Instant) -> Option<u64> {
+        if self.sources.len() >= SOURCES && !self.sources.contains_key(&source) {
+            self.forget(now);
+        }
+        let new = || Failures { whole_at: now, unlogged: 0, logged: None };
+        let failures = self.sources.entry(source).or_insert_with(new);
+        failures.whole_at = failures.whole_at.max(now) + REFILL;
+        failures.unlogged += 1;
+        if failures.logged.is_some_and(|at| now < at + LOG_PAUSE) {
+            return None;
+        }
+        if self.minute.is_none_or(|began| now >= began + Duration::from_secs(60)) {
+            (self.minute, self.lines) = (Some(now), 0);
+        }
+        if self.lines >= LOG_LINES {
+            return None;
+        }
+        self.lines += 1;
+        failures.logged = Some(now);
+        Some(std::mem::take(&mut failures.unlogged))
+    }
+
+    /// Forgets the sources whose budget is whole, or else the one that has the most left.
+    fn forget(&mut self, now: Instant) {
+        self.sources.retain(|_, failures| failures.whole_at > now);
+        if self.sources.len() >= SOURCES {
+            let least = self.sources.iter().min_by_key(|(_, failures)| failures.whole_at);
+            if let Some(source) = least.map(|(source, _)| *source) {
+                self.sources.remove(&source);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(host: u32) -> Source {
+        Source::address(std::net::Ipv4Addr::from(host).into())
+    }
+
+    #[test]
+    fn a_source_is_refused_after_ten_failures_and_heard_again_after_a_pause() {
+        let (attempts, mut now) = (Attempts::default(), Instant::now());
+        for _ in 0..BURST {
+            assert_eq!(attempts.wait(source(1), now), None);
+            attempts.failed(source(1), now);
+        }
+        assert_eq!(attempts.wait(source(1), now), Some(REFILL));
+        assert_eq!(attempts.wait(source(2), now), None, "another source is heard");
+        now += REFILL;
+        assert_eq!(attempts.wait(source(1), now), None, "one more");
+        attempts.failed(source(1), now);
+        assert_eq!(attempts.wait(source(1), now), Some(REFILL));
+        now += REFILL * BURST;
+        for _ in 0..BURST {
+            assert_eq!(attempts.wait(source(1), now), None);
+            attempts.failed(source(1), now);
+        }
+        assert_eq!((attempts.failures(), attempts.limited()), (21, 2));
+    }
+
+    #[test]
+    fn log_lines_and_sources_are_bounded() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let key = |host| source(host).key();
+        assert_eq!(table.failed(key(1), now), Some(1));
+        assert_eq!(table.failed(key(1), now), None);
+        assert_eq!(table.failed(key(1), now + LOG_PAUSE), Some(2));
+        let mut lines = 0;
+        for host in 0..3 * SOURCES as u32 {
+            lines += u32::from(table.failed(key(host), now + LOG_PAUSE).is_some());
+        }
+        assert_eq!(lines, LOG_LINES - 1);
+        assert_eq!(table.sources.len(), SOURCES);
+    }
+}

@@ -1,0 +1,135 @@
+//! Bodies: a request's has to come at a rate, a response's tells when it ends.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body as AnyBody;
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep};
+
+use crate::slots::{Slot, Timeout};
+
+/// Bytes a second that a request's body has to come with, on average.
+const BODY_RATE: u64 = 32 << 10;
+/// How much longer than that it may take.
+const BODY_GRACE: Duration = Duration::from_secs(10);
+
+/// The body of a request came too slowly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooSlow;
+
+impl fmt::Display for TooSlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the body came too slowly; send {} KiB a second or more", BODY_RATE >> 10)
+    }
+}
+
+impl std::error::Error for TooSlow {}
+
+/// A request's body with its deadline.
+pub(crate) struct Paced {
+    body: Incoming,
+    slot: Arc<Slot>,
+    began: Instant,
+    received: u64,
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl Paced {
+    pub(crate) fn new(body: Incoming, slot: Arc<Slot>) -> Paced {
+        slot.request_begins();
+        if body.is_end_stream() {
+            slot.request_received();
+        }
+        Paced { body, slot, began: Instant::now(), received: 0, deadline: None }
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let took = Duration::from_millis(self.received * 1000 / BODY_RATE);
+        let due = self.began + BODY_GRACE + took;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+        if deadline.deadline() != due {
+            deadline.as_mut().reset(due);
+        }
+        deadline.as_mut().poll(cx)
+    }
+}
+
+impl Body for Paced {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.received += frame.data_ref().map_or(0, |data| data.len() as u64);
+                if self.body.is_end_stream() {
+                    self.slot.request_received();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
+            Poll::Ready(None) => {
+                self.slot.request_received();
+                Poll::Ready(None)
+            }
+            Poll::Pending => self.poll_deadline(cx).map(|()| {
+                self.slot.slots().timed_out(Timeout::Body);
+                Some(Err(TooSlow.into()))
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A response's body; when it is dropped the response has ended.
+pub(crate) struct Answered {
+    body: AnyBody,
+    slot: Arc<Slot>,
+    closes: bool,
+}
+
+impl Answered {
+    pub(crate) fn new(body: AnyBody, slot: Arc<Slot>, closes: bool) -> Answered {
+        Answered { body, slot, closes }
+    }
+}
+
+impl Body for Answered {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.slot.answered(self.closes);
+    }
+}

@@ -1,0 +1,108 @@
+//! HTTP/1 on a connection with a slot.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, header};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::body::{Answered, Paced};
+use crate::slots::{Slot, Timeout};
+use crate::source::Source;
+
+/// How long the head of a request may take, the pause before it included.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a request's head at most, and of a response that waits to be written.
+const BUFFER: usize = 32 << 10;
+
+/// What is known of a connection.
+#[derive(Clone)]
+pub struct Connection {
+    pub(crate) slot: Arc<Slot>,
+    /// Where it comes from.
+    pub source: Source,
+    trusted: Arc<AtomicBool>,
+}
+
+impl Connection {
+    pub(crate) fn new(slot: Arc<Slot>, source: Source) -> Connection {
+        Connection { slot, source, trusted: Arc::default() }
+    }
+
+    /// Remembers that its peer has authenticated.
+    pub fn trust(&self) {
+        self.trusted.store(true, Relaxed);
+    }
+
+    /// Whether its peer has authenticated.
+    pub fn is_trusted(&self) -> bool {
+        self.trusted.load(Relaxed)
+    }
+
+    /// Counts that it is closed because something took too long.
+    pub fn timed_out(&self, what: Timeout) {
+        self.slot.slots().timed_out(what);
+    }
+}
+
+/// How requests follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Http {
+    /// A connection takes one request after the other.
+    KeepAlive,
+    /// A connection takes one request and is closed.
+    OneRequest,
+}
+
+/// Answers requests with `app` until the connection ends. They have the [`Connection`] as an
+/// extension.
+pub async fn http<S>(stream: S, connection: Connection, app: Router, how: Http)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let app = TowerToHyperService::new(app);
+    let slot = &connection.slot;
+    let service = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(connection.clone());
+        let slot = Arc::clone(slot);
+        let answer = app.call(request.map(|body| Body::new(Paced::new(body, Arc::clone(&slot)))));
+        async move {
+            let Ok(mut response) = answer.await;
+            // What is left of a body would be read as the next request.
+            if !slot.is_received() {
+                response.headers_mut().insert(header::CONNECTION, CLOSE);
+            }
+            let closes = how == Http::OneRequest || closes(&response);
+            let tracked = |body| Answered::new(body, Arc::clone(&slot), closes);
+            Ok::<_, Infallible>(response.map(tracked))
+        }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .keep_alive(how == Http::KeepAlive)
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        if error.is_timeout() {
+            connection.timed_out(Timeout::Head);
+        }
+        tracing::debug!(from = %connection.source, %error, "a connection ended with an error");
+    }
+}
+
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
+
+fn closes<B>(response: &axum::http::Response<B>) -> bool {
+    response.headers().get(header::CONNECTION).is_some_and(|value| value == CLOSE)
+}

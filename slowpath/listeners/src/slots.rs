@@ -1,0 +1,419 @@
+//! Connection limits: a cap per listener and per source, reserved slots, eviction.
+//!
+//! A connection that has not sent a whole request can be evicted; one whose request is being
+//! answered cannot. When there is no slot for a new connection, the oldest evictable one makes room:
+//! first those that were never answered, then those that idle between requests. Sources that
+//! reserved slots are for have a table of their own, which no other source can fill.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use config::checked::Prefix;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, oneshot};
+
+use crate::source::{Source, SourceKey};
+
+/// Evicted connections that may still hold their descriptor before no further ones are accepted.
+const CLOSING: usize = 32;
+
+/// How many connections a listener has at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Of sources without reserved slots.
+    pub connections: usize,
+    /// Of one source, reserved or not.
+    pub per_source: usize,
+    /// Of sources with reserved slots, in addition.
+    pub reserved: usize,
+}
+
+impl Limits {
+    /// The most descriptors that the connections take, evicted ones included.
+    pub const fn descriptors(&self) -> usize {
+        self.connections + self.reserved + CLOSING
+    }
+
+    /// The same in a process with fewer descriptors: so many percent, at least a few of each.
+    pub fn scaled(&self, percent: usize) -> Limits {
+        let part = |of: usize| (of * percent / 100).max(of.min(8));
+        Limits {
+            connections: part(self.connections),
+            per_source: part(self.per_source),
+            reserved: part(self.reserved),
+        }
+    }
+}
+
+/// The networks that reserved slots are for, shared by all listeners; they can change at any time.
+#[derive(Clone, Default)]
+pub struct Reserved(Arc<RwLock<Vec<Prefix>>>);
+
+impl Reserved {
+    /// From now on these.
+    pub fn set(&self, networks: Vec<Prefix>) {
+        *self.0.write() = networks;
+    }
+
+    fn contains(&self, addr: IpAddr) -> bool {
+        self.0.read().iter().any(|network| network.contains(addr))
+    }
+}
+
+/// Why a connection got no slot. All others that could have made room are being answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// Its source has as many as it may.
+    Source,
+    /// The listener has as many as it may.
+    Full,
+}
+
+/// What took too long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Timeout {
+    /// A TLS handshake.
+    Handshake,
+    /// The head of a request, or the pause before it.
+    Head,
+    /// The body of a request.
+    Body,
+    /// The peer's reading of a response.
+    Write,
+}
+
+impl Timeout {
+    /// All, in the order of [`Counts::timeouts`].
+    pub const ALL: [(Timeout, &'static str); 4] = [
+        (Timeout::Handshake, "handshake"),
+        (Timeout::Head, "head"),
+        (Timeout::Body, "body"),
+        (Timeout::Write, "write"),
+    ];
+}
+
+/// What a listener counted since it began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Connections that are open now.
+    pub open: usize,
+    /// Connections that got a slot.
+    pub accepted: u64,
+    /// Connections closed in favor of new ones.
+    pub evicted: u64,
+    /// New connections closed because their source had too many.
+    pub refused_source: u64,
+    /// New connections closed because the listener had too many.
+    pub refused_full: u64,
+    /// New connections closed because the process had no descriptor left.
+    pub refused_descriptors: u64,
+    /// Errors of `accept` other than that.
+    pub accept_errors: u64,
+    /// Connections closed because something took too long, as in [`Timeout::ALL`].
+    pub timeouts: [u64; 4],
+}
+
+impl Counts {
+    /// Of two listeners together.
+    pub fn plus(self, other: Counts) -> Counts {
+        Counts {
+            open: self.open + other.open,
+            accepted: self.accepted + other.accepted,
+            evicted: self.evicted + other.evicted,
+            refused_source: self.refused_source + other.refused_source,
+            refused_full: self.refused_full + other.refused_full,
+            refused_descriptors: self.refused_descriptors + other.refused_descriptors,
+            accept_errors: self.accept_errors + other.accept_errors,
+            timeouts: std::array::from_fn(|i| self.timeouts[i] + other.timeouts[i]),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Counters {
+    accepted: AtomicU64,
+    evicted: AtomicU64,
+    refused_source: AtomicU64,
+    refused_full: AtomicU64,
+    refused_descriptors: AtomicU64,
+    accept_errors: AtomicU64,
+    timeouts: [AtomicU64; 4],
+}
+
+/// The order of eviction: a connection that was never answered goes before one that idles.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Rank {
+    Unanswered,
+    Idle,
+}
+
+/// The connections of one listener, or of several that share their limits.
+pub struct Slots {
+    limits: Limits,
+    reserved_for: Reserved,
+    table: Mutex<Table>,
+    counters: Counters,
+    closed: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    last_id: u64,
+    entries: HashMap<u64, Entry>,
+    /// Of all sources, and of those with reserved slots.
+    sides: [Side; 2],
+    /// Evicted connections that are still open.
+    closing: usize,
+}
+
+#[derive(Default)]
+struct Side {
+    open: usize,
+    by_source: HashMap<SourceKey, usize>,
+    /// Evictable connections in the order of eviction.
+    evictable: BTreeMap<(Rank, u64), (u64, SourceKey)>,
+}
+
+struct Entry {
+    side: usize,
+    source: SourceKey,
+    /// Its place among the evictable, unless it is being answered.
+    place: Option<(Rank, u64)>,
+    evict: oneshot::Sender<()>,
+}
+
+/// A connection's slot, free again when this is dropped.
+pub struct Slot {
+    slots: Arc<Slots>,
+    id: u64,
+    evicted: AtomicBool,
+    received: AtomicBool,
+}
+
+impl Slots {
+    /// Without connections. `reserved_for` are the sources of reserved slots.
+    pub fn new(limits: Limits, reserved_for: Reserved) -> Arc<Slots> {
+        Arc::new(Slots {
+            limits,
+            reserved_for,
+            table: Mutex::default(),
+            counters: Counters::default(),
+            closed: Notify::new(),
+        })
+    }
+
+    /// What it counted.
+    pub fn counts(&self) -> Counts {
+        let of = &self.counters;
+        let open = {
+            let table = self.table.lock();
+            table.entries.len() + table.closing
+        };
+        Counts {
+            open,
+            accepted: of.accepted.load(Relaxed),
+            evicted: of.evicted.load(Relaxed),
+            refused_source: of.refused_source.load(Relaxed),
+            refused_full: of.refused_full.load(Relaxed),
+            refused_descriptors: of.refused_descriptors.load(Relaxed),
+            accept_errors: of.accept_errors.load(Relaxed),
+            timeouts: std::array::from_fn(|i| of.timeouts[i].load(Relaxed)),
+        }
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Counts a connection that was closed because something took too long.
+    pub fn timed_out(&self, what: Timeout) {
+        self.counters.timeouts[what as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn accept_failed(&self) {
+        self.counters.accept_errors.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn refused_for_descriptors(&self) {
+        self.counters.refused_descriptors.fetch_add(1, Relaxed);
+    }
+
+    /// Gives a connection a slot, evicting another one where that is needed. The receiver resolves
+    /// when the connection is evicted itself.
+    ///
+    /// # Errors
+    /// There is no slot, and no connection that could be evicted for it.
+    pub fn admit(
+        self: &Arc<Slots>,
+        source: Source,
+    ) -> Result<(Slot, oneshot::Receiver<()>), Refused> {
+        let (key, side) = (source.key(), usize::from(self.is_reserved(source)));
+        let limit = if side == 1 { self.limits.reserved } else { self.limits.connections };
+        let mut table = self.table.lock();
+        let own = table.sides[side].by_source.get(&key).copied().unwrap_or(0);
+        let (room, refused) = if own >= self.limits.per_source {
+            (self.evict(&mut table, side, Some(key)), Refused::Source)
+        } else if table.sides[side].open >= limit {
+            (self.evict(&mut table, side, None), Refused::Full)
+        } else {
+            (true, Refused::Full)
+        };
+        if !room {
+            let counter = match refused {
+                Refused::Source => &self.counters.refused_source,
+                Refused::Full => &self.counters.refused_full,
+            };
+            counter.fetch_add(1, Relaxed);
+            return Err(refused);
+        }
+        let (evict, evicted) = oneshot::channel();
+        let id = table.insert(side, key, evict);
+        drop(table);
+        self.counters.accepted.fetch_add(1, Relaxed);
+        let (slots, received) = (Arc::clone(self), AtomicBool::new(false));
+        Ok((Slot { slots, id, evicted: AtomicBool::new(false), received }, evicted))
+    }
+
+    /// Evicts the connection that is next to go. False where all are being answered.
+    pub(crate) fn evict_one(&self) -> bool {
+        let mut table = self.table.lock();
+        self.evict(&mut table, 0, None) || self.evict(&mut table, 1, None)
+    }
+
+    /// Waits until evicted connections have given their descriptors back.
+    pub(crate) async fn settled(&self, at_most: usize) {
+        loop {
+            let closed = self.closed.notified();
+            if self.table.lock().closing <= at_most {
+                return;
+            }
+            closed.await;
+        }
+    }
+
+    /// Waits until few evicted connections still hold descriptors.
+    pub(crate) async fn bounded(&self) {
+        self.settled(CLOSING - 1).await;
+    }
+
+    fn is_reserved(&self, source: Source) -> bool {
+        match source {
+            Source::Address(addr) => self.reserved_for.contains(addr),
+            Source::User(_) => false,
+        }
+    }
+
+    fn evict(&self, table: &mut Table, side: usize, source: Option<SourceKey>) -> bool {
+        let mut evictable = table.sides[side].evictable.values();
+        let found = evictable.find(|(_, key)| source.is_none_or(|source| source == *key));
+        let Some((id, _)) = found.copied() else { return false };
+        if let Some(entry) = table.remove(id) {
+            table.closing += 1;
+            // The connection may end by itself at this moment.
+            let _ = entry.evict.send(());
+        }
+        self.counters.evicted.fetch_add(1, Relaxed);
+        true
+    }
+}
+
+impl Table {
+    fn insert(&mut self, side: usize, source: SourceKey, evict: oneshot::Sender<()>) -> u64 {
+        self.last_id += 1;
+        let (id, place) = (self.last_id, (Rank::Unanswered, self.last_id));
+        let of = &mut self.sides[side];
+        of.open += 1;
+        *of.by_source.entry(source).or_default() += 1;
+        of.evictable.insert(place, (id, source));
+        self.entries.insert(id, Entry { side, source, place: Some(place), evict });
+        id
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        let side = &mut self.sides[entry.side];
+        side.open -= 1;
+        if let Some(place) = entry.place {
+            side.evictable.remove(&place);
+        }
+        if let Some(count) = side.by_source.get_mut(&entry.source) {
+            *count -= 1;
+            if *count == 0 {
+                side.by_source.remove(&entry.source);
+            }
+        }
+        Some(entry)
+    }
+
+    /// Makes a connection evictable with that rank from now on, or protects it.
+    fn rank(&mut self, id: u64, rank: Option<Rank>) {
+        self.last_id += 1;
+        let since = self.last_id;
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let side = &mut self.sides[entry.side];
+        if let Some(place) = entry.place.take() {
+            side.evictable.remove(&place);
+        }
+        if let Some(rank) = rank {
+            side.evictable.insert((rank, since), (id, entry.source));
+            entry.place = Some((rank, since));
+        }
+    }
+}
+
+impl Slot {
+    /// Its listener's.
+    pub fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// A request begins: until it is received whole, the connection can be evicted.
+    pub(crate) fn request_begins(&self) {
+        self.received.store(false, Relaxed);
+    }
+
+    /// The request was received whole: the connection is not evicted until it is answered.
+    pub(crate) fn request_received(&self) {
+        if !self.received.swap(true, Relaxed) {
+            self.slots.table.lock().rank(self.id, None);
+        }
+    }
+
+    /// Whether the request was received whole.
+    pub(crate) fn is_received(&self) -> bool {
+        self.received.load(Relaxed)
+    }
+
+    /// The response has ended; `closes` says that no further request is read.
+    pub(crate) fn answered(&self, closes: bool) {
+        let rank = if closes { Rank::Unanswered } else { Rank::Idle };
+        self.slots.table.lock().rank(self.id, Some(rank));
+    }
+
+    /// The connection was evicted and is about to be closed.
+    pub(crate) fn mark_evicted(&self) {
+        self.evicted.store(true, Relaxed);
+    }
+
+    /// Whether the connection was evicted.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.evicted.load(Relaxed)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut table = self.slots.table.lock();
+        if table.remove(self.id).is_none() {
+            table.closing -= 1;
+            drop(table);
+            self.slots.closed.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! A connection whose peer has to read what is written within a time.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, Sleep};
+
+use crate::slots::{Slot, Timeout};
+
+/// How long a write waits for the peer to read. The kernel calls a socket writable when a third of
+/// its send buffer is free, so that a peer which reads a little now and then is not waited for
+/// longer.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connected socket.
+pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    /// Has the socket's closing discard what the peer has not read, instead of keeping it in the
+    /// kernel's memory until it has.
+    fn reset(&self);
+}
+
+impl Socket for TcpStream {
+    fn reset(&self) {
+        // Best effort: the socket is closed in either case.
+        let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
+    }
+}
+
+impl Socket for UnixStream {
+    fn reset(&self) {}
+}
+
+/// A connection with a slot.
+pub struct Stream<S: Socket> {
+    socket: S,
+    slot: Arc<Slot>,
+    /// When the write that waits has waited long enough.
+    deadline: Option<Pin<Box<Sleep>>>,
+    waits: bool,
+    stuck: bool,
+}
+
+impl<S: Socket> Stream<S> {
+    /// Over a socket.
+    pub fn new(socket: S, slot: Arc<Slot>) -> Stream<S> {
+        Stream { socket, slot, deadline: None, waits: false, stuck: false }
+    }
+
+    /// The outcome of a write, or an error once writes have waited too long.
+    fn within_time<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.waits = false;
+            return written;
+        }
+        let deadline =
+            self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
+        if !self.waits {
+            self.waits = true;
+            deadline.as_mut().reset(Instant::now() + WRITE_TIMEOUT);
+        }
+        ready!(deadline.as_mut().poll(cx));
+        self.stuck = true;
+        self.slot.slots().timed_out(Timeout::Write);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: Socket> AsyncRead for Stream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, buf)
+    }
+}
+
+impl<S: Socket> AsyncWrite for Stream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.within_time(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        self.within_time(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        self.within_time(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.socket).poll_shutdown(cx);
+        self.within_time(cx, shut)
+    }
+}
+
+impl<S: Socket> Drop for Stream<S> {
+    fn drop(&mut self) {
+        if self.stuck || self.slot.is_evicted() {
+            self.socket.reset();
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Peers that send nothing, send slowly or never read, over real sockets and with a paused clock.
+#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use listeners::{Http, Limits, Reserved, Slots};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Bytes of a response that no socket's buffers hold.
+const LARGE: usize = 32 << 20;
+
+fn app() -> Router {
+    let large = || async { Bytes::from(vec![b'x'; LARGE]) };
+    let body = |body: Result<Bytes, axum::extract::rejection::BytesRejection>| async {
+        match body {
+            Ok(body) => (StatusCode::OK, body.len().to_string()),
+            Err(wrong) => (StatusCode::BAD_REQUEST, wrong.body_text()),
+        }
+    };
+    Router::new()
+        .route("/", get(|| async { "good" }))
+        .route("/large", get(large))
+        .route("/body", post(body))
+        .layer(DefaultBodyLimit::disable())
+}
+
+async fn serve(limits: Limits, how: Http) -> (SocketAddr, Arc<Slots>) {
+    let slots = Slots::new(limits, Reserved::default());
+    let listener = listeners::bind("test", "127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (app, of_listener) = (app(), Arc::clone(&slots));
+    tokio::spawn(listeners::accept(listener, of_listener, move |stream, connection| {
+        listeners::http(stream, connection, app.clone(), how)
+    }));
+    (addr, slots)
+}
+
+const FEW: Limits = Limits { connections: 4, per_source: 4, reserved: 0 };
+
+async fn send(addr: SocketAddr, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    stream
+}
+
+/// All that comes until the connection ends; an end by RST is one too.
+async fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    let _ = stream.read_to_end(&mut all).await;
+    all
+}
+
+async fn good(addr: SocketAddr) -> bool {
+    let mut stream = send(addr, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+    String::from_utf8(rest(&mut stream).await).unwrap().ends_with("good")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_never_reads_is_closed_after_the_write_timeout() {
+    let (addr, slots) = serve(FEW, Http::KeepAlive).await;
+    let mut stuck = send(addr, &"GET /large HTTP/1.1\r\nHost: a\r\n\r\n".repeat(8)).await;
+    // The clock goes on as soon as nothing else is to be done.
+    tokio::time::sleep(std::time::Duration::from_secs(40)).await;
+    let counts = slots.counts();
+    assert_eq!((counts.open, counts.timeouts), (0, [0, 0, 0, 1]));
+    assert!(rest(&mut stuck).await.len() < LARGE, "the rest was discarded");
+    assert!(good(addr).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_sends_half_a_request_is_closed_after_the_head_timeout() {
+    let (addr, slots) = serve(FEW, Http::KeepAlive).await;
+    let mut half = send(addr, "GET / HTTP/1.1\r\nHo").await;
+    let mut idle = send(addr, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(rest(&mut half).await.is_empty());
+    assert!(rest(&mut idle).await.ends_with(b"good"), "answered, and closed as it idled");
+    while slots.counts().open > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(slots.counts().timeouts, [0, 2, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_drips_is_given_up_and_one_at_the_minimum_rate_is_not() {
+    let (addr, slots) = serve(FEW, Http::KeepAlive).await;
+    let head =
+        |len: usize| format!("POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n");
+    let (mut drips, second) = (send(addr, &head(1000)).await, std::time::Duration::from_secs(1));
+    let dripping = tokio::spawn(async move {
+        for _ in 0..100 {
+            // Nobody reads any more, at some time.
+            if drips.write_all(b"x").await.is_err() {
+                break;
+            }
+            tokio::time::sleep(second).await;
+        }
+        String::from_utf8(rest(&mut drips).await).unwrap()
+    });
+    let chunk = vec![b'x'; 40 << 10];
+    let mut steady = send(addr, &head(60 * chunk.len())).await;
+    for _ in 0..60 {
+        steady.write_all(&chunk).await.unwrap();
+        tokio::time::sleep(second).await;
+    }
+    steady.shutdown().await.unwrap();
+    let answer = String::from_utf8(rest(&mut steady).await).unwrap();
+    assert!(answer.ends_with(&(60 * chunk.len()).to_string()), "{answer}");
+    let answer = dripping.await.unwrap();
+    assert!(answer.contains(" 400 ") && answer.contains("connection: close"), "{answer}");
+    assert_eq!(slots.counts().timeouts, [0, 0, 1, 0]);
+}
+
+#[tokio::test]
+async fn half_open_connections_make_room_for_one_that_asks() {
+    let (addr, slots) = serve(FEW, Http::OneRequest).await;
+    let mut held = Vec::new();
+    for round in 0..20 {
+        held.push(send(addr, "GET /").await);
+        assert!(good(addr).await, "round {round}");
+    }
+    let counts = slots.counts();
+    assert!(counts.evicted > 0 && counts.open <= FEW.descriptors(), "{counts:?}");
+    assert_eq!((counts.refused_full, counts.refused_source), (0, 0));
+}
+
+#[tokio::test]
+async fn one_request_a_connection_leaves_the_others_of_a_pipeline_unread() {
+    let (addr, _) = serve(FEW, Http::OneRequest).await;
+    let mut many = send(addr, &"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3)).await;
+    let answers = String::from_utf8(rest(&mut many).await).unwrap();
+    assert_eq!(answers.matches("good").count(), 1, "{answers}");
+}

@@ -1,0 +1,59 @@
+//! A process without a descriptor left, alone in its file: limits are the whole process's.
+#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use axum::Router;
+use listeners::{Http, Limits, Reserved, Slots};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+fn ask(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    // Refused connections end by RST.
+    let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    let _ = stream.read_to_string(&mut text);
+    text
+}
+
+#[test]
+fn without_descriptors_connections_are_closed_and_accepting_goes_on() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limits = Limits { connections: 64, per_source: 64, reserved: 0 };
+    let slots = Slots::new(limits, Reserved::default());
+    let inside = runtime.enter();
+    let listener = listeners::bind("test", "127.0.0.1:0".parse().unwrap()).unwrap();
+    drop(inside);
+    let (addr, of_listener) = (listener.local_addr().unwrap(), Arc::clone(&slots));
+    std::thread::spawn(move || {
+        let app = Router::new().fallback(|| async { "good" });
+        runtime.block_on(listeners::accept(listener, of_listener, move |stream, connection| {
+            listeners::http(stream, connection, app.clone(), Http::OneRequest)
+        }));
+    });
+    let connect = || TcpStream::connect(addr).unwrap();
+    assert!(ask(&mut connect()).ends_with("good"));
+    // The clients' own descriptors, taken while there are any.
+    let mut clients: Vec<TcpStream> = Vec::new();
+    let limit = getrlimit(Resource::Nofile);
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(open + 16), ..limit }).unwrap();
+    let sockets: Vec<socket2::Socket> = (0..3)
+        .map(|_| socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap())
+        .collect();
+    let mut fillers = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        fillers.push(file);
+    }
+    // No connection can be evicted, for there is none: these are closed without an answer.
+    for socket in sockets {
+        socket.connect(&addr.into()).unwrap();
+        clients.push(socket.into());
+        assert_eq!(ask(clients.last_mut().unwrap()), "");
+    }
+    assert_eq!(slots.counts().refused_descriptors, 3);
+    drop((fillers, clients));
+    assert!(ask(&mut connect()).ends_with("good"), "it accepts again");
+}

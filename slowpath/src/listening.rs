@@ -1,0 +1,198 @@
+//! Where slowpath listens, and how many connections and descriptors each listener has.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use api::attempts::Attempts;
+use api::{Api, serve::Listening as ApiListening};
+use config::checked::Config;
+use listeners::{Conditions, Counts, Limits, ListenerStatus, Reserved, Slots};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::UnixListener;
+use tokio::task::JoinSet;
+
+use crate::control;
+use crate::health;
+use crate::live::Live;
+use crate::metrics;
+use crate::private_link;
+
+/// Descriptors that nothing else may take: files, the region, routers, clouds, the log.
+const OTHERS: usize = 512;
+/// Each address that answers HTTP probes.
+pub const HEALTH: Limits = Limits { connections: 512, per_source: 32, reserved: 256 };
+/// TCP probes: each connection is closed as soon as it is accepted.
+const HEALTH_TCP: Limits = Limits { connections: 16, per_source: 16, reserved: 16 };
+/// All health check ports together.
+const NODE_PORTS: Limits = Limits { connections: 512, per_source: 32, reserved: 256 };
+const METRICS: Limits = Limits { connections: 64, per_source: 16, reserved: 0 };
+/// All addresses of the API together.
+const API: Limits = Limits { connections: 256, per_source: 64, reserved: 0 };
+/// Connections of one user; there are few users.
+const CONTROL: Limits = Limits { connections: 128, per_source: 96, reserved: 0 };
+
+/// Limits and conditions of all listeners.
+pub struct Listening {
+    /// The slots of each address that answers HTTP probes.
+    health: Vec<(SocketAddr, Arc<Slots>)>,
+    health_tcp: Vec<(SocketAddr, Arc<Slots>)>,
+    node_ports: Arc<Slots>,
+    metrics: Arc<Slots>,
+    api: Arc<Slots>,
+    control: Arc<Slots>,
+    conditions: Arc<Conditions>,
+    attempts: Arc<Attempts>,
+}
+
+impl Listening {
+    /// For the listeners of `config`; raises the process's limit of descriptors to what they need.
+    pub fn new(config: &Config, reserved: Reserved) -> Listening {
+        reserved.set(config.probe_networks());
+        let percent = raise_descriptors(config);
+        let slots = |limits: Limits| Slots::new(limits.scaled(percent), reserved.clone());
+        let each = |addresses: &[SocketAddr], limits| {
+            addresses.iter().map(|addr| (*addr, slots(limits))).collect()
+        };
+        Listening {
+            health: each(&config.health.listen, HEALTH),
+            health_tcp: each(&config.health.tcp, HEALTH_TCP),
+            node_ports: slots(NODE_PORTS),
+            metrics: slots(METRICS),
+            api: slots(API),
+            control: slots(CONTROL),
+            conditions: Arc::default(),
+            attempts: Arc::default(),
+        }
+    }
+
+    /// How health check ports are listened on.
+    pub fn node_ports(&self) -> ::health::node_port::Listening {
+        let (slots, conditions) = (Arc::clone(&self.node_ports), Arc::clone(&self.conditions));
+        ::health::node_port::Listening { slots, conditions }
+    }
+
+    /// Failed authentications.
+    pub fn attempts(&self) -> &Attempts {
+        &self.attempts
+    }
+
+    /// Every listener that was ever tried, and whether it listens.
+    pub fn conditions(&self) -> Vec<ListenerStatus> {
+        self.conditions.all()
+    }
+
+    /// What was counted, by setting.
+    pub fn counts(&self) -> Vec<(&'static str, Counts)> {
+        let sum = |all: &[(SocketAddr, Arc<Slots>)]| {
+            all.iter().map(|(_, slots)| slots.counts()).fold(Counts::default(), Counts::plus)
+        };
+        vec![
+            ("health.listen", sum(&self.health)),
+            ("health.tcp", sum(&self.health_tcp)),
+            ("health_check_port", self.node_ports.counts()),
+            ("metrics.listen", self.metrics.counts()),
+            ("api.listen", self.api.counts()),
+            ("control.socket", self.control.counts()),
+        ]
+    }
+}
+
+/// Starts every listener. Each is retried for itself where it can't listen; none of them ends.
+pub fn start<E: Send + 'static>(
+    tasks: &mut JoinSet<Result<(), E>>,
+    config: &Config,
+    live: &Arc<Live>,
+    (socket, api, links): (UnixListener, Api, private_link::Desk),
+) {
+    let listening = live.listening();
+    for (addr, slots) in &listening.health {
+        let (addr, slots, of_health) = (*addr, Arc::clone(slots), Arc::clone(live));
+        let conditions = Arc::clone(&listening.conditions);
+        tasks.spawn(async move {
+            let listener = conditions.listen("health.listen", addr).await;
+            health::serve_http(listener, slots, move || of_health.able()).await;
+            Ok(())
+        });
+    }
+    for (addr, slots) in &listening.health_tcp {
+        let (addr, slots, able) = (*addr, Arc::clone(slots), live.watch_able());
+        let conditions = Arc::clone(&listening.conditions);
+        tasks.spawn(async move {
+            health::serve_tcp((&conditions, "health.tcp"), addr, slots, able).await;
+            Ok(())
+        });
+    }
+    let (addr, of_metrics) = (config.metrics.listen, Arc::clone(live));
+    let (conditions, slots) = (Arc::clone(&listening.conditions), Arc::clone(&listening.metrics));
+    tasks.spawn(async move {
+        let listener = conditions.listen("metrics.listen", addr).await;
+        metrics::serve(listener, slots, of_metrics).await;
+        Ok(())
+    });
+    let settings = config.api.iter();
+    for (settings, addr) in settings.flat_map(|all| all.listen.iter().map(move |a| (all, *a))) {
+        let with = ApiListening {
+            slots: Arc::clone(&listening.api),
+            conditions: Arc::clone(&listening.conditions),
+            attempts: Arc::clone(&listening.attempts),
+        };
+        let (settings, api) = (settings.clone(), api.clone());
+        tasks.spawn(async move {
+            api::serve::serve(settings, addr, with, api).await;
+            Ok(())
+        });
+    }
+    let (slots, of_control) = (Arc::clone(&listening.control), Arc::clone(live));
+    tasks.spawn(async move {
+        control::serve(socket, slots, of_control, api, links).await;
+        Ok(())
+    });
+}
+
+/// Raises the soft limit of descriptors to what probes and listeners need. Returns the share of
+/// their connections that listeners can have, in percent: less than 100 where the hard limit is
+/// lower than that.
+fn raise_descriptors(config: &Config) -> usize {
+    let fixed = config.health.probing.at_once as usize + OTHERS;
+    let listeners = HEALTH.descriptors() * config.health.listen.len()
+        + HEALTH_TCP.descriptors() * config.health.tcp.len()
+        + [NODE_PORTS, METRICS, API, CONTROL].iter().map(Limits::descriptors).sum::<usize>();
+    let (limit, needed) = (getrlimit(Resource::Nofile), fixed + listeners);
+    if limit.current.is_none_or(|now| now >= needed as u64) {
+        return 100;
+    }
+    let most = limit.maximum.map_or(needed as u64, |most| most.min(needed as u64));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
+    let limit = if raised.is_ok() { Some(most) } else { limit.current };
+    let percent = share(limit.unwrap_or(most) as usize, fixed, listeners);
+    if percent < 100 {
+        tracing::warn!(
+            limit = limit.unwrap_or(most),
+            needed,
+            percent,
+            "too few open files are allowed: listeners take fewer connections; raise LimitNOFILE \
+             (`ulimit -Hn`), or lower health.probes_at_once"
+        );
+    }
+    percent
+}
+
+/// How many percent of `listeners` fit in `limit` beside what is `fixed`.
+fn share(limit: usize, fixed: usize, listeners: usize) -> usize {
+    (limit.saturating_sub(fixed) * 100 / listeners.max(1)).min(100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_take_what_descriptors_are_left() {
+        assert_eq!(share(4096, 1024, 2048), 100);
+        assert_eq!(share(2048, 1024, 2048), 50);
+        assert_eq!(share(512, 1024, 2048), 0);
+        let least = HEALTH.scaled(0);
+        assert_eq!((least.connections, least.per_source, least.reserved), (8, 8, 8));
+        assert_eq!(METRICS.scaled(0).reserved, 0, "what is not there is not made");
+    }
+}

@@ -1,0 +1,87 @@
+//! Metrics of listeners: connections, and what became of them.
+
+use std::fmt;
+
+use ::listeners::{Counts, Timeout};
+
+use super::Family;
+use crate::listening::Listening;
+
+/// All of them.
+pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt::Result {
+    let counts = listening.counts();
+    let each = |part: fn(&Counts) -> u64| {
+        counts.iter().map(move |(listener, counts)| ([("listener", *listener)], part(counts)))
+    };
+    family.gauges(
+        "weir_listener_connections",
+        "Connections open now, by the setting of their listener.",
+        counts.iter().map(|(listener, of)| ([("listener", *listener)], of.open as f64)),
+    )?;
+    family.counters(
+        "weir_listener_accepted",
+        "Connections accepted and given a slot.",
+        each(|counts| counts.accepted),
+    )?;
+    family.counters(
+        "weir_listener_evicted",
+        "Connections without a whole request, or idle, closed to make room for new ones.",
+        each(|counts| counts.evicted),
+    )?;
+    let refused = |(listener, of): &(&'static str, Counts)| {
+        let (listener, reasons) = (
+            *listener,
+            [
+                ("source", of.refused_source),
+                ("full", of.refused_full),
+                ("descriptors", of.refused_descriptors),
+            ],
+        );
+        reasons.map(|(reason, n)| ([("listener", listener), ("reason", reason)], n))
+    };
+    family.counters(
+        "weir_listener_refused",
+        "New connections closed at once: their source or the listener had as many as it may, all \
+         being answered, or the process had no descriptor left.",
+        counts.iter().flat_map(refused),
+    )?;
+    let timeouts = |(listener, of): &(&'static str, Counts)| {
+        let (listener, counts) = (*listener, of.timeouts);
+        Timeout::ALL
+            .map(|(what, name)| ([("listener", listener), ("what", name)], counts[what as usize]))
+    };
+    family.counters(
+        "weir_listener_timeouts",
+        "Connections closed because the TLS handshake, the head or body of a request, or the \
+         peer's reading of the response (write) took too long.",
+        counts.iter().flat_map(timeouts),
+    )?;
+    family.counters(
+        "weir_listener_accept_errors",
+        "Connections that could not be accepted.",
+        each(|counts| counts.accept_errors),
+    )?;
+    let conditions: Vec<(String, String, bool)> = listening
+        .conditions()
+        .into_iter()
+        .map(|one| (one.key, one.address.to_string(), one.error.is_none()))
+        .collect();
+    family.gauges(
+        "weir_listener_up",
+        "1 while the address is listened on, 0 while that fails (`weir status` says why).",
+        conditions.iter().map(|(key, address, up)| {
+            ([("listener", key.as_str()), ("address", address.as_str())], f64::from(u8::from(*up)))
+        }),
+    )?;
+    let attempts = listening.attempts();
+    family.counters(
+        "weir_api_auth_failures",
+        "Requests to the API with a wrong token or none.",
+        [([], attempts.failures())],
+    )?;
+    family.counters(
+        "weir_api_auth_limited",
+        "Requests to the API refused because their source had failed too often.",
+        [([], attempts.limited())],
+    )
+}
