@@ -93,6 +93,7 @@ bench: setup ## measure against testpmd and a C loop in the same run (see perf/R
 	$(AS_ROOT) $(TARGET_DIR)/release/bench
 	$(AS_ROOT) $(TARGET_DIR)/release/control
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-journey
+	$(TARGET_DIR)/release/probes
 
 check: setup ## formatting, lints, licences and advisories of what we depend on
 	cargo fmt --all --check

@@ -41,7 +41,7 @@ fn whole(body: Body) -> Result<Bytes, Problem> {
     body.map_err(|wrong| match wrong.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(LONGEST_BODY),
         _ => match is_too_slow(&wrong) {
-            true => Problem::slow(TooSlow.to_string()),
+            true => Problem::slow(format!("{TooSlow}; send 32 KiB a second or more")),
             false => Problem::request(wrong.body_text()),
         },
     })

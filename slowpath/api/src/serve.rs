@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Extension, Request, State};
@@ -30,8 +30,6 @@ use crate::attempts::Attempts;
 use crate::problem::Problem;
 use crate::{Api, router};
 
-/// How long a TLS handshake may take.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Characters of the shortest token.
 const SHORTEST: usize = 16;
 
@@ -113,7 +111,7 @@ async fn serve_connection(
     let Some(tls) = tls else {
         return listeners::http(stream, connection, app, Http::KeepAlive).await;
     };
-    match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+    match tokio::time::timeout(connection.timeouts().handshake, tls.accept(stream)).await {
         Ok(Ok(stream)) => listeners::http(stream, connection, app, Http::KeepAlive).await,
         Ok(Err(error)) => {
             tracing::debug!(from = %connection.source, %error, "a TLS handshake failed");

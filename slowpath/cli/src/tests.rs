@@ -113,6 +113,12 @@ fn status_of_one_that_is_not_able_says_why_and_what_the_file_lacks() {
     status.services_file.refused = Some("services.toml: unknown key `prot`".into());
     status.config_file.refused = Some("ingress.device takes a restart".into());
     status.acknowledged = 6;
+    status.listeners.push(FailingListener {
+        key: "health.listen".into(),
+        address: "0.0.0.0:8080".into(),
+        error: "health.listen: 0.0.0.0:8080 is in use".into(),
+        failing_for_s: 65,
+    });
     status.lcores.clear();
     let text = show::status(&status);
     assert!(text.starts_with("weir-1 is NOT able:\n  - lcore 0 does not poll\n"), "{text}");
@@ -120,6 +126,8 @@ fn status_of_one_that_is_not_able_says_why_and_what_the_file_lacks() {
     assert!(!text.contains("\nbgp"), "{text}");
     assert!(text.contains("7 (lcores serve 6)") && text.contains("REFUSED"), "{text}");
     assert!(text.contains("unknown key `prot`"), "{text}");
+    let listener = "not listening (for 1 min 5 s): health.listen: 0.0.0.0:8080 is in use\n";
+    assert!(text.contains(listener), "{text}");
     assert!(text.contains("the configuration was refused:\ningress.device takes"), "{text}");
     assert!(text.ends_with("no lcore: the fastpath is not running\n"), "{text}");
 }

@@ -12,18 +12,13 @@ use tokio::time::{Instant, Sleep};
 
 use crate::slots::{Slot, Timeout};
 
-/// Bytes a second that a request's body has to come with, on average.
-const BODY_RATE: u64 = 32 << 10;
-/// How much longer than that it may take.
-const BODY_GRACE: Duration = Duration::from_secs(10);
-
 /// The body of a request came too slowly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooSlow;
 
 impl fmt::Display for TooSlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the body came too slowly; send {} KiB a second or more", BODY_RATE >> 10)
+        f.write_str("the body of the request came too slowly")
     }
 }
 
@@ -48,8 +43,9 @@ impl Paced {
     }
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let took = Duration::from_millis(self.received * 1000 / BODY_RATE);
-        let due = self.began + BODY_GRACE + took;
+        let timeouts = self.slot.slots().timeouts();
+        let allowed = Duration::from_millis(self.received * 1000 / timeouts.body_rate.max(1));
+        let due = self.began + timeouts.body + allowed;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
         if deadline.deadline() != due {
             deadline.as_mut().reset(due);

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -16,11 +15,9 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::body::{Answered, Paced};
-use crate::slots::{Slot, Timeout};
+use crate::slots::{Slot, Timeout, Timeouts};
 use crate::source::Source;
 
-/// How long the head of a request may take, the pause before it included.
-pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a request's head at most, and of a response that waits to be written.
 const BUFFER: usize = 32 << 10;
 
@@ -46,6 +43,11 @@ impl Connection {
     /// Whether its peer has authenticated.
     pub fn is_trusted(&self) -> bool {
         self.trusted.load(Relaxed)
+    }
+
+    /// How long its peer may take.
+    pub fn timeouts(&self) -> Timeouts {
+        self.slot.slots().timeouts()
     }
 
     /// Counts that it is closed because something took too long.
@@ -88,7 +90,7 @@ where
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(slot.slots().timeouts().head)
         .keep_alive(how == Http::KeepAlive)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), service)

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use config::checked::Prefix;
 use parking_lot::{Mutex, RwLock};
@@ -94,6 +95,35 @@ impl Timeout {
     ];
 }
 
+/// How long a peer may take for each step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timeouts {
+    /// For a TLS handshake.
+    pub handshake: Duration,
+    /// For the head of a request, the pause before it included.
+    pub head: Duration,
+    /// For the body of a request beyond what `body_rate` allows.
+    pub body: Duration,
+    /// Bytes a second that the body of a request comes with at least, on average.
+    pub body_rate: u64,
+    /// For reading what is written. The kernel calls a socket writable when a third of its send
+    /// buffer is free, so that a peer which reads a little now and then is not waited for longer.
+    pub write: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        let seconds = Duration::from_secs;
+        Timeouts {
+            handshake: seconds(10),
+            head: seconds(10),
+            body: seconds(10),
+            body_rate: 32 << 10,
+            write: seconds(30),
+        }
+    }
+}
+
 /// What a listener counted since it began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
@@ -152,6 +182,7 @@ enum Rank {
 /// The connections of one listener, or of several that share their limits.
 pub struct Slots {
     limits: Limits,
+    timeouts: Timeouts,
     reserved_for: Reserved,
     table: Mutex<Table>,
     counters: Counters,
@@ -195,8 +226,14 @@ pub struct Slot {
 impl Slots {
     /// Without connections. `reserved_for` are the sources of reserved slots.
     pub fn new(limits: Limits, reserved_for: Reserved) -> Arc<Slots> {
+        Slots::with_timeouts(limits, reserved_for, Timeouts::default())
+    }
+
+    /// The same with time-outs of their own.
+    pub fn with_timeouts(limits: Limits, reserved_for: Reserved, timeouts: Timeouts) -> Arc<Slots> {
         Arc::new(Slots {
             limits,
+            timeouts,
             reserved_for,
             table: Mutex::default(),
             counters: Counters::default(),
@@ -221,6 +258,11 @@ impl Slots {
             accept_errors: of.accept_errors.load(Relaxed),
             timeouts: std::array::from_fn(|i| of.timeouts[i].load(Relaxed)),
         }
+    }
+
+    /// How long a peer may take.
+    pub fn timeouts(&self) -> Timeouts {
+        self.timeouts
     }
 
     /// The limits.

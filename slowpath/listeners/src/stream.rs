@@ -13,11 +13,6 @@ use tokio::time::{Instant, Sleep};
 
 use crate::slots::{Slot, Timeout};
 
-/// How long a write waits for the peer to read. The kernel calls a socket writable when a third of
-/// its send buffer is free, so that a peer which reads a little now and then is not waited for
-/// longer.
-pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// A connected socket.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// Has the socket's closing discard what the peer has not read, instead of keeping it in the
@@ -62,11 +57,11 @@ impl<S: Socket> Stream<S> {
             self.waits = false;
             return written;
         }
-        let deadline =
-            self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
+        let timeout = self.slot.slots().timeouts().write;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         if !self.waits {
             self.waits = true;
-            deadline.as_mut().reset(Instant::now() + WRITE_TIMEOUT);
+            deadline.as_mut().reset(Instant::now() + timeout);
         }
         ready!(deadline.as_mut().poll(cx));
         self.stuck = true;

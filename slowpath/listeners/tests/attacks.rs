@@ -1,15 +1,16 @@
-//! Peers that send nothing, send slowly or never read, over real sockets and with a paused clock.
+//! Peers that send nothing, send slowly or never read, over real sockets and short time-outs.
 #![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use listeners::{Http, Limits, Reserved, Slots};
+use listeners::{Http, Limits, Reserved, Slots, Timeouts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -32,7 +33,7 @@ fn app() -> Router {
 }
 
 async fn serve(limits: Limits, how: Http) -> (SocketAddr, Arc<Slots>) {
-    let slots = Slots::new(limits, Reserved::default());
+    let slots = Slots::with_timeouts(limits, Reserved::default(), SHORT);
     let listener = listeners::bind("test", "127.0.0.1:0".parse().unwrap()).unwrap();
     let addr = listener.local_addr().unwrap();
     let (app, of_listener) = (app(), Arc::clone(&slots));
@@ -42,6 +43,14 @@ async fn serve(limits: Limits, how: Http) -> (SocketAddr, Arc<Slots>) {
     (addr, slots)
 }
 
+/// Long enough for a loaded machine to answer what is asked at once.
+const SHORT: Timeouts = Timeouts {
+    handshake: Duration::from_secs(2),
+    head: Duration::from_secs(2),
+    body: Duration::from_secs(2),
+    body_rate: 32 << 10,
+    write: Duration::from_secs(2),
+};
 const FEW: Limits = Limits { connections: 4, per_source: 4, reserved: 0 };
 
 async fn send(addr: SocketAddr, text: &str) -> TcpStream {
@@ -62,56 +71,60 @@ async fn good(addr: SocketAddr) -> bool {
     String::from_utf8(rest(&mut stream).await).unwrap().ends_with("good")
 }
 
-#[tokio::test(start_paused = true)]
+/// Returns when all connections have ended.
+async fn closed(slots: &Slots) {
+    while slots.counts().accepted == 0 || slots.counts().open > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_peer_that_never_reads_is_closed_after_the_write_timeout() {
     let (addr, slots) = serve(FEW, Http::KeepAlive).await;
     let mut stuck = send(addr, &"GET /large HTTP/1.1\r\nHost: a\r\n\r\n".repeat(8)).await;
-    // The clock goes on as soon as nothing else is to be done.
-    tokio::time::sleep(std::time::Duration::from_secs(40)).await;
-    let counts = slots.counts();
-    assert_eq!((counts.open, counts.timeouts), (0, [0, 0, 0, 1]));
+    closed(&slots).await;
+    assert_eq!(slots.counts().timeouts, [0, 0, 0, 1]);
     assert!(rest(&mut stuck).await.len() < LARGE, "the rest was discarded");
     assert!(good(addr).await);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_peer_that_sends_half_a_request_is_closed_after_the_head_timeout() {
     let (addr, slots) = serve(FEW, Http::KeepAlive).await;
     let mut half = send(addr, "GET / HTTP/1.1\r\nHo").await;
     let mut idle = send(addr, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(rest(&mut half).await.is_empty());
     assert!(rest(&mut idle).await.ends_with(b"good"), "answered, and closed as it idled");
-    while slots.counts().open > 0 {
-        tokio::task::yield_now().await;
-    }
+    closed(&slots).await;
     assert_eq!(slots.counts().timeouts, [0, 2, 0, 0]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_body_that_drips_is_given_up_and_one_at_the_minimum_rate_is_not() {
     let (addr, slots) = serve(FEW, Http::KeepAlive).await;
     let head =
         |len: usize| format!("POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n");
-    let (mut drips, second) = (send(addr, &head(1000)).await, std::time::Duration::from_secs(1));
+    let (mut drips, pause) = (send(addr, &head(1000)).await, Duration::from_millis(100));
     let dripping = tokio::spawn(async move {
-        for _ in 0..100 {
-            // Nobody reads any more, at some time.
-            if drips.write_all(b"x").await.is_err() {
-                break;
+        // Until it is closed.
+        while drips.write_all(b"x").await.is_ok() {
+            let mut some = [0; 1024];
+            if let Ok(Ok(n)) = tokio::time::timeout(pause, drips.read(&mut some)).await {
+                return String::from_utf8(some[..n].to_vec()).unwrap();
             }
-            tokio::time::sleep(second).await;
         }
-        String::from_utf8(rest(&mut drips).await).unwrap()
+        String::new()
     });
-    let chunk = vec![b'x'; 40 << 10];
-    let mut steady = send(addr, &head(60 * chunk.len())).await;
-    for _ in 0..60 {
+    // Three seconds' worth of the minimum rate, in longer than the time without any rate.
+    let chunk = vec![b'x'; 4 << 10];
+    let mut steady = send(addr, &head(25 * chunk.len())).await;
+    for _ in 0..25 {
         steady.write_all(&chunk).await.unwrap();
-        tokio::time::sleep(second).await;
+        tokio::time::sleep(pause).await;
     }
     steady.shutdown().await.unwrap();
     let answer = String::from_utf8(rest(&mut steady).await).unwrap();
-    assert!(answer.ends_with(&(60 * chunk.len()).to_string()), "{answer}");
+    assert!(answer.ends_with(&(25 * chunk.len()).to_string()), "{answer}");
     let answer = dripping.await.unwrap();
     assert!(answer.contains(" 400 ") && answer.contains("connection: close"), "{answer}");
     assert_eq!(slots.counts().timeouts, [0, 0, 1, 0]);
