@@ -9,8 +9,8 @@ mod store;
 use serde::{Deserialize, Serialize};
 
 pub use parts::health;
-pub use store::StoreStatus;
 pub(crate) use parts::listeners;
+pub use store::StoreStatus;
 
 /// `GET /status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

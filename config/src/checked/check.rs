@@ -300,7 +300,8 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
     }
     let plain = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
     let stall_timeout = Duration::from_millis(health.stall_timeout_ms.into());
-    let health = Health { listen: plain(listen), tcp: plain(tcp), stall_timeout, reserved_sources, probing };
+    let health =
+        Health { listen: plain(listen), tcp: plain(tcp), stall_timeout, reserved_sources, probing };
     (health, Metrics { listen: scraped })
 }
 

@@ -72,7 +72,7 @@ fn serve() -> io::Result<(SocketAddr, Arc<Slots>)> {
     drop(inside);
     let (addr, of_listener) = (listener.local_addr()?, Arc::clone(&slots));
     std::thread::spawn(move || {
-        let (_tell, able) = tokio::sync::watch::channel(Able { able: true, reasons: Vec::new() });
+        let able = || Able { able: true, reasons: Vec::new() };
         runtime.block_on(serve_http(listener, of_listener, able));
     });
     Ok((addr, slots))

@@ -10,7 +10,8 @@ use axum::body::Body as AnyBody;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use crate::slots::{Slot, Timeout};
+use crate::limits::Timeout;
+use crate::slots::Slot;
 
 /// The body of a request came too slowly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

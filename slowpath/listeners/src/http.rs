@@ -15,7 +15,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::body::{Answered, Paced};
-use crate::slots::{Slot, Timeout, Timeouts};
+use crate::limits::{Timeout, Timeouts};
+use crate::slots::Slot;
 use crate::source::Source;
 
 /// Bytes of a request's head at most, and of a response that waits to be written.

@@ -4,6 +4,7 @@
 //!   bind.rs    binds, and retries with backoff; a failure is a condition, not the process's end
 //!   accept.rs  accepts, and survives a lack of descriptors; asks slots.rs for each connection
 //!   slots.rs   how many connections there may be, by source; which one is evicted for a new one
+//!   limits.rs  what a listener allows, and what it counted
 //!   stream.rs  a connection: write time-outs
 //!   body.rs    bodies: the minimum rate of a request's, the end of a response's
 //!   http.rs    serves HTTP/1 on a connection
@@ -16,6 +17,7 @@ mod accept;
 mod bind;
 mod body;
 mod http;
+mod limits;
 mod slots;
 mod source;
 mod stream;
@@ -24,6 +26,7 @@ pub use accept::{Accept, accept, accept_and_close};
 pub use bind::{BindError, Conditions, ListenerStatus, bind};
 pub use body::TooSlow;
 pub use http::{Connection, Http, http};
-pub use slots::{Counts, Limits, Refused, Reserved, Slot, Slots, Timeout, Timeouts};
+pub use limits::{Counts, Limits, Refused, Reserved, Timeout, Timeouts};
+pub use slots::{Slot, Slots};
 pub use source::{Source, SourceKey};
 pub use stream::{Socket, Stream};

@@ -11,7 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, Sleep};
 
-use crate::slots::{Slot, Timeout};
+use crate::limits::Timeout;
+use crate::slots::Slot;
 
 /// A connected socket.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin + 'static {

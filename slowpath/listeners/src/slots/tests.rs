@@ -1,5 +1,9 @@
 //! Admission and eviction without sockets.
 
+use std::net::IpAddr;
+
+use config::checked::Prefix;
+
 use super::*;
 
 fn slots(connections: usize, per_source: usize, reserved: usize) -> Arc<Slots> {
