@@ -81,7 +81,7 @@ fn beside_own_ports(frontend: &str) -> Result<Services, config::ConfigError> {
          [egress]\ndevice = \"net_null1\"\naddress = \"10.0.2.10/24\"\n\
          [nat]\naddresses = \"10.0.2.10\"\n\
          [health]\nlisten = \"0.0.0.0:8080\"\ntcp = \"10.0.1.10:8081\"\n\
-         [metrics]\nlisten = \"127.0.0.1:9100\"\n\
+         [metrics]\nlisten = \"127.0.0.1:19100\"\n\
          [api]\nlisten = \"[::]:8443\"\ntls_cert = \"/c\"\ntls_key = \"/k\"\n\
          token_file = \"/t\"\n\
          [punt]\nlocal_ports = [22, 30022]\n\
@@ -128,7 +128,7 @@ fn what_takes_no_packet_of_the_appliance_itself_is_a_frontend() {
         "address = \"10.0.1.10\", port = 8080, protocol = \"udp\"",
         "address = \"fd00:1::10\", port = 8080, protocol = \"tcp\"",
         "address = \"10.0.2.10\", port = 8081, protocol = \"tcp\"",
-        "address = \"10.0.1.10\", port = 9100, protocol = \"tcp\"",
+        "address = \"10.0.1.10\", port = 19100, protocol = \"tcp\"",
         "address = \"10.0.2.10\", port = 6081, protocol = \"udp\"",
         "address = \"203.0.113.10\", port = 8080, protocol = \"tcp\"",
         // Packets to the appliance's own ports go past these, and those of endpoints never do.

@@ -5,7 +5,6 @@
 //! connection closed, so that nothing that follows on it is read. The token is compared in constant
 //! time and written nowhere.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
