@@ -64,8 +64,8 @@ fn serve() -> io::Result<(SocketAddr, Arc<Slots>)> {
     let reserved = Reserved::default();
     reserved.set(vec![Prefix { addr: PROBER.into(), len: 32 }]);
     let slots = Slots::new(HEALTH, reserved);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all();
-    let runtime = runtime.build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build()?;
     let inside = runtime.enter();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = listeners::bind("health.listen", any).map_err(io::Error::other)?;
