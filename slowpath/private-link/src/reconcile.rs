@@ -10,6 +10,9 @@ use crate::{delete, dns, endpoint, service};
 /// What is as it should be is looked at again after so long: others may change it.
 pub(crate) const DRIFT: Duration = Duration::from_secs(5 * 60);
 
+/// What its owner has not made yet, an observer looks for after so long.
+const ABSENT: Duration = Duration::from_secs(2 * 60);
+
 /// What a round came to.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Round {
@@ -103,12 +106,26 @@ impl Course<'_> {
     async fn observe(mut self, owner: &str, heir: bool) -> Round {
         let message = format!("{owner} looks after it; this appliance reads and writes nothing");
         self.tell(Aspect::Observed, (true, Reason::OtherOwner), &message);
-        let there = service::look(&mut self).await;
+        // Azure's pauses count for an observer as for the owner: they share the quota.
+        let there = match self.held_off(self.status.service.held_off) {
+            Some(pause) => Err(pause),
+            None => {
+                let there = service::look(&mut self).await;
+                self.status.service.held_off = self.hold_off(&there);
+                there.map_err(|stop| stop.after)
+            }
+        };
+        let pause = match (&there, self.object.deletion) {
+            (Err(pause), _) => *pause,
+            (Ok(true), None) => DRIFT,
+            (Ok(false), None) => ABSENT,
+            (Ok(_), Some(_)) => SOON,
+        };
         match (self.object.deletion, self.object.held) {
-            (None, _) => self.end(Next::After(SOON), None),
+            (None, _) => self.end(Next::After(pause), None),
             (Some(_), false) => self.end(Next::Never, None),
             // Its owner takes everything back. Who may become the owner waits for that.
-            (Some(_), true) if heir && there != Ok(false) => self.end(Next::After(SOON), None),
+            (Some(_), true) if heir && there != Ok(false) => self.end(Next::After(pause), None),
             (Some(_), true) => self.end(Next::Never, Some(Finalizer::Release)),
         }
     }
@@ -195,7 +212,10 @@ impl Course<'_> {
     pub(crate) fn stopped(&mut self, stop: &Stop) {
         let Stop { aspect, reason, message, .. } = stop;
         // What works goes on working while it is changed.
-        if *reason == Reason::UnderWay && self.status.is(*aspect) {
+        // What leads elsewhere does so until the change is through.
+        let differs = self.status.condition(*aspect);
+        let differs = differs.is_some_and(|told| told.reason == Reason::FrontendDiffers);
+        if *reason == Reason::UnderWay && (differs || self.status.is(*aspect)) {
             return;
         }
         self.tell(*aspect, (false, *reason), message);

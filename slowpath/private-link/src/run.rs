@@ -7,6 +7,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,7 +198,10 @@ impl Run {
             settings: &self.settings,
             standing,
         };
-        let round = reconcile(&turn, object).await;
+        let mut round = reconcile(&turn, object).await;
+        if let (Standing::Observer { .. }, Next::After(pause)) = (standing, round.next) {
+            round.next = Next::After(spread(pause, (&self.me, &object.name, turn.now.0)));
+        }
         for event in &round.events {
             self.objects.tell(&object.name, event);
         }
@@ -220,6 +224,14 @@ impl Run {
             }
         }
     }
+}
+
+/// A pause that is up to a quarter longer, by who waits for what and since when: the observers of a
+/// fleet that began together don't ask Azure together.
+fn spread(pause: Duration, of: (&str, &str, u64)) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    pause + pause.mul_f64((hasher.finish() % 1000) as f64 / 4000.0)
 }
 
 /// What is new or changed is due, what is gone is forgotten.
@@ -255,4 +267,25 @@ fn finish(queue: &mut BTreeMap<String, Waiting>, Ended { name, next }: Ended, no
     };
     waiting.failures = if next == Next::BackOff { waiting.failures + 1 } else { 0 };
     waiting.due = if waiting.again { now } else { now.saturating_add(pause) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn observers_wait_for_what_azure_asks_and_not_all_for_the_same_time() {
+        let minute = Duration::from_secs(60);
+        let mut all = Vec::new();
+        for who in ["weir-1", "weir-2", "weir-3", "weir-4"] {
+            for now in 0..100 {
+                let pause = spread(minute, (who, "shop/web", now));
+                assert!((minute..minute * 5 / 4).contains(&pause), "{pause:?}");
+                all.push(pause);
+            }
+        }
+        all.sort();
+        all.dedup();
+        assert!(all.len() > 100, "{}", all.len());
+    }
 }

@@ -111,7 +111,7 @@ pub(crate) fn id_of(body: &Value) -> Option<ResourceId> {
 }
 
 /// For those who may only read: what is there is noted; whether anything of ours is.
-pub(crate) async fn look(course: &mut Course<'_>) -> Result<bool, ()> {
+pub(crate) async fn look(course: &mut Course<'_>) -> Result<bool, Stop> {
     let Some(fixed) = Fixed::of(&course.object.name, &course.object.spec).ok() else {
         return Ok(false);
     };
@@ -125,7 +125,7 @@ pub(crate) async fn look(course: &mut Course<'_>) -> Result<bool, ()> {
             course.status.service.alias = None;
             Ok(false)
         }
-        Err(_) => Err(()),
+        Err(setback) => Err(error(&setback)),
     }
 }
 
@@ -152,15 +152,14 @@ async fn update(
         wanted["tags"] = names::with(&there.body["tags"], &tags);
         differs.push("tags");
     }
-    // Another address of the load balancer is another frontend.
-    if course.status.service.balancer.as_ref().is_some_and(|(_, known)| *known != address) {
-        let frontend = frontend(course, fixed, address).await?;
-        let now = &properties["loadBalancerFrontendIpConfigurations"][0]["id"];
-        if !now.as_str().is_some_and(|id| id.eq_ignore_ascii_case(&frontend.id)) {
-            wanted["properties"]["loadBalancerFrontendIpConfigurations"] =
-                json!([{ "id": frontend.id }]);
-            differs.push("frontend");
-        }
+    // Looked up in each round: another appliance may have had the object before, or a person may
+    // have changed the service or the load balancer.
+    let frontend = frontend(course, fixed, address).await?;
+    if !leads_to(properties, &frontend.id) {
+        let list = json!([{ "id": frontend.id }]);
+        wanted["properties"]["loadBalancerFrontendIpConfigurations"] = list;
+        differs.push("frontend");
+        elsewhere(course, properties, &frontend.id);
     }
     if differs.is_empty() && !failed {
         course.status.service.changed = None;
@@ -187,6 +186,23 @@ async fn update(
     course.events.push(Event::note("ServiceChanged", format!("changed: {what}")));
     side.begun(&mut course.status.service.running, Step::UpdateService, begun)?;
     Err(Stop::at_once(Aspect::Service, "the change was taken"))
+}
+
+/// Whether the service has that frontend, and no other.
+fn leads_to(properties: &Value, frontend: &str) -> bool {
+    let list = properties["loadBalancerFrontendIpConfigurations"].as_array();
+    let same = |one: &Value| one["id"].as_str().is_some_and(|id| id.eq_ignore_ascii_case(frontend));
+    list.is_some_and(|list| list.len() == 1 && list.iter().all(same))
+}
+
+/// Consumers reach another load balancer than the object says, until the change has been made.
+fn elsewhere(course: &mut Course<'_>, properties: &Value, wanted: &str) {
+    let list = properties["loadBalancerFrontendIpConfigurations"].as_array().into_iter().flatten();
+    let now: Vec<&str> = list.filter_map(|one| one["id"].as_str()).collect();
+    let now = if now.is_empty() { "no frontend".to_owned() } else { now.join(", ") };
+    let message = format!("the service leads to {now}, it should lead to {wanted}");
+    course.tell(Aspect::Service, (false, Reason::FrontendDiffers), &message);
+    course.tell(Aspect::Available, (false, Reason::FrontendDiffers), &message);
 }
 
 fn subscriptions(of: &Value) -> BTreeSet<String> {

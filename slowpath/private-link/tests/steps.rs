@@ -157,6 +157,52 @@ fn a_balancer_with_another_address_is_another_frontend() {
 }
 
 #[test]
+fn a_service_that_leads_to_another_frontend_is_told_and_led_back() {
+    let ids = |azure: &Azure| {
+        let list = body(azure, &service());
+        let list = list["properties"]["loadBalancerFrontendIpConfigurations"].clone();
+        list.as_array().unwrap().iter().map(|one| one["id"].clone()).collect::<Vec<_>>()
+    };
+    let elsewhere = json!([{ "id": "/subscriptions/x/somewhere-else" }]);
+    for taken_over in [false, true] {
+        let (azure, mut web) = working(20);
+        let right = ids(&azure);
+        let both = json!([{ "id": right[0] }, elsewhere[0]]);
+        for wrong in [elsewhere.clone(), both, json!([])] {
+            azure.world().edit(&service(), |body| {
+                body["properties"]["loadBalancerFrontendIpConfigurations"] = wrong.clone();
+            });
+            if taken_over {
+                // Another appliance's store: it has the object, and remembers nothing of it.
+                web = Player::new(sample::object("shop/web"));
+                web.object.held = true;
+            }
+            let mut told = false;
+            let end = azure.world().now + 8 * MINUTES;
+            while azure.world().now < end {
+                web.play(&azure, 1);
+                told |= web.why(Aspect::Service) == Some((false, Reason::FrontendDiffers))
+                    && web.message(Aspect::Service).contains(right[0].as_str().unwrap())
+                    && !web.is(Aspect::Available);
+            }
+            assert!(told, "{taken_over} {wrong}: {:#?}", web.events);
+            assert_eq!(ids(&azure), right, "{taken_over} {wrong}");
+            assert!(web.is(Aspect::Service), "{:#?}", web.status());
+        }
+    }
+}
+
+#[test]
+fn a_balancer_that_is_gone_under_a_service_is_told() {
+    let (azure, mut web) = working(0);
+    azure.world().remove(network(OURS, "loadBalancers", "inner").as_str());
+    web.play(&azure, 6 * MINUTES);
+    assert_eq!(web.why(Aspect::Balancer), Some((false, Reason::BalancerNotFound)));
+    assert!(!web.is(Aspect::Available));
+    assert!(there(&azure, &service()), "what consumers have stays");
+}
+
+#[test]
 fn drift_is_repaired_within_five_minutes() {
     let (azure, mut web) = working(20);
     let alias = web.status().service.alias.clone();
@@ -716,6 +762,26 @@ fn an_observer_reads_and_writes_nothing() {
     assert!(other.message(Aspect::Observed).contains("weir-1"));
     assert_eq!(other.status().service.alias, web.status().service.alias);
     assert!(azure.world().asked.iter().all(|name| name == "PrivateLinkServices_Get"));
+    // It asks no more often than the owner, and waits for as long as Azure says.
+    assert_eq!(other.pause(&azure), Duration::from_secs(300));
+    let mut early = Player::new(sample::object("shop/early"));
+    early.round(&azure, &observer(true));
+    assert_eq!(early.pause(&azure), Duration::from_secs(120));
+    for (failure, pause) in [(Failure::Throttled, 1_234), (Failure::Denied, 600)] {
+        azure.world().retry_after = Some(Duration::from_secs(1_234));
+        azure.world().script = vec![("PrivateLinkServices_Get", Fault::Refused(failure))];
+        other.round(&azure, &observer(true));
+        assert_eq!(other.pause(&azure), Duration::from_secs(pause));
+        azure.world().asked.clear();
+        let now = azure.world().now;
+        azure.world().pass(now + pause / 2);
+        other.round(&azure, &observer(true));
+        assert_eq!(azure.world().asked, Vec::<String>::new(), "{failure:?}: it was told to wait");
+        assert_eq!(other.pause(&azure), Duration::from_secs(pause - pause / 2));
+        azure.world().pass(now + pause);
+        other.round(&azure, &observer(true));
+        assert_eq!(other.pause(&azure), Duration::from_secs(300));
+    }
     // Who may inherit it lets go when it is gone, who may not at once.
     let mut heir = Player::new(web.object.clone());
     heir.delete(&azure);

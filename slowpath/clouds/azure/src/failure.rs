@@ -47,25 +47,23 @@ const FORBIDDEN: [&str; 5] = [
     "ScopeLocked",
 ];
 /// Azure does not know us.
-const STRANGERS: [&str; 9] = [
+const STRANGERS: [&str; 10] = [
     "AuthenticationFailed",
     "ExpiredAuthenticationToken",
     "InvalidAuthenticationToken",
     "InvalidAuthenticationTokenAudience",
     "InvalidAuthenticationTokenTenant",
     "MissingAuthenticationToken",
+    // A subscription of another tenant, or one that was taken from us: that it is not shown says
+    // nothing about what lies in it, so that none of it counts as gone.
+    "SubscriptionNotFound",
     "invalid_client",
     "invalid_grant",
     "unauthorized_client",
 ];
 /// What was asked about is not there.
-const ABSENT: [&str; 5] = [
-    "NotFound",
-    "ParentResourceNotFound",
-    "ResourceGroupNotFound",
-    "ResourceNotFound",
-    "SubscriptionNotFound",
-];
+const ABSENT: [&str; 4] =
+    ["NotFound", "ParentResourceNotFound", "ResourceGroupNotFound", "ResourceNotFound"];
 /// By their status somebody else's doing, but nobody else will end it.
 const FOR_GOOD: [&str; 2] = ["MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription"];
 

@@ -223,6 +223,8 @@ pub enum Reason {
     WaitingForAddress,
     /// No load balancer has that address yet.
     BalancerNotFound,
+    /// The service leads to another frontend than that of the load balancer's address.
+    FrontendDiffers,
     /// Azure is at work.
     UnderWay,
     /// The service has no alias yet.
@@ -274,6 +276,7 @@ impl Reason {
             Reason::NotApproved => "PrivateEndpointConnectionNotApproved",
             Reason::WaitingForAddress => "WaitingForAddress",
             Reason::BalancerNotFound => "BalancerNotFound",
+            Reason::FrontendDiffers => "FrontendDiffers",
             Reason::UnderWay => "UnderWay",
             Reason::WaitingForAlias => "WaitingForAlias",
             Reason::LinkedElsewhere => "LinkedElsewhere",

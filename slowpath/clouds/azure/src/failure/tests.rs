@@ -46,6 +46,8 @@ fn statuses_and_codes_are_sorted_by_what_can_be_done() {
         (400, "LinkedAccessCheckFailed", Failure::Denied),
         (409, "ScopeLocked", Failure::Denied),
         (400, "invalid_client", Failure::Denied),
+        (404, "SubscriptionNotFound", Failure::Denied),
+        (400, "SubscriptionNotFound", Failure::Denied),
         (404, "", Failure::Absent),
         (404, "ResourceNotFound", Failure::Absent),
         (404, "ResourceGroupNotFound", Failure::Absent),
