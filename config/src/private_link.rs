@@ -9,5 +9,5 @@ mod spec;
 pub mod time;
 
 pub use home::Home;
-pub use kubernetes::{ANNOTATION_CLUSTER, from_kubernetes};
+pub use kubernetes::{ANNOTATION_CLUSTER, Sibling, from_kubernetes};
 pub use spec::{Address, EndpointSpec, Paused, Spec, Wrong, Zone};

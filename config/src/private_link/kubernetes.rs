@@ -54,11 +54,67 @@ struct Fields {
     base_domain: Option<String>,
 }
 
-/// Its name, `namespace/name`, and what it wants.
+/// The object that has the cluster's own zone.
+const ROUTER: &str = "private-router";
+
+/// An object among those of its cluster: HyperShift writes one for the private router and one for
+/// OAuth, which share a network, and so zones.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Sibling {
+    /// `namespace/name` of the cluster.
+    cluster: String,
+    namespace: String,
+    name: String,
+}
+
+impl Sibling {
+    /// Of an object as it is written; none where it doesn't name its cluster.
+    pub fn of(json: &Value) -> Option<Sibling> {
+        let meta = &json["metadata"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let cluster = meta["annotations"][ANNOTATION_CLUSTER].as_str()?.to_owned();
+        let (namespace, name) = (text(&meta["namespace"]), text(&meta["name"]));
+        Some(Sibling { cluster, namespace, name })
+    }
+
+    fn serves_oauth(&self) -> bool {
+        self.name.contains("oauth")
+    }
+}
+
+/// What of the names that lead to a cluster is this object's, beside its siblings.
+struct Part {
+    /// The cluster's own zone.
+    own_zone: bool,
+    /// Names within the base domain, without `-CLUSTER`.
+    base: &'static [&'static str],
+}
+
+impl Part {
+    fn of(me: &Sibling, all: &[Sibling]) -> Part {
+        let beside = |other: &&Sibling| {
+            (&other.cluster, &other.namespace) == (&me.cluster, &me.namespace)
+                && other.name != me.name
+        };
+        let others = || all.iter().filter(beside);
+        if me.serves_oauth() {
+            return Part { own_zone: false, base: &["oauth"] };
+        }
+        if me.name != ROUTER && others().any(|other| other.name == ROUTER) {
+            return Part { own_zone: false, base: &[] };
+        }
+        match others().any(|other| other.serves_oauth()) {
+            true => Part { own_zone: true, base: &["api"] },
+            false => Part { own_zone: true, base: &["api", "oauth"] },
+        }
+    }
+}
+
+/// Its name, `namespace/name`, and what it wants beside its siblings, of which it may be one.
 ///
 /// # Errors
 /// The first field that can't be as it is, by its path in this shape.
-pub fn from_kubernetes(json: &Value) -> Result<(String, Spec), Wrong> {
+pub fn from_kubernetes(json: &Value, siblings: &[Sibling]) -> Result<(String, Spec), Wrong> {
     let Written { metadata, spec } = Written::deserialize(json).map_err(|error| {
         let allowed = "write the fields of AzurePrivateLinkService";
         Wrong::new("", error.to_string(), allowed)
@@ -70,7 +126,7 @@ pub fn from_kubernetes(json: &Value) -> Result<(String, Spec), Wrong> {
         let at = "spec.additionalAllowedSubscriptions";
         return Err(Wrong::new(at, "the list is empty", allowed));
     }
-    let mut zones = Vec::new();
+    let (mut zones, mut base_zone) = (Vec::new(), None);
     let zone = |name: String, records: &[String], link: String| Zone {
         name,
         records: records.to_vec(),
@@ -78,10 +134,18 @@ pub fn from_kubernetes(json: &Value) -> Result<(String, Spec), Wrong> {
     };
     let object = &metadata.name;
     let own = ["api", "*.apps"].map(str::to_owned);
-    zones.push(zone(format!("{cluster}.hypershift.local"), &own, format!("{object}-vnet-link")));
+    let part = Sibling::of(json).map(|me| Part::of(&me, siblings));
+    if part.as_ref().is_some_and(|part| part.own_zone) {
+        let link = format!("{object}-vnet-link");
+        zones.push(zone(format!("{cluster}.hypershift.local"), &own, link));
+    }
     if let Some(base) = spec.base_domain.filter(|base| !base.is_empty()) {
-        let records = base_records(object, cluster, note(ANNOTATION_RECORDS));
-        zones.push(zone(base, &records, format!("{object}-basedomain-vnet-link")));
+        let served = part.map_or(&[] as &[_], |part| part.base);
+        let records = base_records(cluster, note(ANNOTATION_RECORDS), served);
+        if !records.is_empty() {
+            base_zone = Some(zones.len());
+            zones.push(zone(base, &records, format!("{object}-basedomain-vnet-link")));
+        }
     }
     let service_group = note(ANNOTATION_GROUP).unwrap_or(&spec.resource_group_name).to_owned();
     let wanted = Spec {
@@ -103,7 +167,8 @@ pub fn from_kubernetes(json: &Value) -> Result<(String, Spec), Wrong> {
             zones,
         }),
     };
-    wanted.check().map_err(|wrong| Wrong { field: theirs(&wrong.field), ..wrong })?;
+    let told = |wrong: Wrong| Wrong { field: theirs(&wrong.field, base_zone), ..wrong };
+    wanted.check().map_err(told)?;
     let namespace = if metadata.namespace.is_empty() { "default" } else { &metadata.namespace };
     Ok((format!("{namespace}/{}", metadata.name), wanted))
 }
@@ -123,19 +188,21 @@ fn cluster(note: Option<&str>) -> Result<&str, Wrong> {
     })
 }
 
-/// The names within the base domain: those that are written, else that of the part that the object
-/// serves.
-fn base_records(object: &str, cluster: &str, written: Option<&str>) -> Vec<String> {
+/// The names within the base domain: those that are written, else those of its part.
+fn base_records(cluster: &str, written: Option<&str>, served: &[&str]) -> Vec<String> {
     let served: Vec<&str> = match written {
         Some(text) => text.split(',').map(str::trim).collect(),
-        None if object.contains("oauth") => vec!["oauth"],
-        None => vec!["api", "oauth"],
+        None => served.to_vec(),
     };
     served.into_iter().map(|part| format!("{part}-{cluster}")).collect()
 }
 
-/// The path in this shape of a field of ours.
-fn theirs(field: &str) -> String {
+/// The path in this shape of a field of ours; the zone of the base domain is told by its place.
+fn theirs(field: &str, base_zone: Option<usize>) -> String {
+    let base = base_zone.map(|at| format!("spec.endpoint.zones[{at}]"));
+    if base.is_some_and(|base| field.starts_with(&base)) {
+        return "spec.baseDomain".to_owned();
+    }
     for (ours, theirs) in [
         ("spec.load_balancer_ip", "spec.loadBalancerIP"),
         ("spec.subscription", "spec.subscriptionID"),
@@ -145,11 +212,9 @@ fn theirs(field: &str) -> String {
         ("spec.additional_allowed_subscriptions", "spec.additionalAllowedSubscriptions"),
         ("spec.endpoint.subnet", "spec.guestSubnetID"),
         ("spec.endpoint.network", "spec.guestVNetID"),
-        ("spec.endpoint.zones[1]", "spec.baseDomain"),
         ("spec.cluster", "metadata.annotations"),
     ] {
         if let Some(rest) = field.strip_prefix(ours) {
-            let rest = if theirs == "spec.baseDomain" { "" } else { rest };
             return format!("{theirs}{rest}");
         }
     }

@@ -7,7 +7,7 @@ mod status;
 mod tests;
 
 pub use config::private_link::{
-    ANNOTATION_CLUSTER, Address, EndpointSpec, Paused, Spec, Wrong, Zone, from_kubernetes,
+    ANNOTATION_CLUSTER, Address, EndpointSpec, Paused, Sibling, Spec, Wrong, Zone, from_kubernetes,
 };
 pub use fixed::{Fixed, FixedEndpoint};
 pub use kubernetes::status_for_kubernetes;

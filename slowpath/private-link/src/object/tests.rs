@@ -191,7 +191,7 @@ fn kubernetes() -> Value {
 
 #[test]
 fn the_shape_of_kubernetes_means_the_same() {
-    let (name, spec) = from_kubernetes(&kubernetes()).unwrap();
+    let (name, spec) = from_kubernetes(&kubernetes(), &[]).unwrap();
     assert_eq!(name, "clusters-c1/private-router");
     assert_eq!(names::service(&name, &spec).unwrap(), "pls-0b3f");
     assert_eq!((spec.resource_group.as_str(), spec.cluster.as_str()), ("management", "0b3f"));
@@ -208,6 +208,38 @@ fn the_shape_of_kubernetes_means_the_same() {
     ];
     assert_eq!(zones, expected);
     assert_eq!(spec.tags["kubernetes.io_cluster_c1"], "owned");
+}
+
+/// Zones with their names, of one of the objects of a cluster that are called so.
+fn zones(object: &str, all: &[&str]) -> Vec<String> {
+    let named = |name: &str| {
+        let mut json = kubernetes();
+        json["metadata"]["name"] = json!(name);
+        json
+    };
+    let siblings: Vec<Sibling> =
+        all.iter().map(|name| Sibling::of(&named(name)).unwrap()).collect();
+    let (_, spec) = from_kubernetes(&named(object), &siblings).unwrap();
+    let zones = spec.endpoint.unwrap().zones;
+    zones.iter().map(|zone| format!("{}: {}", zone.name, zone.records.join(" "))).collect()
+}
+
+#[test]
+fn objects_of_one_cluster_want_no_name_twice() {
+    let own = "c1.hypershift.local: api *.apps";
+    let both = ["private-router", "oauth-openshift"];
+    assert_eq!(zones("private-router", &both), [own, "example.com: api-c1"]);
+    assert_eq!(zones("oauth-openshift", &both), ["example.com: oauth-c1"]);
+    assert_eq!(zones("private-router", &[]), [own, "example.com: api-c1 oauth-c1"]);
+    assert_eq!(zones("oauth-openshift", &[]), ["example.com: oauth-c1"]);
+    assert_eq!(zones("web", &["web"]), [own, "example.com: api-c1 oauth-c1"]);
+    assert_eq!(zones("web", &["web", "private-router"]), Vec::<String>::new());
+    // Those of another cluster are no siblings.
+    let mut other = kubernetes();
+    other["metadata"]["name"] = json!("oauth-openshift");
+    other["metadata"]["annotations"][ANNOTATION_CLUSTER] = json!("clusters/c2");
+    let (_, spec) = from_kubernetes(&kubernetes(), &[Sibling::of(&other).unwrap()]).unwrap();
+    assert_eq!(spec.endpoint.unwrap().zones[1].records, ["api-c1", "oauth-c1"]);
 }
 
 #[test]
@@ -236,16 +268,16 @@ fn what_is_wrong_in_the_shape_of_kubernetes_is_told_by_its_own_path() {
     ] {
         let mut json = kubernetes();
         *json.pointer_mut(at).unwrap() = value;
-        assert_eq!(from_kubernetes(&json).unwrap_err().field, field);
+        assert_eq!(from_kubernetes(&json, &[]).unwrap_err().field, field);
     }
     for broken in [json!(7), json!({}), json!({ "metadata": {}, "spec": [] })] {
-        assert!(from_kubernetes(&broken).is_err());
+        assert!(from_kubernetes(&broken, &[]).is_err());
     }
 }
 
 #[test]
 fn a_status_is_told_in_the_shape_of_kubernetes() {
-    let (name, spec) = from_kubernetes(&kubernetes()).unwrap();
+    let (name, spec) = from_kubernetes(&kubernetes(), &[]).unwrap();
     let fixed = Fixed::of(&name, &spec).unwrap();
     let mut status = Status { observed: 3, ..Status::default() };
     status.service.id = Some(fixed.service.clone());
@@ -300,6 +332,7 @@ fn words_are_the_same_for_people_and_for_machines() {
         Reason::NotApproved,
         Reason::WaitingForAddress,
         Reason::BalancerNotFound,
+        Reason::FrontendDiffers,
         Reason::UnderWay,
         Reason::WaitingForAlias,
         Reason::LinkedElsewhere,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use config::private_link::from_kubernetes;
+use config::private_link::{Sibling, from_kubernetes};
 use config::yaml::{self, Documents};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -26,6 +26,8 @@ pub struct Found {
     pub files: BTreeMap<Key, String>,
     /// What is joined when all files are read.
     pieces: Pieces,
+    /// Private links, whose names depend on their siblings.
+    links: Vec<Kept<Value>>,
 }
 
 /// Why a file isn't taken.
@@ -117,7 +119,11 @@ impl Found {
                 let from: EndpointSlice = typed(value, path)?;
                 slice(&from, settings, &mut self.notes)
             }
-            (_, "AzurePrivateLinkService") => private_link(value, settings),
+            (_, "AzurePrivateLinkService") => {
+                let place = (at.0.to_owned(), at.1, path.to_owned());
+                self.links.push(Kept { object: value.clone(), place });
+                return Ok(());
+            }
             (version, list) if list.ends_with("List") && value["items"].is_array() => {
                 let item = list.strip_suffix("List").filter(|item| !item.is_empty());
                 for (i, each) in value["items"].as_array().into_iter().flatten().enumerate() {
@@ -177,18 +183,23 @@ impl Found {
         })
     }
 
-    /// Makes policies of the pieces, or tells what is wrong in each.
+    /// Makes policies of the pieces, and private links of those of each cluster; or says what is
+    /// wrong in each.
     fn join(&mut self, texts: &BTreeMap<&str, &str>, settings: &Settings) -> Vec<Broken> {
+        let mut joined = Vec::new();
+        for Kept { object, place } in std::mem::take(&mut self.pieces.clusters) {
+            joined.push((self.pieces.policy(&object, settings), place));
+        }
+        let links = std::mem::take(&mut self.links);
+        let siblings: Vec<Sibling> = links.iter().filter_map(|l| Sibling::of(&l.object)).collect();
+        for Kept { object, place } in links {
+            joined.push((private_link(&object, &siblings, settings), place));
+        }
         let mut broken = Vec::new();
-        for Kept { object, place: (file, document, path) } in
-            std::mem::take(&mut self.pieces.clusters)
-        {
-            let policy = self
-                .pieces
-                .policy(&object, settings)
+        for (object, (file, document, path)) in joined {
+            let object = object
                 .map_err(|refusal| Refusal { field: below(&path, &refusal.field), ..refusal });
-            let added = policy.and_then(|policy| self.add(&file, &path, policy));
-            if let Err(refusal) = added {
+            if let Err(refusal) = object.and_then(|object| self.add(&file, &path, object)) {
                 let text = texts.get(&*file).copied().unwrap_or_default();
                 let line = yaml::line_of(text, document, &refusal.field);
                 let refusal = Box::new(refusal);
@@ -211,12 +222,16 @@ impl Found {
 }
 
 /// Whatever group and version it is written for.
-fn private_link(value: &Value, settings: &Settings) -> Result<Option<Object>, Refusal> {
-    let (name, spec) = from_kubernetes(value)?;
+fn private_link(
+    value: &Value,
+    siblings: &[Sibling],
+    settings: &Settings,
+) -> Result<Object, Refusal> {
+    let (name, spec) = from_kubernetes(value, siblings)?;
     let (namespace, short) = name.split_once('/').unwrap_or(("", &name));
     let name = settings.name(namespace, short, "metadata.name")?;
     let spec = Spec::PrivateLinkService(Arc::new(spec));
-    Ok(Some(Object::new(name, settings.source.clone(), spec)))
+    Ok(Object::new(name, settings.source.clone(), spec))
 }
 
 fn typed<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, Refusal> {

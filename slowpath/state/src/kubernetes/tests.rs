@@ -417,6 +417,27 @@ fn private_links_are_read_and_refused_by_their_own_fields() {
     let found = read([("pls.yaml", text.as_str())], &settings).unwrap();
     let object = &found.objects[0];
     assert_eq!(object.key().to_string(), "PrivateLinkService shop/web of kubernetes-file");
+    // HyperShift's pair, in two files: no name is wanted by both.
+    let pair = [("private-router", "r.yaml"), ("oauth-openshift", "o.yaml")]
+        .map(|(name, file)| (file, text.replace("name: web", &format!("name: {name}"))));
+    let pair =
+        pair.each_ref().map(|(file, text)| (*file, format!("{text}  baseDomain: example.com\n")));
+    let found = read(pair.iter().map(|(file, text)| (*file, text.as_str())), &settings).unwrap();
+    let mut names = Vec::new();
+    for object in &found.objects {
+        let Spec::PrivateLinkService(spec) = &object.spec else { panic!("{object:?}") };
+        for zone in &spec.endpoint.as_ref().unwrap().zones {
+            names.extend(zone.records.iter().map(|record| format!("{record}.{}", zone.name)));
+        }
+    }
+    names.sort();
+    let expected = [
+        "*.apps.east.hypershift.local",
+        "api-east.example.com",
+        "api.east.hypershift.local",
+        "oauth-east.example.com",
+    ];
+    assert_eq!(names, expected);
     let wrong = text.replace("location: westeurope", "location: West Europe");
     let broken = read([("pls.yaml", wrong.as_str())], &settings).unwrap_err();
     let told = broken[0].to_string();
