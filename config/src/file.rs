@@ -354,9 +354,11 @@ pub struct VxlanEnd {
 #[serde(default, deny_unknown_fields)]
 pub struct Tables {
     /// 12 bytes in base64 (16 characters): 4 for the Maglev tables, 8 for the hash of flows. Equal
-    /// on all appliances that must choose alike (ECMP in front of them). The default is public: who
-    /// knows the seed can aim flows at one place of the flow table, so have your own from
-    /// `head -c 12 /dev/urandom | base64`. A region keeps the one that it was made with.
+    /// on all appliances that must choose alike (a gateway or ECMP in front of them). The default is
+    /// public, and warned about: with the seed anyone can aim flows at one place of the flow table,
+    /// so have your own from `head -c 12 /dev/urandom | base64`. `generate`, for a single
+    /// appliance, has one made at the first start and kept in `control.state`. A region keeps the
+    /// one that it was made with. `weir status` shows its fingerprint.
     pub seed: String,
     /// Slots of services that name no `table_size`: 251, 509, 1021, 2039, 4093, 8191, 16381,
     /// 32749, 65521 or 131071. More slots: finer shares, more memory.

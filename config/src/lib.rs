@@ -15,6 +15,7 @@ mod report;
 mod schema;
 pub mod secret_file;
 mod secrets;
+mod seed;
 pub mod services;
 pub mod yaml;
 
@@ -42,9 +43,18 @@ pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError>
     let sections = schema["properties"].as_object().into_iter().flat_map(|p| p.keys().cloned());
     let merged = Merged::new(defaults(), file, Some(sections.collect()), sets)?;
     let mut config = checked::check::check(&merged)?;
+    seed::find(&mut config)?;
     config.warnings.extend(checked::machine::warnings(&config, Path::new("/")));
     config.warnings.extend(secrets::exposed(&config));
     config.warnings.extend(strange);
+    Ok(config)
+}
+
+/// As [`load`], for a program that moves or steers packets: what such programs generate and keep is
+/// made where it is missing.
+pub fn load_to_run(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
+    let mut config = load(file, sets)?;
+    seed::make(&mut config)?;
     Ok(config)
 }
 

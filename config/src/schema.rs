@@ -40,6 +40,18 @@ impl Pass<'_> {
             (Json::String(text), "string") => self.choice(text, schema, path),
             (Json::Bool(_), "boolean") => {}
             (Json::Null, _) => {}
+            // TOML's floats come as texts. There is no key that takes one.
+            (Json::String(text), "integer")
+                if text.trim_start_matches('.').parse::<i64>().is_err()
+                    && text
+                        .to_lowercase()
+                        .replace(".inf", "inf")
+                        .replace(".nan", "nan")
+                        .parse::<f64>()
+                        .is_ok() =>
+            {
+                self.not_whole(text, schema, path);
+            }
             (found, kind) => {
                 let mut allowed = format!("write {}", article(kind));
                 if kind == "string" {
@@ -80,6 +92,15 @@ impl Pass<'_> {
         if !number.is_some_and(|n| (min..=max).contains(&n)) {
             self.complain(path, "out of range".into(), format!("allowed: {min} to {max}"));
         }
+    }
+
+    /// A number that is none of the whole ones: 1.5, nan, inf.
+    fn not_whole(&mut self, text: &str, schema: &Json, path: &str) {
+        let (min, max) = bounds(schema);
+        let allowed = format!("write a whole number from {min} to {max}");
+        let mut problem = self.merged.problem(path, "this is not a whole number", &allowed);
+        problem.found = text.to_owned();
+        self.problems.push(problem);
     }
 
     fn choice(&mut self, text: &str, schema: &Json, path: &str) {

@@ -29,8 +29,8 @@ fn file_then_environment_then_set() {
         assert_eq!((config.ingress.mtu, config.ingress.queues), (3000, 2));
         assert_eq!(config.origins["ingress.mtu"].layer, "environment WEIR_INGRESS__MTU");
 
-        let sets =
-            ["ingress.mtu=4000".to_owned(), "nat.addresses=[10.0.1.10, 10.0.1.11]".to_owned()];
+        let sets = ["ingress.mtu=4000", "nat.addresses=[10.0.1.10, 10.0.1.11]"];
+        let sets = [sets[0], sets[1], "region.nat_maps=8192"].map(str::to_owned);
         let config = config::load(file, &sets).unwrap();
         assert_eq!((config.ingress.mtu, config.nat.addresses.len()), (4000, 2));
         assert_eq!(config.origins["ingress.mtu"].layer, "--set ingress.mtu=4000");

@@ -17,6 +17,8 @@ address = ["10.0.2.10/24", "10.0.2.9/24"]
 mtu = 9001
 [nat]
 addresses = ["10.0.2.10"]
+[region]
+nat_maps = 8192
 [flows]
 udp_s = 60
 [[gateway]]
@@ -75,8 +77,8 @@ fn what_takes_a_restart_is_named_with_place_values_and_what_to_restart() {
     for (from, to, key) in [
         ("lcores = [1]", "lcores = [1, 2]", "fastpath.lcores"),
         ("lcores = [1]", "lcores = [1]\nattach = \"generic\"", "fastpath.attach"),
-        ("lcores = [1]", "lcores = [1]\n[region]\nmaps = \"/sys/fs/bpf/b\"", "region.maps"),
-        ("lcores = [1]", "lcores = [1]\n[region]\nmax_flows = 128", "region.max_flows"),
+        ("[region]", "[region]\nmaps = \"/sys/fs/bpf/b\"", "region.maps"),
+        ("[region]", "[region]\nmax_flows = 128", "region.max_flows"),
         ("\"10.0.1.10/24\"", "\"10.0.1.11/24\"", "ingress.address"),
         ("[nat]", "[tables]\nseed = \"AAAAAAAAAAAAAAAA\"\n[nat]", "tables.seed"),
         (

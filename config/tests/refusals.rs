@@ -69,6 +69,18 @@ fn the_right_one_is_taken_with_its_defaults_filled_in() {
 }
 
 #[test]
+fn fewer_port_maps_than_backends_are_refused_before_slowpath_has_to() {
+    let parts = ["region.nat_maps = 4095", "4096 backends", "write at least 4096"];
+    spoiled("[nat]", "[region]\nnat_maps = 4095\n[nat]", &parts);
+    let two = "[region]\nmax_backends = 100\nnat_maps = 199\n[nat]\naddresses = [\"10.0.2.10\", \
+               \"10.0.2.11\"]";
+    let both = "[nat]\naddresses = \"10.0.2.10\"";
+    spoiled(both, two, &["region.nat_maps = 199", "2 NAT addresses", "write at least 200"]);
+    let enough = RIGHT.replacen(both, &two.replace("199", "200"), 1);
+    config::from_toml(&enough).unwrap_or_else(|e| panic!("{}", e.render()));
+}
+
+#[test]
 fn sources_are_taken_in_their_order_and_named_once() {
     let two = "[[source]]\nname = \"api\"\n[[source]]\nname = \"kubernetes\"\nlease_s = 60\n\
                on_expiry = \"quarantine\"\n[nat]";

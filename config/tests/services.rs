@@ -47,6 +47,22 @@ fn spoiled(old: &str, new: &str, parts: &[&str]) {
 }
 
 #[test]
+fn a_number_that_is_not_whole_is_called_that() {
+    for wrong in ["nan", "inf", "-inf", "1.5", "-0.5"] {
+        let wrong = format!("weight = {wrong}");
+        let place = format!("backends[1].{wrong}:");
+        let parts = [place.as_str(), "not a whole number", "from 0 to 65535"];
+        spoiled("weight = 0", &wrong, &parts);
+    }
+    spoiled("weight = 0", "weight = -1", &["weight = -1", "out of range", "0 to 65535"]);
+    spoiled("weight = 0", "weight = \"7\"", &["weight = \"7\"", "this is a text"]);
+    let yaml = "service:\n- {name: a, mode: dsr, frontends: [], backends: [{address: 10.0.2.1, \
+                weight: .nan}]}\n";
+    let error = config::services_from_yaml(yaml, &settled()).unwrap_err().to_string();
+    assert!(error.contains("weight = .nan: this is not a whole number"), "{error}");
+}
+
+#[test]
 fn the_right_one_is_taken_with_its_defaults_filled_in() {
     let services = read(RIGHT).unwrap_or_else(|e| panic!("{}", e.render())).services;
     let (web, chain) = (&services[0], &services[1]);

@@ -18,7 +18,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let config = match config::load(Some(&arguments.config), &arguments.sets) {
+    let config = match config::load_to_run(Some(&arguments.config), &arguments.sets) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("{}", error.render());

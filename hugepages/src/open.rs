@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use config::Config;
-use config::checked::Plane;
+use config::checked::{Plane, SeedFrom};
 use tables::region::{Place, Region, RegionError, Role, make_folder};
 
 use crate::group::{GroupError, group_id};
@@ -26,6 +26,9 @@ pub enum OpenError {
     /// The region itself.
     #[error(transparent)]
     Region(#[from] RegionError),
+    /// The seed is to be generated, and was not.
+    #[error("tables.seed = \"generate\": it is generated when fastpath or slowpath starts")]
+    Seed,
     /// The group that shall have it.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -69,6 +72,9 @@ pub fn places(config: &Config) -> Result<(Place, Place), GroupError> {
 /// Opens the region of `config`, or creates it: whoever starts first does. A new one takes tables,
 /// flows and counters over from the other plane's.
 pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, OpenError> {
+    if config.tables.seed_from == SeedFrom::Missing {
+        return Err(OpenError::Seed);
+    }
     let (place, other) = places(config)?;
     if let Place::File { path, group } = &place {
         mounted(config)?;

@@ -138,6 +138,7 @@ impl Live {
         let place = self.region.path().map(|path| path.display().to_string());
         status.region = place.unwrap_or_default();
         status.store = self.shared.store_now();
+        status.seed_fingerprint = self.config.tables.fingerprint();
         status.services = counts::services(&set);
         status.frontends = counts::frontends(&self.wanted().tables);
         status.backends = set.backends().count();

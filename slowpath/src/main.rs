@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 
     let default = std::path::Path::new(CONFIG);
     let file = cli.config.as_deref().or(default.exists().then_some(default));
-    let config = match config::load(file, &cli.set) {
+    let config = match config::load_to_run(file, &cli.set) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("{}", error.render());

@@ -323,6 +323,10 @@ impl Scrape {
         let hops = &status.next_hops;
         family.gauge("weir_next_hops", "Next hops that backends need.", hops.wanted as f64)?;
         family.gauge("weir_next_hops_known", "Those with a MAC address.", hops.known as f64)?;
+        let seed = [("fingerprint", status.seed_fingerprint.as_str())];
+        let help = "The seed of all choices, by what doesn't give it away; equal on all that must \
+                    choose alike.";
+        family.metric("weir_seed", help, MetricType::Info, |encoder| encoder.encode_info(&seed))?;
         let build = [("version", env!("CARGO_PKG_VERSION")), ("name", status.name.as_str())];
         family.metric("weir_build", "What runs here.", MetricType::Info, |encoder| {
             encoder.encode_info(&build)

@@ -23,6 +23,9 @@ pub struct Status {
     pub uptime_s: u64,
     /// Path of the region file.
     pub region: String,
+    /// What tells seeds (`tables.seed`) apart: appliances with the same one choose alike.
+    #[serde(default)]
+    pub seed_fingerprint: String,
     /// True when a probe is told that traffic may come.
     pub able: bool,
     /// Why not able; empty when able.

@@ -4,7 +4,7 @@ pub mod file;
 mod read;
 mod regular;
 
-pub use read::{files, said};
+pub use read::{files, read, said};
 
 use config::checked::Config;
 use state::name::Source;

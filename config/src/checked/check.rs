@@ -7,12 +7,13 @@ use std::time::Duration;
 use super::door::Door;
 use super::{
     Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, MAX_LOCAL_PORTS, Metrics,
-    NoService, Plane, Punt, Region, Reserved, Tables, api, arms, aws, azure, bgp, gateways,
-    private_link, probing, sources,
+    NoService, Plane, Punt, Region, Reserved, SeedFrom, Tables, api, arms, aws, azure, bgp,
+    gateways, private_link, probing, sources,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
 use crate::layers::Merged;
+use crate::seed;
 
 /// Checks everything and tells everything that is wrong.
 pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
@@ -53,7 +54,8 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         door.refuse("control.group", "this is the group of region.group", allowed);
     }
     let api = api::api(&mut door, file.api);
-    let tables = tables(&mut door, file.tables);
+    let tables = tables(&mut door, file.tables, &control);
+    port_maps(&mut door, &region, &nat);
     if !door.problems.is_empty() {
         return Err(ConfigError::wrong(door.problems));
     }
@@ -230,6 +232,24 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
     }
 }
 
+/// Each backend has a port map for each NAT address of its family: what the region can't hold,
+/// slowpath refuses when it writes its settings.
+fn port_maps(door: &mut Door, region: &Region, nat: &super::Nat) {
+    let v4 = nat.addresses.iter().filter(|address| address.addr.is_ipv4()).count();
+    let most = v4.max(nat.addresses.len() - v4) as u64;
+    let needed = most * u64::from(region.max_backends);
+    if u64::from(region.nat_maps) < needed {
+        let backends = door.place("region.max_backends");
+        let wrong = format!(
+            "{most} NAT addresses of one family and room for {} backends ({backends}) take \
+             {needed} port maps",
+            region.max_backends
+        );
+        let allowed = format!("write at least {needed}, or lower region.max_backends");
+        door.refuse("region.nat_maps", &wrong, &allowed);
+    }
+}
+
 /// DPDK's memory must hold the buffers, and the buffers must fill the queues with some left over
 /// for the packets in work: else ports fail to start, or stop receiving under load.
 fn memory<'a>(door: &mut Door, fastpath: &Fastpath, arms: impl Iterator<Item = &'a super::Arm>) {
@@ -341,30 +361,21 @@ pub(crate) fn table_size(door: &mut Door, key: &str, size: u32) -> u32 {
     size
 }
 
-fn tables(door: &mut Door, file: file::Tables) -> Tables {
-    let seed = base64(&file.seed).unwrap_or_else(|| {
+fn tables(door: &mut Door, file: file::Tables, control: &Control) -> Tables {
+    let decoded = seed::decode(&file.seed);
+    let (seed, seed_from) = match decoded {
+        Some(seed) if file.seed == file::Tables::default().seed => (seed, SeedFrom::Default),
+        Some(seed) => (seed, SeedFrom::Written),
+        None => ([0; 12], SeedFrom::Missing),
+    };
+    if decoded.is_none() && file.seed != seed::GENERATE {
         let allowed = "write 16 characters, for example the output of: head -c 12 /dev/urandom | \
-                       base64";
+                       base64; or \"generate\" on a single appliance";
         door.refuse("tables.seed", "these are not 12 bytes in base64", allowed);
-        [0; 12]
-    });
-    Tables { seed, maglev_size: table_size(door, "tables.maglev_size", file.maglev_size) }
-}
-
-/// Twelve bytes are sixteen characters without padding, so decoding needs no more than this.
-fn base64(text: &str) -> Option<[u8; 12]> {
-    let mut bits: u128 = 0;
-    for byte in text.bytes() {
-        let six = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u128::from(six);
+    } else if decoded.is_none() && control.state.is_none() {
+        let allowed = "name a folder in control.state, or write the seed itself";
+        door.refuse("tables.seed", "control.state is empty: nothing is kept there", allowed);
     }
-    let bytes = bits.to_be_bytes();
-    (text.len() == 16).then(|| bytes[4..].try_into().ok()).flatten()
+    let maglev_size = table_size(door, "tables.maglev_size", file.maglev_size);
+    Tables { seed, seed_from, maglev_size }
 }

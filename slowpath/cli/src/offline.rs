@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use config::checked::Config;
 use hugepages::Machine;
+use slowpath::sources;
+use state::object::{Kind, Object};
 
 use serde_json::{Value, json};
 
@@ -32,14 +34,26 @@ pub fn config_check(with: &With) -> Result<ExitCode, String> {
         Ok(checked) => checked,
         Err(text) => return refused(text),
     };
+    if let Err(wrong) = hugepages::sizes(&checked).check() {
+        return refused(wrong.to_string());
+    }
     let (services, said) = match &checked.services {
         None => (None, "no services file: services come through the API\n".to_owned()),
-        Some(path) => match config::load_services(path, &checked) {
-            Ok(services) => {
-                let count = services.services.len();
+        // Read as slowpath reads it, a file or a folder of them.
+        Some(path) => match sources::read(path, &checked) {
+            Ok(objects) => {
+                let is_service = |object: &&Object| object.kind() == Kind::Service;
+                let count = objects.iter().filter(is_service).count();
                 (Some(count), format!("{}: {count} services, good\n", path.display()))
             }
-            Err(e) => return refused(e.render()),
+            // A file of Weir's own shape has its lines shown.
+            Err(text) => match path.is_dir() {
+                true => return refused(text),
+                false => match config::load_services(path, &checked) {
+                    Err(e) => return refused(e.render()),
+                    Ok(_) => return refused(text),
+                },
+            },
         },
     };
     let setting = |(key, origin): (&String, &config::checked::Origin)| {

@@ -26,6 +26,7 @@ pub fn status(status: &Status) -> String {
     }
     line("slowpath", format!("{}, up {}", status.version, span(status.uptime_s)));
     line("region", status.region.clone());
+    line("seed", status.seed_fingerprint.clone());
     let lag = status.generation.saturating_sub(status.acknowledged);
     let served = match lag {
         0 => "served by all lcores".to_owned(),

@@ -11,6 +11,7 @@ fn a_status() -> Status {
         version: "0.1.0".into(),
         uptime_s: 185,
         region: "/dev/shm/weir/region".into(),
+        seed_fingerprint: "a47fae25".into(),
         able: true,
         reasons: vec![],
         ready: true,
@@ -89,6 +90,7 @@ cloud          aws: ready, 10.0.1.11 is healthy
 bgp            2 of 2 sessions established
 slowpath       0.1.0, up 3 min 5 s
 region         /dev/shm/weir/region
+seed           a47fae25
 generation     7 (served by all lcores)
 services       1 with 2 backends
 frontends      1 done

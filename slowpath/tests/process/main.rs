@@ -9,6 +9,7 @@ mod api;
 mod appliance;
 mod aws;
 mod bgp;
+mod checked;
 mod cloud;
 mod command;
 mod floods;

@@ -1,0 +1,161 @@
+//! The seed of all choices that a single appliance has made for itself: `tables.seed = "generate"`.
+//!
+//! It lies in the folder of `control.state` and is made once, by the first program that starts. No
+//! later version may make another one: the flows of a region lie where its seed put them.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::checked::{Config, SeedFrom, Tables};
+use crate::error::{ConfigError, Problem};
+use crate::secret_file::{self, SecretKind};
+
+/// What is written instead of a seed to have one generated.
+pub(crate) const GENERATE: &str = "generate";
+/// Its name in the folder.
+const FILE: &str = "seed";
+/// Bytes of a seed.
+const BYTES: usize = 12;
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+impl Tables {
+    /// A name for the seed that doesn't give it away: 8 hexadecimal digits. Appliances with the
+    /// same one choose alike.
+    pub fn fingerprint(&self) -> String {
+        let sum = Sha256::digest([b"weir tables.seed ".as_slice(), &self.seed].concat());
+        sum.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Takes the seed that was generated before, where there is one, and says what to know of it.
+pub(crate) fn find(config: &mut Config) -> Result<(), ConfigError> {
+    match config.tables.seed_from {
+        SeedFrom::Default => config.warnings.push(
+            "tables.seed is the default, which is public: with it anyone can aim flows at one \
+             place of the flow table; write the output of `head -c 12 /dev/urandom | base64`, the \
+             same on all appliances that must choose alike, or \"generate\" on a single one. A \
+             region that was made with another seed has to be removed (flows are lost)"
+                .to_owned(),
+        ),
+        SeedFrom::Written => {}
+        SeedFrom::Generated | SeedFrom::Missing => {
+            let Some(path) = path(config) else { return Ok(()) };
+            if let Some(seed) = read(&path).map_err(|e| wrong(&path, &e))? {
+                (config.tables.seed, config.tables.seed_from) = (seed, SeedFrom::Generated);
+            }
+            if config.aws.is_some() || config.azure.is_some() || is_router_peer(config) {
+                config.warnings.push(
+                    "tables.seed = \"generate\" gives each appliance a seed of its own: where a \
+                     flow can move from one to another (a gateway, ECMP), its backend changes then; \
+                     write one seed on all of them"
+                        .to_owned(),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Generates the seed of a program that is about to run, where none was generated yet.
+pub(crate) fn make(config: &mut Config) -> Result<(), ConfigError> {
+    if config.tables.seed_from != SeedFrom::Missing {
+        return Ok(());
+    }
+    let Some(path) = path(config) else { return Ok(()) };
+    config.tables.seed = keep(&path).map_err(|e| wrong(&path, &e))?;
+    config.tables.seed_from = SeedFrom::Generated;
+    Ok(())
+}
+
+fn path(config: &Config) -> Option<PathBuf> {
+    config.control.state.as_ref().map(|folder| folder.join(FILE))
+}
+
+fn is_router_peer(config: &Config) -> bool {
+    config.annotations.keys().any(|key| key.contains("bgp-virtual-router"))
+}
+
+fn wrong(path: &Path, error: &io::Error) -> ConfigError {
+    ConfigError::wrong(vec![Problem {
+        place: path.display().to_string(),
+        key: "tables.seed".to_owned(),
+        found: String::new(),
+        wrong: format!("the generated seed can't be had: {error}"),
+        allowed: "put the file back, or write the seed itself into the configuration; without it \
+                  the region has to be removed (flows are lost)"
+            .to_owned(),
+        shown: None,
+    }])
+}
+
+/// The seed in that file; none where there is no file.
+fn read(path: &Path) -> io::Result<Option<[u8; BYTES]>> {
+    match path.symlink_metadata() {
+        Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok(None),
+        _ => {}
+    }
+    let octets = secret_file::read(path, SecretKind::Md5Key).map_err(io::Error::other)?;
+    let text = String::from_utf8(octets).map_err(io::Error::other)?;
+    let seed = decode(text.trim_end());
+    seed.map(Some).ok_or_else(|| io::Error::other("it does not hold 12 bytes in base64"))
+}
+
+/// Makes the file; where another program was first, what that made.
+fn keep(path: &Path) -> io::Result<[u8; BYTES]> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut seed = [0; BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut seed)?;
+    // A name appears with all that is in it, or not at all, and never over another.
+    let beside = path.with_extension(format!("new-{}", std::process::id()));
+    let _ = std::fs::remove_file(&beside);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    file.write_all(format!("{}\n", encode(&seed)).as_bytes())?;
+    file.sync_all()?;
+    let linked = std::fs::hard_link(&beside, path);
+    std::fs::remove_file(&beside)?;
+    match linked {
+        Ok(()) => {}
+        Err(there) if there.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    File::open(folder)?.sync_all()?;
+    read(path)?.ok_or_else(|| io::Error::other("it was removed at once"))
+}
+
+/// Twelve bytes are sixteen characters without padding, so coding needs no more than this.
+pub(crate) fn decode(text: &str) -> Option<[u8; BYTES]> {
+    let mut bits: u128 = 0;
+    for byte in text.bytes() {
+        let six = ALPHABET.iter().position(|known| *known == byte)?;
+        bits = bits << 6 | six as u128;
+    }
+    let bytes = bits.to_be_bytes();
+    (text.len() == 16).then(|| bytes[4..].try_into().ok()).flatten()
+}
+
+fn encode(seed: &[u8; BYTES]) -> String {
+    let bits = seed.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
+    (0..16).rev().map(|at| char::from(ALPHABET[(bits >> (at * 6) & 63) as usize])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_the_same_in_text_and_bytes() {
+        for text in ["JLfvgnHc2kaSUFaI", "AAAAAAAAAAAAAAAA", "////////////////", "+/09azAZAAAB"] {
+            let Some(seed) = decode(text) else {
+                assert_ne!(text.len(), 16);
+                continue;
+            };
+            assert_eq!(encode(&seed), text);
+        }
+        assert_eq!(decode("JLfvgnHc2kaSUFa="), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! The seed of all choices: warned about, generated once, kept.
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use config::Config;
+use config::checked::SeedFrom;
+
+/// The public default of all versions. Another one would move the flows of all who have it.
+const DEFAULT: [u8; 12] = [36, 183, 239, 130, 113, 220, 218, 70, 146, 80, 86, 136];
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("weir-seed-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    /// With these lines before the first section, and these in `[tables]`.
+    fn write(&self, top: &str, tables: &str) -> PathBuf {
+        let (file, state) = (self.0.join("weir.toml"), self.0.join("state"));
+        let text = format!(
+            "{top}\n[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"\n[control]\n\
+             state = \"{}\"\n[tables]\n{tables}\n",
+            state.display()
+        );
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn load(file: &PathBuf) -> Config {
+    config::load(Some(file), &[]).map_err(|e| e.render()).unwrap()
+}
+
+fn run(file: &PathBuf) -> Config {
+    config::load_to_run(Some(file), &[]).map_err(|e| e.render()).unwrap()
+}
+
+fn warned(config: &Config) -> bool {
+    config.warnings.iter().any(|warning| warning.starts_with("tables.seed"))
+}
+
+#[test]
+fn the_public_default_is_what_it_always_was_and_is_warned_about() {
+    let folder = Folder::new("default");
+    let config = run(&folder.write("", ""));
+    assert_eq!((config.tables.seed, config.tables.seed_from), (DEFAULT, SeedFrom::Default));
+    assert!(warned(&config), "{:?}", config.warnings);
+    assert_eq!(config.tables.fingerprint(), "a47fae25");
+    let written = run(&folder.write("", "seed = \"AAAAAAAAAAAAAAAB\""));
+    assert_eq!(written.tables.seed_from, SeedFrom::Written);
+    assert!(!warned(&written), "{:?}", written.warnings);
+    assert_ne!(written.tables.fingerprint(), config.tables.fingerprint());
+}
+
+#[test]
+fn one_is_generated_by_what_runs_first_and_never_again() {
+    let folder = Folder::new("generate");
+    let file = folder.write("", "seed = \"generate\"");
+    let kept = folder.0.join("state/seed");
+    assert_eq!(load(&file).tables.seed_from, SeedFrom::Missing);
+    assert!(!kept.exists(), "a look at the configuration makes nothing");
+    let first = run(&file).tables;
+    assert_eq!(first.seed_from, SeedFrom::Generated);
+    assert!(first.seed != DEFAULT && first.seed != [0; 12]);
+    assert_eq!(kept.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let text = std::fs::read(&kept).unwrap();
+    assert_eq!((run(&file).tables, load(&file).tables), (first, first));
+    assert_eq!(std::fs::read(&kept).unwrap(), text, "nothing writes it again");
+    assert_eq!(std::fs::read_dir(folder.0.join("state")).unwrap().count(), 1);
+    assert!(!warned(&run(&file)));
+    let other = Folder::new("generate-other");
+    assert_ne!(run(&other.write("", "seed = \"generate\"")).tables.seed, first.seed);
+}
+
+#[test]
+fn a_generated_seed_that_is_damaged_is_an_error_and_no_reason_for_another() {
+    let folder = Folder::new("damaged");
+    let file = folder.write("", "seed = \"generate\"");
+    run(&file);
+    let kept = folder.0.join("state/seed");
+    std::fs::write(&kept, "short\n").unwrap();
+    let wrong = config::load_to_run(Some(&file), &[]).unwrap_err().to_string();
+    assert!(wrong.contains("state/seed") && wrong.contains("tables.seed"), "{wrong}");
+    assert_eq!(std::fs::read(&kept).unwrap(), b"short\n");
+}
+
+#[test]
+fn a_generated_seed_needs_a_place_and_is_not_for_a_fleet() {
+    let folder = Folder::new("fleet");
+    let file = folder.write("", "seed = \"generate\"");
+    let wrong = config::load(Some(&file), &["control.state=".to_owned()]).unwrap_err();
+    assert!(wrong.to_string().contains("control.state is empty"), "{wrong}");
+    let router = "[annotations]\n\"weir.dev/bgp-virtual-router.64512\" = \"router-id=192.0.2.1\"";
+    assert!(warned(&run(&folder.write(router, "seed = \"generate\""))));
+    let wrong = config::load(Some(&folder.write("", "seed = \"generated\"")), &[]).unwrap_err();
+    assert!(wrong.to_string().contains("not 12 bytes in base64"), "{wrong}");
+}
