@@ -23,6 +23,8 @@ packages=(
   openssl curl python3-venv
   # promtool checks the metrics, systemd-analyze the units.
   prometheus systemd
+  # A command of README.md takes an answer apart.
+  jq
 )
 # For `make guest`: another kernel in a virtual machine.
 if [[ ${1-} == guest ]]; then

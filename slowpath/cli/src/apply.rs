@@ -10,7 +10,7 @@ use state::object::{Object, Refusal, Why};
 
 use super::With;
 use super::difference::{self, Field};
-use super::files::{self, Given, Wrong};
+use super::files::{self, Files, Given, Take, Wrong};
 use super::output::{Output, print};
 use super::write::{self, How, Wish};
 
@@ -21,6 +21,13 @@ pub struct ApplyArgs {
     /// prints them; `-` for standard input
     #[arg(long = "file", short, required = true, num_args = 1.., value_name = "FILE")]
     files: Vec<String>,
+    /// Make what other sources said (files, sessions) objects of the API as well; without it they
+    /// are left out, since their sources say them again
+    #[arg(long)]
+    as_api: bool,
+    /// Write over what is there, and make again what is gone, whatever revision the file is of
+    #[arg(long)]
+    restore: bool,
     #[command(flatten)]
     how: How,
 }
@@ -31,12 +38,16 @@ pub struct DiffArgs {
     /// As for `weir apply`
     #[arg(long = "file", short, required = true, num_args = 1.., value_name = "FILE")]
     files: Vec<String>,
+    /// As for `weir apply`
+    #[arg(long)]
+    as_api: bool,
 }
 
 /// Runs `weir apply`.
 pub fn apply(with: &With, socket: &Path, args: &ApplyArgs) -> Result<ExitCode, String> {
-    let given = match files::read(with, &args.files) {
-        Ok(given) => given,
+    let take = Take { as_api: args.as_api, restore: args.restore };
+    let Files { given, left_out } = match files::read(with, &args.files, take) {
+        Ok(read) => read,
         Err(Wrong::Unread(why)) => return Err(why),
         Err(Wrong::Refused(why)) => {
             print(with, &json!({ "refused": why }), || {
@@ -46,6 +57,7 @@ pub fn apply(with: &With, socket: &Path, args: &ApplyArgs) -> Result<ExitCode, S
             return Ok(ExitCode::from(1));
         }
     };
+    left_out.iter().for_each(|why| eprintln!("{why}"));
     let wishes: Vec<Wish<'_>> = given.iter().map(wish).collect();
     write::carry_out(with, socket, &wishes, &args.how)
 }
@@ -88,9 +100,12 @@ fn fresh(given: &Object, before: Option<&Object>) -> Result<(), Problem> {
 
 /// Runs `weir diff`.
 pub fn diff(with: &With, socket: &Path, args: &DiffArgs) -> Result<ExitCode, String> {
-    let given = files::read(with, &args.files).map_err(|wrong| match wrong {
+    let take = Take { as_api: args.as_api, restore: false };
+    let read = files::read(with, &args.files, take).map_err(|wrong| match wrong {
         Wrong::Unread(why) | Wrong::Refused(why) => why,
     })?;
+    let Files { given, left_out } = read;
+    left_out.iter().for_each(|why| eprintln!("{why}"));
     let (mut text, mut all) = (String::new(), Vec::new());
     for given in &given {
         let object = &given.object;

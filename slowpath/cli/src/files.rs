@@ -10,7 +10,7 @@ use config::yaml::{self, Documents};
 use serde_json::Value;
 use slowpath::sources;
 use state::name::Source;
-use state::object::{API, Key, Object, Refusal};
+use state::object::{API, Key, Object};
 
 use super::{With, offline};
 
@@ -59,15 +59,48 @@ impl Spot {
     }
 }
 
+/// What of the objects in files is taken.
+#[derive(Clone, Copy, Default)]
+pub struct Take {
+    /// What other sources said becomes the API's.
+    pub as_api: bool,
+    /// It is not asked of which revision an object was made.
+    pub restore: bool,
+}
+
+/// What files hold.
+#[derive(Default)]
+pub struct Files {
+    /// What is applied.
+    pub given: Vec<Given>,
+    /// Why others are left out, a sentence each.
+    pub left_out: Vec<String>,
+}
+
 /// Reads files, folders, and standard input for `-`; each object may be there once.
-pub fn read(with: &With, names: &[String]) -> Result<Vec<Given>, Wrong> {
-    let (mut all, mut others) = (Vec::new(), Vec::new());
+pub fn read(with: &With, names: &[String], take: Take) -> Result<Files, Wrong> {
+    let (mut all, mut others, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for (file, text) in texts(names)? {
         match envelopes(&file, &text) {
             Some(given) => all.extend(given?),
             None => others.push((file, text)),
         }
     }
+    all.retain_mut(|given| match not_applied(&given.object, take) {
+        Some(why) => {
+            let (kind, name) = (given.object.kind(), &given.object.name);
+            left_out.push(format!("{}{kind} {name}: left out: {why}", given.place("")));
+            false
+        }
+        None => {
+            // The revision of what another source said is none of the API's.
+            if take.restore || given.object.source.as_str() != API {
+                (given.object.revision, given.object.generation) = (0, 0);
+            }
+            given.object.source = Source::new(API);
+            true
+        }
+    });
     if !others.is_empty() {
         let config = offline::load(with).map_err(Wrong::Unread)?;
         let said = sources::said(others, &config).map_err(Wrong::Refused)?;
@@ -85,11 +118,28 @@ pub fn read(with: &With, names: &[String]) -> Result<Vec<Given>, Wrong> {
             return Err(Wrong::Refused(wrong));
         }
     }
-    if all.is_empty() {
+    if all.is_empty() && left_out.is_empty() {
         let wrong = format!("there is no object in {} that means anything here", names.join(", "));
         return Err(Wrong::Refused(wrong));
     }
-    Ok(all)
+    Ok(Files { given: all, left_out })
+}
+
+/// Why an object of a file is not the API's to say, if it isn't.
+fn not_applied(object: &Object, take: Take) -> Option<String> {
+    if !object.kind().is_wanted() {
+        return Some("it says what a source said last, and is not written".to_owned());
+    }
+    if object.life().deletion.is_some() {
+        return Some("it was being deleted".to_owned());
+    }
+    match object.source.as_str() {
+        API => None,
+        _ if take.as_api => None,
+        other => Some(format!(
+            "source `{other}` says it, and will say it again; --as-api makes it one of the API's"
+        )),
+    }
 }
 
 fn texts(names: &[String]) -> Result<Vec<(String, String)>, Wrong> {
@@ -146,26 +196,13 @@ fn opened(file: &str, text: &str) -> Result<Vec<Given>, Wrong> {
         };
         for (path, value) in values {
             let spot = spot(path);
-            let object = envelope(&value).map_err(|refusal| {
+            let object = Object::from_json(&value).map_err(|refusal| {
                 Wrong::Refused(format!("{}{refusal}", spot.place(&file, &refusal.field)))
             })?;
             all.push(Given { object, file: Arc::clone(&file), spot: Some(spot) });
         }
     }
     Ok(all)
-}
-
-/// An object that may be said over the API.
-fn envelope(value: &Value) -> Result<Object, Refusal> {
-    let object = Object::from_json(value)?;
-    match object.source.as_str() {
-        API => Ok(object),
-        other => {
-            let wrong = format!("this is what source `{other}` says");
-            let allowed = "change it there, or leave `source` out to say it over the API";
-            Err(Refusal::new("source", wrong, allowed).of(&object.key()))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -205,10 +242,25 @@ mod tests {
         assert!(told.contains("0 to 9460"), "{told}");
         let told = wrong(&format!("{begin}  msss: 1\n"));
         assert!(told.contains("msss") && told.contains("allowed"), "{told}");
-        let told = wrong(&format!("source: file\n{begin}"));
-        assert!(told.starts_with("shop.yaml:1: ") && told.contains("source `file`"), "{told}");
         let told = wrong(&format!("{begin}---\na: 1\n b: 2\n"));
         assert!(told.starts_with("shop.yaml:7: ") && told.contains("YAML"), "{told}");
+    }
+
+    #[test]
+    fn what_other_sources_say_is_left_out_unless_it_becomes_the_apis() {
+        let service = |more: &str| {
+            let text = format!("kind: Service\nname: web\n{more}spec:\n  frontends: []\n");
+            read(&text).unwrap().remove(0).object
+        };
+        let as_api = Take { as_api: true, restore: false };
+        for source in ["file", "kubernetes-file", "inventory"] {
+            let object = service(&format!("source: {source}\n"));
+            let why = not_applied(&object, Take::default()).unwrap();
+            assert!(why.contains(&format!("`{source}`")) && why.contains("--as-api"), "{why}");
+            assert_eq!(not_applied(&object, as_api), None);
+        }
+        assert_eq!(not_applied(&service("source: api\n"), Take::default()), None);
+        assert_eq!(not_applied(&service(""), Take::default()), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 use api::Problem;
 use clap::{Args, Subcommand};
 use serde_json::Value;
+use state::object::Kind;
 
 use super::draw::Table;
 use super::output::{Told, follow, print};
@@ -13,7 +14,8 @@ use super::{With, escaped};
 /// Which objects, and how they are shown.
 #[derive(Args)]
 pub struct GetArgs {
-    /// Kind of object: service, backends, appliance, source, privatelinkservice
+    /// Kind of object: service, backends, appliance, source, bgp-peering-policy,
+    /// private-link-service; `all` for all that `weir apply` takes
     kind: String,
     /// Only the one of this name
     name: Option<String>,
@@ -25,6 +27,8 @@ pub struct GetArgs {
     revision: Option<u64>,
 }
 
+/// Instead of a kind: all that can be applied again.
+const ALL: &str = "all";
 /// Heads of the table.
 const HEAD: [&str; 4] = ["NAME", "SOURCE", ">REVISION", "CONDITIONS"];
 
@@ -46,10 +50,20 @@ pub enum MapsWhat {
 /// Runs `weir get`.
 pub fn get(with: &With, socket: &Path, args: &GetArgs) -> Result<(), String> {
     let kind = args.kind.to_lowercase();
+    let all = kind == ALL;
     if args.watch {
+        if all {
+            return Err("--watch is for one kind of objects".to_owned());
+        }
         return watch(with, socket, &kind, args);
     }
-    let mut objects: Vec<Value> = super::get(socket, &format!("/objects/{}", escaped(&kind)))?;
+    let mut objects: Vec<Value> = Vec::new();
+    let kinds = Kind::ALL.iter().filter(|kind| kind.is_wanted()).map(|kind| kind.many());
+    let kinds: Vec<&str> = if all { kinds.collect() } else { vec![kind.as_str()] };
+    for kind in kinds {
+        let some: Vec<Value> = super::get(socket, &format!("/objects/{}", escaped(kind)))?;
+        objects.extend(some);
+    }
     if let Some(name) = &args.name {
         objects.retain(|object| field(object, "name") == *name);
         if objects.is_empty() {
@@ -58,7 +72,13 @@ pub fn get(with: &With, socket: &Path, args: &GetArgs) -> Result<(), String> {
     }
     print(with, &objects, || {
         let mut table = Table::new(&HEAD);
-        objects.iter().for_each(|object| table.row(row(object)));
+        for object in &objects {
+            let mut row = row(object);
+            if all {
+                row[0] = format!("{} {}", field(object, "kind"), row[0]);
+            }
+            table.row(row);
+        }
         table.text()
     });
     Ok(())

@@ -315,3 +315,33 @@ ADDRESS              STATUS  BACKENDS
 ";
     assert_eq!(db::table(&rows, &columns).text(), expected);
 }
+
+/// The commands of README.md and the examples, as the test of `slowpath` that runs them has them.
+const LISTED: &str = include_str!("../../tests/process/commands.txt");
+
+#[test]
+fn commands_of_the_documents_have_the_arguments_that_there_are() {
+    let mut parsed = 0;
+    for line in LISTED.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (how, command) = line.split_once('|').unwrap();
+        let (how, command) = (how.trim(), command.trim());
+        if !command.starts_with("weir ") || how == "other" {
+            continue;
+        }
+        parsed += 1;
+        let words = command.split(" > ").next().unwrap().replace('\'', "\u{1}");
+        // One quoted argument at most: what is between the quotes is one word.
+        let mut quoted = words.split('\u{1}');
+        let mut arguments: Vec<&str> = quoted.next().unwrap().split_whitespace().collect();
+        arguments.extend(quoted.next());
+        match Cli::try_parse_from(&arguments) {
+            Ok(_) => assert_ne!(how, "named", "{command}"),
+            Err(error) => {
+                assert_eq!(how, "named", "{command}: {error}");
+                let missing = clap::error::ErrorKind::MissingRequiredArgument;
+                assert_eq!(error.kind(), missing, "{command}: {error}");
+            }
+        }
+    }
+    assert!(parsed > 30, "{parsed}");
+}

@@ -124,18 +124,28 @@ kinds! {
     PrivateLinkService(Arc<PrivateLinkSpec>) = "PrivateLinkService", "private-link-services";
 }
 
+impl Kind {
+    /// Whether objects of this kind say what is wanted. A source's object says what that source said
+    /// last, and is not written.
+    pub fn is_wanted(self) -> bool {
+        self != Kind::Source
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// By either name, in capitals or not.
+/// By either name, in capitals or not, its words with dashes between them or not:
+/// `bgp-peering-policy`, `BgpPeeringPolicy` and `bgp-peering-policies` are one kind.
 impl FromStr for Kind {
     type Err = Refusal;
 
     fn from_str(text: &str) -> Result<Kind, Refusal> {
-        let is = |name: &str| name.eq_ignore_ascii_case(text);
+        let plain = |name: &str| name.replace('-', "").to_ascii_lowercase();
+        let is = |name: &str| plain(name) == plain(text);
         let found = Kind::ALL.iter().find(|kind| is(kind.as_str()) || is(kind.many()));
         found.copied().ok_or_else(|| {
             let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();

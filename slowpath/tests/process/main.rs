@@ -8,10 +8,12 @@
 mod api;
 mod appliance;
 mod aws;
+mod backup;
 mod bgp;
 mod checked;
 mod cloud;
 mod command;
+mod documents;
 mod floods;
 mod kept;
 mod kills;

@@ -1,0 +1,228 @@
+//! Every command of README.md and of the examples does what the document says: it runs here, or its
+//! arguments are those of the program (`commands.txt` says which, and no command is left out).
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::api::without_file;
+use crate::appliance::{Folder, Running, weir};
+use crate::command::with_an_lcore;
+use crate::generation;
+
+const LIST: &str = include_str!("commands.txt");
+/// What an inline piece of code begins with if it is a command.
+const PROGRAMS: [&str; 11] = [
+    "weir",
+    "fastpath",
+    "slowpath",
+    "ebpf-fallback",
+    "make",
+    "cargo",
+    "systemctl",
+    "nft",
+    "sysctl",
+    "curl",
+    "dpdk-devbind.py",
+];
+
+fn house(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn documents() -> Vec<String> {
+    let mut files = vec![house("README.md")];
+    let examples = std::fs::read_dir(house("config/examples")).unwrap();
+    files.extend(examples.map(|entry| entry.unwrap().path()).filter(|path| {
+        path.extension().is_some_and(|end| ["toml", "yaml", "nft"].iter().any(|e| end == *e))
+    }));
+    assert!(files.len() > 5, "{files:?}");
+    files.into_iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
+}
+
+/// The fenced blocks of a language, and what lies between blocks.
+fn blocks(text: &str, language: &str) -> (Vec<String>, String) {
+    let (mut blocks, mut rest) = (Vec::new(), String::new());
+    for (i, part) in text.split("```").enumerate() {
+        match part.split_once('\n') {
+            Some((head, body)) if i % 2 == 1 && head == language => blocks.push(body.to_owned()),
+            _ if i % 2 == 1 => {}
+            _ => rest.push_str(part),
+        }
+    }
+    (blocks, rest)
+}
+
+/// A line of a shell without its comment, as one command or several.
+fn of_line(line: &str) -> Vec<String> {
+    let line = line.split(" #").next().unwrap_or_default().trim();
+    // A line of a shell's own stays whole; of the others `;` parts commands.
+    let whole = line.contains("() {") || line.contains("$(");
+    let parts = if whole { vec![line] } else { line.split("; ").collect() };
+    let plain = |part: &str| {
+        let part = part.trim().trim_end_matches('&').trim();
+        part.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    parts.into_iter().map(plain).filter(|one| !one.is_empty() && !one.starts_with('#')).collect()
+}
+
+/// Commands between backticks: a program and at least one argument.
+fn inline(text: &str) -> Vec<String> {
+    let pieces = text.split('`').skip(1).step_by(2);
+    let is_command = |piece: &&str| {
+        let (program, arguments) = piece.split_once(' ').unwrap_or((piece, ""));
+        PROGRAMS.contains(&program) && !arguments.is_empty() && !arguments.starts_with("= ")
+    };
+    pieces.filter(is_command).map(str::to_owned).collect()
+}
+
+fn all_commands() -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for text in documents() {
+        let (shell, rest) = blocks(&text, "sh");
+        all.extend(shell.iter().flat_map(|block| block.lines()).flat_map(of_line));
+        all.extend(rest.split("\n\n").flat_map(inline));
+    }
+    all
+}
+
+/// `run 0` and the like, and the command.
+fn listed() -> Vec<(&'static str, &'static str)> {
+    let lines = LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let parted = |line: &'static str| {
+        let (how, command) = line.split_once('|').unwrap_or_else(|| panic!("{line}"));
+        (how.trim(), command.trim())
+    };
+    lines.map(parted).collect()
+}
+
+#[test]
+fn every_command_of_the_documents_is_listed_once() {
+    let listed = listed();
+    let known: BTreeSet<String> = listed.iter().map(|(_, one)| (*one).to_owned()).collect();
+    assert_eq!(known.len(), listed.len(), "one is listed twice");
+    let all = all_commands();
+    let missing: Vec<_> = all.difference(&known).collect();
+    let stale: Vec<_> = known.difference(&all).collect();
+    assert!(missing.is_empty(), "in a document, and not in commands.txt: {missing:#?}");
+    assert!(stale.is_empty(), "in commands.txt, and in no document: {stale:#?}");
+    assert!(all.len() > 60, "{all:#?}");
+}
+
+/// The list's commands of a way, to be run.
+fn of(way: &str) -> Vec<&'static str> {
+    let all: Vec<_> =
+        listed().into_iter().filter(|(how, _)| *how == way).map(|(_, one)| one).collect();
+    assert!(!all.is_empty(), "{way}");
+    all
+}
+
+/// A shell in the folder for which `weir` is ours, and Weir's paths are the folder's.
+fn shell(folder: &Folder, script: &str) -> Command {
+    let socket = folder.socket();
+    let config = folder.path.join("weir.toml").display().to_string();
+    let script =
+        script.replace("/run/weir/control.sock", &socket).replace("/etc/weir/weir.toml", &config);
+    let programs = weir().parent().unwrap().display().to_string();
+    let path = std::env::var("PATH").unwrap();
+    let mut bash = Command::new("bash");
+    // The tool's own answer to a refusal is exit code 0: `curl` fails here where the API refuses.
+    let strict = r#"
+        set -euo pipefail
+        curl() { command curl --fail-with-body "$@"; }
+        weir() {
+            case " $* " in
+                *" --config "*) command weir --socket "$SOCKET" "$@" ;;
+                *) command weir --config "$CONFIG" --socket "$SOCKET" "$@" ;;
+            esac
+        }
+    "#;
+    bash.args(["-c", &format!("{strict}{script}")]).current_dir(&folder.path);
+    bash.env("PATH", format!("{programs}:{path}"))
+        .env("SOCKET", socket)
+        .env("CONFIG", config)
+        .stdin(Stdio::null());
+    bash
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+#[test]
+fn commands_of_the_documents_run_as_they_stand_there() {
+    let folder = Folder::new("documents");
+    folder.write("weir.toml", &without_file(&folder));
+    let object = r#"[{"kind": "Service", "name": "inventory/web", "spec": {"frontends": []}}]"#;
+    folder.write("objects.json", object);
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |status| generation(status) > 0);
+    with_an_lcore(&folder, || {
+        folder.until(&["status"], |status| status["able"] == true);
+        for (how, command) in listed() {
+            if let Some(code) = how.strip_prefix("run ") {
+                let out = output(&mut shell(&folder, command));
+                let wanted: i32 = code.parse().unwrap();
+                assert_eq!(out.status.code(), Some(wanted), "{command}: {out:?}");
+            } else if how == "follow" {
+                let mut bash = shell(
+                    &folder,
+                    &format!("exec {command}")
+                        .replace("exec weir", "exec env weir --socket \"$SOCKET\""),
+                );
+                let mut running = Running(bash.stdout(Stdio::piped()).spawn().unwrap());
+                let mut first = [0];
+                running.0.stdout.take().unwrap().read_exact(&mut first).unwrap();
+            }
+        }
+        let out = output(&mut shell(&folder, &of("shell").join("\n")));
+        assert!(out.status.success(), "{out:?}");
+        let made = folder.ask("GET", "/v1/objects/service/inventory/web", &[], "");
+        assert_eq!(made.status, 200, "{made:?}");
+    });
+}
+
+#[test]
+fn arguments_of_other_programs_are_theirs() {
+    let folder = weir().parent().unwrap().to_owned();
+    for command in of("program") {
+        let mut words = command.split(' ');
+        let program = folder.join(words.next().unwrap());
+        assert!(program.exists(), "{program:?} is not there: `cargo build --workspace --bins`");
+        // What the program doesn't know ends with another code before `--help` is read.
+        let run = |more: &[&str]| output(Command::new(&program).args(words.clone()).args(more));
+        let out = run(&["--help"]);
+        assert!(out.status.success(), "{command}: {out:?}");
+        assert!(!run(&["--no-such-thing", "--help"]).status.success(), "{command}");
+    }
+    for command in of("make") {
+        let out = output(
+            Command::new("make").arg("-n").args(command.split(' ').skip(1)).current_dir(house("")),
+        );
+        assert!(out.status.success(), "{command}: {out:?}");
+    }
+}
+
+#[test]
+fn the_services_of_the_readme_are_taken() {
+    let folder = Folder::new("documents-toml");
+    let config = config::from_toml(&folder.config()).unwrap();
+    let (blocks, _) = blocks(&std::fs::read_to_string(house("README.md")).unwrap(), "toml");
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        config::services_from_toml(&block, &config).unwrap_or_else(|e| panic!("{}", e.render()));
+    }
+}
+
+#[test]
+fn nft_takes_the_table_for_af_packet() {
+    let script = "ip link add eth1 type veth peer name eth1p && nft -f \"$1\" && nft list table netdev weir && \
+                  nft delete table netdev weir";
+    let mut bash = Command::new("unshare");
+    bash.args(["-n", "sh", "-c", script, "sh"]).arg(house("config/examples/af-packet.nft"));
+    let out = output(&mut bash);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success() && text.contains("device \"eth1\""), "{out:?}");
+    assert!(text.contains("policy drop"), "{text}");
+}
