@@ -44,7 +44,7 @@ pub struct Problem {
 }
 
 /// Every sort of problem: its code, its name and its title.
-pub(crate) const SORTS: [(StatusCode, &str, &str); 19] = [
+pub(crate) const SORTS: [(StatusCode, &str, &str); 20] = [
     (StatusCode::BAD_REQUEST, "request", "the request is not understood"),
     (StatusCode::UNAUTHORIZED, "token", "a token is needed"),
     (StatusCode::FORBIDDEN, "foreign", "another source says what this is"),

@@ -30,17 +30,8 @@ fn neighbors_of_the_policies_for_this_appliance_are_in_the_region() {
     let mut config = config::from_toml(&text).unwrap();
     config.services = Some(stage.services.clone());
     stage.config = Arc::new(config);
-    let (store, shared) = (nowhere(), Arc::new(Shared::default()));
-    let plane = RegionPlane::attach(stage.region, &stage.config).unwrap();
-    let mut reconcile = Reconcile::new(
-        Arc::clone(&stage.config),
-        stage.region,
-        plane,
-        Box::new(Kind),
-        shared,
-        Arc::clone(&store),
-        Now { steady: stage.now, wall: SystemTime::UNIX_EPOCH },
-    );
+    let (mut reconcile, _) = stage.start();
+    let store = Arc::clone(&stage.store);
     stage.backends(&["10.0.2.11"]);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(neighbors(stage.region), []);
