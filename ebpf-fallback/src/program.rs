@@ -9,6 +9,7 @@ use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use std::path::Path;
 use tables::flow::lately;
 use tables::layout::SECTIONS;
+use tables::punt::PUNT_CLASSES;
 use tables::region::Region;
 use tables::told::Told;
 
@@ -151,8 +152,11 @@ impl Program {
         told.set(0, Place { told: number, ..*place }, 0).map_err(named)?;
         // Another clock may say another second.
         let named = |source| LoadError::Map { name: "PUNTED", source };
-        let mut punted = Array::<_, [u32; 3]>::try_from(self.map("PUNTED")?).map_err(named)?;
-        (0..punted.len()).try_for_each(|cpu| punted.set(cpu, [0; 3], 0)).map_err(named)
+        let mut punted =
+            Array::<_, [u32; 1 + PUNT_CLASSES]>::try_from(self.map("PUNTED")?).map_err(named)?;
+        (0..punted.len())
+            .try_for_each(|cpu| punted.set(cpu, [0; 1 + PUNT_CLASSES], 0))
+            .map_err(named)
     }
 
     /// Next hops whose neighbours packets asked for since the last call.

@@ -75,6 +75,7 @@ fn from_wire(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         Arrival::Gateway => sift(work)?,
         Arrival::Backend if work.set().probe(&work.inner.dst).is_some() => {
             work.verdict = VerdictCounter::Punt;
+            work.to_prober = true;
             return Err(ENCAP);
         }
         _ => {}

@@ -2,9 +2,8 @@
 //! which next hop, does it fit, does it live long enough.
 
 use crate::frame::{cut_end, is_chained, length, move_start, window};
-use crate::next::{FINISH, OPEN, either, go, raw};
+use crate::next::{FINISH, OPEN, done, either, go, raw};
 use crate::place::{may_punt, place, want};
-use crate::select::part_probes;
 use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -65,19 +64,7 @@ fn send_back(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
 /// On to the kernel within its limit: as it is, or what was in the tunnel with an Ethernet header.
 #[inline(always)]
 fn punt(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
-    if work.inner.end == 0 {
-        part_headers(ctx);
-    }
-    let class = match part_class(ctx) {
-        0 => PuntClass::Local,
-        1 => PuntClass::Neighbor,
-        2 => PuntClass::Icmp,
-        _ => PuntClass::Other,
-    };
-    let limit = work.set().settings().punt_limits[class as usize];
-    if !may_punt(work, class, limit) {
-        return Err(work.drop(class.reason()));
-    }
+    done(part_limit(ctx))?;
     if work.is_tunnelled() {
         let own = place().map_or([0; 6], |place| place.port(work.arm).mac());
         plain_frame(ctx, work, &Macs::new(own, own), 0)?;
@@ -85,30 +72,23 @@ fn punt(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(work.pass())
 }
 
-/// Reads the IP header of a broadcast or multicast frame, which no stage has read yet.
+/// Counts the packet against the limit of its class, or drops it. On a stack of its own: that of the
+/// stage has no room for it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_headers(ctx: *mut xdp_md) -> u32 {
+extern "C" fn part_limit(ctx: *mut xdp_md) -> u32 {
     let Some(work) = work() else { return FINISH };
-    if work.inner.read(&window(ctx), work.eth.l3, work.eth.ethertype).is_err() {
-        work.inner = Ip::default();
-    }
-    OPEN
-}
-
-/// The [`PuntClass`] of the packet, by its number.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn part_class(ctx: *mut xdp_md) -> u32 {
-    let Some(work) = work() else { return PuntClass::Other as u32 };
     let punted = Punted {
         ethertype: work.eth.ethertype,
         ip: &work.inner,
         icmp: window(ctx).load(usize::from(work.inner.l4)).unwrap_or(0),
         plain: work.arrival == Arrival::Plain,
-        probe: part_probes() != 0,
+        probe: work.to_prober,
     };
-    PuntClass::of(&punted, work.set().settings()) as u32
+    let settings = work.set().settings();
+    let class = PuntClass::of(&punted, settings);
+    let limit = settings.punt_limits[class as usize];
+    if may_punt(work, class, limit) { OPEN } else { work.drop(class.reason()) }
 }
 
 /// A probe of the kernel's goes by the tunnel of its backend's service.

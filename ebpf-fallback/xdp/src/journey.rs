@@ -122,7 +122,11 @@ fn open(ctx: *mut xdp_md, work: &mut Work, place: &Place) -> Result<u32, u32> {
             // Broadcast and multicast are the kernel's: ARP, ND, DHCP, routing protocols.
             return Err(match to[0] & 1 {
                 0 => work.drop(DropReason::ForeignDstMac),
-                _ => for_kernel(work),
+                _ => {
+                    let next = for_kernel(work);
+                    part_headers(ctx);
+                    next
+                }
             });
         }
     }
@@ -149,6 +153,17 @@ fn for_kernel(work: &mut Work) -> u32 {
     work.inner = Ip::default();
     work.verdict = VerdictCounter::Punt;
     ENCAP
+}
+
+/// Reads the IP header of a broadcast or multicast frame, on which its punt class depends.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_headers(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    if work.inner.read(&window(ctx), work.eth.l3, work.eth.ethertype).is_err() {
+        work.inner = Ip::default();
+    }
+    OPEN
 }
 
 /// Reads the outermost IP header.

@@ -126,7 +126,7 @@ extern "C" fn part_martian() -> u32 {
 /// Whether the packet is to a source of probes; 1 for yes.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn part_probes() -> u32 {
+extern "C" fn part_probes() -> u32 {
     let Some(work) = work() else { return 0 };
     u32::from(work.set().probe(&work.inner.dst).is_some())
 }
@@ -224,6 +224,7 @@ fn for_gateway(work: &mut Work, marked: bool) -> u32 {
 
 #[inline(always)]
 fn punt(work: &mut Work) -> u32 {
+    work.to_prober = part_probes() != 0;
     work.verdict = VerdictCounter::Punt;
     ENCAP
 }

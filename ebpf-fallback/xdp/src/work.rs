@@ -154,6 +154,8 @@ pub struct Work {
     pub home: bool,
     /// Whether it has become one of the other family.
     pub crossed: bool,
+    /// Whether it is to an address that a backend is probed from.
+    pub to_prober: bool,
     /// Whether it is an error that quotes a packet.
     pub quotes: bool,
     /// Whether its datagram is remembered.
@@ -202,6 +204,7 @@ impl Work {
         self.quotes = false;
         self.home = false;
         self.crossed = false;
+        self.to_prober = false;
         self.remembered = false;
         self.begins = false;
         self.verdict = VerdictCounter::Drop;

@@ -39,10 +39,12 @@ impl Control for Idle {
 pub fn requests(bytes: &[u8]) {
     let disk: AnyDisk = Box::new(Nowhere);
     let store = Arc::new(Shared::new(Store::open(disk)));
+    let written = store.start().expect("a thread that writes");
     let control: Arc<dyn Control> = Arc::new(Idle);
     let sources = Sources::new(control.sources(), &store.objects(), control.now());
     let sources = Arc::new(Mutex::new(sources));
-    let routes = router(Api { store, control, sources, documents: Arc::default() });
+    let api = Api { store: Arc::clone(&store), control, sources, documents: Arc::default() };
+    let routes = router(api);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime of one thread");
     for request in bytes.split(|byte| *byte == 0).take(8) {
@@ -62,6 +64,9 @@ pub fn requests(bytes: &[u8]) {
         let answer = runtime.block_on(service.call(request)).expect("each request is answered");
         assert!(answer.status().as_u16() < 500, "{method} {path}: {}", answer.status());
     }
+    store.close();
+    // It ends when the thread does.
+    let _ = written.recv();
 }
 
 #[cfg(test)]

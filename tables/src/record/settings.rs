@@ -148,35 +148,39 @@ impl Settings {
     /// Whether a BGP neighbor has this address.
     #[inline(always)]
     pub fn is_neighbor(&self, addr: &Addr) -> bool {
-        let mut found = false;
         for neighbor in &self.neighbors {
             if is_end(neighbor) {
                 break;
             }
-            found |= is_same(neighbor, addr);
+            if is_same(neighbor, addr) {
+                return true;
+            }
         }
-        found
+        false
     }
 
-    /// Bit n is set where `locals[n]` is this address.
+    /// Bit n for the first of `locals` that is this address; 0 for none. What a loop collects over
+    /// its turns is a state of its own for the kernel's verifier, which then looks at each set of
+    /// matches; so a search ends with the first.
     #[inline(always)]
     fn locals_at(&self, addr: &Addr) -> u32 {
-        let mut at = 0;
         for (n, local) in self.locals.iter().enumerate() {
             if is_end(&local.addr) {
                 break;
             }
-            at |= u32::from(is_same(&local.addr, addr)) << n;
+            if is_same(&local.addr, addr) {
+                return 1 << n;
+            }
         }
-        at
+        0
     }
 }
 
-/// Without a branch for each word, which would be so many ways for the kernel's verifier.
+/// Word by word: the kernel's verifier forgets a word that differs before it looks at the next.
 #[inline(always)]
 fn is_same(a: &Addr, b: &Addr) -> bool {
-    let differs = |n: usize| a.words[n] ^ b.words[n];
-    differs(0) | differs(1) | differs(2) | differs(3) == 0
+    let same = |n: usize| a.words[n] == b.words[n];
+    same(3) && same(2) && same(1) && same(0)
 }
 
 #[inline(always)]
