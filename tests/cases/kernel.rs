@@ -11,7 +11,7 @@ const EVERYBODY: [u8; 6] = [0xff; 6];
 fn punted() -> Vec<Case> {
     let to_kernel =
         |claim, frame: Frame| case(claim, aws_nat(), vec![arrives(INGRESS, frame).punted()]);
-    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).load(&[135, 0, 0, 0]);
+    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).load(&SOLICITATION);
     let mac = [0x33, 0x33, 0xff, 0, 0, 0x10];
     let bgp = tcp("10.0.1.1:50000", "10.0.1.10:179", flags::SYN);
     vec![
@@ -97,6 +97,10 @@ fn junk(n: u16) -> [Frame; 3] {
     ]
 }
 
+/// A neighbor solicitation (RFC 4861 4.3), as far as a plane looks at it.
+const SOLICITATION: [u8; 24] =
+    [135, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
 /// What must never be lost to junk: probes of health, BGP and BFD of a neighbor, ARP, discovery.
 fn precious(n: u16) -> Vec<Wire> {
     let (prober, router) =
@@ -119,7 +123,7 @@ fn classes() -> Vec<Case> {
     flooded.punt = "limit_per_s = 1\nicmp_limit_per_s = 1";
     flooded.routers = vec!["10.0.1.1"];
     let ping = |n: u16| from_router(echo(&format!("198.51.100.99:{n}"), "10.0.1.10", true));
-    let routed = raw("2001:db8:c::7", OUR_IN6, 58).ttl(254).load(&[135, 0, 0, 0]);
+    let routed = raw("2001:db8:c::7", OUR_IN6, 58).ttl(254).load(&SOLICITATION);
     let mut steps: Vec<Step> = vec![
         arrives(INGRESS, from_router(udp("198.51.100.99:1", "10.0.1.10:9999"))).punted(),
         arrives(INGRESS, ping(1)).punted(),

@@ -18,7 +18,11 @@ const MARTIANS: [&str; 5] = [
 ];
 const MARTIANS6: [&str; 3] = ["[::1]:40000", "[ff02::1]:40000", "[ff0e::7]:40000"];
 /// The addresses beside them, which clients have.
-const BESIDE: [&str; 3] = ["126.255.255.255:40000", "128.0.0.1:40000", "223.255.255.255:40000"];
+const BESIDE: [(&str, &str); 3] = [
+    ("The address before the loopback network is a client's.", "126.255.255.255:40000"),
+    ("The address behind the loopback network is a client's.", "128.0.0.1:40000"),
+    ("The address before multicast is a client's.", "223.255.255.255:40000"),
+];
 
 fn opens(from: &str, to: &str) -> Ip {
     tcp(from, to, flags::SYN)
@@ -31,9 +35,8 @@ fn plain() -> Vec<Case> {
         case(claim, setup, steps.collect())
     };
     let to_web = || MARTIANS.map(|from| opens(from, FRONTEND)).to_vec();
-    let beside = BESIDE.map(|from| {
+    let beside = BESIDE.map(|(claim, from)| {
         let there = opens(from, FRONTEND).from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
-        let claim = "An address beside the martian ones is a client's.";
         let comes = arrives(INGRESS, from_router(opens(from, FRONTEND)));
         case(claim, plain_nat(), vec![comes.leaves(EGRESS, to_backend(11, there), "nat")])
     });
