@@ -21,7 +21,9 @@ const ROOMS: &[(&str, usize)] = &[
     // beside its name, for dumps and for a slowpath that comes back. Was 8,000 until clients had
     // source ranges and a table of the backends that they stay with, and a flow could begin anew
     // while another process was ending it. Was 8,450 until known flows were met on their paths.
-    ("tables", 8_600),
+    // Was 8,600 until packets for the machine itself had classes, and a region that others can change
+    // was refused.
+    ("tables", 9_000),
     // Was 1,500 until VLAN tags had to be put back that af_packet's kernel side takes out.
     ("dpdk-bindings", 1_550),
     ("fastpath", 4_500),
@@ -33,7 +35,9 @@ const ROOMS: &[(&str, usize)] = &[
     // sources of probes through tunnels. Was 7,700 until explaining became a room of its own,
     // and 6,300 until it kept private links. Was 6,700 until it began BGP, and told routers' and
     // private links' numbers.
-    ("slowpath", 7_600),
+    // Was 7,600 until no disk and no file was waited for in the control loop, listeners were bounded,
+    // and the damage of a store was shown.
+    ("slowpath", 8_300),
     // Was 2,500 until it wrote as well: files, services and backends, each tried, written over what
     // is there alone and waited for; and every command answered programs too. Was 2,800
     // until it said how the machine stands at its cloud and what is wrong there, ran commands on
@@ -43,14 +47,16 @@ const ROOMS: &[(&str, usize)] = &[
     // Was 7,000 until sources could say everything anew over the API, and had leases. Was 7,750
     // until BGP's policies were objects, in two generations of Kubernetes' shape as well, and 9,250
     // until neighbors had interfaces and BFD its hops.
-    ("slowpath/state", 9_350),
+    // Was 9,350 until the store told damage from an interrupted write, and had a thread of its own.
+    ("slowpath/state", 10_100),
     // Was 1,500 until sources could say all that they know: sessions, chunks, leases. Was 1,900
     // until it had documents.
-    ("slowpath/api", 2_050),
+    // Was 2,050 until a write on a disk that hangs was answered in time.
+    ("slowpath/api", 2_200),
     // Probes of backends: judge, machine, driver with TLS, and the answers on health check ports.
     ("slowpath/health", 1_500),
     // Slots and eviction, accepting, time-outs, binding, HTTP/1, for all that slowpath listens on.
-    ("slowpath/listeners", 900),
+    ("slowpath/listeners", 950),
     // What the clouds share.
     ("slowpath/clouds", 700),
     // What AWS is asked and told: clients, discovery, lifecycle, errors, what is wrong there, and a
@@ -77,7 +83,8 @@ const ROOMS: &[(&str, usize)] = &[
     ("ebpf-fallback", 5_500),
     // Was 500: nodes, mounts, page sizes and memory without hugepages each have their own words
     // of what to type. Was 650 until it opened the region of either plane for everybody.
-    ("hugepages", 820),
+    // Was 820 until it explained a region that is cut while it is used.
+    ("hugepages", 900),
     // Was 1,500 when services were to come from elsewhere: the services file has its two types
     // here as well, and the checks that span keys are most of the rest. Was 2,650 until keys could
     // change while Weir runs and variables that are none had to be told. Was 2,750 until there were
@@ -90,8 +97,10 @@ const ROOMS: &[(&str, usize)] = &[
     // Was 5,300 until secret files were opened by one function.
     ("config", 5_800),
 ];
-const FILE_LINES: usize = 400;
-const FUNCTION_LINES: usize = 70;
+/// Was 400, which divided things that are one: the checked configuration, and a generator of frames.
+const FILE_LINES: usize = 600;
+/// Clippy's own default for lines of a function.
+const FUNCTION_LINES: usize = 100;
 /// A list of stages or a `match` may be longer when a comment in it says why, beginning so.
 const LONGER: &str = "// Longer than 70 lines:";
 const COLUMNS: usize = 100;

@@ -50,8 +50,8 @@ pub(crate) fn find(config: &mut Config) -> Result<(), ConfigError> {
             if config.aws.is_some() || config.azure.is_some() || is_router_peer(config) {
                 config.warnings.push(
                     "tables.seed = \"generate\" gives each appliance a seed of its own: where a \
-                     flow can move from one to another (a gateway, ECMP), its backend changes then; \
-                     write one seed on all of them"
+                     flow can move from one to another (a gateway, ECMP), its backend changes \
+                     then; write one seed on all of them"
                         .to_owned(),
                 );
             }

@@ -3,8 +3,8 @@
 //! The HTTP listener is there from the first second and answers any path: 200 when able, 503 with
 //! the reasons when not. A TCP probe only sees whether a connection comes about, so the TCP ports
 //! are listened on while able and closed while not: a probe is then refused (RST) by the kernel.
-//! Whether the control loop still goes on is judged here for each HTTP probe, and for TCP by whoever
-//! publishes *able* (heartbeat.rs).
+//! Whether the control loop still goes on is judged here for each HTTP probe, and for TCP where
+//! *able* is published (heartbeat.rs).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

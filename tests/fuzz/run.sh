@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs fuzz targets one after the other: run.sh SECONDS [TARGET...]; all targets unless some are
-# named. What a target learns stays in target/fuzz/corpus; what breaks it is named at the end.
+# named. SEED=7 has libFuzzer begin elsewhere. What a target learns stays in target/fuzz/corpus; what breaks it is named at the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 seconds=$1
@@ -41,7 +41,7 @@ for target in "$@"; do
   done
   log=$root/target/fuzz/$target.log
   if fuzz run --fuzz-dir . "$target" "$corpus" -- -max_total_time="$seconds" -timeout=10 \
-    -rss_limit_mb=2048 -max_len=4096 > "$log" 2>&1; then
+    -seed="${SEED:-1}" -rss_limit_mb=2048 -max_len=4096 > "$log" 2>&1; then
     grep '^Done' "$log" | sed "s/^/fuzz: $target: /"
   else
     tail -40 "$log"

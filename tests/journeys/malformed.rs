@@ -1,8 +1,8 @@
 //! Malformed and hostile frames: both planes send the same bytes, count the same and keep
 //! the same flows, and count each frame exactly once.
 //!
-//! The frames follow from a seed: `WEIR_SEED=7 cargo test -p tests --test agreement malformed` shows
-//! others, `WEIR_FRAMES=5000000` more.
+//! The frames follow from a seed: `WEIR_SEED=7 cargo test -p tests --test agreement malformed`
+//! shows others, `WEIR_FRAMES=5000000` more.
 
 use super::nearly::both::{Both, Exception};
 use super::nearly::malformed::{Fault, Malformed};

@@ -42,8 +42,8 @@ pub struct HealthCheck {
     /// https: `false` takes any certificate.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub verify: bool,
-    /// https: PEM file of the authorities that are believed, a path in `health.ca_folder`; empty for
-    /// `health.ca_file`.
+    /// https: PEM file of the authorities that are believed, a path in `health.ca_folder`; empty
+    /// for `health.ca_file`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ca_file: String,
     /// https: the name that is asked for and that the certificate has to bear; empty for `host`,

@@ -72,8 +72,8 @@ fn punt(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     Ok(work.pass())
 }
 
-/// Counts the packet against the limit of its class, or drops it. On a stack of its own: that of the
-/// stage has no room for it.
+/// Counts the packet against the limit of its class, or drops it. On a stack of its own: that of
+/// the stage has no room for it.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_limit(ctx: *mut xdp_md) -> u32 {

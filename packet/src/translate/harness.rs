@@ -4,7 +4,7 @@ use super::{Untranslatable, complete, error, packet, translated_len};
 use crate::addr::Addr;
 use crate::checksum::{ipv4_header_ok, l4_field, l4_full};
 use crate::icmp;
-use crate::ip::{Fragment, Ip, L4};
+use crate::ip::{Fragment, ICMP, ICMPV6, Ip, L4};
 use crate::rewrite::Rewrite;
 use crate::window::{Short, Window};
 use std::vec::Vec;
@@ -64,6 +64,10 @@ fn is_right(bytes: &mut [u8], ip: &Ip) -> bool {
 pub fn harness(bytes: &mut [u8]) {
     for ethertype in [crate::ethernet::IPV4, crate::ethernet::IPV6] {
         let Ok(ip) = Ip::parse(&Window::new(bytes), 0, ethertype) else { continue };
+        // NAT has no ports for the other family's ICMP, so that no such packet is translated.
+        if ip.proto == if ip.v6 { ICMP } else { ICMPV6 } {
+            continue;
+        }
         // As far as it goes, so that lengths agree.
         let mut before = bytes[..usize::from(ip.end)].to_vec();
         let to = ends(!ip.v6);

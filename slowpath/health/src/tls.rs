@@ -20,8 +20,8 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 type Made = Result<Arc<ClientConfig>, String>;
 
 /// Every cause in one: see [`roots`].
-const UNUSABLE: &str = "the service's ca_file is not usable: write a PEM file of at most 1 MiB into \
-    health.ca_folder; slowpath's log has the cause";
+const UNUSABLE: &str = "the service's ca_file is not usable: write a PEM file of at most 1 MiB \
+    into health.ca_folder; slowpath's log has the cause";
 
 /// Configurations by file of authorities.
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! Connection limits: a cap per listener and per source, reserved slots, eviction.
 //!
 //! A connection that has not sent a whole request can be evicted; one whose request is being
-//! answered cannot. When there is no slot for a new connection, the oldest evictable one makes room:
-//! first those that were never answered, then those that idle between requests. Sources that
+//! answered cannot. When there is no slot for a new connection, the oldest evictable one makes
+//! room: first those that were never answered, then those that idle between requests. Sources that
 //! reserved slots are for have a table of their own, which no other source can fill.
 
 use std::collections::{BTreeMap, HashMap};

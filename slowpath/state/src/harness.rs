@@ -66,7 +66,8 @@ mod tests {
     #[test]
     fn objects_of_kubernetes_are_converted_or_refused() {
         let text = "apiVersion: v1\nkind: Service\nmetadata: {name: a, namespace: b}\nspec:\n  \
-                    type: LoadBalancer\n  clusterIP: 10.0.0.1\n  ports: [{port: 80, nodePort: 30001}]\n\
+                    type: LoadBalancer\n  clusterIP: 10.0.0.1\n  \
+                    ports: [{port: 80, nodePort: 30001}]\n\
                     status: {loadBalancer: {ingress: [{ip: 203.0.113.1}]}}\n";
         spoilt(text, super::kubernetes);
     }

@@ -125,8 +125,8 @@ kinds! {
 }
 
 impl Kind {
-    /// Whether objects of this kind say what is wanted. A source's object says what that source said
-    /// last, and is not written.
+    /// Whether objects of this kind say what is wanted. A source's object says what that source
+    /// said last, and is not written.
     pub fn is_wanted(self) -> bool {
         self != Kind::Source
     }

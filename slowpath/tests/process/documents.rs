@@ -217,8 +217,8 @@ fn the_services_of_the_readme_are_taken() {
 
 #[test]
 fn nft_takes_the_table_for_af_packet() {
-    let script = "ip link add eth1 type veth peer name eth1p && nft -f \"$1\" && nft list table netdev weir && \
-                  nft delete table netdev weir";
+    let script = "ip link add eth1 type veth peer name eth1p && nft -f \"$1\" && \
+                  nft list table netdev weir && nft delete table netdev weir";
     let mut bash = Command::new("unshare");
     bash.args(["-n", "sh", "-c", script, "sh"]).arg(house("config/examples/af-packet.nft"));
     let out = output(&mut bash);

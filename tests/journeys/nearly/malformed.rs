@@ -557,7 +557,7 @@ impl Malformed {
     }
 }
 
-/// A frame by the ingress port or, seldom, by the other one; seldom with its headers in two buffers.
+/// A frame by the ingress port or, seldom, by the other; seldom with its headers in two buffers.
 fn trial(mut bytes: Vec<u8>, dice: &mut Dice) -> Trial {
     let arm = if dice.roll(16) == 0 { EGRESS } else { INGRESS };
     if arm == EGRESS {
