@@ -80,7 +80,7 @@ pub fn plain(open: &str) -> String {
             (Some("#"), Some("TYPE"), Some(name), Some("info")) => {
                 text.push_str(&format!("# TYPE {name}_info gauge\n"));
             }
-            (Some("#"), Some("HELP"), Some(name @ "weir_build"), Some(rest)) => {
+            (Some("#"), Some("HELP"), Some(name @ ("weir_build" | "weir_seed")), Some(rest)) => {
                 text.push_str(&format!("# HELP {name}_info {rest}\n"));
             }
             _ => {
@@ -139,6 +139,12 @@ impl Family<'_, '_> {
             encoder.encode_family(&labels)?.encode_gauge(&value)?;
         }
         Ok(())
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.metric(name, help, MetricType::Counter, |encoder| {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        })
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {

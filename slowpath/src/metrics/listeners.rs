@@ -74,14 +74,14 @@ pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt:
         }),
     )?;
     let attempts = listening.attempts();
-    family.counters(
+    family.counter(
         "weir_api_auth_failures",
         "Requests to the API with a wrong token or none.",
-        [([], attempts.failures())],
+        attempts.failures(),
     )?;
-    family.counters(
+    family.counter(
         "weir_api_auth_limited",
         "Requests to the API refused because their source had failed too often.",
-        [([], attempts.limited())],
+        attempts.limited(),
     )
 }

@@ -43,7 +43,7 @@ fn a_backup_brings_back_what_the_api_said_and_on_demand_what_others_said() {
         assert!(answer.status < 300, "{answer:?}");
         answer
     };
-    let begun = session("POST", "", r#"{"revision": "1", "lease_s": 0}"#).json();
+    let begun = session("POST", "", r#"{"revision": "1"}"#).json();
     let at = begun["session"].to_string().replace('"', "");
     let object = r#"[{"kind": "Service", "name": "inventory/dns", "spec": {"frontends": []}}]"#;
     session("PUT", &format!("/{at}/chunks/0"), object);

@@ -178,7 +178,7 @@ fn commands_of_the_documents_run_as_they_stand_there() {
         }
         let out = output(&mut shell(&folder, &of("shell").join("\n")));
         assert!(out.status.success(), "{out:?}");
-        let made = folder.ask("GET", "/v1/objects/service/inventory/web", &[], "");
+        let made = folder.ask("GET", "/v1/objects/service/inventory/web?source=inventory", &[], "");
         assert_eq!(made.status, 200, "{made:?}");
     });
 }

@@ -65,7 +65,7 @@ fn metric(folder: &Folder, name: &str) -> u64 {
     let text = folder.get(folder.ports[2], "/metrics", "text/plain");
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let found = found.unwrap_or_else(|| panic!("no {name} in {text}"));
-    found.parse().unwrap()
+    found.parse::<f64>().unwrap() as u64
 }
 
 /// With a soft limit of descriptors that a thousand connections use up, as systemd's default is.

@@ -94,7 +94,7 @@ fn a_damaged_log_is_set_aside_while_the_region_serves_and_the_api_says_what_to_d
     let object = |name: &str| {
         format!(
             r#"{{"kind": "Service", "name": "{name}", "spec": {{"mode": "nat", "frontends":
-               [{{"address": "203.0.113.{}", "port": 80}}]}}}}"#,
+               [{{"address": "203.0.113.{}", "port": 80, "protocol": "tcp"}}]}}}}"#,
             20 + name.len()
         )
     };
