@@ -105,7 +105,7 @@ const SOLICITATION: [u8; 24] =
 fn precious(n: u16) -> Vec<Wire> {
     let (prober, router) =
         (format!("10.0.1.100:{}", 50_000 + n), format!("10.0.1.1:{}", 50_000 + n));
-    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).load(&[135, 0, 0, 0]);
+    let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).load(&SOLICITATION);
     vec![
         from_router(tcp(&prober, "10.0.1.10:8080", flags::SYN)).into(),
         from_router(tcp(&prober, "10.0.1.10:8081", flags::SYN)).into(),
