@@ -332,7 +332,8 @@ fn check_rows(
     for service in 0..SERVICES {
         let view = |model: &Model| {
             let all: Vec<_> = (0..4).map(|n| model.at(service, n)).collect();
-            (model.chosen(service), all)
+            let frontends = model.chosen(service).map(|n| model.all[n].said[&service].0);
+            (model.chosen(service), frontends, all)
         };
         if view(&before.0) == view(now) {
             let Some(n) = now.chosen(service) else { continue };
