@@ -21,8 +21,8 @@ const ROOMS: &[(&str, usize)] = &[
     // beside its name, for dumps and for a slowpath that comes back. Was 8,000 until clients had
     // source ranges and a table of the backends that they stay with, and a flow could begin anew
     // while another process was ending it. Was 8,450 until known flows were met on their paths.
-    // Was 8,600 until packets for the machine itself had classes, and a region that others can change
-    // was refused.
+    // Was 8,600 until packets for the machine itself had classes, and a region that others can
+    // change was refused.
     ("tables", 9_000),
     // Was 1,500 until VLAN tags had to be put back that af_packet's kernel side takes out.
     ("dpdk-bindings", 1_550),
@@ -35,8 +35,8 @@ const ROOMS: &[(&str, usize)] = &[
     // sources of probes through tunnels. Was 7,700 until explaining became a room of its own,
     // and 6,300 until it kept private links. Was 6,700 until it began BGP, and told routers' and
     // private links' numbers.
-    // Was 7,600 until no disk and no file was waited for in the control loop, listeners were bounded,
-    // and the damage of a store was shown.
+    // Was 7,600 until no disk and no file was waited for in the control loop, listeners were
+    // bounded, and the damage of a store was shown.
     ("slowpath", 8_300),
     // Was 2,500 until it wrote as well: files, services and backends, each tried, written over what
     // is there alone and waited for; and every command answered programs too. Was 2,800
@@ -97,7 +97,7 @@ const ROOMS: &[(&str, usize)] = &[
     // Was 5,300 until secret files were opened by one function.
     ("config", 5_800),
 ];
-/// Was 400, which divided things that are one: the checked configuration, and a generator of frames.
+/// Was 400, which divided things that are one: the checked configuration, a generator of frames.
 const FILE_LINES: usize = 600;
 /// Clippy's own default for lines of a function.
 const FUNCTION_LINES: usize = 100;

@@ -355,8 +355,8 @@ pub struct VxlanEnd {
 pub struct Tables {
     /// 12 bytes in base64 (16 characters): 4 for the Maglev tables, 8 for the hash of flows. Equal
     /// on all appliances that must choose alike (a gateway or ECMP in front of them). The default
-    /// is public, and warned about: with the seed anyone can aim flows at one place of the flow table,
-    /// so have your own from `head -c 12 /dev/urandom | base64`. `generate`, for a single
+    /// is public, and warned about: with the seed anyone can aim flows at one place of the flow
+    /// table, so have your own from `head -c 12 /dev/urandom | base64`. `generate`, for a single
     /// appliance, has one made at the first start and kept in `control.state`. A region keeps the
     /// one that it was made with. `weir status` shows its fingerprint.
     pub seed: String,
