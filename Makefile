@@ -7,7 +7,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fixtures fuzz miri loom asan oracle bench lab guest check
+.PHONY: help setup demo test fixtures fuzz miri loom asan oracle bench lab guest tcp-ao check
 
 # The lab makes namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root, cargo itself stays who you are.
@@ -25,7 +25,7 @@ TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --wor
 
 help: ## list these commands
 	@echo "Weir: type make and one of"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install what is missing (Debian packages by name; nothing where all is there)
 	@.ci/setup.sh
@@ -87,6 +87,10 @@ asan: setup ## run the malformed frames through the pipeline under AddressSaniti
 guest: ## have Debian 12's own kernel (6.1, in a virtual machine) load the kernel's programs
 	@.ci/setup.sh guest
 	ebpf-fallback/guest.sh
+
+tcp-ao: ## run BGP sessions with TCP-AO on a kernel that has it, with BIRD
+	@.ci/setup.sh guest
+	slowpath/bgp/tcp-ao.sh
 
 bench: setup ## measure against testpmd and a C loop in the same run (see perf/README.md)
 	cargo build --release --package perf --package fastpath --bins

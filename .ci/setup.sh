@@ -28,7 +28,7 @@ packages=(
 )
 # For `make guest`: another kernel in a virtual machine.
 if [[ ${1-} == guest ]]; then
-  packages+=(qemu-system-x86 busybox-static cpio)
+  packages+=(qemu-system-x86 busybox-static cpio xz-utils)
 fi
 
 # bindgen reads DPDK's headers with any libclang that comes with its own headers.

@@ -13,7 +13,7 @@ pub struct Bgp {
     /// BGP identifier of routers to which neither policy nor annotation gives one, written as an
     /// IPv4 address. Empty: the IPv4 address of `ingress`.
     pub router_id: String,
-    /// Folder of passwords (TCP-MD5, RFC 2385). A policy's secret NAME is the file `password` in
+    /// Folder of keys of sessions (TCP-MD5, RFC 2385, and TCP-AO, RFC 5925). A policy's secret NAME is the file `password` in
     /// its folder NAME, and a policy's file is a path in this folder; links may lead to files in it
     /// only. Read again within seconds when they change. Empty: no policy can use a password.
     pub secrets: String,

@@ -17,7 +17,7 @@ use ipnet::IpNet;
 use state::object::bgp::{Neighbor, Password, RouterSpec};
 
 use crate::leave::Leave;
-use crate::peers::{self, Identity};
+use crate::peers::{self, Identity, Keys};
 use crate::routers::{Defect, PolicyDefect, Routers, Wrong};
 use crate::routes::{self, NoBackends, Offers};
 use crate::secrets::{Read, Secrets};
@@ -88,8 +88,8 @@ enum Drain {
 /// A peer, and what it was told to have.
 pub(crate) struct Running {
     wanted: PeerWanted,
-    /// Where its key was read; none where it is not signed.
-    password: Option<Password>,
+    /// Where its keys were read; none where it is not authenticated.
+    secrets: Vec<Password>,
     pub(crate) table: Arc<Table>,
     /// Since when each prefix is wanted as it is.
     pub(crate) since: BTreeMap<IpNet, Instant>,
@@ -201,12 +201,12 @@ impl<S: Speaker> Announcer<S> {
         router: &RouterSpec,
         neighbor: &Neighbor,
         identity: Identity,
-        md5: Option<String>,
+        keys: Keys,
         able: bool,
     ) -> Result<(), Wrong> {
         let key = peers::key(router, neighbor);
-        let password = neighbor.password.clone();
-        let wanted = peers::wanted(router, neighbor, identity, md5)?;
+        let secrets = neighbor.secrets().cloned().collect();
+        let wanted = peers::wanted(router, neighbor, identity, keys)?;
         match self.peers.get(&key) {
             Some(running) if running.wanted == wanted => return Ok(()),
             Some(_) => self.remove(key, Stop::Changed),
@@ -220,7 +220,7 @@ impl<S: Speaker> Announcer<S> {
         }
         self.speaker.add(key, &told);
         let (table, since) = (Arc::default(), BTreeMap::new());
-        self.peers.insert(key, Running { wanted, password, table, since });
+        self.peers.insert(key, Running { wanted, secrets, table, since });
         Ok(())
     }
 
@@ -303,6 +303,12 @@ impl<S: Speaker> Announcer<S> {
 }
 
 impl Running {
+    /// The keys that its session has.
+    fn keys(&self) -> Keys {
+        let transport = &self.wanted.settings.transport;
+        Keys { md5: transport.md5.clone(), tcp_ao: transport.tcp_ao.clone() }
+    }
+
     fn become_of(&mut self, table: Table, now: Instant) {
         let before = std::mem::replace(&mut self.table, Arc::new(table));
         let mut since = std::mem::take(&mut self.since);

@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use bgp::peer::settings::{GracefulRestart, Settings, Transport};
+use bgp::peer::settings::{AoAlgorithm, AoKey, GracefulRestart, Settings, Transport};
 use bgp::wire;
-use state::object::bgp::{Family, Neighbor, RouterSpec};
+use state::object::bgp::{Family, Neighbor, Password, RouterSpec, TcpAoAlgorithm};
 
 use crate::routers::Wrong;
 use crate::snapshot::ControlPlaneState;
@@ -41,6 +41,40 @@ pub fn key(router: &RouterSpec, neighbor: &Neighbor) -> PeerKey {
     PeerKey { local_asn: router.local_asn, peer }
 }
 
+/// What authenticates a neighbor's session, as read from files.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Keys {
+    /// The key of TCP-MD5.
+    pub md5: Option<String>,
+    /// The keys of TCP-AO.
+    pub tcp_ao: Vec<AoKey>,
+}
+
+impl Keys {
+    /// Reads the keys of a neighbor.
+    ///
+    /// # Errors
+    /// One of them can't be read.
+    pub fn read<E>(
+        neighbor: &Neighbor,
+        mut read: impl FnMut(&Password) -> Result<String, E>,
+    ) -> Result<Keys, E> {
+        let md5 = neighbor.password.as_ref().map(&mut read).transpose()?;
+        let tcp_ao = neighbor.tcp_ao.iter().map(|key| {
+            Ok(AoKey {
+                send_id: key.send_id,
+                receive_id: key.receive_id(),
+                algorithm: match key.algorithm {
+                    TcpAoAlgorithm::HmacSha1 => AoAlgorithm::HmacSha1,
+                    TcpAoAlgorithm::Aes128Cmac => AoAlgorithm::Aes128Cmac,
+                },
+                secret: read(&key.key)?,
+            })
+        });
+        Ok(Keys { md5, tcp_ao: tcp_ao.collect::<Result<_, E>>()? })
+    }
+}
+
 /// How a neighbor's session is to be.
 ///
 /// # Errors
@@ -49,7 +83,7 @@ pub fn wanted(
     router: &RouterSpec,
     neighbor: &Neighbor,
     identity: Identity,
-    password: Option<String>,
+    keys: Keys,
 ) -> Result<PeerWanted, Wrong> {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let restart = &neighbor.graceful_restart;
@@ -58,7 +92,8 @@ pub fn wanted(
     let settings = Settings {
         transport: Transport {
             local: neighbor.local_address,
-            md5: password,
+            md5: keys.md5,
+            tcp_ao: keys.tcp_ao,
             hops: Some(neighbor.hops),
             ttl_security: neighbor.ttl_security,
         },

@@ -117,10 +117,10 @@ pub enum Wrong {
         /// What there is.
         owned: String,
     },
-    /// The TCP-MD5 key can't be read. The cause is in the log alone: API clients choose the path,
+    /// A TCP-MD5 or TCP-AO key can't be read. The cause is in the log alone: API clients choose the path,
     /// and would learn from it which files exist.
     #[error(
-        "neighbor {neighbor}: its password is not usable, and without it there is no session: \
+        "neighbor {neighbor}: a key of its session is not usable, and without it there is none: \
          write it, 80 bytes at most, into a file in the folder bgp.secrets; slowpath's log has the \
          cause"
     )]

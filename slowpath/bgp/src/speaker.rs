@@ -14,6 +14,7 @@
 //! Memory is bounded: a peer that reads slowly has at most [`crate::advertise::BURST`] messages
 //! waiting, and a few keepalives.
 
+mod authentication;
 mod connection;
 mod ground;
 mod listener;

@@ -1,12 +1,12 @@
-//! TCP-MD5 keys of neighbors: read once a round, and no session without one that is asked for.
+//! Keys of neighbors (TCP-MD5 and TCP-AO): read once a round, and no session without one that is asked for.
 
 use std::sync::Arc;
 
 use bgp::peer::Stop;
 use state::object::bgp::{Neighbor, Password, RouterSpec};
 
-use super::Announcer;
-use crate::peers::{self, Identity};
+use super::{Announcer, Running};
+use crate::peers::{self, Identity, Keys};
 use crate::routers::Wrong;
 use crate::secrets::{Read, SecretWatch};
 use crate::speaker::Speaker;
@@ -21,16 +21,13 @@ impl<S: Speaker> Announcer<S> {
         identity: Identity,
         able: bool,
     ) -> Result<(), Wrong> {
-        let Some(named) = &neighbor.password else {
-            return self.session(router, neighbor, identity, None, able);
-        };
-        if let Ok(read) = self.password(named) {
-            return self.session(router, neighbor, identity, Some(read), able);
+        if let Ok(keys) = Keys::read(neighbor, |named| self.password(named)) {
+            return self.session(router, neighbor, identity, keys, able);
         }
         let key = peers::key(router, neighbor);
-        let running = self.peers.get(&key).filter(|peer| peer.password.as_ref() == Some(named));
-        match running.and_then(|running| running.wanted.settings.transport.md5.clone()) {
-            Some(kept) => self.session(router, neighbor, identity, Some(kept), able)?,
+        let same = |peer: &&Running| peer.secrets.iter().eq(neighbor.secrets());
+        match self.peers.get(&key).filter(same).map(Running::keys) {
+            Some(kept) => self.session(router, neighbor, identity, kept, able)?,
             None => self.remove(key, Stop::Deconfigured),
         }
         Err(Wrong::MissingAuthSecret { neighbor: neighbor.address })

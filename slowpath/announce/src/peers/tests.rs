@@ -51,12 +51,14 @@ fn a_neighbor_is_a_peer_of_the_machine() {
     let policy = policy("edge", json!([{"local_asn": 65001, "neighbors": [neighbor]}]));
     let router = &policy.spec.routers[0];
     let identity = Identity { router_id: [192, 0, 2, 1].into(), listen_port: Some(179) };
-    let wanted = wanted(router, &router.neighbors[0], identity, Some("secret".into())).unwrap();
+    let keys = Keys { md5: Some("secret".into()), ..Keys::default() };
+    let wanted = wanted(router, &router.neighbors[0], identity, keys).unwrap();
     let s = |seconds| Duration::from_secs(seconds);
     let expected = Settings {
         transport: Transport {
             local: "2001:db8::1".parse().ok(),
             md5: Some("secret".into()),
+            tcp_ao: Vec::new(),
             hops: Some(2),
             ttl_security: true,
         },
@@ -83,4 +85,35 @@ fn a_neighbor_is_a_peer_of_the_machine() {
     assert_eq!(wanted.settings, expected);
     assert_eq!(wanted.interface.as_deref(), Some("up0"));
     assert_eq!((wanted.listen_port, wanted.bfd.unwrap().multiplier), (Some(179), 5));
+}
+
+#[test]
+fn tcp_ao_keys_are_read_in_order_and_all_or_none() {
+    let neighbor = json!({"address": "192.0.2.254", "asn": 65001, "tcp_ao": [
+        {"send_id": 2, "receive_id": 3, "algorithm": "aes-128-cmac-96", "key": {"secret": "new"}},
+        {"send_id": 1, "key": {"file": "old"}}]});
+    let policy = policy("edge", json!([{"local_asn": 65001, "neighbors": [neighbor]}]));
+    let neighbor = &policy.spec.routers[0].neighbors[0];
+    let mut named = Vec::new();
+    let keys = Keys::read(neighbor, |password| {
+        named.push(password.clone());
+        Ok::<_, ()>(format!("key {}", named.len()))
+    });
+    let algorithms = [AoAlgorithm::Aes128Cmac, AoAlgorithm::HmacSha1];
+    let ids = [(2, 3), (1, 1)];
+    let key = |i: usize| AoKey {
+        send_id: ids[i].0,
+        receive_id: ids[i].1,
+        algorithm: algorithms[i],
+        secret: format!("key {}", i + 1),
+    };
+    assert_eq!(keys, Ok(Keys { md5: None, tcp_ao: vec![key(0), key(1)] }));
+    assert!(named.iter().eq(neighbor.secrets()));
+    let one_is_missing = |password: &Password| match password {
+        Password::Secret(_) => Ok(String::new()),
+        Password::File(_) => Err("no file"),
+    };
+    assert_eq!(Keys::read(neighbor, one_is_missing), Err("no file"));
+    let debug = format!("{:?}", key(0));
+    assert!(debug.contains("send_id: 2") && !debug.contains("key 1"), "{debug}");
 }

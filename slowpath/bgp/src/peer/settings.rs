@@ -58,18 +58,55 @@ pub struct Transport {
     pub local: Option<IpAddr>,
     /// The key of TCP-MD5 (RFC 2385).
     pub md5: Option<String>,
+    /// Keys of TCP-AO (RFC 5925), not together with `md5`. Connections are opened with the first;
+    /// segments are accepted with any of them.
+    pub tcp_ao: Vec<AoKey>,
     /// Hops to an external peer; 1 is a neighbour.
     pub hops: Option<u8>,
     /// Take only what comes from `hops` away at most (RFC 5082).
     pub ttl_security: bool,
 }
 
+/// A master key tuple of TCP-AO (RFC 5925 section 3.1).
+#[derive(Clone, PartialEq, Eq)]
+pub struct AoKey {
+    /// KeyID of segments to the peer.
+    pub send_id: u8,
+    /// KeyID of segments from the peer.
+    pub receive_id: u8,
+    /// Both of its algorithms: key derivation and message authentication (RFC 5926).
+    pub algorithm: AoAlgorithm,
+    /// The master key, up to 80 bytes.
+    pub secret: String,
+}
+
+/// The algorithms of RFC 5926, each with a code of 96 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AoAlgorithm {
+    /// HMAC-SHA-1-96.
+    HmacSha1,
+    /// AES-128-CMAC-96.
+    Aes128Cmac,
+}
+
+impl std::fmt::Debug for AoKey {
+    /// Leaves the secret out.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AoKey")
+            .field("send_id", &self.send_id)
+            .field("receive_id", &self.receive_id)
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
+    }
+}
+
 impl std::fmt::Debug for Transport {
-    /// The key is nobody's to read.
+    /// Leaves the key out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Transport")
             .field("local", &self.local)
             .field("md5", &self.md5.as_ref().map(|_| "..."))
+            .field("tcp_ao", &self.tcp_ao)
             .field("hops", &self.hops)
             .field("ttl_security", &self.ttl_security)
             .finish()

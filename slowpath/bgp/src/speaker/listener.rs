@@ -2,7 +2,7 @@
 //! connection to the narrowest of them, whichever its peer asked for; so each knows all peers of
 //! its port. Nobody else is let in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +13,7 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
+use super::authentication::{self, Installed};
 use super::ground::Ground;
 use super::slot::Slot;
 use super::told::ListenerTold;
@@ -53,6 +54,10 @@ struct Inner {
     peers: BTreeMap<IpAddr, Vec<Arc<Slot>>>,
     /// None until the kernel lets us.
     socket: Option<Arc<TcpListener>>,
+    /// The keys that the kernel has of each peer.
+    keys: BTreeMap<IpAddr, Installed>,
+    /// Peers whose keys could not be set: their connections are refused, not taken without a key.
+    keyless: BTreeSet<IpAddr>,
     accepted: u64,
     refused: u64,
     trouble: Option<String>,
@@ -134,6 +139,7 @@ impl Listener {
         let Place { at, interface } = &self.place;
         let socket = Arc::new(socket::listen(*at, interface.as_deref())?);
         inner.socket = Some(Arc::clone(&socket));
+        inner.keys.clear();
         inner.trouble = None;
         let addresses: Vec<IpAddr> = inner.peers.keys().copied().collect();
         addresses.into_iter().for_each(|address| inner.sign(at.ip(), address));
@@ -170,6 +176,12 @@ impl Listener {
                 local.is_some_and(|local| socket::is_of(&slot.wanted, from, local))
             };
             let slot = slots.find(is_of).cloned();
+            let authenticated = |slot: &Arc<Slot>| {
+                !inner.keyless.contains(&from.ip())
+                    && authentication::after_accept(&stream, &slot.wanted.settings.transport)
+                        .is_ok()
+            };
+            let slot = slot.filter(authenticated);
             match slot {
                 Some(_) => inner.accepted += 1,
                 None => inner.refused += 1,
@@ -198,12 +210,26 @@ impl Inner {
         let local = |slot: &&Arc<Slot>| slot.wanted.settings.transport.local;
         let is_of =
             |slot: &&Arc<Slot>| at.is_unspecified() || local(slot).is_none_or(|local| local == at);
-        let peers = self.peers.get(&address).into_iter().flatten().filter(is_of);
-        let key = peers.filter_map(|slot| slot.wanted.settings.transport.md5.as_deref()).next();
-        if let Err(error) = socket::sign(socket, address, key) {
-            let trouble = format!("can't set the TCP-MD5 key of {address}: {error}");
-            tracing::warn!("BGP {trouble}");
-            self.trouble = Some(trouble);
+        let mut peers = self.peers.get(&address).into_iter().flatten().filter(is_of);
+        let has_key = |slot: &&Arc<Slot>| {
+            let transport = &slot.wanted.settings.transport;
+            transport.md5.is_some() || !transport.tcp_ao.is_empty()
+        };
+        let transport = peers.find(has_key).map(|slot| &slot.wanted.settings.transport);
+        let installed = self.keys.entry(address).or_default();
+        match installed.replace(socket, address, transport) {
+            Ok(()) => drop(self.keyless.remove(&address)),
+            Err(error) => {
+                let trouble = format!(
+                    "can't set the key of {address}, so its connections are refused: {error}"
+                );
+                tracing::warn!("BGP {trouble}");
+                self.keyless.insert(address);
+                self.trouble = Some(trouble);
+            }
+        }
+        if transport.is_none() {
+            self.keys.remove(&address);
         }
     }
 }

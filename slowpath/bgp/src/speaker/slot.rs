@@ -145,8 +145,12 @@ impl Slot {
 
     fn connect(self: &Arc<Self>, inner: &mut Inner) {
         if inner.attempt.is_some() {
-            let signed = self.wanted.settings.transport.md5.is_some();
-            let key = if signed { "; is its TCP-MD5 key the same?" } else { "" };
+            let transport = &self.wanted.settings.transport;
+            let key = match (&transport.md5, &transport.tcp_ao[..]) {
+                (Some(_), _) => "; is its TCP-MD5 key the same?",
+                (None, [_, ..]) => "; are its TCP-AO keys, ids and algorithms the same?",
+                (None, []) => "",
+            };
             self.complain(inner, format!("no answer from {}{key}", self.key.peer));
         }
         give_up(inner);

@@ -1,5 +1,5 @@
-//! Sockets as BGP wants them: signed (RFC 2385), guarded by hop counts (RFC 5082), in the class of
-//! a network's own traffic, from the address and by the interface that are configured.
+//! Sockets as BGP needs them: authenticated, guarded by hop counts (RFC 5082), in the class of
+//! network control traffic, from the configured address and by the configured interface.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -10,24 +10,14 @@ use nix::{setsockopt_impl, sockopt_impl};
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::Wanted;
+use super::{Wanted, authentication};
 use crate::peer::settings::Settings;
 
 /// The class of a network's own traffic, DSCP CS6.
 const CLASS: u32 = 0xc0;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
-/// The longest key that the kernel takes.
-pub(super) const LONGEST_KEY: usize = 80;
 
-sockopt_impl!(
-    /// Signed with this key is what comes from an address and goes there.
-    Signed,
-    SetOnly,
-    libc::IPPROTO_TCP,
-    libc::TCP_MD5SIG,
-    KeyOfPeer
-);
 sockopt_impl!(
     /// What arrives with fewer hops left is dropped.
     LeastHopsV4,
@@ -44,58 +34,6 @@ sockopt_impl!(
     libc::IPV6_MINHOPCOUNT,
     libc::c_int
 );
-
-/// `struct tcp_md5sig` of the kernel.
-#[repr(C, align(8))]
-pub struct KeyOfPeer {
-    address: [u8; 128],
-    flags: u8,
-    prefix: u8,
-    length: u16,
-    interface: i32,
-    key: [u8; LONGEST_KEY],
-}
-
-impl KeyOfPeer {
-    /// An empty key takes the former one away.
-    fn new(peer: IpAddr, key: &[u8]) -> io::Result<KeyOfPeer> {
-        let mut octets = Vec::with_capacity(28);
-        match peer {
-            // Family, port, address.
-            IpAddr::V4(peer) => {
-                octets.extend((libc::AF_INET as u16).to_ne_bytes());
-                octets.extend([0; 2]);
-                octets.extend(peer.octets());
-            }
-            // Family, port, flow, address.
-            IpAddr::V6(peer) => {
-                octets.extend((libc::AF_INET6 as u16).to_ne_bytes());
-                octets.extend([0; 6]);
-                octets.extend(peer.octets());
-            }
-        }
-        let mut address = [0; 128];
-        address[..octets.len()].copy_from_slice(&octets);
-        let mut room = [0; LONGEST_KEY];
-        let too_long = || {
-            let said = format!("a key of {} octets; TCP-MD5 takes {LONGEST_KEY}", key.len());
-            io::Error::new(io::ErrorKind::InvalidInput, said)
-        };
-        room.get_mut(..key.len()).ok_or_else(too_long)?.copy_from_slice(key);
-        let length = key.len() as u16;
-        Ok(KeyOfPeer { address, flags: 0, prefix: 0, length, interface: 0, key: room })
-    }
-}
-
-/// From now on `socket` takes from `peer` only what is signed with `key`, and signs; none: neither.
-pub(super) fn sign(socket: &impl AsFd, peer: IpAddr, key: Option<&str>) -> io::Result<()> {
-    let value = KeyOfPeer::new(peer, key.unwrap_or_default().as_bytes())?;
-    match setsockopt(socket, Signed, &value) {
-        // There was none to take away.
-        Err(nix::errno::Errno::ENOENT) if key.is_none() => Ok(()),
-        done => Ok(done?),
-    }
-}
 
 /// A socket that listens.
 pub(super) fn listen(at: SocketAddr, interface: Option<&str>) -> io::Result<TcpListener> {
@@ -150,9 +88,7 @@ pub(super) async fn connect(wanted: &Wanted) -> io::Result<TcpStream> {
         bind_device(&socket, interface)?;
     }
     prepare(&socket, &wanted.settings)?;
-    if let Some(key) = &transport.md5 {
-        sign(&socket, peer.ip(), Some(key))?;
-    }
+    authentication::before_connect(&socket, peer.ip(), transport)?;
     let scope = scope(*peer, wanted.interface.as_deref())?;
     if let Some(local) = transport.local {
         socket.bind(within(SocketAddr::new(local, 0), scope))?;
@@ -207,20 +143,4 @@ pub(super) fn place(settings: &Settings, port: u16) -> SocketAddr {
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     SocketAddr::new(settings.transport.local.unwrap_or(any), port)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_laid_out_as_the_kernel_wants_it_and_one_too_long_is_refused() {
-        assert_eq!(size_of::<KeyOfPeer>(), 216);
-        let six = KeyOfPeer::new("fd00::2".parse().unwrap(), b"secret").unwrap();
-        assert_eq!((six.address[8], six.address[23], six.length), (0xfd, 2, 6));
-        let four = KeyOfPeer::new(Ipv4Addr::new(10, 0, 0, 2).into(), b"").unwrap();
-        assert_eq!((&four.address[4..8], four.length), (&[10, 0, 0, 2][..], 0));
-        let long = KeyOfPeer::new(Ipv4Addr::LOCALHOST.into(), &[b'x'; LONGEST_KEY + 1]);
-        assert!(long.err().unwrap().to_string().contains("81 octets"));
-    }
 }

@@ -1,5 +1,6 @@
 //! Our speaker on real networks, with real routers.
 
+mod authenticated;
 mod far;
 mod lasting;
 mod near;

@@ -21,7 +21,9 @@ use super::{Described, Refusal, text};
 
 pub use attributes::{Community, LargeCommunity, PathAttributes};
 pub use bfd::BfdSpec;
-pub use neighbor::{Family, FamilySpec, GracefulRestartSpec, Neighbor, NextHops, Password};
+pub use neighbor::{
+    Family, FamilySpec, GracefulRestartSpec, Neighbor, NextHops, Password, TcpAoAlgorithm, TcpAoKey,
+};
 pub use selector::{Operator, Requirement, Selector};
 
 /// The most routers of a policy, as Cilium has it.

@@ -13,6 +13,8 @@ use crate::object::service::is_default;
 
 /// The port of BGP.
 const PORT: u16 = 179;
+/// Keys of TCP-AO of one neighbor: enough for a rotation in several steps.
+const TCP_AO_KEYS_MAX: usize = 8;
 
 /// A router to which one of ours speaks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -59,6 +61,12 @@ pub struct Neighbor {
     /// The key of TCP-MD5; none where it is left out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub password: Option<Password>,
+    /// Keys of TCP-AO (RFC 5925) in place of `password`, up to 8; needs Linux 6.7 or later with
+    /// CONFIG_TCP_AO. Connections are opened with the first, segments are accepted with any. A
+    /// change begins the session anew.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[schemars(length(max = 8))]
+    pub tcp_ao: Vec<TcpAoKey>,
     /// The next hop of what it is told, by family; the data port's address where it is left out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub next_hop: NextHops,
@@ -92,6 +100,7 @@ impl Neighbor {
             hops: hops(),
             ttl_security: false,
             password: None,
+            tcp_ao: Vec::new(),
             next_hop: NextHops::default(),
             extended_next_hop: false,
             graceful_restart: GracefulRestartSpec::default(),
@@ -142,6 +151,56 @@ pub enum Password {
     File(PathBuf),
     /// In a secret, as its key `password`: a file of that name in the secret's folder.
     Secret(Box<str>),
+}
+
+impl Password {
+    fn check(&self, at: &str) -> Result<(), Refusal> {
+        match self {
+            Password::Secret(name)
+                if name.is_empty() || name.contains('/') || name.starts_with('.') =>
+            {
+                let wrong = format!("`{name}` is no name of a secret");
+                let allowed = "write a name without `/`; a path is `{\"file\": ...}`";
+                Err(Refusal::new(format!("{at}.secret"), wrong, allowed))
+            }
+            Password::Secret(_) | Password::File(_) => Ok(()),
+        }
+    }
+}
+
+/// A key of TCP-AO; the neighbor has the same with the two ids exchanged.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TcpAoKey {
+    /// KeyID of segments to the neighbor.
+    pub send_id: u8,
+    /// KeyID of segments from the neighbor; `send_id` where it is left out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub receive_id: Option<u8>,
+    /// Key derivation and message authentication (RFC 5926).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub algorithm: TcpAoAlgorithm,
+    /// Where the master key is, 80 bytes at most.
+    pub key: Password,
+}
+
+impl TcpAoKey {
+    /// KeyID of segments from the neighbor.
+    pub fn receive_id(&self) -> u8 {
+        self.receive_id.unwrap_or(self.send_id)
+    }
+}
+
+/// The algorithms of TCP-AO that every implementation has (RFC 5926 section 2.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub enum TcpAoAlgorithm {
+    /// HMAC-SHA-1, 96 bits.
+    #[default]
+    #[serde(rename = "hmac-sha-1-96")]
+    HmacSha1,
+    /// AES-128-CMAC, 96 bits.
+    #[serde(rename = "aes-128-cmac-96")]
+    Aes128Cmac,
 }
 
 /// An address where to send, by the family of the route.
@@ -293,6 +352,44 @@ impl Neighbor {
             && meet(self.local_address.as_ref(), other.local_address.as_ref())
     }
 
+    /// Returns where the secrets of its session are: the TCP-MD5 key, or the TCP-AO keys in order.
+    pub fn secrets(&self) -> impl Iterator<Item = &Password> {
+        self.password.iter().chain(self.tcp_ao.iter().map(|ao| &ao.key))
+    }
+
+    fn check_keys(&self, at: &str) -> Result<(), Refusal> {
+        if let Some(password) = &self.password {
+            password.check(&format!("{at}.password"))?;
+            if !self.tcp_ao.is_empty() {
+                let wrong = "`password` (TCP-MD5) is set as well";
+                return Err(Refusal::new(format!("{at}.tcp_ao"), wrong, "leave one of them out"));
+            }
+        }
+        if self.tcp_ao.len() > TCP_AO_KEYS_MAX {
+            let wrong = format!("there are {}", self.tcp_ao.len());
+            let allowed = format!("allowed: up to {TCP_AO_KEYS_MAX}");
+            return Err(Refusal::new(format!("{at}.tcp_ao"), wrong, allowed));
+        }
+        for (i, key) in self.tcp_ao.iter().enumerate() {
+            let field = |name: &str| format!("{at}.tcp_ao[{i}].{name}");
+            key.key.check(&field("key"))?;
+            let before = &self.tcp_ao[..i];
+            let twice = if before.iter().any(|other| other.send_id == key.send_id) {
+                Some(("send_id", key.send_id))
+            } else if before.iter().any(|other| other.receive_id() == key.receive_id()) {
+                Some(("receive_id", key.receive_id()))
+            } else {
+                None
+            };
+            if let Some((name, id)) = twice {
+                let wrong = format!("{id} is that of another key of this neighbor");
+                let allowed = "give each key ids of its own (RFC 5925 section 3.1)";
+                return Err(Refusal::new(field(name), wrong, allowed));
+            }
+        }
+        Ok(())
+    }
+
     /// What is wrong with the session to it, wherever it is.
     pub(crate) fn check_session(&self, at: &str) -> Result<(), Refusal> {
         let field = |name: &str| format!("{at}.{name}");
@@ -314,13 +411,7 @@ impl Neighbor {
             let wrong = "it is of graceful restart, which is not enabled";
             return Err(Refusal::new(long_lived, wrong, "enable graceful_restart"));
         }
-        if let Some(Password::Secret(name)) = &self.password
-            && (name.is_empty() || name.contains('/') || name.starts_with('.'))
-        {
-            let wrong = format!("`{name}` is no name of a secret");
-            let allowed = "write a name without `/`; a path is `{\"file\": ...}`";
-            return Err(Refusal::new(field("password.secret"), wrong, allowed));
-        }
+        self.check_keys(at)?;
         if self.families.is_empty() {
             let allowed = "write ipv4-unicast, ipv6-unicast or both";
             return Err(Refusal::new(field("families"), "there is none", allowed));

@@ -135,6 +135,13 @@ fn each_rule_has_its_refusal() {
         ),
         (neighbor, "password", json!({"secret": "a/b"}), ".password.secret", "without `/`"),
         (neighbor, "password", json!({"text": "x"}), ".password", "file"),
+        (
+            neighbor,
+            "tcp_ao",
+            json!([{"send_id": 1, "key": {"secret": "k"}}]),
+            ".neighbors[0].tcp_ao",
+            "leave one of them out",
+        ),
         (neighbor, "families", json!([]), ".neighbors[0].families", "ipv6-unicast"),
         (neighbor, "families", twice, ".families[1].family", "twice"),
         (
@@ -337,4 +344,35 @@ fn selectors_select_as_in_kubernetes() {
     };
     assert!(policy(Value::Null).selects(label) && policy(json!({})).selects(label));
     assert!(!policy(json!({"match_labels": {"zone": "b"}})).selects(label));
+}
+
+#[test]
+fn tcp_ao_keys_have_ids_of_their_own() {
+    let check = |keys: Value| {
+        let mut policy = example();
+        let neighbor = &mut policy["routers"][0]["neighbors"][0];
+        neighbor.as_object_mut().unwrap().remove("password");
+        neighbor["tcp_ao"] = keys;
+        let spec: BgpPeeringPolicySpec =
+            serde_json::from_value(policy).map_err(|error| error.to_string())?;
+        spec.check().map_err(|refusal| refusal.to_string())
+    };
+    let key = |send: u32, receive: u32| {
+        json!({"send_id": send, "receive_id": receive,
+        "algorithm": "aes-128-cmac-96", "key": {"file": "k"}})
+    };
+    assert_eq!(check(json!([key(1, 2), key(2, 1), {"send_id": 3, "key": {"file": "k"}}])), Ok(()));
+    let keys: Vec<Value> = (0..9).map(|id| key(id, id)).collect();
+    for (keys, expected) in [
+        (json!([key(1, 2), key(1, 3)]), "tcp_ao[1].send_id: 1 is that of another key"),
+        (json!([key(1, 2), key(2, 2)]), "tcp_ao[1].receive_id: 2 is that of another key"),
+        (json!([key(2, 7), {"send_id": 7, "key": {"file": "k"}}]), "tcp_ao[1].receive_id: 7"),
+        (json!(keys), "allowed: up to 8"),
+        (json!([key(256, 1)]), "256"),
+        (json!([{"send_id": 1, "key": {"secret": "a/b"}}]), "tcp_ao[0].key.secret"),
+        (json!([{"send_id": 1, "algorithm": "md5", "key": {"file": "k"}}]), "hmac-sha-1-96"),
+    ] {
+        let error = check(keys).unwrap_err();
+        assert!(error.contains(expected), "{error}, expected {expected}");
+    }
 }

@@ -1,0 +1,78 @@
+# Functions for tests that need another kernel than this machine's: a root of busybox and a few
+# programs as an initial RAM disk, started in an emulated machine. Sourced by ebpf-fallback/guest.sh
+# and slowpath/bgp/tcp-ao.sh.
+
+# vm_needs TOOL...: ends with the names of missing tools.
+vm_needs() {
+  local tool
+  for tool in qemu-system-x86_64 busybox cpio dpkg apt-get cargo "$@"; do
+    if ! command -v "$tool" > /dev/null; then
+      echo "${0##*/}: no $tool; type: .ci/setup.sh guest" >&2
+      exit 1
+    fi
+  done
+}
+
+# vm_test FOLDER TEST: builds the test of the package in this folder and prints where its program is.
+# Of the whole workspace, as everything else is built: of one package alone, cargo would build the
+# dependencies anew with that package's features.
+vm_test() {
+  local program
+  program=$(cargo test --workspace --test "$2" --no-run --message-format json \
+    | grep -F "/$1#" | grep -F '"kind":["test"]' \
+    | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1)
+  if [ ! -x "$program" ]; then
+    echo "${0##*/}: cargo built no program of the test $2 in $1" >&2
+    exit 1
+  fi
+  echo "$program"
+}
+
+# vm_root ROOT APPLET...: an empty root with busybox under the names of these applets.
+vm_root() {
+  local root=$1 applet
+  rm -rf "$root"
+  mkdir -p "$root"/{bin,proc,sys,dev,tmp}
+  cp "$(command -v busybox)" "$root/bin/busybox"
+  for applet in sh mount uname poweroff echo "${@:2}"; do
+    ln -s busybox "$root/bin/$applet"
+  done
+}
+
+# vm_add ROOT PROGRAM [NAME]: copies a program and the libraries that it is linked with.
+vm_add() {
+  local root=$1 library
+  cp -L "$2" "$root/bin/${3:-${2##*/}}"
+  # A static program has none, and ldd says so by failing.
+  { ldd "$2" || true; } | awk '/=> \// { print $3 } /^\t\/lib/ { print $1 }' \
+    | while read -r library; do
+      mkdir -p "$root$(dirname "$library")"
+      cp -L "$library" "$root$library"
+    done
+}
+
+# vm_boot FOLDER KERNEL MEMORY_MIB COMMAND: starts the kernel with FOLDER/root, has it run COMMAND,
+# prints what it prints, and fails unless COMMAND succeeds.
+vm_boot() {
+  local folder=$1 kernel=$2 memory=$3 command=$4
+  cat > "$folder/root/init" <<I
+#!/bin/sh
+mount -t proc none /proc
+mount -t sysfs none /sys
+mount -t devtmpfs none /dev
+mount -t bpf none /sys/fs/bpf
+mount -t tmpfs none /tmp
+ip link set lo up
+echo "kernel \$(uname -r)"
+$command
+echo "test ended with \$?"
+poweroff -f
+I
+  chmod +x "$folder/root/init"
+  (cd "$folder/root" && find . | cpio --quiet -o -H newc | gzip -1) > "$folder/initrd.gz"
+  timeout 600 qemu-system-x86_64 -machine q35 -accel tcg -cpu max -smp 1 -m "$memory" -nodefaults \
+    -no-reboot -nographic -serial stdio -kernel "$kernel" -initrd "$folder/initrd.gz" \
+    -append "console=ttyS0 quiet panic=-1" < /dev/null | tr -d '\r' \
+    | sed -un 's/^.*\(kernel [0-9]\)/\1/; /^kernel [0-9]/,$p' | tee "$folder/output"
+  grep -q '^test ended with 0$' "$folder/output"
+}

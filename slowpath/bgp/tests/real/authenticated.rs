@@ -1,0 +1,113 @@
+//! TCP-AO (RFC 5925) with a real kernel and a real BIRD; `tcp-ao.sh` brings both.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use bgp::peer::settings::{AoAlgorithm, AoKey};
+use bgp::session::Direction::{Inbound, Outbound};
+use bgp::speaker::Wanted;
+use routers::{Bird, PATIENCE, wait_for};
+
+use crate::network::*;
+
+/// Two keys: that with which BIRD opens connections, and another with other ids at each end.
+fn bird() -> String {
+    let session = |name: &str, ours: &str, theirs: &str, more: &str| {
+        format!(
+            "protocol bgp {name} {{ local {theirs} as {THEIR_ASN}; \
+             neighbor {ours} as {OUR_ASN}; {more}\n connect retry time 1; connect delay time 1; \
+             error wait time 1, 2;\n authentication ao; keys {{\n \
+             key {{ id 5; secret \"first\"; algorithm hmac sha1; preferred; }};\n \
+             key {{ send id 9; recv id 7; secret \"second\"; algorithm cmac aes128; }};\n }};\n \
+             ipv4 {{ import all; export none; extended next hop on; }};\n \
+             ipv6 {{ import all; export none; }}; }}\n"
+        )
+    };
+    format!(
+        "log stderr all;\nrouter id 10.0.0.2;\nprotocol device {{}}\n{}{}",
+        session("four", "10.0.0.1", "10.0.0.2", ""),
+        session("six", "fd00::1", "fd00::2", "passive on;"),
+    )
+}
+
+fn ao(ids: (u8, u8), algorithm: AoAlgorithm, secret: &str) -> AoKey {
+    AoKey { send_id: ids.0, receive_id: ids.1, algorithm, secret: secret.to_owned() }
+}
+
+/// Over IPv4 BIRD connects, with its first key; over IPv6 we do, with the second.
+fn authenticated(address: &str, secrets: [&str; 2]) -> Wanted {
+    let mut wanted = wanted(key(address));
+    let first = ao((5, 5), AoAlgorithm::HmacSha1, secrets[0]);
+    let second = ao((7, 9), AoAlgorithm::Aes128Cmac, secrets[1]);
+    wanted.settings.transport.tcp_ao = match address {
+        FOUR => vec![first, second],
+        _ => vec![second, first],
+    };
+    match address {
+        FOUR => wanted.settings.passive = true,
+        _ => wanted.listen_port = None,
+    }
+    wanted
+}
+
+#[test]
+#[ignore = "needs a kernel with TCP-AO: make tcp-ao"]
+fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
+    let (here, there) = neighbours()?;
+    let theirs = Bird::start(&there, &bird())?;
+    let mut ours = Ours::start(&here)?;
+    let add = |ours: &mut Ours, secrets: [&str; 2]| {
+        for address in [FOUR, SIX] {
+            ours.speaker.add(key(address), authenticated(address, secrets));
+        }
+    };
+    let up = |name: &str| -> routers::Result<bool> {
+        Ok(theirs.ask(&format!("show protocols {name}"))?.contains("Established"))
+    };
+    let dropped = |ns: &routers::Netns| -> routers::Result<u64> {
+        let text = ns.command("cat", &["/proc/net/netstat"])?;
+        Ok(crate::speaks::counter(&text, "TCPAOBad"))
+    };
+
+    // The ids are known and the secrets are others: the kernels drop each SYN.
+    add(&mut ours, ["Third", "Fourth"]);
+    for ns in [&here, &there] {
+        wait_for("codes that fail", PATIENCE, || {
+            let count = dropped(ns)?;
+            Ok((count > 1, count.to_string()))
+        })?;
+    }
+    for (address, name) in [(FOUR, "four"), (SIX, "six")] {
+        assert!(!up(name)?);
+        assert_eq!(ours.told(key(address)).peer.flaps, 0);
+    }
+    ours.wait(key(SIX), "complaint", |told| {
+        told.trouble.as_ref().is_some_and(|trouble| trouble.contains("TCP-AO"))
+    })?;
+
+    add(&mut ours, ["first", "second"]);
+    for (address, direction) in [(FOUR, Inbound), (SIX, Outbound)] {
+        let told = ours.wait_until_up(key(address))?;
+        assert_eq!(told.peer.connection.map(|it| it.direction), Some(direction), "{address}");
+        assert_eq!(told.trouble, None);
+    }
+    for name in ["four", "six"] {
+        wait_for(name, PATIENCE, || Ok((up(name)?, String::new())))?;
+    }
+
+    // From the neighbor's address, without a code: the kernel answers no SYN.
+    drop(theirs);
+    let opened = there.run(|| {
+        let to = ([10, 0, 0, 1], 179).into();
+        TcpStream::connect_timeout(&to, Duration::from_secs(5)).map(|mut stream| {
+            let read = stream.read(&mut [0; 64]);
+            format!("{read:?}")
+        })
+    })?;
+    let error = opened.expect_err("a connection without TCP-AO was opened");
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    let report = ours.speaker.report(Instant::now());
+    assert_eq!(report.listeners[0].refused, 0, "{report:?}");
+    Ok(())
+}
