@@ -50,24 +50,6 @@ impl Source {
         self.path.ends_with(".rs")
     }
 
-    /// The room in which the file lies: a folder at the top of the workspace, or one of the crates
-    /// below `slowpath/`.
-    pub fn room(&self) -> &str {
-        let member = self.path.split("/src/").next().filter(|m| m.starts_with("slowpath/"));
-        member.or_else(|| self.path.split('/').next()).unwrap_or_default()
-    }
-
-    /// Lines that are not tests, comments included.
-    pub fn production_lines(&self) -> usize {
-        self.test.iter().filter(|test| !**test).count()
-    }
-
-    /// Production lines with code on them, words and empty lines left out.
-    pub fn code_lines(&self) -> usize {
-        let lines = self.code.iter().zip(&self.test);
-        lines.filter(|(code, test)| !**test && !code.trim().is_empty()).count()
-    }
-
     /// All functions with a body outside of tests.
     pub fn functions(&self) -> Vec<Function> {
         let mut found = Vec::new();

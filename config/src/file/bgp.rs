@@ -13,9 +13,10 @@ pub struct Bgp {
     /// BGP identifier of routers to which neither policy nor annotation gives one, written as an
     /// IPv4 address. Empty: the IPv4 address of `ingress`.
     pub router_id: String,
-    /// Folder of keys of sessions (TCP-MD5, RFC 2385, and TCP-AO, RFC 5925). A policy's secret NAME is the file `password` in
-    /// its folder NAME, and a policy's file is a path in this folder; links may lead to files in it
-    /// only. Read again within seconds when they change. Empty: no policy can use a password.
+    /// Folder of keys of sessions (TCP-MD5, RFC 2385, and TCP-AO, RFC 5925). A policy's secret NAME
+    /// is the file `password` in its folder NAME, and a policy's file is a path in this folder;
+    /// links may lead to files in it only. Read again within seconds when they change. Empty: no
+    /// policy can use a key.
     pub secrets: String,
     /// What becomes of routes while several policies select this appliance: `withdraw`, and
     /// everybody is disconnected; `keep`, they stay as they were.

@@ -117,8 +117,8 @@ pub enum Wrong {
         /// What there is.
         owned: String,
     },
-    /// A TCP-MD5 or TCP-AO key can't be read. The cause is in the log alone: API clients choose the path,
-    /// and would learn from it which files exist.
+    /// A TCP-MD5 or TCP-AO key can't be read. The cause is in the log alone: API clients choose the
+    /// path, and would learn from it which files exist.
     #[error(
         "neighbor {neighbor}: a key of its session is not usable, and without it there is none: \
          write it, 80 bytes at most, into a file in the folder bgp.secrets; slowpath's log has the \

@@ -1,4 +1,5 @@
-//! Keys of neighbors (TCP-MD5 and TCP-AO): read once a round, and no session without one that is asked for.
+//! Keys of neighbors (TCP-MD5 and TCP-AO): read once a round, and no session without one that is
+//! asked for.
 
 use std::sync::Arc;
 

@@ -77,7 +77,10 @@ fn guarded(plane: Plane, over: Over) -> Outcome {
     place.write_policy("edge", &policy(&neighbor(over, &signed)))?;
     // Without the key there is no session, and the condition doesn't say what was looked for.
     let told = place.wait_for_condition("edge", "Defective")?;
-    assert!(told.contains("key of its session is not usable") && !told.contains("No such file"), "{told}");
+    assert!(
+        told.contains("key of its session is not usable") && !told.contains("No such file"),
+        "{told}"
+    );
     assert_eq!(epoch(&frr, over)?, None, "{}", session(&frr, over)?);
     // Nothing but the key's file changes.
     place.write_key("key", KEY)?;
