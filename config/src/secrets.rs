@@ -49,7 +49,6 @@ fn is_hidden(file: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
     use super::*;
 
     #[test]

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use config::Config;
 use config::checked::SeedFrom;
@@ -39,11 +39,11 @@ impl Drop for Folder {
     }
 }
 
-fn load(file: &PathBuf) -> Config {
+fn load(file: &Path) -> Config {
     config::load(Some(file), &[]).map_err(|e| e.render()).unwrap()
 }
 
-fn run(file: &PathBuf) -> Config {
+fn run(file: &Path) -> Config {
     config::load_to_run(Some(file), &[]).map_err(|e| e.render()).unwrap()
 }
 

@@ -139,10 +139,9 @@ pub fn rest(switching: Option<Instant>, now: Instant) -> Duration {
 }
 
 impl<'r> Reconcile<'r> {
-    /// Begins over `plane`, which is attached to `region`; `files` watches those of `config`.
+    /// Begins over `plane`; `files` watches those of `config`.
     pub fn new(
         config: Arc<Config>,
-        region: &'r Region,
         mut plane: RegionPlane<'r>,
         kernel: Box<dyn Kernel + Send>,
         shared: Arc<Shared>,
@@ -150,7 +149,7 @@ impl<'r> Reconcile<'r> {
         files: Files,
         time: Now,
     ) -> Reconcile<'r> {
-        let now = time.steady;
+        let (now, region) = (time.steady, plane.region());
         let taps: Vec<(String, u16)> =
             config.arms().map(|(_, arm)| (config.kernel_interface(arm), arm.mtu)).collect();
         let mut hops = NextHops::new(&taps, now);

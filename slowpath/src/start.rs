@@ -168,7 +168,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
             let now = || Now { steady: Instant::now(), wall: SystemTime::now() };
             let addresses = ProbeAddresses::new(&of_loop);
             let mut reconcile =
-                Reconcile::new(of_loop, region, plane, kernel, shared_loop, kept, files, now());
+                Reconcile::new(of_loop, plane, kernel, shared_loop, kept, files, now());
             reconcile.keep_addresses(addresses);
             let _ = hand.send(reconcile.checked());
             while !stopped.load(Ordering::Relaxed) {

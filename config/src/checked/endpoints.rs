@@ -41,7 +41,6 @@ pub struct Control {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
     /// The networks of an example with one more.
     fn networks(example: &str) -> Vec<String> {

@@ -1,5 +1,4 @@
 //! A process without a descriptor left, alone in its file: limits are the whole process's.
-#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
 
 use std::fs::File;
 use std::io::{Read, Write};

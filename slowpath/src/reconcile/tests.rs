@@ -169,7 +169,6 @@ impl Stage {
         (self.reader, self.store) = (Some(reader), nowhere());
         let reconcile = Reconcile::new(
             config,
-            self.region,
             plane,
             Box::new(Kind),
             Arc::clone(&shared),

@@ -92,6 +92,19 @@ fn name(row: &Map<String, Value>) -> String {
     row.get("name").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
+/// Those of the listeners that do not listen.
+pub(crate) fn listeners(all: Vec<ListenerStatus>) -> Vec<FailingListener> {
+    let failing = all.into_iter().filter_map(|one| {
+        Some(FailingListener {
+            key: one.key,
+            address: one.address.to_string(),
+            error: one.error?,
+            failing_for_s: one.failing_for.as_secs(),
+        })
+    });
+    failing.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,17 +150,4 @@ mod tests {
         status.lcores[0].polling = false;
         assert_eq!(level(&health(&status), "lcores.1"), ("Stopped", "does not poll"));
     }
-}
-
-/// Those of the listeners that do not listen.
-pub(crate) fn listeners(all: Vec<ListenerStatus>) -> Vec<FailingListener> {
-    let failing = all.into_iter().filter_map(|one| {
-        Some(FailingListener {
-            key: one.key,
-            address: one.address.to_string(),
-            error: one.error?,
-            failing_for_s: one.failing_for.as_secs(),
-        })
-    });
-    failing.collect()
 }

@@ -87,6 +87,11 @@ pub struct RegionPlane<'r> {
 }
 
 impl<'r> RegionPlane<'r> {
+    /// The region that it writes.
+    pub fn region(&self) -> &'r Region {
+        self.region
+    }
+
     /// Becomes the region's writer; finds what the last one left.
     pub fn attach(
         region: &'r Region,
