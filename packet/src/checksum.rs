@@ -81,6 +81,15 @@ pub const fn udp(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }
 }
 
+/// The checksum of an ICMPv4 echo after an update. The update gives 0 for a message whose words sum
+/// to 0xffff and for one of zeros alone, which it can't tell apart: there is no pseudo-header. The
+/// second needs 0xffff, and a receiver, who sums the whole message (RFC 1071 section 1), takes
+/// 0xffff for the first as well.
+#[inline(always)]
+pub const fn echo4(sum: u16) -> u16 {
+    if sum == 0 { 0xffff } else { sum }
+}
+
 /// The pseudo-header's sum (RFC 9293 §3.1, RFC 8200 §8.1); `len` is that of header and payload.
 #[inline(always)]
 pub const fn pseudo(src: &Addr, dst: &Addr, v6: bool, proto: u8, len: u32) -> u64 {

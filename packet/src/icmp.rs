@@ -4,7 +4,7 @@
 //! and the new headers are written in front of them. The packet is not copied.
 
 use crate::addr::Addr;
-use crate::checksum::{change16, fold, pseudo, update, words};
+use crate::checksum::{change16, echo4, fold, pseudo, update, words};
 use crate::ip::{Fragment, ICMP, ICMPV6, Ip, L4};
 use crate::parsed::Malformed;
 use crate::tunnel::swap_addresses;
@@ -74,7 +74,8 @@ pub fn echo_reply(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
     let reply = if ip.v6 { 129 } else { 0 };
     let [old, sum]: [u16; 2] = w.load(l4)?;
     let new = u16::from_ne_bytes([reply, old.to_ne_bytes()[1]]);
-    w.store(l4, [new, update(sum, change16(old, new))])
+    let sum = update(sum, change16(old, new));
+    w.store(l4, [new, if ip.v6 { sum } else { echo4(sum) }])
 }
 
 /// What an error of ours says.

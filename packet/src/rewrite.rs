@@ -3,7 +3,7 @@
 //! Checksums are only ever updated (RFC 1624), never computed anew: what was wrong stays wrong.
 
 use crate::addr::Addr;
-use crate::checksum::{change_addr, change16, change32, udp, update};
+use crate::checksum::{change_addr, change16, change32, echo4, udp, update};
 use crate::ip::{ICMPV6, Ip, L4};
 use crate::tunnel::ecn_decap;
 use crate::window::{Short, Window, mask_header};
@@ -145,7 +145,11 @@ pub(crate) fn set_ports(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64
 fn icmp_sum(w: &mut Window<'_>, ip: &Ip, body: u64, ends: u64) -> Result<u64, Short> {
     let field = usize::from(ip.l4) + 2;
     let old: u16 = w.load(field)?;
-    let new = update(old, if ip.v6 { body + ends } else { body });
+    let new = match (ip.v6, ip.kind) {
+        (true, _) => update(old, body + ends),
+        (false, L4::IcmpEcho { .. }) => echo4(update(old, body)),
+        (false, _) => update(old, body),
+    };
     w.store(field, new)?;
     Ok(change16(old, new))
 }

@@ -13,7 +13,7 @@ mod errors;
 mod header;
 
 use crate::addr::Addr;
-use crate::checksum::{change16, change32, fold, of_addr, pseudo, udp, update};
+use crate::checksum::{change16, change32, echo4, fold, of_addr, pseudo, udp, update};
 use crate::icmp;
 use crate::ip::{Fragment, ICMP, ICMPV6, Ip, L4};
 use crate::rewrite::{Rewrite, set_ports};
@@ -288,6 +288,8 @@ fn echo(
     let said = u16::from_ne_bytes([kind, first.to_ne_bytes()[1]]);
     let body = change16(first, said) + change16(ip.sport.to_be(), id.to_be());
     let new = update(old, body + covered(ip, carries, to, carries));
+    // What was IPv6 is IPv4 now.
+    let new = if ip.v6 { echo4(new) } else { new };
     w.store(l4, [said, new])?;
     w.set_be16(l4 + 4, id)?;
     Ok(body + change16(old, new))
@@ -317,7 +319,7 @@ const fn is_icmp(ip: &Ip) -> bool {
 }
 
 #[cfg(any(test, feature = "fuzz"))]
-mod harness;
+pub(crate) mod harness;
 #[cfg(any(test, feature = "fuzz"))]
 pub use harness::harness;
 

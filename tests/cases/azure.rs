@@ -143,11 +143,22 @@ fn replies() -> Vec<Case> {
     let pong = echo("203.0.113.10:9", "198.51.100.7", false).load(b"ping");
     let back = from_external(pong).sent_back();
     let back = back.with(|ip| ip.vxlan(|v| std::mem::swap(&mut v.from, &mut v.to)));
-    vec![case(
-        "A ping of a frontend is answered on the tunnel that it came by, inner MACs swapped.",
-        azure_nat(),
-        vec![arrives(INGRESS, from_external(ping)).leaves(INGRESS, back, "reply")],
-    )]
+    let silent = echo("198.51.100.7:0", "203.0.113.10", true).numbers(0, 0);
+    let zeros = echo("203.0.113.10:0", "198.51.100.7", false).numbers(0, 0);
+    let swapped = from_external(zeros).sent_back();
+    let swapped = swapped.with(|ip| ip.vxlan(|v| std::mem::swap(&mut v.from, &mut v.to)));
+    vec![
+        case(
+            "A ping of a frontend is answered on the tunnel that it came by, inner MACs swapped.",
+            azure_nat(),
+            vec![arrives(INGRESS, from_external(ping)).leaves(INGRESS, back, "reply")],
+        ),
+        case(
+            "An echo reply of zeros alone has the checksum 0xffff.",
+            azure_nat(),
+            vec![arrives(INGRESS, from_external(silent)).leaves(INGRESS, swapped, "reply")],
+        ),
+    ]
 }
 
 /// All of them.

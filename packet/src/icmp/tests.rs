@@ -1,7 +1,9 @@
 //! Answers of our own against those that scapy builds.
 
 use super::*;
-use crate::tests::{bytes, packet, samples};
+use crate::rewrite::{Rewrite, nat};
+use crate::tests::{Dice, bytes, packet, samples};
+use crate::translate::harness::translated;
 use std::net::IpAddr;
 use std::vec;
 
@@ -89,5 +91,77 @@ fn nobody_is_told_of_trouble_with_what_may_not_be_answered() {
     for kind in [137, 100, 135] {
         bytes[40] = kind;
         assert!(!may_answer(&Ip::parse(&Window::new(&mut bytes), 0, 0x86dd).unwrap()));
+    }
+}
+
+/// An ICMP echo over IPv4 with this type, identifier, sequence number and data, right in itself.
+fn echo4_of(kind: u8, id: u16, sequence: u16, data: &[u8]) -> vec::Vec<u8> {
+    let mut packet = vec![0; 28];
+    packet[0] = 0x45;
+    packet[2..4].copy_from_slice(&(28 + data.len() as u16).to_be_bytes());
+    (packet[8], packet[9]) = (64, ICMP);
+    packet[12..20].copy_from_slice(&[192, 0, 2, 1, 198, 51, 100, 1]);
+    packet[20] = kind;
+    packet[24..26].copy_from_slice(&id.to_be_bytes());
+    packet[26..28].copy_from_slice(&sequence.to_be_bytes());
+    packet.extend(data);
+    let sum = !fold(Window::new(&mut packet).sum(20, 8 + data.len()).unwrap());
+    packet[22..24].copy_from_slice(&sum.to_ne_bytes());
+    packet
+}
+
+/// What a receiver asks of an ICMPv4 message: all of it sums to nothing (RFC 1071 section 1).
+fn is_taken(packet: &mut [u8]) -> bool {
+    let len = packet.len() - 20;
+    fold(Window::new(packet).sum(20, len).unwrap()) == 0xffff
+}
+
+/// Identifiers, sequence numbers and data where a sum is or becomes 0 or 0xffff, and random ones.
+fn echoes() -> impl Iterator<Item = (u16, u16, vec::Vec<u8>)> {
+    let ends = [0, 1, 0x0800, 0xf7ff, 0xfffe, 0xffff];
+    let words = ends.into_iter().flat_map(move |id| ends.map(|sequence| (id, sequence)));
+    let data: [&[u8]; 5] = [&[], &[0; 56], &[0xff; 2], &[0xff, 0xfe, 0, 1], &[0, 0, 1]];
+    let corners =
+        words.flat_map(move |(id, sequence)| data.map(|data| (id, sequence, data.to_vec())));
+    let mut dice = Dice(7);
+    let random = core::iter::repeat_with(move || {
+        let data = (0..dice.roll(9)).map(|_| dice.roll(256) as u8).collect();
+        (dice.roll(65536) as u16, dice.roll(65536) as u16, data)
+    });
+    corners.chain(random.take(if cfg!(miri) { 20 } else { 10_000 }))
+}
+
+#[test]
+fn receivers_take_an_echo_whatever_its_bytes() {
+    let v6 = |last: u8| {
+        Addr::from(IpAddr::from([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]))
+    };
+    for (id, sequence, data) in echoes() {
+        for kind in [8, 0] {
+            let packet = echo4_of(kind, id, sequence, &data);
+            assert!(is_taken(&mut packet.clone()));
+            let ip = Ip::parse(&Window::new(&mut packet.clone()), 0, 0x0800).unwrap();
+            let case = std::format!("type {kind} id {id:#x} sequence {sequence:#x} data {data:x?}");
+            if kind == 8 {
+                let mut reply = packet.clone();
+                echo_reply(&mut Window::new(&mut reply), &ip).unwrap();
+                assert!(is_taken(&mut reply), "reply to {case}");
+            }
+            for port in [0, id, !id, 0xffff] {
+                let (src, dst) = (addr("10.0.2.10"), addr("10.0.2.99"));
+                let to = Rewrite { src, sport: port, dst, dport: port };
+                let mut changed = packet.clone();
+                nat(&mut Window::new(&mut changed), &ip, &to).unwrap();
+                assert!(is_taken(&mut changed), "NAT to {port:#x} of {case}");
+                // To IPv6 and back to IPv4.
+                let six = Rewrite { src: v6(1), dst: v6(2), ..to };
+                let mut six = translated(&mut packet.clone(), &ip, &six).unwrap();
+                let now = Ip::parse(&Window::new(&mut six), 0, 0x86dd).unwrap();
+                let full = crate::checksum::l4_full(&Window::new(&mut six.clone()), &now);
+                assert_eq!(full, Window::new(&mut six.clone()).load(42), "to IPv6, {case}");
+                let mut four = translated(&mut six, &now, &to).unwrap();
+                assert!(is_taken(&mut four), "there and back, {case}");
+            }
+        }
     }
 }

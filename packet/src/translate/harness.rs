@@ -20,7 +20,7 @@ fn ends(v6: bool) -> Rewrite {
 
 /// The packet that `bytes` begin with, translated; none where that can't be. What it was, with its
 /// checksum if it had to be completed, is in `bytes` afterwards.
-pub(super) fn translated(bytes: &mut Vec<u8>, ip: &Ip, to: &Rewrite) -> Option<Vec<u8>> {
+pub(crate) fn translated(bytes: &mut Vec<u8>, ip: &Ip, to: &Rewrite) -> Option<Vec<u8>> {
     let quoted = icmp::quoted(&Window::new(bytes), ip).ok();
     let mut changed = bytes.clone();
     let mut w = Window::new(&mut changed);
