@@ -329,7 +329,8 @@ pub struct Gateway {
     #[serde(default)]
     #[schemars(range(min = 576, max = 9500))]
     pub inner_mtu: Option<u16>,
-    /// Larger inner packets: `reply` with an ICMP error, or `drop` silently (both are counted).
+    /// Larger inner packets, and those that came by it and are too big for the way to a backend:
+    /// `reply` with an ICMP error, or `drop` silently (both are counted).
     #[serde(default)]
     pub too_big: TooBig,
     /// Send outer UDP checksums also where they may be zero (IPv4).

@@ -3,12 +3,11 @@
 //! shorter.
 
 use crate::burst::Work;
-use crate::encap::{Refused, ends_here, trim};
+use crate::encap::{Refused, ends_here, too_big, trim};
 use crate::lcore::Lcore;
 use crate::nat;
 use crate::port::Buffer;
 use crate::tunnel::take_off;
-use crate::verdict::Reply;
 use packet::rewrite::Rewrite;
 use packet::translate::{self, Front, Untranslatable};
 use packet::window::Window;
@@ -21,13 +20,13 @@ pub fn is_crossing(work: &Work) -> bool {
     work.path.flags & PATH_CROSSES != 0
 }
 
-/// Refuses a packet that is above `mtu` bytes once it is translated, and has its sender told how
-/// much passes in its own family.
-pub fn fits(work: &Work, mtu: u16) -> Result<(), Refused> {
-    if translate::translated_len(&work.inner, work.quoted.as_ref()) <= u32::from(mtu) {
-        return Ok(());
+/// Whether a packet has at most `mtu` bytes once it is translated; else the MTU to report to its
+/// sender, in the sender's own family.
+pub fn passes(work: &Work, mtu: u16) -> Result<(), u16> {
+    match translate::translated_len(&work.inner, work.quoted.as_ref()) <= u32::from(mtu) {
+        true => Ok(()),
+        false => Err(translate::sender_mtu(&work.inner, mtu)),
     }
-    Err(Refused::Answer(Reply::TooBig(translate::sender_mtu(&work.inner, mtu))))
 }
 
 /// Makes of a packet on its way to the backend one of the backend's family, of at most `mtu` bytes.
@@ -39,7 +38,7 @@ pub fn to_backend<B: Buffer>(
     lcore: &Lcore<'_>,
     mtu: u16,
 ) -> Result<(), Refused> {
-    fits(work, mtu)?;
+    passes(work, mtu).map_err(|mtu| too_big(work, lcore, mtu))?;
     ends_here(work)?;
     take_off(buffer, work)?;
     let (to, quote) = nat::outward(work);

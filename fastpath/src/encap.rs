@@ -16,7 +16,7 @@ use packet::translate::Untranslatable;
 use packet::tunnel::{cross_in_place, return_in_place};
 use packet::window::{Short, Window};
 use tables::reason::DropReason;
-use tables::record::{TUNNEL_REPLY_TOO_BIG, Tunnel};
+use tables::record::{SERVICE_REPLY_TOO_BIG, TUNNEL_REPLY_TOO_BIG, Tunnel};
 
 /// Bytes of an Ethernet header without a VLAN tag.
 pub const ETHERNET: usize = 14;
@@ -177,13 +177,30 @@ pub fn next_hop(work: &Work, lcore: &Lcore<'_>) -> Result<Way, Refused> {
     Ok(Way::new(Macs::new(next.mac, next.src_mac), mtu, next.arm))
 }
 
-/// Refuses a packet above `mtu` bytes, and has its sender told of it.
+/// Whether a packet has at most `mtu` bytes; else the MTU to report to its sender.
 #[inline(always)]
-pub fn fits(work: &Work, mtu: u16) -> Result<(), Refused> {
-    if work.inner.end - work.inner.at <= mtu {
-        return Ok(());
+pub fn passes(work: &Work, mtu: u16) -> Result<(), u16> {
+    match work.inner.end - work.inner.at <= mtu {
+        true => Ok(()),
+        false => Err(mtu),
     }
-    Err(Refused::Answer(Reply::TooBig(mtu)))
+}
+
+/// Refuses a packet above `mtu` bytes on its way to a backend.
+#[inline(always)]
+pub fn fits(work: &Work, lcore: &Lcore<'_>, mtu: u16) -> Result<(), Refused> {
+    passes(work, mtu).map_err(|mtu| too_big(work, lcore, mtu))
+}
+
+/// How a packet is refused that is too big for the way to a backend: with an ICMP error that
+/// reports `mtu`, unless its service asks for a silent drop.
+#[cold]
+pub fn too_big(work: &Work, lcore: &Lcore<'_>, mtu: u16) -> Refused {
+    let service = lcore.set().service(work.service);
+    match service.is_none_or(|service| service.flags & SERVICE_REPLY_TOO_BIG != 0) {
+        true => Refused::Answer(Reply::TooBig(mtu)),
+        false => Refused::Drop(DropReason::TooBig),
+    }
 }
 
 /// Whether the tunnel that the packet came by wants its sender told of oversized packets.

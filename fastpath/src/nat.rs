@@ -26,7 +26,7 @@ pub fn to_backend<B: Buffer>(
     if cross::is_crossing(work) {
         cross::to_backend(buffer, work, lcore, way.mtu())?;
     } else {
-        fits(work, way.mtu())?;
+        fits(work, lcore, way.mtu())?;
         ends_here(work)?;
         let window = &mut buffer.window();
         if work.front.arrival == Arrival::Gateway {

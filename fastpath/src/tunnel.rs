@@ -3,14 +3,14 @@
 use crate::burst::{Arrival, Work};
 use crate::cross;
 use crate::encap::{
-    ETHERNET, Refused, Way, ends_here, fits, next_hop, plain_frame, tells_too_big, trim,
+    ETHERNET, Refused, Way, ends_here, fits, next_hop, passes, plain_frame, tells_too_big, trim,
 };
 use crate::lcore::Lcore;
 use crate::nat;
 use crate::port::Buffer;
 use crate::prepared::Key;
 use crate::snapshot::KnownTunnel;
-use crate::verdict::Exit;
+use crate::verdict::{Exit, Reply};
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
 use packet::template::{self, Own, Template};
@@ -57,7 +57,7 @@ fn send_ready<B: Buffer>(
     way: &Way,
 ) -> Result<(), Refused> {
     let overhead = (template::LEN - ETHERNET) as u16;
-    fits(work, way.mtu().saturating_sub(overhead))?;
+    fits(work, lcore, way.mtu().saturating_sub(overhead))?;
     take_off(buffer, work)?;
     nat::clamp(&mut buffer.window(), work, lcore);
     make_room(buffer, work, template::LEN)?;
@@ -128,7 +128,7 @@ fn send<B: Buffer>(
         checksum: service.flags & SERVICE_CHECKSUM != 0,
     };
     let overhead = (outer_len(&outer) - ETHERNET) as u16;
-    fits(work, way.mtu().saturating_sub(overhead))?;
+    fits(work, lcore, way.mtu().saturating_sub(overhead))?;
     if work.front.arrival != Arrival::Kernel {
         take_off(buffer, work)?;
         outer.tos = work.inner.tos;
@@ -247,9 +247,9 @@ fn may_leave(
     if limit == 0 {
         return Ok(());
     }
-    let fits = if crosses { cross::fits(work, limit) } else { fits(work, limit) };
-    fits.map_err(|too_big| match told && tells_too_big(work, lcore) {
-        true => too_big,
+    let passes = if crosses { cross::passes(work, limit) } else { passes(work, limit) };
+    passes.map_err(|mtu| match told && tells_too_big(work, lcore) {
+        true => Refused::Answer(Reply::TooBig(mtu)),
         false => Refused::Drop(DropReason::TooBig),
     })
 }

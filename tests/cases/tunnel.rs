@@ -197,13 +197,10 @@ fn about_our_outer_packet() -> Vec<Case> {
     let wrap = |ip: Ip| ip.in_ip("10.0.2.10", "10.0.2.11");
     let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
     let sent = || wrap(long().hop());
-    let complaint = error("10.0.2.1", "10.0.2.10", (3, 4), 1_300, sent()).quoting(548);
+    let complaint = || error("10.0.2.1", "10.0.2.10", (3, 4), 1_300, sent()).quoting(548);
     let told = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long());
     let told = told.quoting(548).tos(0xc0);
-    vec![case(
-        "Too-big about our own outer packet lowers the way's MTU, and the inner sender is told at \
-         its next packet that does not fit.",
-        aws_tunnel("ipip"),
+    let lowered = |last: Step| {
         vec![
             arrives(INGRESS, from_gateway(1, syn())).leaves(
                 EGRESS,
@@ -215,14 +212,38 @@ fn about_our_outer_packet() -> Vec<Case> {
                 to_backend(11, sent()),
                 "tunnel",
             ),
-            arrives(EGRESS, from_backend(1, complaint)).punted(),
-            arrives(INGRESS, from_gateway(1, long())).answered(
+            arrives(EGRESS, from_backend(1, complaint())).punted(),
+            last,
+        ]
+    };
+    let arrives_again = || arrives(INGRESS, from_gateway(1, long()));
+    let mut silent = aws_tunnel("ipip").named("aws, IPIP, service drops");
+    let keys = "mode = \"tunnel\"\ntunnel = \"ipip\"\ntoo_big = \"drop\"";
+    silent.services = service("web", keys, WEB, r#"{address = "10.0.2.11"}"#);
+    vec![
+        case(
+            "Too-big about our own outer packet lowers the way's MTU, and the inner sender is told \
+             at its next packet that does not fit.",
+            aws_tunnel("ipip"),
+            lowered(arrives_again().answered(
                 INGRESS,
                 from_gateway(1, told).sent_back(),
                 DropReason::TooBigAnswered,
-            ),
-        ],
-    )]
+            )),
+        ),
+        case(
+            "A packet too big for the way to its backend is dropped silently where its service \
+             says so.",
+            silent,
+            lowered(arrives_again().dropped(DropReason::TooBig)),
+        ),
+        case(
+            "A packet too big for the way to its backend is dropped silently where its gateway \
+             says so.",
+            aws_tunnel("ipip").named("aws, IPIP, gateway drops").gateway("too_big = \"drop\""),
+            lowered(arrives_again().dropped(DropReason::TooBig)),
+        ),
+    ]
 }
 
 /// All of them.

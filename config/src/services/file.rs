@@ -55,7 +55,9 @@ pub struct Service {
     /// Forbid fragments of the outer packet (DF).
     #[serde(default = "yes")]
     pub dont_fragment: bool,
-    /// Packets too big for the way to the backend: `reply` with an ICMP error, or `drop`.
+    /// Packets too big for the way to the backend: `reply` with an ICMP error, or `drop` silently
+    /// (both are counted). Those that came by a gateway with `too_big = "drop"` are dropped in any
+    /// case.
     #[serde(default)]
     pub too_big: TooBig,
     /// Largest TCP segment, bytes, that passing SYNs may ask for; 0 leaves them alone.

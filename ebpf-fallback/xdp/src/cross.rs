@@ -1,7 +1,7 @@
 //! Cross: NAT between families (NAT46, NAT64). What `nat` does to a packet's ends is done here with
 //! its headers as well (RFC 7915), which get longer or shorter.
 
-use crate::encap::{ends_here, next_hop, part_clamp, plain_frame, take_off};
+use crate::encap::{ends_here, next_hop, part_clamp, plain_frame, take_off, too_big};
 use crate::frame::{cut_end, is_chained, length, move_start, sum_from, window};
 use crate::nat::{outward, part_ends};
 use crate::next::{FINISH, FRONT, OPEN, done, either, go, raw};
@@ -34,7 +34,7 @@ fn to_backend(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     let way = next_hop(work)?;
     if translated_len(work) > u32::from(way.mtu) {
         let mtu = translate::sender_mtu(&work.inner, way.mtu);
-        return Err(work.too_big(mtu));
+        return Err(too_big(work, mtu));
     }
     ends_here(work)?;
     take_off(ctx, work)?;

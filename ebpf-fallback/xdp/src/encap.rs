@@ -23,8 +23,8 @@ use tables::next_hop::NextHop;
 use tables::punt::{PuntClass, Punted};
 use tables::reason::DropReason;
 use tables::record::{
-    LOCAL_ADDRS, NONE, SERVICE_DF, Service, Settings, TUNNEL_BACKEND, TUNNEL_CROSS,
-    TUNNEL_REPLY_TOO_BIG, TunnelKind,
+    LOCAL_ADDRS, NONE, SERVICE_DF, SERVICE_REPLY_TOO_BIG, Service, Settings, TUNNEL_BACKEND,
+    TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, TunnelKind,
 };
 use tables::region::Region;
 
@@ -268,13 +268,24 @@ pub extern "C" fn part_clamp(ctx: *mut xdp_md) -> u32 {
     OPEN
 }
 
-/// Refuses a packet above `mtu` bytes, and has its sender told of it.
+/// Refuses a packet above `mtu` bytes on its way to a backend.
 #[inline(always)]
 pub fn fits(work: &mut Work, mtu: u16) -> Result<(), u32> {
     if work.inner.end - work.inner.at <= mtu {
         return Ok(());
     }
-    Err(work.too_big(mtu))
+    Err(too_big(work, mtu))
+}
+
+/// Refuses a packet that is too big for the way to a backend: with an ICMP error that reports
+/// `mtu`, unless its service asks for a silent drop.
+#[inline(always)]
+pub fn too_big(work: &mut Work, mtu: u16) -> u32 {
+    let service = work.set().service(work.service);
+    match service.is_none_or(|service| service.flags & SERVICE_REPLY_TOO_BIG != 0) {
+        true => work.too_big(mtu),
+        false => work.drop(DropReason::TooBig),
+    }
 }
 
 /// Whether the tunnel that the packet came by wants its sender told of oversized packets.

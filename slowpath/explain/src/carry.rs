@@ -10,7 +10,9 @@ use packet::window::Window;
 use tables::flow::{Answer, Missed, NO_TUNNEL};
 use tables::next_hop::NextHop;
 use tables::reason::DropReason;
-use tables::record::{Mode, Service, TUNNEL_REPLY_TOO_BIG, Tunnel, TunnelKind};
+use tables::record::{
+    Mode, SERVICE_REPLY_TOO_BIG, Service, TUNNEL_REPLY_TOO_BIG, Tunnel, TunnelKind,
+};
 
 use super::outer::is_backend;
 use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
@@ -35,6 +37,12 @@ impl Walk<'_> {
             Verdict::Punt | Verdict::Forward | Verdict::Drop(_) => Step::Continue(()),
         };
         match way {
+            Step::Break(Verdict::Reply(Reply::TooBig(_)))
+                if matches!(verdict, Verdict::Nat | Verdict::Tunnel) && self.drops_too_big() =>
+            {
+                self.because("its service has what is too big for a backend dropped".to_owned());
+                drop_for(DropReason::TooBig)
+            }
             Step::Break(Verdict::Reply(reply)) => self.reply(reply),
             other => other,
         }
@@ -55,6 +63,10 @@ impl Walk<'_> {
             true => Step::Break(Verdict::Reply(reply)),
             false => drop_for(silent),
         }
+    }
+
+    fn drops_too_big(&self) -> bool {
+        self.of_service().is_some_and(|service| service.flags & SERVICE_REPLY_TOO_BIG == 0)
     }
 
     fn tells_too_big(&self) -> bool {
