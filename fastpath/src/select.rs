@@ -6,11 +6,11 @@ use crate::leg;
 use crate::port::Buffer;
 use crate::redirect;
 use crate::snapshot::no_service;
-use crate::track::{remember, towards_backend};
+use crate::track::{self, remember, towards_backend};
 use crate::verdict::{Reply, Verdict};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
-use packet::ip::{Fragment, L4};
+use packet::ip::{Fragment, Ip, L4};
 use packet::translate;
 use packet::window::Window;
 use tables::affinity::{Client, Stay};
@@ -19,6 +19,7 @@ use tables::flow::{Forward, Hit, InsertError, NewFlow, PATH_CROSSES, PATH_ONE_WA
 use tables::fragment::FragmentTarget;
 use tables::reason::DropReason;
 use tables::record::{Backend, Mode, NONE, NoService, Service, TunnelKind};
+use tables::set::QuotedService;
 
 /// Chooses a service and a backend for a packet that is still open.
 #[inline(always)]
@@ -56,7 +57,19 @@ fn is_own(work: &Work, lcore: &Lcore<'_>) -> bool {
 
 #[inline(always)]
 fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
-    if work.front.arrival == Arrival::Backend {
+    let answer = work.front.arrival == Arrival::Backend;
+    let translated = || {
+        let plain = work.service == NONE && work.front.arrival == Arrival::Plain;
+        plain && lcore.snapshot().is_nat(&work.inner.dst)
+    };
+    if answer || work.quoted.is_some() || translated() {
+        // The look-up of a burst goes before its inserts: the flow may have begun within it.
+        track::look_again(window, work, lcore)?;
+        if !work.open() {
+            return Ok(());
+        }
+    }
+    if answer {
         return Err(match work.quoted {
             Some(_) => DropReason::IcmpUnknownFlow,
             None => DropReason::NoFlow,
@@ -64,6 +77,9 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     }
     if work.inner.fragment == Fragment::Later {
         return later_fragment(work, lcore);
+    }
+    if let Some(quoted) = work.quoted {
+        return for_quote(work, lcore, &quoted);
     }
     match work.service {
         NONE => for_nobody(work, lcore),
@@ -94,6 +110,37 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
     begin(window, work, lcore, service, record)
 }
 
+/// An ICMP error about an answer of a flow that is in no table. Where the answer goes past us
+/// (direct return), or is found again without an entry, the error goes to the backend that the
+/// flow's own packets get, and begins no flow.
+#[cold]
+fn for_quote(work: &mut Work, lcore: &Lcore<'_>, quoted: &Ip) -> Result<(), DropReason> {
+    let (set, plain) = (lcore.set(), work.front.arrival == Arrival::Plain);
+    let own = || set.settings().own_port(&quoted.src, quoted.proto, quoted.sport) != 0;
+    if quoted.fragment == Fragment::Later || plain && own() {
+        return for_nobody(work, lcore);
+    }
+    work.service = match set.quoted_service(work.front.scope_key, &work.inner, quoted) {
+        QuotedService::Stateless(id) => id,
+        QuotedService::NeedsFlow if plain => return Err(DropReason::IcmpUnknownFlow),
+        QuotedService::NeedsFlow | QuotedService::None => return for_nobody(work, lcore),
+    };
+    let service = set.service(work.service).ok_or(DropReason::NoBackend)?;
+    if !set.admits(service, &quoted.dst) {
+        return Err(DropReason::IcmpUnknownFlow);
+    }
+    let backend = match service.affinity_s {
+        0 => set.pick(service, work.hash),
+        _ => stays(work, lcore, service, quoted.dst).map(|(_, backend)| backend),
+    };
+    let backend = backend.ok_or(DropReason::NoBackend)?;
+    work.backend = backend;
+    work.path = path(work, set.backend(backend).ok_or(DropReason::NoBackend)?);
+    work.path.mode = Mode::Tunnel as u8;
+    towards_backend(work);
+    Ok(())
+}
+
 /// Whether the source is martian or a frontend's address. A gateway's packet may come from another
 /// frontend's address, because frontends behind an inspecting gateway are hosts; not from its own
 /// destination.
@@ -108,18 +155,24 @@ fn is_martian(work: &Work, lcore: &Lcore<'_>) -> bool {
 #[inline(never)]
 fn stay(work: &Work, lcore: &Lcore<'_>, service: &Service) -> Option<u32> {
     let (set, affinities, now_s) = (lcore.set(), lcore.affinities(), lcore.now_s());
-    let (scope, addr) = (work.front.scope, work.inner.src);
-    let client = Client { scope, service: work.service, addr };
-    let known = affinities.find(&client, now_s, service.affinity_s);
-    let backend = match known.filter(|stay| set.stays(service, stay)) {
-        Some(stay) => stay.backend,
-        None => set.pick(service, affinities.hash(&client))?,
-    };
+    let (client, backend) = stays(work, lcore, service, work.inner.src)?;
     let stay = Stay { backend, incarnation: set.backend(backend)?.incarnation };
     if affinities.keep(&client, &stay, now_s, service.affinity_s).is_err() {
         lcore.page().count(Counter::AffinitiesUntracked, 1);
     }
     Some(backend)
+}
+
+/// The client at an address, and the backend that it stays with or would be given.
+fn stays(work: &Work, lcore: &Lcore<'_>, service: &Service, addr: Addr) -> Option<(Client, u32)> {
+    let (set, affinities) = (lcore.set(), lcore.affinities());
+    let client = Client { scope: work.front.scope, service: work.service, addr };
+    let known = affinities.find(&client, lcore.now_s(), service.affinity_s);
+    let backend = match known.filter(|stay| set.stays(service, stay)) {
+        Some(stay) => stay.backend,
+        None => set.pick(service, affinities.hash(&client))?,
+    };
+    Some((client, backend))
 }
 
 /// A later fragment whose first one has not come by: it can only go where addresses alone decide.
@@ -191,6 +244,19 @@ fn is_link_local(addr: &Addr) -> bool {
     addr.octets()[0] == 0xfe && addr.octets()[1] & 0xc0 == 0x80
 }
 
+/// The path to the backend of `work`, of no mode yet.
+fn path(work: &Work, backend: &Backend) -> Forward {
+    Forward {
+        backend_addr: backend.addr,
+        backend_port: if backend.port == 0 { work.inner.dport } else { backend.port },
+        service: work.service,
+        backend: work.backend,
+        incarnation: backend.incarnation,
+        proto: work.inner.proto,
+        ..Forward::default()
+    }
+}
+
 /// Begins a flow to `backend`.
 fn begin(
     window: &Window<'_>,
@@ -199,15 +265,7 @@ fn begin(
     service: &Service,
     backend: &Backend,
 ) -> Result<(), DropReason> {
-    work.path = Forward {
-        backend_addr: backend.addr,
-        backend_port: if backend.port == 0 { work.inner.dport } else { backend.port },
-        service: work.service,
-        backend: work.backend,
-        incarnation: backend.incarnation,
-        proto: work.inner.proto,
-        ..Forward::default()
-    };
+    work.path = path(work, backend);
     let untracked = match Mode::from_u8(service.mode) {
         Some(Mode::Nat) => return begin_nat(window, work, lcore, service, backend),
         Some(Mode::Dsr) if work.front.arrival == Arrival::Plain => {

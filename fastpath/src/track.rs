@@ -43,6 +43,20 @@ pub fn track<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
+/// Looks once more for the flow of a packet that had none, and decides if there is one by now.
+#[cold]
+pub fn look_again(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+) -> Result<(), DropReason> {
+    if work.hash == 0 || work.inner.fragment == Fragment::Later {
+        return Ok(());
+    }
+    lcore.flows().find_to(work.hash, &work.key, &mut work.hit);
+    follow(window, work, lcore)
+}
+
 /// The datagram that a fragment belongs to.
 pub fn fragment_key(scope: u32, ip: &Ip) -> FragmentKey {
     FragmentKey { scope, src: ip.src, dst: ip.dst, id: ip.fragment_id, proto: ip.proto }

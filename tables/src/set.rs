@@ -7,6 +7,7 @@
 use crate::atomic::Ordering;
 
 use packet::addr::Addr;
+use packet::ip::Ip;
 
 use crate::addresses::Addresses;
 use crate::layout::Section;
@@ -16,7 +17,7 @@ use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_mark, scope_ma
 use crate::next_hop::{NextHop, NextHopCell};
 #[cfg(not(target_arch = "bpf"))]
 use crate::note::{Member, NoteCell, ServiceNote};
-use crate::record::{ADDRESS_MARK, Backend, FrontendKey, NONE, Service, Settings, Tunnel};
+use crate::record::{ADDRESS_MARK, Backend, FrontendKey, Mode, NONE, Service, Settings, Tunnel};
 #[cfg(not(target_arch = "bpf"))]
 use crate::record::{Prefix, SlotArray};
 use crate::region::Region;
@@ -77,6 +78,17 @@ impl<'r> Parts<'r> {
             slots: region.slice(Section::Slots),
         }
     }
+}
+
+/// Whose an ICMP error is by the packet that it quotes, see [`TableSet::quoted_service`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QuotedService {
+    /// No frontend has the quoted packet's sender.
+    None,
+    /// A service has it whose answers only the flow's entry can lead back: NAT, or a proxy.
+    NeedsFlow,
+    /// This service has it, whose backend is found by selection alone.
+    Stateless(u32),
 }
 
 impl Region {
@@ -157,6 +169,25 @@ impl<'r> TableSet<'r> {
         return crate::parts::service(self.scope(scope_key), addr, port, proto, at);
         #[cfg(not(target_arch = "bpf"))]
         parts.frontends.service(kinds, self.scope(scope_key), addr, port, proto, at)
+    }
+
+    /// The service of an ICMP error by the packet that it quotes: an answer from the frontend to
+    /// which the error is addressed. For errors whose flow is in no table, as where routers spread
+    /// packets over several appliances and the flow is another one's.
+    #[inline(always)]
+    pub fn quoted_service(&self, scope_key: u64, error: &Ip, quoted: &Ip) -> QuotedService {
+        if error.dst != quoted.src {
+            return QuotedService::None;
+        }
+        match self.frontend(scope_key, &quoted.src, quoted.sport, quoted.proto) {
+            None => QuotedService::None,
+            Some(id) => match self.service(id) {
+                Some(service) if service.mode != Mode::Nat as u8 && service.proxy_port == 0 => {
+                    QuotedService::Stateless(id)
+                }
+                _ => QuotedService::NeedsFlow,
+            },
+        }
     }
 
     /// As [`TableSet::frontend`], where there is more than single addresses; of this scope.

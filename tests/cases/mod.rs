@@ -24,6 +24,7 @@ mod outer;
 mod plain;
 mod policy;
 mod proxy;
+mod quotes;
 mod refused;
 mod select;
 mod translate;
@@ -52,6 +53,7 @@ pub fn all() -> Vec<Case> {
         proxy::cases(),
         outer::cases(),
         icmp::cases(),
+        quotes::cases(),
         fragments::cases(),
         refused::cases(),
         martian::cases(),

@@ -1,6 +1,6 @@
 //! Select: for packets of no known flow, which service, which backend, or whose else they are.
 
-use crate::next::{ENCAP, FINISH, REMEMBER, START, STAY, go, raw};
+use crate::next::{ENCAP, FINISH, OPEN, REMEMBER, START, STAY, go, raw};
 use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -9,6 +9,7 @@ use packet::ip::{Fragment, L4};
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 use tables::record::{LOCAL_ADDRS, NAT_ADDRS, NONE, NoService};
+use tables::set::QuotedService;
 
 /// The stage.
 #[xdp(frags)]
@@ -27,6 +28,9 @@ fn choose(work: &mut Work) -> u32 {
     if work.inner.fragment == Fragment::Later {
         return later_fragment(work);
     }
+    if work.quotes {
+        return for_quote(work);
+    }
     if work.inner.kind != L4::IcmpError && (work.arrival != Arrival::Plain || part_own_port() == 0)
     {
         work.service = part_frontend();
@@ -41,6 +45,41 @@ fn choose(work: &mut Work) -> u32 {
         }
     }
     for_nobody(work)
+}
+
+/// An ICMP error about an answer of a flow that is in no table: see the fastpath's `select`.
+#[inline(always)]
+fn for_quote(work: &mut Work) -> u32 {
+    let plain = work.arrival == Arrival::Plain;
+    if work.quoted.fragment == Fragment::Later || plain && part_own_port() != 0 {
+        return for_nobody(work);
+    }
+    match part_quoted_service() {
+        OPEN => part_pick(),
+        FINISH if plain => work.drop(DropReason::IcmpUnknownFlow),
+        REFUSED => work.drop(DropReason::IcmpUnknownFlow),
+        _ => for_nobody(work),
+    }
+}
+
+/// What [`part_quoted_service`] says besides [`OPEN`], [`FINISH`] (the service's flows can't be
+/// found by selection) and [`NONE`]: the service's source ranges refuse the client.
+const REFUSED: u32 = 40;
+
+/// Sets the service of an error by what it quotes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_quoted_service() -> u32 {
+    let Some(work) = work() else { return NONE };
+    let set = work.set();
+    match set.quoted_service(work.scope_key, &work.inner, &work.quoted) {
+        QuotedService::None => NONE,
+        QuotedService::NeedsFlow => FINISH,
+        QuotedService::Stateless(id) => {
+            work.service = id;
+            if part_admits() == 0 { REFUSED } else { OPEN }
+        }
+    }
 }
 
 /// An answer, or an error about one, of no flow.
@@ -64,8 +103,8 @@ extern "C" fn part_frontend() -> u32 {
 #[inline(never)]
 extern "C" fn part_admits() -> u32 {
     let Some(work) = work() else { return 0 };
-    let set = work.set();
-    u32::from(set.service(work.service).is_none_or(|service| set.admits(service, &work.inner.src)))
+    let (set, client) = (work.set(), work.client());
+    u32::from(set.service(work.service).is_none_or(|service| set.admits(service, client)))
 }
 
 /// Whether the packet is to a port that this machine itself answers on: it goes past frontends of
@@ -74,8 +113,12 @@ extern "C" fn part_admits() -> u32 {
 #[inline(never)]
 extern "C" fn part_own_port() -> u32 {
     let Some(work) = work() else { return 0 };
-    let ip = &work.inner;
-    u32::from(work.set().settings().own_port(&ip.dst, ip.proto, ip.dport))
+    // An error is to the port from which what it quotes was sent.
+    let (addr, proto, port) = match work.quotes {
+        true => (&work.quoted.src, work.quoted.proto, work.quoted.sport),
+        false => (&work.inner.dst, work.inner.proto, work.inner.dport),
+    };
+    u32::from(work.set().settings().own_port(addr, proto, port))
 }
 
 /// The service's backend for the packet's flow.

@@ -4,7 +4,7 @@
 use crate::encap::part_local;
 use crate::frame::window;
 use crate::here::claim;
-use crate::leg::{digest, part_copy_options, part_leg};
+use crate::leg::{digest, part_copy_options, part_leg, towards_backend};
 use crate::next::{FINISH, INSERT, OPEN, done, either, go, raw};
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
@@ -49,6 +49,11 @@ fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         proto: work.inner.proto,
         ..Forward::default()
     };
+    if work.quotes {
+        // An error begins no flow: see `select`.
+        work.path.mode = Mode::Tunnel as u8;
+        return Ok(towards_backend(work));
+    }
     came_from(ctx, work)?;
     let dsr = service.mode == Mode::Dsr as u8;
     if service.mode == Mode::Nat as u8 {

@@ -21,6 +21,8 @@ pub fn stay(ctx: XdpContext) -> u32 {
     }
     let next = match work.backend {
         NONE => work.drop(DropReason::NoBackend),
+        // An error about a client's flow is nothing that the client sent.
+        _ if work.quotes => START,
         _ => {
             part_keep();
             START
@@ -31,7 +33,7 @@ pub fn stay(ctx: XdpContext) -> u32 {
 
 #[inline(always)]
 fn client(work: &Work) -> Client {
-    Client { scope: work.scope, service: work.service, addr: work.inner.src }
+    Client { scope: work.scope, service: work.service, addr: *work.client() }
 }
 
 /// The backend that the client stays with, if it may; else [`NONE`].

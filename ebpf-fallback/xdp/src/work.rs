@@ -186,6 +186,12 @@ pub fn work() -> Option<&'static mut Work> {
 }
 
 impl Work {
+    /// The client's address of a packet from the clients' side; of an error, by what it quotes.
+    #[inline(always)]
+    pub fn client(&self) -> &Addr {
+        if self.quotes { &self.quoted.dst } else { &self.inner.src }
+    }
+
     /// Forgets the packet before. Headers, key and path are written before they are read.
     #[inline(always)]
     pub fn begin(&mut self) {

@@ -2,12 +2,13 @@
 //! journey's `select` does, in its order.
 
 use packet::flow::{FlowKey, SCOPE_PLAIN};
-use packet::ip::L4;
+use packet::ip::{Fragment, Ip, L4};
 use tables::affinity::{Affinities, Client};
 use tables::flow::{Forward, Hit, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT};
 use tables::nat_port::NatPorts;
 use tables::reason::DropReason;
 use tables::record::{Backend, Mode, NONE, Service, TunnelKind};
+use tables::set::QuotedService;
 
 use super::choose::listed;
 use super::{Arrival, Step, Verdict, Walk, drop_for};
@@ -35,13 +36,50 @@ impl Walk<'_> {
         if let Some(port) = self.proxy_beside(id) {
             self.because(format!("of its service other ports go to the proxy on {port}, not this"));
         }
+        let record = self.choose_backend(id, &service)?;
+        self.begin(&service, &record)
+    }
+
+    /// An ICMP error about an answer of a flow that is in no table.
+    pub(super) fn for_quote(&mut self, quoted: &Ip) -> Step<Verdict> {
+        let plain = self.arrival == Arrival::Plain;
+        let settings = self.set.settings();
+        let own = plain && settings.own_port(&quoted.src, quoted.proto, quoted.sport) != 0;
+        if own || quoted.fragment == Fragment::Later {
+            return self.for_nobody();
+        }
+        let id = match self.set.quoted_service(self.scope_key, &self.inner, quoted) {
+            QuotedService::Stateless(id) => id,
+            QuotedService::NeedsFlow if plain => {
+                self.because("the flow that it quotes is not known, and its service needs it");
+                return drop_for(DropReason::IcmpUnknownFlow);
+            }
+            QuotedService::NeedsFlow | QuotedService::None => return self.for_nobody(),
+        };
+        self.because("the flow that it quotes is not known: it goes where that flow's packets go");
+        self.service = Some(id);
+        let Some(service) = self.set.service(id).copied() else {
+            return drop_for(DropReason::NoBackend);
+        };
+        self.name_service(id);
+        if !self.set.admits(&service, &quoted.dst) {
+            self.because("the service's source ranges refuse the client that it quotes");
+            return drop_for(DropReason::IcmpUnknownFlow);
+        }
+        let backend = self.choose_backend(id, &service)?;
+        self.path = self.path_to(&backend);
+        self.path.mode = Mode::Tunnel as u8;
+        Step::Continue(Verdict::Tunnel)
+    }
+
+    fn choose_backend(&mut self, id: u32, service: &Service) -> Step<Backend> {
         self.told.slots = service.slots[0].count;
         let picked = match service.affinity_s {
             0 => {
                 let hash = self.key.map_or(0, |key| self.flows.hash(&key));
-                self.pick(&service, hash, "the flow's hash")
+                self.pick(service, hash, "the flow's hash")
             }
-            _ => self.stay(id, &service),
+            _ => self.stay(id, service),
         };
         let Some((backend, record)) =
             picked.and_then(|id| Some((id, self.set.backend(id).copied()?)))
@@ -50,7 +88,20 @@ impl Walk<'_> {
             return drop_for(DropReason::NoBackend);
         };
         self.backend = Some(backend);
-        self.begin(&service, &record)
+        Step::Continue(record)
+    }
+
+    /// The path to a backend, of no mode yet.
+    fn path_to(&self, backend: &Backend) -> Forward {
+        Forward {
+            backend_addr: backend.addr,
+            backend_port: if backend.port == 0 { self.inner.dport } else { backend.port },
+            service: self.service.unwrap_or(NONE),
+            backend: self.backend.unwrap_or(NONE),
+            incarnation: backend.incarnation,
+            proto: self.inner.proto,
+            ..Forward::default()
+        }
     }
 
     /// Drops a packet from a martian source or a frontend's address, as the stage `select` does.
@@ -92,7 +143,9 @@ impl Walk<'_> {
     /// The backend that the client stays with, or would from now on.
     fn stay(&mut self, id: u32, service: &Service) -> Option<u32> {
         let table = Affinities::new(self.region);
-        let client = Client { scope: self.scope, service: id, addr: self.inner.src };
+        // A client's error is of the client that it quotes.
+        let addr = self.quoted.map_or(self.inner.src, |quoted| quoted.dst);
+        let client = Client { scope: self.scope, service: id, addr };
         let for_s = service.affinity_s;
         let known = table.find_left(&client, self.now_s, for_s);
         if let Some((stay, left_s)) = known {
@@ -106,7 +159,9 @@ impl Walk<'_> {
         }
         let what = "the hash of the client's address";
         let picked = self.pick(service, table.hash(&client), what)?;
-        self.because(format!("the client is kept with that backend for {for_s} s from now on"));
+        if self.quoted.is_none() {
+            self.because(format!("the client is kept with that backend for {for_s} s from now on"));
+        }
         Some(picked)
     }
 
@@ -132,15 +187,7 @@ impl Walk<'_> {
 
     /// A flow would begin.
     fn begin(&mut self, service: &Service, backend: &Backend) -> Step<Verdict> {
-        self.path = Forward {
-            backend_addr: backend.addr,
-            backend_port: if backend.port == 0 { self.inner.dport } else { backend.port },
-            service: self.service.unwrap_or(NONE),
-            backend: self.backend.unwrap_or(NONE),
-            incarnation: backend.incarnation,
-            proto: self.inner.proto,
-            ..Forward::default()
-        };
+        self.path = self.path_to(backend);
         let mode = Mode::from_u8(service.mode);
         if mode == Some(Mode::Nat) {
             return self.begin_nat(backend);

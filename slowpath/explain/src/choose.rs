@@ -30,6 +30,9 @@ impl Walk<'_> {
         if self.inner.fragment == Fragment::Later {
             return self.later_fragment();
         }
+        if let Some(quoted) = self.quoted {
+            return self.for_quote(&quoted);
+        }
         let (dst, dport, proto) = (self.inner.dst, self.inner.dport, self.inner.proto);
         let plain = self.arrival == Arrival::Plain;
         let settings = self.set.settings();
@@ -62,7 +65,7 @@ impl Walk<'_> {
     }
 
     /// What no service claims.
-    fn for_nobody(&mut self) -> Step<Verdict> {
+    pub(super) fn for_nobody(&mut self) -> Step<Verdict> {
         self.because("no frontend has its address, port and protocol");
         let dst = self.inner.dst;
         let asked = matches!(self.inner.kind, L4::IcmpEcho { request: true });

@@ -1,0 +1,169 @@
+//! ICMP errors about answers of flows that are in no table of this appliance: routers that spread
+//! packets over several appliances bring an error to another one than the flow.
+
+use super::setups::{Setup, WEB, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
+use super::world::*;
+use super::{Case, Step, arrives, case, services};
+use crate::frames::{Ip, error, flags, tcp, udp};
+use tables::reason::DropReason;
+
+/// A router between the frontend and its clients.
+const HOP: &str = "192.0.2.1";
+
+/// A router's error of this kind about an answer of the frontend to a client's port.
+fn about(kind: (u8, u8), port: u16) -> Ip {
+    let client = format!("198.51.100.7:{port}");
+    error(HOP, "203.0.113.10", kind, 1_400, tcp(FRONTEND, &client, flags::ACK).sized(1_500))
+}
+
+fn too_big(port: u16) -> Ip {
+    about((3, 4), port)
+}
+
+/// A router's packet goes by IPIP to a backend.
+fn carried(ip: Ip, backend: u8) -> Step {
+    let there = format!("10.0.2.{backend}");
+    let out = to_backend(backend, ip.clone().hop().in_ip("10.0.2.10", &there));
+    arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")
+}
+
+fn dropped(ip: Ip, reason: DropReason) -> Step {
+    arrives(INGRESS, from_router(ip)).dropped(reason)
+}
+
+fn dsr() -> Setup {
+    plain_dsr("ipip", "10.0.2.11")
+}
+
+const ONE: &str = r#"{address = "10.0.2.11"}"#;
+const OTHER: &str = r#"{address = "10.0.2.12"}"#;
+
+fn web(keys: &str, backends: &[&str]) -> String {
+    let keys = format!("mode = \"dsr\"\ntunnel = \"ipip\"\n{keys}");
+    service("web", &keys, WEB, &backends.join(", "))
+}
+
+/// Two backends, and a seed by which clients' ports choose between them.
+fn two(name: &'static str, keys: &str) -> Setup {
+    Setup { services: web(keys, &[ONE, OTHER]), seed: Some(0x5745_4952), ..dsr().named(name) }
+}
+
+/// A flow's first packet from a client's port.
+fn opens(port: u16) -> Ip {
+    tcp(&format!("198.51.100.7:{port}"), FRONTEND, flags::SYN)
+}
+
+fn stateless() -> Vec<Case> {
+    let six = |ip: Ip| {
+        let out = to_backend(11, ip.clone().hop().in_ip("10.0.2.10", "10.0.2.11"));
+        arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")
+    };
+    let mut setup6 = dsr().named("dsr plain, IPv6 frontend, IPv4 backend");
+    let keys = "mode = \"dsr\"\ntunnel = \"ipip\"";
+    let web6 = r#"{address = "2001:db8:f::10", port = 80, protocol = "tcp"}"#;
+    setup6.services = service("web", keys, web6, ONE);
+    let answer6 = tcp(FRONTEND6, CLIENT6, flags::ACK).sized(1_400);
+    vec![
+        case(
+            "A too-big error about an answer that went past us reaches the backend, also where \
+             the flow is another appliance's.",
+            dsr(),
+            vec![carried(too_big(40_000), 11)],
+        ),
+        case(
+            "So does time-exceeded, and port-unreachable of the client itself.",
+            dsr(),
+            vec![carried(about((11, 0), 40_001), 11), carried(about((3, 3), 40_002), 11)],
+        ),
+        case(
+            "So does packet-too-big about an answer over IPv6.",
+            setup6,
+            vec![six(error("2001:db8:e::1", "2001:db8:f::10", (2, 0), 1_300, answer6))],
+        ),
+        case(
+            "An error goes to the backend that the flow's own packets get.",
+            two("dsr plain, two backends", ""),
+            [(4000, 12), (4001, 12), (4002, 12), (4003, 12), (4004, 11)]
+                .into_iter()
+                .flat_map(|(port, backend)| {
+                    [carried(too_big(port), backend), carried(opens(port), backend)]
+                })
+                .collect(),
+        ),
+        case(
+            "An error begins no flow: where it goes follows the backends.",
+            dsr(),
+            vec![
+                carried(too_big(4000), 11),
+                services(web("", &[OTHER])),
+                carried(too_big(4000), 12),
+                carried(opens(4000), 12),
+            ],
+        ),
+        case(
+            "An error about a client with affinity goes where the client stays, and keeps nobody \
+             there.",
+            Setup { services: web("affinity_s = 60", &[ONE]), ..two("clients stay", "") },
+            vec![
+                carried(too_big(4000), 11),
+                services(web("affinity_s = 60", &[OTHER])),
+                carried(opens(4000), 12),
+                services(web("affinity_s = 60", &[ONE, OTHER])),
+                carried(too_big(4001), 12),
+            ],
+        ),
+        case(
+            "A gateway's error about a flow by tunnel goes to its backend as well.",
+            aws_tunnel("ipip"),
+            vec![{
+                let out = too_big(40_000).hop().in_ip("10.0.2.10", "10.0.2.11");
+                arrives(INGRESS, from_gateway(1, too_big(40_000))).leaves(
+                    EGRESS,
+                    to_backend(11, out),
+                    "tunnel",
+                )
+            }],
+        ),
+    ]
+}
+
+fn refused() -> Vec<Case> {
+    let udp_answer = error(HOP, "203.0.113.10", (3, 4), 1_400, udp(FRONTEND, CLIENT));
+    let other = error(HOP, "203.0.113.10", (3, 4), 1_400, tcp(ELSEWHERE, CLIENT, flags::ACK));
+    let stray = too_big(40_000);
+    vec![
+        case(
+            "An error about an answer that no frontend sends matches no service.",
+            dsr(),
+            vec![
+                dropped(udp_answer, DropReason::NoMatchingService),
+                dropped(other, DropReason::NoMatchingService),
+            ],
+        ),
+        case(
+            "An error about a flow that needs its entry is of an unknown flow.",
+            plain_nat(),
+            vec![dropped(too_big(40_000), DropReason::IcmpUnknownFlow)],
+        ),
+        case(
+            "An error about a client that the service refuses is of an unknown flow.",
+            Setup { services: web("source_ranges = [\"192.0.2.0/24\"]", &[ONE]), ..dsr() }
+                .named("dsr plain, other clients"),
+            vec![dropped(too_big(40_000), DropReason::IcmpUnknownFlow)],
+        ),
+        case(
+            "A gateway's error about a flow that needs its entry goes back.",
+            aws_nat(),
+            vec![arrives(INGRESS, from_gateway(1, stray.clone())).leaves(
+                INGRESS,
+                from_gateway(1, stray).sent_back(),
+                "return",
+            )],
+        ),
+    ]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [stateless(), refused()].into_iter().flatten().collect()
+}

@@ -1,0 +1,111 @@
+//! Packets of one burst that depend on each other, and what an ICMP error leaves behind.
+
+mod planes {
+    pub mod loaded;
+    pub mod memory;
+}
+
+use fastpath::burst::{Arrival, Burst};
+use fastpath::dispatch::Exits;
+use fastpath::port::memory::Frame;
+use planes::memory::Memory;
+use std::collections::BTreeSet;
+use tables::flow::Flows;
+use tests::cases::setups::{Setup, WEB, plain_dsr, plain_nat, service};
+use tests::cases::world::{EGRESS, INGRESS, from_backend, from_router, syn};
+use tests::cases::{Exit, Plane};
+use tests::frames::{Ip, error, flags, tcp};
+
+/// What leaves, in order.
+#[derive(Default)]
+struct Left(Vec<(u8, Vec<u8>)>);
+
+impl Exits<Frame> for Left {
+    fn port(&mut self, arm: u8, frame: Frame) {
+        self.0.push((arm, frame.to_vec()));
+    }
+
+    fn kernel(&mut self, _arm: u8, _frame: Frame) -> bool {
+        false
+    }
+}
+
+/// Sends frames as one burst.
+fn at_once(plane: &mut Memory, frames: &[(u8, Vec<u8>)]) -> Vec<(u8, Vec<u8>)> {
+    let (mut burst, mut left) = (Burst::default(), Left::default());
+    for (arm, frame) in frames {
+        burst.push(Frame::new(frame), *arm, Arrival::Plain);
+    }
+    plane.loaded().lcore.forward(&mut burst, &mut left);
+    left.0
+}
+
+/// Two backends without a port of their own, by IPIP past us.
+fn two_backends() -> Setup {
+    let keys = "mode = \"dsr\"\ntunnel = \"ipip\"";
+    let backends = r#"{address = "10.0.2.11"}, {address = "10.0.2.12"}"#;
+    let setup = plain_dsr("ipip", "10.0.2.11");
+    Setup { services: service("web", keys, WEB, backends), seed: Some(0x5745_4952), ..setup }
+}
+
+/// A router's too-big error about an answer to a client's port.
+fn too_big(port: u16) -> Ip {
+    let client = format!("198.51.100.7:{port}");
+    let answer = tcp("203.0.113.10:80", &client, flags::ACK).sized(1_500);
+    error("192.0.2.1", "203.0.113.10", (3, 4), 1_400, answer)
+}
+
+/// The backend of what left by IPIP: the last byte of the outer destination.
+fn backend(left: &[(Exit, Vec<u8>)]) -> u8 {
+    let [(Exit::Port(EGRESS), frame)] = left else { panic!("one frame leaves: {left:?}") };
+    frame[14 + 19]
+}
+
+fn flows(plane: &mut Memory) -> u32 {
+    Flows::new(plane.loaded().region).live()
+}
+
+#[test]
+fn an_error_reaches_the_backend_of_its_flow_and_begins_none() {
+    let mut plane = Memory::new();
+    plane.load(&two_backends());
+    let mut seen = BTreeSet::new();
+    for port in 4_000..4_400 {
+        let known = flows(&mut plane);
+        let by_error = backend(&plane.send(INGRESS, &from_router(too_big(port)).bytes()));
+        assert_eq!(flows(&mut plane), known, "an error began a flow");
+        let first = tcp(&format!("198.51.100.7:{port}"), "203.0.113.10:80", flags::SYN);
+        let by_flow = backend(&plane.send(INGRESS, &from_router(first).bytes()));
+        assert_eq!(flows(&mut plane), known + 1);
+        assert_eq!(by_error, by_flow, "client's port {port}");
+        seen.insert(by_flow);
+    }
+    assert_eq!(seen, BTreeSet::from([11, 12]));
+}
+
+/// The look-up of a burst goes before its inserts.
+#[test]
+fn what_depends_on_a_flow_that_begins_in_its_own_burst_finds_it() {
+    let mut plane = Memory::new();
+    plane.load(&plain_nat());
+    let opened = at_once(&mut plane, &[(INGRESS, from_router(syn()).bytes())]);
+    let [(EGRESS, out)] = &opened[..] else { panic!("one frame leaves: {opened:?}") };
+    let port = u16::from_be_bytes([out[34], out[35]]);
+    let sent = tcp(&format!("10.0.2.20:{port}"), "10.0.2.11:8080", flags::SYN);
+    let complaint = || error("10.0.2.11", "10.0.2.20", (3, 3), 0, sent.clone());
+    let answer = || tcp("10.0.2.11:8080", &format!("10.0.2.20:{port}"), flags::SYN | flags::ACK);
+
+    // A region as new as the first, which gives the same port.
+    let mut plane = Memory::new();
+    plane.load(&plain_nat());
+    let left = at_once(
+        &mut plane,
+        &[
+            (INGRESS, from_router(syn()).bytes()),
+            (EGRESS, from_backend(11, complaint()).bytes()),
+            (EGRESS, from_backend(11, answer()).bytes()),
+        ],
+    );
+    let arms: Vec<u8> = left.iter().map(|(arm, _)| *arm).collect();
+    assert_eq!(arms, [EGRESS, INGRESS, INGRESS], "drops: {:?}", plane.counts());
+}
