@@ -72,7 +72,8 @@ pub(crate) struct Rows {
     #[serde(rename = "continue")]
     #[schemars(regex(pattern = r"^([0-9a-f]{2})*$"))]
     pub after: String,
-    /// Only rows whose first column begins so.
+    /// Only rows whose first column begins so, or, in frontends and backends, whose address is in
+    /// this network.
     pub prefix: String,
     /// Only these columns, with commas between.
     #[schemars(regex(pattern = r"^([A-Za-z]+(,[A-Za-z]+)?)?$"))]

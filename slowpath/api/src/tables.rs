@@ -5,7 +5,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use serde_json::{Value, json};
-use state::show::{Row, Table};
+use state::show::{KeyFilter, Row, Table};
 
 use crate::Api;
 use crate::fields::Fields;
@@ -33,10 +33,11 @@ pub(crate) async fn rows(
         return Err(Problem::request(wrong));
     }
     let after = query::marked(&asked.after)?;
+    let filter = KeyFilter::new(table, &asked.prefix).map_err(Problem::request)?;
     let page = move || {
         let (tables, appliance) = api.control.tables();
         let mut rows = table.rows(&tables, &appliance);
-        rows.retain(|row| key(table, row).starts_with(&asked.prefix));
+        rows.retain(|row| filter.selects(key(table, row)));
         let start = after.map_or(0, |(last, place)| {
             // A row that is gone meanwhile leaves its place.
             let found = rows.iter().position(|row| key(table, row) == last);

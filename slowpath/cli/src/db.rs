@@ -16,11 +16,12 @@ use super::{With, escaped};
 pub enum DbWhat {
     /// Shows a table
     Show(Shown),
-    /// Shows the rows whose first column begins with a text
+    /// Show the rows whose first column begins with a text, or whose address is in a network
     Prefix {
         #[command(flatten)]
         shown: Shown,
-        /// How the first column begins: `shop/` in services, `203.0.113.10` in frontends
+        /// How the first column begins: `shop/` in services, `203.0.113.10` in frontends; or a
+        /// network, in frontends and backends: `10.0.0.0/8`
         prefix: Option<String>,
     },
 }

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use state::dump::Form;
 use state::object::Kind;
-use state::show::{Row, Table};
+use state::show::{KeyFilter, Row, Table};
 use tokio::sync::mpsc;
 
 use super::{at_leisure, refuse};
@@ -32,7 +32,7 @@ const WAITING: usize = 4096;
 /// How a table is asked for.
 #[derive(Deserialize)]
 pub(super) struct Asked {
-    /// Only rows whose first column begins so.
+    /// Only rows whose first column begins so, or whose address is in this network.
     #[serde(default)]
     prefix: String,
     /// A line for each row that is there, and then for each that changes.
@@ -50,12 +50,16 @@ pub(super) async fn table(
         let known = "there are the tables services, frontends, backends and health";
         return refuse(StatusCode::NOT_FOUND, format!("there is no table {name}: {known}"));
     };
+    let filter = match look.filter(asked.prefix) {
+        Ok(filter) => filter,
+        Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong),
+    };
     if asked.watch {
         let (lines, taken) = mpsc::channel(WAITING);
-        tokio::spawn(watch(live, look, asked.prefix, lines));
+        tokio::spawn(watch(live, look, filter, lines));
         return Body::from_stream(Lines(taken)).into_response();
     }
-    at_leisure(move || Json(look.rows(&live, &asked.prefix))).await
+    at_leisure(move || Json(look.rows(&live, &filter))).await
 }
 
 /// How the maps are asked for.
@@ -132,7 +136,14 @@ impl Look {
         }
     }
 
-    fn rows(self, live: &Live, prefix: &str) -> Vec<Row> {
+    fn filter(self, text: String) -> Result<KeyFilter, String> {
+        match self {
+            Look::Table(table) => KeyFilter::new(table, &text),
+            Look::Health => Ok(KeyFilter::Text(text)),
+        }
+    }
+
+    fn rows(self, live: &Live, filter: &KeyFilter) -> Vec<Row> {
         let mut rows = match self {
             Look::Table(table) => {
                 let wanted = live.wanted();
@@ -140,7 +151,7 @@ impl Look {
             }
             Look::Health => crate::report::health(&live.status()),
         };
-        rows.retain(|row| key(self, row).starts_with(prefix));
+        rows.retain(|row| filter.selects(key(self, row)));
         rows
     }
 }
@@ -150,10 +161,10 @@ fn key(look: Look, row: &Row) -> &str {
 }
 
 /// Sends every row, then those that changed (`row`) and the keys of those that went (`gone`).
-async fn watch(live: Arc<Live>, look: Look, prefix: String, lines: mpsc::Sender<String>) {
+async fn watch(live: Arc<Live>, look: Look, filter: KeyFilter, lines: mpsc::Sender<String>) {
     let mut before: BTreeMap<String, Row> = BTreeMap::new();
     loop {
-        let (of, like) = (Arc::clone(&live), prefix.clone());
+        let (of, like) = (Arc::clone(&live), filter.clone());
         let Ok(rows) = tokio::task::spawn_blocking(move || look.rows(&of, &like)).await else {
             return;
         };

@@ -14,6 +14,10 @@ use crate::select::choose;
 use crate::service::{Service, TrafficPolicy};
 use crate::tables::{Entry, Tables};
 
+mod filter;
+
+pub use filter::KeyFilter;
+
 /// A table that can be shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Table {
