@@ -62,12 +62,13 @@ impl Appliance {
         !place.node.is_empty() && self.local.contains(&place.node)
     }
 
-    /// Whether a backend there is for this zone: hints of its source count before where it is.
+    /// Whether a backend there is in this zone.
     pub fn is_of_zone(&self, place: &Place) -> bool {
-        match (self.zone.is_empty(), place.for_zones.is_empty()) {
-            (true, _) => false,
-            (false, true) => place.zone == self.zone,
-            (false, false) => place.for_zones.contains(&self.zone),
-        }
+        !self.zone.is_empty() && place.zone == self.zone
+    }
+
+    /// Whether its source asks this zone to use a backend there.
+    pub fn is_hinted(&self, place: &Place) -> bool {
+        !self.zone.is_empty() && place.for_zones.contains(&self.zone)
     }
 }

@@ -100,7 +100,8 @@ pub struct Place {
     pub node: Box<str>,
     /// Its zone; empty for unknown.
     pub zone: Box<str>,
-    /// Zones that are asked to use it; empty for no wish.
+    /// Zones that are asked to use it; empty for no hint. Hints count only where all of a
+    /// frontend's serving backends have one.
     pub for_zones: Vec<Box<str>>,
     /// Number of the cluster that it is of; 0 for this one.
     pub cluster: u32,

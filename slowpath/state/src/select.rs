@@ -132,16 +132,26 @@ fn crosses(frontend: &Frontend, to_ipv4: bool) -> bool {
 
 /// Leaves those that the service prefers by place, if one of them serves: a preference never makes
 /// a service stop that others could go on with.
+///
+/// Zone hints (`for_zones`) count only where every backend that serves has one, as in kube-proxy:
+/// while hints are incomplete, the few backends that have one would get all traffic. Otherwise the
+/// zone in which a backend runs counts.
 fn prefer(backends: &mut Vec<Arc<Instance>>, frontend: &Frontend, appliance: &Appliance) {
-    let levels: &[fn(&Appliance, &Place) -> bool] = match frontend.service.distribution {
-        _ if frontend.redirect_to.is_some() || !appliance.zone_aware => return,
-        Distribution::Any => return,
-        Distribution::PreferSameZone => &[Appliance::is_of_zone],
-        Distribution::PreferSameNode => &[Appliance::is_local_node, Appliance::is_of_zone],
-    };
     let serves = |state| backends.iter().any(|backend| backend.effective() == state);
     let Some(state) = [State::Active, State::Terminating].into_iter().find(|s| serves(*s)) else {
         return;
+    };
+    let mut serving = backends.iter().filter(|backend| backend.effective() == state);
+    let has_hint = |backend: &Arc<Instance>| {
+        backend.place.as_ref().is_some_and(|place| !place.for_zones.is_empty())
+    };
+    let is_of_zone =
+        if serving.all(has_hint) { Appliance::is_hinted } else { Appliance::is_of_zone };
+    let levels: &[fn(&Appliance, &Place) -> bool] = match frontend.service.distribution {
+        _ if frontend.redirect_to.is_some() || !appliance.zone_aware => return,
+        Distribution::Any => return,
+        Distribution::PreferSameZone => &[is_of_zone],
+        Distribution::PreferSameNode => &[Appliance::is_local_node, is_of_zone],
     };
     let is_near = |backend: &Instance, near: &fn(&Appliance, &Place) -> bool| {
         backend.place.as_ref().is_some_and(|place| near(appliance, place))

@@ -211,10 +211,17 @@ fn zones_are_preferred_and_others_stand_in() {
     let lent = placed("10.0.0.4", "n4", "a", &["c"]);
     let far = placed("10.0.0.5", "n5", "c", &[]);
     let all = || vec![mine.clone(), near.clone(), hinted.clone(), lent.clone(), far.clone()];
-    check(&zone, all(), &["10.0.0.2", "10.0.0.3"], 2);
+    // Some have no hint: none counts, and each backend is of the zone in which it runs.
+    check(&zone, all(), &["10.0.0.2", "10.0.0.4"], 2);
     check(&node, all(), &["10.0.0.1"], 1);
-    check(&node, all()[1..].to_vec(), &["10.0.0.2", "10.0.0.3"], 2);
-    check(&zone, all()[3..].to_vec(), &["10.0.0.4", "10.0.0.5"], 2);
+    check(&node, all()[1..].to_vec(), &["10.0.0.2", "10.0.0.4"], 2);
+    // All that serve have one: they count, and what doesn't serve is not asked for one.
+    let leaving = Instance { state: State::Terminating, ..far.clone() };
+    let both = || vec![hinted.clone(), lent.clone(), leaving.clone()];
+    check(&zone, both(), &["10.0.0.3"], 1);
+    check(&node, both(), &["10.0.0.3"], 1);
+    let of_b = placed("10.0.0.6", "n6", "a", &["b"]);
+    check(&zone, vec![lent.clone(), of_b], &["10.0.0.4", "10.0.0.6"], 2);
     check(
         &prefers(Distribution::Any),
         all()[2..].to_vec(),
