@@ -145,6 +145,11 @@ fn goes(client: &str, backend: u8) -> Step {
 fn affinity() -> Vec<Case> {
     let both = || services(staying(&[ONE, OTHER]));
     let leaving = || services(staying(&[&ONE.replace('}', ", state = \"terminating\"}"), OTHER]));
+    let under = |policy: &str| {
+        services(carried("dsr", &format!("affinity_s = 60\n{policy}"), &[ONE, OTHER]))
+    };
+    // On a node that the appliance does not name in `local`.
+    let far = OTHER.replace('}', ", node = \"far\"}");
     vec![
         case(
             "A client's new flows go where its first one went, and other clients by weight.",
@@ -185,6 +190,52 @@ fn affinity() -> Vec<Case> {
                 ])),
                 goes("198.51.100.7:4002", 12),
                 goes("198.51.100.8:4000", 11),
+            ],
+        ),
+        case(
+            "A client stays with its backend through changes of the external traffic policy.",
+            affine(),
+            vec![
+                goes("198.51.100.7:4000", 11),
+                both(),
+                under("external_policy = \"local\""),
+                goes("198.51.100.7:4001", 11),
+                goes("198.51.100.8:4000", 12),
+                both(),
+                goes("198.51.100.7:4002", 11),
+                under("external_policy = \"local\"\ninternal_policy = \"local\""),
+                goes("198.51.100.7:4003", 11),
+                goes("198.51.100.9:4000", 12),
+            ],
+        ),
+        case(
+            "A client stays with its backend through changes of the internal traffic policy.",
+            affine(),
+            vec![
+                goes("198.51.100.7:4000", 11),
+                both(),
+                under("internal_policy = \"local\""),
+                goes("198.51.100.7:4001", 11),
+                both(),
+                goes("198.51.100.7:4002", 11),
+                goes("198.51.100.8:4000", 12),
+            ],
+        ),
+        case(
+            "A client leaves a backend that the traffic policy excludes, and no other does.",
+            affine(),
+            vec![
+                goes("198.51.100.7:4000", 11),
+                services(staying(&[ONE, &far])),
+                goes("198.51.100.7:4001", 11),
+                goes("198.51.100.8:4000", 12),
+                services(carried(
+                    "dsr",
+                    "affinity_s = 60\nexternal_policy = \"local\"",
+                    &[ONE, &far],
+                )),
+                goes("198.51.100.7:4002", 11),
+                goes("198.51.100.8:4001", 11),
             ],
         ),
         case(

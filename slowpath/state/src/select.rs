@@ -84,18 +84,37 @@ pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
     }
 }
 
+/// Which of its service's traffic policies a frontend follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PolicyScope {
+    /// The external one.
+    External,
+    /// The internal one.
+    Internal,
+    /// None: all backends may serve it.
+    Unrestricted,
+}
+
+/// Which of its service's traffic policies it follows, whatever they are.
+pub fn policy_scope(frontend: &Frontend) -> PolicyScope {
+    match (frontend.said.kind, frontend.said.address.reach) {
+        (Kind::HostPort, _) => PolicyScope::Unrestricted,
+        (_, Reach::Internal) | (Kind::ClusterIp, Reach::External) => PolicyScope::Internal,
+        (Kind::NodePort | Kind::LoadBalancer | Kind::ExternalIps, Reach::External) => {
+            PolicyScope::External
+        }
+        (Kind::LocalRedirect, Reach::External) => PolicyScope::Unrestricted,
+    }
+}
+
 /// Whether only local backends may serve it.
 pub fn is_local_only(frontend: &Frontend) -> bool {
     let service = &frontend.service;
-    let policy = match (frontend.said.kind, frontend.said.address.reach) {
-        (Kind::HostPort, _) => return false,
-        (_, Reach::Internal) | (Kind::ClusterIp, Reach::External) => service.internal_policy,
-        (Kind::NodePort | Kind::LoadBalancer | Kind::ExternalIps, Reach::External) => {
-            service.external_policy
-        }
-        (Kind::LocalRedirect, Reach::External) => return false,
-    };
-    policy == TrafficPolicy::Local
+    match policy_scope(frontend) {
+        PolicyScope::External => service.external_policy == TrafficPolicy::Local,
+        PolicyScope::Internal => service.internal_policy == TrafficPolicy::Local,
+        PolicyScope::Unrestricted => false,
+    }
 }
 
 /// Why this instance cannot serve this frontend; `local` is given where only local ones may.

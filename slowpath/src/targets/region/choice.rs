@@ -2,7 +2,8 @@
 //!
 //! The region's service is a policy and a choice of backends. All frontends of a service whose
 //! choice is the same share one; what a choice depends on is in its name, so that a restarted
-//! slowpath finds it again.
+//! slowpath finds it again. Values that may change while clients stay with backends are not in the
+//! name: affinity is keyed by the service of the region, so another one would forget all clients.
 
 use config::services::Mode;
 use packet::addr::Addr;
@@ -12,7 +13,7 @@ use state::backend::{Instance, State};
 use state::dump::Flags;
 use state::frontend::{Frontend, Kind, Said};
 use state::plane::Wanted;
-use state::select::is_local_only;
+use state::select::{PolicyScope, policy_scope};
 use state::words::protocol_text;
 use tables::checksum::checksum;
 use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
@@ -162,15 +163,18 @@ pub(super) fn noted(state: u8) -> State {
 }
 
 /// The service's name; behind it what this choice depends on, unless it is the plainest: TCP over
-/// IPv4 to all backends. One that is too long ends in a checksum of all of it.
+/// IPv4 by the external policy. One that is too long ends in a checksum of all of it.
 fn name(frontend: &Frontend) -> String {
     let (said, service) = (&frontend.said, frontend.service.name.as_str());
     let protocol = protocol_text(said.address.protocol);
     let family = if said.address.is_ipv4() { 4 } else { 6 };
     let mut choice = format!("{protocol}{family}");
-    if is_local_only(frontend) {
-        choice.push_str(",local");
-    }
+    // The policy that it follows, not its value: that may change.
+    choice.push_str(match policy_scope(frontend) {
+        PolicyScope::External => "",
+        PolicyScope::Internal => ",internal",
+        PolicyScope::Unrestricted => ",any",
+    });
     if let Some(port) = &said.port_name {
         choice.push_str(&format!(",port={port}"));
     }
