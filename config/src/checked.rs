@@ -61,6 +61,8 @@ pub struct Config {
     pub node_ports: (u16, u16),
     /// Whether packets from outside may go to cluster addresses.
     pub external_cluster_ip: bool,
+    /// Classes of load balancers that are served.
+    pub load_balancer_classes: Vec<String>,
     /// Free labels of the appliance.
     pub labels: BTreeMap<String, String>,
     /// Free annotations of the appliance.

@@ -42,6 +42,9 @@ pub struct File {
     pub node_ports: String,
     /// Whether packets from outside may go to a cluster's own addresses (type ClusterIP).
     pub external_cluster_ip: bool,
+    /// Classes of load balancers that are served (`spec.loadBalancerClass` of Kubernetes Services);
+    /// Services that name no class always are.
+    pub load_balancer_classes: Vec<String>,
     /// Free labels, `key = "value"`.
     pub labels: BTreeMap<String, String>,
     /// Free annotations. `"weir.dev/bgp-virtual-router.ASN" = "router-id=192.0.2.1,local-port=179"`

@@ -14,7 +14,7 @@ use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::name::{Name, Precedence, Source};
 use state::object::{Change, Condition, Event, Key, Kind, Object, Objects, Refusal, Truth, Why};
-use state::reflect::{Reflector, Told, Verdict};
+use state::reflect::{Reflector, Told, Verdict, completeness};
 use state::store::{Answer, AnyDisk, Folder, Nowhere, Order, Shared, Ticket};
 use state::writer::{Initializer, Transaction, Writer};
 
@@ -220,6 +220,7 @@ impl Desired {
         hold(&mut transaction, held);
         let revision = transaction.commit();
         self.objects = objects;
+        note(&self.store, completeness(events, now), now);
         (revision, told)
     }
 

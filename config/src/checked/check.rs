@@ -66,6 +66,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         cluster: file.cluster,
         node_ports,
         external_cluster_ip: file.external_cluster_ip,
+        load_balancer_classes: file.load_balancer_classes,
         labels: file.labels,
         annotations: file.annotations,
         plane,

@@ -12,13 +12,14 @@ use crate::layers::shortened;
 /// Sections and keys that may change at any time.
 const LIVE: [&str; 6] = ["gateway", "source", "nat", "flows", "punt", "tables.maglev_size"];
 /// Sections and keys that only slowpath reads.
-const SLOWPATH: [&str; 17] = [
+const SLOWPATH: [&str; 18] = [
     "name",
     "zone",
     "local",
     "cluster",
     "node_ports",
     "external_cluster_ip",
+    "load_balancer_classes",
     "labels",
     "annotations",
     "services",

@@ -14,6 +14,9 @@ impl Default for File {
             cluster: 0,
             node_ports: "30000-32767".into(),
             external_cluster_ip: false,
+            load_balancer_classes: ["weir.dev/gateway", "io.cilium/bgp-control-plane"]
+                .map(String::from)
+                .into(),
             labels: Default::default(),
             annotations: Default::default(),
             plane: Plane::Dpdk,

@@ -162,6 +162,7 @@ fn from_kubernetes(
     let settings = kubernetes::Settings {
         labels: (!config.labels.is_empty()).then(|| Arc::new(labels.collect())),
         node: config.name.as_str().into(),
+        classes: config.load_balancer_classes.iter().map(|class| class.as_str().into()).collect(),
         ..kubernetes::Settings::new(kubernetes_source())
     };
     let texts = files.iter().map(|(file, text)| (file.as_str(), text.as_str()));

@@ -30,6 +30,9 @@ pub const CLASS: &str = "weir.dev/gateway";
 /// The class of those that are announced by BGP, as Cilium names it.
 pub const BGP_CLASS: &str = "io.cilium/bgp-control-plane";
 
+/// The property of a service that lists what of its Kubernetes object is ignored.
+pub const IGNORED: &str = "weir.dev/ignored";
+
 /// What the conversion has to know of this appliance.
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -23,11 +23,13 @@ use crate::room::give_back;
 use crate::sources;
 use crate::writer::{Error, Transaction};
 
+mod ignored;
 mod rows;
 #[cfg(test)]
 mod tests;
 mod told;
 
+pub use ignored::{COMPLETE, completeness};
 pub use rows::appliance;
 use rows::{frontends, instance, merge_names, reserved_of, row};
 use told::was_refused;

@@ -21,11 +21,13 @@ const TOPOLOGY: [&str; 2] =
 pub(super) struct Reader<'a> {
     pairs: &'a Pairs,
     pub(super) notes: Vec<String>,
+    /// Keys that mean something, whether they are there or not.
+    known: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(meta: &'a Meta) -> Reader<'a> {
-        Reader { pairs: &meta.annotations, notes: Vec::new() }
+        Reader { pairs: &meta.annotations, notes: Vec::new(), known: Vec::new() }
     }
 
     /// The value of a key, ours or Cilium's, as `read` understands it.
@@ -36,6 +38,7 @@ impl<'a> Reader<'a> {
         read: impl Fn(&str) -> Option<T>,
     ) -> Option<T> {
         let pairs = self.pairs.as_ref()?;
+        self.known.push(key.to_owned());
         let find = |domain: &str| {
             let whole = |name: &str| {
                 name.strip_prefix(domain).and_then(|rest| rest.strip_prefix('/')) == Some(key)
@@ -48,6 +51,19 @@ impl<'a> Reader<'a> {
             self.notes.push(format!("annotation {name}: `{text}` is ignored; allowed: {allowed}"));
         }
         value
+    }
+
+    /// Notes annotations of our domain and of Cilium's that mean nothing: a key that is misspelled,
+    /// or one that is not supported. To be called after all others were asked for; `companions` are
+    /// those that are asked for only beside others.
+    pub(super) fn note_unknown(&mut self, companions: &[&str]) {
+        for name in self.pairs.iter().flat_map(|pairs| pairs.keys()) {
+            let Some((domain, key)) = name.split_once('/') else { continue };
+            let is_known = self.known.iter().any(|known| known == key) || companions.contains(&key);
+            if [OWN, CILIUM].contains(&domain) && !is_known {
+                self.notes.push(format!("annotation {name} is ignored: no such key is known here"));
+            }
+        }
     }
 
     fn plain(&self, key: &str) -> Option<&'a str> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::annotations::Reader;
 use super::wire::{Affinity, Family, Service, ServiceFields, ServiceType};
-use super::{Settings, health, wire};
+use super::{IGNORED, Settings, health, wire};
 use crate::address::Address;
 use crate::frontend::{Kind, Said};
 use crate::object::{Object, Refusal, ServiceSpec, Spec, prefix_of};
@@ -14,6 +14,23 @@ use crate::service::{Distribution, SourceRanges, TrafficPolicy};
 
 /// Kubernetes' own timeout of session affinity, seconds.
 const AFFINITY_S: u32 = 10_800;
+/// Annotations that are read only beside others: what they say without them changes nothing.
+const COMPANIONS: [&str; 14] = [
+    "src-ranges-policy",
+    "health-kind",
+    "health-port",
+    "health-path",
+    "health-host",
+    "health-expect",
+    "health-verify",
+    "health-ca-file",
+    "health-server-name",
+    "health-interval-ms",
+    "health-timeout-ms",
+    "health-rise",
+    "health-fall",
+    "health-jitter-percent",
+];
 /// A service with this label is headless whatever else it says.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
@@ -40,7 +57,14 @@ pub fn service(
     if !is_headless(from) {
         spec.frontends = frontends(from, settings, only)?;
     }
-    notes.extend(annotations.notes.into_iter().map(|note| format!("{name}: {note}")));
+    annotations.note_unknown(&COMPANIONS);
+    let mut ignored = annotations.notes;
+    ignored.extend(foreign_class(&from.spec, settings));
+    if !ignored.is_empty() {
+        let property = (IGNORED.into(), ignored.join("; ").into());
+        spec.properties = Some(Arc::new(BTreeMap::from([property])));
+    }
+    notes.extend(ignored.into_iter().map(|note| format!("{name}: {note}")));
     if !is_ours {
         return Ok(None);
     }
@@ -131,8 +155,7 @@ fn frontends(
     if outside && wants(Kind::NodePort) {
         families(spec, &cluster).into_iter().for_each(|addr| add(Kind::NodePort, addr));
     }
-    let class = spec.load_balancer_class.as_deref();
-    let is_ours = class.is_none_or(|class| settings.classes.iter().any(|own| **own == *class));
+    let is_ours = foreign_class(spec, settings).is_none();
     if spec.kind == ServiceType::LoadBalancer && is_ours && wants(Kind::LoadBalancer) {
         let given = from.status.load_balancer.ingress.iter().filter_map(|ingress| ingress.ip);
         given.for_each(|addr| add(Kind::LoadBalancer, addr));
@@ -140,6 +163,19 @@ fn frontends(
     // The annotation is about a service's type, and these have nothing to do with it.
     spec.external_ips.iter().for_each(|addr| add(Kind::ExternalIps, *addr));
     Ok(all)
+}
+
+/// Why a load balancer's own addresses are not served: its class is another's.
+fn foreign_class(spec: &ServiceFields, settings: &Settings) -> Option<String> {
+    let class = spec.load_balancer_class.as_deref()?;
+    let is_served = settings.classes.iter().any(|own| **own == *class);
+    (spec.kind == ServiceType::LoadBalancer && !is_served).then(|| {
+        format!(
+            "spec.loadBalancerClass: `{class}` is not served here, and the addresses in \
+             status.loadBalancer are ignored; served are those in load_balancer_classes: {}",
+            settings.classes.join(", ")
+        )
+    })
 }
 
 fn cluster_addresses(spec: &ServiceFields) -> Result<Vec<IpAddr>, Refusal> {

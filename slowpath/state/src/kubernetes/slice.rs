@@ -31,6 +31,7 @@ pub fn slice(
     let service = settings.name(&meta.namespace, service, field)?;
     let mut annotations = Reader::new(meta);
     let weight = annotations.value("weight", "0 to 65535", |text| text.trim().parse().ok());
+    annotations.note_unknown(&[]);
     notes.extend(annotations.notes.into_iter().map(|note| format!("{name}: {note}")));
     let mut members: Vec<Member> = Vec::with_capacity(from.endpoints.len() * from.ports.len());
     for (i, endpoint) in from.endpoints.iter().enumerate() {

@@ -173,8 +173,51 @@ fn a_foreign_class_has_no_load_balancer_addresses() {
         let class = format!("  type: LoadBalancer\n  loadBalancerClass: {class}\n");
         frontends(&one(&with("", &class)))
     };
-    assert_eq!(of("service.k8s.aws/nlb"), [""; 0]);
     assert_eq!(of(CLASS), ["LoadBalancer 203.0.113.10:80/TCP - 80"]);
+    let foreign = with("", "  type: LoadBalancer\n  loadBalancerClass: service.k8s.aws/nlb\n");
+    let read_as = |settings: &Settings| {
+        let mut found = read([("shop.yaml", foreign.as_str())], settings).unwrap();
+        (frontends(&found.objects[0]), found.notes, found.objects.remove(0))
+    };
+    let (none, notes, object) = read_as(&settings());
+    let why = "spec.loadBalancerClass: `service.k8s.aws/nlb` is not served here, and the addresses \
+               in status.loadBalancer are ignored; served are those in load_balancer_classes: \
+               weir.dev/gateway, io.cilium/bgp-control-plane";
+    assert_eq!((none, notes), (vec![], vec![format!("shop/web: {why}")]));
+    let noted = |object: &Object| {
+        let properties = service_of(object).properties.clone();
+        properties.and_then(|all| all.get(IGNORED).map(ToString::to_string))
+    };
+    assert_eq!(noted(&object).as_deref(), Some(why), "it is noted on the object");
+    let classes = vec!["service.k8s.aws/nlb".into()];
+    let (some, notes, object) = read_as(&Settings { classes, ..settings() });
+    assert_eq!(some, ["LoadBalancer 203.0.113.10:80/TCP - 80"]);
+    assert_eq!((notes.len(), noted(&object)), (0, None));
+    // Of other types the class means nothing.
+    let other = "  type: NodePort\n  clusterIP: 10.96.0.1\n  loadBalancerClass: x.y/z\n";
+    assert_eq!(noted(&one(&with("", other))), None);
+}
+
+#[test]
+fn annotations_of_known_domains_that_mean_nothing_are_noted() {
+    let told = |annotations: &[(&str, &str)]| {
+        let found = found(&annotated(annotations));
+        assert_eq!(found.objects.len(), 1);
+        found.notes
+    };
+    let ignored =
+        |key: &str| format!("shop/web: annotation {key} is ignored: no such key is known here");
+    let keys = ["service.cilium.io/global", "weir.dev/lb-algoritm"];
+    assert_eq!(told(&[(keys[0], "true"), (keys[1], "maglev")]), keys.map(ignored));
+    // Other domains are not ours to judge, and what is read beside other keys is known.
+    let known = [
+        ("example.com/lb-algoritm", "maglev"),
+        ("service.cilium.io/src-ranges-policy", "deny"),
+        ("weir.dev/health-rise", "2"),
+        ("weir.dev/node-selector", "zone in (a)"),
+        ("weir.dev/type", "LoadBalancer"),
+    ];
+    assert_eq!(told(&known), [""; 0]);
 }
 
 #[test]
