@@ -16,7 +16,7 @@ use tables::record::NONE;
 use tables::region::Region;
 
 use crate::live::Wanted;
-use crate::targets::region::{dump, is_met};
+use crate::targets::region::dump;
 
 /// A service with what the region has of it.
 #[derive(Clone, Debug)]
@@ -81,12 +81,9 @@ impl Published {
 }
 
 impl Wanted {
-    /// What the region holds, in the words of the map model; frontends that no packet meets are
-    /// not in it, and told all the same.
+    /// What the region holds, in the words of the map model. Frontends that no packet can reach
+    /// are not in it; the table of frontends has them, as `Unreachable`.
     pub fn dump(&self, region: &Region) -> Vec<Record> {
-        let unmet = self.tables.frontends().filter(|row| !is_met(row, &self.appliance));
-        let unmet: Vec<plane::Wanted> =
-            unmet.map(|row| choose(&self.tables, row, &self.appliance)).collect();
-        dump::records(region, unmet.iter(), self.appliance.external_cluster_ip)
+        dump::records(region, std::iter::empty(), self.appliance.external_cluster_ip)
     }
 }

@@ -41,7 +41,6 @@ use super::compile;
 use crate::neighbours::Resolved;
 pub(crate) use backends::Need;
 use backends::{Key, Wish};
-pub(crate) use choice::is_met;
 use tunnels::Leaving;
 
 /// The region's writer, and what has to be remembered beside the tables.

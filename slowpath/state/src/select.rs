@@ -12,6 +12,7 @@ use config::services::Mode;
 use crate::address::Reach;
 use crate::appliance::Appliance;
 use crate::backend::{Instance, Place, State};
+use crate::dump::Flags;
 use crate::frontend::{Frontend, Kind};
 use crate::plane::Wanted;
 use crate::service::{Distribution, NatPolicy, TrafficPolicy};
@@ -82,6 +83,30 @@ pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
         0 => of(State::Terminating),
         active => active,
     }
+}
+
+/// Why no packet at an appliance can be meant for a frontend, and what to do where that can be
+/// changed; none where one can. A plane has nothing of such a frontend.
+pub fn unreachable(frontend: &Frontend, appliance: &Appliance) -> Option<&'static str> {
+    let (said, service) = (&frontend.said, &frontend.service);
+    if said.address.reach == Reach::Internal {
+        return Some("it is for packets from within the cluster, which pass no appliance");
+    }
+    if said.kind == Kind::HostPort && service.loopback_host_port {
+        return Some("its host port is bound to the loopback address: no packet from outside");
+    }
+    if Flags::of(said, service, appliance.external_cluster_ip).has(Flags::ROUTABLE) {
+        return None;
+    }
+    if said.kind == Kind::ClusterIp {
+        return Some(
+            "cluster addresses are closed to packets from outside; set `external_cluster_ip` to \
+             open them",
+        );
+    }
+    let is_of_family = |addr: &std::net::IpAddr| addr.is_ipv4() == said.address.is_ipv4();
+    let answers = appliance.addresses.iter().any(is_of_family);
+    (!answers).then_some("the appliance has no address of this family to answer on")
 }
 
 /// Which of its service's traffic policies a frontend follows.

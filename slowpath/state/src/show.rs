@@ -10,7 +10,7 @@ use crate::address::Endpoint;
 use crate::appliance::Appliance;
 use crate::backend::Instance;
 use crate::frontend::{Frontend, Progress};
-use crate::select::choose;
+use crate::select::{choose, unreachable};
 use crate::service::{Service, TrafficPolicy};
 use crate::tables::{Entry, Tables};
 
@@ -147,10 +147,12 @@ fn flags(service: &Service) -> Vec<String> {
 fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) -> Row {
     let said = &frontend.said;
     let status = frontend.status();
-    let (progress, error) = match &status.progress {
-        Progress::Pending => ("Pending", String::new()),
-        Progress::Done => ("Done", String::new()),
-        Progress::Error(text) => ("Error", text.to_string()),
+    let (progress, error) = match (&status.progress, unreachable(frontend, appliance)) {
+        (Progress::Pending, _) => ("Pending", String::new()),
+        (Progress::Error(text), _) => ("Error", text.to_string()),
+        // Nothing of it is in a plane.
+        (Progress::Done, Some(why)) => ("Unreachable", why.to_owned()),
+        (Progress::Done, None) => ("Done", String::new()),
     };
     // A frontend that is done and serves nobody says why in the same place.
     let error = if error.is_empty() { status.note.unwrap_or_default().to_owned() } else { error };

@@ -7,13 +7,12 @@
 
 use config::services::Mode;
 use packet::addr::Addr;
-use state::address::Reach;
 use state::appliance::Appliance;
 use state::backend::{Instance, State};
 use state::dump::Flags;
-use state::frontend::{Frontend, Kind, Said};
+use state::frontend::{Frontend, Said};
 use state::plane::Wanted;
-use state::select::{PolicyScope, policy_scope};
+use state::select::{PolicyScope, policy_scope, unreachable};
 use state::words::protocol_text;
 use tables::checksum::checksum;
 use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
@@ -202,25 +201,16 @@ fn proxy_of(frontend: &Frontend) -> Option<u16> {
     proxy.filter(|proxy| proxy.takes(frontend.said.service_port)).map(|proxy| proxy.port)
 }
 
-/// Whether packets can be meant for a frontend at all.
-pub(crate) fn is_met(frontend: &Frontend, appliance: &Appliance) -> bool {
-    !places(frontend, appliance).is_empty()
-}
-
 /// Where packets find a frontend in the region, each with its note; nowhere where no packet from
 /// outside is meant for it.
 pub(super) fn places(frontend: &Frontend, appliance: &Appliance) -> Vec<(FrontendKey, u32)> {
     let (said, service) = (&frontend.said, &frontend.service);
     let flags = |said: &Said| Flags::of(said, service, appliance.external_cluster_ip);
-    let loopback = said.kind == Kind::HostPort && service.loopback_host_port;
-    if said.address.reach == Reach::Internal || loopback {
+    if unreachable(frontend, appliance).is_some() {
         return Vec::new();
     }
     if flags(said).has(Flags::ROUTABLE) {
         return vec![(compile::key(&said.address), u32::from(flags(said).0))];
-    }
-    if said.kind == Kind::ClusterIp {
-        return Vec::new();
     }
     let of_family = appliance.addresses.iter().filter(|a| a.is_ipv4() == said.address.is_ipv4());
     let copy = |addr: &std::net::IpAddr| {
