@@ -19,6 +19,8 @@ pub use crate::checked::{ArmName, Prefix, TooBig};
 /// The services file, checked against itself and against the configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Services {
+    /// The file permits any removal.
+    pub allow_removal: bool,
     /// In the order of the file; names are unique.
     pub services: Vec<Service>,
 }

@@ -15,6 +15,7 @@ use state::appliance::Appliance;
 use state::name::{Name, Precedence, Source};
 use state::object::{Change, Condition, Event, Key, Kind, Object, Objects, Refusal, Truth, Why};
 use state::reflect::{Reflector, Told, Verdict, completeness};
+use state::sources::removals::{self, Held, Permit};
 use state::store::{Answer, AnyDisk, Folder, Nowhere, Order, Shared, Ticket};
 use state::writer::{Initializer, Transaction, Writer};
 
@@ -52,6 +53,9 @@ pub struct Desired {
     /// The files' objects that are on their way to disk; none where nothing of them is.
     keeping: Option<Ticket>,
     answers: (Sender<Answer>, Receiver<Answer>),
+    /// The files' sources of which a removal is confirmed and not made yet, and the revision at
+    /// which that was looked for.
+    confirmed: (Vec<Source>, u64),
     wake: Wake,
 }
 
@@ -81,6 +85,7 @@ impl Desired {
             settled: false,
             keeping: None,
             answers: channel(),
+            confirmed: (Vec::new(), 0),
             wake: Arc::new(|| {}),
             store,
         };
@@ -106,18 +111,19 @@ impl Desired {
     pub fn of_files(&self) -> Vec<Object> {
         let is_file = |source: &Source| self.files.iter().any(|(file, _)| file == source);
         let said = self.objects.all().filter(|object| is_file(&object.source));
+        let said = said.filter(|object| object.kind() != Kind::Source);
         said.map(|object| Object::clone(object)).collect()
     }
 
-    /// Has the store keep what the files say now, all of it or nothing. The answer is
-    /// [`Desired::kept`]'s; until then there is no other.
-    pub fn keep(&mut self, wanted: &[Object], now: SystemTime) {
+    /// Has the store keep what the files say now, all of it or nothing; a list that removes more
+    /// than `permit` says is held, and noted as such. The answer is [`Desired::kept`]'s; until then
+    /// there is no other.
+    pub fn keep(&mut self, wanted: &[Object], permit: Permit, now: SystemTime) {
         let objects = self.store.objects();
-        let mut batch: Vec<Change> = Vec::new();
-        for (source, _) in &self.files {
-            let said = wanted.iter().filter(|object| object.source == *source).cloned().collect();
-            batch.extend(objects.towards(source, said));
-        }
+        let batch = match self.changes(&objects, wanted, permit, now) {
+            Ok(batch) => batch,
+            Err(held) => return self.hold(held, &objects, now),
+        };
         let settles = match self.settled {
             true => Vec::new(),
             false => self.files.iter().map(|(source, _)| source.clone()).collect(),
@@ -138,6 +144,56 @@ impl Desired {
             wake();
         };
         self.keeping = Some(self.store.submit(Order { batch, now, settles }, answered));
+    }
+
+    /// The changes that lead to what the files say, or which of their lists are held.
+    fn changes(
+        &self,
+        objects: &Objects,
+        wanted: &[Object],
+        permit: Permit,
+        now: SystemTime,
+    ) -> Result<Vec<Change>, Vec<Held>> {
+        let (mut batch, mut held) = (Vec::new(), Vec::new());
+        for (source, _) in &self.files {
+            let said = wanted.iter().filter(|object| object.source == *source).cloned().collect();
+            let changes = objects.towards(source, said);
+            match removals::admit(source, objects, &changes, permit, now) {
+                Ok(more) => batch.extend(changes.into_iter().chain(more)),
+                Err(one) => held.push(one),
+            }
+        }
+        if held.is_empty() { Ok(batch) } else { Err(held) }
+    }
+
+    /// Answers that nothing is taken, and has the store note why.
+    fn hold(&mut self, held: Vec<Held>, objects: &Objects, now: SystemTime) {
+        let record: Vec<Change> = held.iter().flat_map(|held| held.record(objects, now)).collect();
+        if !record.is_empty() {
+            self.store.submit(Order::new(record, now), |answer| {
+                if let Err(refusal) = answer {
+                    tracing::error!("that a list is held is not noted: {refusal}");
+                }
+            });
+        }
+        let why: Vec<String> = held.iter().map(ToString::to_string).collect();
+        let refusal = Refusal::new("", why.join("; "), "").because(Why::Held);
+        // The receiver is this value's own.
+        let _ = self.answers.0.send(Err(refusal));
+    }
+
+    /// Whether a removal of the files was confirmed since this was last asked: they are to be read
+    /// again.
+    pub fn take_confirmed(&mut self) -> bool {
+        if self.confirmed.1 == self.objects.revision() {
+            return false;
+        }
+        let is_confirmed = |source: &&Source| removals::is_confirmed(source, &self.objects);
+        let sources = self.files.iter().map(|(source, _)| source);
+        let confirmed: Vec<Source> = sources.filter(is_confirmed).cloned().collect();
+        let news = confirmed.iter().any(|source| !self.confirmed.0.contains(source));
+        self.confirmed = (confirmed, self.objects.revision());
+        news
     }
 
     /// The answer to [`Desired::keep`], once, when it has come: kept, or what cannot be, or that
@@ -170,7 +226,7 @@ impl Desired {
         held: &[(Address, Endpoint)],
         now: SystemTime,
     ) -> Result<u64, Refusal> {
-        self.keep(wanted, now);
+        self.keep(wanted, Permit::Any, now);
         self.store.write_waiting();
         self.kept().unwrap_or(Ok(()))?;
         let revision = self.take(held, now);

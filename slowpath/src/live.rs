@@ -19,7 +19,7 @@ use crate::health::Able;
 use crate::listening::Listening;
 use crate::private_link;
 pub use crate::published::{KnownService, Published};
-use crate::report::{self, Status, Use};
+use crate::report::{self, HeldSource, Status, Use};
 use crate::trace::TraceRequest;
 use shared::TraceSlot;
 pub use shared::{Shared, Wanted};
@@ -140,7 +140,11 @@ impl Live {
         status.store = self.shared.store_now();
         status.seed_fingerprint = self.config.tables.fingerprint();
         status.services = counts::services(&set);
-        status.frontends = counts::frontends(&self.wanted().tables);
+        let wanted = self.wanted();
+        status.frontends = counts::frontends(&wanted.tables);
+        let held = state::sources::removals::held(&wanted.objects);
+        let held = held.map(|(source, message)| (source.to_string(), message.to_owned()));
+        status.held = held.map(|(source, message)| HeldSource { source, message }).collect();
         status.backends = set.backends().count();
         status.flows = self.flows_in_use();
         status

@@ -24,6 +24,7 @@ use tokio::net::TcpListener;
 
 use crate::counted::Counted;
 use crate::live::Live;
+use state::sources::removals;
 use state::words::ARMS;
 use state::words::address_port;
 
@@ -320,6 +321,13 @@ impl Scrape {
             "weir_services_refused",
             "1 while the services file as it is now is refused and the set before it serves.",
             flag(status.services_file.refused.is_some()),
+        )?;
+        let sources = self.0.wanted().objects;
+        let sources: Vec<(&str, bool)> = removals::sources(&sources).collect();
+        family.gauges(
+            "weir_source_held",
+            "1 while the source's complete list is held, because it would remove too much.",
+            sources.iter().map(|(source, held)| ([("source", *source)], flag(*held))),
         )?;
         family.gauge(
             "weir_store_damaged",

@@ -218,6 +218,10 @@ impl<'r> Reconcile<'r> {
         if self.desired.follow(time.wall) {
             self.publish();
         }
+        if self.desired.take_confirmed() {
+            tracing::info!("a removal was confirmed: reading the services again");
+            self.files.again();
+        }
         // A lcore that still reads the generation before the last holds up the next one.
         if self.plane.ready() {
             self.take(time);

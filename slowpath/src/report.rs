@@ -53,6 +53,9 @@ pub struct Status {
     /// Where objects are kept over restarts.
     #[serde(default)]
     pub store: StoreStatus,
+    /// Sources whose complete list is held, because it would remove too much.
+    #[serde(default)]
+    pub held: Vec<HeldSource>,
     /// Poll loops, those that exist.
     pub lcores: Vec<Lcore>,
     /// Next hops in use.
@@ -66,6 +69,15 @@ pub struct Status {
     pub services: usize,
     /// How many backends the tables hold.
     pub backends: usize,
+}
+
+/// A source whose complete list is held.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeldSource {
+    /// Its name.
+    pub source: String,
+    /// Why, and what to do.
+    pub message: String,
 }
 
 /// An address that should be listened on and is not. It is tried again all the time.

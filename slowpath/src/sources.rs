@@ -4,10 +4,11 @@ pub mod file;
 mod read;
 mod regular;
 
-pub use read::{files, read, said};
+pub use read::{List, files, read, said};
 
 use config::checked::Config;
 use state::name::Source;
+use state::sources::removals::{Permit, RemovalLimit};
 use state::sources::{Limits, Setting, Settings};
 
 /// Where the configuration is when nobody says.
@@ -25,5 +26,18 @@ pub fn settings(config: &Config) -> Settings {
         (Source::new(&said.name), setting)
     };
     let sources = config.sources.iter().map(one).collect();
-    Settings { sources, own: of_files().to_vec(), limits: Limits::default() }
+    let removals = removal_limit(config);
+    Settings { sources, own: of_files().to_vec(), limits: Limits::default(), removals }
+}
+
+fn removal_limit(config: &Config) -> RemovalLimit {
+    RemovalLimit { percent: config.control.max_removal_percent }
+}
+
+/// What a list of the files may remove.
+pub fn permit(list: &List, config: &Config) -> Permit {
+    match list.allow_removal {
+        true => Permit::Any,
+        false => Permit::Within(removal_limit(config)),
+    }
 }

@@ -123,7 +123,12 @@ fn control(door: &mut Door, file: file::Control) -> Control {
     door.path("control.socket", &file.socket, 107);
     let state = optional(door, "control.state", file.state);
     let group = group(door, "control.group", file.group);
-    Control { socket: file.socket.into(), group, state }
+    let max_removal_percent = file.max_removal_percent;
+    if max_removal_percent > 100 {
+        let wrong = format!("{max_removal_percent} is no share in percent");
+        door.refuse("control.max_removal_percent", &wrong, "write 0 to 100; 50 unless set");
+    }
+    Control { socket: file.socket.into(), group, state, max_removal_percent }
 }
 
 /// The name of a group of the machine, or none where it is empty. Whether the machine has it is

@@ -37,6 +37,8 @@ pub struct Control {
     pub group: Option<String>,
     /// The folder where objects are kept; none where they are not.
     pub state: Option<PathBuf>,
+    /// Share of a source's objects that its complete list may remove unconfirmed, 0 to 100.
+    pub max_removal_percent: u8,
 }
 
 #[cfg(test)]

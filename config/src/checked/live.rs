@@ -10,7 +10,15 @@ use super::Config;
 use crate::layers::shortened;
 
 /// Sections and keys that may change at any time.
-const LIVE: [&str; 6] = ["gateway", "source", "nat", "flows", "punt", "tables.maglev_size"];
+const LIVE: [&str; 7] = [
+    "gateway",
+    "source",
+    "nat",
+    "flows",
+    "punt",
+    "tables.maglev_size",
+    "control.max_removal_percent",
+];
 /// Sections and keys that only slowpath reads.
 const SLOWPATH: [&str; 18] = [
     "name",

@@ -162,6 +162,7 @@ impl Default for Control {
             socket: "/run/weir/control.sock".into(),
             group: String::new(),
             state: "/var/lib/weir".into(),
+            max_removal_percent: 50,
         }
     }
 }

@@ -83,6 +83,12 @@ pub struct Control {
     /// and this appliance's alone. Empty: nothing is kept, and what came through the API is gone
     /// when slowpath ends.
     pub state: String,
+    /// Share of a source's objects, percent, that a complete list of it (the services file or
+    /// folder, a session) may remove at once where the source has 10 objects or more. A list that
+    /// removes more, or all objects or services whatever their number, changes nothing until it is
+    /// confirmed: `weir source confirm NAME`, `allow_removal` in a services file or in the commit.
+    #[schemars(range(min = 0, max = 100))]
+    pub max_removal_percent: u8,
 }
 
 /// The API.

@@ -42,7 +42,7 @@ pub(crate) fn check(merged: &Merged, config: &Config) -> Result<Services, Config
     if !door.problems.is_empty() {
         return Err(ConfigError::wrong(door.problems));
     }
-    Ok(Services { services })
+    Ok(Services { allow_removal: file.allow_removal, services })
 }
 
 fn check_one(door: &mut Door, key: &str, file: file::Service, config: &Config) -> Service {

@@ -15,6 +15,11 @@ use crate::checked::TooBig;
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServicesFile {
+    /// Take what the files say even where it removes all services, or more than
+    /// `control.max_removal_percent` of what they said before. In a folder it is for all files.
+    /// Remove the key once the removal is made: as long as it is there, nothing is held back.
+    #[serde(default)]
+    pub allow_removal: bool,
     /// A service; one section each.
     #[serde(default)]
     pub service: Vec<Service>,

@@ -105,6 +105,7 @@ pub fn router(api: Api) -> Router {
         .route("/objects/{kind}/{*name}", object)
         .route("/sources", get(sources::all))
         .route("/sources/{source}", get(sources::one))
+        .route("/sources/{source}/confirm", post(sources::confirm))
         .route("/sources/{source}/renew", post(sources::renew))
         .route("/sources/{source}/sessions", post(sources::begin))
         .route("/sources/{source}/sessions/{session}", delete(sources::abort))

@@ -44,7 +44,7 @@ pub struct Problem {
 }
 
 /// Every sort of problem: its code, its name and its title.
-pub(crate) const SORTS: [(StatusCode, &str, &str); 20] = [
+pub(crate) const SORTS: [(StatusCode, &str, &str); 21] = [
     (StatusCode::BAD_REQUEST, "request", "the request is not understood"),
     (StatusCode::UNAUTHORIZED, "token", "a token is needed"),
     (StatusCode::FORBIDDEN, "foreign", "another source says what this is"),
@@ -55,6 +55,7 @@ pub(crate) const SORTS: [(StatusCode, &str, &str); 20] = [
     (StatusCode::CONFLICT, "not-in-force", "it is kept, and not in force"),
     (StatusCode::CONFLICT, "gap", "a chunk before it is missing"),
     (StatusCode::CONFLICT, "superseded", "a newer session has taken its place"),
+    (StatusCode::CONFLICT, "held", "the removal has to be confirmed"),
     (StatusCode::CONFLICT, "released", "what the source said is gone"),
     (StatusCode::GONE, "too-old", "what changed since is forgotten"),
     (StatusCode::PRECONDITION_FAILED, "changed", "another revision is there"),
@@ -184,6 +185,7 @@ impl From<Refusal> for Problem {
             Why::Absent => "absent",
             Why::Changed => "changed",
             Why::Leaving => "leaving",
+            Why::Held => "held",
             Why::Disk | Why::Damaged => "store",
             Why::Unanswered => "unanswered",
         };
@@ -202,7 +204,10 @@ impl From<sources::Error> for Problem {
         use sources::Error as E;
         let (sort, field, object) = match &error {
             E::Wrong(refusal) => return Refusal::clone(refusal).into(),
-            E::Name(_) | E::Unknown { .. } | E::NoSession { .. } => ("absent", None, None),
+            E::Name(_) | E::Unknown { .. } | E::NoSession { .. } | E::NotHeld { .. } => {
+                ("absent", None, None)
+            }
+            E::Held(_) => ("held", None, None),
             E::Own { .. } => ("foreign", None, None),
             E::Released { .. } => ("released", None, None),
             E::Lease { .. } => ("wrong", Some("lease_s"), None),

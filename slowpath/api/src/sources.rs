@@ -4,6 +4,7 @@
 //!   POST   /v1/sources/SOURCE/sessions            begin --> a session's number
 //!   PUT    /v1/sources/SOURCE/sessions/N/chunks/0 a list of objects, and so on: 1, 2, ...
 //!   POST   /v1/sources/SOURCE/sessions/N/commit   this, and nothing else, is said now
+//!   POST   /v1/sources/SOURCE/confirm             permits the removal for which a list is held
 //!   DELETE /v1/sources/SOURCE/sessions/N          as if nothing had been said
 //!   POST   /v1/sources/SOURCE/renew               the lease runs anew
 //!   GET    /v1/sources[/SOURCE]                   lease, session, revision
@@ -24,7 +25,9 @@ use serde_json::{Value, json};
 use state::name::Source;
 use state::object::{Change, Object, Objects};
 use state::reconcile::Now;
-use state::sources::{Added, Begin, Committed, Lease, Renewed, Report, Sources};
+use state::sources::{
+    Added, Begin, Commit, Committed, Confirmed, Error, Lease, Renewed, Report, Sources,
+};
 use state::store::Order;
 use tokio::time::MissedTickBehavior;
 
@@ -129,12 +132,23 @@ pub(crate) async fn commit(
     State(api): State<Api>,
     place: At<(String, u64)>,
     uri: Uri,
+    headers: HeaderMap,
+    body: Body,
 ) -> Result<(StatusCode, Json<Committed>), Problem> {
     let (source, id) = at(place)?;
     let written: Written = query::read(&uri)?;
     let (dry_run, patience) = (written.dry_run, written.patience()?);
+    let asked: Commit = body::fields(&headers, body)?;
     let made = ask(&api, move |api, sources, objects, now| {
-        let (committed, batch) = sources.commit(&source, id, objects, now)?;
+        let (committed, batch) = match sources.commit(&source, id, &asked, objects, now) {
+            Err(Error::Held(held)) if !dry_run => {
+                let record = held.record(objects, now.wall);
+                tracing::warn!("{held}");
+                kept::write_blocking(api, Order::new(record, now.wall))?;
+                return Err(Error::Held(held).into());
+            }
+            made => made?,
+        };
         if dry_run {
             let mut tried = objects.clone();
             batch.iter().try_for_each(|change| tried.apply(change, now.wall).map(drop))?;
@@ -156,6 +170,22 @@ pub(crate) async fn commit(
     };
     let status = if done { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, Json(committed)))
+}
+
+/// `POST /v1/sources/SOURCE/confirm`, for sources that speak here and for the appliance's files.
+pub(crate) async fn confirm(
+    State(api): State<Api>,
+    source: At<String>,
+    uri: Uri,
+) -> Result<Json<Confirmed>, Problem> {
+    let (source, Nothing {}) = (at(source)?, query::read(&uri)?);
+    let confirmed = ask(&api, move |api, sources, objects, now| {
+        let (confirmed, batch) = sources.confirm(&source, objects, now)?;
+        kept::write_blocking(api, Order::new(batch, now.wall))?;
+        tracing::warn!(%source, removed = confirmed.removed, "removal confirmed");
+        Ok(confirmed)
+    });
+    confirmed.await.map(Json)
 }
 
 /// `DELETE /v1/sources/SOURCE/sessions/N`.

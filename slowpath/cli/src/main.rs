@@ -21,6 +21,7 @@ mod pls;
 mod policy;
 mod service;
 mod show;
+mod source;
 mod top;
 mod write;
 
@@ -114,6 +115,9 @@ enum What {
     /// What `weir apply` would change, field by field. Exit code 0 without a difference, 1 with
     /// one, 2 for errors
     Diff(apply::DiffArgs),
+    /// Permits the removal for which a source's list is held
+    #[command(subcommand)]
+    Source(source::SourceWhat),
     /// Adds, changes and deletes a service of the API
     #[command(subcommand)]
     Service(Box<service::ServiceWhat>),
@@ -240,6 +244,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         What::Pls(what) => return pls::run(with, &socket, what),
         What::Bgp(what) => return bgp::run(with, &socket, what),
         What::Backend(what) => return backend::run(with, &socket, what),
+        What::Source(what) => source::run(with, &socket, what)?,
         What::Db(what) => db::run(with, &socket, what)?,
         What::Get(args) => get::get(with, &socket, args)?,
         What::Health(args) => health::run(with, &socket, args)?,

@@ -41,9 +41,9 @@ pub fn config_check(with: &With) -> Result<ExitCode, String> {
         None => (None, "no services file: services come through the API\n".to_owned()),
         // Read as slowpath reads it, a file or a folder of them.
         Some(path) => match sources::read(path, &checked) {
-            Ok(objects) => {
+            Ok(list) => {
                 let is_service = |object: &&Object| object.kind() == Kind::Service;
-                let count = objects.iter().filter(is_service).count();
+                let count = list.objects.iter().filter(is_service).count();
                 (Some(count), format!("{}: {count} services, good\n", path.display()))
             }
             // A file of Weir's own shape has its lines shown.

@@ -60,6 +60,12 @@ pub fn status(status: &Status) -> String {
             text.push_str(&format!("\nthe {name} was refused:\n{refused}\n"));
         }
     }
+    // What the files say is among the refused files.
+    let files = slowpath::sources::of_files();
+    let is_file = |source: &str| files.iter().any(|file| file.as_str() == source);
+    for one in status.held.iter().filter(|one| !is_file(&one.source)) {
+        text.push_str(&format!("\n{}\n", one.message));
+    }
     let store = &status.store;
     for trouble in store.damage.iter().chain(&store.cut) {
         text.push_str(&format!("\nstore: {trouble}\n"));

@@ -44,6 +44,7 @@ fn a_status() -> Status {
         services: 1,
         backends: 2,
         store: StoreStatus::default(),
+        held: Vec::new(),
     }
 }
 
@@ -131,6 +132,11 @@ fn status_of_one_that_is_not_able_says_why_and_what_the_file_lacks() {
     let listener = "not listening (for 1 min 5 s): health.listen: 0.0.0.0:8080 is in use\n";
     assert!(text.contains(listener), "{text}");
     assert!(text.contains("the configuration was refused:\ningress.device takes"), "{text}");
+    // What the files say is told once, as refused.
+    let held = |source: &str| HeldSource { source: source.into(), message: format!("{source}!") };
+    status.held = vec![held("file"), held("inventory")];
+    let text = show::status(&status);
+    assert!(text.contains("\ninventory!\n") && !text.contains("file!"), "{text}");
     assert!(text.ends_with("no lcore: the fastpath is not running\n"), "{text}");
 }
 

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use config::checked::Config;
-use state::object::Object;
 
 use super::Reconcile;
 use crate::followed::Followed;
 use crate::report::FileStatus;
+use crate::sources::List;
 use crate::sources::file::Read;
 
 /// What was read and is not said yet.
 pub(super) struct Waiting {
     /// The configuration that the services were checked against, if it is a new one.
     pub(super) config: Option<Arc<Config>>,
-    pub(super) services: Vec<Object>,
+    pub(super) services: List,
 }
 
 /// What became of the watched configuration file.
@@ -98,7 +98,8 @@ impl Reconcile<'_> {
         }
         let new = Arc::new(new);
         let waiting = self.waiting.take().map(|waiting| waiting.services);
-        let services = waiting.unwrap_or_else(|| self.services.clone());
+        let in_force = || List { objects: self.services.clone(), allow_removal: false };
+        let services = waiting.unwrap_or_else(in_force);
         self.files.check(Arc::clone(&new), false);
         self.configured.coming = Some(Arc::clone(&new));
         self.waiting = Some(Waiting { config: Some(new), services });
@@ -142,12 +143,7 @@ impl Reconcile<'_> {
     }
 
     /// Services were read and checked.
-    fn read_services(
-        &mut self,
-        against: &Arc<Config>,
-        fresh: bool,
-        wanted: Result<Vec<Object>, String>,
-    ) {
+    fn read_services(&mut self, against: &Arc<Config>, fresh: bool, wanted: Result<List, String>) {
         let coming = self.configured.coming.clone();
         let expected = coming.as_ref().unwrap_or(&self.config);
         if !Arc::ptr_eq(expected, against) {

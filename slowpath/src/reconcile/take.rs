@@ -10,6 +10,7 @@ use config::checked::Config;
 use state::object::{self, Object, Why};
 use state::plane::{Plane, Refusal};
 use state::reconcile::Now;
+use state::sources::removals::Permit;
 
 use super::{Reconcile, TIMES, Waiting};
 use crate::desired::appliance;
@@ -71,7 +72,9 @@ impl Reconcile<'_> {
         }
         if self.keeping.is_none() {
             let Some(waiting) = self.waiting.take() else { return };
-            self.desired.keep(&waiting.services, time.wall);
+            let config = waiting.config.as_ref().unwrap_or(&self.config);
+            let permit = sources::permit(&waiting.services, config);
+            self.desired.keep(&waiting.services.objects, permit, time.wall);
             self.keeping = Some(Keeping { next: Next::Take(waiting), since: time.steady });
         }
         let Some(answer) = self.desired.kept() else { return };
@@ -105,7 +108,7 @@ impl Reconcile<'_> {
             self.appoint(&new, time.wall);
             (new, before)
         });
-        let services = std::mem::replace(&mut self.services, services);
+        let services = std::mem::replace(&mut self.services, services.objects);
         let news = !self.synced || revision != before || config.is_some();
         self.trial = Some(Trial { services, config });
         self.publish_wanted();
@@ -174,7 +177,8 @@ impl Reconcile<'_> {
             self.appoint(&before, time.wall);
             self.reconciler.say_again();
         }
-        self.desired.keep(&services, time.wall);
+        // What is taken back was never in force: this is no list that a source has shortened.
+        self.desired.keep(&services, Permit::Any, time.wall);
         let next = Next::Back(services, config.is_some(), refusal.to_string());
         self.keeping = Some(Keeping { next, since: time.steady });
     }

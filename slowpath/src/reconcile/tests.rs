@@ -21,6 +21,7 @@ mod configure;
 mod frozen;
 mod hops;
 mod neighbors;
+mod removals;
 
 const CONFIG: &str = r#"
     name = "weir-t"
@@ -304,7 +305,7 @@ fn a_file_whose_commit_is_refused_is_taken_back_whole() {
              backends = [{{address = \"10.0.2.12\"}}]\n"
         )
     });
-    stage.write(&tunnels.collect::<String>());
+    stage.write(&format!("allow_removal = true\n{}", tunnels.collect::<String>()));
     stage.pass(1000, &mut reconcile, None);
     assert_eq!((ids(stage.region), stage.region.generation()), (before, at));
     let refused = shared.status_now().services_file.refused.unwrap();

@@ -41,6 +41,9 @@ pub fn health(status: &Status) -> Vec<Map<String, Value>> {
             row("control.sources".to_owned(), "Degraded", message);
         }
     }
+    for one in &status.held {
+        row(format!("source {}", one.source), "Degraded", one.message.clone());
+    }
     for lcore in &status.lcores {
         let links = lcore.links.iter().filter(|link| !link.up).map(|link| link.arm.as_str());
         let down: Vec<&str> = links.collect();

@@ -18,9 +18,8 @@ use std::time::{Duration, Instant};
 
 use config::checked::Config;
 use parking_lot::Mutex;
-use state::object::Object;
 
-use super::{read, regular};
+use super::{List, read, regular};
 
 /// How often the file's name is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -131,7 +130,7 @@ pub enum Read {
         /// another.
         fresh: bool,
         /// What is wanted, or why that can't be taken.
-        wanted: Result<Vec<Object>, String>,
+        wanted: Result<List, String>,
     },
 }
 

@@ -46,10 +46,19 @@ pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// A complete list: all that the files say.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct List {
+    /// The objects, of both sources.
+    pub objects: Vec<Object>,
+    /// A file permits any removal.
+    pub allow_removal: bool,
+}
+
 /// What is wanted, or what is wrong and where. Nothing at an empty path.
-pub fn read(path: &Path, config: &Config) -> Result<Vec<Object>, String> {
+pub fn read(path: &Path, config: &Config) -> Result<List, String> {
     if path.as_os_str().is_empty() {
-        return Ok(Vec::new());
+        return Ok(List::default());
     }
     let failed = |path: &Path, e: io::Error| {
         let path = path.display();
@@ -61,7 +70,9 @@ pub fn read(path: &Path, config: &Config) -> Result<Vec<Object>, String> {
     };
     let files = files(path).map_err(|e| failed(path, e))?;
     let texts = files.into_iter().map(text).collect::<Result<Vec<_>, String>>()?;
-    Ok(said(texts, config)?.into_iter().map(|(_, object)| object).collect())
+    let (objects, allow_removal) = parsed(texts, config)?;
+    let objects = objects.into_iter().map(|(_, object)| object).collect();
+    Ok(List { objects, allow_removal })
 }
 
 /// What texts say, each of which has a name, its file's say: objects with the names of their texts.
@@ -72,7 +83,16 @@ pub fn said(
     texts: Vec<(String, String)>,
     config: &Config,
 ) -> Result<Vec<(String, Object)>, String> {
+    parsed(texts, config).map(|(objects, _)| objects)
+}
+
+/// The same, and whether one of the texts permits any removal.
+fn parsed(
+    texts: Vec<(String, String)>,
+    config: &Config,
+) -> Result<(Vec<(String, Object)>, bool), String> {
     let (mut all, mut foreign) = (Vec::new(), Vec::new());
+    let mut allow_removal = false;
     for (name, text) in texts {
         if is_foreign(&name, &text) {
             foreign.push((name, text));
@@ -83,12 +103,13 @@ pub fn said(
             continue;
         }
         let written = config::services_from(&name, &text, config).map_err(|e| e.to_string())?;
+        allow_removal |= written.allow_removal;
         let own = services::objects(&written, &own_source()).map_err(|e| e.to_string())?;
         all.extend(own.into_iter().map(|object| (name.clone(), object)));
     }
     let mut wanted = once(all)?;
     wanted.extend(from_kubernetes(&foreign, config)?);
-    Ok(wanted)
+    Ok((wanted, allow_removal))
 }
 
 /// Whether a file is in Kubernetes' shape: its first document says of which API it is.

@@ -21,6 +21,7 @@
 mod asked;
 mod error;
 mod heard;
+pub mod removals;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +29,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use asked::{Added, Begin, Begun, Committed, Lease, Renewed, Report, SessionReport};
+pub use asked::{
+    Added, Begin, Begun, Commit, Committed, Confirmed, Lease, Renewed, Report, SessionReport,
+};
 pub use error::Error;
 pub use heard::HEARD;
 pub(crate) use heard::is_quarantined;
@@ -39,6 +42,7 @@ use crate::reconcile::Now;
 use crate::store::Batch;
 use config::checked::OnExpiry;
 use heard::Heard;
+use removals::{Permit, RemovalLimit};
 
 /// What the configuration says of sources.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -49,6 +53,8 @@ pub struct Settings {
     pub own: Vec<Source>,
     /// How much may be waiting to be committed.
     pub limits: Limits,
+    /// How much a complete list may remove unconfirmed.
+    pub removals: RemovalLimit,
 }
 
 /// What the configuration says of one source.
@@ -202,11 +208,13 @@ impl Sources {
     }
 
     /// The changes that make what the session holds all that the source says. They are one batch;
-    /// when the store has it, [`Sources::committed`] ends the session, and until then it is open.
+    /// when the store has it, [`Sources::committed`] ends the session, and until then it is open:
+    /// also where it is held because it would remove too much ([`Error::Held`]).
     pub fn commit(
         &mut self,
         source: &str,
         id: u64,
+        asked: &Commit,
         objects: &Objects,
         now: Now,
     ) -> Result<(Committed, Batch), Error> {
@@ -222,8 +230,14 @@ impl Sources {
             of.filter(|change| !heard::is_own(change)).count()
         };
         let committed = Committed { written: count(true), released: count(false) };
-        batch.extend(heard::now_heard(&source, objects, now.wall));
         self.hear(&source, lease_s, now);
+        let permit = match asked.allow_removal {
+            true => Permit::Any,
+            false => Permit::Within(self.settings.removals),
+        };
+        let admitted = removals::admit(&source, objects, &batch, permit, now.wall);
+        batch.extend(admitted.map_err(|held| Error::Held(Box::new(held)))?);
+        batch.extend(heard::now_heard(&source, objects, now.wall));
         Ok((committed, batch))
     }
 
@@ -231,6 +245,22 @@ impl Sources {
     pub fn committed(&mut self, source: &str, id: u64) {
         // It may have been ended meanwhile.
         let _ = self.abort(source, id);
+    }
+
+    /// Permits the removal for which a source's list is held, whoever says the list: a session, or
+    /// the appliance's files. See [`removals::confirm`].
+    pub fn confirm(
+        &self,
+        source: &str,
+        objects: &Objects,
+        now: Now,
+    ) -> Result<(Confirmed, Batch), Error> {
+        let source = name(source)?;
+        let found = removals::confirm(&source, objects, now.wall);
+        let Some((removal, batch)) = found else {
+            return Err(Error::NotHeld { source_of: source });
+        };
+        Ok((Confirmed { removed: removal.removed, of: removal.of }, batch))
     }
 
     /// Forgets what the session holds. What the source said before still holds.
@@ -298,6 +328,7 @@ impl Sources {
                     .map(|left| left.as_secs()),
                 heard: heard::of(&object.source, objects).as_str(),
                 on_expiry: self.setting(&object.source).on_expiry,
+                held: removals::trouble(&object.source, objects),
                 session: session.map(|session| SessionReport {
                     session: session.id,
                     revision: session.revision.clone(),
@@ -333,13 +364,9 @@ impl Sources {
     }
 
     /// What can be a source's name is what the configuration takes for one.
-    fn named(&self, name: &str) -> Result<Source, Error> {
-        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
-        if name.is_empty() || name.len() > 63 || !name.bytes().all(good) {
-            return Err(Error::Name(name.into()));
-        }
-        let source = Source::new(name);
-        match name == API || self.settings.own.contains(&source) {
+    fn named(&self, text: &str) -> Result<Source, Error> {
+        let source = name(text)?;
+        match text == API || self.settings.own.contains(&source) {
             true => Err(Error::Own { source_of: source }),
             false => Ok(source),
         }
@@ -353,6 +380,14 @@ impl Sources {
             _ => Err(Error::NoSession { source_of, id }),
         }
     }
+}
+
+fn name(text: &str) -> Result<Source, Error> {
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
+    if text.is_empty() || text.len() > 63 || !text.bytes().all(good) {
+        return Err(Error::Name(text.into()));
+    }
+    Ok(Source::new(text))
 }
 
 /// What a source says in a chunk, by key, if all of it may be said.

@@ -104,6 +104,14 @@ fn link() -> String {
     json!({ "kind": "PrivateLinkService", "name": "shop/web", "spec": spec }).to_string()
 }
 
+/// Removes the only file of the services' folder, and confirms that it is meant.
+fn remove_the_only_file(folder: &Folder) {
+    std::fs::remove_file(folder.path.join("wanted/link.yaml")).unwrap();
+    folder.until(&["status"], |status| status["held"][0]["source"] == "file");
+    let confirmed = folder.weir(&["source", "confirm", "file"]);
+    assert!(confirmed.status.success(), "{confirmed:?}");
+}
+
 /// What `weir pls ARGS` tells, once it fits.
 fn until(folder: &Folder, args: &[&str], fits: impl Fn(&Value) -> bool) -> Value {
     let begun = Instant::now();
@@ -175,7 +183,7 @@ fn a_file_becomes_a_service_that_outlives_a_kill_and_is_taken_back() {
 
     stage.connect_a_stranger();
     stage.azure.take_calls();
-    std::fs::remove_file(folder.path.join("wanted/link.yaml")).unwrap();
+    remove_the_only_file(&folder);
     until(&folder, &["list"], |rows| rows == &json!([]));
     for kind in ["/privateLinkServices/", "/privateEndpoints/", "/privateDnsZones/shop.internal"] {
         assert!(!stage.there(kind), "{kind} is left");
@@ -309,7 +317,7 @@ fn of_two_appliances_with_a_lease_the_other_takes_over_when_the_owner_is_killed(
     let taken = until(&folders[other], &SHOW, |shown| available(shown) && !is(shown, "Observed"));
     assert_eq!(alias(&taken), alias(&owned), "it is the same service");
     // It may take back what the other one made.
-    std::fs::remove_file(folders[other].path.join("wanted/link.yaml")).unwrap();
+    remove_the_only_file(&folders[other]);
     until(&folders[other], &["list"], |rows| rows == &json!([]));
     assert!(!stage.there("/privateLinkServices/") && !stage.there("/privateEndpoints/"));
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use state::object::Kind;
-use state::sources::{Added, Begin, Begun, Committed, Lease, Renewed, Report};
+use state::sources::{Added, Begin, Begun, Commit, Committed, Confirmed, Lease, Renewed, Report};
 
 use super::{answers, named, page, place, query, schema_of};
 use crate::body::JSON;
@@ -16,6 +16,8 @@ pub(super) fn schemas(schemas: &mut Map<String, Value>) {
     place(schemas, "Begin", schema_of::<Begin>());
     place(schemas, "Begun", schema_of::<Begun>());
     place(schemas, "Added", schema_of::<Added>());
+    place(schemas, "Commit", schema_of::<Commit>());
+    place(schemas, "Confirmed", schema_of::<Confirmed>());
     place(schemas, "Committed", schema_of::<Committed>());
     place(schemas, "Lease", schema_of::<Lease>());
     place(schemas, "Renewed", schema_of::<Renewed>());
@@ -36,6 +38,7 @@ pub(super) fn paths(paths: &mut Map<String, Value>) {
     put(of, json!({ "parameters": [source()], "get": one() }));
     put(&format!("{of}/sessions"), json!({ "parameters": [source()], "post": begin() }));
     put(&format!("{of}/renew"), json!({ "parameters": [source()], "post": renew() }));
+    put(&format!("{of}/confirm"), json!({ "parameters": [source()], "post": confirm() }));
     put(&session, json!({ "parameters": of_session(), "delete": abort() }));
     put(&format!("{session}/commit"), json!({ "parameters": of_session(), "post": commit() }));
     let chunk = number("chunk", "0 for the first, and then one more each.");
@@ -107,10 +110,14 @@ fn commit() -> Value {
         "operationId": "commit",
         "summary": "Makes what was said all that the source says. What isn't named any more goes.",
         "parameters": query::<Written>(),
+        "requestBody": body(false, named("Commit")),
         "responses": answers(
             &[("200", committed), ("202", coming)],
             &[
                 "foreign",
+                "held",
+                "too-large",
+                "media",
                 "superseded",
                 "not-in-force",
                 "leaving",
@@ -118,6 +125,19 @@ fn commit() -> Value {
                 "store",
                 "unanswered",
             ],
+        ),
+    })
+}
+
+fn confirm() -> Value {
+    json!({
+        "operationId": "confirm",
+        "summary": "Permits the removal for which the source's list is held.",
+        "description": "The list is taken when it comes again and removes exactly that: files are \
+                        read again at once, a session has to be committed again.",
+        "responses": answers(
+            &[("200", good("It is permitted.", named("Confirmed")))],
+            &["store", "unanswered"],
         ),
     })
 }

@@ -20,7 +20,7 @@ impl Folder {
     }
 
     fn read(&self) -> Result<Vec<Object>, String> {
-        read(&self.0, &config())
+        read(&self.0, &config()).map(|list| list.objects)
     }
 }
 
@@ -101,8 +101,23 @@ fn a_folder_holds_both_shapes_and_what_else_lies_there_is_left_alone() {
     let of = |kind| objects.iter().filter(|object| object.kind() == kind).count();
     assert_eq!((of(Kind::Service), of(Kind::Backends)), (3, 3));
     // One of them alone, whatever its shape.
-    assert_eq!(read(&folder.0.join("c.yml"), &config()).unwrap().len(), 2);
-    assert_eq!(read(&folder.0.join("b.yaml"), &config()).unwrap().len(), 2);
+    assert_eq!(read(&folder.0.join("c.yml"), &config()).unwrap().objects.len(), 2);
+    assert_eq!(read(&folder.0.join("b.yaml"), &config()).unwrap().objects.len(), 2);
+}
+
+#[test]
+fn any_file_of_the_own_shape_may_permit_removals() {
+    let folder = Folder::new("permit");
+    let permits = || read(&folder.0, &config()).unwrap().allow_removal;
+    folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
+    folder.write("c.yml", KUBERNETES);
+    assert!(!permits());
+    folder.write("b.yaml", "allow_removal: true\n");
+    assert!(permits());
+    folder.write("b.yaml", &format!("allow_removal: false\n{YAML}"));
+    assert!(!permits());
+    folder.write("b.toml", "allow_removal = true\n");
+    assert!(permits() && folder.read().unwrap().len() == 6);
 }
 
 #[test]
@@ -185,7 +200,7 @@ fn the_example_of_bgp_is_a_folder_of_services_and_a_policy() {
         folder.write(name, &text(name));
     }
     let config = config::from_toml(&text("bgp.toml")).unwrap();
-    let objects = read(&folder.0, &config).unwrap();
+    let objects = read(&folder.0, &config).unwrap().objects;
     let policies = objects.iter().filter_map(|object| match &object.spec {
         state::object::Spec::BgpPeeringPolicy(policy) => Some(policy),
         _ => None,

@@ -81,6 +81,8 @@ pub enum Why {
     Disk,
     /// The store is damaged and takes no changes until an operator has repaired it.
     Damaged,
+    /// It removes too much, and nobody has confirmed it.
+    Held,
     /// The store's disk has not answered in time: the change may still be made.
     Unanswered,
 }

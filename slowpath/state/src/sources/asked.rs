@@ -41,6 +41,15 @@ pub struct Added {
     pub objects: usize,
 }
 
+/// Asks for the commit of a session.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Commit {
+    /// Commit the list even where it removes all that the source said before, or more of it than
+    /// `control.max_removal_percent`.
+    pub allow_removal: bool,
+}
+
 /// What a commit comes to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Committed {
@@ -48,6 +57,15 @@ pub struct Committed {
     pub written: usize,
     /// Objects that the source no longer names.
     pub released: usize,
+}
+
+/// A removal is confirmed: it is made when the list that was held comes again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Confirmed {
+    /// Objects that the list removes.
+    pub removed: usize,
+    /// Objects that the source has.
+    pub of: usize,
 }
 
 /// Asks for more time.
@@ -84,6 +102,8 @@ pub struct Report {
     pub heard: &'static str,
     /// What is done when its lease runs out.
     pub on_expiry: OnExpiry,
+    /// Why its list is held: it would remove too much. None where it is not.
+    pub held: Option<Box<str>>,
     /// What it has begun to say.
     pub session: Option<SessionReport>,
 }

@@ -1,5 +1,6 @@
 //! Why a source isn't given what it asks for. A request that is refused has changed nothing.
 
+use super::removals::Held;
 use crate::name::Source;
 use crate::object::{Key, LEASE_MAX_S, REVISION_MAX, Refusal};
 
@@ -123,6 +124,18 @@ pub enum Error {
     Twice {
         /// The object.
         object: Key,
+    },
+    /// A complete list that would remove too much.
+    #[error(transparent)]
+    Held(Box<Held>),
+    /// A confirmation of what is not held.
+    #[error(
+        "no list of source `{source_of}` is held: nothing has to be confirmed; `weir get source` \
+         shows the sources"
+    )]
+    NotHeld {
+        /// Which.
+        source_of: Source,
     },
     /// An object that can't be.
     #[error(transparent)]

@@ -52,12 +52,12 @@ fn message(done: OnExpiry) -> &'static str {
 }
 
 /// The object of a source's own.
-fn key(source: &Source) -> Option<Key> {
+pub(super) fn key(source: &Source) -> Option<Key> {
     let name = Name::new(source.as_str()).ok()?;
     Some(Key { kind: Kind::Source, name, source: source.clone() })
 }
 
-fn own<'o>(source: &Source, objects: &'o Objects) -> Option<&'o Arc<Object>> {
+pub(super) fn own<'o>(source: &Source, objects: &'o Objects) -> Option<&'o Arc<Object>> {
     objects.get(&key(source)?)
 }
 

@@ -12,6 +12,7 @@ use crate::{address, backend, frontend, object};
 
 mod model;
 mod plate;
+mod removals;
 mod world;
 
 use world::World;
@@ -279,7 +280,7 @@ fn requests_and_answers_are_written_as_documented() {
     assert_eq!(serde_json::to_value(begun).unwrap(), expected);
     let report = serde_json::to_value(told(OnExpiry::Release).report("k8s")).unwrap();
     let expected = json!({"source": "k8s", "revision": "1", "lease_s": 30, "left_s": 30,
-        "heard": "yes", "on_expiry": "release", "session": null});
+        "heard": "yes", "on_expiry": "release", "held": null, "session": null});
     assert_eq!(report, expected);
     assert!(serde_json::from_value::<Lease>(json!({"lease": 3})).is_err());
 }

@@ -229,8 +229,10 @@ impl World {
         self.good("PUT", &format!("/{source}/sessions/{id}/chunks/{number}"), Some(said))
     }
 
+    /// Commits whatever the list removes.
     pub fn commit(&mut self, source: &str, id: u64) -> Result<Value, Problem> {
-        self.good("POST", &format!("/{source}/sessions/{id}/commit"), None)
+        let asked = json!({ "allow_removal": true });
+        self.good("POST", &format!("/{source}/sessions/{id}/commit"), Some(asked))
     }
 
     pub fn abort(&mut self, source: &str, id: u64) -> Result<(), Problem> {

@@ -26,7 +26,7 @@ pub struct World {
 impl World {
     pub fn new() -> World {
         let own = vec![Source::new("file")];
-        let settings = Settings { sources: BTreeMap::new(), own, limits: Limits::default() };
+        let settings = Settings { own, ..Settings::default() };
         let plate = Plate::default();
         let store = Store::open(plate.clone());
         let now = Now { steady: Instant::now(), wall: UNIX_EPOCH + Duration::from_secs(1 << 30) };
@@ -118,12 +118,35 @@ impl World {
         self.sources.add(source, id, number, said, self.now)
     }
 
+    /// Commits whatever the list removes.
     pub fn commit(&mut self, source: &str, id: u64) -> Result<Committed, Error> {
-        let objects = self.store.objects();
-        let (committed, batch) = self.sources.commit(source, id, objects, self.now)?;
+        self.commit_as(source, id, true)
+    }
+
+    /// Commits; a list that is held is recorded as the API records it.
+    pub fn commit_as(
+        &mut self,
+        source: &str,
+        id: u64,
+        allow_removal: bool,
+    ) -> Result<Committed, Error> {
+        let (objects, asked) = (self.store.objects(), Commit { allow_removal });
+        let made = self.sources.commit(source, id, &asked, objects, self.now);
+        if let Err(Error::Held(held)) = &made {
+            let record = held.record(objects, self.now.wall);
+            self.keep(record).unwrap();
+        }
+        let (committed, batch) = made?;
         self.keep(batch).map_err(|refusal| Error::Wrong(Box::new(refusal)))?;
         self.sources.committed(source, id);
         Ok(committed)
+    }
+
+    pub fn confirm(&mut self, source: &str) -> Result<Confirmed, Error> {
+        let objects = self.store.objects();
+        let (confirmed, batch) = self.sources.confirm(source, objects, self.now)?;
+        self.keep(batch).unwrap();
+        Ok(confirmed)
     }
 
     pub fn abort(&mut self, source: &str, id: u64) -> Result<(), Error> {

@@ -1,0 +1,75 @@
+//! A services file that would remove too much: nothing of it is taken.
+
+use super::*;
+use crate::sources::of_files;
+use state::sources::removals;
+use state::store::Order;
+
+fn services(reconcile: &Reconcile<'_>) -> Vec<String> {
+    let tables = reconcile.desired.writer.tables();
+    tables.services().map(|service| service.name.to_string()).collect()
+}
+
+/// A service of another name than that of [`Stage::backends`].
+const OTHER: &str = "[[service]]\nname = \"default/other\"\nmode = \"nat\"\n\
+                     frontends = [{address = \"203.0.113.9\", port = 80, protocol = \"tcp\"}]\n";
+
+#[test]
+fn an_emptied_file_is_held_until_it_is_confirmed_or_complete_again() {
+    let mut stage = Stage::new("emptied");
+    let (mut reconcile, shared) = stage.start();
+    let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
+    let mut lcore = FakeLcore::join(stage.region);
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, Some(&mut lcore));
+    let at = stage.region.generation();
+    for text in ["", "# nothing\n", OTHER] {
+        stage.write(text);
+        stage.pass(1000, &mut reconcile, Some(&mut lcore));
+        let why = shared.status_now().services_file.refused.unwrap();
+        assert!(why.contains("is held") && why.contains("all 2 objects"), "{why}");
+        assert_eq!(
+            (services(&reconcile), stage.region.generation()),
+            (vec!["default/web".into()], at)
+        );
+        assert!(able(&shared).able);
+    }
+    let held = |stage: &Stage| {
+        let objects = stage.store.objects();
+        removals::held(&objects).map(|(source, _)| source.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(held(&stage), ["file"]);
+    stage.backends(&["10.0.2.11"]);
+    stage.pass(1000, &mut reconcile, Some(&mut lcore));
+    assert_eq!((shared.status_now().services_file.refused, held(&stage)), (None, vec![]));
+
+    stage.write(OTHER);
+    stage.pass(1000, &mut reconcile, Some(&mut lcore));
+    let now = SystemTime::UNIX_EPOCH;
+    let confirmed = removals::confirm(&of_files()[0], &stage.store.objects(), now);
+    let (_, answer) = stage.store.request(Order::new(confirmed.unwrap().1, now));
+    stage.pass(1000, &mut reconcile, Some(&mut lcore));
+    assert!(answer.blocking_recv().unwrap().is_ok());
+    assert_eq!((services(&reconcile), held(&stage)), (vec!["default/other".to_owned()], vec![]));
+    assert_eq!(shared.status_now().services_file.refused, None);
+}
+
+#[test]
+fn a_first_file_that_the_region_refuses_is_taken_back_to_nothing() {
+    let mut stage = Stage::new("back-to-nothing");
+    let (mut reconcile, shared) = stage.start();
+    let tunnels = (1..=20).map(|vni| {
+        format!(
+            "[[service]]\nname = \"t{vni}\"\nmode = \"tunnel\"\ntunnel = \"vxlan\"\nvni = {vni}\n\
+             frontends = [{{address = \"203.0.113.2\", port = {vni}, protocol = \"tcp\"}}]\n\
+             backends = [{{address = \"10.0.2.12\"}}]\n"
+        )
+    });
+    stage.write(&tunnels.collect::<String>());
+    stage.pass(1000, &mut reconcile, None);
+    let why = shared.status_now().services_file.refused.unwrap();
+    assert!(why.contains("tunnels") && services(&reconcile).is_empty(), "{why}");
+    let of_files = of_files();
+    let objects = stage.store.objects();
+    assert_eq!(objects.all().filter(|object| of_files.contains(&object.source)).count(), 0);
+}

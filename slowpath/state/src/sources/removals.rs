@@ -1,0 +1,263 @@
+//! The rule for complete lists: one that would remove too much is held until it is confirmed.
+//!
+//! A complete list replaces all that a source said before: a services file or folder, the commit of
+//! a session. Input that is empty, cut or gone is a list as well, and would remove every service.
+//! So a list changes nothing while it would remove
+//! - all objects of its source, or all services of it, however many there are;
+//! - more than [`RemovalLimit::percent`] of them, where there are [`REMOVAL_FLOOR`] or more.
+//!
+//! The rule judges the changes that lead from the store to the list, so a restart does not change
+//! its verdict. What it holds is recorded on the source's own object: the condition [`APPLIED`],
+//! and which removal it is. [`confirm`] permits exactly that removal. Deletes of single objects and
+//! leases that run out are no lists.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::heard;
+use crate::name::Source;
+use crate::object::{
+    Change, Condition, Key, Kind, Object, Objects, Refusal, SourceSpec, Status, Truth, Why,
+};
+use crate::store::Batch;
+
+/// Type of the condition that says whether a source's complete list is applied.
+pub const APPLIED: &str = "Applied";
+/// Objects of a source from which on the share of them counts.
+pub const REMOVAL_FLOOR: usize = 10;
+/// Objects that a message names.
+const NAMED: usize = 3;
+
+/// How much a complete list may remove without being confirmed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemovalLimit {
+    /// Share of the source's objects.
+    pub percent: u8,
+}
+
+impl Default for RemovalLimit {
+    fn default() -> RemovalLimit {
+        RemovalLimit { percent: 50 }
+    }
+}
+
+/// Which removals a complete list may make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Permit {
+    /// Any: whoever wrote the list permits it.
+    Any,
+    /// What the rule permits.
+    Within(RemovalLimit),
+}
+
+/// A removal that is held.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Removal {
+    /// Objects that the list would remove.
+    pub removed: usize,
+    /// Objects that the source has.
+    pub of: usize,
+    /// Tells this set of objects from others.
+    pub digest: Box<str>,
+    /// An operator has confirmed it.
+    pub confirmed: bool,
+}
+
+/// A complete list that is held: nothing of it is applied.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the list of source `{source_of}` is held, and nothing of it is applied: it would remove \
+     {what}; complete the list, or confirm the removal with `weir source confirm {source_of}` or \
+     `allow_removal` (in a services file, or in the commit of a session)"
+)]
+pub struct Held {
+    /// Whose list it is.
+    pub source_of: Source,
+    /// What it would remove.
+    pub removal: Removal,
+    /// The same for people.
+    what: String,
+}
+
+/// Judges the changes that lead to a complete list of a source.
+///
+/// Returns the changes to be made with them: a source whose list was held before is no longer.
+///
+/// # Errors
+/// The list is held. [`Held::record`] notes it.
+pub fn admit(
+    source: &Source,
+    objects: &Objects,
+    batch: &[Change],
+    permit: Permit,
+    now: SystemTime,
+) -> Result<Batch, Held> {
+    let recorded = recorded(source, objects);
+    if let Permit::Within(limit) = permit
+        && let Some(held) = judge(source, objects, batch, limit)
+        && !recorded.as_ref().is_some_and(|known| known.confirmed && known.is_as(&held.removal))
+    {
+        return Err(held);
+    }
+    if recorded.is_none() {
+        return Ok(Batch::new());
+    }
+    let applied = (Truth::True, APPLIED, "the list is applied".to_owned());
+    Ok(vec![progress(source, objects, None, applied, now)].into_iter().flatten().collect())
+}
+
+/// Permits the removal for which a source's list is held. The list is taken when it comes again
+/// and removes exactly that. None where nothing is held; the batch is empty where it is confirmed
+/// already.
+pub fn confirm(source: &Source, objects: &Objects, now: SystemTime) -> Option<(Removal, Batch)> {
+    let known = recorded(source, objects)?;
+    if known.confirmed {
+        return Some((known, Batch::new()));
+    }
+    let removal = Removal { confirmed: true, ..known };
+    let Removal { removed, of, .. } = &removal;
+    let message = format!("the removal of {removed} of {of} objects is confirmed");
+    let told = (Truth::False, "RemovalConfirmed", message);
+    let batch = progress(source, objects, Some(&removal), told, now).into_iter().collect();
+    Some((removal, batch))
+}
+
+/// Whether the list of a source is held and confirmed: it is to be read again.
+pub fn is_confirmed(source: &Source, objects: &Objects) -> bool {
+    recorded(source, objects).is_some_and(|removal| removal.confirmed)
+}
+
+/// The sources whose list is held, and why, by name.
+pub fn held(objects: &Objects) -> impl Iterator<Item = (&Source, &str)> {
+    let held = |object: &Arc<Object>| removal_of(object).is_some();
+    let sources = objects.of_kind(Kind::Source).filter(move |object| held(object));
+    sources.map(|object| {
+        let status = object.life().status.iter().flat_map(|status| &status.conditions);
+        let told = status.into_iter().find(|one| &*one.aspect == APPLIED);
+        (&object.source, told.map_or("", |told| &*told.message))
+    })
+}
+
+/// All sources with an object of their own, and whether the list of each is held, by name.
+pub fn sources(objects: &Objects) -> impl Iterator<Item = (&str, bool)> {
+    let one = |object: &Arc<Object>| removal_of(object).is_some();
+    objects.of_kind(Kind::Source).map(move |object| (object.source.as_str(), one(object)))
+}
+
+/// Why the list of a source is held, if it is.
+pub(super) fn trouble(source: &Source, objects: &Objects) -> Option<Box<str>> {
+    held(objects).find(|(of, _)| *of == source).map(|(_, message)| message.into())
+}
+
+impl Removal {
+    fn is_as(&self, other: &Removal) -> bool {
+        self.digest == other.digest && (self.removed, self.of) == (other.removed, other.of)
+    }
+}
+
+impl Held {
+    /// The changes that note it on the source's own object; none where it is noted already.
+    pub fn record(&self, objects: &Objects, now: SystemTime) -> Batch {
+        let Held { source_of, removal, .. } = self;
+        if recorded(source_of, objects).as_ref() == Some(removal) {
+            return Batch::new();
+        }
+        let mut batch = Batch::new();
+        if heard::own(source_of, objects).is_none() {
+            batch.extend(heard::object(source_of, SourceSpec::default()).map(Change::put));
+        }
+        let told = (Truth::False, "RemovalHeld", self.to_string());
+        batch.extend(progress(source_of, objects, Some(removal), told, now));
+        batch
+    }
+}
+
+impl From<Held> for Refusal {
+    fn from(held: Held) -> Refusal {
+        Refusal::new("", held.to_string(), "").because(Why::Held)
+    }
+}
+
+/// The rule.
+fn judge(
+    source: &Source,
+    objects: &Objects,
+    batch: &[Change],
+    limit: RemovalLimit,
+) -> Option<Held> {
+    let gone = |change: &Change| match change {
+        Change::Delete { key, .. } if key.source == *source => Some(key.clone()),
+        _ => None,
+    };
+    let gone: Vec<Key> = batch.iter().filter_map(gone).collect();
+    let is_there = |object: &&Arc<Object>| {
+        object.source == *source
+            && object.kind() != Kind::Source
+            && object.life().deletion.is_none()
+    };
+    let (of, removed) = (objects.all().filter(is_there).count(), gone.len());
+    let services = objects.of_kind(Kind::Service).filter(is_there).count();
+    let services_gone = gone.iter().filter(|key| key.kind == Kind::Service).count();
+    let percent = usize::from(limit.percent);
+    let what = match () {
+        () if removed == 0 => return None,
+        () if removed == of => format!("all {of} objects of the source"),
+        () if services_gone > 0 && services_gone == services => {
+            format!("all {services} services of the source")
+        }
+        () if of >= REMOVAL_FLOOR && removed * 100 > percent * of => format!(
+            "{removed} of {of} objects, more than the {percent} % of control.max_removal_percent"
+        ),
+        () => return None,
+    };
+    let named: Vec<String> =
+        gone.iter().take(NAMED).map(|key| format!("{} {}", key.kind, key.name)).collect();
+    let more = match removed.saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let what = format!("{what} ({}{more})", named.join(", "));
+    let mut hasher = DefaultHasher::new();
+    gone.hash(&mut hasher);
+    let digest = format!("{:016x}", hasher.finish()).into();
+    let removal = Removal { removed, of, digest, confirmed: false };
+    Some(Held { source_of: source.clone(), removal, what })
+}
+
+/// The removal for which a source's list is held, as its own object has it.
+fn recorded(source: &Source, objects: &Objects) -> Option<Removal> {
+    removal_of(heard::own(source, objects)?)
+}
+
+fn removal_of(object: &Object) -> Option<Removal> {
+    let held = object.life().progress.as_ref()?.get("held")?;
+    Removal::deserialize(held).ok()
+}
+
+/// The change that records a removal, or none any more, with the condition.
+fn progress(
+    source: &Source,
+    objects: &Objects,
+    removal: Option<&Removal>,
+    (truth, reason, message): (Truth, &str, String),
+    now: SystemTime,
+) -> Option<Change> {
+    let own = heard::own(source, objects);
+    let mut status = own.and_then(|own| own.life().status.clone()).unwrap_or_default();
+    let before = status.conditions.iter().find(|one| &*one.aspect == APPLIED);
+    let since = before.filter(|before| before.status == truth).map_or(now, |before| before.since);
+    let (aspect, reason, message) = (APPLIED.into(), reason.into(), message.into());
+    let condition = Condition { aspect, status: truth, reason, message, since };
+    status.conditions.retain(|one| &*one.aspect != APPLIED);
+    status.conditions.push(condition);
+    let observed = own.map_or(0, |own| own.generation);
+    let progress = removal.map_or_else(|| json!({}), |removal| json!({ "held": removal }));
+    let status = Status { observed, ..status };
+    Some(Change::Progress { key: heard::key(source)?, status, progress: Arc::new(progress) })
+}

@@ -1,0 +1,294 @@
+//! Lists that would remove too much: an empty, cut or vanished services file, a shrunken session.
+//! They are held, also over a restart, until somebody confirms them.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::api::without_file;
+use crate::appliance::{Answer, Folder};
+use crate::command::with_an_lcore;
+use crate::generation;
+
+const JSON: (&str, &str) = ("Content-Type", "application/json");
+
+/// Services of the own shape, `first` and those behind it.
+fn text(first: usize, count: usize) -> String {
+    let one = |n: usize| {
+        format!(
+            "[[service]]\nname = \"s{n}\"\nmode = \"nat\"\n\
+             frontends = [{{address = \"203.0.113.{n}\", port = 80, protocol = \"tcp\"}}]\n\
+             backends = [{{address = \"10.97.2.11\", port = 80}}]\n"
+        )
+    };
+    (first..first + count).map(one).collect()
+}
+
+/// Names of the services that are wanted.
+fn names(folder: &Folder) -> Vec<String> {
+    let all = folder.until(&["get", "services"], Value::is_array);
+    let name = |object: &Value| object["name"].as_str().unwrap().to_owned();
+    all.as_array().unwrap().iter().map(name).collect()
+}
+
+/// Waits until the files are refused for a reason that has this in it; returns the status.
+fn refused(folder: &Folder, why: &str) -> Value {
+    folder.until(&["status"], |status| {
+        status["services_file"]["refused"].as_str().is_some_and(|told| told.contains(why))
+    })
+}
+
+/// Waits until the files are in force.
+fn taken(folder: &Folder) {
+    folder.until(&["status"], |status| {
+        status["services_file"]["refused"].is_null() && status["held"] == json!([])
+    });
+}
+
+fn shown(folder: &Folder, args: &[&str]) -> String {
+    let out = folder.weir(args);
+    String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
+}
+
+/// An appliance whose services are these, taken.
+fn with_services(name: &str, text: &str) -> Folder {
+    let folder = Folder::new(name);
+    folder.write("services.toml", text);
+    folder
+}
+
+/// The same with a folder of services.
+fn with_folder(name: &str, files: &[(&str, String)]) -> (Folder, PathBuf) {
+    let folder = Folder::new(name);
+    let services = folder.path.join("services.d");
+    fs::create_dir(&services).unwrap();
+    for (name, text) in files {
+        folder.write(&format!("services.d/{name}"), text);
+    }
+    folder.write("weir.toml", &folder.config().replace("services.toml", "services.d"));
+    (folder, services)
+}
+
+#[test]
+fn an_empty_commented_out_or_cut_file_removes_no_service_and_health_stays_good() {
+    let all = text(1, 12);
+    let folder = with_services("removal-file", &all);
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |status| status["services"] == 12);
+    with_an_lcore(&folder, || {
+        folder.until(&["status"], |status| status["able"] == true);
+        let commented: String = all.lines().map(|line| format!("# {line}\n")).collect();
+        let everything = "all 24 objects of the source";
+        for (text, why) in
+            [(String::new(), everything), (commented, everything), (text(1, 5), "14 of 24 objects")]
+        {
+            let at = generation(&folder.until(&["status"], |_| true));
+            folder.write("services.toml", &text);
+            let status = refused(&folder, why);
+            assert_eq!((generation(&status), &status["services"]), (at, &json!(12)));
+            assert_eq!(
+                (&status["able"], &status["held"][0]["source"]),
+                (&json!(true), &json!("file"))
+            );
+            assert_eq!(names(&folder).len(), 12);
+            assert!(folder.get(folder.ports[0], "/health", "*/*").contains("200"));
+            let metrics = folder.get(folder.ports[2], "/metrics", "*/*");
+            assert!(metrics.contains("weir_source_held{source=\"file\"} 1"), "{metrics}");
+            for args in [&["get", "source"][..], &["db", "show", "health"], &["status"]] {
+                let shown = shown(&folder, args);
+                assert!(shown.contains(why), "{args:?} without {why:?}:\n{shown}");
+            }
+            folder.write("services.toml", &all);
+            taken(&folder);
+        }
+        let metrics = folder.get(folder.ports[2], "/metrics", "*/*");
+        assert!(metrics.contains("weir_source_held{source=\"file\"} 0"), "{metrics}");
+        // Half of it may go without a word.
+        folder.write("services.toml", &text(1, 6));
+        folder.until(&["status"], |status| status["services"] == 6);
+    });
+}
+
+#[test]
+fn in_a_folder_what_is_no_regular_file_or_has_vanished_changes_nothing_at_all() {
+    let files = [("a.toml", text(1, 8)), ("b.toml", text(21, 2))];
+    let (folder, services) = with_folder("removal-folder", &files);
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |status| status["services"] == 10);
+    let at = generation(&folder.until(&["status"], |_| true));
+    let (a, b) = (services.join("a.toml"), services.join("b.toml"));
+    let nothing_changed = |why: &str| {
+        let status = refused(&folder, why);
+        assert_eq!((generation(&status), names(&folder).len()), (at, 10), "{why}");
+    };
+    // Beside each, a service that would be new.
+    folder.write("services.d/c.toml", "[[service]]\nname = \"c\"\n");
+    nothing_changed("c.toml");
+    symlink("/nowhere/at/all", services.join("link")).unwrap();
+    fs::rename(services.join("link"), &b).unwrap();
+    folder.write("services.d/c.toml", &text(31, 1));
+    nothing_changed("b.toml: No such file");
+    fs::remove_file(&b).unwrap();
+    fs::create_dir(&b).unwrap();
+    nothing_changed("it is a directory, not a regular file");
+    fs::remove_dir(&b).unwrap();
+    // With both of them gone and one service new: 20 objects go.
+    fs::rename(&a, services.join("a.hidden")).unwrap();
+    nothing_changed("all 20 objects of the source");
+    folder.write("services.d/b.toml", &text(21, 2));
+    nothing_changed("16 of 20 objects");
+    fs::remove_file(&b).unwrap();
+    fs::remove_file(services.join("c.toml")).unwrap();
+    nothing_changed("all 20 objects of the source");
+    assert_eq!(fs::read_dir(&services).unwrap().count(), 1, "the folder has nothing to be read");
+
+    // One small file that is gone is a service that is gone.
+    fs::rename(services.join("a.hidden"), &a).unwrap();
+    folder.until(&["status"], |status| status["services"] == 8);
+    taken(&folder);
+}
+
+#[test]
+fn it_is_held_over_restarts_until_the_command_confirms_it() {
+    let folder = with_services("removal-restart", &text(1, 1));
+    let mut slowpath = folder.slowpath();
+    folder.until(&["status"], |status| status["services"] == 1);
+    slowpath.kill();
+    // The file was lost while nothing ran.
+    folder.write("services.toml", "");
+    for _ in 0..2 {
+        let mut slowpath = folder.slowpath();
+        let status = refused(&folder, "all 2 objects of the source");
+        assert_eq!((&status["services"], names(&folder)), (&json!(1), vec!["s1".to_owned()]));
+        slowpath.kill();
+    }
+    let _slowpath = folder.slowpath();
+    refused(&folder, "weir source confirm file");
+    let confirmed = shown(&folder, &["source", "confirm", "file"]);
+    assert_eq!(confirmed, "file: the removal of 2 of 2 objects is confirmed\n");
+    folder.until(&["status"], |status| status["services"] == 0);
+    taken(&folder);
+    assert!(names(&folder).is_empty());
+    // It was for this list, once.
+    let again = folder.weir(&["source", "confirm", "file"]);
+    let told = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(again.status.code() == Some(2) && told.contains("no list of source `file`"), "{told}");
+    folder.write("services.toml", &text(1, 1));
+    folder.until(&["status"], |status| status["services"] == 1);
+    folder.write("services.toml", "");
+    refused(&folder, "is held");
+}
+
+#[test]
+fn a_key_in_a_services_file_permits_the_removal() {
+    let folder = with_services("removal-key", &text(1, 12));
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |status| status["services"] == 12);
+    folder.write("services.toml", &text(1, 2));
+    refused(&folder, "20 of 24 objects");
+    folder.write("services.toml", &format!("allow_removal = true\n{}", text(1, 2)));
+    folder.until(&["status"], |status| status["services"] == 2);
+    taken(&folder);
+    folder.write("services.toml", "allow_removal = true\n");
+    folder.until(&["status"], |status| status["services"] == 0);
+    assert!(names(&folder).is_empty());
+}
+
+#[test]
+fn the_share_is_configured_and_changes_while_weir_runs() {
+    let folder = with_services("removal-share", &text(1, 10));
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |status| status["services"] == 10);
+    let share = |percent: u8| {
+        let config = folder.config();
+        let control = "[control]\n";
+        assert!(config.contains(control));
+        let changed = format!("{control}max_removal_percent = {percent}\n");
+        folder.write("weir.toml", &config.replace(control, &changed));
+        folder.until(&["status"], |status| status["config_file"]["refused"].is_null());
+    };
+    share(0);
+    folder.until(&["status"], |status| status["config_file"]["applied_s_ago"].is_u64());
+    folder.write("services.toml", &text(1, 9));
+    refused(&folder, "more than the 0 % of control.max_removal_percent");
+    folder.write("services.toml", &text(1, 10));
+    taken(&folder);
+    share(80);
+    folder.write("services.toml", &text(1, 2));
+    folder.until(&["status"], |status| status["services"] == 2);
+}
+
+fn ask(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
+    folder.ask(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
+}
+
+/// A session of source `inventory` that says this, up to its commit.
+fn session(folder: &Folder, objects: &Value) -> String {
+    let begun = ask(folder, "POST", "inventory/sessions", &json!({ "revision": "1" })).json();
+    let session = format!("inventory/sessions/{}", begun["session"]);
+    assert_eq!(ask(folder, "PUT", &format!("{session}/chunks/0"), objects).status, 200);
+    format!("{session}/commit")
+}
+
+#[test]
+fn a_session_that_lost_its_services_is_held_and_single_deletes_are_not() {
+    let folder = Folder::new("removal-session");
+    folder.write("weir.toml", &without_file(&folder));
+    let _slowpath = folder.slowpath();
+    folder.until(&["status"], |_| true);
+    let service = |n: usize| {
+        let address = format!("203.0.113.{n}");
+        let frontend = json!({ "address": address, "port": 80, "protocol": "tcp" });
+        json!({ "kind": "Service", "name": format!("s{n}"), "spec": { "frontends": [frontend] } })
+    };
+    let all: Value = (1..=12).map(service).collect();
+    let none = json!({});
+    let commit = session(&folder, &all);
+    assert_eq!(ask(&folder, "POST", &commit, &none).status, 200);
+
+    let commit = session(&folder, &json!([]));
+    let tried = ask(&folder, "POST", &format!("{commit}?dry_run=true"), &none);
+    assert_eq!(tried.json()["type"], "urn:weir:held");
+    let report = |folder: &Folder| ask(folder, "GET", "inventory", &none).json();
+    assert_eq!(report(&folder)["held"], Value::Null, "it was only tried");
+    let held = ask(&folder, "POST", &commit, &none);
+    assert_eq!((held.status, &held.json()["type"]), (409, &json!("urn:weir:held")), "{held:?}");
+    assert_eq!(
+        (report(&folder)["held"].clone(), names(&folder).len()),
+        (held.json()["detail"].clone(), 12)
+    );
+    let status = shown(&folder, &["status"]);
+    assert!(status.contains("the list of source `inventory` is held"), "{status}");
+    let wrong = ask(&folder, "POST", &commit, &json!({ "allow_removals": true }));
+    assert_eq!((wrong.status, names(&folder).len()), (422, 12), "{wrong:?}");
+
+    // By the operator, who permits this list and no other.
+    let confirmed = shown(&folder, &["source", "confirm", "inventory"]);
+    assert_eq!(confirmed, "inventory: the removal of 12 of 12 objects is confirmed\n");
+    assert_eq!(names(&folder).len(), 12, "the source says it again");
+    let other = session(&folder, &json!([service(1)]));
+    assert_eq!(ask(&folder, "POST", &other, &none).status, 409);
+    let commit = session(&folder, &json!([]));
+    assert_eq!(ask(&folder, "POST", &commit, &none).status, 409, "that one is held now");
+    assert_eq!(ask(&folder, "POST", "inventory/confirm", &none).json()["removed"], 12);
+    let made = ask(&folder, "POST", &commit, &none);
+    assert_eq!(made.json(), json!({ "written": 0, "released": 12 }), "{made:?}");
+    assert!(names(&folder).is_empty());
+
+    // By the source itself.
+    let commit = session(&folder, &all);
+    assert_eq!(ask(&folder, "POST", &commit, &none).status, 200);
+    let commit = session(&folder, &json!([service(1)]));
+    assert_eq!(ask(&folder, "POST", &commit, &none).status, 409);
+    assert_eq!(ask(&folder, "POST", &commit, &json!({ "allow_removal": true })).status, 200);
+    assert_eq!(names(&folder), ["s1"]);
+    assert_eq!(report(&folder)["held"], Value::Null);
+
+    // The only object of the API goes at once.
+    let only = "/v1/objects/service/shop/only";
+    let body = json!({ "spec": { "frontends": [] } }).to_string();
+    assert_eq!(folder.ask("PUT", only, &[JSON], &body).status, 201);
+    assert_eq!(folder.ask("DELETE", only, &[], "").status, 204);
+}
