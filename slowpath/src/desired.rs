@@ -166,20 +166,27 @@ impl Desired {
         if held.is_empty() { Ok(batch) } else { Err(held) }
     }
 
-    /// Answers that nothing is taken, and has the store note why.
-    fn hold(&mut self, held: Vec<Held>, objects: &Objects, now: SystemTime) {
+    /// Has the store note why nothing is taken, and answers after that: the next list is judged
+    /// with the note in sight.
+    fn hold(&self, held: Vec<Held>, objects: &Objects, now: SystemTime) {
         let record: Vec<Change> = held.iter().flat_map(|held| held.record(objects, now)).collect();
-        if !record.is_empty() {
-            self.store.submit(Order::new(record, now), |answer| {
-                if let Err(refusal) = answer {
-                    tracing::error!("that a list is held is not noted: {refusal}");
-                }
-            });
-        }
         let why: Vec<String> = held.iter().map(ToString::to_string).collect();
         let refusal = Refusal::new("", why.join("; "), "").because(Why::Held);
-        // The receiver is this value's own.
-        let _ = self.answers.0.send(Err(refusal));
+        let answer = self.answers.0.clone();
+        if record.is_empty() {
+            // The receiver is this value's own.
+            let _ = answer.send(Err(refusal));
+            return;
+        }
+        let wake = Arc::clone(&self.wake);
+        self.store.submit(Order::new(record, now), move |noted| {
+            if let Err(wrong) = noted {
+                tracing::error!("that a list is held is not noted: {wrong}");
+            }
+            // Without a control loop nobody needs it.
+            let _ = answer.send(Err(refusal));
+            wake();
+        });
     }
 
     /// Whether a removal of the files was confirmed since this was last asked: they are to be read

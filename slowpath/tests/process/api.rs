@@ -321,7 +321,7 @@ fn said(folder: &Folder, objects: &Value) -> Answer {
     let session = ask("POST", "", "{}").json()["session"].clone();
     let taken = ask("PUT", &format!("/{session}/chunks/0"), &objects.to_string());
     assert_eq!(taken.status, 200, "{taken:?}");
-    ask("POST", &format!("/{session}/commit?wait=20s"), "")
+    ask("POST", &format!("/{session}/commit?wait=20s"), r#"{"allow_removal": true}"#)
 }
 
 /// Makes a certificate, and returns the configuration of an API with it and a file of a token.

@@ -211,7 +211,9 @@ fn a_full_disk_refuses_what_is_new_and_takes_it_when_there_is_room() {
     // The log may have room in its last page.
     folder.write(
         "services.toml",
-        &(1..60).map(|n| service(&format!("s/{n}"), n)).collect::<String>(),
+        &(1..60).fold("allow_removal = true\n".to_owned(), |all, n| {
+            all + &service(&format!("s/{n}"), n)
+        }),
     );
     let refused = |s: &Value| s["services_file"]["refused"].as_str().map(str::to_owned);
     let status = folder.until(&["status"], |s| refused(s).is_some());

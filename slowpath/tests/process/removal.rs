@@ -116,8 +116,10 @@ fn in_a_folder_what_is_no_regular_file_or_has_vanished_changes_nothing_at_all() 
     let files = [("a.toml", text(1, 8)), ("b.toml", text(21, 2))];
     let (folder, services) = with_folder("removal-folder", &files);
     let _slowpath = folder.slowpath();
-    folder.until(&["status"], |status| status["services"] == 10);
-    let at = generation(&folder.until(&["status"], |_| true));
+    let status = folder.until(&["status"], |status| {
+        generation(status) > 0 && status["services"] == 10 && status["held"] == json!([])
+    });
+    let at = generation(&status);
     let (a, b) = (services.join("a.toml"), services.join("b.toml"));
     let nothing_changed = |why: &str| {
         let status = refused(&folder, why);
@@ -201,21 +203,24 @@ fn the_share_is_configured_and_changes_while_weir_runs() {
     let folder = with_services("removal-share", &text(1, 10));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| status["services"] == 10);
-    let share = |percent: u8| {
+    let share = |percent: u8, taken: usize| {
         let config = folder.config();
         let control = "[control]\n";
         assert!(config.contains(control));
         let changed = format!("{control}max_removal_percent = {percent}\n");
         folder.write("weir.toml", &config.replace(control, &changed));
-        folder.until(&["status"], |status| status["config_file"]["refused"].is_null());
+        let is_taken = |_: &Value| {
+            let log = fs::read_to_string(folder.path.join("log")).unwrap();
+            log.matches("configuration taken").count() == taken
+        };
+        folder.until(&["status"], is_taken);
     };
-    share(0);
-    folder.until(&["status"], |status| status["config_file"]["applied_s_ago"].is_u64());
+    share(0, 1);
     folder.write("services.toml", &text(1, 9));
     refused(&folder, "more than the 0 % of control.max_removal_percent");
     folder.write("services.toml", &text(1, 10));
     taken(&folder);
-    share(80);
+    share(80, 2);
     folder.write("services.toml", &text(1, 2));
     folder.until(&["status"], |status| status["services"] == 2);
 }

@@ -99,7 +99,7 @@ fn a_file_that_was_refused_is_not_told_by_halves_while_its_return_waits_for_the_
              backends = [{{address = \"10.0.2.12\"}}]\n"
         )
     });
-    stage.write(&tunnels.collect::<String>());
+    stage.write(&format!("allow_removal = true\n{}", tunnels.collect::<String>()));
     while reconcile.keeping.is_none() {
         stage.pass(20, &mut reconcile, None);
     }
