@@ -34,6 +34,10 @@ pub struct Service {
     pub mode: Mode,
     /// What becomes of packets too big for the way to the backend.
     pub too_big: TooBig,
+    /// What becomes of UDP flows whose backend has failed.
+    pub failed_udp: FailedUdp,
+    /// What becomes of TCP connections whose backend has failed.
+    pub failed_tcp: FailedTcp,
     /// Upper bound for the MSS option of passing SYNs, bytes; 0 for none.
     pub mss: u16,
     /// TCP established idle time in seconds; 0 for `flows.tcp_established_s`.
@@ -177,6 +181,29 @@ pub enum Algorithm {
     Maglev,
     /// Any, by weight.
     Random,
+}
+
+/// What becomes of UDP flows and pings whose backend is quarantined or was removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FailedUdp {
+    /// The client's next packet goes to another backend.
+    #[default]
+    Move,
+    /// They stay with it until they are idle.
+    Keep,
+}
+
+/// What becomes of TCP connections whose backend is quarantined or was removed. They cannot move:
+/// another backend does not know them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FailedTcp {
+    /// They stay with it until they are idle.
+    #[default]
+    Keep,
+    /// The client's next segment is answered with a reset.
+    Reset,
 }
 
 /// Whether packets are translated between families.

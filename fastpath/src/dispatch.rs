@@ -119,7 +119,7 @@ fn count_arrived(work: &Work, packets: u64, bytes: u64, lcore: &Lcore<'_>) {
 /// An ICMP error was sent: the packet that it is about counts as dropped, the error as made here.
 fn count_error(work: &Work, lcore: &Lcore<'_>, what: Reply, bytes: u64) {
     let reason = match what {
-        Reply::Echo => return,
+        Reply::Echo | Reply::Reset => return,
         Reply::TooBig(_) => DropReason::TooBigAnswered,
         Reply::TimeExceeded => DropReason::TtlExceeded,
     };

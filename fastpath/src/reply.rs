@@ -13,6 +13,7 @@ use packet::checksum;
 use packet::ethernet;
 use packet::icmp::{self, Trouble};
 use packet::ip::{Ip, UDP};
+use packet::reset;
 use packet::tunnel::return_in_place;
 use packet::window::{Short, Window};
 use tables::reason::DropReason;
@@ -31,6 +32,7 @@ pub fn reply<B: Buffer>(
                 .and_then(|()| send_back(window, work))
                 .map_err(|_| DropReason::TooShort);
         }
+        Reply::Reset => return reset(buffer, work).map_err(|_| DropReason::TooShort),
         Reply::TooBig(mtu) => (Trouble::TooBig(mtu), DropReason::TooBig),
         Reply::TimeExceeded => (Trouble::TimeExceeded, DropReason::TtlExceeded),
     };
@@ -49,6 +51,24 @@ pub fn reply<B: Buffer>(
     }
     let window = &mut buffer.window();
     error(window, work, trouble).and_then(|()| send_back(window, work)).map_err(|_| silent)
+}
+
+/// A TCP reset takes the place of the segment that it answers, which is never shorter.
+#[cold]
+fn reset<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Short> {
+    if !reset::may_answer(&work.inner) {
+        return Err(Short);
+    }
+    reset::write_reset(&mut buffer.window(), &work.inner)?;
+    let end = usize::from(work.inner.at) + reset::reset_len(&work.inner);
+    if !buffer.truncate(end) {
+        return Err(Short);
+    }
+    let window = &mut buffer.window();
+    if work.front.arrival != Arrival::Plain {
+        relength(window, &work.front.outer, end)?;
+    }
+    send_back(window, work)
 }
 
 /// Moves the outer headers to the front, writes the error behind them, and mends their lengths.

@@ -9,7 +9,7 @@ use crate::lcore::Lcore;
 use crate::leg;
 use crate::port::Buffer;
 use crate::prepared::Key;
-use crate::verdict::Verdict;
+use crate::verdict::{Reply, Verdict};
 use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
 use tables::counters::Counter;
@@ -18,7 +18,7 @@ use tables::flow::{
 };
 use tables::fragment::{FragmentKey, FragmentTarget};
 use tables::reason::DropReason;
-use tables::record::{BackendState, Mode, TunnelKind};
+use tables::record::{BackendState, Mode, TunnelKind, WhenFailed};
 
 /// Looks the packet's flow up and asks the cache for its path.
 #[inline(always)]
@@ -122,11 +122,18 @@ fn known(
         return Ok(()); // To the proxy's own port, and not by its service.
     }
     let answer = is_answer(work, hit, from_initiator);
-    if !answer && !keeps_backend(work, lcore, hit, from_initiator) {
-        if let Some(ended) = flows.remove(hit) {
-            lcore.page().flow_ended(ended.forward.service, ended.forward.backend);
+    if !answer {
+        let fate = keeps_backend(work, lcore, hit, from_initiator);
+        if fate != WhenFailed::Keep {
+            if let Some(ended) = flows.remove(hit) {
+                lcore.page().flow_ended(ended.forward.service, ended.forward.backend);
+            }
+            if fate == WhenFailed::Reset {
+                lcore.page().count(Counter::FlowsReset, 1);
+                work.verdict = Verdict::Reply(Reply::Reset);
+            }
+            return Ok(());
         }
-        return Ok(());
     }
     if !answer && work.path.mode == Mode::Nat as u8 && !from_initiator {
         return Ok(()); // From the service's own address towards the client: not ours to balance.
@@ -172,23 +179,42 @@ fn is_answer(work: &Work, hit: &Hit, from_initiator: bool) -> bool {
     }
 }
 
-/// False when the flow's backend is gone, or a new connection on the old 5-tuple should choose
-/// anew.
+/// Whether the flow goes on with its backend. It moves when that is gone, when a new connection on
+/// the old 5-tuple should choose anew, and when its service says so of failed backends.
 #[inline(always)]
-fn keeps_backend(work: &Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool) -> bool {
+fn keeps_backend(work: &Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool) -> WhenFailed {
     let Some(backend) = lcore.set().backend(work.path.backend) else {
-        return keeps_proxy(work, lcore, hit, from_initiator);
+        return match keeps_proxy(work, lcore, hit, from_initiator) {
+            true => WhenFailed::Keep,
+            false => WhenFailed::Move,
+        };
     };
     if backend.incarnation != work.path.incarnation {
-        return false;
+        return WhenFailed::Move;
+    }
+    if BackendState::is_failed(backend.state) && from_initiator {
+        let fate = when_failed(work, lcore);
+        if fate != WhenFailed::Keep {
+            return fate;
+        }
     }
     if let L4::Tcp { flags } = work.inner.kind {
         let state = lcore.flows().note_tcp(hit, flags, from_initiator);
         if state == TcpState::Reopened && backend.state != BackendState::Active as u8 {
-            return false;
+            return WhenFailed::Move;
         }
     }
-    true
+    WhenFailed::Keep
+}
+
+/// What the service says of flows whose backend has failed. Counts those that move.
+#[cold]
+fn when_failed(work: &Work, lcore: &Lcore<'_>) -> WhenFailed {
+    let fate = lcore.set().when_failed(work.path.service, work.inner.kind, work.hash);
+    if fate == WhenFailed::Move {
+        lcore.page().count(Counter::FlowsMoved, 1);
+    }
+    fate
 }
 
 /// As [`keeps_backend`], of a flow without one: only to a proxy it goes on. A new connection on the

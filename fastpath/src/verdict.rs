@@ -41,6 +41,8 @@ pub enum Reply {
     TooBig(u16),
     /// ICMP time exceeded in transit.
     TimeExceeded,
+    /// A TCP reset: the flow's backend has failed.
+    Reset,
 }
 
 /// Where the frame goes once the stages are through.

@@ -11,7 +11,7 @@ use crate::tunnel::swap_addresses;
 use crate::window::{Short, Window};
 
 /// TTL of what we send ourselves.
-const OUR_TTL: u8 = 64;
+pub(crate) const OUR_TTL: u8 = 64;
 /// Precedence "internetwork control" for errors (RFC 1812 §4.3.2.5).
 const OUR_TOS: u8 = 0xc0;
 

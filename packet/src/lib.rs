@@ -41,6 +41,7 @@ pub mod ip;
 mod ipv4;
 mod ipv6;
 pub mod parsed;
+pub mod reset;
 pub mod rewrite;
 pub mod template;
 pub mod translate;

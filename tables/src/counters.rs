@@ -95,6 +95,8 @@ counters! {
         EventsLost "events_lost" "Events for slowpath that found the ring full.",
         Switches "switches" "Table sets taken over.",
         Bursts "bursts" "Bursts with at least one packet.",
+        FlowsMoved "flows_moved" "Flows whose backend had failed or was removed, and that went on to another one.",
+        FlowsReset "flows_reset" "TCP flows whose backend had failed or was removed, and whose client was answered with a reset.",
     }
 
     /// Counters of a service, and of a backend.

@@ -7,6 +7,8 @@
 mod settings;
 
 use packet::addr::Addr;
+use packet::ip::L4;
+use packet::rewrite::{ACK, RST, SYN};
 
 #[cfg(not(target_arch = "bpf"))]
 use crate::note::ServiceNote;
@@ -194,6 +196,11 @@ pub const SERVICE_DENY: u16 = 8;
 /// [`Service::flags`]: its slots are filled by weight alone. For dumps; no packet asks.
 pub const SERVICE_RANDOM: u16 = 16;
 
+/// [`Service::flags`]: UDP flows and pings stay with a failed backend.
+pub const SERVICE_FAILED_UDP_KEEP: u16 = 32;
+/// [`Service::flags`]: TCP connections to a failed backend are reset.
+pub const SERVICE_FAILED_TCP_RESET: u16 = 64;
+
 /// Slot arrays that a service may refer to at once: the current one and those being retired.
 pub const SLOT_ARRAYS: usize = 4;
 
@@ -243,6 +250,37 @@ pub struct Service {
     pub pad: [u8; 2],
 }
 
+/// What becomes of a flow whose backend has failed ([`BackendState::is_failed`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum WhenFailed {
+    /// It stays with its backend.
+    Keep,
+    /// The flow ends, and the packet begins a new one with a backend that serves.
+    Move,
+    /// The flow ends, and the client is answered with a TCP reset.
+    Reset,
+}
+
+impl Service {
+    /// What this packet of the client does to its flow, whose backend has failed. A SYN opens a
+    /// connection, for which any backend will do, and a reset ends one by itself. Of a protocol of
+    /// which Weir knows no states, the flow stays.
+    #[inline(always)]
+    pub fn when_failed(&self, kind: L4) -> WhenFailed {
+        match kind {
+            L4::Tcp { .. } if self.flags & SERVICE_FAILED_TCP_RESET == 0 => WhenFailed::Keep,
+            L4::Tcp { flags } if flags & RST != 0 => WhenFailed::Keep,
+            L4::Tcp { flags } if flags & (SYN | ACK) == SYN => WhenFailed::Move,
+            L4::Tcp { .. } => WhenFailed::Reset,
+            L4::Udp | L4::IcmpEcho { .. } if self.flags & SERVICE_FAILED_UDP_KEEP == 0 => {
+                WhenFailed::Move
+            }
+            _ => WhenFailed::Keep,
+        }
+    }
+}
+
 /// What a frontend is found by. Any port is port 0; any protocol is protocol 0.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -272,7 +310,8 @@ impl FrontendKey {
 /// The protocol number of an address mark (255 is reserved by IANA).
 pub const ADDRESS_MARK: u8 = 255;
 
-/// State of a backend as the tables know it. Only `Active` ones get new flows; all keep theirs.
+/// State of a backend as the tables know it. Only `Active` ones get new flows. `Terminating` and
+/// `Maintenance` keep theirs; of a failed one the service says what becomes of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum BackendState {
@@ -284,6 +323,16 @@ pub enum BackendState {
     Quarantined = 2,
     /// Taken out by the operator.
     Maintenance = 3,
+    /// No service names it any more; its record stays while flows refer to it.
+    Removed = 4,
+}
+
+impl BackendState {
+    /// Whether a backend of this state, as its record has it, can no longer be expected to answer.
+    #[inline(always)]
+    pub const fn is_failed(state: u8) -> bool {
+        state == BackendState::Quarantined as u8 || state == BackendState::Removed as u8
+    }
 }
 
 /// A backend: where it is and how to reach it.

@@ -7,7 +7,7 @@
 use crate::atomic::Ordering;
 
 use packet::addr::Addr;
-use packet::ip::Ip;
+use packet::ip::{Ip, L4};
 
 use crate::addresses::Addresses;
 use crate::layout::Section;
@@ -17,7 +17,10 @@ use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_mark, scope_ma
 use crate::next_hop::{NextHop, NextHopCell};
 #[cfg(not(target_arch = "bpf"))]
 use crate::note::{Member, NoteCell, ServiceNote};
-use crate::record::{ADDRESS_MARK, Backend, FrontendKey, Mode, NONE, Service, Settings, Tunnel};
+use crate::record::{
+    ADDRESS_MARK, Backend, BackendState, FrontendKey, Mode, NONE, Service, Settings, Tunnel,
+    WhenFailed,
+};
 #[cfg(not(target_arch = "bpf"))]
 use crate::record::{Prefix, SlotArray};
 use crate::region::Region;
@@ -243,6 +246,23 @@ impl<'r> TableSet<'r> {
         }
         let slot = ((hash >> 32) * u64::from(array.count)) >> 32;
         self.slot(array.first.checked_add(slot as u32)?)
+    }
+
+    /// What a client's packet does to its flow of `service`, whose backend has failed. Where the
+    /// service has no other backend to serve instead, the flow stays: if all have failed, it is as
+    /// likely the checks.
+    #[inline(always)]
+    pub fn when_failed(&self, service: u32, kind: L4, hash: u64) -> WhenFailed {
+        let Some(service) = self.service(service) else { return WhenFailed::Keep };
+        let what = service.when_failed(kind);
+        if what == WhenFailed::Keep {
+            return what;
+        }
+        let other = self.pick(service, hash).and_then(|id| self.backend(id));
+        match other {
+            Some(backend) if !BackendState::is_failed(backend.state) => what,
+            _ => WhenFailed::Keep,
+        }
     }
 
     /// Word `at` of the slot arena.

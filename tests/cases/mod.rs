@@ -6,6 +6,7 @@
 //! came in is accounted for.
 
 mod coverage;
+mod failed;
 mod plane;
 mod run;
 pub mod setups;
@@ -50,6 +51,7 @@ pub fn all() -> Vec<Case> {
         plain::cases(),
         select::cases(),
         policy::cases(),
+        failed::cases(),
         proxy::cases(),
         outer::cases(),
         icmp::cases(),

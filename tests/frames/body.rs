@@ -218,7 +218,9 @@ pub(super) fn bytes(ip: &Ip) -> Vec<u8> {
             out.extend(seq.to_be_bytes());
             out.extend(ack.to_be_bytes());
             let words = (20 + options.len()) / 4;
-            out.extend([(words << 4) as u8, *flags, 0xff, 0xff, 0, 0, 0, 0]);
+            // A reset has no window.
+            let window = if flags & flags::RST == 0 { 0xff } else { 0 };
+            out.extend([(words << 4) as u8, *flags, window, window, 0, 0, 0, 0]);
             out.extend(options);
             out.extend(&ip.payload);
             summed(ip, out, 16)

@@ -78,6 +78,8 @@ fn check_one(door: &mut Door, key: &str, file: file::Service, config: &Config) -
         name: file.name,
         mode,
         too_big: file.too_big,
+        failed_udp: file.failed_udp,
+        failed_tcp: file.failed_tcp,
         mss: file.mss,
         tcp_idle_s: file.tcp_idle_s,
         table_size,

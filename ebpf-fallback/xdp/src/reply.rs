@@ -14,6 +14,7 @@ use packet::checksum;
 use packet::ethernet;
 use packet::icmp::{self, Trouble};
 use packet::ip::UDP;
+use packet::reset;
 use packet::tunnel::return_in_place;
 use packet::window::{Short, Window};
 use tables::counters::VerdictCounter;
@@ -34,6 +35,7 @@ pub fn reply(ctx: XdpContext) -> u32 {
         Reply::Echo => echo(ctx, work),
         Reply::TooBig => trouble(ctx, work, DropReason::TooBig),
         Reply::TimeExceeded => trouble(ctx, work, DropReason::TtlExceeded),
+        Reply::Reset => reset(ctx, work),
     };
     go(ctx, either(next))
 }
@@ -45,6 +47,34 @@ fn echo(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         return Err(work.drop(DropReason::TooShort));
     }
     Ok(work.out(VerdictCounter::Reply, work.arm))
+}
+
+/// A TCP reset takes the place of the segment that it answers, which is never shorter.
+#[inline(always)]
+fn reset(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+    done(part_reset(ctx))?;
+    let end = usize::from(work.inner.at) + reset::reset_len(&work.inner);
+    let cut = length(ctx) as i32 - end as i32;
+    if cut > 0 && !cut_end(ctx, cut) {
+        return Err(work.drop(DropReason::TooShort));
+    }
+    let w = &mut window(ctx);
+    if relength(w, work).is_err() || send_back(w, work).is_err() {
+        return Err(work.drop(DropReason::TooShort));
+    }
+    Ok(work.out(VerdictCounter::Reply, work.arm))
+}
+
+/// Writes the reset over the segment.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_reset(ctx: *mut xdp_md) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let w = &mut window(ctx);
+    if !reset::may_answer(&work.inner) || reset::write_reset(w, &work.inner).is_err() {
+        return work.drop(DropReason::TooShort);
+    }
+    OPEN
 }
 
 /// Answers with an error, or drops for `silent`.

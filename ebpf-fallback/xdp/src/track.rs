@@ -3,15 +3,16 @@
 use crate::frame::window;
 use crate::here::{flows, page};
 use crate::leg::{digest, towards_backend};
-use crate::next::{FINISH, FRONT, LEG, OPEN, REMEMBER, SELECT, TRACK, either, go, raw};
-use crate::work::{Arrival, Work, work};
+use crate::next::{FINISH, FRONT, LEG, OPEN, REMEMBER, REPLY, SELECT, TRACK, either, go, raw};
+use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use packet::ip::{Fragment, L4};
+use tables::counters::Counter;
 use tables::flow::{Missed, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, TcpState};
 use tables::reason::DropReason;
-use tables::record::{BackendState, Mode};
+use tables::record::{BackendState, Mode, WhenFailed};
 
 /// The stage.
 #[xdp(frags)]
@@ -22,7 +23,7 @@ pub fn track(ctx: XdpContext) -> u32 {
         work.from_initiator = work.hit.from_initiator(work.side);
     }
     let next = either(known(ctx, work));
-    if next == SELECT {
+    if next == SELECT || next == REPLY {
         work.known = false; // It is not the packet's flow any more.
     }
     go(ctx, next)
@@ -40,9 +41,15 @@ fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         return Err(SELECT); // To the proxy's own port, and not by its service.
     }
     let answer = is_answer(work);
-    if !answer && part_keeps_backend() != OPEN {
-        part_end_flow();
-        return Err(SELECT);
+    if !answer {
+        let next = part_keeps_backend();
+        if next != OPEN {
+            part_end_flow();
+            if next == REPLY {
+                return Err(work.answer_with(Reply::Reset));
+            }
+            return Err(SELECT);
+        }
     }
     if !answer && work.path.mode == Mode::Nat as u8 && !work.from_initiator {
         return Err(SELECT); // From the service's own address towards the client: not ours.
@@ -93,8 +100,8 @@ fn is_answer(work: &Work) -> bool {
     }
 }
 
-/// Not [`OPEN`] when the flow's backend is gone, or a new connection on the old 5-tuple should
-/// choose anew.
+/// Not [`OPEN`] when the flow's backend is gone, when a new connection on the old 5-tuple should
+/// choose anew, and when its service says so of failed backends.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_keeps_backend() -> u32 {
@@ -105,12 +112,37 @@ extern "C" fn part_keeps_backend() -> u32 {
     if backend.incarnation != work.path.incarnation {
         return SELECT;
     }
+    if BackendState::is_failed(backend.state) && work.from_initiator {
+        match part_when_failed() {
+            OPEN => {}
+            next => return next,
+        }
+    }
     let Some(flags) = work.tcp_flags() else { return OPEN };
     let state = flows().note_tcp(&work.hit, flags, work.from_initiator);
     if state == TcpState::Reopened && backend.state != BackendState::Active as u8 {
         return SELECT;
     }
     OPEN
+}
+
+/// What the service says of flows whose backend has failed: [`OPEN`] where they stay, [`SELECT`]
+/// where they move, [`REPLY`] where the client is answered with a reset.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_when_failed() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    match work.set().when_failed(work.path.service, work.inner.kind, work.hash) {
+        WhenFailed::Keep => OPEN,
+        WhenFailed::Move => {
+            page().count(Counter::FlowsMoved, 1);
+            SELECT
+        }
+        WhenFailed::Reset => {
+            page().count(Counter::FlowsReset, 1);
+            REPLY
+        }
+    }
 }
 
 /// As [`part_keeps_backend`], of a flow without one: only to a proxy it goes on. A new connection

@@ -33,7 +33,7 @@ use packet::window::{Short, Window};
 use tables::counters::{ArmCounter, VerdictCounter};
 use tables::flow::{Forward, Likely, Met, PATH_CROSSES, PATH_ONE_WAY, PATH_RESPONDER_LEG};
 use tables::reason::DropReason;
-use tables::record::{Mode, NONE, Service, TUNNEL_CROSS, Tunnel, TunnelKind};
+use tables::record::{BackendState, Mode, NONE, Service, TUNNEL_CROSS, Tunnel, TunnelKind};
 use tables::region::Region;
 use tables::set::TableSet;
 
@@ -288,6 +288,7 @@ fn track(
     };
     let next = set.next_hop(backend.next_hop)?;
     let goes = backend.incarnation == path.incarnation
+        && !BackendState::is_failed(backend.state)
         && stays
         && is_known_leg(&met, from_initiator, digest)
         && work.inner.ttl > 1

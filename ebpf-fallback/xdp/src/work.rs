@@ -39,6 +39,8 @@ pub enum Reply {
     TooBig,
     /// Its TTL ended here.
     TimeExceeded,
+    /// A TCP reset: the flow's backend has failed.
+    Reset,
 }
 
 /// Where the frame goes.

@@ -51,7 +51,7 @@ impl Walk<'_> {
     /// Whether the answer may be made, of this packet and to its sender.
     fn reply(&mut self, reply: Reply) -> Step {
         let silent = match reply {
-            Reply::Echo => return Step::Break(Verdict::Reply(reply)),
+            Reply::Echo | Reply::Reset => return Step::Break(Verdict::Reply(reply)),
             Reply::TooBig(_) => DropReason::TooBig,
             Reply::TimeExceeded => DropReason::TtlExceeded,
         };

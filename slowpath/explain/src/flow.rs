@@ -9,7 +9,7 @@ use packet::window::Window;
 use tables::flow::{Hit, Missed, PATH_REDIRECT, TcpState};
 use tables::fragment::{FragmentKey, FragmentTarget, Fragments};
 use tables::reason::DropReason;
-use tables::record::{BackendState, Mode, NONE, TUNNEL_REPLY_TOO_BIG};
+use tables::record::{BackendState, Mode, NONE, TUNNEL_REPLY_TOO_BIG, WhenFailed};
 
 use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
 
@@ -145,9 +145,15 @@ impl Walk<'_> {
             Arrival::Plain => !hit.is_front() || !from_initiator,
             Arrival::Gateway => false,
         };
-        if !answer && !self.keeps_backend(&hit, from_initiator) {
-            self.ended = Some(hit.path);
-            return Step::Continue(());
+        if !answer {
+            match self.keeps_backend(&hit, from_initiator) {
+                WhenFailed::Keep => {}
+                WhenFailed::Move => {
+                    self.ended = Some(hit.path);
+                    return Step::Continue(());
+                }
+                WhenFailed::Reset => return Step::Break(Verdict::Reply(Reply::Reset)),
+            }
         }
         let nat = self.path.mode == Mode::Nat as u8;
         if !answer && nat && !from_initiator {
@@ -183,23 +189,42 @@ impl Walk<'_> {
         }
     }
 
-    /// False when the flow's backend is gone, or a new connection on the old 5-tuple would choose
-    /// anew.
-    fn keeps_backend(&mut self, hit: &Hit, from_initiator: bool) -> bool {
+    /// Whether the flow goes on with its backend. It moves when that is gone, when a new connection
+    /// on the old 5-tuple would choose anew, and when its service says so of failed backends.
+    fn keeps_backend(&mut self, hit: &Hit, from_initiator: bool) -> WhenFailed {
         let there = self.set.backend(self.path.backend);
         let there = there.filter(|b| b.incarnation == self.path.incarnation);
         if there.is_none() && self.path.flags & PATH_REDIRECT == 0 {
             self.because(format!("it was of flow {}, whose backend is gone", hit.path));
-            return false;
+            return WhenFailed::Move;
         }
-        let L4::Tcp { flags } = self.inner.kind else { return true };
+        if from_initiator && there.is_some_and(|b| BackendState::is_failed(b.state)) {
+            let fate = self.when_failed(hit);
+            if fate != WhenFailed::Keep {
+                return fate;
+            }
+        }
+        let L4::Tcp { flags } = self.inner.kind else { return WhenFailed::Keep };
         let opens = from_initiator && flags & (SYN | RST) == SYN;
         let state = self.flows.snapshot(hit.path).and_then(|flow| flow.tcp);
         let over = matches!(state, Some(TcpState::Closing | TcpState::Closed));
         if opens && over && there.is_none_or(|b| b.state != BackendState::Active as u8) {
             self.because("it opens a connection anew, for which the service is asked once more");
-            return false;
+            return WhenFailed::Move;
         }
-        true
+        WhenFailed::Keep
+    }
+
+    /// What the service says of flows whose backend has failed.
+    fn when_failed(&mut self, hit: &Hit) -> WhenFailed {
+        let hash = self.key.map_or(0, |key| self.flows.hash(&key));
+        let fate = self.set.when_failed(self.path.service, self.inner.kind, hash);
+        let does = match fate {
+            WhenFailed::Keep => "stays with it",
+            WhenFailed::Move => "moves to another one",
+            WhenFailed::Reset => "is reset",
+        };
+        self.because(format!("the backend of flow {} has failed, and the flow {does}", hit.path));
+        fate
     }
 }

@@ -63,6 +63,8 @@ enum Reply {
     /// The largest IP packet that would pass, bytes.
     TooBig(u16),
     TimeExceeded,
+    /// A TCP reset.
+    Reset,
 }
 
 /// A step: the next one is to be taken, or it is decided.

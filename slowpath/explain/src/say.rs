@@ -145,6 +145,7 @@ impl Walk<'_> {
                     Reply::Echo => "Weir answers the ping".to_owned(),
                     Reply::TooBig(mtu) => format!("its sender is told that {mtu} bytes pass"),
                     Reply::TimeExceeded => "its sender is told that it came no further".to_owned(),
+                    Reply::Reset => "its sender is answered with a TCP reset".to_owned(),
                 });
                 ("reply", None)
             }
@@ -189,6 +190,7 @@ impl Walk<'_> {
             (BackendState::Terminating, "terminating"),
             (BackendState::Quarantined, "quarantined"),
             (BackendState::Maintenance, "maintenance"),
+            (BackendState::Removed, "removed"),
         ];
         let named = named.into_iter().find(|(known, _)| state == Some(*known as u8));
         self.told.backend_state = named.map_or("(removed)", |(_, name)| name).to_owned();

@@ -433,7 +433,7 @@ fn killed_between_any_two_steps_it_goes_on_to_the_same_end() {
         let service = set.service(web).unwrap();
         assert_eq!(service.single, before[0].1, "a terminating backend gets no new flows");
         let state = set.backend(after[1].1).unwrap().state;
-        assert_eq!(state, BackendState::Terminating as u8);
+        assert_eq!(state, BackendState::Removed as u8);
     }
 }
 
@@ -490,7 +490,7 @@ fn a_removed_backend_keeps_its_flows_and_leaves_after_the_last() {
     stage.pass(20_000, &mut reconcile, None);
     let set = stage.region.tables(stage.region.generation());
     let kept = set.backend(both[1].1).expect("it keeps its flow");
-    assert_eq!(kept.state, BackendState::Terminating as u8);
+    assert_eq!(kept.state, BackendState::Removed as u8);
     assert_eq!((kept.incarnation, kept.nat_ports), (record.incarnation, record.nat_ports));
     assert_eq!(set.service(web).unwrap().single, both[0].1, "new flows go elsewhere");
 

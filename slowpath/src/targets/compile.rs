@@ -6,7 +6,7 @@ use config::checked::{
     ArmName, Config, Gateway, MAX_LOCAL_PORTS, NoService, Reserved, TooBig,
     Tunnel as GatewayTunnel, Wire,
 };
-use config::services::Mode;
+use config::services::{FailedTcp, FailedUdp, Mode};
 use packet::addr::Addr;
 use state::address::Address;
 use state::service::{Algorithm, Service};
@@ -230,6 +230,12 @@ pub fn policy(service: &Service) -> record::Service {
     };
     if service.too_big == TooBig::Reply {
         record.flags |= record::SERVICE_REPLY_TOO_BIG;
+    }
+    if service.failed_udp == FailedUdp::Keep {
+        record.flags |= record::SERVICE_FAILED_UDP_KEEP;
+    }
+    if service.failed_tcp == FailedTcp::Reset {
+        record.flags |= record::SERVICE_FAILED_TCP_RESET;
     }
     if service.source_ranges.as_ref().is_some_and(|ranges| ranges.deny) {
         record.flags |= record::SERVICE_DENY;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::checked::{Prefix, TooBig};
-use config::services::{HealthCheck, Mode};
+use config::services::{FailedTcp, FailedUdp, HealthCheck, Mode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -148,6 +148,10 @@ pub struct Service {
     pub table_size: u32,
     /// What becomes of packets too big for the way to the backend.
     pub too_big: TooBig,
+    /// What becomes of UDP flows and pings whose backend has failed.
+    pub failed_udp: FailedUdp,
+    /// What becomes of TCP connections whose backend has failed.
+    pub failed_tcp: FailedTcp,
     /// To a proxy on this machine.
     pub redirect: Option<Arc<ProxyRedirect>>,
     /// Who may use it; none for everybody.
@@ -180,6 +184,8 @@ impl Service {
             tcp_idle_s: 0,
             table_size: 0,
             too_big: TooBig::default(),
+            failed_udp: FailedUdp::default(),
+            failed_tcp: FailedTcp::default(),
             redirect: None,
             source_ranges: None,
             port_names: None,

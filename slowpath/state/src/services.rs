@@ -76,6 +76,8 @@ fn spec(service: &Service) -> ServiceSpec {
         tcp_idle_s: service.tcp_idle_s,
         table_size: service.table_size,
         too_big: service.too_big,
+        failed_udp: service.failed_udp,
+        failed_tcp: service.failed_tcp,
         proxy_redirect: redirect
             .map(|(port, ports)| Arc::new(ProxyRedirect { port: *port, ports: ports.clone() })),
         source_ranges: (!policy.source_ranges.is_empty()).then(|| Arc::new(ranges())),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use config::checked::{MAGLEV_SIZES, Prefix, TooBig};
-use config::services::{HealthCheck, Mode};
+use config::services::{FailedTcp, FailedUdp, HealthCheck, Mode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -70,6 +70,12 @@ pub struct ServiceSpec {
     /// What becomes of packets too big for the way to the backend.
     #[serde(skip_serializing_if = "is_default")]
     pub too_big: TooBig,
+    /// What becomes of UDP flows and pings whose backend is quarantined or was removed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub failed_udp: FailedUdp,
+    /// What becomes of TCP connections whose backend is quarantined or was removed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub failed_tcp: FailedTcp,
     /// To a proxy on this machine.
     #[serde(skip_serializing_if = "is_default")]
     pub proxy_redirect: Option<Arc<ProxyRedirect>>,

@@ -73,7 +73,8 @@ fn every_field_of_every_kind_survives_being_written_and_read() {
                     "verify": false, "server_name": "web", "interval_ms": 1000,
                     "timeout_ms": 500, "rise": 1, "fall": 2, "jitter_percent": 0},
                 "mss": 1400, "tcp_idle_s": 60, "table_size": 251,
-                "too_big": "drop", "proxy_redirect": {"port": 9000, "ports": [80]},
+                "too_big": "drop", "failed_udp": "keep", "failed_tcp": "reset",
+                "proxy_redirect": {"port": 9000, "ports": [80]},
                 "source_ranges": {"policy": "deny", "prefixes": ["10.0.0.0/8", "fd00::1"]},
                 "port_names": {"http": 80},
                 "frontends": [{

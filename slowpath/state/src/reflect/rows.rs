@@ -79,6 +79,8 @@ pub(super) fn row(object: &Object, spec: &ServiceSpec) -> Service {
         tcp_idle_s: spec.tcp_idle_s,
         table_size: spec.table_size,
         too_big: spec.too_big,
+        failed_udp: spec.failed_udp,
+        failed_tcp: spec.failed_tcp,
         redirect: spec.proxy_redirect.clone(),
         source_ranges: spec.source_ranges.clone(),
         port_names: spec.port_names.clone(),

@@ -1,0 +1,72 @@
+//! A TCP reset, made in place of the segment that it answers (RFC 9293 3.10.7.1).
+
+use crate::checksum::{fold, pseudo, words};
+use crate::icmp::OUR_TTL;
+use crate::ip::{Fragment, Ip, L4, TCP};
+use crate::rewrite::{ACK, FIN, RST, SYN};
+use crate::window::{Short, Window};
+
+/// Bytes of a TCP header without options.
+const HEADER: usize = 20;
+
+/// Whether the segment may be answered with a reset: a reset never is, and a later fragment has no
+/// TCP header.
+#[inline(always)]
+pub fn may_answer(ip: &Ip) -> bool {
+    match ip.kind {
+        L4::Tcp { flags } => flags & RST == 0 && ip.fragment != Fragment::Later,
+        _ => false,
+    }
+}
+
+/// Bytes of the reset from its IP header on. No whole TCP segment is shorter.
+#[inline(always)]
+pub const fn reset_len(about: &Ip) -> usize {
+    HEADER + if about.v6 { 40 } else { 20 }
+}
+
+/// Writes the reset over the segment that it is about: from its IP header on, [`reset_len`] bytes.
+/// What lies behind them is for the caller to cut. The reset comes from the segment's receiver, and
+/// continues its sequence where the segment acknowledges one.
+#[inline(always)]
+pub fn write_reset(w: &mut Window<'_>, about: &Ip) -> Result<(), Short> {
+    let (at, l4, v6) = (usize::from(about.at), usize::from(about.l4), about.v6);
+    let [ports, seq, ack, control]: [u32; 4] = w.load(l4)?;
+    let [offset, flags, ..] = control.to_ne_bytes();
+    let (seq, ack, flags) = if flags & ACK != 0 {
+        (ack, 0, RST)
+    } else {
+        let header = u32::from(offset >> 4) * 4;
+        let payload = u32::from(about.end).wrapping_sub(l4 as u32).wrapping_sub(header);
+        let len = payload + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
+        (0, u32::from_be(seq).wrapping_add(len).to_be(), RST | ACK)
+    };
+    let control = u32::from_ne_bytes([(HEADER as u8 / 4) << 4, flags, 0, 0]);
+    let mut tcp = [ports.rotate_left(16), seq, ack, control, 0];
+    let (from, to) = (&about.dst, &about.src);
+    let sum = words(&tcp) + pseudo(from, to, v6, TCP, HEADER as u32);
+    let [c0, c1] = (!fold(sum)).to_ne_bytes();
+    tcp[4] = u32::from_ne_bytes([c0, c1, 0, 0]);
+    if v6 {
+        w.store(at + 40, tcp)?;
+        let rest = (HEADER as u32) << 16 | u32::from(TCP) << 8 | u32::from(OUR_TTL);
+        w.set_be32(at, 0x6000_0000)?;
+        w.set_be32(at + 4, rest)?;
+        w.store(at + 8, *from)?;
+        return w.store(at + 24, *to);
+    }
+    w.store(at + 20, tcp)?;
+    let mut h = [
+        (0x4500_0000 | (HEADER as u32 + 20)).to_be(),
+        0x0000_4000_u32.to_be(), // Whole and not to be cut: the identification means nothing.
+        u32::from_ne_bytes([OUR_TTL, TCP, 0, 0]),
+        from.words[3],
+        to.words[3],
+    ];
+    let [c0, c1] = (!fold(words(&h))).to_ne_bytes();
+    h[2] = u32::from_ne_bytes([OUR_TTL, TCP, c0, c1]);
+    w.store(at, h)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! What becomes of flows whose backend fails, drains, or is removed.
+
+use super::setups::{Setup, WEB, aws_nat, plain_nat, service};
+use super::world::*;
+use super::{Case, Step, arrives, case, services};
+use crate::frames::{Frame, Ip, flags, tcp, udp};
+
+const UDP: &str = r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#;
+const ASKED: &str = "203.0.113.10:53";
+
+/// "web" and "dns" with their first backend in this state, or without it, and the second one.
+fn with_first(keys: &str, state: Option<&str>) -> String {
+    let keys = format!("mode = \"nat\"\n{keys}");
+    let both = |first: &str, second: &str, port: u16| {
+        let one =
+            |address: &str, rest: &str| format!("{{address = \"{address}\", port = {port}{rest}}}");
+        // Until the first fails, the second takes no new flow.
+        match state {
+            Some("active") => {
+                let idle = ", state = \"maintenance\"";
+                format!("{}, {}", one(first, ""), one(second, idle))
+            }
+            Some(state) => {
+                format!("{}, {}", one(first, &format!(", state = \"{state}\"")), one(second, ""))
+            }
+            None => one(second, ""),
+        }
+    };
+    let six = WEB.replace("203.0.113.10", "2001:db8:f::10");
+    service("web", &keys, WEB, &both("10.0.2.11", "10.0.2.12", 8080))
+        + &service("web6", &keys, &six, &both("fd00:2::11", "fd00:2::12", 8080))
+        + &service("dns", &keys, UDP, &both("10.0.2.11", "10.0.2.12", 5353))
+}
+
+fn start(setup: Setup, keys: &str) -> Setup {
+    let named = setup.named("two backends, one to fail");
+    Setup { services: with_first(keys, Some("active")), ..named }
+}
+
+fn ask() -> Ip {
+    udp(CLIENT, ASKED).load(b"who?")
+}
+
+/// The client's packet reaches backend n.
+fn goes(frame: fn(Ip) -> Frame, ip: Ip, n: u8, port: u16, nat: u16) -> Step {
+    let (ours, backend) = match ip.is_v6() {
+        true => (OUR_NAT6, format!("[fd00:2::{n}]:{port}")),
+        false => (OUR_NAT, format!("10.0.2.{n}:{port}")),
+    };
+    let out = ip.clone().from(ours).from_port(nat).to(&backend).hop();
+    arrives(INGRESS, frame(ip)).leaves(EGRESS, to_backend(n, out), "nat")
+}
+
+fn asks(n: u8, nat: u16) -> Step {
+    goes(by_gateway, ask(), n, 5353, nat)
+}
+
+fn by_gateway(ip: Ip) -> Frame {
+    from_gateway(1, ip)
+}
+
+/// UDP: first on backend 11; after the change on `then`.
+fn udp_case(claim: &'static str, keys: &str, state: Option<&str>, then: u8) -> Case {
+    let nat = if then == 11 { NAT_1 } else { NAT_2 };
+    let after = services(with_first(keys, state));
+    case(
+        claim,
+        start(aws_nat(), keys),
+        vec![asks(11, NAT_1), after, asks(then, nat), asks(then, nat)],
+    )
+}
+
+fn web(client: &str, flags: u8) -> Ip {
+    let to = if client.starts_with('[') { FRONTEND6 } else { FRONTEND };
+    tcp(client, to, flags).numbers(7_001, 9_001)
+}
+
+/// TCP: on backend 11 before and after the change.
+fn tcp_stays(claim: &'static str, keys: &str, state: Option<&str>) -> Case {
+    let push = || web(CLIENT, flags::PSH | flags::ACK).load(b"more");
+    let steps = vec![
+        goes(by_gateway, web(CLIENT, flags::SYN), 11, 8080, NAT_1),
+        services(with_first(keys, state)),
+        goes(by_gateway, push(), 11, 8080, NAT_1),
+        goes(by_gateway, push(), 11, 8080, NAT_1),
+    ];
+    case(claim, start(aws_nat(), keys), steps)
+}
+
+fn answered(frame: Frame, reset: Frame) -> Step {
+    let mut step = arrives(INGRESS, frame);
+    step.leaves.push((super::Exit::Port(INGRESS), reset.into()));
+    step.counted.push(super::Counted::Verdict("reply"));
+    step
+}
+
+/// TCP: the next segment is answered, and the one after a SYN goes to backend 12.
+fn reset(
+    claim: &'static str,
+    setup: Setup,
+    client: &'static str,
+    frame: fn(Ip) -> Frame,
+    state: Option<&str>,
+) -> Case {
+    let keys = "failed_tcp = \"reset\"";
+    let to = if client.starts_with('[') { FRONTEND6 } else { FRONTEND };
+    let rst = tcp(to, client, flags::RST).numbers(9_001, 0);
+    let back = match setup.gateways.is_empty() {
+        true => to_router(rst),
+        false => by_gateway(rst).sent_back(),
+    };
+    let push = web(client, flags::PSH | flags::ACK).load(b"more");
+    let steps = vec![
+        goes(frame, web(client, flags::SYN), 11, 8080, NAT_1),
+        services(with_first(keys, state)),
+        answered(frame(push), back),
+        goes(frame, web(client, flags::SYN), 12, 8080, NAT_2),
+    ];
+    case(claim, start(setup, keys), steps)
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    let failed = Some("quarantined");
+    let all = "failed_udp = \"move\"\nfailed_tcp = \"reset\"";
+    vec![
+        udp_case("A UDP flow of a failed backend moves to another one.", "", failed, 12),
+        udp_case("A UDP flow of a removed backend moves to another one.", "", None, 12),
+        udp_case("With failed_udp = keep it stays.", "failed_udp = \"keep\"", failed, 11),
+        udp_case("A UDP flow of a draining backend stays.", all, Some("terminating"), 11),
+        tcp_stays("A TCP connection to a failed backend stays.", "", failed),
+        tcp_stays("A TCP connection to a removed backend stays.", "", None),
+        tcp_stays("A TCP connection to a draining backend stays.", all, Some("terminating")),
+        tcp_stays("A TCP connection to a backend in maintenance stays.", all, Some("maintenance")),
+        reset(
+            "With failed_tcp = reset a client of a failed backend is answered with a reset.",
+            aws_nat(),
+            CLIENT,
+            by_gateway,
+            failed,
+        ),
+        reset("So is one of a removed backend.", aws_nat(), CLIENT, by_gateway, None),
+        reset("So is one over IPv6.", aws_nat(), CLIENT6, by_gateway, failed),
+        reset("So is a plain one.", plain_nat(), CLIENT, from_router, failed),
+        reset("So is a plain one over IPv6.", plain_nat(), CLIENT6, from_router, failed),
+    ]
+}
