@@ -145,11 +145,6 @@ fn goes(client: &str, backend: u8) -> Step {
 fn affinity() -> Vec<Case> {
     let both = || services(staying(&[ONE, OTHER]));
     let leaving = || services(staying(&[&ONE.replace('}', ", state = \"terminating\"}"), OTHER]));
-    let under = |policy: &str| {
-        services(carried("dsr", &format!("affinity_s = 60\n{policy}"), &[ONE, OTHER]))
-    };
-    // On a node that the appliance does not name in `local`.
-    let far = OTHER.replace('}', ", node = \"far\"}");
     vec![
         case(
             "A client's new flows go where its first one went, and other clients by weight.",
@@ -192,6 +187,29 @@ fn affinity() -> Vec<Case> {
                 goes("198.51.100.8:4000", 11),
             ],
         ),
+        case(
+            "A client leaves a backend that has gone.",
+            affine(),
+            vec![
+                goes("198.51.100.7:4000", 11),
+                services(staying(&[OTHER])),
+                goes("198.51.100.7:4001", 12),
+                both(),
+                goes("198.51.100.7:4002", 12),
+            ],
+        ),
+    ]
+}
+
+/// The traffic policy changes while clients stay.
+fn affinity_through_policies() -> Vec<Case> {
+    let both = || services(staying(&[ONE, OTHER]));
+    let under = |policy: &str| {
+        services(carried("dsr", &format!("affinity_s = 60\n{policy}"), &[ONE, OTHER]))
+    };
+    // On a node that the appliance does not name in `local`.
+    let far = OTHER.replace('}', ", node = \"far\"}");
+    vec![
         case(
             "A client stays with its backend through changes of the external traffic policy.",
             affine(),
@@ -236,17 +254,6 @@ fn affinity() -> Vec<Case> {
                 )),
                 goes("198.51.100.7:4002", 11),
                 goes("198.51.100.8:4001", 11),
-            ],
-        ),
-        case(
-            "A client leaves a backend that has gone.",
-            affine(),
-            vec![
-                goes("198.51.100.7:4000", 11),
-                services(staying(&[OTHER])),
-                goes("198.51.100.7:4001", 12),
-                both(),
-                goes("198.51.100.7:4002", 12),
             ],
         ),
     ]
@@ -310,5 +317,8 @@ fn random() -> Vec<Case> {
 /// All of them.
 pub fn cases() -> Vec<Case> {
     let others = vec![affine_by_endpoint(), many_clients()];
-    [source_ranges(), affinity(), others, random()].into_iter().flatten().collect()
+    [source_ranges(), affinity(), affinity_through_policies(), others, random()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
