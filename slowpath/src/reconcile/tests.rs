@@ -433,7 +433,7 @@ fn killed_between_any_two_steps_it_goes_on_to_the_same_end() {
         let service = set.service(web).unwrap();
         assert_eq!(service.single, before[0].1, "a terminating backend gets no new flows");
         let state = set.backend(after[1].1).unwrap().state;
-        assert_eq!(state, BackendState::Removed as u8);
+        assert_eq!(state, BackendState::Terminating as u8);
     }
 }
 
