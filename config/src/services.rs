@@ -183,7 +183,7 @@ pub enum Algorithm {
     Random,
 }
 
-/// What becomes of UDP flows and pings whose backend is quarantined or was removed.
+/// What becomes of UDP flows and pings whose backend is quarantined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FailedUdp {
@@ -194,8 +194,8 @@ pub enum FailedUdp {
     Keep,
 }
 
-/// What becomes of TCP connections whose backend is quarantined or was removed. They cannot move:
-/// another backend does not know them.
+/// What becomes of TCP connections whose backend is quarantined. They cannot move: another backend
+/// does not know them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FailedTcp {

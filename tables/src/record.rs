@@ -323,15 +323,13 @@ pub enum BackendState {
     Quarantined = 2,
     /// Taken out by the operator.
     Maintenance = 3,
-    /// No service names it any more; its record stays while flows refer to it.
-    Removed = 4,
 }
 
 impl BackendState {
     /// Whether a backend of this state, as its record has it, can no longer be expected to answer.
     #[inline(always)]
     pub const fn is_failed(state: u8) -> bool {
-        state == BackendState::Quarantined as u8 || state == BackendState::Removed as u8
+        state == BackendState::Quarantined as u8
     }
 }
 

@@ -490,7 +490,7 @@ fn a_removed_backend_keeps_its_flows_and_leaves_after_the_last() {
     stage.pass(20_000, &mut reconcile, None);
     let set = stage.region.tables(stage.region.generation());
     let kept = set.backend(both[1].1).expect("it keeps its flow");
-    assert_eq!(kept.state, BackendState::Removed as u8);
+    assert_eq!(kept.state, BackendState::Terminating as u8);
     assert_eq!((kept.incarnation, kept.nat_ports), (record.incarnation, record.nat_ports));
     assert_eq!(set.service(web).unwrap().single, both[0].1, "new flows go elsewhere");
 

@@ -143,7 +143,9 @@ impl RegionPlane<'_> {
             return self.writer.remove_backend(id).map(|()| NONE);
         }
         self.draining.entry(key).or_insert(None);
-        let state = BackendState::Removed as u8;
+        // It left the list, which does not say that it failed: it may be in maintenance, or less
+        // preferred than others by its place.
+        let state = BackendState::Terminating as u8;
         let (probe, probe_service) = (Addr::UNSPECIFIED, NONE);
         self.writer.put_backend(&record::Backend { state, probe, probe_service, ..record })
     }

@@ -357,7 +357,7 @@ fn a_restart_finds_everything_by_name_and_prunes_only_when_told() {
     assert_eq!(plane.commit().unwrap(), generation + 1);
     assert_eq!(names(&plane).len(), 4);
     let drained = plane.writer.committed().backends().find(|(_, b)| b.addr.octets()[15] == 9);
-    assert_eq!(drained.unwrap().1.state, BackendState::Removed as u8);
+    assert_eq!(drained.unwrap().1.state, BackendState::Terminating as u8);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn after_a_restart_one_service_does_not_speak_for_the_others() {
     assert_eq!(record(&plane), before, "the NAT service, not told yet, still has its ports");
     delete(&mut plane, &["203.0.113.1:80"]);
     let after = record(&plane);
-    assert_eq!((after.nat_ports, after.state), (NONE, BackendState::Removed as u8));
+    assert_eq!((after.nat_ports, after.state), (NONE, BackendState::Terminating as u8));
 }
 
 #[test]
@@ -433,13 +433,13 @@ fn a_backend_that_nobody_wants_keeps_its_flows_and_comes_back_under_its_id() {
     told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
     assert_eq!(state(&plane), Some(0), "b still has it");
     delete(&mut plane, &["203.0.113.2:80"]);
-    assert_eq!(state(&plane), Some(BackendState::Removed as u8));
+    assert_eq!(state(&plane), Some(BackendState::Terminating as u8));
     let mut now = Instant::now();
     for _ in 0..5 {
         now += Duration::from_secs(2);
         plane.reclaim(now);
     }
-    assert_eq!(state(&plane), Some(BackendState::Removed as u8));
+    assert_eq!(state(&plane), Some(BackendState::Terminating as u8));
     told(&mut plane, &[web("c", "203.0.113.3:80", &[2])]);
     assert_eq!(plane.writer.committed().backend(id), Some(&record), "as it was");
     delete(&mut plane, &["203.0.113.3:80"]);

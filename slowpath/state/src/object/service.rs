@@ -70,10 +70,10 @@ pub struct ServiceSpec {
     /// What becomes of packets too big for the way to the backend.
     #[serde(skip_serializing_if = "is_default")]
     pub too_big: TooBig,
-    /// What becomes of UDP flows and pings whose backend is quarantined or was removed.
+    /// What becomes of UDP flows and pings whose backend is quarantined.
     #[serde(skip_serializing_if = "is_default")]
     pub failed_udp: FailedUdp,
-    /// What becomes of TCP connections whose backend is quarantined or was removed.
+    /// What becomes of TCP connections whose backend is quarantined.
     #[serde(skip_serializing_if = "is_default")]
     pub failed_tcp: FailedTcp,
     /// To a proxy on this machine.
