@@ -8,8 +8,6 @@ use state::address::Address;
 use state::backend::Instance;
 use state::dump::Record;
 use state::frontend::Frontend;
-use state::plane;
-use state::select::choose;
 use state::service::Service;
 use state::tables::Tables;
 use tables::record::NONE;

@@ -70,7 +70,8 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
         }
         return XDP_PASS;
     }
-    if work.verdict == VerdictCounter::Reply && work.reply != Reply::Echo {
+    let errs = matches!(work.reply, Reply::TooBig | Reply::TimeExceeded);
+    if work.verdict == VerdictCounter::Reply && errs {
         // The packet itself is dropped, and the error takes its place.
         let big = work.reply == Reply::TooBig;
         let reason = if big { DropReason::TooBigAnswered } else { DropReason::TtlExceeded };

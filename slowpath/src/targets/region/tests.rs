@@ -330,7 +330,7 @@ fn a_node_port_answers_on_each_address_of_ours() {
 fn a_restart_finds_everything_by_name_and_prunes_only_when_told() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
-    let mut local = service("a");
+    let mut local = service("b");
     local.external_policy = TrafficPolicy::Local;
     let long = "x".repeat(60) + "/" + &"y".repeat(59);
     let mut long_udp =
@@ -338,7 +338,7 @@ fn a_restart_finds_everything_by_name_and_prunes_only_when_told() {
     long_udp.serving = 1;
     let all = [
         web("a", "203.0.113.1:80", &[1, 2]),
-        chosen(local, at("203.0.113.2:80", 6), vec![instance(&service("a"), 1)]),
+        chosen(local, at("203.0.113.2:80", 6), vec![instance(&service("b"), 1)]),
         web(&long, "203.0.113.3:80", &[2]),
         long_udp,
         web("gone", "203.0.113.9:80", &[9]),

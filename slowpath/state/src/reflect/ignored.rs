@@ -40,3 +40,49 @@ fn of(object: &Object, now: SystemTime) -> Option<Change> {
     let (key, observed) = (object.key(), object.generation);
     Some(Change::Status { key, observed, conditions: vec![condition] })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::name::{Name, Source};
+    use crate::object::{Life, ServiceSpec, Status};
+
+    fn service(ignored: Option<&str>, noted: Vec<Condition>) -> Object {
+        let properties =
+            ignored.map(|text| Arc::new(BTreeMap::from([(IGNORED.into(), text.into())])));
+        let spec = ServiceSpec { properties, ..ServiceSpec::default() };
+        let name = Name::new("shop/web").unwrap();
+        let source = Source::new("kubernetes-file");
+        let object = Object::new(name, source, Spec::Service(Arc::new(spec)));
+        let status = Status { observed: 0, conditions: noted };
+        object.with_life(Life { status: Some(status), ..Life::default() })
+    }
+
+    /// What is noted on it, at a later time than before.
+    fn noted(object: Object) -> Option<Condition> {
+        let event = Event { revision: 1, before: None, after: Some(Arc::new(object)) };
+        let changes = completeness(&[event], UNIX_EPOCH + Duration::from_secs(9));
+        let change = changes.into_iter().next()?;
+        let Change::Status { conditions, .. } = change else { panic!("{change:?}") };
+        conditions.into_iter().next()
+    }
+
+    #[test]
+    fn what_is_ignored_is_noted_once_and_taken_back() {
+        assert_eq!(noted(service(None, vec![])), None, "a service that is read whole is not noted");
+        let first = noted(service(Some("annotation weir.dev/x"), vec![])).unwrap();
+        assert_eq!((&*first.aspect, first.status), (COMPLETE, Truth::False));
+        assert_eq!((&*first.reason, &*first.message), ("PartlyIgnored", "annotation weir.dev/x"));
+        let earlier = Condition { since: UNIX_EPOCH, ..first };
+        assert_eq!(noted(service(Some("annotation weir.dev/x"), vec![earlier.clone()])), None);
+        let other = noted(service(Some("annotation weir.dev/y"), vec![earlier.clone()])).unwrap();
+        assert_eq!(&*other.message, "annotation weir.dev/y");
+        let over = noted(service(None, vec![earlier])).unwrap();
+        assert_eq!((over.status, &*over.message), (Truth::True, ""));
+        assert_eq!(noted(service(None, vec![over])), None);
+    }
+}
