@@ -274,8 +274,16 @@ fn who_waits_is_told_when_lcores_serve_it_or_why_not() {
     let mut node = service(2, 80);
     node["spec"]["frontends"][0]["type"] = "NodePort".into();
     is_problem(&waited("c", &node), 409, "not-in-force", &["30000 to 32767", "node_ports"]);
-    let kept = folder.ask("GET", "/v1/objects/services/c", &[], "").json();
-    assert_eq!(kept["status"]["conditions"][0]["reason"], "Refused", "{kept}");
+    // The object's conditions are written behind the answer.
+    let begun = std::time::Instant::now();
+    loop {
+        let kept = folder.ask("GET", "/v1/objects/services/c", &[], "").json();
+        if kept["status"]["conditions"][0]["reason"] == "Refused" {
+            break;
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{kept}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 
     // An lcore that does nothing but acknowledge.
     let region = tables::region::Region::open(folder.path.join("region/file").as_path());

@@ -92,7 +92,7 @@ fn probes_are_answered_beside_ten_thousand_half_open_connections() {
     let config = config.replace("[health]", "[health]\nreserved_sources = \"127.9.0.0/24\"");
     folder.write("weir.toml", &config);
     let service = format!(
-        "[[service]]\nname = \"shop/web\"\nmode = \"nat\"\nexternal_policy = \"local\"\n\
+        "[[service]]\nname = \"default/web\"\nmode = \"nat\"\nexternal_policy = \"local\"\n\
          health_check_port = {node_port}\n\
          frontends = [{{address = \"203.0.113.1\", port = 80, protocol = \"tcp\"}}]\n\
          backends = [{{address = \"10.97.2.11\", port = 80}}]\n"
