@@ -235,7 +235,10 @@ impl<'r> Reconcile<'r> {
         self.path_mtus.expire(self.region, now);
         self.switch(now);
         let generation = self.region.generation();
-        self.plane.reclaim(now);
+        let tables = self.desired.writer.tables();
+        // A source that has not said all that it knows may name it yet.
+        let is_named = |addr, port| !tables.initialized() || tables.is_named(addr, port);
+        self.plane.reclaim(now, &is_named);
         if self.region.generation() != generation {
             // Told at once: the next change waits until all have switched.
             self.tell(self.region.generation());
@@ -243,7 +246,6 @@ impl<'r> Reconcile<'r> {
         }
         if self.looked.is_none_or(|at| now >= at + LOOK) {
             self.look(now);
-            let tables = self.desired.writer.tables();
             if let Some(rules) = &mut self.proxy_rules {
                 rules.step(&tables, now);
             }

@@ -323,13 +323,15 @@ pub enum BackendState {
     Quarantined = 2,
     /// Taken out by the operator.
     Maintenance = 3,
+    /// No source names it any more.
+    Removed = 4,
 }
 
 impl BackendState {
     /// Whether a backend of this state, as its record has it, can no longer be expected to answer.
     #[inline(always)]
     pub const fn is_failed(state: u8) -> bool {
-        state == BackendState::Quarantined as u8
+        state == BackendState::Quarantined as u8 || state == BackendState::Removed as u8
     }
 }
 

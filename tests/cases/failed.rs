@@ -125,11 +125,18 @@ pub fn cases() -> Vec<Case> {
     let all = "failed_udp = \"move\"\nfailed_tcp = \"reset\"";
     vec![
         udp_case("A UDP flow of a failed backend moves to another one.", "", failed, 12),
-        udp_case("A UDP flow of a removed backend stays, as of a draining one.", all, None, 11),
+        udp_case("So does one of a backend that no source names any more.", "", None, 12),
         udp_case("With failed_udp = keep it stays.", "failed_udp = \"keep\"", failed, 11),
+        udp_case(
+            "With it a removed backend keeps its flow, too.",
+            "failed_udp = \"keep\"",
+            None,
+            11,
+        ),
         udp_case("A UDP flow of a draining backend stays.", all, Some("terminating"), 11),
+        udp_case("So does one of a backend in maintenance.", all, Some("maintenance"), 11),
         tcp_stays("A TCP connection to a failed backend stays.", "", failed),
-        tcp_stays("A TCP connection to a removed backend stays.", all, None),
+        tcp_stays("A TCP connection to a removed backend stays.", "", None),
         tcp_stays("A TCP connection to a draining backend stays.", all, Some("terminating")),
         tcp_stays("A TCP connection to a backend in maintenance stays.", all, Some("maintenance")),
         reset(
@@ -139,6 +146,7 @@ pub fn cases() -> Vec<Case> {
             by_gateway,
             failed,
         ),
+        reset("So is a client of a removed backend.", aws_nat(), CLIENT, by_gateway, None),
         reset("So is one over IPv6.", aws_nat(), CLIENT6, by_gateway, failed),
         reset("So is a plain one.", plain_nat(), CLIENT, from_router, failed),
         reset("So is a plain one over IPv6.", plain_nat(), CLIENT6, from_router, failed),

@@ -65,14 +65,15 @@ pub struct Service {
     /// case.
     #[serde(default)]
     pub too_big: TooBig,
-    /// UDP flows and pings whose backend is quarantined: `move` to another backend with the
-    /// client's next packet, or `keep` theirs until they are idle. As long as no other backend
-    /// serves, they stay. Draining and removed backends keep their flows in any case.
+    /// UDP flows and pings whose backend is quarantined, or that no source names any more: `move`
+    /// to another backend with the client's next packet, or `keep` theirs until they are idle. As
+    /// long as no other backend serves, they stay. Backends that drain or are in maintenance keep
+    /// their flows in any case.
     #[serde(default)]
     pub failed_udp: FailedUdp,
-    /// TCP connections whose backend is quarantined: `keep` it until they are idle, since checks
-    /// that fail for a moment must not cut connections, or answer the client's next segment with
-    /// a `reset`.
+    /// TCP connections whose backend is quarantined or that no source names any more: `keep` it
+    /// until they are idle (300 s at most, where no source names it), since checks that fail for a
+    /// moment must not cut connections, or answer the client's next segment with a `reset`.
     #[serde(default)]
     pub failed_tcp: FailedTcp,
     /// Largest TCP segment, bytes, that passing SYNs may ask for; 0 leaves them alone.

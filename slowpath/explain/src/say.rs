@@ -190,6 +190,7 @@ impl Walk<'_> {
             (BackendState::Terminating, "terminating"),
             (BackendState::Quarantined, "quarantined"),
             (BackendState::Maintenance, "maintenance"),
+            (BackendState::Removed, "removed"),
         ];
         let named = named.into_iter().find(|(known, _)| state == Some(*known as u8));
         self.told.backend_state = named.map_or("(removed)", |(_, name)| name).to_owned();

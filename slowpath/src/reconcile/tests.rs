@@ -486,11 +486,23 @@ fn a_removed_backend_keeps_its_flows_and_leaves_after_the_last() {
     };
     let hit = flows.insert(&flow, &[], 1).unwrap();
 
+    let kept = |stage: &Stage| {
+        let set = stage.region.tables(stage.region.generation());
+        *set.backend(both[1].1).expect("it keeps its flow")
+    };
+    let removed = BackendState::Removed as u8;
+    stage.backends(&["10.0.2.11", "10.0.2.12 state = \"maintenance\""]);
+    stage.pass(20_000, &mut reconcile, None);
+    assert_eq!(kept(&stage).state, BackendState::Terminating as u8, "a source names it still");
     stage.backends(&["10.0.2.11"]);
     stage.pass(20_000, &mut reconcile, None);
+    assert_eq!(kept(&stage).state, removed);
+    drop(reconcile);
+    let (mut reconcile, _) = stage.start();
+    stage.pass(20_000, &mut reconcile, None);
     let set = stage.region.tables(stage.region.generation());
-    let kept = set.backend(both[1].1).expect("it keeps its flow");
-    assert_eq!(kept.state, BackendState::Terminating as u8);
+    let kept = kept(&stage);
+    assert_eq!(kept.state, removed, "also for a successor");
     assert_eq!((kept.incarnation, kept.nat_ports), (record.incarnation, record.nat_ports));
     assert_eq!(set.service(web).unwrap().single, both[0].1, "new flows go elsewhere");
 

@@ -2,6 +2,7 @@
 //! only `writer.rs` makes new ones.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -149,6 +150,13 @@ impl Tables {
     pub fn instances_at(&self, endpoint: &Endpoint) -> impl Iterator<Item = &Arc<Instance>> {
         let entries = self.services_at(endpoint).filter_map(|name| self.entries.get(name));
         entries.flat_map(move |entry| entry.at(endpoint))
+    }
+
+    /// Whether some service has an instance at an address and port, of whatever protocol and state.
+    pub fn is_named(&self, addr: IpAddr, port: u16) -> bool {
+        let here = (addr, port);
+        let mut from = self.endpoints.from(move |(at, _)| (at.addr, at.port) < here);
+        from.next().is_some_and(|((at, _), ())| (at.addr, at.port) == here)
     }
 
     /// Whether every source has said all that it knows, so that what nobody names may be pruned.

@@ -197,7 +197,7 @@ impl Played for InRegion {
 
     fn meanwhile(&mut self, now: Instant) {
         self.fastpath.lcores()[0].acknowledge(self.fastpath.generation());
-        self.plane.as_mut().expect("there is one but in a restart").reclaim(now);
+        self.plane.as_mut().expect("there is one but in a restart").reclaim(now, &|_, _| true);
     }
 
     fn writes(&self) -> u64 {

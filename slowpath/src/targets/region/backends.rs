@@ -1,6 +1,7 @@
 //! Backends that services share: what each service wishes of one, and its leave when none does.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use config::services::Mode;
@@ -143,17 +144,19 @@ impl RegionPlane<'_> {
             return self.writer.remove_backend(id).map(|()| NONE);
         }
         self.draining.entry(key).or_insert(None);
-        // It left the list, which does not say that it failed: it may be in maintenance, or less
-        // preferred than others by its place.
-        let state = BackendState::Terminating as u8;
+        // It left the list, which does not say that it is gone: it may be in maintenance, or less
+        // preferred than others by its place. `reclaim` looks.
+        let removed = BackendState::Removed as u8;
+        let state = if record.state == removed { removed } else { BackendState::Terminating as u8 };
         let (probe, probe_service) = (Addr::UNSPECIFIED, NONE);
         self.writer.put_backend(&record::Backend { state, probe, probe_service, ..record })
     }
 
-    /// Lets go of what nobody refers to any more: drained backends, ids, next hops. Commits when
-    /// that changes the tables. To be called again and again, between batches; walks the flow table
-    /// at most once a second, and only while something waits for it.
-    pub fn reclaim(&mut self, now: Instant) {
+    /// Lets go of what nobody refers to any more: drained backends, ids, next hops; and says of
+    /// backends that drain whether some source still names them, which `is_named` tells by address
+    /// and port. Commits when that changes the tables. To be called again and again, between
+    /// batches; walks the flow table at most once a second, and only while something waits for it.
+    pub fn reclaim(&mut self, now: Instant, is_named: &dyn Fn(IpAddr, u16) -> bool) {
         let idle = self.draining.is_empty()
             && self.leaving.is_empty()
             && !self.hops_idle
@@ -166,7 +169,8 @@ impl RegionPlane<'_> {
         self.swept = Some(now);
         let referred = self.referred();
         self.writer.reclaim(|what| referred.contains(&what));
-        if let Err(refusal) = self.let_drained_go(&referred, now) {
+        let marked = self.mark_removed(is_named);
+        if let Err(refusal) = marked.and_then(|()| self.let_drained_go(&referred, now)) {
             tracing::warn!("what has drained stays for now: {refusal}");
             self.discard();
         }
@@ -184,6 +188,23 @@ impl RegionPlane<'_> {
             referred.insert(Referred::Service(flow.forward.service));
         }
         referred
+    }
+
+    /// Backends that drain and that no source names are removed, the others in maintenance or not
+    /// preferred: only flows of the former are as those of failed backends.
+    fn mark_removed(&mut self, is_named: &dyn Fn(IpAddr, u16) -> bool) -> Result<(), Refusal> {
+        for key in self.draining.keys() {
+            let Some(id) = self.writer.backend_id(&key.addr, key.port) else { continue };
+            let Some(record) = self.writer.prepared().backend(id).copied() else { continue };
+            let state = match is_named(key.addr.into(), key.port) {
+                true => BackendState::Terminating as u8,
+                false => BackendState::Removed as u8,
+            };
+            if record.state != state {
+                self.writer.put_backend(&record::Backend { state, ..record })?;
+            }
+        }
+        Ok(())
     }
 
     fn let_drained_go(

@@ -437,7 +437,7 @@ fn a_backend_that_nobody_wants_keeps_its_flows_and_comes_back_under_its_id() {
     let mut now = Instant::now();
     for _ in 0..5 {
         now += Duration::from_secs(2);
-        plane.reclaim(now);
+        plane.reclaim(now, &|_, _| true);
     }
     assert_eq!(state(&plane), Some(BackendState::Terminating as u8));
     told(&mut plane, &[web("c", "203.0.113.3:80", &[2])]);
@@ -445,7 +445,7 @@ fn a_backend_that_nobody_wants_keeps_its_flows_and_comes_back_under_its_id() {
     delete(&mut plane, &["203.0.113.3:80"]);
     assert!(flows.remove(&hit).is_some());
     now += Duration::from_secs(2);
-    plane.reclaim(now);
+    plane.reclaim(now, &|_, _| true);
     assert_eq!(state(&plane), None);
 }
 

@@ -164,7 +164,7 @@ fn run(sizes: &Sizes, steps: &[Step]) {
                 check(&plane, &committed);
                 now += Duration::from_secs(2);
                 if matches!(step, Step::Reclaim) {
-                    plane.reclaim(now);
+                    plane.reclaim(now, &|_, _| true);
                     check(&plane, &committed);
                 }
                 plane.begin().unwrap();
