@@ -291,6 +291,9 @@ pub struct Arm {
     pub addresses: Vec<Interface>,
     /// Routers for a default route by this arm, at most one per family, each on link.
     pub gateways: Vec<IpAddr>,
+    /// IPv4 network from which outer sources of IPIP are drawn; none where the arm's address is
+    /// the only one.
+    pub ipip_sources: Option<Prefix>,
     /// Largest IP packet on the wire, outer headers included, bytes: 1280..=9600.
     pub mtu: u16,
     /// Receive queues, 1..=number of lcores. (Transmit queues: one per lcore.)

@@ -194,6 +194,11 @@ pub struct Arm {
     /// Routers for default routes by this arm: none, or one per family.
     #[serde(deserialize_with = "one_or_many")]
     pub gateway: Vec<String>,
+    /// IPv4 network (`100.64.7.0/24`, /8 to /30) from which outer sources of IPIP by this arm are
+    /// drawn, another one for most flows: backends' NICs spread packets over their queues by them.
+    /// The network must route it to this arm, and accept packets from it. Empty: all packets come
+    /// from the arm's own address.
+    pub ipip_sources: String,
     /// Bytes of the largest IP packet on the wire, tunnel headers included.
     #[schemars(range(min = 1280, max = 9600))]
     pub mtu: u16,

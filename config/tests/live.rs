@@ -47,6 +47,10 @@ fn gateways_and_settings_may_change_while_weir_runs() {
             "udp_s = 61\n[punt]\nlimit_per_s = 7\nlocal_ports = [2222]\nplain_no_service = \"punt\"",
         ),
         ("addresses = [\"10.0.2.10\"]", "addresses = [\"10.0.2.10\", \"10.0.2.9\"]"),
+        (
+            "[egress]",
+            "ipip_sources = \"100.64.6.0/24\"\n[egress]\nipip_sources = \"100.64.7.0/24\"",
+        ),
         ("[nat]", "[tables]\nmaglev_size = 251\n[nat]\nports = \"2000-30000\""),
         (
             "[[gateway]]",

@@ -192,6 +192,33 @@ fn the_arms_are_told_apart() {
 }
 
 #[test]
+fn sources_of_ip_in_ip_are_a_network_of_nobody() {
+    let with = |text: &str| format!("address = \"10.0.2.10/24\"\nipip_sources = \"{text}\"");
+    let refused = |text: &str, parts: &[&str]| {
+        spoiled("address = \"10.0.2.10/24\"", &with(text), parts);
+    };
+    let config =
+        config::from_toml(&RIGHT.replace("address = \"10.0.2.10/24\"", &with("100.64.7.0/30")));
+    let config = config.unwrap_or_else(|e| panic!("{}", e.render()));
+    let network = config.egress.and_then(|arm| arm.ipip_sources).map(|n| n.to_string());
+    assert_eq!(network.as_deref(), Some("100.64.7.0/30"));
+    assert_eq!(config.ingress.ipip_sources, None);
+    refused("100.64.7.1/24", &["egress.ipip_sources", "write \"100.64.7.0/24\""]);
+    refused("100.64.7.0/31", &["egress.ipip_sources", "/8 to /30"]);
+    refused("0.0.0.0/0", &["egress.ipip_sources", "/8 to /30"]);
+    refused("fd00:7::/64", &["egress.ipip_sources", "IPv6 differs by flow label"]);
+    refused("127.0.0.0/8", &["egress.ipip_sources", "no machine can have this address"]);
+    refused("10.0.2.128/25", &["overlaps 10.0.2.0/24 of egress.address", "nobody's"]);
+    refused("10.0.0.0/16", &["overlaps 10.0.1.0/24 of ingress.address"]);
+    let nat = RIGHT.replacen("addresses = \"10.0.2.10\"", "addresses = \"192.0.2.9\"", 1);
+    let nat = refusal(&nat.replacen("address = \"10.0.2.10/24\"", &with("192.0.2.0/24"), 1));
+    assert!(nat.contains("overlaps 192.0.2.9/32 of nat.addresses"), "{nat}");
+    let both = RIGHT.replacen("mtu = 9001", "mtu = 9001\nipip_sources = \"100.64.0.0/16\"", 1);
+    let both = refusal(&both.replacen("address = \"10.0.2.10/24\"", &with("100.64.7.0/24"), 1));
+    assert!(both.contains("overlaps 100.64.0.0/16 of ingress.ipip_sources"), "{both}");
+}
+
+#[test]
 fn the_gateways_are_told_apart() {
     spoiled("\"azure\"\nkind", "\"aws\"\nkind", &["same name twice", "gateway[0].name"]);
     spoiled("sources = \"10.0.1.0/24\"", "sources = []", &["without sources nothing"]);

@@ -104,8 +104,12 @@ fn open_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
 #[inline(never)]
 fn ip_tunnel(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let ours =
-        |t: &KnownTunnel| t.kind == TunnelKind::Ipip && t.record.local == work.front.outer.dst;
+    let to = work.front.outer.dst;
+    // A backend may answer to the source that its packet came from.
+    let drawn = snapshot.settings.is_ipip_source(&to);
+    let ours = |t: &KnownTunnel| {
+        t.kind == TunnelKind::Ipip && (t.record.local == to || drawn && t.is_backend())
+    };
     let Some(at) = snapshot.tunnels.iter().position(ours) else { return Ok(()) };
     // A fragment can't be opened: its inner headers may lie in another one.
     if work.front.outer.fragment != Fragment::Whole {

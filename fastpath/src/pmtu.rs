@@ -3,7 +3,8 @@
 //! A router quotes too little of an outer packet to find the inner sender in it. So the MTU is kept
 //! as soft state (RFC 2003 §5.1), and the sender's next packet that doesn't fit is answered with an
 //! ICMP error of our own: the translation costs one packet, and works whatever the router quoted.
-//! The error itself goes on to the kernel, whose address it came to.
+//! The error itself goes on to the kernel, whose address it came to; one that came to a source of
+//! IP in IP, which the kernel does not have, ends here.
 
 use crate::burst::Work;
 use crate::lcore::Lcore;
@@ -16,7 +17,8 @@ use tables::command::Event;
 /// Takes the MTU over that `work`, an ICMP error about our packet `quoted`, tells of.
 #[cold]
 pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>, quoted: &Ip) {
-    let ours = lcore.snapshot().is_local(&quoted.src);
+    let snapshot = lcore.snapshot();
+    let ours = snapshot.is_local(&quoted.src) || snapshot.settings.is_ipip_source(&quoted.src);
     let Ok(told) = icmp::told_mtu(window, &work.inner) else { return };
     if !ours || told == 0 {
         return;

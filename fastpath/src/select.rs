@@ -60,7 +60,7 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     let answer = work.front.arrival == Arrival::Backend;
     let translated = || {
         let plain = work.service == NONE && work.front.arrival == Arrival::Plain;
-        plain && lcore.snapshot().is_nat(&work.inner.dst)
+        plain && lcore.snapshot().is_source(&work.inner.dst)
     };
     if answer || work.quoted.is_some() || translated() {
         // The look-up of a burst goes before its inserts: the flow may have begun within it.
@@ -180,7 +180,7 @@ fn later_fragment(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> 
     let dst = work.inner.dst;
     let ours = lcore.set().address_marked(work.front.scope_key, &dst)
         || (work.front.arrival == Arrival::Plain
-            && lcore.snapshot().is_nat(&dst)
+            && lcore.snapshot().is_source(&dst)
             && !lcore.snapshot().is_local(&dst));
     if ours {
         return Err(DropReason::FragmentBeforeFirst);
@@ -226,7 +226,7 @@ fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
         work.verdict = Verdict::Punt;
         return Ok(());
     }
-    if snapshot.is_nat(dst) {
+    if snapshot.is_source(dst) {
         return Err(match work.quoted {
             Some(_) => DropReason::IcmpUnknownFlow,
             None => DropReason::NoFlow,

@@ -140,11 +140,12 @@ impl Snapshot {
         self.settings.locals.iter().take_while(|l| l.addr != end).any(|l| l.addr == *addr)
     }
 
-    /// True for an address that NAT sends from.
+    /// True for an address that is ours as a source alone: NAT's, and what IP in IP is sent from.
     #[inline(always)]
-    pub fn is_nat(&self, addr: &Addr) -> bool {
+    pub fn is_source(&self, addr: &Addr) -> bool {
         let end = Addr::UNSPECIFIED;
         self.settings.nat.iter().take_while(|l| l.addr != end).any(|l| l.addr == *addr)
+            || self.settings.is_ipip_source(addr)
     }
 
     /// Our address of the family of `like` on `arm`.

@@ -101,6 +101,13 @@ fn send<B: Buffer>(
     let to = work.path.backend_addr;
     let ours = lcore.local_on(way.arm(), &to).ok_or(Refused::Drop(DropReason::NoRoute))?;
     let kind = TunnelKind::from_u8(service.tunnel).ok_or(Refused::Drop(DropReason::NoBackend))?;
+    // UDP's source port and IPv6's flow label differ by flow; IPv4 alone has but its addresses.
+    let drawn = match kind {
+        TunnelKind::Ipip if to.is_v4() => {
+            lcore.snapshot().settings.ipip_source(way.arm(), work.hash)
+        }
+        _ => None,
+    };
     let mut options = [0; geneve::OWN_OPTIONS];
     let options: &[u8] = match kind {
         TunnelKind::Geneve => {
@@ -114,7 +121,7 @@ fn send<B: Buffer>(
         kind: wire_kind(kind),
         macs: way.macs(),
         vlan: 0,
-        src: *ours,
+        src: drawn.unwrap_or(*ours),
         dst: to,
         sport: source_port(work.hash),
         dport: service.tunnel_port,

@@ -98,6 +98,15 @@ impl Prefix {
         }
         differs == 0
     }
+
+    /// The address of this IPv4 network whose host bits are the low ones of `n`.
+    #[inline(always)]
+    pub fn v4_host(&self, n: u32) -> Addr {
+        let network_bits = u32::from(self.len).saturating_sub(96).min(32);
+        let hosts = (u64::from(u32::MAX) >> network_bits) as u32;
+        let [a, b, c, d] = self.addr.words;
+        Addr { words: [a, b, c, d | (n & hosts).to_be()] }
+    }
 }
 
 /// As the slot arena keeps it.
@@ -378,7 +387,7 @@ macro_rules! records {
     )*};
 }
 
-records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56, Settings: 1296);
+records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56, Settings: 1336);
 #[cfg(not(target_arch = "bpf"))]
 records!(ServiceNote: 40);
 
@@ -388,6 +397,10 @@ pub const NAME_BYTES: usize = 120;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn v4(octets: [u8; 4]) -> Addr {
+        Addr::v4(u32::from_ne_bytes(octets))
+    }
 
     #[test]
     fn a_prefix_holds_what_its_bits_say() {
@@ -403,5 +416,35 @@ mod tests {
                 assert_eq!(prefix.holds(&other), other.in_prefix(&ours, len), "{len}, {bit}");
             }
         }
+    }
+
+    #[test]
+    fn hosts_of_a_network_fill_it_and_lie_in_it() {
+        let ours = v4([100, 64, 0b1010_1010, 0b0101_0101]);
+        for bits in 0..=32 {
+            let prefix = Prefix { addr: ours.masked(96 + bits), len: 96 + bits, pad: [0; 3] };
+            let last = prefix.v4_host(u32::MAX);
+            assert!(prefix.holds(&last) && prefix.holds(&prefix.v4_host(0x1234_5678)), "{bits}");
+            assert_eq!(prefix.v4_host(0), prefix.addr);
+            let hosts = u32::from_be(last.words[3]) - u32::from_be(prefix.addr.words[3]);
+            assert_eq!(u64::from(hosts) + 1, 1 << (32 - bits), "{bits}");
+        }
+    }
+
+    #[test]
+    fn sources_of_ip_in_ip_are_drawn_by_arm_from_all_of_their_network() {
+        let mut settings = Settings::EMPTY;
+        assert_eq!(settings.ipip_source(1, 77), None);
+        assert!(!settings.is_ipip_source(&v4([100, 64, 7, 1])));
+        let network = v4([100, 64, 7, 0]);
+        settings.ipip_sources[1] = Prefix { addr: network, len: 120, pad: [0; 3] };
+        assert_eq!(settings.ipip_source(0, 77), None);
+        // Backends are picked by the high half alone.
+        let drawn: Vec<Addr> =
+            (0..256_u64).filter_map(|n| settings.ipip_source(1, 5 << 32 | n)).collect();
+        assert!(drawn.iter().all(|addr| settings.is_ipip_source(addr)));
+        let distinct: std::collections::HashSet<_> = drawn.iter().map(|a| a.words[3]).collect();
+        assert_eq!(distinct.len(), 256);
+        assert!(!settings.is_ipip_source(&v4([100, 64, 8, 0])));
     }
 }

@@ -28,6 +28,7 @@ mod proxy;
 mod quotes;
 mod refused;
 mod select;
+mod sources;
 mod translate;
 mod tunnel;
 
@@ -56,6 +57,7 @@ pub fn all() -> Vec<Case> {
         outer::cases(),
         icmp::cases(),
         quotes::cases(),
+        sources::cases(),
         fragments::cases(),
         refused::cases(),
         martian::cases(),

@@ -39,6 +39,8 @@ pub struct Setup {
     pub nat_addresses: &'static str,
     /// `tables.seed`; without, each region has one of its own.
     pub seed: Option<u64>,
+    /// `egress.ipip_sources`.
+    pub ipip_sources: &'static str,
     /// Keys of `[punt]`.
     pub punt: &'static str,
     /// Routers that BGP policies name.
@@ -84,6 +86,7 @@ impl Setup {
             nat_ports: "1024-32767",
             nat_addresses: r#"["10.0.2.20", "fd00:2::20"]"#,
             seed: None,
+            ipip_sources: "",
             punt: "",
             routers: Vec::new(),
             flows: "",
@@ -117,7 +120,7 @@ impl Setup {
     pub fn config(&self, ingress: &str, egress: &str) -> String {
         let Setup { gateways, nat_ports, nat_addresses, punt, flows, .. } = self;
         let Setup { max_flows, max_fragments, max_affinities, max_scopes, .. } = self;
-        let option_slabs = self.option_slabs;
+        let Setup { option_slabs, ipip_sources, .. } = self;
         format!(
             r#"name = "cases"
 [fastpath]
@@ -145,6 +148,7 @@ mtu = 9001
 [egress]
 device = "{egress}"
 address = ["10.0.2.10/24", "fd00:2::10/64"]
+ipip_sources = "{ipip_sources}"
 mtu = 9001
 [nat]
 addresses = {nat_addresses}

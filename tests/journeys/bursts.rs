@@ -10,7 +10,7 @@ use fastpath::burst::{Arrival, Burst};
 use fastpath::dispatch::Exits;
 use fastpath::port::memory::Frame;
 use planes::memory::Memory;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tables::flow::Flows;
 use tests::cases::setups::{Setup, WEB, plain_dsr, plain_nat, service};
 use tests::cases::world::{EGRESS, INGRESS, from_backend, from_router, syn};
@@ -109,4 +109,28 @@ fn what_depends_on_a_flow_that_begins_in_its_own_burst_finds_it() {
     );
     let arms: Vec<u8> = left.iter().map(|(arm, _)| *arm).collect();
     assert_eq!(arms, [EGRESS, INGRESS, INGRESS], "drops: {:?}", plane.counts());
+}
+
+/// A source per flow, whatever its backend: what a backend's NIC spreads over its queues.
+#[test]
+fn flows_of_each_backend_come_from_many_sources_of_the_network() {
+    let mut plane = Memory::new();
+    plane.load(&Setup { ipip_sources: "100.64.7.0/24", ..two_backends() });
+    let mut of_backend: BTreeMap<u8, Vec<[u8; 4]>> = BTreeMap::new();
+    for port in 4_000..4_400 {
+        let first = tcp(&format!("198.51.100.7:{port}"), "203.0.113.10:80", flags::SYN);
+        let left = plane.send(INGRESS, &from_router(first).bytes());
+        let [(Exit::Port(EGRESS), frame)] = &left[..] else { panic!("one frame leaves: {left:?}") };
+        let source = <[u8; 4]>::try_from(&frame[26..30]).expect("four bytes");
+        assert_eq!(source[..3], [100, 64, 7], "client's port {port}");
+        of_backend.entry(backend(&left)).or_default().push(source);
+    }
+    assert_eq!(of_backend.len(), 2);
+    for (backend, sources) in of_backend {
+        let flows = sources.len() as f64;
+        let distinct = sources.into_iter().collect::<BTreeSet<_>>().len() as f64;
+        // As many as so many draws of 256 make, give or take a tenth of the network.
+        let expected = 256.0 * (1.0 - (1.0 - 1.0 / 256.0_f64).powf(flows));
+        assert!((distinct - expected).abs() < 25.6, "backend {backend}: {distinct} of {flows}");
+    }
 }

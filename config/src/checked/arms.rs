@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::door::Door;
-use super::{Arm, Device, Interface, Nat, NatAddress, Plane, check};
+use super::{Arm, Device, Interface, Nat, NatAddress, Plane, Prefix, check};
 use crate::file;
 
 /// Addresses over both arms and NAT addresses: what the tables have room for.
@@ -68,6 +68,7 @@ pub(super) fn arm(
     Arm {
         device: device(door, plane, &key("device"), &file.device),
         gateways: routers(door, name, &file.gateway, &addresses),
+        ipip_sources: ipip_sources(door, &key("ipip_sources"), &file.ipip_sources, &addresses),
         addresses,
         mtu: file.mtu,
         queues: if file.queues == 0 { lcores } else { file.queues },
@@ -171,6 +172,50 @@ fn routers(
         routers.push(router);
     }
     routers
+}
+
+/// The network from which an arm's outer sources of IPIP are drawn.
+fn ipip_sources(door: &mut Door, key: &str, text: &str, addresses: &[Interface]) -> Option<Prefix> {
+    if text.is_empty() {
+        return None;
+    }
+    let network = door.prefix(key, text)?;
+    let allowed = "write an IPv4 network of /8 to /30 that is routed to this arm, \
+                   \"100.64.7.0/24\"; IPIP over IPv6 differs by flow label";
+    if !network.addr.is_ipv4() || !(8..=30).contains(&network.len) {
+        door.refuse(key, "no IPv4 network of /8 to /30", allowed);
+        return None;
+    }
+    door.address(key, &network.addr.to_string())?;
+    if !addresses.iter().any(|own| own.addr.is_ipv4()) {
+        let wrong = "the arm has no IPv4 address, and IPIP over IPv4 does not leave by it";
+        door.refuse(key, wrong, "remove this key, or add an IPv4 address to the arm");
+    }
+    Some(network)
+}
+
+/// Sources of IPIP are nobody's addresses: not on link, where neighbors would ask for their MAC
+/// addresses in vain, and not NAT's, whose answers would be taken for tunnel packets.
+pub(super) fn ipip_sources_apart(door: &mut Door, ingress: &Arm, egress: Option<&Arm>, nat: &Nat) {
+    let arms = || [Some(("ingress", ingress)), egress.map(|arm| ("egress", arm))];
+    let arms = || arms().into_iter().flatten();
+    let on_link = |(name, arm): (&'static str, &Arm)| -> Vec<(String, Prefix)> {
+        let of = |own: &Interface| (format!("{name}.address"), own.network());
+        arm.addresses.iter().map(of).collect()
+    };
+    let host = |addr: std::net::IpAddr| Prefix { addr, len: if addr.is_ipv4() { 32 } else { 128 } };
+    let mut taken: Vec<(String, Prefix)> = arms().flat_map(on_link).collect();
+    taken.extend(nat.addresses.iter().map(|nat| ("nat.addresses".to_owned(), host(nat.addr))));
+    for (name, arm) in arms() {
+        let Some(network) = arm.ipip_sources else { continue };
+        let key = format!("{name}.ipip_sources");
+        if let Some((other, found)) = taken.iter().find(|(_, other)| network.overlaps(other)) {
+            let wrong = format!("{network} overlaps {found} of {other}");
+            let allowed = "write a network that is nobody's and routed to this arm";
+            door.refuse(&key, &wrong, allowed);
+        }
+        taken.push((key, network));
+    }
 }
 
 /// What both arms must not share.

@@ -36,6 +36,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let egress = file.egress.map(|arm| arms::arm(&mut door, "egress", arm, (plane, lcores)));
     arms::together(&mut door, plane, &ingress, egress.as_ref());
     let nat = arms::nat(&mut door, file.nat, &ingress, egress.as_ref());
+    arms::ipip_sources_apart(&mut door, &ingress, egress.as_ref(), &nat);
     let gateways = gateways::gateways(&mut door, file.gateway, &ingress, egress.as_ref());
     let sources = sources::sources(&mut door, file.source);
     let aws = file.aws.map(|file| aws::aws(&mut door, file));

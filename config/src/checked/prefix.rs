@@ -35,6 +35,11 @@ impl Prefix {
         self.addr.is_ipv4() == addr.is_ipv4() && mask(addr, self.len) == self.addr
     }
 
+    /// True when some address is inside both.
+    pub fn overlaps(&self, other: &Prefix) -> bool {
+        self.contains(other.addr) || other.contains(self.addr)
+    }
+
     /// True for a prefix of one address.
     pub const fn is_single(&self) -> bool {
         self.len128() == 128

@@ -88,6 +88,7 @@ impl Default for Arm {
             device: String::new(),
             address: Vec::new(),
             gateway: Vec::new(),
+            ipip_sources: String::new(),
             mtu: 1500,
             queues: 0,
             rx_descriptors: 1024,

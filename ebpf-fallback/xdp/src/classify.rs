@@ -206,7 +206,7 @@ extern "C" fn part_next_hop(first: u32) -> u32 {
     found
 }
 
-/// Whether the quoted packet is from an address of this machine.
+/// Whether the quoted packet is from an address of this machine, or a source of IP in IP.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_from_us() -> u32 {
@@ -221,7 +221,7 @@ extern "C" fn part_from_us() -> u32 {
             return OPEN;
         }
     }
-    FINISH
+    if settings.is_ipip_source(&work.quoted.src) { OPEN } else { FINISH }
 }
 
 /// Works out the key, of the packet itself or (1) of the one that it quotes.

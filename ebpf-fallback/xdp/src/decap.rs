@@ -297,11 +297,15 @@ extern "C" fn part_ours() -> u32 {
     first(work, |t| t.local == work.outer.dst)
 }
 
-/// The tunnel of IP in IP to the packet's address.
+/// The tunnel of IP in IP to the packet's address. A backend may answer to the source that its
+/// packet came from.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_ipip() -> u32 {
     let Some(work) = work() else { return NOT_OURS };
+    if work.set().settings().is_ipip_source(&work.outer.dst) {
+        return first(work, |t| t.kind == IPIP && t.flags & TUNNEL_BACKEND != 0);
+    }
     first(work, |t| t.kind == IPIP && t.local == work.outer.dst)
 }
 

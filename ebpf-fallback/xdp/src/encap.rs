@@ -127,7 +127,9 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
     };
     let way = next_hop(work)?;
     let to = work.path.backend_addr;
-    if part_local(u32::from(way.arm) << 1 | u32::from(!to.is_v4())) != OPEN {
+    let drawn = service.tunnel == TunnelKind::Ipip as u8 && to.is_v4();
+    let place = u32::from(way.arm) << 1 | u32::from(!to.is_v4());
+    if part_local(place | if drawn { DRAWN } else { 0 }) != OPEN {
         return Err(work.drop(DropReason::NoRoute));
     }
     let Some(kind) = wire_kind(service.tunnel) else {
@@ -226,19 +228,24 @@ impl Way {
     }
 }
 
+/// In the argument of [`part_local`]: IP in IP's sources by that arm are drawn by the flow.
+const DRAWN: u32 = 4;
+
 /// Our address for what leaves by an arm, in [`Work::local`]; `place` is the arm, doubled, and 1
-/// for IPv6.
+/// for IPv6, and [`DRAWN`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_local(place: u32) -> u32 {
     let Some(work) = work() else { return FINISH };
-    match local(work.set().settings(), place, LOCAL_ADDRS) {
-        Some(addr) => {
-            work.local = addr.in_words();
-            OPEN
-        }
-        None => FINISH,
+    let settings = work.set().settings();
+    let Some(addr) = local(settings, place & !DRAWN, LOCAL_ADDRS) else { return FINISH };
+    work.local = addr.in_words();
+    if place & DRAWN != 0
+        && let Some(drawn) = settings.ipip_source((place >> 1) as u8, work.hash)
+    {
+        work.local = drawn;
     }
+    OPEN
 }
 
 /// As [`part_local`], among the first `most` of our addresses.

@@ -174,7 +174,8 @@ extern "C" fn part_probes() -> u32 {
     u32::from(work.set().probe(&work.inner.dst).is_some())
 }
 
-/// Whether the packet is to an address of ours: 1; to one that NAT sends from: 2; both: 3.
+/// Whether the packet is to an address of ours: 1; to one that NAT or IP in IP sends from: 2; both:
+/// 3.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_own() -> u32 {
@@ -196,20 +197,23 @@ extern "C" fn part_own() -> u32 {
             break;
         }
         if addr == dst {
-            own |= NATS;
+            own |= SOURCES;
         }
+    }
+    if settings.is_ipip_source(&dst) {
+        own |= SOURCES;
     }
     own
 }
 
 const LOCAL: u32 = 1;
-const NATS: u32 = 2;
+const SOURCES: u32 = 2;
 
 /// A later fragment whose first one has not come by: it can only go where addresses alone decide.
 #[inline(always)]
 fn later_fragment(work: &mut Work) -> u32 {
     let ours = part_marked() != 0
-        || (work.arrival == Arrival::Plain && part_own() & (LOCAL | NATS) == NATS);
+        || (work.arrival == Arrival::Plain && part_own() & (LOCAL | SOURCES) == SOURCES);
     if ours {
         return work.drop(DropReason::FragmentBeforeFirst);
     }
@@ -236,7 +240,7 @@ fn for_nobody(work: &mut Work) -> u32 {
     if own & LOCAL != 0 || part_probes() != 0 || is_link_local(&work.inner.dst) {
         return punt(work);
     }
-    if own & NATS != 0 {
+    if own & SOURCES != 0 {
         return unknown(work);
     }
     if work.set().settings().plain_no_service == NoService::Punt as u8 {

@@ -2,6 +2,7 @@
 
 use packet::addr::Addr;
 use packet::ethernet::Macs;
+use packet::flow::FlowKey;
 use packet::geneve;
 use packet::icmp;
 use packet::rewrite::{self, Congestion};
@@ -171,6 +172,12 @@ impl Walk<'_> {
         let Some(kind) = TunnelKind::from_u8(service.tunnel) else {
             return drop_for(DropReason::NoBackend);
         };
+        let drawn = match kind {
+            TunnelKind::Ipip if to.is_v4() => {
+                self.set.settings().ipip_source(hop.arm, self.flow_hash())
+            }
+            _ => None,
+        };
         let options = [0; geneve::OWN_OPTIONS];
         let macs = Macs::new(hop.mac, hop.src_mac);
         let outer = Outer {
@@ -182,7 +189,7 @@ impl Walk<'_> {
             },
             macs,
             vlan: 0,
-            src,
+            src: drawn.unwrap_or(src),
             dst: to,
             sport: 0,
             dport: service.tunnel_port,
@@ -198,6 +205,16 @@ impl Walk<'_> {
         self.name_tunnel(&outer, kind);
         self.fits(hop.mtu.saturating_sub((outer_len(&outer) - ETHERNET) as u16))?;
         self.take_off(window)
+    }
+
+    /// The hash by which outer headers differ; a later fragment has none.
+    fn flow_hash(&self) -> u64 {
+        let probe = || {
+            let (ip, probes) = (&self.inner, self.arrival == Arrival::Kernel);
+            let key = FlowKey::new(0, ip.proto, ip.src, ip.sport, ip.dst, ip.dport).0;
+            probes.then_some(key)
+        };
+        self.key.or_else(probe).map_or(0, |key| self.flows.hash(&key))
     }
 
     /// Back to the flow's gateway with its latest options, or to the client of a plain flow.

@@ -53,8 +53,7 @@ impl Walk<'_> {
     fn later_fragment(&mut self) -> Step<Verdict> {
         let dst = self.inner.dst;
         let settings = self.set.settings();
-        let nat = listed(&settings.nat).any(|addr| *addr == dst)
-            && !listed(&settings.locals).any(|addr| *addr == dst);
+        let nat = self.is_source(&dst) && !listed(&settings.locals).any(|addr| *addr == dst);
         let ours = self.set.address_marked(self.scope_key, &dst)
             || (self.arrival == Arrival::Plain && nat);
         if ours {
@@ -62,6 +61,12 @@ impl Walk<'_> {
             return drop_for(DropReason::FragmentBeforeFirst);
         }
         self.for_nobody()
+    }
+
+    /// Whether an address is ours as a source alone: NAT's, and what IP in IP is sent from.
+    fn is_source(&self, addr: &Addr) -> bool {
+        let settings = self.set.settings();
+        listed(&settings.nat).any(|nat| nat == addr) || settings.is_ipip_source(addr)
     }
 
     /// What no service claims.
@@ -94,8 +99,8 @@ impl Walk<'_> {
             self.because("it is to an address of this machine");
             return Step::Continue(Verdict::Punt);
         }
-        if listed(&settings.nat).any(|addr| *addr == dst) {
-            self.because("it is to an address that flows are translated to, and of no flow");
+        if self.is_source(&dst) {
+            self.because("it is to an address that packets are sent from, and of no flow");
             return drop_for(match self.quoted {
                 Some(_) => DropReason::IcmpUnknownFlow,
                 None => DropReason::NoFlow,

@@ -130,8 +130,10 @@ impl Walk<'_> {
         match outer.proto {
             UDP => self.udp_tunnel(window, outer),
             IPIP | SIX_IN => {
+                let drawn = self.set.settings().is_ipip_source(&outer.dst);
                 let ours = |(_, t): &(u32, &Tunnel)| {
-                    kind(t) == Some(TunnelKind::Ipip) && t.local == outer.dst
+                    kind(t) == Some(TunnelKind::Ipip)
+                        && (t.local == outer.dst || drawn && is_backend(t))
                 };
                 let Some((id, _)) = self.set.tunnels().find(ours) else {
                     return Step::Continue(None);

@@ -42,6 +42,11 @@ pub fn settings(config: &Config, neighbors: &[IpAddr]) -> Settings {
     for (slot, local) in settings.nat.iter_mut().zip(nat.take(NAT_ADDRS)) {
         *slot = local;
     }
+    for (name, arm) in config.arms() {
+        if let Some(network) = arm.ipip_sources {
+            settings.ipip_sources[name as usize] = prefix(&network);
+        }
+    }
     let flows = &config.flows;
     settings.timeouts = Timeouts {
         tcp_embryonic_s: flows.tcp_embryonic_s,
@@ -68,6 +73,10 @@ pub fn settings(config: &Config, neighbors: &[IpAddr]) -> Settings {
         *slot = (*neighbor).into();
     }
     settings
+}
+
+fn prefix(network: &config::checked::Prefix) -> Prefix {
+    Prefix { addr: network.addr.into(), len: network.len128(), pad: [0; 3] }
 }
 
 /// The ports of this machine itself, one entry for each protocol and port.
@@ -124,7 +133,7 @@ fn gateway_tunnel(
     record.no_service = gateway.no_service as u8;
     for (slot, source) in record.sources.iter_mut().zip(tunnel.sources.iter().take(TUNNEL_SOURCES))
     {
-        *slot = Prefix { addr: source.addr.into(), len: source.len128(), pad: [0; 3] };
+        *slot = prefix(source);
     }
     record.source_count = tunnel.sources.len().min(TUNNEL_SOURCES) as u8;
     if gateway.too_big == TooBig::Reply {

@@ -2,7 +2,7 @@
 
 use packet::addr::Addr;
 
-use super::NoService;
+use super::{NoService, Prefix};
 use crate::punt::PUNT_CLASSES;
 
 /// Flow timeouts in seconds (contract §2).
@@ -107,6 +107,9 @@ pub struct Settings {
     pub local_ports: [LocalPort; LOCAL_PORTS],
     /// BGP neighbors; unspecified ends the list.
     pub neighbors: [Addr; NEIGHBORS],
+    /// By arm, the IPv4 network from which IP in IP's outer sources are drawn; its length is 0
+    /// where the arm's own address is the only source.
+    pub ipip_sources: [Prefix; 2],
 }
 
 impl Settings {
@@ -123,7 +126,24 @@ impl Settings {
         local_ports: [LocalPort { port: 0, locals: 0, proto: 0, flags: 0, pad: [0; 2] };
             LOCAL_PORTS],
         neighbors: [Addr::UNSPECIFIED; NEIGHBORS],
+        ipip_sources: [Prefix { addr: Addr::UNSPECIFIED, len: 0, pad: [0; 3] }; 2],
     };
+
+    /// The outer source of IP in IP over IPv4 by this arm, for a flow's hash: another one for most
+    /// flows, so that a backend's NIC spreads them over its queues. None where no network is set.
+    /// The low half of the hash decides, because the high half picks the backend.
+    #[inline(always)]
+    pub fn ipip_source(&self, arm: u8, hash: u64) -> Option<Addr> {
+        let network = &self.ipip_sources[usize::from(arm & 1)];
+        (network.len != 0).then(|| network.v4_host(hash as u32))
+    }
+
+    /// Whether [`Settings::ipip_source`] gives this address for some flow.
+    #[inline(always)]
+    pub fn is_ipip_source(&self, addr: &Addr) -> bool {
+        let [ingress, egress] = &self.ipip_sources;
+        ingress.len != 0 && ingress.holds(addr) || egress.len != 0 && egress.holds(addr)
+    }
 
     /// What is known of a port at an address of this machine: `PORT_*`, 0 for nothing.
     #[inline(always)]

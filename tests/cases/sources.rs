@@ -1,0 +1,123 @@
+//! Outer sources of IPIP that are drawn from a network by the flow.
+
+use super::setups::{Setup, WEB, aws_tunnel, plain_dsr, service};
+use super::world::*;
+use super::{Case, Step, arrives, case};
+use crate::frames::{Ip, error, flags, tcp};
+use tables::reason::DropReason;
+
+const NETWORK: &str = "100.64.7.0/24";
+/// What the flows of the cases draw by this seed.
+const SEED: u64 = 0x5745_4952;
+const DRAWN: &str = "100.64.7.100";
+const DRAWN_OTHER: &str = "100.64.7.167";
+const DRAWN_TUNNEL: &str = "100.64.7.43";
+
+fn drawn(setup: Setup) -> Setup {
+    Setup { ipip_sources: NETWORK, seed: Some(SEED), ..setup }
+}
+
+fn dsr() -> Setup {
+    drawn(plain_dsr("ipip", "10.0.2.11").named("dsr plain, IPIP sources"))
+}
+
+fn tunnel() -> Setup {
+    drawn(aws_tunnel("ipip").named("aws, IPIP sources"))
+}
+
+fn by_router(ip: Ip, source: &str) -> Step {
+    let out = to_backend(11, ip.clone().hop().in_ip(source, "10.0.2.11"));
+    arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")
+}
+
+fn opens(port: u16) -> Ip {
+    tcp(&format!("198.51.100.7:{port}"), FRONTEND, flags::SYN)
+}
+
+/// A router on the way complains of our outer packet to the source that it came from; the next
+/// packet that does not fit is answered.
+fn complained() -> Vec<Step> {
+    let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
+    let sent = || long().hop().in_ip(DRAWN_TUNNEL, "10.0.2.11");
+    let complaint = error("10.0.2.1", DRAWN_TUNNEL, (3, 4), 1_300, sent()).quoting(548);
+    let told = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long());
+    let told = told.quoting(548).tos(0xc0);
+    let again = || arrives(INGRESS, from_gateway(1, long()));
+    vec![
+        begun(),
+        again().leaves(EGRESS, to_backend(11, sent()), "tunnel"),
+        arrives(EGRESS, from_backend(1, complaint)).dropped(DropReason::IcmpUnknownFlow),
+        again().answered(INGRESS, from_gateway(1, told).sent_back(), DropReason::TooBigAnswered),
+    ]
+}
+
+fn begun() -> Step {
+    let out = to_backend(11, syn().hop().in_ip(DRAWN_TUNNEL, "10.0.2.11"));
+    arrives(INGRESS, from_gateway(1, syn())).leaves(EGRESS, out, "tunnel")
+}
+
+fn six() -> Setup {
+    let mut setup = dsr().named("dsr plain, IPIP sources, IPv6 backend");
+    let keys = "mode = \"dsr\"\ntunnel = \"ipip\"";
+    setup.services = service("web", keys, WEB, r#"{address = "fd00:2::11"}"#);
+    setup
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    let answered_to = |to: &str| {
+        let ip = syn_ack().in_ip("10.0.2.11", to);
+        arrives(EGRESS, from_backend(11, ip)).leaves(
+            INGRESS,
+            to_gateway(1, syn_ack().hop()),
+            "answer",
+        )
+    };
+    vec![
+        case(
+            "IPIP comes from a source that its flow draws from the network, and keeps.",
+            dsr(),
+            vec![
+                by_router(opens(40_000), DRAWN),
+                by_router(opens(40_001), DRAWN_OTHER),
+                by_router(opens(40_000), DRAWN),
+            ],
+        ),
+        case(
+            "IPIP over IPv6 differs by its flow label, and comes from the arm's address.",
+            six(),
+            vec![{
+                let out = opens(40_000).hop().in_ip(OUR_OUT6, "fd00:2::11").label(HASH_1);
+                arrives(INGRESS, from_router(opens(40_000))).leaves(
+                    EGRESS,
+                    to_backend(11, out),
+                    "tunnel",
+                )
+            }],
+        ),
+        case(
+            "Backends may answer by the tunnel to the arm's address.",
+            tunnel(),
+            vec![begun(), answered_to("10.0.2.10")],
+        ),
+        case(
+            "They may answer to the source that the packet came from.",
+            tunnel(),
+            vec![begun(), answered_to(DRAWN_TUNNEL)],
+        ),
+        case(
+            "A too-big error about an outer packet lowers the path MTU, whatever its source was, \
+             and ends here: no kernel has the address.",
+            tunnel(),
+            complained(),
+        ),
+        case(
+            "What else is sent to these sources is of no flow.",
+            dsr(),
+            vec![
+                arrives(EGRESS, from_backend(11, tcp("10.0.2.11:80", "100.64.7.9:9", flags::SYN)))
+                    .dropped(DropReason::NoFlow),
+            ],
+        ),
+    ]
+}
