@@ -346,6 +346,8 @@ pub struct Flows {
     pub tcp_established_s: u32,
     /// TCP before both sides were seen.
     pub tcp_embryonic_s: u32,
+    /// UDP and others before their client went on after an answer.
+    pub udp_embryonic_s: u32,
     /// TCP after FIN from both sides, or RST.
     pub tcp_closed_s: u32,
     /// UDP.

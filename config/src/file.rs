@@ -234,10 +234,15 @@ pub struct Flows {
     /// Seconds: TCP established (the listener's timeout on AWS).
     #[schemars(range(min = 1, max = 86400))]
     pub tcp_established_s: u32,
-    /// Seconds: TCP before both sides were seen.
+    /// Seconds: TCP until its client goes on after an answer (where answers go past Weir, until its
+    /// second packet).
     #[schemars(range(min = 1, max = 86400))]
     pub tcp_embryonic_s: u32,
-    /// Seconds: TCP after FIN from both sides, or RST.
+    /// Seconds: UDP and what is neither TCP nor UDP, until its client goes on after an answer
+    /// (where answers go past Weir, until its second packet); at most `udp_s` or `other_s`.
+    #[schemars(range(min = 1, max = 86400))]
+    pub udp_embryonic_s: u32,
+    /// Seconds: TCP after FIN from both sides, or RST before it was established.
     #[schemars(range(min = 1, max = 86400))]
     pub tcp_closed_s: u32,
     /// Seconds: UDP.

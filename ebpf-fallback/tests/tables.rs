@@ -261,7 +261,7 @@ fn flows_that_the_kernel_begins_are_those_that_the_host_begins() {
     assert_eq!(kernel.differs(&region), []);
     println!("{} flows, {refused} refused", flows.live());
     assert!(flows.live() > 200 && refused > 0);
-    let (mut known, mut states) = (0, [0; 5]);
+    let (mut known, mut states) = (0, [0; 6]);
     for asked in all.iter().chain(&all) {
         for key in [asked.front, asked.back] {
             let mut here = Asked { front: key, now_s: 101 + dice.roll(2) as u32, ..*asked };

@@ -8,6 +8,7 @@ use crate::redirect;
 use crate::snapshot::no_service;
 use crate::track::{self, remember, towards_backend};
 use crate::verdict::{Reply, Verdict};
+use core::ops::RangeInclusive;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 use packet::ip::{Fragment, Ip, L4};
@@ -15,8 +16,9 @@ use packet::translate;
 use packet::window::Window;
 use tables::affinity::{Client, Stay};
 use tables::counters::{Counter, ServiceCounter};
-use tables::flow::{Forward, Hit, InsertError, NewFlow, PATH_CROSSES, PATH_ONE_WAY};
+use tables::flow::{Ended, Forward, Hit, InsertError, NewFlow, PATH_CROSSES, PATH_ONE_WAY, PORTS};
 use tables::fragment::FragmentTarget;
+use tables::nat_port;
 use tables::reason::DropReason;
 use tables::record::{Backend, Mode, NONE, NoService, Service, TunnelKind};
 use tables::set::QuotedService;
@@ -333,13 +335,17 @@ fn begin_nat(
         reason = DropReason::NatPortsExhausted;
         let map = backend.nat_ports + i as u32;
         let range = settings.nat_port_first..=settings.nat_port_last;
-        let Some(port) = lcore.nat_ports().claim(map, range, lcore.index(), lcore.count()) else {
-            continue;
+        let to = work.path.backend_port;
+        let back = |proto, port| {
+            let to = if echo { port } else { to };
+            FlowKey::new(SCOPE_PLAIN, proto, ours.addr, port, backend.addr, to)
         };
+        let claimed = lcore.nat_ports().claim(map, range.clone(), lcore.index(), lcore.count());
+        let weak = || weak_port(lcore, map, range, proto, |proto, port| back(proto, port).0);
+        let Some(port) = claimed.or_else(weak) else { continue };
         work.path.nat_addr = ours.addr;
         work.path.nat_port = port;
-        let backend_port = if echo { port } else { work.path.backend_port };
-        let back = FlowKey::new(SCOPE_PLAIN, proto, ours.addr, port, backend.addr, backend_port);
+        let back = back(proto, port);
         match insert(window, work, lcore, service, Some(back), map) {
             Ok(()) => {
                 towards_backend(work);
@@ -361,6 +367,31 @@ fn begin_nat(
     Err(reason)
 }
 
+/// A port of a used-up map, taken from a flow that nobody has confirmed: of the ports that were
+/// given out longest ago a few are looked at, each for a flow of the new one's protocol and of one
+/// other. `back` is the key of such a flow.
+#[cold]
+fn weak_port(
+    lcore: &Lcore<'_>,
+    map: u32,
+    range: RangeInclusive<u16>,
+    proto: u8,
+    back: impl Fn(u8, u16) -> FlowKey,
+) -> Option<u16> {
+    let (flows, ports) = (lcore.flows(), lcore.nat_ports());
+    let place = (lcore.index(), lcore.count());
+    let oldest = (0..PORTS).filter_map(|n| ports.oldest(map, range.clone(), place, n));
+    let weak = |port: &u16| {
+        let ends = |proto| {
+            let key = back(proto, *port);
+            let hit = flows.find(flows.hash(&key), &key);
+            evicted(lcore, hit.and_then(|hit| flows.end_weak(&hit)))
+        };
+        (ends(proto) || ends(nat_port::other_proto(proto))) && ports.take_port(map, *port)
+    };
+    oldest.into_iter().find(weak)
+}
+
 /// Another lcore began this very flow a moment ago: its entry is the one that counts.
 fn adopt(work: &mut Work, lcore: &Lcore<'_>) -> Option<()> {
     let hit = lcore.flows().find(work.hash, &work.key)?;
@@ -374,6 +405,15 @@ fn settle(work: &mut Work, hit: Hit) {
     work.service = work.path.service;
     work.backend = work.path.backend;
     work.hit = Some(hit);
+}
+
+/// Counts a flow that ended to make room, if one did.
+fn evicted(lcore: &Lcore<'_>, ended: Option<Ended>) -> bool {
+    if let Some(Ended { forward, .. }) = &ended {
+        lcore.page().flow_ended(forward.service, forward.backend);
+        lcore.page().count(Counter::FlowsEvicted, 1);
+    }
+    ended.is_some()
 }
 
 /// Inserts the flow of `work`, with its fragments if it begins with one.
@@ -398,7 +438,14 @@ pub fn insert(
     };
     let options = leg::options(window, work, &mut room);
     lcore.flow_addresses().add(&work.inner.dst);
-    let hit = match lcore.flows().insert(&new, options, lcore.now_s()) {
+    let flows = lcore.flows();
+    let hit = match flows.insert(&new, options, lcore.now_s()) {
+        Err(InsertError::Full | InsertError::NoSlab) if evicted(lcore, flows.make_room()) => {
+            flows.insert(&new, options, lcore.now_s())
+        }
+        done => done,
+    };
+    let hit = match hit {
         Ok(hit) => hit,
         Err(InsertError::Exists(_)) if nat_map == NONE => {
             adopt(work, lcore).ok_or(InsertError::Contended)?;
@@ -407,9 +454,10 @@ pub fn insert(
         Err(error) => return Err(error),
     };
     work.hit = Some(hit);
-    if let L4::Tcp { flags } = work.inner.kind {
-        lcore.flows().note_tcp(&hit, flags, true);
+    if let Some(flags) = work.inner.kind.flow_flags() {
+        flows.note(&hit, flags, true);
     }
+    evicted(lcore, flows.hold(&hit, work.path.flags & PATH_ONE_WAY != 0));
     lcore.page().service(work.service, ServiceCounter::NewFlows, 1);
     lcore.page().backend(work.backend, ServiceCounter::NewFlows, 1);
     if work.inner.fragment == Fragment::First {

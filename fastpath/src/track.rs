@@ -10,7 +10,7 @@ use crate::leg;
 use crate::port::Buffer;
 use crate::prepared::Key;
 use crate::verdict::{Reply, Verdict};
-use packet::ip::{Fragment, Ip, L4};
+use packet::ip::{Fragment, Ip};
 use packet::window::Window;
 use tables::counters::Counter;
 use tables::flow::{
@@ -151,9 +151,9 @@ fn known(
         {
             return Err(DropReason::UnknownBackendTunnel);
         }
-        // A connection is established once both sides were seen, and closed by both.
-        if let L4::Tcp { flags } = work.inner.kind {
-            flows.note_tcp(hit, flags, from_initiator);
+        // A flow is confirmed once its client went on after an answer.
+        if let Some(flags) = work.inner.kind.flow_flags() {
+            flows.note(hit, flags, from_initiator);
         }
         work.verdict = Verdict::Answer;
         return Ok(());
@@ -198,8 +198,8 @@ fn keeps_backend(work: &Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool
             return fate;
         }
     }
-    if let L4::Tcp { flags } = work.inner.kind {
-        let state = lcore.flows().note_tcp(hit, flags, from_initiator);
+    if let Some(flags) = work.inner.kind.flow_flags() {
+        let state = lcore.flows().note(hit, flags, from_initiator);
         if state == TcpState::Reopened && backend.state != BackendState::Active as u8 {
             return WhenFailed::Move;
         }
@@ -224,12 +224,10 @@ fn keeps_proxy(work: &Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool) 
     if work.path.flags & PATH_REDIRECT == 0 {
         return false;
     }
-    match work.inner.kind {
-        L4::Tcp { flags } => {
-            lcore.flows().note_tcp(hit, flags, from_initiator) != TcpState::Reopened
-        }
-        _ => true,
-    }
+    work.inner
+        .kind
+        .flow_flags()
+        .is_none_or(|flags| lcore.flows().note(hit, flags, from_initiator) != TcpState::Reopened)
 }
 
 /// Sets the verdict for a packet on its way to the backend; `path` is known.

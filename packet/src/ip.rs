@@ -59,6 +59,19 @@ pub enum L4 {
     None,
 }
 
+impl L4 {
+    /// What it says to the state of its flow: TCP's flags, of another protocol none. An error and a
+    /// later fragment say nothing.
+    #[inline(always)]
+    pub const fn flow_flags(&self) -> Option<u8> {
+        match self {
+            L4::Tcp { flags } => Some(*flags),
+            L4::Udp | L4::IcmpEcho { .. } | L4::Other => Some(0),
+            L4::IcmpError | L4::None => None,
+        }
+    }
+}
+
 /// What is known of an IP packet. Offsets count from the start of the window.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Ip {

@@ -220,6 +220,7 @@ fn state(tcp: TcpState) -> &'static str {
         TcpState::Established => "established",
         TcpState::Closing => "closing",
         TcpState::Closed => "closed",
+        TcpState::Reset => "reset",
         TcpState::Reopened => "reopened",
     }
 }

@@ -13,8 +13,10 @@
 //! Beside a path stands what its front entry says, for those who know the path and need no look-up
 //! ([`Flows::meet`], [`lately`]).
 //!
-//! A full table refuses new flows and never throws out a live one. All of it is in the region: a
-//! new fastpath calls [`Flows::recover`] and goes on with the flows of the last one.
+//! A full table refuses new flows and never throws out a confirmed one; flows that nobody has
+//! confirmed yet have a budget of their own and end where room is short (`unconfirmed`). All of it
+//! is in the region: a new fastpath calls [`Flows::recover`] and goes on with the flows of the last
+//! one.
 
 mod entry;
 mod free;
@@ -31,6 +33,7 @@ mod sweep;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod unconfirmed;
 mod words;
 
 /// A point at which a kill is simulated in tests; nothing otherwise.
@@ -42,7 +45,7 @@ macro_rules! step {
 }
 use step;
 
-use crate::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::layout::Section;
 use crate::nat_port::NatPorts;
 use crate::region::Region;
@@ -70,6 +73,7 @@ pub use recover::Recovery;
 #[cfg(not(target_arch = "bpf"))]
 pub use sweep::Snapshot;
 pub use tcp::TcpState;
+pub use unconfirmed::{PORTS, places};
 pub use words::{OptionRoom, Options};
 
 /// Most option bytes that GENEVE can carry (RFC 8926 3.4: 6 bits of 4-byte words).
@@ -131,6 +135,7 @@ pub struct Flows<'r> {
     state: Rows<'r, State>,
     path_links: Rows<'r, AtomicU32>,
     slab_links: Rows<'r, AtomicU32>,
+    unconfirmed: Rows<'r, AtomicU64>,
     nat: NatPorts<'r>,
 }
 
@@ -148,6 +153,7 @@ impl<'r> Flows<'r> {
             state: region.slice(Section::FlowState),
             path_links: region.slice(Section::PathLinks),
             slab_links: region.slice(Section::SlabLinks),
+            unconfirmed: region.slice(Section::Unconfirmed),
             nat: NatPorts::new(region),
         }
     }

@@ -69,6 +69,7 @@ maps! {
     Paths PATHS,
     PathFronts PATH_FRONTS,
     PathLinks PATH_LINKS,
+    Unconfirmed UNCONFIRMED,
     OptionSlabs OPTION_SLABS,
     SlabLinks SLAB_LINKS,
     Fragments FRAGMENTS,

@@ -161,6 +161,8 @@ pub enum Section {
     PathFronts,
     /// Next free path by path id, `AtomicU32`.
     PathLinks,
+    /// Flows that nobody has confirmed, `AtomicU64`: two rings.
+    Unconfirmed,
     /// Room for a gateway leg and 256 bytes of options each.
     OptionSlabs,
     /// Next free slab by slab id, `AtomicU32`.
@@ -180,7 +182,7 @@ pub enum Section {
 }
 
 /// All sections, in the order in which they lie.
-pub const SECTIONS: [Section; 33] = [
+pub const SECTIONS: [Section; 34] = [
     Section::Header,
     Section::Tunnels,
     Section::Settings,
@@ -206,6 +208,7 @@ pub const SECTIONS: [Section; 33] = [
     Section::Paths,
     Section::PathFronts,
     Section::PathLinks,
+    Section::Unconfirmed,
     Section::OptionSlabs,
     Section::SlabLinks,
     Section::Fragments,
@@ -241,6 +244,12 @@ pub struct Term {
 /// Name, count, bytes of one, setting, reason.
 type Row = (&'static str, usize, usize, &'static str, &'static str);
 
+/// Places of flows that nobody has confirmed.
+const fn unconfirmed(flows: u32) -> usize {
+    let [two_way, one_way] = crate::flow::places(flows);
+    two_way as usize + one_way as usize
+}
+
 impl Sizes {
     #[rustfmt::skip]
     const fn row(&self, section: Section) -> Row {
@@ -253,7 +262,7 @@ impl Sizes {
             Section::Header => ("header", 1, 4096, "", "version, sizes, offsets, generation"),
             Section::Tunnels => ("tunnels", s.tunnels as usize, 512, "gateway",
                 "two versions of each gateway tunnel"),
-            Section::Settings => ("settings", 1, 2688, "", "two versions of what holds for all"),
+            Section::Settings => ("settings", 1, 2816, "", "two versions of what holds for all"),
             Section::Services => ("services", s.services as usize, 256, "region.max_services",
                 "two versions of each service"),
             Section::ServiceNotes => ("service notes", s.services as usize, 256,
@@ -298,6 +307,8 @@ impl Sizes {
                 "what each flow is recognised by, beside its path"),
             Section::PathLinks => ("path links", s.flows as usize, 4, "region.max_flows",
                 "the free list of paths"),
+            Section::Unconfirmed => ("unconfirmed", unconfirmed(s.flows), 8,
+                "region.max_flows", "which of them go first where room is short"),
             Section::OptionSlabs => ("option slabs", s.option_slabs as usize, 320,
                 "region.option_slabs", "long gateway options, and second legs of flows"),
             Section::SlabLinks => ("slab links", s.option_slabs as usize, 4, "region.option_slabs",

@@ -10,7 +10,7 @@
 //! | header          |  4,096  | both     | format, sizes, offsets | committed generation, epochs |
 //! +-----------------+---------+----------+-------------------------------------------------------+
 //! | tunnels         |    512  | slowpath | the table set: everything twice, in two versions that |
-//! | settings        |  2,688  |          | are born and die with generations (`versioned`);      |
+//! | settings        |  2,816  |          | are born and die with generations (`versioned`);      |
 //! | services        |    256  |          | `set` reads, `writer` writes, one store commits it   |
 //! | service notes   |    256  |          | names, and what only dumps ask (`note`)               |
 //! | frontend kinds  |    128  |          |                                                       |
@@ -36,6 +36,7 @@
 //! | paths           |    192  |          | how a flow is delivered and answered (`flow`)         |
 //! | path fronts     |     64  |          | what a flow is recognised by, beside its path         |
 //! | path links      |      4  |          |                                                       |
+//! | unconfirmed     |      8  |          | which flows end first where room is short             |
 //! | option slabs    |    320  |          | gateway options over 48 bytes, second gateway legs    |
 //! | slab links      |      4  |          |                                                       |
 //! | fragments       |     64  |          | datagrams in pieces (`fragment`)                      |

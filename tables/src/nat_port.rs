@@ -63,19 +63,38 @@ impl<'r> NatPorts<'r> {
         #[cfg(not(target_arch = "bpf"))]
         let take = |first, last| self.take(map, first, last);
         let rotation = self.maps.row(map)?.0.first()?;
-        let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
-        let count = (last + 1).checked_sub(first).filter(|count| *count > 0)?;
-        let lcores = lcores.max(1).min(count);
-        let part = count.checked_div(lcores)?;
         let turn = rotation.load(Relaxed);
         rotation.store(turn.wrapping_add(1), Relaxed);
-        let within = turn.checked_rem(u64::from(part))? as u32;
-        let start = first + part * lcore.checked_rem(lcores)? + within;
+        let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
+        let start = start(first, last, lcore, lcores, turn)?;
         let found = match take(start, last) {
             None => take(first, start - 1)?,
             Some(port) => port,
         };
         Some(found as u16)
+    }
+
+    /// Of a map that is used up, the port that was given out longest ago, as far as the rotation
+    /// tells; the `n`th of them from 0 on.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn oldest(
+        &self,
+        map: u32,
+        range: RangeInclusive<u16>,
+        (lcore, lcores): (u32, u32),
+        n: u32,
+    ) -> Option<u16> {
+        let turn = self.maps.row(map)?.0.first()?.load(Relaxed).wrapping_add(u64::from(n));
+        let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
+        Some(start(first, last, lcore, lcores, turn)? as u16)
+    }
+
+    /// Takes this port of a map; false when it is in use, or never given out.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn take_port(&self, map: u32, port: u16) -> bool {
+        let bit = 1 << (port % 64);
+        let took = |map: &Map| map.0[usize::from(port / 64)].fetch_or(bit, AcqRel) & bit == 0;
+        port >= FIRST && self.maps.row(map).is_some_and(took)
     }
 
     /// Takes the first free port of a map from `first` to `last`, both included.
@@ -121,12 +140,30 @@ impl<'r> NatPorts<'r> {
     }
 }
 
+/// The other protocol whose flows may have a port that a flow of `proto` wants.
+#[inline(always)]
+pub const fn other_proto(proto: u8) -> u8 {
+    const TCP: u8 = 6;
+    const UDP: u8 = 17;
+    if proto == TCP { UDP } else { TCP }
+}
+
+/// Where an lcore's search begins at this turn of the rotation: in its own part of the range.
+#[inline(always)]
+fn start(first: u32, last: u32, lcore: u32, lcores: u32, turn: u64) -> Option<u32> {
+    let count = (last + 1).checked_sub(first).filter(|count| *count > 0)?;
+    let lcores = lcores.max(1).min(count);
+    let part = count.checked_div(lcores)?;
+    let within = turn.checked_rem(u64::from(part))? as u32;
+    Some(first + part * lcore.checked_rem(lcores)? + within)
+}
+
 /// What a new fastpath does, and what people ask.
 #[cfg(not(target_arch = "bpf"))]
 impl NatPorts<'_> {
     /// Marks one port as used; false when it is already, or can't be. For recovery.
     pub(crate) fn mark(&self, map: u32, port: u16) -> bool {
-        port >= FIRST && self.take(map, port.into(), port.into()).is_some()
+        self.take_port(map, port)
     }
 
     /// How many ports of a map are in use.

@@ -387,7 +387,7 @@ macro_rules! records {
     )*};
 }
 
-records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56, Settings: 1336);
+records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56, Settings: 1340);
 #[cfg(not(target_arch = "bpf"))]
 records!(ServiceNote: 40);
 

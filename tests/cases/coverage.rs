@@ -32,6 +32,12 @@ pub const ELSEWHERE: &[Elsewhere] = &[
         test: "nat_without_an_address_of_the_family_is_refused",
     },
     Elsewhere {
+        reason: DropReason::FlowTableFull,
+        because: "the table has to be full of flows that were confirmed",
+        file: "tests/journeys/reasons.rs",
+        test: "a_table_of_confirmed_flows_is_full_for_new_ones",
+    },
+    Elsewhere {
         reason: DropReason::FlowContended,
         because: "another lcore has to hold the bucket's lock for as long as the packet is tried",
         file: "tests/journeys/reasons.rs",

@@ -38,28 +38,33 @@ fn small(setup: Setup) -> Setup {
     Setup { max_flows: 64, ..setup }
 }
 
+fn few_ports(name: &'static str, nat_ports: &'static str) -> Setup {
+    Setup { nat_ports, ..aws_nat().named(name) }
+}
+
+/// The client's packet goes to the backend from the first NAT port.
+fn translated(ip: Ip) -> Step {
+    let out = to_backend(11, ip.clone().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop());
+    arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, out, "nat")
+}
+
+/// A flow begins, is answered, and its client goes on.
+fn confirmed() -> Vec<Step> {
+    let back = from_backend(11, syn_ack().from(BACKEND).to(OUR_NAT).to_port(NAT_1));
+    let answered = arrives(EGRESS, back).leaves(INGRESS, to_gateway(1, syn_ack().hop()), "answer");
+    vec![translated(syn()), answered, translated(request())]
+}
+
+fn goes_on() -> Step {
+    translated(request())
+}
+
 fn full_tables() -> Vec<Case> {
-    let first = |ip: Ip, nat| to_backend(11, ip.from(OUR_NAT).from_port(nat).to(BACKEND).hop());
-    let mut few_ports = aws_nat().named("eight NAT ports");
-    few_ports.nat_ports = "2000-2007";
-    let known = request().from_port(1024);
     vec![
         case(
-            "A full flow table refuses new NAT flows and keeps those it has.",
+            "A flood that nobody confirms takes no room of a confirmed flow, and none from new ones.",
             small(aws_nat().named("nat, 64 flows")),
-            vec![
-                arrives(INGRESS, flow(0)).leaves(
-                    EGRESS,
-                    first(syn().from_port(1024), NAT_1),
-                    "nat",
-                ),
-                until(|n| flow(n + 1), 30, 200, DropReason::FlowTableFull),
-                arrives(INGRESS, from_gateway(9, known.clone())).leaves(
-                    EGRESS,
-                    first(known, NAT_1),
-                    "nat",
-                ),
-            ],
+            [confirmed(), vec![flood(INGRESS, |n| flow(n + 1), 300, "nat"), goes_on()]].concat(),
         ),
         case(
             "With a full flow table return goes on.",
@@ -72,9 +77,18 @@ fn full_tables() -> Vec<Case> {
             vec![flood(INGRESS, flow, 300, "tunnel")],
         ),
         case(
-            "NAT ports towards a backend can run out, under their own reason.",
-            few_ports,
-            vec![until(flow, 8, 9, DropReason::NatPortsExhausted)],
+            "Nor does it take NAT ports towards a backend.",
+            few_ports("eight NAT ports", "2000-2007"),
+            [confirmed(), vec![flood(INGRESS, |n| flow(n + 1), 300, "nat"), goes_on()]].concat(),
+        ),
+        case(
+            "A confirmed flow keeps the last NAT port towards its backend.",
+            few_ports("one NAT port", "2000-2000"),
+            [
+                confirmed(),
+                vec![arrives(INGRESS, flow(1)).dropped(DropReason::NatPortsExhausted), goes_on()],
+            ]
+            .concat(),
         ),
         case(
             "More gateway endpoints than there is room for drop under their own reason.",

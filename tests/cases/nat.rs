@@ -109,6 +109,49 @@ fn lifetimes() -> Vec<Case> {
     ]
 }
 
+/// The backend refuses.
+fn rst() -> Ip {
+    tcp(FRONTEND, CLIENT, flags::RST | flags::ACK)
+}
+
+fn udp_states() -> Vec<Case> {
+    let ask = || udp(CLIENT, "203.0.113.10:53").load(b"who?");
+    let answer = || udp("203.0.113.10:53", CLIENT).load(b"he!");
+    let to = "10.0.2.11:5353";
+    let there = |n| {
+        let out = to_backend(11, ask().from(OUR_NAT).from_port(n).to(to).hop());
+        arrives(INGRESS, from_gateway(1, ask())).leaves(EGRESS, out, "nat")
+    };
+    let back = || from_backend(11, answer().from(to).to(OUR_NAT).to_port(NAT_1));
+    let and_back =
+        || arrives(EGRESS, back()).leaves(INGRESS, to_gateway(1, answer().hop()), "answer");
+    let mut setup = aws_nat().named("nat, UDP");
+    setup.services = service(
+        "dns",
+        "mode = \"nat\"",
+        r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#,
+        r#"{address = "10.0.2.11", port = 5353}"#,
+    );
+    vec![
+        case(
+            "UDP that its client did not go on with is forgotten after thirty seconds, also where \
+             it was answered.",
+            setup.clone(),
+            vec![
+                there(NAT_1),
+                and_back(),
+                wait(32),
+                arrives(EGRESS, back()).dropped(DropReason::NoFlow),
+            ],
+        ),
+        case(
+            "UDP whose client went on after an answer has its whole time.",
+            setup,
+            vec![there(NAT_1), and_back(), there(NAT_1), wait(118), and_back(), there(NAT_1)],
+        ),
+    ]
+}
+
 fn tcp_states() -> Vec<Case> {
     vec![
         case(
@@ -121,14 +164,29 @@ fn tcp_states() -> Vec<Case> {
             ],
         ),
         case(
-            "A connection that was broken is forgotten after ten seconds.",
+            "A connection that was refused is forgotten after ten seconds.",
+            aws_nat(),
+            vec![
+                there(1, syn()),
+                and_back(1, rst()),
+                wait(12),
+                arrives(EGRESS, back(syn_ack(), NAT_1)).dropped(DropReason::NoFlow),
+            ],
+        ),
+        case(
+            "A reset of an established connection, which anybody may have sent, ends nothing.",
             aws_nat(),
             vec![
                 there(1, syn()),
                 and_back(1, syn_ack()),
                 there(1, request()),
                 there(1, tcp(CLIENT, FRONTEND, flags::RST)),
-                wait(12),
+                wait(340),
+                and_back(1, response()),
+                there(1, request()),
+                wait(340),
+                and_back(1, response()),
+                wait(352),
                 arrives(EGRESS, back(response(), NAT_1)).dropped(DropReason::NoFlow),
             ],
         ),
@@ -271,7 +329,7 @@ fn scopes() -> Vec<Case> {
 
 /// All of them.
 pub fn cases() -> Vec<Case> {
-    [tcp_cases(), lifetimes(), tcp_states(), other_protocols(), six(), scopes()]
+    [tcp_cases(), lifetimes(), tcp_states(), udp_states(), other_protocols(), six(), scopes()]
         .into_iter()
         .flatten()
         .collect()

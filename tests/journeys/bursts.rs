@@ -46,7 +46,9 @@ fn two_backends() -> Setup {
     let keys = "mode = \"dsr\"\ntunnel = \"ipip\"";
     let backends = r#"{address = "10.0.2.11"}, {address = "10.0.2.12"}"#;
     let setup = plain_dsr("ipip", "10.0.2.11");
-    Setup { services: service("web", keys, WEB, backends), seed: Some(0x5745_4952), ..setup }
+    let services = service("web", keys, WEB, backends);
+    // Room for all flows before they are confirmed.
+    Setup { services, seed: Some(0x5745_4952), max_flows: 4096, ..setup }
 }
 
 /// A router's too-big error about an answer to a client's port.

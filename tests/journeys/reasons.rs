@@ -11,10 +11,11 @@ use fastpath::burst::{Arrival, Burst};
 use fastpath::dispatch::{Exits, count_arrivals, dispatch};
 use fastpath::port::memory::Frame;
 use packet::addr::Addr;
+use packet::flow::FlowKey;
 use planes::memory::Memory;
 use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
-use tables::flow::Flows;
+use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use tables::layout::Section;
 use tables::reason::DropReason;
 use tables::record::{Backend, NAT_ADDRS, NONE, Settings};
@@ -22,7 +23,7 @@ use tables::region::Region;
 use tables::writer::Writer;
 use tests::cases::setups::aws_nat;
 use tests::cases::world::{INGRESS, from_gateway, syn};
-use tests::cases::{Exit, Plane};
+use tests::cases::{Exit, Plane, Setup};
 use tests::lab::folder::Folder;
 
 /// Opens a connection with tables that `change` spoilt, and says what it was dropped for.
@@ -66,6 +67,36 @@ fn nat_without_an_address_of_the_family_is_refused() {
         writer.put_settings(&Settings { nat, ..settings }).expect("settings are always taken");
     });
     assert_eq!(reasons, [DropReason::NatNoAddress]);
+}
+
+#[test]
+fn a_table_of_confirmed_flows_is_full_for_new_ones() {
+    let mut plane = Memory::new();
+    plane.load(&Setup { max_flows: 64, ..aws_nat() });
+    let flows = Flows::new(plane.loaded().region).as_owner(0, 1);
+    let addr = |text: &str| Addr::from(text.parse::<IpAddr>().expect("an address"));
+    plane.loaded().lcore.flow_addresses().add(&addr("203.0.113.99"));
+    for n in 0..10_000 {
+        let (client, to) = (addr("192.0.2.1"), addr("203.0.113.99"));
+        let (front, front_initiator) = FlowKey::new(1, 6, client, 1024 + n, to, 80);
+        let new = NewFlow {
+            front,
+            front_initiator,
+            back: None,
+            forward: Forward { proto: 6, ..Forward::default() },
+            gateway: GatewayLeg::default(),
+            digest: 0,
+            nat_map: NONE,
+            tcp_idle_s: 0,
+        };
+        let Ok(hit) = flows.insert(&new, &[], 0) else { continue };
+        for (flags, from_initiator) in [(2, true), (18, false), (16, true)] {
+            flows.note(&hit, flags, from_initiator);
+        }
+    }
+    assert_eq!(flows.live(), flows.capacity());
+    assert_eq!(plane.send(INGRESS, &from_gateway(1, syn()).bytes()), []);
+    assert_eq!(drops(&mut plane), [(DropReason::FlowTableFull, 1)]);
 }
 
 /// The lock words of an empty index are 0, and bits 0 to 23 of one name who holds it: here an lcore

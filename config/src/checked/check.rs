@@ -294,6 +294,7 @@ fn flows(file: file::Flows) -> Flows {
     Flows {
         tcp_established_s: file.tcp_established_s,
         tcp_embryonic_s: file.tcp_embryonic_s,
+        udp_embryonic_s: file.udp_embryonic_s,
         tcp_closed_s: file.tcp_closed_s,
         udp_s: file.udp_s,
         other_s: file.other_s,

@@ -109,6 +109,7 @@ impl Default for Flows {
         Flows {
             tcp_established_s: 350,
             tcp_embryonic_s: 20,
+            udp_embryonic_s: 30,
             tcp_closed_s: 10,
             udp_s: 120,
             other_s: 120,

@@ -113,7 +113,7 @@ pub fn find(asked: &mut Asked, flows: &Flows<'_>) {
 pub fn answer(asked: &mut Asked, flows: &Flows<'_>) {
     asked.outcome = MISSED;
     let Some(hit) = flows.find(flows.hash(&asked.front), &asked.front) else { return };
-    let state = flows.note_tcp(&hit, asked.proto, asked.sides & FRONT_HIGH != 0);
+    let state = flows.note(&hit, asked.proto, asked.sides & FRONT_HIGH != 0);
     if flows.answer(&hit, asked.sides & FRONT_HIGH != 0, &mut asked.answer).is_ok() {
         asked.outcome = hit.path;
         asked.more[0] = state as u32;

@@ -3,7 +3,7 @@
 use crate::here::{flows, nat_ports, page};
 use crate::leg::{options, towards_backend};
 use crate::next::{BEGUN, FINISH, INSERT, OPEN, REMEMBER, START, go, raw};
-use crate::track::part_note_tcp;
+use crate::track::part_note;
 use crate::work::{Work, work};
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::{btf_map, xdp};
@@ -11,7 +11,7 @@ use aya_ebpf::programs::XdpContext;
 use core::hint::black_box;
 use tables::addresses::Addresses;
 use tables::counters::{Counter, ServiceCounter};
-use tables::flow::{InsertError, NewFlow, PATH_REDIRECT};
+use tables::flow::{Ended, InsertError, NewFlow, PATH_ONE_WAY, PATH_REDIRECT};
 use tables::reason::DropReason;
 use tables::record::{Mode, TunnelKind};
 use tables::region::Region;
@@ -44,8 +44,14 @@ pub fn begun(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(work) = work() else { return go(ctx, FINISH) };
     let done = work.done;
+    // Once: where no flow may end, the table is full for this one.
+    if done == FULL && !work.made_room && part_make_room() == OPEN {
+        work.made_room = true;
+        return go(ctx, INSERT);
+    }
     if done == OPEN {
         part_begun();
+        part_hold();
     }
     let next = if work.path.flags & PATH_REDIRECT != 0 {
         redirected(work, done)
@@ -137,6 +143,34 @@ extern "C" fn part_new() -> u32 {
     OPEN
 }
 
+/// Gives the flow a place among those that nobody has confirmed.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_hold() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let ended = flows().hold(&work.hit, work.path.flags & PATH_ONE_WAY != 0);
+    count_evicted(&ended);
+    OPEN
+}
+
+/// Ends a flow that nobody has confirmed, or that was reset; not [`OPEN`] where none is found.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_make_room() -> u32 {
+    let ended = flows().make_room();
+    count_evicted(&ended);
+    if ended.is_some() { OPEN } else { FINISH }
+}
+
+/// Counts a flow that ended to make room, if one did.
+#[inline(always)]
+pub fn count_evicted(ended: &Option<Ended>) {
+    if let Some(Ended { forward, .. }) = ended {
+        page().flow_ended(forward.service, forward.backend);
+        page().count(Counter::FlowsEvicted, 1);
+    }
+}
+
 /// Inserts [`NEW`].
 #[inline(always)]
 fn put_in(work: &mut Work) -> u32 {
@@ -160,7 +194,7 @@ fn put_in(work: &mut Work) -> u32 {
 #[inline(never)]
 extern "C" fn part_begun() -> u32 {
     let Some(work) = work() else { return CONTENDED };
-    part_note_tcp();
+    part_note();
     page().service(work.service, ServiceCounter::NewFlows, 1);
     page().backend(work.backend, ServiceCounter::NewFlows, 1);
     OPEN

@@ -24,7 +24,7 @@ macro_rules! sections {
 sections! {
     HEADER 4096
     TUNNELS 512
-    SETTINGS 2688
+    SETTINGS 2816
     SERVICES 256
     FRONTEND_KINDS 128
     FRONTEND_HEADS 8
@@ -43,6 +43,7 @@ sections! {
     PATHS 192
     PATH_FRONTS 64
     PATH_LINKS 8
+    UNCONFIRMED 8
     OPTION_SLABS 320
     SLAB_LINKS 8
     FRAGMENTS 256

@@ -3,7 +3,8 @@
 
 use crate::encap::part_local;
 use crate::frame::window;
-use crate::here::claim;
+use crate::here::{claim, cpu, flows, nat_ports};
+use crate::insert::count_evicted;
 use crate::leg::{digest, part_copy_options, part_leg, towards_backend};
 use crate::next::{FINISH, INSERT, OPEN, done, either, go, raw};
 use crate::work::{Arrival, Work, work};
@@ -15,9 +16,11 @@ use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN};
 use packet::ip::L4;
 use packet::translate;
-use tables::flow::{Forward, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT};
+use tables::flow::{Forward, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PORTS};
+use tables::nat_port::other_proto;
 use tables::reason::DropReason;
 use tables::record::{Mode, NAT_ADDRS, NONE};
+use tables::region::Region;
 
 /// The stage. It is entered again for each further address that NAT sends from.
 #[xdp(frags)]
@@ -195,5 +198,66 @@ extern "C" fn part_nat_address() -> u32 {
 extern "C" fn part_nat_port() -> u32 {
     let Some(work) = work() else { return 0 };
     let settings = work.set().settings();
-    claim(work.nat_map, settings.nat_port_first, settings.nat_port_last).into()
+    match claim(work.nat_map, settings.nat_port_first, settings.nat_port_last) {
+        0 => part_weak_port(),
+        port => port.into(),
+    }
+}
+
+/// A port of a used-up map, taken from a flow that nobody has confirmed, or 0: see the fastpath's
+/// `weak_port`.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_weak_port() -> u32 {
+    let Some(work) = work() else { return 0 };
+    for n in 0..PORTS {
+        let port = black_box(part_oldest(n)) as u16;
+        if port == 0 {
+            break;
+        }
+        let proto = if work.crosses() { translate::proto(&work.inner) } else { work.inner.proto };
+        let found = part_holder(port.into(), proto.into()) == OPEN && part_end_weak() == OPEN
+            || part_holder(port.into(), other_proto(proto).into()) == OPEN
+                && part_end_weak() == OPEN;
+        if found && nat_ports().take_port(work.nat_map, port) {
+            return port.into();
+        }
+    }
+    0
+}
+
+/// The `n`th of the ports that were given out longest ago, or 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_oldest(n: u32) -> u32 {
+    let Some(work) = work() else { return 0 };
+    let settings = work.set().settings();
+    let range = settings.nat_port_first..=settings.nat_port_last;
+    nat_ports().oldest(work.nat_map, range, (cpu(), Region.lcores()), n).unwrap_or(0).into()
+}
+
+/// Finds the flow of a protocol that has this port towards the backend: [`Work::hit`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_holder(port: u32, proto: u32) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let (port, proto) = (port as u16, proto as u8);
+    let echo = matches!(work.inner.kind, L4::IcmpEcho { .. });
+    let backend_port = if echo { port } else { work.path.backend_port };
+    let (nat, to) = (work.path.nat_addr, work.path.backend_addr);
+    let (key, _) = FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
+    let flows = flows();
+    let Some(hit) = flows.find(flows.hash(&key), &key) else { return FINISH };
+    work.hit = hit;
+    OPEN
+}
+
+/// Ends that flow; not [`OPEN`] where it was confirmed.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_end_weak() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let ended = flows().end_weak(&work.hit);
+    count_evicted(&ended);
+    if ended.is_some() { OPEN } else { FINISH }
 }

@@ -8,7 +8,7 @@ use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
-use packet::ip::{Fragment, L4};
+use packet::ip::Fragment;
 use tables::counters::Counter;
 use tables::flow::{Missed, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, TcpState};
 use tables::reason::DropReason;
@@ -65,10 +65,8 @@ fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         if work.arrival == Arrival::Backend && work.outer.src != work.path.backend_addr {
             return Err(work.drop(DropReason::UnknownBackendTunnel));
         }
-        // A connection is established once both sides were seen, and closed by both.
-        if let L4::Tcp { .. } = work.inner.kind {
-            part_note_tcp();
-        }
+        // A flow is confirmed once its client went on after an answer.
+        part_note();
         return Ok(FRONT);
     }
     if !work.quotes && has_other_leg(ctx, work) {
@@ -106,6 +104,10 @@ fn is_answer(work: &Work) -> bool {
 #[inline(never)]
 extern "C" fn part_keeps_backend() -> u32 {
     let Some(work) = work() else { return FINISH };
+    if work.remembered {
+        // The first piece of a datagram was here before, and is one packet.
+        return OPEN;
+    }
     let Some(backend) = work.set().backend(work.path.backend) else {
         return part_keeps_proxy();
     };
@@ -118,8 +120,8 @@ extern "C" fn part_keeps_backend() -> u32 {
             next => return next,
         }
     }
-    let Some(flags) = work.tcp_flags() else { return OPEN };
-    let state = flows().note_tcp(&work.hit, flags, work.from_initiator);
+    let Some(flags) = work.inner.kind.flow_flags() else { return OPEN };
+    let state = flows().note(&work.hit, flags, work.from_initiator);
     if state == TcpState::Reopened && backend.state != BackendState::Active as u8 {
         return SELECT;
     }
@@ -154,20 +156,20 @@ extern "C" fn part_keeps_proxy() -> u32 {
     if work.path.flags & PATH_REDIRECT == 0 {
         return SELECT;
     }
-    let Some(flags) = work.tcp_flags() else { return OPEN };
-    match flows().note_tcp(&work.hit, flags, work.from_initiator) {
+    let Some(flags) = work.inner.kind.flow_flags() else { return OPEN };
+    match flows().note(&work.hit, flags, work.from_initiator) {
         TcpState::Reopened => SELECT,
         _ => OPEN,
     }
 }
 
-/// Notes TCP's flags for the flow.
+/// Notes for the flow what the packet says to its state.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn part_note_tcp() -> u32 {
+pub extern "C" fn part_note() -> u32 {
     let Some(work) = work() else { return FINISH };
-    if let Some(flags) = work.tcp_flags() {
-        flows().note_tcp(&work.hit, flags, work.from_initiator);
+    if let Some(flags) = work.inner.kind.flow_flags() {
+        flows().note(&work.hit, flags, work.from_initiator);
     }
     OPEN
 }

@@ -283,8 +283,8 @@ fn track(
     let from_initiator = met.initiator == asking.side;
     let backend = set.backend(path.backend)?;
     let stays = match work.inner.kind {
-        Upper::Tcp { flags } => met.tcp_stays(flags, from_initiator),
-        _ => true,
+        Upper::Tcp { flags } => met.stays(flags, from_initiator),
+        _ => met.stays(0, from_initiator),
     };
     let next = set.next_hop(backend.next_hop)?;
     let goes = backend.incarnation == path.incarnation

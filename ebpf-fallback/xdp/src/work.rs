@@ -94,6 +94,7 @@ pub struct Work {
     pub nat_nth: u32,
     /// What came of inserting the flow.
     pub done: u32,
+
     /// The stage after that which remembers a datagram.
     pub then: u32,
     /// Flow key, valid unless `hash` is 0.
@@ -150,6 +151,8 @@ pub struct Work {
     pub has_back: bool,
     /// Whether `start` was here before.
     pub begins: bool,
+    /// Whether another flow was ended for it, in a full table.
+    pub made_room: bool,
     /// Whether the flow is known.
     pub known: bool,
     /// Whether it goes back to the client's side.
@@ -215,6 +218,7 @@ impl Work {
         self.to_prober = false;
         self.remembered = false;
         self.begins = false;
+        self.made_room = false;
         self.verdict = VerdictCounter::Drop;
         self.exit = Exit::None;
         self.reason = DropReason::Undecided;
@@ -230,15 +234,6 @@ impl Work {
     #[inline(always)]
     pub fn crosses(&self) -> bool {
         self.path.flags & PATH_CROSSES != 0
-    }
-
-    /// TCP's flags, if it is TCP.
-    #[inline(always)]
-    pub fn tcp_flags(&self) -> Option<u8> {
-        match self.inner.kind {
-            L4::Tcp { flags } => Some(flags),
-            _ => None,
-        }
     }
 
     /// Whether it is the first piece of a datagram.

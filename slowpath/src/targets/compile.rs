@@ -50,6 +50,7 @@ pub fn settings(config: &Config, neighbors: &[IpAddr]) -> Settings {
     let flows = &config.flows;
     settings.timeouts = Timeouts {
         tcp_embryonic_s: flows.tcp_embryonic_s,
+        udp_embryonic_s: flows.udp_embryonic_s,
         tcp_established_s: flows.tcp_established_s,
         tcp_closed_s: flows.tcp_closed_s,
         udp_s: flows.udp_s,

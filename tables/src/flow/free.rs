@@ -4,6 +4,7 @@
 //! half, so that a head which went away and came back is told from one which stayed.
 
 use super::step;
+use super::unconfirmed::Hands;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use crate::record::NONE;
 use crate::rows::{Numbered, Rows, Shared};
@@ -14,6 +15,7 @@ pub(crate) struct State {
     pub(super) paths: AtomicU64,
     pub(super) slabs: AtomicU64,
     pub(super) live: AtomicU32,
+    pub(super) hands: Hands,
 }
 
 const _: () = assert!(size_of::<State>() == 64);

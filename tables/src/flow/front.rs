@@ -85,10 +85,11 @@ pub struct Met<'r> {
 }
 
 impl Met<'_> {
-    /// Whether a TCP segment with these flags (the byte of RFC 9293 3.1) changes nothing of what is
-    /// known of the connection, and does not reopen it.
+    /// Whether a TCP segment with these flags (the byte of RFC 9293 3.1), or a packet of another
+    /// protocol, which has none, changes nothing of what is known of the flow, and does not reopen
+    /// a connection.
     #[inline(always)]
-    pub fn tcp_stays(&self, flags: u8, from_initiator: bool) -> bool {
+    pub fn stays(&self, flags: u8, from_initiator: bool) -> bool {
         let one_way = self.forward.flags & PATH_ONE_WAY != 0;
         tcp::stays(self.tcp, flags, from_initiator, one_way)
     }

@@ -336,6 +336,12 @@ impl Stored {
         self.tail()[MODE] == Mode::Nat as u8
     }
 
+    /// Whether its answers go past us, of one word.
+    #[cfg(not(target_arch = "bpf"))]
+    pub(super) fn is_one_way(&self) -> bool {
+        self.tail()[FLAGS] & PATH_ONE_WAY != 0
+    }
+
     /// [`Forward::has_responder_leg`], of one word.
     pub(super) fn has_responder_leg(&self) -> bool {
         self.tail()[FLAGS] & PATH_RESPONDER_LEG != 0

@@ -28,6 +28,7 @@ impl Flows<'_> {
     /// fastpath, the first included, by the process that claimed the role, before any lcore runs.
     pub fn recover(&self) -> Recovery {
         let mut found = Recovery::default();
+        self.clear_places();
         let mut slabs_used = vec![false; self.slabs.len()];
         self.nat.clear();
         for (id, path) in (0..).zip(self.paths) {
@@ -40,6 +41,7 @@ impl Flows<'_> {
             }
             if path.is_live() && self.holds_together(id, path) {
                 self.settle(path, &mut slabs_used);
+                self.hold_found(id, path);
                 if let Some((key, hit)) = self.index.read(path.forward().front) {
                     self.face(id, &key, &hit);
                 }

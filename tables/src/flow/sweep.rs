@@ -1,7 +1,7 @@
 //! Idle flows end: a few records at a time, each lcore its share.
 
 use super::path::{Forward, GatewayLeg, Missed, PATH_ONE_WAY, Stored};
-use super::tcp::TcpState;
+use super::tcp::{self, TcpState};
 use super::{Ended, Flows, Hit, Index};
 use crate::atomic::Ordering::Relaxed;
 use crate::record::{NONE, Timeouts};
@@ -42,13 +42,20 @@ fn limit_s(path: &Stored, forward: &Forward, timeouts: &Timeouts) -> u32 {
         TCP => match TcpState::of(path.tcp.load(Relaxed), one_way) {
             TcpState::Embryonic | TcpState::Reopened => timeouts.tcp_embryonic_s,
             TcpState::Closed => timeouts.tcp_closed_s,
-            TcpState::Established | TcpState::Closing => match path.idle_s.load(Relaxed) {
-                0 => timeouts.tcp_established_s,
-                idle_s => idle_s,
-            },
+            TcpState::Established | TcpState::Closing | TcpState::Reset => {
+                match path.idle_s.load(Relaxed) {
+                    0 => timeouts.tcp_established_s,
+                    idle_s => idle_s,
+                }
+            }
         },
-        UDP => timeouts.udp_s,
-        _ => timeouts.other_s,
+        proto => {
+            let limit_s = if proto == UDP { timeouts.udp_s } else { timeouts.other_s };
+            match tcp::is_unconfirmed(path.tcp.load(Relaxed)) {
+                true => limit_s.min(timeouts.udp_embryonic_s),
+                false => limit_s,
+            }
+        }
     }
 }
 

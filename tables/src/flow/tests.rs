@@ -6,6 +6,7 @@ mod legs;
 mod meet;
 mod model;
 mod threads;
+mod unconfirmed;
 
 use super::*;
 use crate::layout::Sizes;
@@ -186,10 +187,10 @@ fn a_hit_never_leads_to_the_flow_that_took_the_record_over() {
     let new = insert_nat(&flows, 2, &[]).unwrap();
     assert_eq!(old.path, new.path);
     assert_eq!((flows.forward(&old), flows.ends(&old)), (Err(Missed::Gone), Err(Missed::Gone)));
-    assert_eq!(flows.note_tcp(&old, 4, true), TcpState::Closed);
+    assert_eq!(flows.note(&old, 4, true), TcpState::Closed);
     assert_eq!(flows.remove(&old), None);
     assert!(!update(&flows, &old, &GatewayLeg::default(), &[], 0));
-    assert_eq!(flows.note_tcp(&new, 2, true), TcpState::Embryonic);
+    assert_eq!(flows.note(&new, 2, true), TcpState::Embryonic);
     assert_eq!(flows.revisit(old.path, old.stamp).filter(|hit| hit.entry == old.entry), None);
     assert_eq!(flows.revisit(new.path, new.stamp), Some(new));
     assert_whole(&flows);
@@ -281,26 +282,39 @@ fn idle_flows_end_by_their_protocol_and_state() {
     let mut udp = nat_flow(5, port);
     udp.forward.proto = 17;
     flows.insert(&udp, &[], 100).unwrap();
+    let mut asked = NewFlow { nat_map: NONE, ..nat_flow(7, 2002) };
+    asked.forward.proto = 17;
+    let asked = flows.insert(&asked, &[], 100).unwrap();
+    flows.touch(&asked, 180);
+    for side in [true, false, true] {
+        flows.note(&asked, 0, side);
+    }
     let own = NewFlow { tcp_idle_s: 30, ..nat_flow(6, 2001) };
     let own_idle_two = flows.insert(&NewFlow { nat_map: NONE, ..own }, &[], 100).unwrap();
     let establish = |hit: &Hit| {
-        flows.note_tcp(hit, 2, true);
-        flows.note_tcp(hit, 18, false);
-        assert_eq!(flows.note_tcp(hit, 16, true), TcpState::Established);
+        flows.note(hit, 2, true);
+        flows.note(hit, 18, false);
+        assert_eq!(flows.note(hit, 16, true), TcpState::Established);
     };
     [&open, &closed, &own_idle, &own_idle_two].into_iter().for_each(establish);
-    assert_eq!(flows.note_tcp(&closed, 4, false), TcpState::Closed);
+    assert_eq!(flows.note(&closed, 17, true), TcpState::Closing);
+    assert_eq!(flows.note(&closed, 17, false), TcpState::Closed);
+    // Anybody may have sent it: the connection stays as long as without.
+    assert_eq!(flows.note(&open, 4, true), TcpState::Reset);
     assert_eq!(sweep(99), []);
     assert_eq!(sweep(109), []);
     assert_eq!(sweep(110), [(3, 1)]);
     assert_eq!(sweep(120), [(1, 1)]);
     assert_eq!(find(&flows, &nat_flow(1, 0).front), None);
     assert_eq!(flows.forward(&embryonic), Err(Missed::Gone));
-    assert_eq!(sweep(130), [(6, 1)]);
+    // Nobody confirmed the one; the other's client went on after an answer.
+    assert_eq!(sweep(129), []);
+    assert_eq!(sweep(130), [(5, 1), (6, 1)]);
     // The answer's side keeps a flow alive as well.
     let back = flows.snapshot(own_idle.path).unwrap().back.unwrap();
     flows.touch(&find(&flows, &back).unwrap(), 300);
-    assert_eq!(sweep(300), [(5, 1)]);
+    assert_eq!(sweep(299), []);
+    assert_eq!(sweep(300), [(7, 1)]);
     assert_eq!(sweep(450), [(2, 1)]);
     assert_eq!((sweep(649), sweep(650)), (vec![], vec![(4, 1)]));
     assert_eq!(flows.live(), 0);
@@ -315,17 +329,17 @@ fn a_syn_reopens_a_closed_connection_for_both_entries() {
     let new = nat_flow(1, 1024);
     let front = || find(&flows, &new.front).unwrap();
     let back = || find(&flows, &new.back.unwrap().0).unwrap();
-    assert_eq!(flows.note_tcp(&front(), 2, true), TcpState::Embryonic);
-    assert_eq!(flows.note_tcp(&back(), 18, false), TcpState::Embryonic);
-    assert_eq!(flows.note_tcp(&front(), 16, true), TcpState::Established);
-    assert_eq!(flows.note_tcp(&back(), 16, false), TcpState::Established);
+    assert_eq!(flows.note(&front(), 2, true), TcpState::Embryonic);
+    assert_eq!(flows.note(&back(), 18, false), TcpState::Embryonic);
+    assert_eq!(flows.note(&front(), 16, true), TcpState::Established);
+    assert_eq!(flows.note(&back(), 16, false), TcpState::Established);
     assert!(front().is_established() && back().is_established());
-    assert_eq!(flows.note_tcp(&front(), 17, true), TcpState::Closing);
-    assert_eq!(flows.note_tcp(&back(), 17, false), TcpState::Closed);
+    assert_eq!(flows.note(&front(), 17, true), TcpState::Closing);
+    assert_eq!(flows.note(&back(), 17, false), TcpState::Closed);
     assert_eq!(flows.snapshot(front().path).unwrap().tcp, Some(TcpState::Closed));
-    assert_eq!(flows.note_tcp(&front(), 2, true), TcpState::Reopened);
+    assert_eq!(flows.note(&front(), 2, true), TcpState::Reopened);
     assert!(!front().is_established() && !back().is_established());
-    assert_eq!(flows.note_tcp(&front(), 2, true), TcpState::Embryonic);
+    assert_eq!(flows.note(&front(), 2, true), TcpState::Embryonic);
 }
 
 #[test]
@@ -477,6 +491,7 @@ fn a_region_full_of_nonsense_recovers_to_an_empty_table() {
         Section::FlowState,
         Section::Paths,
         Section::PathLinks,
+        Section::Unconfirmed,
         Section::SlabLinks,
         Section::NatMaps,
     ] {

@@ -32,6 +32,7 @@ impl Section {
             Section::Paths => "PATHS",
             Section::PathFronts => "PATH_FRONTS",
             Section::PathLinks => "PATH_LINKS",
+            Section::Unconfirmed => "UNCONFIRMED",
             Section::OptionSlabs => "OPTION_SLABS",
             Section::SlabLinks => "SLAB_LINKS",
             Section::Fragments => "FRAGMENTS",

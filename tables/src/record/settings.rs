@@ -15,6 +15,9 @@ pub struct Timeouts {
     pub tcp_established_s: u32,
     /// TCP after FIN from both sides, or RST.
     pub tcp_closed_s: u32,
+    /// UDP and what is neither TCP nor UDP, before the client went on after an answer; at most the
+    /// protocol's own.
+    pub udp_embryonic_s: u32,
     /// UDP.
     pub udp_s: u32,
     /// All other protocols.
@@ -29,6 +32,7 @@ impl Timeouts {
         tcp_embryonic_s: 20,
         tcp_established_s: 350,
         tcp_closed_s: 10,
+        udp_embryonic_s: 30,
         udp_s: 120,
         other_s: 120,
         fragment_s: 15,

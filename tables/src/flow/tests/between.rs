@@ -77,7 +77,7 @@ fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched
     let other = |flows: &Flows<'_>| replace(flows, 4, 60);
     let reset = |flows: &Flows<'_>| {
         let hit = find(flows, &key).unwrap();
-        flows.note_tcp(&hit, 4, true);
+        flows.note(&hit, 4, true);
     };
     at_every_step(reset, other, successor);
     let update = |flows: &Flows<'_>| {

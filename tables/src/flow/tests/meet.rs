@@ -52,13 +52,12 @@ fn segments_that_change_nothing_stay_and_others_do_not() {
     let flows = table(&region);
     let hit = insert_nat(&flows, 0, &[]).unwrap();
     let key = nat_flow(0, 0).front;
-    let stays = |flags, from_initiator| {
-        met(&flows, hit.path, &key).unwrap().tcp_stays(flags, from_initiator)
-    };
+    let stays =
+        |flags, from_initiator| met(&flows, hit.path, &key).unwrap().stays(flags, from_initiator);
     assert!(stays(ACK, true) && !stays(ACK, false));
-    flows.note_tcp(&hit, ACK, false);
+    flows.note(&hit, ACK, false);
     assert!(stays(ACK, false) && !stays(ACK, true));
-    flows.note_tcp(&hit, ACK, true);
+    flows.note(&hit, ACK, true);
     assert!(stays(ACK, true) && stays(ACK, false));
     for flag in [1, 2, 4] {
         assert!(!stays(ACK | flag, true));

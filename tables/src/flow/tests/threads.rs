@@ -103,7 +103,7 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
                 assert_eq!(ends.initiator, (addr(0x6440_0000), n as u16));
             }
             flows.touch(&hit, 2);
-            flows.note_tcp(&hit, 16, true);
+            flows.note(&hit, 16, true);
         }
     };
     std::thread::scope(|scope| {

@@ -1,0 +1,154 @@
+//! Which flows end where room is short, and which never do.
+
+use super::*;
+use crate::flow::places;
+
+/// A flow begins as on the planes: with a place, and at the cost of others where room is short.
+fn begin(flows: &Flows<'_>, new: &NewFlow) -> Result<Hit, InsertError> {
+    let one_way = new.forward.flags & crate::flow::PATH_ONE_WAY != 0;
+    let done = match flows.insert(new, &[], 100) {
+        Err(InsertError::Full) if flows.make_room().is_some() => flows.insert(new, &[], 100),
+        done => done,
+    };
+    let hit = done?;
+    flows.note(&hit, 0, true);
+    flows.hold(&hit, one_way);
+    Ok(hit)
+}
+
+fn flow(n: u32) -> NewFlow {
+    NewFlow { nat_map: NONE, ..nat_flow(n, 1024 + (n % 60_000) as u16) }
+}
+
+fn one_way(n: u32) -> NewFlow {
+    let new = flow(n);
+    let forward = Forward { flags: crate::flow::PATH_ONE_WAY, mode: 3, ..new.forward };
+    NewFlow { back: None, forward, ..new }
+}
+
+fn confirm(flows: &Flows<'_>, hit: &Hit) {
+    flows.note(hit, 16, false);
+    assert_eq!(flows.note(hit, 16, true), TcpState::Established);
+}
+
+fn has(flows: &Flows<'_>, n: u32) -> bool {
+    find(flows, &flow(n).front).is_some()
+}
+
+#[test]
+fn a_flood_ends_only_unconfirmed_flows_the_oldest_first() {
+    let region = small();
+    let flows = table(&region);
+    let [budget, _] = places(flows.capacity());
+    let confirmed = flows.capacity() - budget;
+    for n in 0..confirmed {
+        confirm(&flows, &begin(&flows, &flow(n)).unwrap());
+    }
+    let last = confirmed + 20 * budget;
+    for n in confirmed..last {
+        begin(&flows, &flow(n)).unwrap();
+        let oldest = n.saturating_sub(budget - 1).max(confirmed);
+        assert!(has(&flows, n) && has(&flows, oldest));
+        assert!(oldest == confirmed || !has(&flows, oldest - 1), "{n}: one more than the budget");
+    }
+    assert!((0..confirmed).all(|n| has(&flows, n)));
+    assert_eq!(flows.live(), flows.capacity());
+    // One that is confirmed meanwhile stays, and the table is full for it.
+    let newest = find(&flows, &flow(last - 1).front).unwrap();
+    confirm(&flows, &newest);
+    for n in last..last + 3 * budget {
+        begin(&flows, &flow(n)).unwrap();
+    }
+    assert!(has(&flows, last - 1) && (0..confirmed).all(|n| has(&flows, n)));
+    assert_whole(&flows);
+}
+
+#[test]
+fn answers_that_go_past_us_have_a_budget_apart() {
+    let region = small();
+    let flows = table(&region);
+    let [two_way, past_us] = places(flows.capacity());
+    for n in 0..two_way {
+        begin(&flows, &flow(n)).unwrap();
+    }
+    for n in 1000..1000 + 5 * past_us {
+        begin(&flows, &one_way(n)).unwrap();
+    }
+    assert!((0..two_way).all(|n| has(&flows, n)));
+    assert_eq!(flows.live(), two_way + past_us);
+    // The second packet confirms.
+    let kept = find(&flows, &one_way(1000 + 5 * past_us - 1).front).unwrap();
+    assert_eq!(flows.note(&kept, 16, true), TcpState::Established);
+    for n in 5000..5000 + 5 * past_us {
+        begin(&flows, &one_way(n)).unwrap();
+    }
+    assert!(find(&flows, &one_way(1000 + 5 * past_us - 1).front).is_some());
+    assert_whole(&flows);
+}
+
+#[test]
+fn in_a_table_of_confirmed_flows_those_that_were_reset_end_first_and_others_never() {
+    let region = small();
+    let flows = table(&region);
+    for n in 0..flows.capacity() {
+        confirm(&flows, &begin(&flows, &flow(n)).unwrap());
+    }
+    for n in 5000..5100 {
+        assert_eq!(begin(&flows, &flow(n)), Err(InsertError::Full));
+    }
+    let reset = find(&flows, &flow(3).front).unwrap();
+    assert_eq!(flows.note(&reset, 4, true), TcpState::Reset);
+    let ended: Vec<_> = (0..flows.capacity()).filter_map(|_| flows.make_room()).collect();
+    assert_eq!(ended.len(), 1);
+    assert!(!has(&flows, 3));
+    assert_eq!(flows.live(), flows.capacity() - 1);
+    assert_whole(&flows);
+}
+
+#[test]
+fn a_reset_that_its_side_takes_back_ends_nothing() {
+    let region = small();
+    let flows = table(&region);
+    let hit = begin(&flows, &flow(1)).unwrap();
+    confirm(&flows, &hit);
+    let again = || find(&flows, &flow(1).front).unwrap();
+    assert_eq!(flows.note(&again(), 4, true), TcpState::Reset);
+    assert!(!again().is_established(), "its packets look at the path again");
+    assert_eq!(flows.note(&again(), 16, true), TcpState::Established);
+    assert!(again().is_established());
+    assert!((0..64).all(|_| flows.make_room().is_none()));
+}
+
+#[test]
+fn a_port_is_taken_from_a_flow_that_nobody_confirmed() {
+    let region = small();
+    let flows = table(&region);
+    let end_weak = |n| {
+        let back = flow(n).back.unwrap().0;
+        find(&flows, &back).and_then(|hit| flows.end_weak(&hit))
+    };
+    confirm(&flows, &begin(&flows, &flow(1)).unwrap());
+    begin(&flows, &flow(2)).unwrap();
+    assert_eq!(end_weak(1), None);
+    assert_eq!(end_weak(3), None);
+    assert!(end_weak(2).is_some());
+    assert!(has(&flows, 1) && !has(&flows, 2));
+    assert_whole(&flows);
+}
+
+#[test]
+fn a_successor_knows_which_flows_nobody_confirmed() {
+    let region = small();
+    let flows = table(&region);
+    for n in 0..20 {
+        let hit = begin(&flows, &flow(n)).unwrap();
+        if n % 2 == 0 {
+            confirm(&flows, &hit);
+        }
+    }
+    assert_eq!(flows.recover().kept, 20);
+    let ended = std::iter::from_fn(|| flows.make_room()).count();
+    assert_eq!(ended, 10);
+    assert!((0..20).all(|n| has(&flows, n) == (n % 2 == 0)));
+    assert_whole(&flows);
+}

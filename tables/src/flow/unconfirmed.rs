@@ -1,0 +1,195 @@
+//! Flows that nobody has confirmed yet, in the order in which they began: what a flood of spoofed
+//! packets makes. They have a budget of their own, so that room is left for confirmed flows, and
+//! where the table or a backend's NAT ports run short they end first.
+//!
+//! ```text
+//!  ring of places   [ oldest | ... | newest | next ]   a place: a path, and which of its flows
+//! ```
+//! A new flow gets the next place of its ring; the flow that had it, if it is unconfirmed still,
+//! is the oldest of them and ends. A place whose flow was confirmed or has ended is stale, and
+//! nobody looks after it. Flows whose answers go past us have a ring apart: two packets of whomever
+//! confirm them.
+
+#[cfg(not(target_arch = "bpf"))]
+use super::free::State;
+use super::path::Stored;
+use super::{Ended, Flows, Hit, step, tcp};
+use crate::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::rows::Numbered;
+
+/// Places that are looked at for a flow that may end, and records for one that was reset.
+const LOOKS: u32 = if cfg!(target_arch = "bpf") { 4 } else { 16 };
+/// Ports of a NAT map that are looked at for one whose flow may end, for a new flow.
+pub const PORTS: u32 = 4;
+/// How far ahead the path that a place names is asked for.
+const AHEAD: u32 = 4;
+
+/// Where the rings stand, in the table's own line.
+#[repr(C)]
+pub(super) struct Hands {
+    /// The next place of each ring.
+    next: [AtomicU32; 2],
+    /// The place from which on flows of each may be unconfirmed.
+    oldest: [AtomicU32; 2],
+    /// Places of each ring, less one. 0 before a recovery.
+    mask: [AtomicU32; 2],
+    /// The record from which on those that were reset are sought.
+    record: AtomicU32,
+}
+
+/// Places of both rings for a table of `flows`: half of them, rounded down to a power of two, for
+/// flows that are answered by way of us, and half of that for the others.
+pub const fn places(flows: u32) -> [u32; 2] {
+    let half = flows / 2;
+    let two_way = if half == 0 { 1 } else { 1 << half.ilog2() };
+    [two_way, if two_way == 1 { 1 } else { two_way / 2 }]
+}
+
+/// A place as it lies in the region: a path's number and one, and above it the count of its flows.
+const fn held(path: u32, count: u32) -> u64 {
+    (path as u64 + 1) | (count as u64) << 32
+}
+
+impl Flows<'_> {
+    /// Gives the flow that began a place, which it has until it is confirmed. The flow that ended
+    /// for it, if one did.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn hold(&self, hit: &Hit, one_way: bool) -> Option<Ended> {
+        let (hands, ring) = (&self.state()?.hands, usize::from(one_way));
+        let next = hands.next[ring].fetch_add(1, Relaxed);
+        let at = hands.place(ring, next);
+        step!();
+        if let Some(ahead) = self.path_at(hands.place(ring, next.wrapping_add(AHEAD))) {
+            super::index::prefetch(ahead);
+        }
+        let ended = self.end_at(at);
+        step!();
+        let count = tcp::count(self.paths.row(hit.path)?.tcp.load(Relaxed));
+        self.unconfirmed.row(at)?.store(held(hit.path, count), Relaxed);
+        ended
+    }
+
+    /// Ends the flow that has waited longest for its confirmation, of those that are found within a
+    /// few looks; where there is none, one that was reset. None where no flow may end.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn make_room(&self) -> Option<Ended> {
+        for ring in 0..2 {
+            let ended = self.end_oldest(ring);
+            if ended.is_some() {
+                return ended;
+            }
+        }
+        self.end_reset()
+    }
+
+    /// Ends the flow that was found now, if nobody has confirmed it, or if it was reset: another
+    /// wants its port.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn end_weak(&self, hit: &Hit) -> Option<Ended> {
+        let (entry, path) = (self.index.entry(hit.entry)?, self.paths.row(hit.path)?);
+        let is_weak = || {
+            let word = path.tcp.load(Relaxed);
+            entry.still(hit.stamp) && (tcp::is_unconfirmed(word) || tcp::is_reset(word))
+        };
+        if is_weak() { self.end(hit.path, is_weak) } else { None }
+    }
+
+    #[inline(always)]
+    fn end_oldest(&self, ring: usize) -> Option<Ended> {
+        let hands = &self.state()?.hands;
+        let (next, places) = (hands.next[ring].load(Relaxed), hands.places(ring));
+        let mut oldest = hands.oldest[ring].load(Relaxed);
+        if next.wrapping_sub(oldest) > places {
+            oldest = next.wrapping_sub(places);
+        }
+        let mut ended = None;
+        for _ in 0..LOOKS {
+            if oldest == next || ended.is_some() {
+                break;
+            }
+            ended = self.end_at(hands.place(ring, oldest));
+            oldest = oldest.wrapping_add(1);
+        }
+        hands.oldest[ring].store(oldest, Relaxed);
+        ended
+    }
+
+    #[inline(always)]
+    fn end_reset(&self) -> Option<Ended> {
+        let hands = &self.state()?.hands;
+        let records = self.paths.count();
+        let mut at = hands.record.load(Relaxed);
+        let mut ended = None;
+        for _ in 0..LOOKS {
+            if ended.is_some() {
+                break;
+            }
+            at = if at >= records { 0 } else { at };
+            let reset = |path: &Stored| tcp::is_reset(path.tcp.load(Relaxed));
+            if let Some(path) = self.paths.row(at).filter(|path| reset(path)) {
+                ended = self.end(at, || reset(path));
+            }
+            at = at.wrapping_add(1);
+        }
+        hands.record.store(at, Relaxed);
+        ended
+    }
+
+    /// Ends the flow that has a place, if it is unconfirmed.
+    #[inline(always)]
+    fn end_at(&self, at: u32) -> Option<Ended> {
+        let place = self.unconfirmed.row(at)?.load(Relaxed);
+        let (id, count) = ((place as u32).wrapping_sub(1), (place >> 32) as u32);
+        let path = self.paths.row(id)?;
+        let is_it = || {
+            let word = path.tcp.load(Relaxed);
+            tcp::count(word) == count && tcp::is_unconfirmed(word)
+        };
+        if is_it() { self.end(id, is_it) } else { None }
+    }
+
+    #[inline(always)]
+    fn path_at(&self, at: u32) -> Option<&Stored> {
+        let place = self.unconfirmed.row(at)?.load(Relaxed);
+        self.paths.row((place as u32).wrapping_sub(1))
+    }
+
+    /// Lays the rings out anew and empty, for recovery.
+    #[cfg(not(target_arch = "bpf"))]
+    pub(super) fn clear_places(&self) {
+        self.unconfirmed.iter().for_each(|place| place.store(0, Relaxed));
+        let Some(State { hands, .. }) = self.state() else { return };
+        for (mask, places) in hands.mask.iter().zip(places(self.capacity())) {
+            mask.store(places - 1, Relaxed);
+        }
+        hands.next.iter().chain(&hands.oldest).for_each(|hand| hand.store(0, Relaxed));
+    }
+
+    /// Has a flow that was found at a recovery wait for its confirmation, if it has to.
+    #[cfg(not(target_arch = "bpf"))]
+    pub(super) fn hold_found(&self, id: u32, path: &Stored) {
+        let Some(State { hands, .. }) = self.state() else { return };
+        let (word, ring) = (path.tcp.load(Relaxed), usize::from(path.is_one_way()));
+        if !tcp::is_unconfirmed(word) {
+            return;
+        }
+        let at = hands.place(ring, hands.next[ring].fetch_add(1, Relaxed));
+        if let Some(room) = self.unconfirmed.get(at as usize) {
+            room.store(held(id, tcp::count(word)), Relaxed);
+        }
+    }
+}
+
+impl Hands {
+    #[inline(always)]
+    fn places(&self, ring: usize) -> u32 {
+        self.mask[ring].load(Relaxed).wrapping_add(1)
+    }
+
+    /// Where in the section a place of a ring lies: the second ring lies behind the first.
+    #[inline(always)]
+    fn place(&self, ring: usize, n: u32) -> u32 {
+        let first = if ring == 0 { 0 } else { self.places(0) };
+        first.wrapping_add(n & self.mask[ring].load(Relaxed))
+    }
+}
