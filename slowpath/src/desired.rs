@@ -13,7 +13,9 @@ use config::checked::{Config, Reserved};
 use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::name::{Name, Precedence, Source};
-use state::object::{Change, Condition, Event, Key, Kind, Object, Objects, Refusal, Truth, Why};
+use state::object::{
+    Change, Condition, Event, Key, Kind, Object, Objects, Refusal, Spec, Truth, Why,
+};
 use state::reflect::{Reflector, Told, Verdict, completeness};
 use state::sources::removals::{self, Held, Permit};
 use state::store::{Answer, AnyDisk, Folder, Nowhere, Order, Shared, Ticket};
@@ -111,7 +113,7 @@ impl Desired {
     pub fn of_files(&self) -> Vec<Object> {
         let is_file = |source: &Source| self.files.iter().any(|(file, _)| file == source);
         let said = self.objects.all().filter(|object| is_file(&object.source));
-        let said = said.filter(|object| object.kind() != Kind::Source);
+        let said = said.filter(|object| object.kind().is_wanted());
         said.map(|object| Object::clone(object)).collect()
     }
 
@@ -299,6 +301,27 @@ impl Desired {
         self.tell(told, now);
     }
 
+    /// Shows the configured appliance as the only object of its kind. All of its keys take a
+    /// restart of slowpath.
+    pub fn publish_appliance(&self, config: &Config, now: SystemTime) {
+        let Some(object) = appliance_object(config) else { return };
+        let (key, objects) = (object.key(), self.store.objects());
+        let others = objects.of_kind(Kind::Appliance).map(|other| other.key());
+        let others = others.filter(|other| *other != key);
+        let mut batch: Vec<Change> = others.map(Change::delete).collect();
+        if objects.get(&key).is_none_or(|before| !before.wants_as(&object)) {
+            batch.push(Change::put(object));
+        }
+        if batch.is_empty() {
+            return;
+        }
+        self.store.submit(Order { batch, now, settles: vec![key.source] }, |answer| {
+            if let Err(refusal) = answer {
+                tracing::warn!("the appliance's object is not up to date: {refusal}");
+            }
+        });
+    }
+
     /// Notes on the objects what became of them.
     fn tell(&self, told: Vec<Told>, now: SystemTime) {
         let mut batch = Vec::with_capacity(told.len());
@@ -421,6 +444,23 @@ pub fn appliance(config: &Config) -> Appliance {
     }
 }
 
+/// The source of the appliance's object.
+const CONFIGURATION: &str = "configuration";
+
+/// The appliance as the API shows it; none where its name is no object's, which a checked
+/// configuration rules out.
+fn appliance_object(config: &Config) -> Option<Object> {
+    let name = Name::new(&config.name).ok()?;
+    let appliance = appliance(config);
+    let spec = Spec::Appliance(Arc::new(appliance.spec()));
+    let notes = config.annotations.iter();
+    let notes = notes.map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+    let mut object = Object::new(name, Source::new(CONFIGURATION), spec);
+    object.labels = appliance.labels;
+    object.annotations = (!config.annotations.is_empty()).then(|| Arc::new(notes.collect()));
+    Some(object)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -441,5 +481,52 @@ mod tests {
         assert!(!local("node-2", "a"));
         assert_eq!((appliance.cluster, &appliance.node_ports), (3, &(31_000..=31_999)));
         assert!(appliance.external_cluster_ip);
+    }
+
+    fn appliances(store: &Store) -> Vec<Object> {
+        let objects = store.objects();
+        objects.of_kind(Kind::Appliance).map(|object| Object::clone(object)).collect()
+    }
+
+    #[test]
+    fn the_configured_appliance_is_the_only_object_of_its_kind() {
+        let config = |name: &str, zone: &str| {
+            let text = format!(
+                "name = \"{name}\"\nzone = \"{zone}\"\nlocal = [\"n\"]\ncluster = 3\n\
+                 [labels]\ntier = \"edge\"\n[annotations]\nowner = \"net\"\n\
+                 [ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\"]\n\
+                 [fastpath]\nlcores = [1]\n"
+            );
+            config::from_toml(&text).unwrap()
+        };
+        let (now, store) = (SystemTime::UNIX_EPOCH, Arc::new(open_store(None).unwrap()));
+        // One that an earlier version accepted over the API.
+        let (old, spec) = (Name::new("old").unwrap(), Arc::default());
+        let old = Object::new(old, Source::new("api"), Spec::Appliance(spec));
+        store.submit(Order::new(vec![Change::put(old)], now), drop);
+        store.write_waiting();
+        let first = config("weir-1", "a");
+        let mut desired = Desired::new(&first, Arc::clone(&store), &[], now);
+        desired.publish_appliance(&first, now);
+        store.write_waiting();
+        let shown = appliances(&store);
+        let [one] = shown.as_slice() else { panic!("{shown:?}") };
+        assert_eq!((one.name.as_str(), one.source.as_str()), ("weir-1", "configuration"));
+        assert_eq!(one.spec, Spec::Appliance(Arc::new(appliance(&first).spec())));
+        assert_eq!(one.labels.as_ref().unwrap()["tier"], Box::from("edge"));
+        assert_eq!(one.annotations.as_ref().unwrap()["owner"], Box::from("net"));
+        // The same again is no change, and files that name nothing leave it there.
+        let revision = store.objects().revision();
+        desired.publish_appliance(&first, now);
+        store.write_waiting();
+        desired.say(&[], &[], now).unwrap();
+        assert_eq!((store.objects().revision(), appliances(&store)), (revision, shown));
+        // What the configuration says at a later start takes the place of what it said.
+        desired.publish_appliance(&config("weir-2", "b"), now);
+        store.write_waiting();
+        let shown = appliances(&store);
+        let [one] = shown.as_slice() else { panic!("{shown:?}") };
+        let Spec::Appliance(spec) = &one.spec else { panic!("{one:?}") };
+        assert_eq!((one.name.as_str(), &*spec.zone), ("weir-2", "b"));
     }
 }

@@ -23,7 +23,7 @@ use api::Wait;
 use config::checked::{Config, Plane};
 use health::checker::Told;
 use state::appliance::Appliance;
-use state::object::Object;
+use state::object::{Kind, Object};
 use state::plane::Plane as _;
 use state::reconcile::{Now, Reconciler, Settings};
 use tables::command::{Command, Event};
@@ -165,7 +165,9 @@ impl<'r> Reconcile<'r> {
         }
         let mut desired = Desired::new(&config, store, &plane.quarantined(), time.wall);
         desired.wake_by(wake(&shared));
-        let remembers = desired.objects().revision() > 0;
+        // The appliance is there whether or not anything was asked of it.
+        let remembers = desired.objects().all().any(|object| object.kind() != Kind::Appliance);
+        desired.publish_appliance(&config, time.wall);
         // What is remembered is all that there was: nothing is scaled down by telling it.
         let patience = if remembers { Duration::ZERO } else { TIMES.patience };
         let reconcile = Reconcile {

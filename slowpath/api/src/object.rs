@@ -36,11 +36,12 @@ fn key(target: Target, source: &str) -> Result<Key, Problem> {
     Ok(Key { kind, name, source: Source::new(source) })
 }
 
-/// What may be written here. A source's own object is its own to write, by what it asks.
+/// What may be written here: every kind that is not read-only.
 fn own(target: Target) -> Result<Key, Problem> {
-    match key(target, API)? {
-        Key { kind: Kind::Source, .. } => Err(Problem::of_a_source()),
-        key => Ok(key),
+    let key = key(target, API)?;
+    match key.kind.read_only() {
+        Some(why) => Err(Problem::read_only(why)),
+        None => Ok(key),
     }
 }
 

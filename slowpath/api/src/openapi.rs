@@ -263,8 +263,7 @@ fn object(kind: Kind) -> Value {
             "responses": answers(&[("204", gone), coming], &wrong),
         },
     });
-    if let (Kind::Source, Some(methods)) = (kind, methods.as_object_mut()) {
-        // Sources write it, by what they ask.
+    if let (Some(_), Some(methods)) = (kind.read_only(), methods.as_object_mut()) {
         methods.retain(|name, _| name == "parameters" || name == "get");
     }
     methods

@@ -99,9 +99,8 @@ impl Problem {
         Problem::new("method", format!("{method} cannot be done with this; see `Allow`"))
     }
 
-    pub(crate) fn of_a_source() -> Problem {
-        let detail = "a source's own object is written by the source, with what it asks below \
-                      /v1/sources/SOURCE";
+    /// Objects of this kind are read here, and written elsewhere.
+    pub(crate) fn read_only(detail: &str) -> Problem {
         Problem { methods: Some("GET,HEAD"), ..Problem::new("method", detail) }
     }
 

@@ -127,8 +127,8 @@ pub fn read(with: &With, names: &[String], take: Take) -> Result<Files, Wrong> {
 
 /// Why an object of a file is not the API's to say, if it isn't.
 fn not_applied(object: &Object, take: Take) -> Option<String> {
-    if !object.kind().is_wanted() {
-        return Some("it says what a source said last, and is not written".to_owned());
+    if let Some(why) = object.kind().read_only() {
+        return Some(format!("it is read-only: {why}"));
     }
     if object.life().deletion.is_some() {
         return Some("it was being deleted".to_owned());
@@ -261,6 +261,18 @@ mod tests {
         }
         assert_eq!(not_applied(&service("source: api\n"), Take::default()), None);
         assert_eq!(not_applied(&service(""), Take::default()), None);
+    }
+
+    #[test]
+    fn what_is_read_only_is_left_out_and_says_where_it_is_written() {
+        for (kind, place) in [("Appliance", "`zone`"), ("Source", "/v1/sources/SOURCE")] {
+            for source in ["api", "configuration"] {
+                let text = format!("kind: {kind}\nname: a\nsource: {source}\nspec: {{}}\n");
+                let object = read(&text).unwrap().remove(0).object;
+                let why = not_applied(&object, Take { as_api: true, restore: true }).unwrap();
+                assert!(why.contains("read-only") && why.contains(place), "{why}");
+            }
+        }
     }
 
     #[test]

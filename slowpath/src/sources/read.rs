@@ -9,7 +9,7 @@ use std::sync::Arc;
 use config::checked::Config;
 use config::yaml::{self, Documents};
 use state::name::Source;
-use state::object::{Key, Kind, Object, Refusal};
+use state::object::{Key, Object, Refusal};
 use state::{kubernetes, services};
 
 use super::regular;
@@ -148,16 +148,10 @@ fn opened(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
 
 /// What files may say.
 fn own(object: Object) -> Result<Object, Refusal> {
-    match object.kind() {
-        Kind::Service | Kind::Backends | Kind::BgpPeeringPolicy | Kind::PrivateLinkService => {
-            Ok(object)
-        }
-        Kind::Appliance | Kind::Source => {
-            let wrong = format!("no file says what {} is", object.kind());
-            let allowed = "allowed: Service, Backends, BgpPeeringPolicy, PrivateLinkService";
-            Err(Refusal::new("kind", wrong, allowed).of(&object.key()))
-        }
-    }
+    let Some(why) = object.kind().read_only() else { return Ok(object) };
+    let wrong = format!("no file says what {} is: {why}", object.kind());
+    let allowed = "allowed: Service, Backends, BgpPeeringPolicy, PrivateLinkService";
+    Err(Refusal::new("kind", wrong, allowed).of(&object.key()))
 }
 
 /// Refuses what two files say under one name.

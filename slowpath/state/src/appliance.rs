@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use crate::backend::Place;
+use crate::object::ApplianceSpec;
 use crate::service::Pairs;
 
 /// Ports that are node ports unless the appliance says otherwise (Kubernetes' own range).
@@ -51,6 +52,19 @@ impl Default for Appliance {
 }
 
 impl Appliance {
+    /// What its object shows.
+    pub fn spec(&self) -> ApplianceSpec {
+        ApplianceSpec {
+            zone: self.zone.clone(),
+            local: self.local.clone(),
+            addresses: self.addresses.clone(),
+            cluster: self.cluster,
+            external_cluster_ip: self.external_cluster_ip,
+            node_ports: [*self.node_ports.start(), *self.node_ports.end()],
+            zone_aware: self.zone_aware,
+        }
+    }
+
     /// Whether a backend there is local: its node or zone is called so, or nobody knows its node.
     pub fn is_local(&self, place: Option<&Place>) -> bool {
         let Some(place) = place else { return true };

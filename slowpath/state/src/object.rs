@@ -114,7 +114,7 @@ kinds! {
     Service(Arc<ServiceSpec>) = "Service", "services";
     /// Backends of a service: one source's list, or a part of it.
     Backends(Arc<BackendsSpec>) = "Backends", "backends";
-    /// This appliance: where it is, and what it counts as local.
+    /// This appliance as its configuration says: where it is, and what it counts as local.
     Appliance(Arc<ApplianceSpec>) = "Appliance", "appliances";
     /// A source that speaks over the API: its lease, and what it said last.
     Source(Arc<SourceSpec>) = "Source", "sources";
@@ -125,10 +125,29 @@ kinds! {
 }
 
 impl Kind {
-    /// Whether objects of this kind say what is wanted. A source's object says what that source
-    /// said last, and is not written.
+    /// Whether objects of this kind say what is wanted, and are written by people and machines.
     pub fn is_wanted(self) -> bool {
-        self != Kind::Source
+        self.read_only().is_none()
+    }
+
+    /// Why objects of this kind are written neither over the API nor in files, and what to do
+    /// instead; none for a kind that is.
+    pub fn read_only(self) -> Option<&'static str> {
+        match self {
+            Kind::Source => Some(
+                "a source's own object is written by the source, with what it asks below \
+                 /v1/sources/SOURCE",
+            ),
+            Kind::Appliance => Some(
+                "the appliance is as its configuration says: set `name`, `zone`, `local`, \
+                 `labels`, `annotations`, `cluster`, `external_cluster_ip`, `node_ports`, \
+                 `ingress.address` or `egress.address` in the configuration file, and restart \
+                 slowpath",
+            ),
+            Kind::Service | Kind::Backends | Kind::BgpPeeringPolicy | Kind::PrivateLinkService => {
+                None
+            }
+        }
     }
 }
 

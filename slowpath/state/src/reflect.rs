@@ -30,7 +30,6 @@ mod tests;
 mod told;
 
 pub use ignored::{COMPLETE, completeness};
-pub use rows::appliance;
 use rows::{frontends, instance, merge_names, reserved_of, row};
 use told::was_refused;
 pub use told::{ACCEPTED, Told, Verdict};

@@ -1,20 +1,22 @@
 //! A case is played: objects, tables, reconciler and a plane, and a time that the stage moves.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use config::checked::ArmName;
 use config::yaml::Documents;
 use serde_json::{Value, json};
+use slowpath::desired;
 use state::address::Address;
 use state::appliance::Appliance;
 use state::dump::{self, Form};
 use state::frontend::Progress;
 use state::kubernetes;
 use state::name::{Name, Precedence, Source};
-use state::object::{Change, Event, Key, Object, Objects, Spec};
+use state::object::{Change, Event, Key, Object, Objects};
 use state::reconcile::{Now, Reconciler, Settings};
-use state::reflect::{self, Reflector, Told};
+use state::reflect::{Reflector, Told};
 use state::show::{Row, Table};
 use state::writer::{Initializer, Writer};
 
@@ -121,11 +123,8 @@ impl Stage {
     }
 
     fn appoint(&mut self, yaml: &str) {
-        let spec = documents(yaml).into_iter().next().unwrap_or(Value::Null);
-        let json = json!({"kind": "Appliance", "name": "edge", "spec": spec});
-        let object = Object::from_json(&json).unwrap_or_else(|wrong| panic!("{wrong}"));
-        let Spec::Appliance(spec) = &object.spec else { unreachable!("the kind says so") };
-        self.appliance = reflect::appliance(&object, spec);
+        let written = documents(yaml).into_iter().next().unwrap_or(Value::Null);
+        self.appliance = configured(&written);
         self.below.appoint(&self.appliance);
         // Copies of node ports come with what is said, and go with what is pruned.
         self.process.reconciler.say_again();
@@ -365,4 +364,31 @@ fn identifiers(lines: &[String]) -> BTreeMap<String, String> {
         ["REV", "BE"].contains(&what).then(|| (format!("{what} {address}"), id.to_owned()))
     };
     lines.iter().filter_map(of).collect()
+}
+
+/// The appliance of a configuration with these keys; `addresses` are those of its ingress, and
+/// `zone_aware`, which no configuration turns off, is set beside it.
+fn configured(written: &Value) -> Appliance {
+    let mut keys = written.as_object().cloned().unwrap_or_default();
+    let zone_aware = keys.remove("zone_aware").is_none_or(|value| value == true);
+    let address = |value: &Value| {
+        let address: IpAddr = value.as_str().and_then(|text| text.parse().ok()).expect("address");
+        format!("{address}/{}", if address.is_ipv4() { 24 } else { 64 })
+    };
+    let addresses = keys.remove("addresses").unwrap_or(json!([]));
+    let addresses: Vec<String> =
+        addresses.as_array().expect("a list of addresses").iter().map(address).collect();
+    let mut text = String::from("name = \"edge\"\n");
+    for (key, value) in keys {
+        // JSON's texts, numbers, truths and lists of texts are TOML's.
+        text += &format!("{key} = {value}\n");
+    }
+    let nothing = addresses.is_empty();
+    let addresses = if nothing { vec!["192.0.2.1/24".to_owned()] } else { addresses };
+    text += &format!("[ingress]\ndevice = \"net_null0\"\naddress = {}\n", json!(addresses));
+    text += "[fastpath]\nlcores = [1]\n";
+    let config = config::from_toml(&text).unwrap_or_else(|wrong| panic!("{text}: {wrong}"));
+    let appliance = Appliance { zone_aware, ..desired::appliance(&config) };
+    // Every appliance has an address; a case that names none is about none.
+    if nothing { Appliance { addresses: Vec::new(), ..appliance } } else { appliance }
 }

@@ -428,3 +428,48 @@ fn the_document_names_every_kind_and_nothing_that_is_not_there() {
     stream.write_all(b"GET /v1/objects/services?watch=true HTTP/1.0\r\n\r\n").unwrap();
     drop(stream);
 }
+
+#[test]
+fn the_appliance_is_shown_as_configured_and_written_by_nobody_else() {
+    let folder = Folder::new("api-appliance");
+    let config = |zone: &str| format!("zone = \"{zone}\"\n{}", folder.config());
+    folder.write("weir.toml", &config("a"));
+    let mut slowpath = folder.slowpath();
+    folder.until(&["status"], |s| generation(s) > 0);
+    let listed = || folder.until(&["get", "appliances"], |all| all[0].is_object());
+    let shown = listed();
+    assert_eq!(shown.as_array().unwrap().len(), 1, "{shown}");
+    assert_eq!(
+        (&shown[0]["name"], &shown[0]["source"]),
+        (&json!("weir-p"), &json!("configuration"))
+    );
+    let spec = &shown[0]["spec"];
+    assert_eq!(
+        (&spec["zone"], &spec["addresses"]),
+        (&json!("a"), &json!(["10.97.1.10", "10.97.2.10"]))
+    );
+    let path = "/v1/objects/appliances/weir-p";
+    let read = folder.ask("GET", &format!("{path}?source=configuration"), &[], "");
+    assert_eq!((read.status, &read.json()), (200, &shown[0]), "{read:?}");
+    let body = r#"{"spec": {"zone": "z"}}"#;
+    for (method, headers) in [("PUT", &[JSON][..]), ("PATCH", &[PATCH]), ("DELETE", &[])] {
+        for name in ["weir-p", "other"] {
+            let at = format!("/v1/objects/appliances/{name}");
+            let answer = folder.ask(method, &at, headers, body);
+            is_problem(&answer, 405, "method", &["`zone`", "`external_cluster_ip`"]);
+            assert_eq!(answer.header("allow"), Some("GET,HEAD"), "{answer:?}");
+        }
+    }
+    assert_eq!(listed(), shown);
+    // A file of it is left out, by name; the configuration alone changes it, at the next start.
+    folder.write("edge.json", &shown.to_string());
+    let file = folder.path.join("edge.json").display().to_string();
+    let out = folder.weir(&["apply", "-f", &file, "--wait", "0"]);
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && told.contains("Appliance weir-p: left out"), "{out:?}");
+    slowpath.kill();
+    folder.write("weir.toml", &config("b"));
+    let _slowpath = folder.slowpath();
+    let shown = folder.until(&["get", "appliances"], |all| all[0]["spec"]["zone"] == "b");
+    assert_eq!(shown.as_array().unwrap().len(), 1, "{shown}");
+}

@@ -20,8 +20,7 @@ fn wanted(folder: &Folder) -> Vec<[Value; 4]> {
     let (all, _) = run(folder, &["get", "all", "-o", "json"], 0);
     let all: Vec<Value> = serde_json::from_str(&all).unwrap();
     let parts = |object: &Value| ["kind", "name", "source", "spec"].map(|key| object[key].clone());
-    // What the appliance says of itself is none of it.
-    all.iter().filter(|object| object["kind"] != "Appliance").map(parts).collect()
+    all.iter().map(parts).collect()
 }
 
 fn of_source(all: &[[Value; 4]], source: &str) -> Vec<[Value; 4]> {

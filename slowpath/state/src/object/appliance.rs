@@ -1,4 +1,4 @@
-//! What an appliance is told about itself.
+//! What the appliance shows of its configuration.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -131,11 +131,12 @@ impl Objects {
     }
 
     /// The changes that lead from what a source has said to exactly `wanted`, deletions first, so
-    /// that what they free is free for what follows. The source's own object is never deleted.
+    /// that what they free is free for what follows. What is read-only is never deleted: the
+    /// source's own object, and the appliance.
     pub fn towards(&self, source: &Source, wanted: Vec<Object>) -> Vec<Change> {
         let named: std::collections::HashSet<Key> = wanted.iter().map(Object::key).collect();
         let old = self.all.iter().filter(|(key, _)| key.source == *source);
-        let stays = |key: &Key| key.kind == Kind::Source || named.contains(key);
+        let stays = |key: &Key| !key.kind.is_wanted() || named.contains(key);
         let gone = old.filter(|(key, o)| !stays(key) && o.life().deletion.is_none());
         let mut changes: Vec<Change> = gone.map(|(key, _)| Change::delete(key.clone())).collect();
         let news = |o: &Object| self.get(&o.key()).is_none_or(|old| !old.wants_as(o));

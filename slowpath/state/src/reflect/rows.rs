@@ -6,11 +6,10 @@ use config::checked::{ArmName, Reserved};
 use smallvec::SmallVec;
 
 use crate::address::{Address, Reach};
-use crate::appliance::Appliance;
 use crate::backend::{Instance, State};
 use crate::frontend::{Kind as FrontendKind, Said};
 use crate::name::{Name, Source};
-use crate::object::{ApplianceSpec, Member, Object, ServiceSpec};
+use crate::object::{Member, Object, ServiceSpec};
 use crate::service::Service;
 
 /// None named is all.
@@ -106,21 +105,5 @@ pub(super) fn instance(
         place: member.place.clone(),
         probe: member.probe,
         ..Instance::new(member.endpoint(), service.clone(), source.clone())
-    }
-}
-
-/// The appliance as selection and planes see it.
-pub fn appliance(object: &Object, spec: &ApplianceSpec) -> Appliance {
-    let [first, last] = spec.node_ports;
-    Appliance {
-        name: object.name.as_str().into(),
-        labels: object.labels.clone(),
-        zone: spec.zone.clone(),
-        local: spec.local.clone(),
-        addresses: spec.addresses.clone(),
-        cluster: spec.cluster,
-        external_cluster_ip: spec.external_cluster_ip,
-        node_ports: first..=last,
-        zone_aware: spec.zone_aware,
     }
 }

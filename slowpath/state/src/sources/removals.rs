@@ -197,9 +197,7 @@ fn judge(
     };
     let gone: Vec<Key> = batch.iter().filter_map(gone).collect();
     let is_there = |object: &&Arc<Object>| {
-        object.source == *source
-            && object.kind() != Kind::Source
-            && object.life().deletion.is_none()
+        object.source == *source && object.kind().is_wanted() && object.life().deletion.is_none()
     };
     let (of, removed) = (objects.all().filter(is_there).count(), gone.len());
     let services = objects.of_kind(Kind::Service).filter(is_there).count();
