@@ -8,7 +8,7 @@ use tables::maglev::{self, MaglevBackend};
 use crate::address::{Address, Endpoint};
 use crate::backend::Instance;
 use crate::dump::Record;
-use crate::frontend::{Frontend, Kind};
+use crate::frontend::Frontend;
 use crate::select;
 
 /// Number of a committed table set.
@@ -45,12 +45,6 @@ impl Wanted {
                 "service {name} has session affinity and sends port {} to the proxy at port {}, \
                  which sees to affinity itself; take away the one or the other",
                 said.service_port, proxy.port
-            )));
-        }
-        if said.kind == Kind::HostPort && service.loopback_host_port && service.delegate_if_local {
-            return Err(Refusal(format!(
-                "service {name} binds its host port to the loopback address and leaves packets \
-                 to a local proxy; no packet can be for both; take away the one or the other"
             )));
         }
         Ok(())

@@ -131,8 +131,6 @@ pub struct Service {
     pub algorithm: Algorithm,
     /// Host ports are bound to the loopback address: reachable from the machine only.
     pub loopback_host_port: bool,
-    /// Packets for a proxy that is on this machine are left to the machine.
-    pub delegate_if_local: bool,
     /// Seconds for which a client address stays with its backend, 1 to [`AFFINITY_MAX_S`]; 0 for
     /// no affinity.
     pub affinity_s: u32,
@@ -176,7 +174,6 @@ impl Service {
             mode: Mode::Nat,
             algorithm: Algorithm::Maglev,
             loopback_host_port: false,
-            delegate_if_local: false,
             affinity_s: 0,
             health_check_port: 0,
             health: None,

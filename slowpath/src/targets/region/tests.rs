@@ -14,6 +14,7 @@ use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use tables::layout::Sizes;
 use tables::record::{BackendState, NONE};
 
+mod fields;
 mod model;
 mod policy;
 

@@ -34,8 +34,8 @@ impl Flags {
     pub const NAT_46_64: Flags = Flags(1 << 9);
     /// To a proxy on this machine.
     pub const PROXY: Flags = Flags(1 << 10);
-    /// A host port on the loopback address; of other kinds, left to the machine where it is local.
-    pub const LOOPBACK_OR_DELEGATE: Flags = Flags(1 << 11);
+    /// A host port on the loopback address. Of other kinds Cilium has `delegate-if-local` here.
+    pub const LOOPBACK: Flags = Flags(1 << 11);
     /// Packets from within go to local backends only.
     pub const INTERNAL_LOCAL: Flags = Flags(1 << 12);
     /// The address exists twice, for packets from outside and from within.
@@ -70,10 +70,7 @@ impl Flags {
             NatPolicy::Nat46 => said.address.is_ipv4(),
             NatPolicy::Nat64 => !said.address.is_ipv4(),
         };
-        let loopback = match said.kind {
-            Kind::HostPort => service.loopback_host_port,
-            _ => service.delegate_if_local,
-        };
+        let loopback = said.kind == Kind::HostPort && service.loopback_host_port;
         Flags::of_kind(said.kind)
             .with(Flags::EXTERNAL_LOCAL, local(service.external_policy))
             .with(Flags::INTERNAL_LOCAL, local(service.internal_policy))
@@ -84,7 +81,7 @@ impl Flags {
             .with(Flags::DENY, ranges.is_some_and(|ranges| ranges.deny))
             .with(Flags::NAT_46_64, translated)
             .with(Flags::PROXY, proxy)
-            .with(Flags::LOOPBACK_OR_DELEGATE, loopback)
+            .with(Flags::LOOPBACK, loopback)
             .with(Flags::DSR, matches!(service.mode, Mode::Dsr(_)))
     }
 
@@ -119,7 +116,6 @@ impl Flags {
     /// The parts, as Cilium calls them; `shared` is the name of the bit that has two meanings.
     fn write(self, f: &mut fmt::Formatter<'_>, shared: &str) -> fmt::Result {
         f.write_str(self.kind().as_str())?;
-        let loopback = if self.has(Flags::HOST_PORT) { "loopback" } else { "delegate-if-local" };
         for (flag, name) in [
             (Flags::EXTERNAL_LOCAL, "Local"),
             (Flags::INTERNAL_LOCAL, "InternalLocal"),
@@ -134,7 +130,7 @@ impl Flags {
             (Flags::DENY, shared),
             (Flags::NAT_46_64, "46x64"),
             (Flags::PROXY, "l7-load-balancer"),
-            (Flags::LOOPBACK_OR_DELEGATE, loopback),
+            (Flags::LOOPBACK, "loopback"),
             (Flags::DSR, "dsr"),
         ] {
             part(f, self.has(flag), name)?;

@@ -137,8 +137,6 @@ fn flags_follow_kind_and_policy() {
     let loopback = Service { loopback_host_port: true, ..service() };
     assert_eq!(of(Kind::HostPort, &loopback), "HostPort+loopback");
     assert_eq!(of(Kind::LoadBalancer, &loopback), "LoadBalancer");
-    let delegate = Service { delegate_if_local: true, ..service() };
-    assert_eq!(of(Kind::LoadBalancer, &delegate), "LoadBalancer+delegate-if-local");
 
     let nat46 = Service { nat_policy: NatPolicy::Nat46, ..service() };
     assert_eq!(of(Kind::LoadBalancer, &nat46), "LoadBalancer+46x64");

@@ -43,7 +43,8 @@ pub struct ServiceSpec {
     /// Host ports are bound to the loopback address.
     #[serde(skip_serializing_if = "is_default")]
     pub loopback_host_port: bool,
-    /// Packets for a proxy that is on this machine are left to the machine.
+    /// Packets for a proxy that is on this machine are left to the machine: no plane carries this
+    /// out, so that `true` is refused.
     #[serde(skip_serializing_if = "is_default")]
     pub delegate_if_local: bool,
     /// Seconds for which a client address stays with its backend; 0 for no affinity.
@@ -115,6 +116,11 @@ impl Described for ServiceSpec {
             let sizes: Vec<String> = MAGLEV_SIZES.iter().map(u32::to_string).collect();
             let allowed = format!("allowed: 0, {}", sizes.join(", "));
             return Err(Refusal::new("spec.table_size", wrong, allowed));
+        }
+        if self.delegate_if_local {
+            let wrong = "true: neither plane leaves a frontend's packets to the machine";
+            let allowed = "allowed: false; leave it out, and name the proxy in `proxy_redirect`";
+            return Err(Refusal::new("spec.delegate_if_local", wrong, allowed));
         }
         if let Mode::Tunnel(tunnel) | Mode::Dsr(tunnel) = self.mode {
             least("mode.vni", tunnel.vni, (1 << 24) - 1)?;

@@ -409,3 +409,17 @@ fn what_is_wrong_with_a_private_link_is_told_by_its_field() {
         assert!(told.contains(field), "{field}: {told}");
     }
 }
+
+#[test]
+fn a_service_that_leaves_packets_to_the_machine_is_refused() {
+    let of = |delegate: bool| {
+        let spec = json!({"frontends": [], "delegate_if_local": delegate});
+        json!({"kind": "Service", "name": "web", "spec": spec})
+    };
+    let told = refused(&of(true));
+    for part in ["Service web", "spec.delegate_if_local: true", "allowed: false", "proxy_redirect"]
+    {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(Object::from_json(&of(false)).is_ok());
+}

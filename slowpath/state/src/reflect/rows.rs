@@ -70,7 +70,6 @@ pub(super) fn row(object: &Object, spec: &ServiceSpec) -> Service {
         mode: spec.mode,
         algorithm: spec.algorithm,
         loopback_host_port: spec.loopback_host_port,
-        delegate_if_local: spec.delegate_if_local,
         affinity_s: spec.affinity_s,
         health_check_port: spec.health_check_port,
         health: spec.health.clone(),

@@ -182,12 +182,6 @@ fn impossible_combinations_are_refused() {
     );
     let status = world.writer.tables().frontend(&elsewhere.address).unwrap().status();
     assert_eq!(status.progress, Progress::Done, "another port isn't for the proxy");
-
-    let loopback = Service { loopback_host_port: true, delegate_if_local: true, ..service("web") };
-    let host = Said::new(at("192.0.2.1", 80), Kind::HostPort);
-    let world = with(loopback, vec![host.clone()], &["10.0.0.1"]);
-    assert!(error(&world, &host).contains("loopback address"), "{}", error(&world, &host));
-    assert!(world.lines().is_empty());
 }
 
 #[test]
