@@ -45,7 +45,7 @@ pub fn begun(ctx: XdpContext) -> u32 {
     let Some(work) = work() else { return go(ctx, FINISH) };
     let done = work.done;
     // Once: where no flow may end, the table is full for this one.
-    if done == FULL && !work.made_room && part_make_room() == OPEN {
+    if done == FULL && !work.made_room && make_room() == OPEN {
         work.made_room = true;
         return go(ctx, INSERT);
     }
@@ -153,11 +153,27 @@ extern "C" fn part_hold() -> u32 {
     OPEN
 }
 
-/// Ends a flow that nobody has confirmed, or that was reset; not [`OPEN`] where none is found.
+/// Ends a flow that nobody has confirmed, or that was reset; not [`OPEN`] where none is found. Each
+/// way is a function of its own, for the stack's sake.
+#[inline(always)]
+fn make_room() -> u32 {
+    if part_end_oldest(0) == OPEN || part_end_oldest(1) == OPEN { OPEN } else { part_end_reset() }
+}
+
+/// See [`make_room`]; of flows whose answers go past us (1) or not (0).
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_make_room() -> u32 {
-    let ended = flows().make_room();
+extern "C" fn part_end_oldest(one_way: u32) -> u32 {
+    let ended = flows().end_oldest(one_way != 0);
+    count_evicted(&ended);
+    if ended.is_some() { OPEN } else { FINISH }
+}
+
+/// See [`make_room`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_end_reset() -> u32 {
+    let ended = flows().end_reset();
     count_evicted(&ended);
     if ended.is_some() { OPEN } else { FINISH }
 }

@@ -71,15 +71,9 @@ impl Flows<'_> {
 
     /// Ends the flow that has waited longest for its confirmation, of those that are found within a
     /// few looks; where there is none, one that was reset. None where no flow may end.
-    #[cfg_attr(target_arch = "bpf", inline(always))]
+    #[cfg(not(target_arch = "bpf"))]
     pub fn make_room(&self) -> Option<Ended> {
-        for ring in 0..2 {
-            let ended = self.end_oldest(ring);
-            if ended.is_some() {
-                return ended;
-            }
-        }
-        self.end_reset()
+        self.end_oldest(false).or_else(|| self.end_oldest(true)).or_else(|| self.end_reset())
     }
 
     /// Ends the flow that was found now, if nobody has confirmed it, or if it was reset: another
@@ -94,9 +88,10 @@ impl Flows<'_> {
         if is_weak() { self.end(hit.path, is_weak) } else { None }
     }
 
-    #[inline(always)]
-    fn end_oldest(&self, ring: usize) -> Option<Ended> {
-        let hands = &self.state()?.hands;
+    /// Ends the flow of a ring that has waited longest, of those that are found within a few looks.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn end_oldest(&self, one_way: bool) -> Option<Ended> {
+        let (hands, ring) = (&self.state()?.hands, usize::from(one_way));
         let (next, places) = (hands.next[ring].load(Relaxed), hands.places(ring));
         let mut oldest = hands.oldest[ring].load(Relaxed);
         if next.wrapping_sub(oldest) > places {
@@ -114,8 +109,9 @@ impl Flows<'_> {
         ended
     }
 
-    #[inline(always)]
-    fn end_reset(&self) -> Option<Ended> {
+    /// Ends a flow that was reset, if one is found within a few looks.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn end_reset(&self) -> Option<Ended> {
         let hands = &self.state()?.hands;
         let records = self.paths.count();
         let mut at = hands.record.load(Relaxed);
