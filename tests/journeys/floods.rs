@@ -1,0 +1,209 @@
+//! Floods of spoofed packets beside real clients, on both planes: clients whose connections stand
+//! lose nothing, and new ones come in. Time is counted in packets, so that a rate is a ratio: between
+//! two packets of a client so many of the flood come by.
+#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+
+mod planes {
+    pub mod loaded;
+    pub mod memory;
+    pub mod xdp;
+}
+
+use planes::memory::Memory;
+use planes::xdp::{DEVICES, Xdp};
+use std::collections::VecDeque;
+use std::error::Error;
+use tables::flow::places;
+use tests::cases::setups::{Setup, WEB, WEB_BACKEND, aws_nat, service};
+use tests::cases::world::{
+    BACKEND, EGRESS, FRONTEND, INGRESS, OUR_NAT, from_backend, from_gateway,
+};
+use tests::cases::{Exit, Plane};
+use tests::frames::{Frame, Ip, flags, tcp, udp};
+use tests::lab::netns::Netns;
+
+const DNS: &str = "203.0.113.10:53";
+const DNS_BACKEND: &str = "10.0.2.11:5353";
+/// `region.max_flows`: half of them may be unconfirmed.
+const MAX_FLOWS: u32 = 4096;
+/// Connections that stand before the flood.
+const ESTABLISHED: u32 = 500;
+/// Clients that come during it, one a turn.
+const NEW: u32 = 600;
+/// Packets of the flood in each turn.
+const FLOOD: u32 = 20;
+/// Turns between a client's packet and its answer, and between that and what the client says next.
+const HALF_WAY: [usize; 3] = [1, 10, 20];
+
+/// By NAT, or in a tunnel with answers by way of us.
+fn setup(mode: &'static str) -> Setup {
+    let keys = match mode {
+        "nat" => "mode = \"nat\"",
+        _ => "mode = \"tunnel\"\ntunnel = \"geneve\"",
+    };
+    let dns = r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#;
+    let port = if mode == "nat" { ", port = 5353" } else { "" };
+    let web = if mode == "nat" { WEB_BACKEND } else { r#"{address = "10.0.2.11"}"# };
+    let backend = format!("{{address = \"10.0.2.11\"{port}}}");
+    let services = service("web", keys, WEB, web) + &service("dns", keys, dns, &backend);
+    Setup { services, max_flows: MAX_FLOWS, ..aws_nat().named(mode) }
+}
+
+/// A client of the web service, by number.
+#[derive(Clone, Copy)]
+struct Client {
+    number: u32,
+    /// From which port its connection is translated; of a tunnel its own.
+    port: u16,
+}
+
+impl Client {
+    fn at(number: u32) -> String {
+        format!("198.51.{}.{}:{}", 100 + number / 250, 1 + number % 250, 20_000 + number % 9)
+    }
+
+    fn says(number: u32, flags: u8) -> Ip {
+        tcp(&Client::at(number), FRONTEND, flags)
+    }
+}
+
+/// The port that a TCP or UDP packet without tunnel or in GENEVE with our options comes from.
+fn source_port(mode: &str, frame: &[u8]) -> u16 {
+    // Ethernet, and in a tunnel IPv4, UDP, GENEVE with 32 bytes of options; then IPv4.
+    let at = if mode == "nat" { 14 + 20 } else { 14 + 20 + 8 + 8 + 32 + 20 };
+    u16::from_be_bytes([frame[at], frame[at + 1]])
+}
+
+struct World<'p> {
+    plane: &'p mut dyn Plane,
+    mode: &'static str,
+}
+
+impl World<'_> {
+    /// From which port the backend sees a client's packet; none where it did not get it.
+    fn asks(&mut self, ip: Ip) -> Option<u16> {
+        let left = self.plane.send(INGRESS, &from_gateway(1, ip).bytes());
+        match &left[..] {
+            [(Exit::Port(EGRESS), frame)] => Some(source_port(self.mode, frame)),
+            _ => None,
+        }
+    }
+
+    fn is_answered(&mut self, frame: Frame) -> bool {
+        let left = self.plane.send(EGRESS, &frame.bytes());
+        matches!(&left[..], [(Exit::Port(INGRESS), _)])
+    }
+
+    fn opens(&mut self, number: u32) -> Option<Client> {
+        self.asks(Client::says(number, flags::SYN)).map(|port| Client { number, port })
+    }
+
+    /// The backend's answer reaches the client.
+    fn hears(&mut self, client: Client, flags: u8) -> bool {
+        let ip = match self.mode {
+            "nat" => tcp(BACKEND, OUR_NAT, flags).to_port(client.port),
+            _ => tcp(FRONTEND, &Client::at(client.number), flags),
+        };
+        self.is_answered(from_backend(11, ip))
+    }
+
+    /// The client's next packet reaches the backend as of the same connection.
+    fn goes_on(&mut self, client: Client) -> bool {
+        self.asks(Client::says(client.number, flags::ACK)) == Some(client.port)
+    }
+
+    /// One spoofed packet, and what the backend says to it.
+    fn spoofed(&mut self, kind: &str, n: u32) {
+        let from = format!("10.{}.{}.{}:{}", 64 + n / 62_500, n / 250 % 250, 1 + n % 250, 9_999);
+        match kind {
+            "syn" => drop(self.asks(tcp(&from, FRONTEND, flags::SYN))),
+            "ack" => drop(self.asks(tcp(&from, FRONTEND, flags::ACK))),
+            "udp" => drop(self.asks(udp(&from, DNS).load(b"who?"))),
+            "answered udp" => {
+                let Some(port) = self.asks(udp(&from, DNS).load(b"who?")) else { return };
+                let answer = match self.mode {
+                    "nat" => udp(DNS_BACKEND, OUR_NAT).to_port(port),
+                    _ => udp(DNS, &from),
+                };
+                self.is_answered(from_backend(11, answer.load(b"he!")));
+            }
+            other => panic!("no kind of flood: {other}"),
+        }
+    }
+}
+
+/// Plays a flood. Panics where a client lost something.
+fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, half_way: usize) {
+    plane.load(&setup(mode));
+    let about = format!("{kind} on {} in mode {mode}, {half_way} turns each way", plane.name());
+    let mut world = World { plane, mode };
+    let ack = flags::ACK;
+    let mut established = Vec::new();
+    for number in 0..ESTABLISHED {
+        let client = world.opens(number).unwrap_or_else(|| panic!("{about}: no connection"));
+        assert!(world.hears(client, flags::SYN | ack) && world.goes_on(client), "{about}");
+        established.push(client);
+    }
+    let (mut opened, mut answered) = (VecDeque::new(), VecDeque::new());
+    let (mut spoofed, mut refused) = (0, Vec::new());
+    for turn in 0..NEW {
+        for _ in 0..FLOOD {
+            world.spoofed(kind, spoofed);
+            spoofed += 1;
+        }
+        match world.opens(ESTABLISHED + turn) {
+            Some(client) => opened.push_back(client),
+            None => refused.push((ESTABLISHED + turn, "no SYN")),
+        }
+        if opened.len() > half_way
+            && let Some(client) = opened.pop_front()
+        {
+            match world.hears(client, flags::SYN | ack) {
+                true => answered.push_back(client),
+                false => refused.push((client.number, "no answer")),
+            }
+        }
+        if answered.len() > half_way
+            && let Some(client) = answered.pop_front()
+            && !world.goes_on(client)
+        {
+            refused.push((client.number, "another connection"));
+        }
+        let client = established[turn as usize % established.len()];
+        assert!(world.hears(client, ack), "{about}: {} got no answer", client.number);
+        assert!(world.goes_on(client), "{about}: {} lost its connection", client.number);
+    }
+    let first = refused.first();
+    assert!(refused.is_empty(), "{about}: {} of {NEW} clients, first {first:?}", refused.len());
+    for client in established {
+        assert!(world.goes_on(client) && world.hears(client, ack), "{about}: lost afterwards");
+    }
+    let counts = world.plane.counts();
+    assert_eq!(counts.entered(), counts.ended(), "{about}");
+    assert!(spoofed > places(MAX_FLOWS)[0], "{about}: there was room for all of it");
+}
+
+fn play_all(plane: &mut dyn Plane) {
+    for mode in ["nat", "tunnel"] {
+        let kinds = ["syn", "ack", "udp", "answered udp"];
+        for kind in kinds {
+            for half_way in HALF_WAY {
+                play(plane, mode, kind, half_way);
+            }
+        }
+    }
+}
+
+#[test]
+fn clients_lose_nothing_in_memory() {
+    play_all(&mut Memory::new());
+}
+
+#[test]
+fn clients_lose_nothing_in_the_kernel() -> Result<(), Box<dyn Error>> {
+    let namespace = Netns::new("floods-xdp")?;
+    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
+    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    namespace.run(|| play_all(&mut Xdp::new()))?;
+    Ok(())
+}
