@@ -24,7 +24,7 @@ pub struct Clock {
     base_s: u32,
     turns: u32,
     base_ms: u64,
-    elapsed_ms: u64,
+    elapsed_us: u64,
     now_s: u32,
 }
 
@@ -33,7 +33,7 @@ impl Clock {
     pub fn new(region: &Region) -> Clock {
         let (started, base_s) = (Instant::now(), region.now_s());
         let base_ms = region.now_ms();
-        Clock { started, base_s, turns: 0, base_ms, elapsed_ms: 0, now_s: base_s }
+        Clock { started, base_s, turns: 0, base_ms, elapsed_us: 0, now_s: base_s }
     }
 
     /// To be called once a turn.
@@ -45,7 +45,7 @@ impl Clock {
         }
         self.turns = 0;
         let elapsed = self.started.elapsed();
-        self.elapsed_ms = elapsed.as_millis() as u64;
+        self.elapsed_us = elapsed.as_micros() as u64;
         let now_s = self.base_s.wrapping_add(elapsed.as_secs() as u32);
         let second = now_s != self.now_s;
         self.now_s = now_s;
@@ -54,7 +54,12 @@ impl Clock {
 
     /// Milliseconds of the region's clock.
     pub fn now_ms(&self) -> u64 {
-        self.base_ms + self.elapsed_ms
+        self.base_ms + self.elapsed_us / 1000
+    }
+
+    /// Microseconds since the clock began, as of the last look.
+    pub fn elapsed_us(&self) -> u64 {
+        self.elapsed_us
     }
 
     /// Sets the clock forward.

@@ -20,8 +20,10 @@ use packet::ip::{Ip, UDP};
 use packet::template::LEN;
 use packet::window::{Short, Window};
 
-/// Headers that are remembered; a gateway has a node or two in each zone, and some endpoints.
-const PLACES: usize = 16;
+/// Headers that are remembered, in sets of those that share a place; a gateway has a node or two in
+/// each zone, and many endpoints.
+const SETS: usize = 64;
+const WAYS: usize = 4;
 /// Bytes that are compared: AWS's headers have 82, Azure's 64. A shorter frame goes the long way.
 const BYTES: usize = 96;
 
@@ -109,7 +111,9 @@ impl Seen {
 
 /// The headers that one lcore remembers.
 pub struct Familiar {
-    seen: [Seen; PLACES],
+    sets: Box<[[Seen; WAYS]; SETS]>,
+    /// Which header of a full set goes next.
+    turn: usize,
 }
 
 impl Default for Familiar {
@@ -117,24 +121,24 @@ impl Default for Familiar {
         let (words, mask) = ([0; BYTES / 8], [0; BYTES / 8]);
         let front = Front::default();
         let none = Seen { words, mask, front, generation: u32::MAX, arm: 0, usual: false };
-        Familiar { seen: [none; PLACES] }
+        Familiar { sets: Box::new([[none; WAYS]; SETS]), turn: 0 }
     }
 }
 
-/// Where a header is kept, by what tells gateway nodes and endpoints apart: the IPv4 source, the
-/// low half of the endpoint's id. For other headers these are whatever they are.
+/// In which set a header is kept, by what tells gateway nodes and endpoints apart: the IPv4 source,
+/// the low half of the endpoint's id. For other headers these are whatever they are.
 #[inline(always)]
 fn place(words: &Words) -> usize {
     let node = (words[3] >> 16) as u32;
     let endpoint = (words[7] >> 16) as u32;
-    ((node ^ endpoint).wrapping_mul(0x9e37_79b1) >> 28) as usize % PLACES
+    ((node ^ endpoint).wrapping_mul(0x9e37_79b1) >> 26) as usize % SETS
 }
 
 impl Familiar {
     /// One of the headers, to begin with.
     #[inline(always)]
     pub fn first(&self) -> &Seen {
-        &self.seen[0]
+        &self.sets[0][0]
     }
 
     /// What was found in headers that are the same under the mask, by the tables of `generation`.
@@ -161,8 +165,8 @@ impl Familiar {
     #[inline(never)]
     fn look_up(&self, window: &Window<'_>, arm: u8, generation: u32) -> Option<&Seen> {
         let words = window.load::<Words>(0).ok()?;
-        let seen = &self.seen[place(&words)];
-        (!seen.differs(&words, generation, arm)).then_some(seen)
+        let set = &self.sets[place(&words)];
+        set.iter().find(|seen| !seen.differs(&words, generation, arm))
     }
 
     /// Remembers the outer headers of a packet that the stages took apart, if it came by a tunnel
@@ -177,7 +181,11 @@ impl Familiar {
         let generation = lcore.snapshot().generation;
         let Work { front, arm, .. } = *work;
         let usual = build(&front) == Build::USUAL;
-        self.seen[place(&words)] = Seen { words, mask, front, generation, arm, usual };
+        let set = &mut self.sets[place(&words)];
+        let stale = set.iter().position(|seen| seen.generation != generation);
+        let way = stale.unwrap_or(self.turn % WAYS);
+        self.turn = self.turn.wrapping_add(1);
+        set[way] = Seen { words, mask, front, generation, arm, usual };
     }
 }
 

@@ -31,8 +31,11 @@ use tables::region::Region;
 use tables::scope::Scopes;
 use tables::set::TableSet;
 
-/// Path records looked at for expiry in one turn.
-const SWEEP: u32 = 8;
+/// In which time all path records are looked at for expiry, whatever the traffic: so much later
+/// than its idle time a flow may end.
+const SWEEP_US: u64 = 2_000_000;
+/// The most that are looked at at once; what is owed beyond that, of a stalled lcore, is let go.
+const SWEEP_AT_MOST: u64 = 1024;
 
 /// Which of the lcores this is, and what they have in common.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +64,8 @@ pub struct Lcore<'r> {
     page: LcorePage<'r>,
     punt_limit: PuntLimit,
     sweep_cursor: u32,
+    /// Up to which microsecond of the clock records have been looked at.
+    swept_us: u64,
     /// The gateway endpoint met last, and its scope.
     last_scope: Cell<((u8, u16, u64), u32)>,
     familiar: RefCell<Familiar>,
@@ -87,6 +92,7 @@ impl<'r> Lcore<'r> {
             page: region.counters().lcore(place.index)?,
             punt_limit: PuntLimit::default(),
             sweep_cursor: place.index,
+            swept_us: 0,
             last_scope: Cell::new(((0, 0, 0), 0)),
             familiar: RefCell::default(),
             prepared: RefCell::default(),
@@ -110,7 +116,10 @@ impl<'r> Lcore<'r> {
         self.control.turn();
         match self.clock.turn() {
             Turn::Quick => {}
-            Turn::Looked => self.control.status().note_polled(self.clock.now_ms()),
+            Turn::Looked => {
+                self.control.status().note_polled(self.clock.now_ms());
+                self.sweep_owed();
+            }
             Turn::Second => {
                 self.control.second();
                 self.punt_limit.refill();
@@ -118,7 +127,16 @@ impl<'r> Lcore<'r> {
                 self.page.count(Counter::Switches, self.control.take_switches());
             }
         }
-        self.sweep(SWEEP);
+    }
+
+    /// Looks at as many path records as the time since the last look asks for.
+    fn sweep_owed(&mut self) {
+        let share = u64::from(self.flows.capacity().div_ceil(self.place.count.max(1)));
+        let (records, us) = owed(share, self.clock.elapsed_us() - self.swept_us);
+        if records > 0 {
+            self.swept_us += us;
+            self.sweep(records);
+        }
     }
 
     /// Looks at `n` path records of this lcore's share, and ends the flows that idled too long.
@@ -325,5 +343,47 @@ impl<'r> Lcore<'r> {
     #[inline(always)]
     pub fn local_on(&self, arm: u8, like: &Addr) -> Option<&Addr> {
         self.snapshot().local_on(arm, like)
+    }
+}
+
+/// How many records of a share are to be looked at after so many microseconds, and how many of
+/// these are paid by that.
+fn owed(share: u64, since_us: u64) -> (u32, u64) {
+    let records = share.saturating_mul(since_us) / SWEEP_US;
+    match records {
+        0 => (0, 0),
+        1..=SWEEP_AT_MOST => (records as u32, (records * SWEEP_US).div_ceil(share)),
+        _ => (SWEEP_AT_MOST as u32, since_us),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However often the clock is looked at, each record is looked at once in the time.
+    #[test]
+    fn a_sweep_takes_its_time_whatever_the_traffic() {
+        for share in [1, 64, 65_536, 1_048_576] {
+            for step_us in [1, 7, 100, 1_000] {
+                let (mut swept_us, mut looked) = (0, 0);
+                for now_us in (0..10 * SWEEP_US).step_by(step_us) {
+                    let (records, us) = owed(share, now_us - swept_us);
+                    (swept_us, looked) = (swept_us + us, looked + u64::from(records));
+                    assert!(swept_us <= now_us && u64::from(records) <= SWEEP_AT_MOST);
+                }
+                // A microsecond is the least that is paid, and of a million half of one is owed.
+                let passes = looked as f64 / share as f64;
+                assert!((5.0..=10.0).contains(&passes), "{share} by {step_us} us: {passes} passes");
+                let exact = share <= 65_536 || step_us >= 100;
+                assert!(!exact || passes >= 9.0, "{share} by {step_us} us: {passes} passes");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_stalled_lcore_owes_is_bounded() {
+        assert_eq!(owed(1_048_576, 60 * SWEEP_US), (SWEEP_AT_MOST as u32, 60 * SWEEP_US));
+        assert_eq!(owed(u64::from(u32::MAX), u64::MAX), (SWEEP_AT_MOST as u32, u64::MAX));
     }
 }

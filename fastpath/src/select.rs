@@ -216,7 +216,7 @@ fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
             NoService::Return => {
                 work.verdict = Verdict::Return;
                 if marked && work.inner.fragment == Fragment::First {
-                    remember(work, lcore, FragmentTarget::Return)?;
+                    remember(work, lcore, FragmentTarget::Return);
                 }
                 Ok(())
             }
@@ -463,9 +463,7 @@ pub fn insert(
     if work.inner.fragment == Fragment::First {
         let target =
             FragmentTarget::Flow { path: hit.path, stamp: hit.stamp, from_initiator: true };
-        if remember(work, lcore, target).is_err() {
-            lcore.page().count(Counter::FragmentsUntracked, 1);
-        }
+        remember(work, lcore, target);
     }
     Ok(())
 }

@@ -28,7 +28,11 @@ pub fn find(work: &mut Work, lcore: &Lcore<'_>) {
     if work.open() && work.inner.fragment != Fragment::Later {
         lcore.flows().find_to(work.hash, &work.key, &mut work.hit);
         if let Some(hit) = &work.hit {
-            lcore.flows().prefetch_path(hit);
+            // An answer reads four lines where a request reads one.
+            match hit.is_front() && hit.from_initiator(work.side) {
+                true => lcore.flows().prefetch_path(hit),
+                false => lcore.flows().prefetch_answer(hit),
+            }
         }
     }
 }
@@ -144,7 +148,7 @@ fn known(
     if work.inner.fragment == Fragment::First {
         let target =
             FragmentTarget::Flow { path: hit.path, stamp: lcore.front_stamp(hit), from_initiator };
-        remember(work, lcore, target)?;
+        remember(work, lcore, target);
     }
     if answer {
         if work.front.arrival == Arrival::Backend && work.front.outer.src != work.path.backend_addr
@@ -240,13 +244,13 @@ pub fn towards_backend(work: &mut Work) {
     };
 }
 
-/// Remembers which flow the later fragments of this datagram are of.
-pub fn remember(work: &Work, lcore: &Lcore<'_>, target: FragmentTarget) -> Result<(), DropReason> {
+/// Remembers which flow the later fragments of this datagram are of. Where there is no room for
+/// that, only they are lost: a flood of first fragments takes nothing from whole packets.
+pub fn remember(work: &Work, lcore: &Lcore<'_>, target: FragmentTarget) {
     let key = fragment_key(work.front.scope, &work.inner);
-    lcore
-        .fragments()
-        .remember(&key, target, lcore.now_s())
-        .map_err(|_| DropReason::FragmentTableFull)
+    if lcore.fragments().remember(&key, target, lcore.now_s()).is_err() {
+        lcore.page().count(Counter::FragmentsUntracked, 1);
+    }
 }
 
 /// Takes over the gateway's side of the packet where it differs from what the flow has.

@@ -23,6 +23,9 @@ const PLAIN: usize = ANSWER - 64;
 /// Ports that a client uses.
 const CLIENT_PORTS: u32 = 1 << 14;
 
+/// Gateway nodes by which each endpoint's packets come, where there are several.
+const NODES: u32 = 4;
+
 /// The numbers below a bound, each once in a round, in an order that no cache can guess.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
@@ -156,7 +159,8 @@ fn client(family: Family) -> &'static str {
 /// What an AWS gateway sends, a frame for each flow.
 #[derive(Clone, Debug)]
 pub struct Requests {
-    template: Template<REQUEST, INNER>,
+    /// One for each pair of an endpoint and a gateway node, a power of two.
+    templates: Vec<Template<REQUEST, INNER>>,
     first: Ends,
 }
 
@@ -164,15 +168,26 @@ impl Requests {
     /// Packets of TCP connections that are under way: to frontends, or to nobody's addresses where
     /// the work is to return them.
     pub fn new(work: Work, family: Family) -> Requests {
+        Requests::by_pairs(work, family, 1)
+    }
+
+    /// The same by so many pairs of a gateway's endpoint and node, at most 256, rounded up to a
+    /// power of two.
+    pub fn by_pairs(work: Work, family: Family, pairs: u32) -> Requests {
         let client = client(family);
         let base = if work == Work::Return { stranger_base(family) } else { frontend_base(family) };
         let port = if work == Work::Elsewhere { 81 } else { 80 };
         let ip = tcp(client, &at(base, port), 16).sized(64);
-        let options = aws_options(0x0a11_ce00, 0, 0xbeef);
-        let ip = ip.in_geneve("10.0.1.20:50000", "10.0.1.10:6081", options);
-        let template = Template::new(&Frame::new(GATEWAY, MACS[0], ip), family);
-        let first = Ends::of(&template.bytes[INNER..], family);
-        Requests { template, first }
+        let template = |pair: u32| {
+            let options = aws_options(0x0a11_ce00 + u64::from(pair / NODES), 0, 0xbeef);
+            let node = format!("10.0.1.{}:50000", 20 + pair % NODES);
+            let ip = ip.clone().in_geneve(&node, "10.0.1.10:6081", options);
+            Template::new(&Frame::new(GATEWAY, MACS[0], ip), family)
+        };
+        let templates: Vec<_> =
+            (0..pairs.clamp(1, 256).next_power_of_two()).map(template).collect();
+        let first = Ends::of(&templates[0].bytes[INNER..], family);
+        Requests { templates, first }
     }
 
     #[inline(always)]
@@ -188,7 +203,8 @@ impl Requests {
     #[inline(always)]
     #[must_use]
     pub fn write(&self, flow: u32, frame: &mut [u8]) -> bool {
-        self.template.write(self.ends(flow), frame)
+        let template = &self.templates[flow as usize & (self.templates.len() - 1)];
+        template.write(self.ends(flow), frame)
     }
 }
 

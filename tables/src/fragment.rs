@@ -93,7 +93,7 @@ impl<'r> Fragments<'r> {
     pub fn find(&self, key: &FragmentKey, now_s: u32) -> Option<FragmentTarget> {
         let key = key.index_key();
         let hit = self.index.find(self.index.hash(&key), &key)?;
-        if self.is_over(hit.last_seen_s, now_s) {
+        if is_over(self.lifetime_s, hit.last_seen_s, now_s) {
             return None;
         }
         Some(match hit.path {
@@ -106,7 +106,9 @@ impl<'r> Fragments<'r> {
         })
     }
 
-    /// Remembers where a datagram's first piece went. Places whose time is over are used again.
+    /// Remembers where a datagram's first piece went. Places whose time is over are used again, and
+    /// where there is none, those of an earlier second: pieces of a datagram follow each other
+    /// within milliseconds, and a flood shall not keep later ones out.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn remember(
         &self,
@@ -122,8 +124,13 @@ impl<'r> Fragments<'r> {
         };
         // An identification that comes again is another datagram.
         let filling = Filling { key: &key.index_key(), path, flags, digest, now_s };
-        let over = |entry: &Entry| self.is_over(entry.last_seen_s.load(Relaxed), now_s);
-        self.index.keep(&filling, over)
+        let over = |lifetime_s| {
+            move |entry: &Entry| is_over(lifetime_s, entry.last_seen_s.load(Relaxed), now_s)
+        };
+        self.index.keep(&filling, over(self.lifetime_s)).or_else(|why| match why {
+            NotKept::Full => self.index.keep(&filling, over(1)),
+            other => Err(other),
+        })
     }
 
     /// Frees what a killed fastpath left locked or half written. To be called at every start of a
@@ -132,12 +139,14 @@ impl<'r> Fragments<'r> {
     pub fn recover(&self) -> u32 {
         self.index.rebuild(|_, _, _| true).0
     }
+}
 
-    fn is_over(&self, then_s: u32, now_s: u32) -> bool {
-        let age = now_s.wrapping_sub(then_s);
-        // A mark of another lcore whose clock is a second ahead is young.
-        age >= self.lifetime_s && age <= u32::MAX / 2
-    }
+/// Whether a mark of a second is too old for this lifetime.
+#[inline(always)]
+fn is_over(lifetime_s: u32, then_s: u32, now_s: u32) -> bool {
+    let age = now_s.wrapping_sub(then_s);
+    // A mark of another lcore whose clock is a second ahead is young.
+    age >= lifetime_s && age <= u32::MAX / 2
 }
 
 #[cfg(test)]
@@ -185,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_refuses_until_marks_grow_old() {
+    fn a_full_table_refuses_within_a_second_and_forgets_the_last_one_s_marks() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();
         let table = Fragments::new(&region);
         let room = region.layout().term(Section::Fragments).count as u32;
@@ -199,10 +208,14 @@ mod tests {
         assert!(kept >= Sizes::SMALL.fragments && kept <= room, "{kept} of {room}");
         let known = (0..4 * room).filter(|n| table.find(&key(*n), 100) == Some(flow(*n)));
         assert_eq!(known.count() as u32, kept);
-        for n in 0..room {
-            table.remember(&key(n), flow(n + 1), 115 + n).unwrap();
-            assert_eq!(table.find(&key(n), 115 + n), Some(flow(n + 1)));
+        // Of the next second there is room for as many.
+        let (first, mut later) = (8 * room, 0);
+        for n in first..first + Sizes::SMALL.fragments {
+            later += u32::from(table.remember(&key(n), flow(n + 1), 101).is_ok());
         }
+        assert_eq!(later, Sizes::SMALL.fragments);
+        let known = |n: &u32| table.find(&key(*n), 101) == Some(flow(n + 1));
+        assert_eq!((first..first + later).filter(known).count() as u32, later);
     }
 
     #[test]

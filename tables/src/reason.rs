@@ -61,7 +61,6 @@ reasons! {
     NatNoAddress "nat-no-address" "No NAT address of the backend's family is configured: add one to nat.addresses.",
     NatProtocol "nat-protocol" "A protocol that NAT can't translate (only TCP, UDP and ICMP echo).",
     FragmentBeforeFirst "fragment-before-first" "A later fragment came before its datagram's first one.",
-    FragmentTableFull "fragment-table-full" "A first fragment could not be remembered: raise region.max_fragments.",
     IcmpUnknownFlow "icmp-unknown-flow" "An ICMP error quotes a packet of no known flow.",
     Congestion "congestion" "The outer header says that congestion was met, and the inner packet's ends know no ECN (RFC 6040 4.2).",
     TtlExceeded "ttl-exceeded" "The inner TTL or hop limit ran out here.",

@@ -1,6 +1,6 @@
 //! Floods of spoofed packets beside real clients, on both planes: clients whose connections stand
-//! lose nothing, and new ones come in. Time is counted in packets, so that a rate is a ratio: between
-//! two packets of a client so many of the flood come by.
+//! lose nothing, and new ones come in. Time is counted in packets, so that a rate is a ratio:
+//! between two packets of a client so many of the flood come by.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {

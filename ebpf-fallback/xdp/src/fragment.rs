@@ -10,7 +10,6 @@ use aya_ebpf::programs::XdpContext;
 use packet::ip::Ip;
 use tables::counters::{Counter, VerdictCounter};
 use tables::fragment::{FragmentKey, FragmentTarget};
-use tables::reason::DropReason;
 
 /// The stage of a later piece.
 #[xdp(frags)]
@@ -24,14 +23,6 @@ pub fn fragment(ctx: XdpContext) -> u32 {
 pub fn remember(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     go(ctx, work().map_or(FINISH, note))
-}
-
-impl Work {
-    /// The stage after [`remember`], without which the packet is dropped.
-    #[inline(always)]
-    pub fn remember_and(&mut self, then: u32) {
-        (self.then, self.must_remember) = (then, true);
-    }
 }
 
 /// The datagram that a fragment belongs to.
@@ -77,9 +68,7 @@ fn note(work: &mut Work) -> u32 {
     };
     let done = fragments(work).remember(&key(work), target, work.now_s).is_ok();
     work.remembered = true;
-    if !done && work.must_remember {
-        return work.drop(DropReason::FragmentTableFull);
-    }
+    // Without it only its later pieces are lost.
     if !done {
         page().count(Counter::FragmentsUntracked, 1);
     }

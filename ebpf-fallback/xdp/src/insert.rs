@@ -61,8 +61,7 @@ pub fn begun(ctx: XdpContext) -> u32 {
         tunnelled(work, done)
     };
     if done == OPEN && work.is_first() {
-        // Without that its later pieces are lost, and this one goes on.
-        (work.then, work.must_remember) = (next, false);
+        work.then = next;
         return go(ctx, REMEMBER);
     }
     go(ctx, next)

@@ -263,7 +263,7 @@ fn for_gateway(work: &mut Work, marked: bool) -> u32 {
     }
     work.verdict = VerdictCounter::Return;
     if marked && work.is_first() {
-        work.remember_and(ENCAP);
+        work.then = ENCAP;
         return REMEMBER;
     }
     ENCAP

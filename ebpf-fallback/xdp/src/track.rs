@@ -58,7 +58,7 @@ fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     work.service = work.path.service;
     work.backend = work.path.backend;
     if work.is_first() && !work.remembered {
-        work.remember_and(TRACK);
+        work.then = TRACK;
         return Err(REMEMBER);
     }
     if answer {

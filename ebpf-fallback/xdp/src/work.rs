@@ -165,8 +165,6 @@ pub struct Work {
     pub quotes: bool,
     /// Whether its datagram is remembered.
     pub remembered: bool,
-    /// Whether it is dropped if that can't be.
-    pub must_remember: bool,
     /// Whether the flow's initiator sent it.
     pub from_initiator: bool,
     /// What was decided.

@@ -50,6 +50,18 @@ const JOURNEYS: [(&str, &str, &str, &str); 12] = [
     ("weir, NAT66, 1 M flows", "nat", "6", MILLION),
 ];
 
+/// The same where half of the packets are backends' answers, and where gateways' packets come by
+/// several pairs of an endpoint and a node: further arguments of the journey.
+const OTHERS: [(&str, &str, &str, &[&str]); 7] = [
+    ("weir, tunnel both ways, 65,536 flows", "tunnel", "65536", &["--answers"]),
+    ("weir, tunnel both ways, 1 M flows", "tunnel", MILLION, &["--answers"]),
+    ("weir, NAT44 both ways, 65,536 flows", "nat", "65536", &["--answers"]),
+    ("weir, NAT44 both ways, 1 M flows", "nat", MILLION, &["--answers"]),
+    ("weir, AWS return, 16 pairs", "return", "1024", &["--pairs", "16"]),
+    ("weir, AWS return, 64 pairs", "return", "1024", &["--pairs", "64"]),
+    ("weir, tunnel, 64 pairs, 65,536 flows", "tunnel", "65536", &["--pairs", "64"]),
+];
+
 /// The most flows of any case.
 const MILLION: &str = "1048576";
 
@@ -173,6 +185,13 @@ fn on_null(memory: Memory, seconds: u64, only: Option<&str>) -> Result<Compariso
             continue;
         }
         let program = journey(ours(), work, family, flows, seconds, &[])?;
+        cases.push(Case::alone(name, program).refilling());
+    }
+    for (name, work, flows, more) in OTHERS {
+        if only.is_some_and(|word| !name.contains(word)) {
+            continue;
+        }
+        let program = journey(ours(), work, "4", flows, seconds, more)?;
         cases.push(Case::alone(name, program).refilling());
     }
     Ok(Comparison {

@@ -43,6 +43,9 @@ struct Arguments {
     /// Polling lcores. With two, each flow's directions meet on different ones.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     lcores: u32,
+    /// Pairs of a gateway's endpoint and node by which flows come, rounded up to a power of two.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pairs: u32,
     /// Half of the packets are backends' answers (so it is with two lcores in any case).
     #[arg(long)]
     answers: bool,
@@ -84,9 +87,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let learned = if null && arguments.work != Work::Refill {
         let (region, pool) = (Arc::clone(&region), pool.clone());
         let (what, flows) = ((arguments.work, arguments.family), arguments.flows);
+        let by_pairs = arguments.pairs;
         let place = place(0, arguments.lcores);
         finished(lcore::launch(&eal, worker, move || {
-            begin_flows(&region, place, &pool, what, flows)
+            begin_flows(&region, place, &pool, what, (flows, by_pairs))
         })?)?
     } else {
         Answers::new(arguments.work, arguments.family)
@@ -134,7 +138,7 @@ fn poller(
     Poller {
         place: place(index, arguments.lcores),
         pairs,
-        requests: Requests::new(arguments.work, arguments.family),
+        requests: Requests::by_pairs(arguments.work, arguments.family, arguments.pairs),
         order: (asked, Order::new(flows)),
         answers: learned.map(|all| all.of_flows(answered, answered + half)),
         work: arguments.work,
