@@ -13,6 +13,9 @@ use crate::region::Region;
 use packet::addr::Addr;
 use packet::flow::FlowKey;
 
+/// The lifetime by which marks of an earlier second are over.
+pub const EARLIER_S: u32 = 1;
+
 /// The mark's flag: the datagram comes from the flow's initiator.
 const FROM_INITIATOR: u32 = 1;
 
@@ -109,8 +112,23 @@ impl<'r> Fragments<'r> {
     /// Remembers where a datagram's first piece went. Places whose time is over are used again, and
     /// where there is none, those of an earlier second: pieces of a datagram follow each other
     /// within milliseconds, and a flood shall not keep later ones out.
-    #[cfg_attr(target_arch = "bpf", inline(always))]
+    #[cfg(not(target_arch = "bpf"))]
     pub fn remember(
+        &self,
+        key: &FragmentKey,
+        target: FragmentTarget,
+        now_s: u32,
+    ) -> Result<(), NotKept> {
+        self.remember_as_is(key, target, now_s).or_else(|why| match why {
+            NotKept::Full => self.with_lifetime(EARLIER_S).remember_as_is(key, target, now_s),
+            other => Err(other),
+        })
+    }
+
+    /// As [`Fragments::remember`], by the table's lifetime alone: the kernel's program has no room
+    /// for both on its stack.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn remember_as_is(
         &self,
         key: &FragmentKey,
         target: FragmentTarget,
@@ -124,13 +142,8 @@ impl<'r> Fragments<'r> {
         };
         // An identification that comes again is another datagram.
         let filling = Filling { key: &key.index_key(), path, flags, digest, now_s };
-        let over = |lifetime_s| {
-            move |entry: &Entry| is_over(lifetime_s, entry.last_seen_s.load(Relaxed), now_s)
-        };
-        self.index.keep(&filling, over(self.lifetime_s)).or_else(|why| match why {
-            NotKept::Full => self.index.keep(&filling, over(1)),
-            other => Err(other),
-        })
+        let over = |entry: &Entry| is_over(self.lifetime_s, entry.last_seen_s.load(Relaxed), now_s);
+        self.index.keep(&filling, over)
     }
 
     /// Frees what a killed fastpath left locked or half written. To be called at every start of a

@@ -172,7 +172,7 @@ pub fn remember(asked: &mut Asked, fragments: &Fragments<'_>) {
     let key = FragmentKey { scope, src, dst, id, proto };
     let (path, from_initiator) = (asked.nat_map, asked.sides & FRONT_HIGH != 0);
     let target = FragmentTarget::Flow { path, stamp: asked.digest, from_initiator };
-    asked.outcome = match fragments.remember(&key, target, asked.now_s) {
+    asked.outcome = match fragments.remember_as_is(&key, target, asked.now_s) {
         Ok(()) => 0,
         Err(NotKept::Full) => 1,
         Err(NotKept::Contended) => 2,

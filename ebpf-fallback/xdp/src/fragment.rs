@@ -3,13 +3,14 @@
 //! Two stages, since few packets come in pieces and both are long.
 
 use crate::here::{flows, fragments, page};
-use crate::next::{ENCAP, FINISH, SELECT, TRACK, go, raw};
+use crate::next::{ENCAP, FINISH, REMEMBER, SELECT, TRACK, go, raw};
 use crate::work::{Work, work};
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use packet::ip::Ip;
 use tables::counters::{Counter, VerdictCounter};
-use tables::fragment::{FragmentKey, FragmentTarget};
+use tables::flow::NotKept;
+use tables::fragment::{EARLIER_S, FragmentKey, FragmentTarget};
 
 /// The stage of a later piece.
 #[xdp(frags)]
@@ -66,7 +67,15 @@ fn note(work: &mut Work) -> u32 {
     } else {
         FragmentTarget::Return
     };
-    let done = fragments(work).remember(&key(work), target, work.now_s).is_ok();
+    let table = fragments(work);
+    let table = if work.in_need { table.with_lifetime(EARLIER_S) } else { table };
+    let done = table.remember_as_is(&key(work), target, work.now_s);
+    if done == Err(NotKept::Full) && !work.in_need {
+        // At the cost of marks of an earlier second.
+        work.in_need = true;
+        return REMEMBER;
+    }
+    let done = done.is_ok();
     work.remembered = true;
     // Without it only its later pieces are lost.
     if !done {

@@ -163,6 +163,8 @@ pub struct Work {
     pub to_prober: bool,
     /// Whether it is an error that quotes a packet.
     pub quotes: bool,
+    /// Whether there was no room to remember its datagram.
+    pub in_need: bool,
     /// Whether its datagram is remembered.
     pub remembered: bool,
     /// Whether the flow's initiator sent it.
@@ -215,6 +217,7 @@ impl Work {
         self.crossed = false;
         self.to_prober = false;
         self.remembered = false;
+        self.in_need = false;
         self.begins = false;
         self.made_room = false;
         self.verdict = VerdictCounter::Drop;
