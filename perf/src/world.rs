@@ -1,10 +1,8 @@
 //! The tables and packets that Weir's own cases run on: 1,000 frontends, many flows, in any order.
 
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use packet::addr::Addr;
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use tables::layout::{Layout, Sizes};
 use tables::next_hop::NextHop;
@@ -68,17 +66,33 @@ pub fn sizes(flows: u32) -> Sizes {
 pub fn region(flows: u32) -> Result<(Region, Option<String>), RegionError> {
     /// The same order of buckets in every run.
     const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_HUGETLB;
     let in_huge_pages = || {
-        let file = memfd_create("weir-perf-region", flags).map_err(|e| e.to_string())?;
-        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        // The region opens the file once more; this descriptor may go.
-        Region::create_or_open(&path, &sizes(flows), SEED).map_err(|e| e.to_string())
+        let folder = PathBuf::from(format!("/run/weir-perf-{}", std::process::id()));
+        let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
+        std::fs::create_dir(&folder).map_err(failed)?;
+        let at = folder.display().to_string();
+        let region = mounts("mount", &["-t", "hugetlbfs", "-o", "mode=0700", "none", &at])
+            .and_then(|()| {
+                let path = folder.join("region");
+                let region = Region::create_or_open(&path, &sizes(flows), SEED);
+                // What is mapped stays until the region goes.
+                mounts("umount", &["--lazy", &at])?;
+                region.map_err(|e| e.to_string())
+            });
+        std::fs::remove_dir(&folder).map_err(failed)?;
+        region
     };
     match in_huge_pages() {
         Ok(region) => Ok((region, None)),
         Err(reason) => Ok((Region::anonymous(&sizes(flows))?, Some(reason))),
     }
+}
+
+fn mounts(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let said = std::process::Command::new(program).args(arguments).output();
+    let said = said.map_err(|e| format!("{program}: {e}"))?;
+    let why = String::from_utf8_lossy(&said.stderr);
+    if said.status.success() { Ok(()) } else { Err(format!("{program}: {}", why.trim())) }
 }
 
 /// Huge pages of 2 MiB that a region for so many flows takes.
