@@ -17,6 +17,7 @@ use clouds::report::Report;
 use config::checked::{AwsMode, Config, VxlanEnd};
 use packet::addr::Addr;
 use tables::counters::{ArmCounter, VerdictCounter as V};
+use tables::flow::Flows;
 use tables::reason::DropReason;
 use tables::record::{TUNNEL_RETIRED, TunnelKind};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -146,7 +147,9 @@ impl Appliance for Side {
         let arms = 0..self.0.config.arms().count() as u8;
         let kernel = |arm| counters.sum(|page| page.arm_count(arm, ArmCounter::FromKernelPackets));
         let kernels: u64 = arms.map(kernel).sum();
-        (self.0.flows_in_use().used, passed.saturating_sub(kernels))
+        // Who leaves does not wait for connections that were reset.
+        let awaited = Flows::new(self.0.region).awaited();
+        (u64::from(awaited), passed.saturating_sub(kernels))
     }
 
     fn ingress(&self) -> Option<Ingress> {

@@ -133,6 +133,13 @@ impl Flows<'_> {
         })
     }
 
+    /// How many flows may still have packets to come: all but those that were reset, which stay
+    /// only because anybody may have sent that. Walks the table.
+    pub fn awaited(&self) -> u32 {
+        let awaited = |path: &&Stored| path.is_live() && !tcp::is_reset(path.tcp.load(Relaxed));
+        self.paths.iter().filter(awaited).count() as u32
+    }
+
     /// Calls `mark` with the backend of every live flow, so that no id in use is given away.
     pub fn each_backend(&self, mut mark: impl FnMut(u32)) {
         for path in self.paths.iter().filter(|path| path.is_live()) {

@@ -98,6 +98,7 @@ fn in_a_table_of_confirmed_flows_those_that_were_reset_end_first_and_others_neve
     }
     let reset = find(&flows, &flow(3).front).unwrap();
     assert_eq!(flows.note(&reset, 4, true), TcpState::Reset);
+    assert_eq!((flows.live(), flows.awaited()), (flows.capacity(), flows.capacity() - 1));
     let ended: Vec<_> = (0..flows.capacity()).filter_map(|_| flows.make_room()).collect();
     assert_eq!(ended.len(), 1);
     assert!(!has(&flows, 3));
