@@ -341,7 +341,7 @@ fn begin_nat(
             FlowKey::new(SCOPE_PLAIN, proto, ours.addr, port, backend.addr, to)
         };
         let claimed = lcore.nat_ports().claim(map, range.clone(), lcore.index(), lcore.count());
-        let weak = || weak_port(lcore, map, range, proto, |proto, port| back(proto, port).0);
+        let weak = || evicted_port(lcore, map, range, proto, |proto, port| back(proto, port).0);
         let Some(port) = claimed.or_else(weak) else { continue };
         work.path.nat_addr = ours.addr;
         work.path.nat_port = port;
@@ -371,7 +371,7 @@ fn begin_nat(
 /// given out longest ago a few are looked at, each for a flow of the new one's protocol and of one
 /// other. `back` is the key of such a flow.
 #[cold]
-fn weak_port(
+fn evicted_port(
     lcore: &Lcore<'_>,
     map: u32,
     range: RangeInclusive<u16>,
@@ -385,7 +385,7 @@ fn weak_port(
         let ends = |proto| {
             let key = back(proto, *port);
             let hit = flows.find(flows.hash(&key), &key);
-            evicted(lcore, hit.and_then(|hit| flows.end_weak(&hit)))
+            evicted(lcore, hit.and_then(|hit| flows.evict(&hit)))
         };
         (ends(proto) || ends(nat_port::other_proto(proto))) && ports.take_port(map, *port)
     };

@@ -96,7 +96,7 @@ counters! {
         Switches "switches" "Table sets taken over.",
         Bursts "bursts" "Bursts with at least one packet.",
         FlowsMoved "flows_moved" "Flows whose backend had failed or was removed, and that went on to another one.",
-        FlowsEvicted "flows_evicted" "Flows that nobody had confirmed, or that were reset, and that ended early to make room for others.",
+        FlowsEvicted "flows_evicted" "Unconfirmed or reset flows that were evicted because the flow table, their ring or the NAT ports ran short.",
         FlowsReset "flows_reset" "TCP flows whose backend had failed or was removed, and whose client was answered with a reset.",
     }
 

@@ -68,11 +68,11 @@ fn note(work: &mut Work) -> u32 {
         FragmentTarget::Return
     };
     let table = fragments(work);
-    let table = if work.in_need { table.with_lifetime(EARLIER_S) } else { table };
+    let table = if work.no_fragment_slot { table.with_lifetime(EARLIER_S) } else { table };
     let done = table.remember_as_is(&key(work), target, work.now_s);
-    if done == Err(NotKept::Full) && !work.in_need {
+    if done == Err(NotKept::Full) && !work.no_fragment_slot {
         // At the cost of marks of an earlier second.
-        work.in_need = true;
+        work.no_fragment_slot = true;
         return REMEMBER;
     }
     let done = done.is_ok();

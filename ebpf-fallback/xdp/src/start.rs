@@ -199,16 +199,16 @@ extern "C" fn part_nat_port() -> u32 {
     let Some(work) = work() else { return 0 };
     let settings = work.set().settings();
     match claim(work.nat_map, settings.nat_port_first, settings.nat_port_last) {
-        0 => part_weak_port(),
+        0 => part_evicted_port(),
         port => port.into(),
     }
 }
 
 /// A port of a used-up map, taken from a flow that nobody has confirmed, or 0: see the fastpath's
-/// `weak_port`.
+/// `evicted_port`.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_weak_port() -> u32 {
+extern "C" fn part_evicted_port() -> u32 {
     let Some(work) = work() else { return 0 };
     for n in 0..PORTS {
         let port = black_box(part_oldest(n)) as u16;
@@ -216,9 +216,9 @@ extern "C" fn part_weak_port() -> u32 {
             break;
         }
         let proto = if work.crosses() { translate::proto(&work.inner) } else { work.inner.proto };
-        let found = part_holder(port.into(), proto.into()) == OPEN && part_end_weak() == OPEN
+        let found = part_holder(port.into(), proto.into()) == OPEN && part_evict() == OPEN
             || part_holder(port.into(), other_proto(proto).into()) == OPEN
-                && part_end_weak() == OPEN;
+                && part_evict() == OPEN;
         if found && nat_ports().take_port(work.nat_map, port) {
             return port.into();
         }
@@ -255,9 +255,9 @@ extern "C" fn part_holder(port: u32, proto: u32) -> u32 {
 /// Ends that flow; not [`OPEN`] where it was confirmed.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_end_weak() -> u32 {
+extern "C" fn part_evict() -> u32 {
     let Some(work) = work() else { return FINISH };
-    let ended = flows().end_weak(&work.hit);
+    let ended = flows().evict(&work.hit);
     count_evicted(&ended);
     if ended.is_some() { OPEN } else { FINISH }
 }

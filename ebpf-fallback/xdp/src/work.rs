@@ -164,7 +164,7 @@ pub struct Work {
     /// Whether it is an error that quotes a packet.
     pub quotes: bool,
     /// Whether there was no room to remember its datagram.
-    pub in_need: bool,
+    pub no_fragment_slot: bool,
     /// Whether its datagram is remembered.
     pub remembered: bool,
     /// Whether the flow's initiator sent it.
@@ -217,7 +217,7 @@ impl Work {
         self.crossed = false;
         self.to_prober = false;
         self.remembered = false;
-        self.in_need = false;
+        self.no_fragment_slot = false;
         self.begins = false;
         self.made_room = false;
         self.verdict = VerdictCounter::Drop;

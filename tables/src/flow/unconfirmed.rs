@@ -1,14 +1,14 @@
-//! Flows that nobody has confirmed yet, in the order in which they began: what a flood of spoofed
-//! packets makes. They have a budget of their own, so that room is left for confirmed flows, and
-//! where the table or a backend's NAT ports run short they end first.
+//! Unconfirmed flows, in the order in which they began: what a flood of spoofed packets creates.
+//! They have a budget of their own, so that capacity is left for confirmed flows, and they are
+//! evicted first when the table or a backend's NAT ports run short.
 //!
 //! ```text
-//!  ring of places   [ oldest | ... | newest | next ]   a place: a path, and which of its flows
+//!  ring of slots   [ oldest | ... | newest | next ]   a slot: a path, and which of its flows
 //! ```
-//! A new flow gets the next place of its ring; the flow that had it, if it is unconfirmed still,
-//! is the oldest of them and ends. A place whose flow was confirmed or has ended is stale, and
-//! nobody looks after it. Flows whose answers go past us have a ring apart: two packets of whomever
-//! confirm them.
+//! A new flow takes the next slot of its ring. If the previous flow in that slot is still
+//! unconfirmed, it is the oldest one and is evicted. A slot whose flow was confirmed or has ended
+//! is stale and is skipped. Flows whose answers bypass this appliance (direct server return) have
+//! a second ring, because any two packets of a client confirm them.
 
 #[cfg(not(target_arch = "bpf"))]
 use super::free::State;
@@ -17,11 +17,11 @@ use super::{Ended, Flows, Hit, step, tcp};
 use crate::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::rows::Numbered;
 
-/// Places that are looked at for a flow that may end, and records for one that was reset.
+/// Slots examined for an unconfirmed flow, and path records examined for a reset one.
 const LOOKS: u32 = if cfg!(target_arch = "bpf") { 4 } else { 16 };
-/// Ports of a NAT map that are looked at for one whose flow may end, for a new flow.
+/// Ports of a used-up NAT map that are examined for one whose flow can be evicted.
 pub const PORTS: u32 = 4;
-/// How far ahead the path that a place names is asked for.
+/// How many slots ahead the path record is prefetched.
 const AHEAD: u32 = 4;
 
 /// Where the rings stand, in the table's own line.
@@ -51,8 +51,8 @@ const fn held(path: u32, count: u32) -> u64 {
 }
 
 impl Flows<'_> {
-    /// Gives the flow that began a place, which it has until it is confirmed. The flow that ended
-    /// for it, if one did.
+    /// Puts a new flow into the next slot of its ring. Returns the flow that was evicted from it,
+    /// if any.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn hold(&self, hit: &Hit, one_way: bool) -> Option<Ended> {
         let (hands, ring) = (&self.state()?.hands, usize::from(one_way));
@@ -69,17 +69,16 @@ impl Flows<'_> {
         ended
     }
 
-    /// Ends the flow that has waited longest for its confirmation, of those that are found within a
-    /// few looks; where there is none, one that was reset. None where no flow may end.
+    /// Evicts the oldest unconfirmed flow found within a bounded number of slots, else a reset one.
+    /// Returns `None` if neither was found.
     #[cfg(not(target_arch = "bpf"))]
     pub fn make_room(&self) -> Option<Ended> {
         self.end_oldest(false).or_else(|| self.end_oldest(true)).or_else(|| self.end_reset())
     }
 
-    /// Ends the flow that was found now, if nobody has confirmed it, or if it was reset: another
-    /// wants its port.
+    /// Evicts this flow if it is unconfirmed or was reset, so that its NAT port can be reused.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub fn end_weak(&self, hit: &Hit) -> Option<Ended> {
+    pub fn evict(&self, hit: &Hit) -> Option<Ended> {
         let (entry, path) = (self.index.entry(hit.entry)?, self.paths.row(hit.path)?);
         let is_weak = || {
             let word = path.tcp.load(Relaxed);
@@ -88,7 +87,7 @@ impl Flows<'_> {
         if is_weak() { self.end(hit.path, is_weak) } else { None }
     }
 
-    /// Ends the flow of a ring that has waited longest, of those that are found within a few looks.
+    /// Evicts the oldest unconfirmed flow of a ring, within a bounded number of slots.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn end_oldest(&self, one_way: bool) -> Option<Ended> {
         let (hands, ring) = (&self.state()?.hands, usize::from(one_way));
@@ -109,7 +108,7 @@ impl Flows<'_> {
         ended
     }
 
-    /// Ends a flow that was reset, if one is found within a few looks.
+    /// Evicts a reset flow, within a bounded number of path records.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn end_reset(&self) -> Option<Ended> {
         let hands = &self.state()?.hands;
@@ -131,7 +130,7 @@ impl Flows<'_> {
         ended
     }
 
-    /// Ends the flow that has a place, if it is unconfirmed.
+    /// Evicts the flow in this slot, if it is unconfirmed.
     #[inline(always)]
     fn end_at(&self, at: u32) -> Option<Ended> {
         let place = self.unconfirmed.row(at)?.load(Relaxed);
@@ -161,7 +160,7 @@ impl Flows<'_> {
         hands.next.iter().chain(&hands.oldest).for_each(|hand| hand.store(0, Relaxed));
     }
 
-    /// Has a flow that was found at a recovery wait for its confirmation, if it has to.
+    /// Puts a flow found at recovery into its ring, if it is unconfirmed.
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn hold_found(&self, id: u32, path: &Stored) {
         let Some(State { hands, .. }) = self.state() else { return };

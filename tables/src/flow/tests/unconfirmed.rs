@@ -124,15 +124,15 @@ fn a_reset_that_its_side_takes_back_ends_nothing() {
 fn a_port_is_taken_from_a_flow_that_nobody_confirmed() {
     let region = small();
     let flows = table(&region);
-    let end_weak = |n| {
+    let evict = |n| {
         let back = flow(n).back.unwrap().0;
-        find(&flows, &back).and_then(|hit| flows.end_weak(&hit))
+        find(&flows, &back).and_then(|hit| flows.evict(&hit))
     };
     confirm(&flows, &begin(&flows, &flow(1)).unwrap());
     begin(&flows, &flow(2)).unwrap();
-    assert_eq!(end_weak(1), None);
-    assert_eq!(end_weak(3), None);
-    assert!(end_weak(2).is_some());
+    assert_eq!(evict(1), None);
+    assert_eq!(evict(3), None);
+    assert!(evict(2).is_some());
     assert!(has(&flows, 1) && !has(&flows, 2));
     assert_whole(&flows);
 }
