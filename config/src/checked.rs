@@ -85,6 +85,8 @@ pub struct Config {
     pub flows: Flows,
     /// What goes to this machine's kernel.
     pub punt: Punt,
+    /// Limits of ICMP errors.
+    pub icmp: Icmp,
     /// Gateways in the order in which they were written.
     pub gateways: Vec<Gateway>,
     /// Sources, the preferred first.
@@ -380,6 +382,17 @@ pub enum TooBig {
     Reply,
     /// Dropped and counted.
     Drop,
+}
+
+/// `[icmp]`, per second and lcore; 0 for no limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Icmp {
+    /// Errors that an arm sends, of each kind.
+    pub errors_per_s: u32,
+    /// Of these, to one IPv4 /24 or IPv6 /64.
+    pub errors_per_network_per_s: u32,
+    /// Too-big errors about our own packets that may lower a path MTU.
+    pub path_mtu_errors_per_s: u32,
 }
 
 /// `[punt]`.

@@ -71,6 +71,8 @@ pub struct File {
     pub flows: Flows,
     /// What goes to this machine's own kernel.
     pub punt: Punt,
+    /// Limits of ICMP errors.
+    pub icmp: Icmp,
     /// A gateway that sends packets here; one section each.
     pub gateway: Vec<Gateway>,
     /// A source that says what services there are; one section each, the preferred first. Sources
@@ -281,6 +283,23 @@ pub struct Punt {
     pub local_ports: Vec<u16>,
     /// Plain packets (no tunnel) for no service: `drop` or `punt`.
     pub plain_no_service: NoService,
+}
+
+/// ICMP errors, per second and lcore.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Icmp {
+    /// Errors (fragmentation needed or packet too big; time exceeded) that an arm sends, of each of
+    /// the two kinds; 0 for no limit (RFC 1812 4.3.2.8, RFC 4443 2.4 f).
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub errors_per_s: u32,
+    /// Of these, errors to one IPv4 /24 or IPv6 /64; 0 for no limit.
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub errors_per_network_per_s: u32,
+    /// Too-big errors about Weir's own tunnel packets that may lower the path MTU to a backend; 0
+    /// for no limit.
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub path_mtu_errors_per_s: u32,
 }
 
 /// A source.

@@ -44,7 +44,8 @@ fn gateways_and_settings_may_change_while_weir_runs() {
         ("name = \"aws\"", "name = \"other\""),
         (
             "udp_s = 60",
-            "udp_s = 61\n[punt]\nlimit_per_s = 7\nlocal_ports = [2222]\nplain_no_service = \"punt\"",
+            "udp_s = 61\n[punt]\nlimit_per_s = 7\nlocal_ports = [2222]\n\
+             plain_no_service = \"punt\"\n[icmp]\nerrors_per_s = 8",
         ),
         ("addresses = [\"10.0.2.10\"]", "addresses = [\"10.0.2.10\", \"10.0.2.9\"]"),
         (

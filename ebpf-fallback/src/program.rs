@@ -7,6 +7,7 @@ use aya::maps::{Array, Map, MapError, ProgramArray};
 use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use std::path::Path;
+use tables::error_limit::ErrorLimit;
 use tables::flow::lately;
 use tables::layout::SECTIONS;
 use tables::punt::PUNT_CLASSES;
@@ -151,12 +152,15 @@ impl Program {
         let mut told = Array::<_, Place>::try_from(self.map("PLACE")?).map_err(named)?;
         told.set(0, Place { told: number, ..*place }, 0).map_err(named)?;
         // Another clock may say another second.
-        let named = |source| LoadError::Map { name: "PUNTED", source };
-        let mut punted =
-            Array::<_, [u32; 1 + PUNT_CLASSES]>::try_from(self.map("PUNTED")?).map_err(named)?;
-        (0..punted.len())
-            .try_for_each(|cpu| punted.set(cpu, [0; 1 + PUNT_CLASSES], 0))
-            .map_err(named)
+        self.clear("PUNTED", [0_u32; 1 + PUNT_CLASSES])?;
+        self.clear("ERRORS", [0_u64; size_of::<ErrorLimit>() / 8])
+    }
+
+    /// Writes `empty` over all values of an array.
+    fn clear<V: Pod>(&mut self, name: &'static str, empty: V) -> Result<(), LoadError> {
+        let named = |source| LoadError::Map { name, source };
+        let mut array = Array::<_, V>::try_from(self.map(name)?).map_err(named)?;
+        (0..array.len()).try_for_each(|cpu| array.set(cpu, empty, 0)).map_err(named)
     }
 
     /// Next hops whose neighbours packets asked for since the last call.

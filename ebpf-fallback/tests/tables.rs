@@ -407,8 +407,9 @@ fn endpoints_get_the_same_scopes_and_counters_count_the_same() {
         let mut here = nothing();
         here.scope_key = [u64::MAX, dice.roll(20), dice.word()][dice.roll(3) as usize];
         (here.proto, here.port) = (1 + dice.roll(2) as u8, dice.roll(2) as u16);
+        here.now_s = 100 + dice.roll(3) as u32;
         let there = kernel.ask("scope", &here);
-        let scope = scopes.intern(here.proto, here.port, here.scope_key);
+        let scope = scopes.intern(here.proto, here.port, here.scope_key, here.now_s);
         assert_eq!(scope.unwrap_or(MISSED), there.outcome);
         refused += u32::from(scope.is_none());
     }

@@ -169,6 +169,12 @@ impl Familiar {
         set.iter().find(|seen| !seen.differs(&words, generation, arm))
     }
 
+    /// Forgets all: what was found in a header is asked for again now and then, so that a scope is
+    /// not used on after it was given to another endpoint.
+    pub fn forget(&mut self) {
+        self.sets.iter_mut().flatten().for_each(|seen| seen.generation = u32::MAX);
+    }
+
     /// Remembers the outer headers of a packet that the stages took apart, if it came by a tunnel
     /// that admitted it.
     #[cold]

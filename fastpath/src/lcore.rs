@@ -22,13 +22,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tables::addresses::Addresses;
 use tables::affinity::Affinities;
 use tables::counters::{Counter, LcorePage};
+use tables::error_limit::ErrorLimit;
 use tables::flow::{Answer, Flows, Hit};
 use tables::fragment::Fragments;
 use tables::nat_port::NatPorts;
 use tables::reason::DropReason;
 use tables::record::{NONE, TunnelKind};
 use tables::region::Region;
-use tables::scope::Scopes;
+use tables::scope::{KEPT_S, Scopes};
 use tables::set::TableSet;
 
 /// In which time all path records are looked at for expiry, whatever the traffic: so much later
@@ -36,6 +37,11 @@ use tables::set::TableSet;
 const SWEEP_US: u64 = 2_000_000;
 /// The most that are looked at at once; what is owed beyond that, of a stalled lcore, is let go.
 const SWEEP_AT_MOST: u64 = 1024;
+
+/// In how many seconds all scopes are looked at for those that nobody uses.
+const SCOPES_S: u32 = 32;
+/// No endpoint met.
+const NO_SCOPE: ((u8, u16, u64), u32) = ((0, 0, 0), 0);
 
 /// Which of the lcores this is, and what they have in common.
 #[derive(Clone, Copy, Debug)]
@@ -63,9 +69,12 @@ pub struct Lcore<'r> {
     scopes: Scopes<'r>,
     page: LcorePage<'r>,
     punt_limit: PuntLimit,
+    error_limit: ErrorLimit,
     sweep_cursor: u32,
     /// Up to which microsecond of the clock records have been looked at.
     swept_us: u64,
+    /// Which of the scopes is looked at next for one that nobody uses any more.
+    scope_cursor: u32,
     /// The gateway endpoint met last, and its scope.
     last_scope: Cell<((u8, u16, u64), u32)>,
     familiar: RefCell<Familiar>,
@@ -91,9 +100,11 @@ impl<'r> Lcore<'r> {
             scopes: Scopes::new(region),
             page: region.counters().lcore(place.index)?,
             punt_limit: PuntLimit::default(),
+            error_limit: ErrorLimit::new(),
             sweep_cursor: place.index,
             swept_us: 0,
-            last_scope: Cell::new(((0, 0, 0), 0)),
+            scope_cursor: 0,
+            last_scope: Cell::new(NO_SCOPE),
             familiar: RefCell::default(),
             prepared: RefCell::default(),
             answer: RefCell::new(Answer::empty()),
@@ -123,10 +134,33 @@ impl<'r> Lcore<'r> {
             Turn::Second => {
                 self.control.second();
                 self.punt_limit.refill();
+                self.tend_scopes();
                 self.page.count(Counter::EventsLost, self.control.take_lost_events());
                 self.page.count(Counter::Switches, self.control.take_switches());
             }
         }
+    }
+
+    /// What is kept of scopes is asked for again, and the first lcore releases those that nobody
+    /// uses; not before the sweep has met all flows.
+    fn tend_scopes(&mut self) {
+        if self.clock.now_s().is_multiple_of(KEPT_S / 2) {
+            self.forget_scopes();
+        }
+        if self.place.index == 0 && self.clock.elapsed_us() > 8 * SWEEP_US {
+            self.release_scopes(self.scopes.cells().div_ceil(SCOPES_S));
+        }
+    }
+
+    /// Releases those of the next `n` scopes that were idle for longer than any flow may be.
+    pub fn release_scopes(&mut self, n: u32) {
+        let idle_for_s = self.control.snapshot().settings.timeouts.longest_s();
+        self.scopes.release_idle(&mut self.scope_cursor, n, self.clock.now_s(), idle_for_s);
+    }
+
+    fn forget_scopes(&self) {
+        self.last_scope.set(NO_SCOPE);
+        self.familiar.borrow_mut().forget();
     }
 
     /// Looks at as many path records as the time since the last look asks for.
@@ -161,6 +195,9 @@ impl<'r> Lcore<'r> {
     pub fn advance_s(&mut self, seconds: u32) {
         self.clock.advance_s(seconds);
         self.punt_limit.refill();
+        if seconds >= KEPT_S / 2 {
+            self.forget_scopes();
+        }
     }
 
     /// Reads the commands that are there now, for tests that have no loop.
@@ -293,7 +330,7 @@ impl<'r> Lcore<'r> {
         if last == asked {
             return Some(scope);
         }
-        let scope = self.scopes.intern(kind as u8, gateway, endpoint)?;
+        let scope = self.scopes.intern(kind as u8, gateway, endpoint, self.clock.now_s())?;
         self.last_scope.set((asked, scope));
         Some(scope)
     }
@@ -331,6 +368,11 @@ impl<'r> Lcore<'r> {
     /// Punted packets left for this second.
     pub fn punt_limit(&self) -> &PuntLimit {
         &self.punt_limit
+    }
+
+    /// ICMP errors of this second.
+    pub fn error_limit(&self) -> &ErrorLimit {
+        &self.error_limit
     }
 
     /// Seconds of the region's clock.

@@ -13,23 +13,33 @@ use packet::ip::Ip;
 use packet::window::Window;
 use std::sync::atomic::Ordering;
 use tables::command::Event;
+use tables::counters::Counter;
 
 /// Takes the MTU over that `work`, an ICMP error about our packet `quoted`, tells of.
 #[cold]
 pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>, quoted: &Ip) {
-    let snapshot = lcore.snapshot();
-    let ours = snapshot.is_local(&quoted.src) || snapshot.settings.is_ipip_source(&quoted.src);
-    let Ok(told) = icmp::told_mtu(window, &work.inner) else { return };
+    let settings = &lcore.snapshot().settings;
+    let ours = lcore.snapshot().is_local(&quoted.src) || settings.is_ipip_source(&quoted.src);
+    let told = icmp::told_mtu(window, &work.inner).unwrap_or(0);
     if !ours || told == 0 {
         return;
     }
-    let mtu = icmp::believed_mtu(told, quoted.v6);
-    let mut towards = lcore.set().next_hops().filter(|(_, addr, _)| *addr == quoted.dst);
-    let Some((next_hop, _, record)) = towards.next() else { return };
-    let Some(learned) = lcore.learned_mtu(next_hop) else { return };
+    if !lcore.error_limit().may_learn(&settings.error_limits, lcore.now_s())
+        || believe(window, work, lcore, quoted).is_none()
+    {
+        lcore.page().count(Counter::IcmpErrorsDisbelieved, 1);
+    }
+}
+
+/// None where the quote is nothing that we send.
+fn believe(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>, quoted: &Ip) -> Option<()> {
+    let mtu = icmp::path_mtu(window, &work.inner, quoted).ok().filter(|mtu| *mtu != 0)?;
+    let next_hop = lcore.set().next_hop_at(&quoted.dst, work.arm)?;
+    let (record, learned) = (lcore.set().next_hop(next_hop)?, lcore.learned_mtu(next_hop)?);
     let before = learned.load(Ordering::Relaxed);
     if u32::from(mtu) < before || before == 0 && mtu < record.mtu {
         learned.store(u32::from(mtu), Ordering::Relaxed);
         lcore.control().tell(Event::PathMtu { next_hop, mtu });
     }
+    Some(())
 }

@@ -16,6 +16,8 @@ use packet::ip::{Ip, UDP};
 use packet::reset;
 use packet::tunnel::return_in_place;
 use packet::window::{Short, Window};
+use tables::counters::Counter;
+use tables::error_limit::{Sending, network_key};
 use tables::reason::DropReason;
 
 /// Makes the answer, or says why the packet is dropped without one.
@@ -40,7 +42,7 @@ pub fn reply<B: Buffer>(
     let wanted = work.front.arrival != Arrival::Kernel
         && icmp::may_answer(&work.inner)
         && (what == Reply::TimeExceeded || tells_too_big(work, lcore));
-    if !wanted {
+    if !wanted || !within_limit(work, lcore, trouble) {
         return Err(silent);
     }
     // What lies in other segments is not quoted: all headers are in the first one.
@@ -51,6 +53,19 @@ pub fn reply<B: Buffer>(
     }
     let window = &mut buffer.window();
     error(window, work, trouble).and_then(|()| send_back(window, work)).map_err(|_| silent)
+}
+
+/// Whether an error to this packet's sender is within the limits; counts one that is not.
+fn within_limit(work: &Work, lcore: &Lcore<'_>, trouble: Trouble) -> bool {
+    let network = lcore.flows().hash(&network_key(&work.inner.src));
+    let too_big = matches!(trouble, Trouble::TooBig(_));
+    let sending = Sending { arm: work.arm, too_big, network };
+    let limits = &lcore.snapshot().settings.error_limits;
+    let may = lcore.error_limit().may_send(&sending, limits, lcore.now_s());
+    if !may {
+        lcore.page().count(Counter::IcmpErrorsLimited, 1);
+    }
+    may
 }
 
 /// A TCP reset takes the place of the segment that it answers, which is never shorter.

@@ -5,9 +5,9 @@
 
 use crate::addr::Addr;
 use crate::checksum::{change16, echo4, fold, pseudo, update, words};
-use crate::ip::{Fragment, ICMP, ICMPV6, Ip, L4};
+use crate::ip::{Fragment, ICMP, ICMPV6, IPV4_IN_IP, IPV6_IN_IP, Ip, L4, UDP};
 use crate::parsed::Malformed;
-use crate::tunnel::swap_addresses;
+use crate::tunnel::{is_source_port, swap_addresses};
 use crate::window::{Short, Window};
 
 /// TTL of what we send ourselves.
@@ -49,12 +49,24 @@ pub fn told_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {
     })
 }
 
-/// The MTU that is believed of those that an error may tell: no less than what every IPv4 path and
-/// every IPv6 link can (RFC 1191 §3, RFC 8200 §5), so that a forged one can't make us crawl.
+/// The path MTU in bytes that a too-big error about the tunnel packet `quoted` of ours tells of; 0
+/// where it tells of none, or can't be true: the quote is of no protocol or UDP source port that
+/// our tunnels use, or the packet was no longer than what would pass (RFC 5927 §7.1).
+///
+/// It is never less than what every IPv4 path and every IPv6 link takes (RFC 1191 §3, RFC 8200 §5),
+/// so that a forged one does little harm.
 #[inline(always)]
-pub const fn believed_mtu(told: u16, v6: bool) -> u16 {
-    let least = if v6 { 1280 } else { 576 };
-    if told < least { least } else { told }
+pub fn path_mtu(w: &Window<'_>, error: &Ip, quoted: &Ip) -> Result<u16, Short> {
+    let told = told_mtu(w, error)?;
+    let of_a_tunnel = match quoted.proto {
+        UDP => is_source_port(quoted.sport),
+        proto => proto == IPV4_IN_IP || proto == IPV6_IN_IP,
+    };
+    if told == 0 || !of_a_tunnel || claimed_len(w, quoted)? <= told {
+        return Ok(0);
+    }
+    let least = if quoted.v6 { 1280 } else { 576 };
+    Ok(if told < least { least } else { told })
 }
 
 /// Turns an echo request into its reply, in place.

@@ -21,8 +21,17 @@ pub const LONGEST_HEADERS: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 /// The outer UDP source port of a flow, by its hash: in the upper quarter, as ephemeral ports look.
 #[inline(always)]
 pub const fn source_port(hash: u64) -> u16 {
-    0xc000 | (hash >> 48) as u16 & 0x3fff
+    SOURCE_PORTS | (hash >> 48) as u16 & !SOURCE_PORTS
 }
+
+/// Whether [`source_port`] gives this port for some flow.
+#[inline(always)]
+pub(crate) const fn is_source_port(port: u16) -> bool {
+    port & SOURCE_PORTS == SOURCE_PORTS
+}
+
+/// The first outer UDP source port; the bits of all of them.
+const SOURCE_PORTS: u16 = 0xc000;
 
 /// What a tunnel is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -91,12 +91,18 @@ impl Addresses<'_> {
     }
 }
 
+/// A hash of an address without a key, whose high bits depend on all of it.
+#[inline(always)]
+pub(crate) fn mixed(addr: &Addr) -> u64 {
+    let [a, b, c, d] = addr.words;
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    (pair(d, c) ^ pair(b, a).rotate_left(23)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// Word and bit of an address.
 #[inline(always)]
 fn place(addr: &Addr) -> (u32, u64) {
-    let [a, b, c, d] = addr.words;
-    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-    let mixed = (pair(d, c) ^ pair(b, a).rotate_left(23)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = mixed(addr);
     let bit =
         ((mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 48) as u32 % BITS as u32;
     (bit / 64, 1 << (bit % 64))

@@ -50,6 +50,8 @@ use crate::layout::Section;
 use crate::nat_port::NatPorts;
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
+#[cfg(not(target_arch = "bpf"))]
+use crate::scope::Scopes;
 use free::{FreeList, State};
 use front::Front;
 use packet::addr::Addr;
@@ -137,6 +139,8 @@ pub struct Flows<'r> {
     slab_links: Rows<'r, AtomicU32>,
     unconfirmed: Rows<'r, AtomicU64>,
     nat: NatPorts<'r>,
+    #[cfg(not(target_arch = "bpf"))]
+    scopes: Scopes<'r>,
 }
 
 impl<'r> Flows<'r> {
@@ -155,6 +159,8 @@ impl<'r> Flows<'r> {
             slab_links: region.slice(Section::SlabLinks),
             unconfirmed: region.slice(Section::Unconfirmed),
             nat: NatPorts::new(region),
+            #[cfg(not(target_arch = "bpf"))]
+            scopes: Scopes::new(region),
         }
     }
 

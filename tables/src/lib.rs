@@ -75,6 +75,7 @@
 pub mod addresses;
 pub mod atomic;
 pub mod counters;
+pub mod error_limit;
 pub mod layout;
 pub mod lookup;
 pub mod next_hop;

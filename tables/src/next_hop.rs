@@ -9,8 +9,9 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use packet::addr::Addr;
 
+use crate::addresses::mixed;
 use crate::pen::Pen;
-use crate::rows::Shared;
+use crate::rows::{Numbered, Rows, Shared};
 
 /// How to reach a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +45,36 @@ pub(crate) struct NextHopCell {
     here: AtomicU64,
     /// Whose it is: what a restarted slowpath finds it by.
     addr: [AtomicU32; 4],
+    /// The first next hop of the chain that begins here, its id + 1; 0 for none. Chains are by
+    /// [`chain_of`] and have nothing to do with the next hop in this cell.
+    first: AtomicU32,
+    /// The next hop behind this one in its chain, its id + 1; 0 for none.
+    next: AtomicU32,
+}
+
+/// How many of a chain are looked at: as many of one hash there are never by chance.
+const MOST_IN_CHAIN: u32 = 32;
+
+/// Which cell the chain of an address begins in.
+#[inline(always)]
+fn chain_of(addr: &Addr, cells: u32) -> u32 {
+    (((mixed(addr) >> 32) * u64::from(cells)) >> 32) as u32
+}
+
+/// The next hop at `addr` behind `arm`. A chain that is being changed may lead astray for a moment:
+/// then none is found, and whoever asks has to live with that.
+#[inline(always)]
+pub(crate) fn find(cells: Rows<'_, NextHopCell>, addr: &Addr, arm: u8) -> Option<u32> {
+    let mut id = cells.row(chain_of(addr, cells.count()))?.first.load(Ordering::Acquire);
+    for _ in 0..MOST_IN_CHAIN {
+        let at = id.checked_sub(1)?;
+        let cell = cells.row(at)?;
+        if cell.is_at(addr) && cell.load().is_some_and(|hop| hop.arm == arm) {
+            return Some(at);
+        }
+        id = cell.next.load(Ordering::Acquire);
+    }
+    None
 }
 
 const USED: u64 = 1 << 62;
@@ -71,6 +102,13 @@ impl NextHopCell {
         })
     }
 
+    #[inline(always)]
+    fn is_at(&self, addr: &Addr) -> bool {
+        let word = |n: usize| self.addr[n].load(Ordering::Relaxed) ^ addr.words[n];
+        // Branches would be many ways for the kernel's verifier to look at.
+        word(0) | word(1) | word(2) | word(3) == 0
+    }
+
     pub(crate) fn addr(&self) -> Addr {
         Addr { words: self.addr.each_ref().map(|w| w.load(Ordering::Relaxed)) }
     }
@@ -89,6 +127,57 @@ impl NextHopCell {
 
     pub(crate) fn free(&self, pen: &Pen) {
         pen.long(&self.there, 0);
+    }
+
+    /// Leaves the chains as a writer might that is killed at the worst time, and worse: in circles.
+    #[cfg(test)]
+    pub(crate) fn tear_chain(&self) {
+        self.first.store(2, Ordering::Relaxed);
+        self.next.store(2, Ordering::Relaxed);
+    }
+}
+
+/// What the writer does to chains. A writer that was killed at it chains all anew.
+#[cfg(not(target_arch = "bpf"))]
+pub(crate) mod chain {
+    use super::{AtomicU32, NextHopCell, Ordering, Pen, chain_of};
+    use packet::addr::Addr;
+
+    /// Puts a cell that has its address into its chain.
+    pub(crate) fn link(cells: &[NextHopCell], pen: &Pen, id: u32) {
+        let cell = &cells[id as usize];
+        let first = first_of(cells, &cell.addr());
+        pen.word(&cell.next, first.load(Ordering::Relaxed));
+        pen.word(first, id + 1);
+    }
+
+    /// Takes a cell out of its chain.
+    pub(crate) fn unlink(cells: &[NextHopCell], pen: &Pen, id: u32) {
+        let cell = &cells[id as usize];
+        let mut link = first_of(cells, &cell.addr());
+        // A chain is no longer than there are cells.
+        for _ in 0..cells.len() {
+            let at = link.load(Ordering::Relaxed);
+            if at == id + 1 {
+                return pen.word(link, cell.next.load(Ordering::Relaxed));
+            }
+            let Some(next) = at.checked_sub(1).and_then(|at| cells.get(at as usize)) else {
+                return;
+            };
+            link = &next.next;
+        }
+    }
+
+    /// Chains all that are in use.
+    pub(crate) fn renew(cells: &[NextHopCell], pen: &Pen) {
+        cells.iter().for_each(|cell| pen.word(&cell.first, 0));
+        for (id, _) in cells.iter().enumerate().filter(|(_, cell)| cell.load().is_some()) {
+            link(cells, pen, id as u32);
+        }
+    }
+
+    fn first_of<'c>(cells: &'c [NextHopCell], addr: &Addr) -> &'c AtomicU32 {
+        &cells[chain_of(addr, cells.len() as u32) as usize].first
     }
 }
 

@@ -13,8 +13,8 @@ use packet::rewrite::{ACK, RST, SYN};
 #[cfg(not(target_arch = "bpf"))]
 use crate::note::ServiceNote;
 pub use settings::{
-    LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS, NEIGHBORS, PORT_OWN, PORT_PROTECTED,
-    Settings, Timeouts,
+    ErrorLimits, LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS, NEIGHBORS, PORT_OWN,
+    PORT_PROTECTED, Settings, Timeouts,
 };
 
 /// "No such record": an index that refers to nothing.
@@ -387,7 +387,7 @@ macro_rules! records {
     )*};
 }
 
-records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56, Settings: 1340);
+records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56, Settings: 1352);
 #[cfg(not(target_arch = "bpf"))]
 records!(ServiceNote: 40);
 

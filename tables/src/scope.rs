@@ -1,11 +1,21 @@
 //! Scopes: a small number for each gateway endpoint, so that keys stay short.
 //!
-//! Open addressing over a power of two of 32-byte cells. A cell is taken in two steps, first its
-//! endpoint, then its gateway, each by one compare-and-swap; there is no lock that a killed process
-//! could leave behind. A cell that was left after its first step is finished by whoever comes with
-//! the same endpoint. Nothing is ever removed, so a scope means the same for as long as the region
-//! lives.
+//! Open addressing over a power of two of 32-byte cells; a scope is the number of its cell. A cell
+//! is taken in two steps, first its endpoint, then its gateway, each by one compare-and-swap; there
+//! is no lock that a killed process could leave behind. A cell that was left after its first step
+//! is finished by whoever comes with the same endpoint.
+//!
+//! ```text
+//!  free or released --endpoint--> taken --gateway--> in use --nobody came for so long--> released
+//! ```
+//! A cell also says in which second somebody last asked for it, or the sweep met a flow of it. One
+//! for which that was too long ago is released ([`Scopes::release_idle`]) and may be taken by any
+//! endpoint. Both who asks and who releases change that second by compare-and-swap, so that a scope
+//! which was just given out is never released. Whoever keeps a scope asks for it again before
+//! [`KEPT_S`] have passed.
 
+#[cfg(not(target_arch = "bpf"))]
+use crate::atomic::Ordering::Release;
 use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use crate::layout::Section;
 use crate::region::Region;
@@ -13,19 +23,44 @@ use crate::rows::{Numbered, Rows, Shared};
 
 #[repr(C, align(32))]
 struct Cell {
-    /// Endpoint + 1; 0 is a free cell.
+    /// Endpoint + 1; 0 is a free cell; [`BUSY`], [`RELEASED`].
     endpoint: AtomicU64,
-    /// `TAKEN | kind << 16 | gateway`; 0 while the cell is being taken.
+    /// `TAKEN | kind << 16 | gateway`; without it while the cell is being taken. Above these bits a
+    /// count of releases, so that who was late does not take the second step for another endpoint.
     gateway: AtomicU64,
     /// In the first cell: how many cells are taken. Zero elsewhere.
     taken: AtomicU64,
-    spare: AtomicU64,
+    /// `SEEN | second` of the region's clock in which it was last in use; 0 before the first;
+    /// [`RETIRED`].
+    seen: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Cell>() == 32);
 
 /// Set in every finished cell, so that kind 0 of gateway 0 differs from "not finished".
 const TAKEN: u64 = 1 << 32;
+/// The bits of [`TAKEN`], kind and gateway.
+const WANTED: u64 = (TAKEN << 1) - 1;
+/// One release.
+const RELEASE: u64 = TAKEN << 1;
+/// Set in the second of every cell that was asked for.
+const SEEN: u64 = 1 << 32;
+/// In place of a second: the cell is being released, and nobody's.
+const RETIRED: u64 = u64::MAX;
+/// In place of an endpoint: the cell is being released.
+const BUSY: u64 = u64::MAX;
+/// In place of an endpoint: as free, but cells behind it may belong to endpoints that it was
+/// passed for.
+const RELEASED: u64 = u64::MAX - 1;
+
+/// For how long a scope may be kept without asking for it again, seconds.
+pub const KEPT_S: u32 = 32;
+/// Least time for which a scope is idle before it is released, seconds: much longer than any that a
+/// scope is kept for, or a packet is at work.
+const LEAST_IDLE_S: u32 = 4 * KEPT_S;
+/// How many cells are looked at for an endpoint. More than half of the cells is never in use, so
+/// that so many in a row are not there by chance, and endpoints are hashed by the region's key.
+const TURNS: u32 = 64;
 
 /// What a scope stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,110 +78,154 @@ pub struct Endpoint {
 pub struct Scopes<'r> {
     cells: Rows<'r, Cell>,
     limit: u64,
+    key: [u64; 2],
 }
 
 // SAFETY: atomics only.
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for Cell {}
 
+impl Cell {
+    /// Whether the cell is the endpoint's that was found in it, and in use in this second. Takes
+    /// the second step if nobody did. False where it is another gateway's, or being released.
+    #[inline(always)]
+    fn is_used_by(&self, stored: u64, wanted: u64, now_s: u32) -> bool {
+        let mut gateway = self.gateway.load(Acquire);
+        if gateway & TAKEN == 0 {
+            // A release since then would have changed the count.
+            if self.endpoint.load(Acquire) != stored {
+                return false;
+            }
+            let taken = self.gateway.compare_exchange(gateway, gateway | wanted, AcqRel, Acquire);
+            gateway = taken.map_or_else(|other| other, |before| before | wanted);
+        }
+        // If it is the endpoint's still, after it was noted to be in use, it stays so.
+        gateway & WANTED == wanted && self.touch(now_s) && self.endpoint.load(Acquire) == stored
+    }
+
+    /// Notes that the cell is in use; false where it is being released.
+    #[inline(always)]
+    fn touch(&self, now_s: u32) -> bool {
+        let (seen, now) = (self.seen.load(Acquire), SEEN | u64::from(now_s));
+        // The clock of whoever came last may be a little ahead.
+        let since = now_s.wrapping_sub(seen as u32);
+        if seen & SEEN != 0 && seen != RETIRED && (since == 0 || since > u32::MAX / 2) {
+            return true;
+        }
+        // Another who comes in the same second may be first; only a release makes it nobody's.
+        seen != RETIRED
+            && match self.seen.compare_exchange(seen, now, AcqRel, Acquire) {
+                Ok(_) => true,
+                Err(other) => other != RETIRED,
+            }
+    }
+}
+
 impl<'r> Scopes<'r> {
     /// The table of a region.
     pub fn new(region: &'r Region) -> Scopes<'r> {
-        Scopes::over(region.slice(Section::Scopes), region.max_scopes())
+        let key = region.hash_key().words();
+        Scopes::over(region.slice(Section::Scopes), region.max_scopes(), [key[0], key[1]])
     }
 
     /// At most `limit` of a power of two of cells.
-    fn over(cells: Rows<'r, Cell>, limit: u32) -> Scopes<'r> {
-        Scopes { cells, limit: u64::from(limit.min(cells.count())) }
+    fn over(cells: Rows<'r, Cell>, limit: u32, key: [u64; 2]) -> Scopes<'r> {
+        Scopes { cells, limit: u64::from(limit.min(cells.count())), key }
     }
 
     /// The scope of an endpoint, made if there is none yet. `None` when the table is full, and for
-    /// endpoint `u64::MAX`, which has no number here.
-    pub fn intern(&self, kind: u8, gateway: u16, endpoint: u64) -> Option<u32> {
-        let stored = endpoint.checked_add(1)?;
-        let wanted = TAKEN | u64::from(kind) << 16 | u64::from(gateway);
+    /// endpoints from `u64::MAX - 2` on, which have no number here.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn intern(&self, kind: u8, gateway: u16, endpoint: u64, now_s: u32) -> Option<u32> {
+        let (stored, wanted) = (stored(endpoint)?, wanted(kind, gateway));
         let (first, mask) = self.probe(endpoint);
+        // The first cell that is free again; all that follow have to be looked at first.
+        let mut again = NO_CELL;
         for turn in 0..self.turns() {
             let at = first.wrapping_add(turn) & mask;
             let cell = self.cells.row(at)?;
-            let mut found = cell.endpoint.load(Acquire);
-            if found == 0 {
-                let taken = &self.cells.row(0)?.taken;
-                if taken.fetch_add(1, Relaxed) >= self.limit {
-                    taken.fetch_sub(1, Relaxed);
-                    return None;
-                }
-                match cell.endpoint.compare_exchange(0, stored, AcqRel, Acquire) {
-                    Ok(_) => found = stored,
-                    Err(other) => {
-                        taken.fetch_sub(1, Relaxed);
-                        found = other;
+            match cell.endpoint.load(Acquire) {
+                0 => {
+                    // Where others are faster by both, it is another's, and one further on is free.
+                    for free in [again, at] {
+                        match self.take(free, stored, wanted, now_s) {
+                            Err(Refused::Taken) => {}
+                            found => return found.ok(),
+                        }
                     }
+                    again = NO_CELL;
                 }
-            }
-            if found != stored {
-                continue;
-            }
-            // The kernel asks only here, for every packet: the line of a known scope stays shared.
-            if cell.gateway.load(Acquire) == wanted {
-                return Some(at + 1);
-            }
-            match cell.gateway.compare_exchange(0, wanted, AcqRel, Acquire) {
-                Ok(_) => return Some(at + 1),
-                Err(other) if other == wanted => return Some(at + 1),
-                Err(_) => {}
+                RELEASED if again == NO_CELL => again = at,
+                found if found == stored && cell.is_used_by(stored, wanted, now_s) => {
+                    return Some(at + 1);
+                }
+                _ => {}
             }
         }
-        None
+        self.take(again, stored, wanted, now_s).ok()
     }
 
-    /// The scope of an endpoint that has one. What the hot path asks first.
-    #[inline]
-    pub fn find(&self, kind: u8, gateway: u16, endpoint: u64) -> Option<u32> {
-        let stored = endpoint.checked_add(1)?;
-        let wanted = TAKEN | u64::from(kind) << 16 | u64::from(gateway);
-        let (first, mask) = self.probe(endpoint);
-        for turn in 0..self.turns() {
-            let at = first.wrapping_add(turn) & mask;
-            let cell = self.cells.row(at)?;
-            let found = cell.endpoint.load(Acquire);
-            if found == 0 {
-                return None;
+    /// Takes a cell that seemed free.
+    #[inline(always)]
+    fn take(&self, at: u32, stored: u64, wanted: u64, now_s: u32) -> Result<u32, Refused> {
+        let (Some(cell), Some(first)) = (self.cells.row(at), self.cells.row(0)) else {
+            return Err(Refused::Taken);
+        };
+        let before = cell.endpoint.load(Acquire);
+        if before != 0 && before != RELEASED && before != stored {
+            return Err(Refused::Taken);
+        }
+        if before != stored {
+            if first.taken.fetch_add(1, Relaxed) >= self.limit {
+                first.taken.fetch_sub(1, Relaxed);
+                return Err(Refused::Full);
             }
-            if found == stored && cell.gateway.load(Acquire) == wanted {
-                return Some(at + 1);
+            let found = cell.endpoint.compare_exchange(before, stored, AcqRel, Acquire);
+            if found.is_err() {
+                first.taken.fetch_sub(1, Relaxed);
+            }
+            if found.is_err() && found != Err(stored) {
+                return Err(Refused::Taken);
             }
         }
-        None
+        let is_ours = cell.is_used_by(stored, wanted, now_s);
+        if is_ours { Ok(at + 1) } else { Err(Refused::Taken) }
     }
 
     /// The scope that an endpoint has, or would get if it came now; else as [`Scopes::intern`].
     #[cfg(not(target_arch = "bpf"))]
     pub fn foresee(&self, kind: u8, gateway: u16, endpoint: u64) -> Option<u32> {
-        let stored = endpoint.checked_add(1)?;
-        let wanted = TAKEN | u64::from(kind) << 16 | u64::from(gateway);
+        let (stored, wanted) = (stored(endpoint)?, wanted(kind, gateway));
         let (first, mask) = self.probe(endpoint);
+        let mut free = None;
         for at in (0..self.turns()).map(|turn| first.wrapping_add(turn) & mask) {
             let cell = self.cells.row(at)?;
+            let is_ours = || {
+                let gateway = cell.gateway.load(Acquire) & WANTED;
+                (gateway & TAKEN == 0 || gateway == wanted) && cell.seen.load(Acquire) != RETIRED
+            };
             match cell.endpoint.load(Acquire) {
-                0 => return (u64::from(self.taken()) < self.limit).then_some(at + 1),
-                found if found != stored => {}
-                _ if [0, wanted].contains(&cell.gateway.load(Acquire)) => return Some(at + 1),
+                found if found == stored && is_ours() => return Some(at + 1),
+                0 => {
+                    free = free.or(Some(at + 1));
+                    break;
+                }
+                RELEASED => free = free.or(Some(at + 1)),
                 _ => {}
             }
         }
-        None
+        free.filter(|_| u64::from(self.taken()) < self.limit)
     }
 
-    /// What a scope stands for; `None` for plain traffic and for numbers that were never given out.
+    /// What a scope stands for; `None` for plain traffic and for numbers that nobody has.
     pub fn endpoint(&self, scope: u32) -> Option<Endpoint> {
         let cell = self.cells.row(scope.checked_sub(1)?)?;
-        let endpoint = cell.endpoint.load(Acquire).checked_sub(1)?;
+        let found = cell.endpoint.load(Acquire);
         let gateway = cell.gateway.load(Acquire);
-        (gateway & TAKEN != 0).then_some(Endpoint {
+        (gateway & TAKEN != 0 && is_endpoint(found)).then(|| Endpoint {
             kind: (gateway >> 16) as u8,
             gateway: gateway as u16,
-            endpoint,
+            endpoint: found - 1,
         })
     }
 
@@ -160,26 +239,129 @@ impl<'r> Scopes<'r> {
         self.limit as u32
     }
 
+    /// How many cells there are.
+    pub fn cells(&self) -> u32 {
+        self.cells.count()
+    }
+
     /// Where this endpoint belongs, and what the cells' number is masked with.
     #[inline(always)]
     fn probe(&self, endpoint: u64) -> (u32, u32) {
         let mask = self.cells.count().wrapping_sub(1);
-        ((endpoint.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32, mask)
+        let mixed = (endpoint ^ self.key[0]).wrapping_mul(self.key[1] | 1);
+        ((mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32, mask)
     }
 
-    /// How many cells are looked at: all. The kernel's program takes a table, of which never more
-    /// than half is taken, for full where it finds none of so many free.
     #[inline(always)]
     fn turns(&self) -> u32 {
-        if cfg!(target_arch = "bpf") { 64 } else { self.cells.count() }
+        if cfg!(target_arch = "bpf") { TURNS } else { TURNS.min(self.cells.count()) }
+    }
+}
+
+/// What happens between packets.
+#[cfg(not(target_arch = "bpf"))]
+impl Scopes<'_> {
+    /// A flow of this scope is there: it stays. Writes only now and then.
+    #[inline]
+    pub fn keep(&self, scope: u32, now_s: u32) {
+        let Some(cell) = scope.checked_sub(1).and_then(|at| self.cells.get(at as usize)) else {
+            return;
+        };
+        if idle_s(cell.seen.load(Relaxed), now_s) >= KEPT_S {
+            cell.touch(now_s);
+        }
     }
 
-    /// Counts the taken cells anew: a killed process may have counted one that it never took.
-    #[cfg(not(target_arch = "bpf"))]
-    pub fn recover(&self) {
-        let taken = self.cells.iter().filter(|cell| cell.endpoint.load(Acquire) != 0).count();
-        self.cells[0].taken.store(taken as u64, Relaxed);
+    /// Looks at the next `n` cells and releases those that nobody asked for in `idle_for_s`
+    /// seconds, and in no less than some minutes. Returns how many. To be called by one lcore,
+    /// whose `cursor` begins at 0, and only while flows keep their scopes ([`Scopes::keep`]).
+    pub fn release_idle(&self, cursor: &mut u32, n: u32, now_s: u32, idle_for_s: u32) -> u32 {
+        let mut released = 0;
+        for _ in 0..n.min(self.cells.count()) {
+            *cursor = if *cursor >= self.cells.count() { 0 } else { *cursor };
+            let cell = &self.cells[*cursor as usize];
+            *cursor += 1;
+            if !is_endpoint(cell.endpoint.load(Acquire)) {
+                continue;
+            }
+            let seen = cell.seen.load(Acquire);
+            if seen == 0 {
+                // Whoever took it is at it still, or was killed: its time begins now.
+                cell.touch(now_s);
+                continue;
+            }
+            let idle = idle_s(seen, now_s) >= idle_for_s.max(LEAST_IDLE_S);
+            if idle && cell.seen.compare_exchange(seen, RETIRED, AcqRel, Acquire).is_ok() {
+                self.release(cell);
+                self.cells[0].taken.fetch_sub(1, Relaxed);
+                released += 1;
+            }
+        }
+        released
     }
+
+    /// Makes a retired cell free, so that whoever takes it finds it as one that never was taken.
+    fn release(&self, cell: &Cell) {
+        cell.endpoint.store(BUSY, Relaxed);
+        let count = (cell.gateway.load(Relaxed) & !WANTED).wrapping_add(RELEASE);
+        cell.gateway.store(count, Release);
+        cell.seen.store(0, Release);
+        cell.endpoint.store(RELEASED, Release);
+    }
+
+    /// Finishes what a killed process left, while no lcore runs: cells that it was releasing, and
+    /// the count of taken ones.
+    pub fn recover(&self) {
+        let is_half_released =
+            |cell: &Cell| cell.endpoint.load(Acquire) == BUSY || cell.seen.load(Acquire) == RETIRED;
+        self.cells.iter().filter(|cell| is_half_released(cell)).for_each(|cell| self.release(cell));
+        // A released cell in front of a free one is passed for nobody.
+        let mut behind = self.cells.first();
+        for cell in self.cells.iter().rev() {
+            let is_last = behind.is_some_and(|cell| cell.endpoint.load(Acquire) == 0);
+            if is_last && cell.endpoint.load(Acquire) == RELEASED {
+                cell.endpoint.store(0, Release);
+            }
+            behind = Some(cell);
+        }
+        let taken = self.cells.iter().filter(|cell| is_endpoint(cell.endpoint.load(Acquire)));
+        self.cells[0].taken.store(taken.count() as u64, Relaxed);
+    }
+}
+
+/// Why a cell was not taken.
+#[derive(PartialEq, Eq)]
+enum Refused {
+    /// It is another's.
+    Taken,
+    /// There are as many as may be.
+    Full,
+}
+
+/// No cell's number.
+const NO_CELL: u32 = u32::MAX;
+
+/// What the cell of an endpoint says.
+#[inline(always)]
+const fn stored(endpoint: u64) -> Option<u64> {
+    if endpoint < RELEASED - 1 { Some(endpoint + 1) } else { None }
+}
+
+#[inline(always)]
+const fn wanted(kind: u8, gateway: u16) -> u64 {
+    TAKEN | (kind as u64) << 16 | gateway as u64
+}
+
+/// Whether a cell belongs to an endpoint.
+const fn is_endpoint(stored: u64) -> bool {
+    stored != 0 && stored < RELEASED
+}
+
+/// Seconds since a cell was in use; 0 where it never was, and where another's clock is ahead.
+#[cfg(not(target_arch = "bpf"))]
+fn idle_s(seen: u64, now_s: u32) -> u32 {
+    let idle = now_s.wrapping_sub(seen as u32);
+    if seen == 0 || seen == RETIRED || idle > u32::MAX / 2 { 0 } else { idle }
 }
 
 #[cfg(test)]
@@ -187,25 +369,25 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    const KEY: [u64; 2] = [0x1234_5678, 0x9abc_def1];
+
     fn cells(count: usize) -> Vec<Cell> {
         let zero = || AtomicU64::new(0);
-        let cell = || Cell { endpoint: zero(), gateway: zero(), taken: zero(), spare: zero() };
+        let cell = || Cell { endpoint: zero(), gateway: zero(), taken: zero(), seen: zero() };
         (0..count).map(|_| cell()).collect()
     }
 
     #[test]
     fn an_endpoint_keeps_its_scope_and_shares_it_with_nobody() {
         let memory = cells(64);
-        let table = Scopes::over(&memory, 32);
+        let table = Scopes::over(&memory, 32, KEY);
         let mut seen = HashSet::new();
         for gateway in 0..4 {
-            for endpoint in [0, 1, 7, u64::MAX - 1] {
-                assert_eq!(table.find(1, gateway, endpoint), None);
+            for endpoint in [0, 1, 7, u64::MAX - 3] {
                 let foreseen = table.foresee(1, gateway, endpoint);
-                let scope = table.intern(1, gateway, endpoint).unwrap();
+                let scope = table.intern(1, gateway, endpoint, 7).unwrap();
                 assert!(scope > 0 && seen.insert(scope));
-                assert_eq!(table.intern(1, gateway, endpoint), Some(scope));
-                assert_eq!(table.find(1, gateway, endpoint), Some(scope));
+                assert_eq!(table.intern(1, gateway, endpoint, 7), Some(scope));
                 assert_eq!(foreseen, Some(scope));
                 assert_eq!(table.foresee(1, gateway, endpoint), Some(scope));
                 let back = Endpoint { kind: 1, gateway, endpoint };
@@ -213,33 +395,36 @@ mod tests {
             }
         }
         assert_eq!(table.taken(), 16);
-        assert_eq!(table.intern(1, 0, u64::MAX), None);
+        for endpoint in [u64::MAX, u64::MAX - 1, u64::MAX - 2] {
+            assert_eq!(table.intern(1, 0, endpoint, 7), None);
+            assert_eq!(table.foresee(1, 0, endpoint), None);
+        }
         assert_eq!((table.endpoint(0), table.endpoint(65)), (None, None));
     }
 
     #[test]
     fn a_full_table_refuses_new_endpoints_and_knows_the_old_ones() {
         let memory = cells(16);
-        let table = Scopes::over(&memory, 8);
-        let all: Vec<_> = (0..8).map(|e| table.intern(2, 0, e).unwrap()).collect();
-        assert_eq!((table.intern(2, 0, 8), table.taken()), (None, 8));
+        let table = Scopes::over(&memory, 8, KEY);
+        let all: Vec<_> = (0..8).map(|e| table.intern(2, 0, e, 7).unwrap()).collect();
+        assert_eq!((table.intern(2, 0, 8, 7), table.taken()), (None, 8));
         assert_eq!((table.foresee(2, 0, 8), table.foresee(2, 0, 7)), (None, Some(all[7])));
-        assert!((0..8).all(|e| table.find(2, 0, e) == Some(all[e as usize])));
+        assert!((0..8).all(|e| table.intern(2, 0, e, 8) == Some(all[e as usize])));
     }
 
     #[test]
     fn a_cell_that_a_killed_process_left_is_finished_by_the_next() {
         let memory = cells(16);
-        let table = Scopes::over(&memory, 8);
+        let table = Scopes::over(&memory, 8, KEY);
         let (first, mask) = table.probe(5);
         let at = (first & mask) as usize;
         table.cells[0].taken.fetch_add(2, Relaxed);
         table.cells[at].endpoint.store(6, Relaxed);
         table.recover();
-        assert_eq!((table.taken(), table.find(1, 2, 5)), (1, None));
+        assert_eq!(table.taken(), 1);
         assert_eq!(table.endpoint(at as u32 + 1), None);
         assert_eq!(table.foresee(1, 2, 5), Some(at as u32 + 1));
-        assert_eq!(table.intern(1, 2, 5), Some(at as u32 + 1));
+        assert_eq!(table.intern(1, 2, 5, 7), Some(at as u32 + 1));
         assert_eq!(table.taken(), 1);
     }
 
@@ -249,8 +434,8 @@ mod tests {
         // was first, so that for a moment the table may seem full.
         let count = if cfg!(miri) { 12 } else { 120 };
         let memory = cells(256);
-        let table = Scopes::over(&memory, 128);
-        let intern = || (0..count).map(|e| table.intern(1, 1, e).unwrap()).collect::<Vec<_>>();
+        let table = Scopes::over(&memory, 128, KEY);
+        let intern = || (0..count).map(|e| table.intern(1, 1, e, 7).unwrap()).collect::<Vec<_>>();
         let all: Vec<Vec<u32>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..3).map(|_| scope.spawn(intern)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -258,5 +443,100 @@ mod tests {
         assert!(all.iter().all(|seen| *seen == all[0]));
         assert_eq!(all[0].iter().collect::<HashSet<_>>().len(), count as usize);
         assert_eq!(u64::from(table.taken()), count);
+    }
+
+    /// A look at all cells.
+    fn release(table: &Scopes<'_>, now_s: u32) -> u32 {
+        table.release_idle(&mut 0, table.cells.count(), now_s, 350)
+    }
+
+    #[test]
+    fn a_scope_that_nobody_asks_for_is_given_to_another_and_its_neighbours_stay() {
+        let memory = cells(16);
+        let table = Scopes::over(&memory, 8, KEY);
+        let all: Vec<_> = (0..8).map(|e| table.intern(1, 0, e, 100).unwrap()).collect();
+        assert_eq!(table.intern(1, 0, 8, 100), None);
+        // Two are asked for again, a flow keeps a third.
+        for (endpoint, now_s) in [(2, 300), (5, 400)] {
+            assert_eq!(table.intern(1, 0, endpoint, now_s), Some(all[endpoint as usize]));
+        }
+        table.keep(all[7], 430);
+        assert_eq!((release(&table, 449), release(&table, 450), release(&table, 450)), (0, 5, 0));
+        let kept = [2, 5, 7];
+        assert_eq!(table.taken(), 3);
+        for (endpoint, scope) in all.iter().enumerate() {
+            let known = table.endpoint(*scope).is_some();
+            assert_eq!(known, kept.contains(&endpoint), "{endpoint}");
+        }
+        let new: Vec<_> = (20..25).map(|e| table.intern(1, 0, e, 450).unwrap()).collect();
+        assert!(new.iter().all(|scope| !kept.iter().any(|e| all[*e] == *scope)));
+        assert!(kept.iter().all(|e| table.intern(1, 0, *e as u64, 451) == Some(all[*e])));
+        assert_eq!((table.taken(), table.intern(1, 0, 99, 451)), (8, None));
+    }
+
+    #[test]
+    fn however_many_come_and_go_there_is_always_room() {
+        let memory = cells(64);
+        let table = Scopes::over(&memory, 32, KEY);
+        let held = table.intern(1, 0, 7, 0).unwrap();
+        for round in 0..200_u32 {
+            let now_s = round * 400;
+            for n in 0..31 {
+                let endpoint = u64::from(1000 + round * 31 + n);
+                assert!(table.intern(1, 0, endpoint, now_s).is_some(), "{round} {n}");
+            }
+            assert_eq!(table.intern(1, 0, 5, now_s), None);
+            assert_eq!(table.intern(1, 0, 7, now_s + 60), Some(held));
+            assert_eq!(release(&table, now_s + 399), 31);
+        }
+        table.recover();
+        assert_eq!(table.taken(), 1);
+    }
+
+    #[test]
+    fn a_killed_release_is_finished_by_recovery() {
+        let memory = cells(16);
+        let table = Scopes::over(&memory, 8, KEY);
+        let all: Vec<_> = (0..3).map(|e| table.intern(1, 0, e, 100).unwrap()).collect();
+        let cell = |n: usize| &memory[all[n] as usize - 1];
+        cell(0).seen.store(RETIRED, Relaxed);
+        cell(1).seen.store(RETIRED, Relaxed);
+        cell(1).endpoint.store(BUSY, Relaxed);
+        // Meanwhile none of the two is given to anybody.
+        assert!(!all.contains(&table.intern(1, 0, 0, 101).unwrap()));
+        assert_eq!(table.endpoint(all[1]), None);
+        table.recover();
+        assert_eq!(table.taken(), 2);
+        assert_eq!((table.endpoint(all[0]), table.endpoint(all[1])), (None, None));
+        assert_eq!(table.intern(1, 0, 2, 101), Some(all[2]));
+    }
+
+    /// Who asks and who releases: a scope that was given out in this second is never another's in
+    /// it, whatever is released meanwhile.
+    #[test]
+    fn threads_that_ask_and_one_that_releases_never_share_a_scope() {
+        let memory = cells(64);
+        let table = Scopes::over(&memory, 32, KEY);
+        let clock = crate::atomic::AtomicU32::new(1_000);
+        let rounds = if cfg!(miri) { 20 } else { 5_000 };
+        let ask = |first: u64| {
+            for n in 0..rounds {
+                let (endpoint, now_s) = (first + n % 24, clock.load(Relaxed));
+                let Some(scope) = table.intern(1, 0, endpoint, now_s) else { continue };
+                let found = table.endpoint(scope);
+                // The clock goes on: only then may it be somebody else's.
+                if clock.load(Relaxed).wrapping_sub(now_s) < 350 {
+                    assert_eq!(found.map(|e| e.endpoint), Some(endpoint));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let askers = [scope.spawn(|| ask(0)), scope.spawn(|| ask(12))];
+            while !askers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+                release(&table, clock.fetch_add(50, Relaxed) + 50);
+            }
+        });
+        table.recover();
+        assert!(table.taken() <= 32);
     }
 }

@@ -14,7 +14,7 @@ use crate::layout::Section;
 #[cfg(not(target_arch = "bpf"))]
 use crate::lookup::Entry;
 use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_mark, scope_mark};
-use crate::next_hop::{NextHop, NextHopCell};
+use crate::next_hop::{self, NextHop, NextHopCell};
 #[cfg(not(target_arch = "bpf"))]
 use crate::note::{Member, NoteCell, ServiceNote};
 use crate::record::{
@@ -287,6 +287,12 @@ impl<'r> TableSet<'r> {
     pub fn next_hop_to(&self, id: u32) -> Option<(Addr, NextHop)> {
         let cell = self.parts.next_hops.row(id)?;
         Some((cell.addr(), cell.load()?))
+    }
+
+    /// The id of the next hop at `addr` behind `arm`.
+    #[inline(always)]
+    pub fn next_hop_at(&self, addr: &Addr, arm: u8) -> Option<u32> {
+        next_hop::find(self.parts.next_hops, addr, arm)
     }
 
     /// The backend that packets from the probe source `addr` go to.

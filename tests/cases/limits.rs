@@ -2,7 +2,7 @@
 
 use super::setups::{Setup, aws_chain, aws_nat, aws_return};
 use super::world::*;
-use super::{Act, Case, Step, arrives, arrives_split, case};
+use super::{Act, Case, Step, arrives, arrives_split, case, wait};
 use crate::frames::{Frame, Ip, error, flags, tcp};
 use tables::reason::DropReason;
 
@@ -32,6 +32,11 @@ fn stray(n: u16) -> Frame {
 /// A packet by endpoint number n.
 fn endpoint(n: u16) -> Frame {
     from_node(NODE, 0x1000 + u64::from(n), 1, tcp(CLIENT, ELSEWHERE, flags::SYN))
+}
+
+/// Another endpoint for each number.
+fn later(n: u16) -> Frame {
+    endpoint(0x100 + n)
 }
 
 fn small(setup: Setup) -> Setup {
@@ -95,10 +100,24 @@ fn full_tables() -> Vec<Case> {
             Setup { max_scopes: 8, ..aws_return().named("eight scopes") },
             vec![scopes()],
         ),
+        case(
+            "Endpoints of which nothing came for longer than a flow may idle make room for others; \
+             one that has a flow keeps its own.",
+            Setup { max_scopes: 8, ..aws_nat().named("nat, eight scopes") },
+            [
+                confirmed(),
+                vec![scopes(), wait(200), goes_on(), wait(200), scopes_of(later), goes_on()],
+            ]
+            .concat(),
+        ),
     ]
 }
 
 fn scopes() -> Step {
+    scopes_of(endpoint)
+}
+
+fn scopes_of(endpoint: fn(u16) -> Frame) -> Step {
     let mut step = until(endpoint, 4, 64, DropReason::ScopeTableFull);
     step.counted[0] = super::Counted::Verdict("return");
     step
@@ -195,7 +214,38 @@ fn ttl() -> Vec<Case> {
     )]
 }
 
+/// Errors of the running second, by the network that they go to and by the arm.
+fn errors() -> Vec<Case> {
+    let from = |client: &str| {
+        let syn = tcp(client, FRONTEND, flags::SYN).ttl(1);
+        let host = client.split(':').next().unwrap_or_default();
+        let told = error("203.0.113.10", host, (11, 0), 0, syn.clone()).quoting(548).tos(0xc0);
+        (from_gateway(1, syn), from_gateway(1, told).sent_back())
+    };
+    let answered = |client: &str| {
+        let (arrived, left) = from(client);
+        arrives(INGRESS, arrived).answered(INGRESS, left, DropReason::TtlExceeded)
+    };
+    let silent = |client: &str| arrives(INGRESS, from(client).0).dropped(DropReason::TtlExceeded);
+    let mut few = aws_nat().named("three errors a second, two to a network");
+    few.icmp = "errors_per_s = 3\nerrors_per_network_per_s = 2";
+    vec![case(
+        "Errors that are sent are limited per second, by the network of their receiver and by the \
+         arm; packets beyond a limit are dropped in silence.",
+        few,
+        vec![
+            answered("198.51.100.7:1"),
+            answered("198.51.100.8:1"),
+            silent("198.51.100.9:1"),
+            answered("198.51.101.7:1"),
+            silent("198.51.102.7:1"),
+            wait(2),
+            answered("198.51.102.7:1"),
+        ],
+    )]
+}
+
 /// All of them.
 pub fn cases() -> Vec<Case> {
-    [full_tables(), sizes(), ttl()].into_iter().flatten().collect()
+    [full_tables(), sizes(), ttl(), errors()].into_iter().flatten().collect()
 }

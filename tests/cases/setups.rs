@@ -43,6 +43,8 @@ pub struct Setup {
     pub ipip_sources: &'static str,
     /// Keys of `[punt]`.
     pub punt: &'static str,
+    /// Keys of `[icmp]`; without, nothing is limited.
+    pub icmp: &'static str,
     /// Routers that BGP policies name.
     pub routers: Vec<&'static str>,
     /// Keys of `[flows]`.
@@ -60,6 +62,9 @@ name = "aws"
 kind = "aws"
 sources = ["10.0.1.0/24"]
 "#;
+
+/// Errors are not limited.
+const UNLIMITED: &str = "errors_per_s = 0\nerrors_per_network_per_s = 0\npath_mtu_errors_per_s = 0";
 
 /// The Azure gateway of the cases.
 const AZURE: &str = r#"
@@ -88,6 +93,7 @@ impl Setup {
             seed: None,
             ipip_sources: "",
             punt: "",
+            icmp: UNLIMITED,
             routers: Vec::new(),
             flows: "",
             neighbours: vec![
@@ -120,7 +126,7 @@ impl Setup {
     pub fn config(&self, ingress: &str, egress: &str) -> String {
         let Setup { gateways, nat_ports, nat_addresses, punt, flows, .. } = self;
         let Setup { max_flows, max_fragments, max_affinities, max_scopes, .. } = self;
-        let Setup { option_slabs, ipip_sources, .. } = self;
+        let Setup { option_slabs, ipip_sources, icmp, .. } = self;
         format!(
             r#"name = "cases"
 [fastpath]
@@ -155,6 +161,8 @@ addresses = {nat_addresses}
 ports = "{nat_ports}"
 [punt]
 {punt}
+[icmp]
+{icmp}
 [flows]
 {flows}
 {gateways}"#

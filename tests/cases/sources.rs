@@ -11,7 +11,7 @@ const NETWORK: &str = "100.64.7.0/24";
 const SEED: u64 = 0x5745_4952;
 const DRAWN: &str = "100.64.7.100";
 const DRAWN_OTHER: &str = "100.64.7.167";
-const DRAWN_TUNNEL: &str = "100.64.7.43";
+const DRAWN_TUNNEL: &str = "100.64.7.108";
 
 fn drawn(setup: Setup) -> Setup {
     Setup { ipip_sources: NETWORK, seed: Some(SEED), ..setup }

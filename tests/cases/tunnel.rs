@@ -2,7 +2,7 @@
 
 use super::setups::{WEB, aws_chain, aws_tunnel, service};
 use super::world::*;
-use super::{Case, Step, arrives, case};
+use super::{Case, Step, arrives, case, wait};
 use crate::frames::{Ip, error, flags, tcp, udp};
 use tables::reason::DropReason;
 
@@ -246,7 +246,60 @@ fn about_our_outer_packet() -> Vec<Case> {
     ]
 }
 
+/// Too-big errors to our own address that nothing is learned of: the path MTU stays.
+fn disbelieved() -> Vec<Case> {
+    let wrap = |ip: Ip, to: &str| ip.in_ip("10.0.2.10", to);
+    let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
+    let sent = || wrap(long().hop(), "10.0.2.11");
+    let needed = |mtu, ip| error("10.0.2.1", "10.0.2.10", (3, 4), mtu, ip).quoting(548);
+    let punted = |ip| arrives(EGRESS, from_backend(1, ip)).punted();
+    let begun = || {
+        let out = to_backend(11, wrap(syn().hop(), "10.0.2.11"));
+        arrives(INGRESS, from_gateway(1, syn())).leaves(EGRESS, out, "tunnel")
+    };
+    let again = || arrives(INGRESS, from_gateway(1, long()));
+    let passes = || again().leaves(EGRESS, to_backend(11, sent()), "tunnel");
+    let told = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long());
+    let told = from_gateway(1, told.quoting(548).tos(0xc0)).sent_back();
+    let own = tcp("10.0.2.10:40000", "10.0.2.11:8080", flags::ACK).sized(1_400);
+    let junk = udp("10.0.2.10:53", "10.0.2.11:6081").sized(1_400);
+    let mut few = aws_tunnel("ipip").named("aws, IPIP, one error a second");
+    few.icmp = "path_mtu_errors_per_s = 1";
+    vec![
+        case(
+            "Too-big changes no path MTU where its quote is nothing that a tunnel of ours sends, \
+             goes to no next hop, or was no longer than what is said to pass.",
+            aws_tunnel("ipip"),
+            vec![
+                begun(),
+                passes(),
+                punted(needed(1_300, own)),
+                punted(needed(1_300, junk)),
+                punted(needed(1_300, wrap(long().hop(), "10.0.2.99"))),
+                punted(needed(1_420, sent())),
+                passes(),
+            ],
+        ),
+        case(
+            "Nor beyond so many errors a second.",
+            few,
+            vec![
+                begun(),
+                punted(needed(1_300, wrap(long().hop(), "10.0.2.99"))),
+                punted(needed(1_300, sent())),
+                passes(),
+                wait(2),
+                punted(needed(1_300, sent())),
+                again().answered(INGRESS, told, DropReason::TooBigAnswered),
+            ],
+        ),
+    ]
+}
+
 /// All of them.
 pub fn cases() -> Vec<Case> {
-    [chain(), legs(), headers(), about_our_outer_packet()].into_iter().flatten().collect()
+    [chain(), legs(), headers(), about_our_outer_packet(), disbelieved()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::door::Door;
 use super::{
-    Config, Control, Fastpath, Flows, Health, Idle, MAGLEV_SIZES, MAX_LOCAL_PORTS, Metrics,
+    Config, Control, Fastpath, Flows, Health, Icmp, Idle, MAGLEV_SIZES, MAX_LOCAL_PORTS, Metrics,
     NoService, Plane, Punt, Region, Reserved, SeedFrom, Tables, api, arms, aws, azure, bgp,
     gateways, private_link, probing, sources,
 };
@@ -48,6 +48,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let bgp = bgp::check(&mut door, file.bgp);
     let (health, metrics) = listeners(&mut door, file.health, file.metrics);
     let punt = punt(&mut door, file.punt);
+    let icmp = icmp(file.icmp);
     let control = control(&mut door, file.control);
     if control.group.is_some() && control.group == region.group {
         let allowed = "name another group: members of this one have the region, which only Weir's \
@@ -79,6 +80,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         nat,
         flows: flows(file.flows),
         punt,
+        icmp,
         gateways,
         sources,
         aws,
@@ -358,6 +360,11 @@ fn punt(door: &mut Door, file: file::Punt) -> Punt {
         local_ports,
         plain_no_service: file.plain_no_service,
     }
+}
+
+const fn icmp(file: file::Icmp) -> Icmp {
+    let file::Icmp { errors_per_s, errors_per_network_per_s, path_mtu_errors_per_s } = file;
+    Icmp { errors_per_s, errors_per_network_per_s, path_mtu_errors_per_s }
 }
 
 /// The table size of that key, if Maglev has one of that number.

@@ -1,8 +1,9 @@
 //! Which keys may change while Weir runs, and which take a restart.
 //!
-//! Gateways, NAT, IPIP's sources, flow timeouts, the punt's limits and the default size of tables
-//! are table data: slowpath commits them like services. Which sources are heard it chooses anew.
-//! All else is laid out when the programs start, and so is every key that is not named here.
+//! Gateways, NAT, IPIP's sources, flow timeouts, the limits of punts and ICMP errors, and the
+//! default size of tables are table data: slowpath commits them like services. Which sources are
+//! heard it chooses anew. All else is laid out when the programs start, and so is every key that is
+//! not named here.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use super::Config;
 use crate::layers::shortened;
 
 /// Sections and keys that may change at any time.
-const LIVE: [&str; 9] = [
+const LIVE: [&str; 10] = [
     "gateway",
     "source",
     "nat",
@@ -18,6 +19,7 @@ const LIVE: [&str; 9] = [
     "ingress.ipip_sources",
     "egress.ipip_sources",
     "punt",
+    "icmp",
     "tables.maglev_size",
     "control.max_removal_percent",
 ];

@@ -1,8 +1,8 @@
 //! What holds for keys that nobody wrote: the lowest layer.
 
 use super::{
-    Arm, Attach, Control, Fastpath, File, Flows, Health, Idle, Metrics, Nat, NoService, Plane,
-    Punt, Region, Tables,
+    Arm, Attach, Control, Fastpath, File, Flows, Health, Icmp, Idle, Metrics, Nat, NoService,
+    Plane, Punt, Region, Tables,
 };
 
 impl Default for File {
@@ -28,6 +28,7 @@ impl Default for File {
             nat: Nat::default(),
             flows: Flows::default(),
             punt: Punt::default(),
+            icmp: Icmp::default(),
             gateway: Vec::new(),
             source: Vec::new(),
             aws: None,
@@ -128,6 +129,12 @@ impl Default for Punt {
             local_ports: vec![22],
             plain_no_service: NoService::Drop,
         }
+    }
+}
+
+impl Default for Icmp {
+    fn default() -> Icmp {
+        Icmp { errors_per_s: 1_000, errors_per_network_per_s: 100, path_mtu_errors_per_s: 100 }
     }
 }
 

@@ -13,6 +13,7 @@ use tables::lcore::LcoreStatus;
 use tables::record::Timeouts;
 use tables::region::Region;
 use tables::ring::{Consumer, Producer, SharedSlots};
+use tables::scope::Scopes;
 
 use super::nic::{Kernel, Nic};
 
@@ -23,6 +24,8 @@ pub const REST: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(100);
 /// How often each flow is looked at, in turns.
 const SWEEPS: u32 = 100;
+/// How often each scope is looked at, in turns.
+const SCOPES: u32 = 3200;
 
 struct Line<'r> {
     status: &'r LcoreStatus,
@@ -36,6 +39,10 @@ pub struct Attending<'r> {
     lines: Vec<Line<'r>>,
     flows: Flows<'r>,
     cursor: u32,
+    scopes: Scopes<'r>,
+    scope_cursor: u32,
+    /// How often it went around.
+    turns: u32,
     /// Of our own, so that each page has one writer.
     page: LcorePage<'r>,
     generation: u32,
@@ -60,7 +67,20 @@ impl<'r> Attending<'r> {
         let (page, generation) = (region.counters().lcore(own)?, region.generation());
         let mtus = path_mtus(region).collect();
         let (cursor, looked) = (0, None);
-        Some(Attending { region, lines, flows, cursor, page, generation, looked, mtus })
+        let (scopes, scope_cursor, turns) = (Scopes::new(region), 0, 0);
+        Some(Attending {
+            region,
+            lines,
+            flows,
+            cursor,
+            scopes,
+            scope_cursor,
+            turns,
+            page,
+            generation,
+            looked,
+            mtus,
+        })
     }
 
     /// Once around.
@@ -101,7 +121,8 @@ impl<'r> Attending<'r> {
         }
     }
 
-    /// Ends flows that were idle for too long: a share of them each turn.
+    /// Ends flows that were idle for too long and, once all flows were met, releases scopes that
+    /// nobody uses: a share of them each turn.
     fn sweep(&mut self) {
         let (page, timeouts) = (self.page, timeouts(self.region));
         let share = self.flows.capacity().div_ceil(SWEEPS);
@@ -109,6 +130,12 @@ impl<'r> Attending<'r> {
         self.flows.sweep(&mut self.cursor, share, 0, 1, now_s, &timeouts, |ended| {
             page.flow_ended(ended.forward.service, ended.forward.backend);
         });
+        self.turns = self.turns.saturating_add(1);
+        if self.turns > 8 * SWEEPS {
+            let cells = self.scopes.cells().div_ceil(SCOPES);
+            let idle_for_s = timeouts.longest_s();
+            self.scopes.release_idle(&mut self.scope_cursor, cells, now_s, idle_for_s);
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Classify: which flow a packet would belong to, whether it is known, and what is not a flow's.
 
 use crate::frame::window;
-use crate::here::flows;
+use crate::here::{flows, page};
 use crate::next::{ENCAP, FINISH, FRAGMENT, OPEN, SELECT, TRACK, either, go, raw};
+use crate::place::error_limit;
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -13,10 +14,10 @@ use packet::icmp;
 use packet::ip::{Fragment, Ip, L4};
 use tables::addresses::Addresses;
 use tables::atomic::Ordering::Relaxed;
-use tables::counters::VerdictCounter;
+use tables::counters::{Counter, VerdictCounter};
 use tables::flow::PATH_REDIRECT;
 use tables::reason::DropReason;
-use tables::record::{LOCAL_ADDRS, NONE, NoService, TUNNEL_REPLY_TOO_BIG, Tunnel};
+use tables::record::{LOCAL_ADDRS, NoService, TUNNEL_REPLY_TOO_BIG, Tunnel};
 use tables::region::Region;
 use tables::set::TableSet;
 
@@ -153,57 +154,48 @@ extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
     }
 }
 
-/// How many next hops are looked through for the one that an ICMP error is about, and how many at
-/// once: the verifier takes no longer loop.
-const MOST_NEXT_HOPS: u32 = 8192;
-const AT_ONCE: u32 = 128;
-
 /// Takes the path MTU over that an error about an outer packet of ours tells of: see the fastpath's
 /// `pmtu`. slowpath notices what was learned.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_learn(ctx: *mut xdp_md) -> u32 {
     let Some(work) = work() else { return FINISH };
-    let told = icmp::told_mtu(&window(ctx), &work.inner).unwrap_or(0);
+    let w = window(ctx);
+    let told = icmp::told_mtu(&w, &work.inner).unwrap_or(0);
     if told == 0 || part_from_us() != OPEN {
         return FINISH;
     }
-    let mtu = icmp::believed_mtu(told, work.quoted.v6);
-    let mut first = 0;
-    for _ in 0..MOST_NEXT_HOPS / AT_ONCE {
-        let id = part_next_hop(first);
-        if id == NONE {
-            first += AT_ONCE;
-            continue;
-        }
-        let Some((_, hop)) = work.set().next_hop_to(id) else { break };
-        let Some(learned) = Region.path_mtu(id) else { break };
-        let before = learned.load(Relaxed);
-        if u32::from(mtu) < before || before == 0 && mtu < hop.mtu {
-            learned.store(u32::from(mtu), Relaxed);
-        }
-        break;
+    let mtu = icmp::path_mtu(&w, &work.inner, &work.quoted).unwrap_or(0);
+    if part_may_learn() != OPEN || mtu == 0 || part_believe(u32::from(mtu)) != OPEN {
+        page().count(Counter::IcmpErrorsDisbelieved, 1);
     }
     OPEN
 }
 
-/// The next hop that the quoted packet went to, among some from `first` on; [`NONE`] for none.
+/// Whether one more such error may be looked at in this second.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_next_hop(first: u32) -> u32 {
-    let Some(work) = work() else { return NONE };
-    let (set, to) = (work.set(), work.quoted.dst);
-    let mut found = NONE;
-    for n in 0..AT_ONCE {
-        let id = first.wrapping_add(n);
-        let Some((addr, _)) = set.next_hop_to(id) else { continue };
-        let (a, b) = (addr.words, to.words);
-        // Branches would be many ways to look at.
-        if (a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) == 0 {
-            found = id;
-        }
+extern "C" fn part_may_learn() -> u32 {
+    let (Some(work), Some(limit)) = (work(), error_limit()) else { return FINISH };
+    let limits = &work.set().settings().error_limits;
+    if limit.may_learn(limits, work.now_s) { OPEN } else { FINISH }
+}
+
+/// Lowers the path MTU towards the next hop that the quoted packet went to, if there is one.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_believe(mtu: u32) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let set = work.set();
+    let Some(id) = set.next_hop_at(&work.quoted.dst, work.arm) else { return FINISH };
+    let (Some(hop), Some(learned)) = (set.next_hop(id), Region.path_mtu(id)) else {
+        return FINISH;
+    };
+    let before = learned.load(Relaxed);
+    if mtu < before || before == 0 && mtu < u32::from(hop.mtu) {
+        learned.store(mtu, Relaxed);
     }
-    found
+    OPEN
 }
 
 /// Whether the quoted packet is from an address of this machine, or a source of IP in IP.

@@ -9,6 +9,7 @@ use crate::work::Work;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;
 use packet::ip::Ip;
+use tables::scope::KEPT_S;
 
 /// How many a CPU remembers: a gateway has a node or two in each zone, and some endpoints.
 const PLACES: u32 = 64;
@@ -20,8 +21,8 @@ pub struct Known {
     endpoint: u64,
     /// Tables of which generation.
     generation: u32,
-    /// [`Place::told`]: tables that were begun anew count generations anew.
-    told: u32,
+    /// [`era`].
+    era: u32,
     /// Outer IPv4 addresses, raw.
     src: u32,
     dst: u32,
@@ -34,6 +35,14 @@ pub struct Known {
 }
 
 const _: () = assert!(size_of::<Known>() == 32);
+
+/// What has to be the same for an answer to hold, besides the tables' generation: tables that were
+/// begun anew ([`Place::told`]) count generations anew, and a scope is not used for longer than
+/// [`KEPT_S`] without asking for it.
+#[inline(always)]
+pub fn era(place: &Place, now_s: u32) -> u32 {
+    place.told ^ (now_s / KEPT_S) << 8
+}
 
 #[btf_map]
 static FAMILIAR: PerCpuArray<Known, { PLACES as usize }> = PerCpuArray::new();
@@ -48,7 +57,7 @@ fn at(outer: &Ip, endpoint: u64) -> Option<*mut Known> {
 /// What is known of a gateway's packet in GENEVE over IPv4.
 #[inline(always)]
 pub fn recognise(
-    place: &Place,
+    era: u32,
     generation: u32,
     outer: &Ip,
     endpoint: u64,
@@ -56,7 +65,7 @@ pub fn recognise(
     // SAFETY: a CPU works on one packet at a time, and nobody writes while this one is looked at.
     let known = unsafe { &*at(outer, endpoint)? };
     let differs = (known.generation ^ generation)
-        | (known.told ^ place.told)
+        | (known.era ^ era)
         | (known.src ^ outer.src.words[3])
         | (known.dst ^ outer.dst.words[3])
         | u32::from(known.dport ^ outer.dport);
@@ -72,7 +81,7 @@ pub fn remember(place: &Place, work: &Work) {
     let known = unsafe { &mut *known };
     known.endpoint = endpoint;
     known.generation = work.generation;
-    known.told = place.told;
+    known.era = era(place, work.now_s);
     known.src = outer.src.words[3];
     known.dst = outer.dst.words[3];
     known.scope = work.scope;

@@ -61,5 +61,6 @@ pub fn claim(map: u32, first: u16, last: u16) -> u16 {
 pub extern "C" fn part_scope(gateway: u32) -> u32 {
     let Some(work) = work() else { return 0 };
     let scopes = Scopes::new(&Region);
-    scopes.intern((gateway >> 16) as u8, gateway as u16, work.scope_key).unwrap_or(0)
+    let (kind, gateway) = ((gateway >> 16) as u8, gateway as u16);
+    scopes.intern(kind, gateway, work.scope_key, work.now_s).unwrap_or(0)
 }

@@ -9,6 +9,7 @@ use aya_ebpf::helpers::generated::bpf_ktime_get_coarse_ns;
 use aya_ebpf::macros::{btf_map, map};
 use aya_ebpf::maps::xdp::DevMap;
 use tables::atomic::{AtomicU64, Ordering::Relaxed};
+use tables::error_limit::ErrorLimit;
 use tables::punt::{PUNT_CLASSES, PuntClass};
 
 #[btf_map]
@@ -22,6 +23,10 @@ static WANTED: Array<[AtomicU64; 8], 1024> = Array::new();
 /// Packets punted in a second, by processor; a region has room for no more of them.
 #[btf_map]
 static PUNTED: Array<Punted, 64> = Array::new();
+
+/// ICMP errors of a second, by processor.
+#[btf_map]
+static ERRORS: Array<ErrorLimit, 64> = Array::new();
 
 #[repr(C)]
 struct Punted {
@@ -93,4 +98,10 @@ pub fn may_punt(work: &Work, class: PuntClass, limit: u32) -> bool {
     }
     *used += 1;
     true
+}
+
+/// This processor's ICMP errors of the second.
+#[inline(always)]
+pub fn error_limit() -> Option<&'static ErrorLimit> {
+    ERRORS.get(cpu() & 63)
 }

@@ -4,6 +4,8 @@
 //! what the error quotes, the outer headers moved forward by the error's own.
 
 use crate::encap::tells_too_big;
+use crate::here::page;
+use crate::place::error_limit;
 use crate::frame::{cut_end, length, move_start, sum_from, window};
 use crate::next::{FINISH, OPEN, done, either, go, raw};
 use crate::work::{Arrival, Reply, Work, work};
@@ -17,8 +19,10 @@ use packet::ip::UDP;
 use packet::reset;
 use packet::tunnel::return_in_place;
 use packet::window::{Short, Window};
-use tables::counters::VerdictCounter;
+use tables::counters::{Counter, VerdictCounter};
+use tables::error_limit::{Sending, network_key};
 use tables::reason::DropReason;
+use tables::region::Region;
 
 /// Bytes that may stand in front of an inner packet: Ethernet with a tag, IPv6 or IPv4 with
 /// options, UDP, a tunnel header with options, an inner Ethernet header.
@@ -84,7 +88,7 @@ fn trouble(ctx: *mut xdp_md, work: &mut Work, silent: DropReason) -> Result<u32,
     let wanted = work.arrival != Arrival::Kernel
         && icmp::may_answer(&work.inner)
         && (work.reply == Reply::TimeExceeded || tells_too_big(work));
-    if !wanted {
+    if !wanted || part_within_limit() != OPEN {
         return Err(work.drop(silent));
     }
     // What lies in other buffers is not quoted: all headers are in the first one.
@@ -103,6 +107,22 @@ fn trouble(ctx: *mut xdp_md, work: &mut Work, silent: DropReason) -> Result<u32,
         return Err(work.drop(silent));
     }
     Ok(work.out(VerdictCounter::Reply, work.arm))
+}
+
+/// Whether an error to this packet's sender is within the limits; counts one that is not.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_within_limit() -> u32 {
+    let (Some(work), Some(limit)) = (work(), error_limit()) else { return FINISH };
+    let network = network_key(&work.inner.src).hash(&Region.hash_key());
+    let too_big = work.reply == Reply::TooBig;
+    let sending = Sending { arm: work.arm, too_big, network };
+    let limits = &work.set().settings().error_limits;
+    if limit.may_send(&sending, limits, work.now_s) {
+        return OPEN;
+    }
+    page().count(Counter::IcmpErrorsLimited, 1);
+    FINISH
 }
 
 /// Moves all in front of the inner packet to the frame's start.

@@ -85,7 +85,8 @@ programs! {
     datagram(asked) { asked::datagram(asked, &Fragments::new(&Region)) }
     /// Gives an endpoint its scope.
     scope(asked) {
-        let scope = Scopes::new(&Region).intern(asked.proto, asked.port, asked.scope_key);
+        let scope = Scopes::new(&Region);
+        let scope = scope.intern(asked.proto, asked.port, asked.scope_key, asked.now_s);
         asked.outcome = scope.unwrap_or(asked::MISSED);
     }
     /// Counts.

@@ -10,7 +10,7 @@
 
 use crate::classify::between_strangers;
 use crate::encap::{Way, headers, local, options};
-use crate::familiar::{Known, recognise};
+use crate::familiar::{Known, era, recognise};
 use crate::finish::{finish, sent};
 use crate::frame::{move_start, window};
 use crate::here::{flows, page};
@@ -81,7 +81,7 @@ struct Exit {
 pub fn usual(ctx: *mut xdp_md, work: &mut Work, place: &Place, came: &Came) -> Result<u32, u32> {
     let w = &mut window(ctx);
     let set = &Region.tables(came.generation);
-    let (known, tunnel) = read(w, work, set, place).ok_or(OUTER)?;
+    let (known, tunnel) = read(w, work, set, era(place, came.now_s)).ok_or(OUTER)?;
     let strangers = between_strangers(set, tunnel, &work.inner);
     // A flow's entry is asked for before anything else that takes time.
     let asking = if strangers { None } else { ask(known, &work.inner) };
@@ -154,7 +154,7 @@ fn read(
     w: &Window<'_>,
     work: &mut Work,
     set: &TableSet<'static>,
-    place: &Place,
+    era: u32,
 ) -> Option<(&'static Known, &'static Tunnel)> {
     let eth = Ethernet::parse(w).ok()?;
     let plain = eth.ethertype == ethernet::IPV4 && eth.l3 == IP;
@@ -162,7 +162,7 @@ fn read(
         return None;
     }
     // Which class the options have to be of, only the tunnel says; of which tunnel, the endpoint.
-    let known = recognise(place, set.generation(), &work.outer, endpoint(w))?;
+    let known = recognise(era, set.generation(), &work.outer, endpoint(w))?;
     if !work.inner.read_usual(w, INNER, ethernet::IPV4) {
         return None;
     }

@@ -12,8 +12,9 @@ use state::address::Address;
 use state::service::{Algorithm, Service};
 use state::words::protocol_text;
 use tables::record::{
-    self, FrontendKey, LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS, NEIGHBORS, NONE,
-    PORT_OWN, PORT_PROTECTED, Prefix, Settings, TUNNEL_SOURCES, Timeouts, Tunnel, TunnelKind,
+    self, ErrorLimits, FrontendKey, LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS,
+    NEIGHBORS, NONE, PORT_OWN, PORT_PROTECTED, Prefix, Settings, TUNNEL_SOURCES, Timeouts, Tunnel,
+    TunnelKind,
 };
 
 use super::region::Need;
@@ -66,6 +67,11 @@ pub fn settings(config: &Config, neighbors: &[IpAddr]) -> Settings {
         punt.icmp_limit_per_s,
         punt.limit_per_s,
     ];
+    settings.error_limits = ErrorLimits {
+        by_arm: config.icmp.errors_per_s,
+        to_network: config.icmp.errors_per_network_per_s,
+        path_mtu: config.icmp.path_mtu_errors_per_s,
+    };
     settings.plain_no_service = punt.plain_no_service as u8;
     for (slot, port) in settings.local_ports.iter_mut().zip(local_ports(config)) {
         *slot = port;

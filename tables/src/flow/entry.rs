@@ -99,6 +99,13 @@ impl Entry {
         }
     }
 
+    /// The scope of its key.
+    #[inline]
+    #[cfg(not(target_arch = "bpf"))]
+    pub(super) fn scope(&self) -> u32 {
+        self.scope.load(Relaxed)
+    }
+
     pub(super) fn key(&self) -> FlowKey {
         let rest = core::array::from_fn(|w| self.rest[w].load(Relaxed));
         Words(self.scope.load(Relaxed), rest).key()

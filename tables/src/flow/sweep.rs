@@ -2,7 +2,7 @@
 
 use super::path::{Forward, GatewayLeg, Missed, PATH_ONE_WAY, Stored};
 use super::tcp::{self, TcpState};
-use super::{Ended, Flows, Hit, Index};
+use super::{Ended, Entry, Flows, Hit, Index};
 use crate::atomic::Ordering::Relaxed;
 use crate::record::{NONE, Timeouts};
 use packet::flow::{FlowKey, Side};
@@ -67,7 +67,8 @@ impl Index<'_> {
 
 impl Flows<'_> {
     /// Looks at the next `n` records of this lcore's share (those whose number leaves the remainder
-    /// `lcore` by `lcores`) and ends the flows that were idle for too long. Returns how many.
+    /// `lcore` by `lcores`) and ends the flows that were idle for too long. Returns how many. The
+    /// others keep their scopes.
     ///
     /// `cursor` is the caller's and begins at 0. `on_end` gets each flow that ended.
     #[expect(clippy::too_many_arguments, reason = "a share, a clock and a rule, each plain")]
@@ -89,11 +90,16 @@ impl Flows<'_> {
             let id = *cursor * lcores + lcore % lcores;
             *cursor += 1;
             let Some(path) = self.paths.get(id as usize) else { continue };
+            let Ok(forward) = path.consistent(Stored::forward) else { continue };
             let idle = |forward: &Forward| self.is_idle(path, forward, now_s, timeouts);
+            if !idle(&forward) {
+                // The entry's line was just read. If it is another flow's by now, that one lives.
+                let scope = self.index.entry(forward.front).map_or(0, Entry::scope);
+                self.scopes.keep(scope, now_s);
+                continue;
+            }
             // Looked at again when it is to end: it may have come to life, or to another flow.
-            if path.consistent(Stored::forward).is_ok_and(|forward| idle(&forward))
-                && let Some(gone) = self.end(id, || idle(&path.forward()))
-            {
+            if let Some(gone) = self.end(id, || idle(&path.forward())) {
                 on_end(&gone);
                 ended += 1;
             }

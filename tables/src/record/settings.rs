@@ -39,6 +39,29 @@ impl Timeouts {
     };
 }
 
+#[cfg(not(target_arch = "bpf"))]
+impl Timeouts {
+    /// The longest time for which a flow is idle before it ends, but for services with a time of
+    /// their own.
+    pub fn longest_s(&self) -> u32 {
+        let Timeouts { tcp_established_s, tcp_embryonic_s, tcp_closed_s, .. } = *self;
+        let tcp = tcp_established_s.max(tcp_embryonic_s).max(tcp_closed_s);
+        tcp.max(self.udp_s).max(self.other_s).max(self.fragment_s)
+    }
+}
+
+/// How many ICMP errors are sent and believed in a second by each lcore; 0 for no limit.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ErrorLimits {
+    /// Sent by an arm, of each kind (too-big, time exceeded).
+    pub by_arm: u32,
+    /// Sent to a network: an IPv4 /24, an IPv6 /64.
+    pub to_network: u32,
+    /// About our own tunnel packets, looked at for a path MTU.
+    pub path_mtu: u32,
+}
+
 /// How many addresses of ours an arm may have.
 pub const LOCAL_ADDRS: usize = 16;
 /// How many NAT addresses there may be in all.
@@ -103,6 +126,8 @@ pub struct Settings {
     pub nat_port_last: u16,
     /// Punted packets per second and lcore by [`crate::punt::PuntClass`]; 0 for no limit.
     pub punt_limits: [u32; PUNT_CLASSES],
+    /// ICMP errors per second and lcore.
+    pub error_limits: ErrorLimits,
     /// A [`NoService`] for plain packets that are for nobody (`Return` is not possible: drops).
     pub plain_no_service: u8,
     /// Zero.
@@ -125,6 +150,7 @@ impl Settings {
         nat_port_first: 1024,
         nat_port_last: 32767,
         punt_limits: [0; PUNT_CLASSES],
+        error_limits: ErrorLimits { by_arm: 0, to_network: 0, path_mtu: 0 },
         plain_no_service: NoService::Drop as u8,
         pad: [0; 3],
         local_ports: [LocalPort { port: 0, locals: 0, proto: 0, flags: 0, pad: [0; 2] };

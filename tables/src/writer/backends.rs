@@ -8,7 +8,7 @@ use packet::addr::Addr;
 use super::{Refusal, Writer};
 use crate::layout::Section;
 use crate::lookup::probe_mark;
-use crate::next_hop::{NextHop, NextHopCell};
+use crate::next_hop::{NextHop, NextHopCell, chain};
 use crate::record::{Backend, NONE};
 
 impl<'r> Writer<'r> {
@@ -131,6 +131,7 @@ impl<'r> Writer<'r> {
         self.known.next_hops.take(id);
         self.known.hop_places.insert((*addr, arm), id);
         self.parts.next_hops[id as usize].take(&self.pen, addr, &NextHop::unknown(arm));
+        chain::link(self.parts.next_hops, &self.pen, id);
         Ok(id)
     }
 
@@ -166,6 +167,7 @@ impl<'r> Writer<'r> {
             return;
         }
         for id in &freed {
+            chain::unlink(self.parts.next_hops, &self.pen, *id);
             self.parts.next_hops[*id as usize].free(&self.pen);
         }
         // All at once: many may go together.

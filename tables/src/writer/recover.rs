@@ -14,6 +14,7 @@ use super::services::{array_sum, name_sum};
 use super::{Known, Writer, sum};
 use crate::layout::Section;
 use crate::lookup::is_mark;
+use crate::next_hop::chain;
 use crate::record::Record;
 use crate::region::RegionError;
 use crate::set::TableSet;
@@ -148,6 +149,7 @@ impl Writer<'_> {
 
     fn learn_backends(&mut self) {
         let tables = self.committed();
+        chain::renew(self.parts.next_hops, &self.pen);
         for (id, addr, hop) in tables.next_hops() {
             self.known.next_hops.take(id);
             self.known.hop_places.insert((addr, hop.arm), id);

@@ -352,6 +352,42 @@ fn next_hops_change_at_once_and_live_as_long_as_backends_need_them() {
 }
 
 #[test]
+fn a_next_hop_is_found_by_its_address_and_arm_as_long_as_it_lives() {
+    let region = region();
+    let mut writer = Writer::attach(&region).unwrap();
+    let count = region.sizes().next_hops;
+    let at = |n: u32| (addr(&format!("10.0.{}.{}", n % 3, n / 2)), (n % 2) as u8);
+    let ids: Vec<u32> = (0..count)
+        .map(|n| {
+            let (addr, arm) = at(n);
+            writer.put_next_hop(&addr, arm).unwrap()
+        })
+        .collect();
+    let found = |n: u32| {
+        let (addr, arm) = at(n);
+        region.tables(0).next_hop_at(&addr, arm)
+    };
+    assert!((0..count).all(|n| found(n) == Some(ids[n as usize])));
+    assert_eq!(region.tables(0).next_hop_at(&addr("10.0.9.9"), 0), None);
+    for n in (0..count).step_by(3) {
+        writer.remove_next_hop(ids[n as usize]).unwrap();
+    }
+    writer.put_service("web", &policy()).unwrap();
+    writer.commit().unwrap();
+    writer.put_service("web2", &policy()).unwrap();
+    let left = |n: u32| (n % 3 != 0).then_some(ids[n as usize]);
+    assert!((0..count).all(|n| found(n) == left(n)));
+    // A writer that was killed at it, whatever it left: the next one chains all anew.
+    drop(writer);
+    for cell in crate::set::Parts::new(&region).next_hops {
+        cell.tear_chain();
+    }
+    assert!((1..count).step_by(3).any(|n| found(n) != left(n)));
+    drop(Writer::attach(&region).unwrap());
+    assert!((0..count).all(|n| found(n) == left(n)));
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_and_changes_nothing() {
     let region = region();
     let mut writer = Writer::attach(&region).unwrap();

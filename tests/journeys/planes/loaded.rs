@@ -105,10 +105,11 @@ impl Loaded {
         self.lcore.poll_control();
     }
 
-    /// Seconds pass, and the flow table is swept once.
+    /// Seconds pass, and the flow table and the scopes are swept once.
     pub fn advance_s(&mut self, seconds: u32) {
         self.lcore.advance_s(seconds);
         self.lcore.sweep(self.setup.max_flows);
+        self.lcore.release_scopes(u32::MAX);
     }
 
     /// All counters of the region.

@@ -1,0 +1,176 @@
+//! Limits of ICMP errors (RFC 1812 4.3.2.8, RFC 4443 2.4 f): how many of its own an lcore sends in
+//! a second, by arm and by the receiver's network, and how many about our own packets it looks at.
+//! Both planes ask here.
+//!
+//! A sender chooses the source of its packets, and so the receiver of the errors about them. The
+//! limit of the receiver's network keeps Weir from being used against a network, that of the arm
+//! bounds the work and the bytes in all. Each kind of error has its own of the arm, so that packets
+//! whose TTL ends here don't keep senders from learning their path MTU.
+
+use packet::addr::Addr;
+use packet::flow::FlowKey;
+
+use crate::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::record::ErrorLimits;
+
+/// Networks that have a bucket; more share one. A power of two.
+pub const NETWORKS: usize = 256;
+
+/// An error that is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending {
+    /// The arm.
+    pub arm: u8,
+    /// A too-big one; else time exceeded.
+    pub too_big: bool,
+    /// The hash of the receiver's [`network_key`].
+    pub network: u64,
+}
+
+/// What an lcore has sent and looked at in this second. One lcore writes.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ErrorLimit {
+    arms: [Bucket; 4],
+    path_mtu: Bucket,
+    networks: [Bucket; NETWORKS],
+}
+
+/// A second, and how many tokens of it are used.
+#[repr(transparent)]
+#[derive(Debug)]
+struct Bucket(AtomicU64);
+
+impl Bucket {
+    const NEW: Bucket = Bucket(AtomicU64::new(0));
+
+    /// How many tokens are used; a new second has all of them.
+    #[inline(always)]
+    fn used(&self, now_s: u32) -> u32 {
+        let word = self.0.load(Relaxed);
+        if (word >> 32) as u32 == now_s { word as u32 } else { 0 }
+    }
+
+    #[inline(always)]
+    fn has_one(&self, limit: u32, now_s: u32) -> bool {
+        limit == 0 || self.used(now_s) < limit
+    }
+
+    #[inline(always)]
+    fn take(&self, now_s: u32) {
+        let used = self.used(now_s).saturating_add(1);
+        self.0.store(u64::from(now_s) << 32 | u64::from(used), Relaxed);
+    }
+}
+
+impl ErrorLimit {
+    /// Nothing sent yet.
+    pub const fn new() -> ErrorLimit {
+        ErrorLimit {
+            arms: [Bucket::NEW; 4],
+            path_mtu: Bucket::NEW,
+            networks: [Bucket::NEW; NETWORKS],
+        }
+    }
+
+    /// Whether one more error may be sent; takes a token if so.
+    #[inline(always)]
+    pub fn may_send(&self, sending: &Sending, limits: &ErrorLimits, now_s: u32) -> bool {
+        let arm = usize::from(sending.arm & 1) * 2 + usize::from(sending.too_big);
+        let arm = &self.arms[arm & 3];
+        let network = &self.networks[sending.network as usize & (NETWORKS - 1)];
+        // A network that is beyond its limit takes nothing of what the others share.
+        let may = network.has_one(limits.to_network, now_s) && arm.has_one(limits.by_arm, now_s);
+        if may {
+            network.take(now_s);
+            arm.take(now_s);
+        }
+        may
+    }
+
+    /// Whether one more error about a packet of ours may be looked at; takes a token if so.
+    #[inline(always)]
+    pub fn may_learn(&self, limits: &ErrorLimits, now_s: u32) -> bool {
+        let may = self.path_mtu.has_one(limits.path_mtu, now_s);
+        if may {
+            self.path_mtu.take(now_s);
+        }
+        may
+    }
+}
+
+impl Default for ErrorLimit {
+    fn default() -> ErrorLimit {
+        ErrorLimit::new()
+    }
+}
+
+/// What the network of `addr` is hashed by. By the region's key, nobody can choose networks that
+/// share a bucket.
+#[inline(always)]
+pub fn network_key(addr: &Addr) -> FlowKey {
+    let [a, b, c, d] = addr.words;
+    let words = match addr.is_v4() {
+        true => [a, b, c, d & 0xffff_ff00_u32.to_be()],
+        false => [a, b, 0, 0],
+    };
+    FlowKey { low: Addr { words }, ..FlowKey::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: ErrorLimits = ErrorLimits { by_arm: 5, to_network: 2, path_mtu: 3 };
+
+    fn sending(arm: u8, too_big: bool, network: u64) -> Sending {
+        Sending { arm, too_big, network }
+    }
+
+    #[test]
+    fn a_network_and_an_arm_have_limits_that_a_new_second_refills() {
+        let limit = &ErrorLimit::new();
+        for now_s in [7, 8, u32::MAX, 0] {
+            let sent = |network| {
+                (0..9).filter(move |_| limit.may_send(&sending(0, false, network), &LIMITS, now_s))
+            };
+            assert_eq!([1, 2, 3, 4].map(|network| sent(network).count()), [2, 2, 1, 0]);
+            // Others have theirs: of the other arm, and of the other kind.
+            for (arm, too_big) in [(0, true), (1, false), (1, true)] {
+                assert!(limit.may_send(&sending(arm, too_big, 5 + u64::from(arm)), &LIMITS, now_s));
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_network_may_not_send_costs_the_arm_nothing() {
+        let limit = ErrorLimit::new();
+        let sent = (0..100).filter(|_| limit.may_send(&sending(1, true, 1), &LIMITS, 7)).count();
+        assert_eq!(sent, 2);
+        let rest = (2..9).filter(|n| limit.may_send(&sending(1, true, *n), &LIMITS, 7)).count();
+        assert_eq!(rest, 3);
+    }
+
+    #[test]
+    fn zero_is_no_limit() {
+        let (limit, none) = (ErrorLimit::new(), ErrorLimits::default());
+        assert!((0..9_999).all(|_| limit.may_send(&sending(0, true, 1), &none, 7)));
+        assert!((0..9_999).all(|_| limit.may_learn(&none, 7)));
+        assert_eq!((0..9).filter(|_| limit.may_learn(&LIMITS, 8)).count(), 3);
+    }
+
+    #[test]
+    fn a_network_is_a_24_or_a_64() {
+        let v4 = |octets: [u8; 4]| Addr::v4(u32::from_ne_bytes(octets));
+        let v6 = |low: u64, host: u64| {
+            let bytes = (u128::from(low) << 64 | u128::from(host)).to_be_bytes();
+            Addr::from(std::net::IpAddr::from(bytes))
+        };
+        let key = |addr| network_key(&addr);
+        assert_eq!(key(v4([10, 1, 2, 3])), key(v4([10, 1, 2, 250])));
+        assert_ne!(key(v4([10, 1, 2, 3])), key(v4([10, 1, 3, 3])));
+        let net = 0x2001_0db8_0000_0001;
+        assert_eq!(key(v6(net, 5)), key(v6(net, u64::MAX)));
+        assert_ne!(key(v6(net, 5)), key(v6(net + 1, 5)));
+    }
+}
