@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use routers::{Daemon, Frr, Netns, PATIENCE, Result, namespace, wait_for};
+use serde_json::Value;
 use tests::lab::client::{Client, Load};
 use tests::lab::decap::{Answer, Decap};
 use tests::lab::server::Server;
@@ -45,9 +46,8 @@ pub const BFD_MS: u64 = 300;
 pub const BFD_MULTIPLIER: u32 = 5;
 /// After so long of silence BFD takes a neighbor for gone.
 pub const BFD_TIME: Duration = Duration::from_millis(BFD_MS * BFD_MULTIPLIER as u64);
-/// What a busy machine may add to a time that is asserted: the router's daemons, its kernel's
-/// tables and our looks at them all wait for a processor. BGP's own hold time is 90 s.
-pub const RESERVE: Duration = Duration::from_secs(5);
+/// How long one look at a closed port waits for its refusal.
+const REFUSAL: Duration = Duration::from_secs(5);
 
 /// What is hashed, as Linux' `fib_multipath_hash_fields` numbers it.
 const ADDRESSES_PROTOCOL_PORTS: &str = "0x37";
@@ -189,7 +189,7 @@ impl Fleet {
                 wait_for(&format!("the MAC address of {address}"), PATIENCE, || {
                     // Nobody listens there: a refusal has been all the way.
                     let asked = self.router.run(move || {
-                        TcpStream::connect_timeout(&(address, DISCARD).into(), RESERVE)
+                        TcpStream::connect_timeout(&(address, DISCARD).into(), REFUSAL)
                     })?;
                     let refused =
                         asked.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
@@ -215,11 +215,26 @@ impl Fleet {
         .map(drop)
     }
 
+    /// What the router says of its session with an appliance (1 or 2), under this name.
+    fn neighbor(&self, number: u8, name: &str) -> Result<Value> {
+        let address = speaks_from(number, self.way).to_string();
+        let mut said = self.frr.json(&format!("show bgp neighbors {address}"))?;
+        Ok(said[&address][name].take())
+    }
+
     /// How often the router's session with an appliance (1 or 2) was established.
     pub fn sessions(&self, number: u8) -> Result<u64> {
-        let address = speaks_from(number, self.way).to_string();
-        let said = self.frr.json(&format!("show bgp neighbors {address}"))?;
-        Ok(said[&address]["connectionsEstablished"].as_u64().unwrap_or(0))
+        Ok(self.neighbor(number, "connectionsEstablished")?.as_u64().unwrap_or(0))
+    }
+
+    /// Whether the router's session with an appliance (1 or 2) stands.
+    pub fn is_established(&self, number: u8) -> Result<bool> {
+        Ok(self.neighbor(number, "bgpState")? == "Established")
+    }
+
+    /// The last NOTIFICATION of the router's session with an appliance (1 or 2), in FRR's words.
+    pub fn last_notification(&self, number: u8) -> Result<String> {
+        Ok(self.neighbor(number, "lastNotificationReason")?.to_string())
     }
 
     /// Waits until a session was established more than `before` times and the neighbor has said
