@@ -269,7 +269,28 @@ impl<'r> Flows<'r> {
     /// As [`Flows::forward`], written where it shall stand; after an error it says nothing of use.
     #[inline(always)]
     pub fn forward_to(&self, hit: &Hit, out: &mut Forward) -> Result<(), Missed> {
-        self.consistent(hit, |path| *out = path.forward())
+        match self.consistent(hit, |path| *out = path.forward()) {
+            #[cfg(not(target_arch = "bpf"))]
+            Err(Missed::Busy) => self.forward_held(hit, out),
+            done => done,
+        }
+    }
+
+    /// As [`Flows::forward_to`], of a path whose gateway leg somebody is changing and does not get
+    /// on with: an lcore that the kernel took off its CPU. But for the leg's own words, line 0
+    /// stays as it is from the flow's begin to its end.
+    #[cold]
+    #[cfg(not(target_arch = "bpf"))]
+    fn forward_held(&self, hit: &Hit, out: &mut Forward) -> Result<(), Missed> {
+        let path = self.paths.row(hit.path).ok_or(Missed::Gone)?;
+        let entry = self.index.entry(hit.entry).ok_or(Missed::Gone)?;
+        *out = path.forward();
+        out.flags &= !PATH_RESPONDER_LEG;
+        if !out.is_nat() {
+            // The words of its digest.
+            out.nat_addr = Addr::UNSPECIFIED;
+        }
+        if path.is_live() && entry.still(hit.stamp) { Ok(()) } else { Err(Missed::Gone) }
     }
 
     /// Also where the flow came from. Reads lines 0 and 1.

@@ -1,18 +1,21 @@
 //! NAT ports: a map of 65,536 bits for each pair of backend and NAT address.
 //!
 //! A mapping is unique over (our address, port, backend address, port), so each backend has all
-//! ports of each of our addresses for itself. A set bit is a port in use. Ports below 64 are never
-//! given out; the word that they would fill holds the rotation, so that a port that was just given
-//! back comes last in line (a peer may still remember its connection).
+//! ports of each of our addresses for itself. A set bit is a port in use. Ports below 128 are never
+//! given out. The first of the words that they would fill holds the rotation, so that a port that
+//! was just given back comes last in line (a peer may still remember its connection). The second
+//! says whether the map is used up: then a refusal costs one look and no search through the range.
 
-use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
+use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::SeqCst};
 use crate::layout::{NAT_MAP_BYTES, Section};
 use crate::region::Region;
 use crate::rows::{Numbered, Rows, Shared};
 use core::ops::RangeInclusive;
 
 /// Below this port none is given out.
-const FIRST: u16 = 64;
+const FIRST: u16 = 128;
+/// Which word says that all of a range is in use.
+const USED_UP: usize = 1;
 const WORDS: usize = NAT_MAP_BYTES / 8;
 /// How often a word with free bits is tried: each failure means that another lcore took the bit.
 /// The kernel's program goes on to the next word then: of two that want the last port at once, one
@@ -62,15 +65,25 @@ impl<'r> NatPorts<'r> {
         let take = |first, last| crate::parts::take(map, first, last);
         #[cfg(not(target_arch = "bpf"))]
         let take = |first, last| self.take(map, first, last);
-        let rotation = self.maps.row(map)?.0.first()?;
+        let [rotation, used_up, ..] = &self.maps.row(map)?.0;
+        let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
+        let all = u64::from(first) << 32 | u64::from(last);
+        // Also where nothing is found: who then asks for the oldest port gets another each time.
         let turn = rotation.load(Relaxed);
         rotation.store(turn.wrapping_add(1), Relaxed);
-        let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
+        if used_up.load(SeqCst) == all {
+            return None;
+        }
         let start = start(first, last, lcore, lcores, turn)?;
-        let found = match take(start, last) {
-            None => take(first, start - 1)?,
-            Some(port) => port,
-        };
+        let found = take(start, last).or_else(|| take(first, start - 1));
+        if let Some(port) = found {
+            return Some(port as u16);
+        }
+        // A port may come back between the search and the note, which whoever gives it back then
+        // does not see: so it is looked for once more behind the note.
+        used_up.swap(all, SeqCst);
+        let found = take(first, last)?;
+        used_up.store(0, SeqCst);
         Some(found as u16)
     }
 
@@ -134,9 +147,16 @@ impl<'r> NatPorts<'r> {
 
     /// Gives a port back. False when it wasn't in use.
     pub fn release(&self, map: u32, port: u16) -> bool {
+        let Some(Map(words)) = self.maps.row(map) else { return false };
+        if port < FIRST {
+            return false;
+        }
         let bit = 1 << (port % 64);
-        let freed = |map: &Map| map.0[usize::from(port / 64)].fetch_and(!bit, AcqRel) & bit != 0;
-        port >= FIRST && self.maps.row(map).is_some_and(freed)
+        let freed = words[usize::from(port / 64)].fetch_and(!bit, SeqCst) & bit != 0;
+        if words[USED_UP].load(SeqCst) != 0 {
+            words[USED_UP].store(0, SeqCst);
+        }
+        freed
     }
 }
 
@@ -168,12 +188,14 @@ impl NatPorts<'_> {
 
     /// How many ports of a map are in use.
     pub fn used(&self, map: u32) -> u32 {
-        let words = self.maps.get(map as usize).map(|map| &map.0[1..]).unwrap_or_default();
+        let first = usize::from(FIRST / 64);
+        let words = self.maps.get(map as usize).map(|map| &map.0[first..]).unwrap_or_default();
         words.iter().map(|word| word.load(Relaxed).count_ones()).sum()
     }
 
     /// Frees all ports of all maps. For recovery, while no lcore runs.
     pub(crate) fn clear(&self) {
+        // The rotation goes on.
         for word in self.maps.iter().flat_map(|map| &map.0[1..]) {
             if word.load(Relaxed) != 0 {
                 word.store(0, Relaxed);
@@ -202,7 +224,7 @@ mod tests {
     fn a_range_is_used_up_to_its_last_port_and_not_beyond() {
         let memory = maps(2);
         let maps = NatPorts { maps: &memory };
-        for (first, last) in [(1024, 1024), (1000, 1300), (100, 127), (65_500, 65_535)] {
+        for (first, last) in [(1024, 1024), (1000, 1300), (200, 227), (65_500, 65_535)] {
             for lcores in [1, 3, 64] {
                 let mut seen = HashSet::new();
                 while let Some(port) = maps.claim(1, first..=last, lcores / 2, lcores) {
@@ -237,8 +259,49 @@ mod tests {
         let backwards = RangeInclusive::new(2000, 1999);
         assert_eq!(maps.claim(1, 1024..=2000, 0, 1), None);
         assert_eq!(maps.claim(0, backwards, 0, 1), None);
-        assert_eq!(maps.claim(0, 0..=63, 0, 1), None);
+        assert_eq!(maps.claim(0, 0..=127, 0, 1), None);
         assert!(!maps.release(0, 5) && !maps.release(9, 5000) && !maps.mark(0, 5));
+    }
+
+    #[test]
+    fn a_used_up_map_is_not_searched_until_a_port_comes_back() {
+        let memory = maps(1);
+        let maps = NatPorts { maps: &memory };
+        while maps.claim(0, 2000..=2999, 0, 1).is_some() {}
+        assert!((0..9).all(|_| maps.claim(0, 2000..=2999, 0, 1).is_none()));
+        // A bit that was cleared behind its back is not seen.
+        memory[0].0[2000 / 64].fetch_and(!(1 << (2000 % 64)), Relaxed);
+        assert_eq!(maps.claim(0, 2000..=2999, 0, 1), None);
+        assert!(maps.mark(0, 2000));
+        // Of another range nothing is known.
+        assert_eq!(maps.claim(0, 2000..=3000, 0, 1), Some(3000));
+        assert!(maps.release(0, 2500));
+        assert_eq!(maps.claim(0, 2000..=2999, 0, 1), Some(2500));
+        assert_eq!(maps.claim(0, 2000..=2999, 0, 1), None);
+        maps.clear();
+        assert!(maps.claim(0, 2000..=2999, 0, 1).is_some());
+    }
+
+    /// Ports that come back while others find the map used up: none is forgotten.
+    #[test]
+    fn a_port_that_comes_back_is_found_whatever_was_noted_meanwhile() {
+        let rounds = if cfg!(miri) { 10 } else { 20_000 };
+        let (memory, range) = (maps(1), 1024..=1031);
+        let maps = NatPorts { maps: &memory };
+        let work = |lcore| {
+            for _ in 0..rounds {
+                let held: Vec<u16> =
+                    (0..6).filter_map(|_| maps.claim(0, range.clone(), lcore, 3)).collect();
+                held.iter().for_each(|port| assert!(maps.release(0, *port)));
+                assert!(held.iter().all(|port| range.contains(port)));
+            }
+        };
+        for _ in 0..rounds.min(20) {
+            std::thread::scope(|scope| (0..3).for_each(|n| drop(scope.spawn(move || work(n)))));
+            let all = std::iter::from_fn(|| maps.claim(0, range.clone(), 0, 1));
+            assert_eq!(all.count(), 8);
+            assert!(range.clone().all(|port| maps.release(0, port)));
+        }
     }
 
     #[test]

@@ -179,6 +179,26 @@ fn a_flow_is_found_from_both_sides_and_says_how_to_go_on() {
 }
 
 #[test]
+fn a_path_whose_leg_is_being_changed_still_leads_to_its_backend() {
+    let region = small();
+    let flows = table(&region);
+    let hit = insert_nat(&flows, 1, &[]).unwrap();
+    let (forward, mut out) = (flows.forward(&hit).unwrap(), Forward::default());
+    let path = &flows.paths[hit.path as usize];
+    assert!(path.lock());
+    assert_eq!(flows.forward(&hit), Err(Missed::Busy));
+    assert_eq!((flows.forward_to(&hit, &mut out), out), (Ok(()), forward));
+    path.publish();
+    flows.remove(&hit).unwrap();
+    assert_eq!(flows.forward_to(&hit, &mut out), Err(Missed::Gone));
+    let new = insert_nat(&flows, 2, &[]).unwrap();
+    assert_eq!(new.path, hit.path);
+    assert!(path.lock());
+    assert_eq!(flows.forward_to(&hit, &mut out), Err(Missed::Gone));
+    path.publish();
+}
+
+#[test]
 fn a_hit_never_leads_to_the_flow_that_took_the_record_over() {
     let region = small();
     let flows = table(&region);
