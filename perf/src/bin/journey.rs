@@ -11,6 +11,7 @@
 //!
 //! With `--answers` half of the packets are backends' answers. With two lcores the answers to one's
 //! requests arrive at the other, and it is told what each does alone and what they do together.
+//! With `--new` each packet begins a flow.
 
 use clap::Parser;
 use dpdk_bindings::lcore::Launched;
@@ -49,6 +50,10 @@ struct Arguments {
     /// Half of the packets are backends' answers (so it is with two lcores in any case).
     #[arg(long)]
     answers: bool,
+    /// Each packet begins a flow, of which there is room for `--flows`: the oldest of those that
+    /// nobody confirmed ends for it, as in a flood.
+    #[arg(long, conflicts_with_all = ["answers", "pairs"])]
+    new: bool,
     /// Seconds to run.
     #[arg(long, default_value_t = 8)]
     seconds: u64,
@@ -57,6 +62,9 @@ struct Arguments {
     stages: bool,
 }
 
+/// Flows that an lcore begins before the first of them comes again, by when it has long ended.
+const NEW: u32 = 1 << 25;
+
 type Job = Launched<Result<[u64; STAGES.len()], Failed>>;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -64,13 +72,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let eal = Eal::start(&eal_arguments)?;
     let pool = start::pool(&eal)?;
     let pairs = start::pairs(&eal, &pool)?;
-    let answers = arguments.answers || arguments.lcores > 1;
+    let answers = arguments.answers || arguments.lcores > 1 && !arguments.new;
     let null = pairs.len() == 2 * arguments.lcores as usize;
     if !null && (pairs.len() != 1 || answers) {
         return Err("one port, or two net_null ports for each lcore, please".into());
     }
-    if answers && !matches!(arguments.work, Work::Nat | Work::Tunnel) {
-        return Err("there are answers for --work nat and --work tunnel only".into());
+    if (answers || arguments.new) && !matches!(arguments.work, Work::Nat | Work::Tunnel) {
+        return Err("there are flows in --work nat and --work tunnel only".into());
     }
     let (region, small) = world::region(arguments.flows)?;
     if let Some(reason) = small {
@@ -84,7 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if workers.len() < arguments.lcores as usize {
         return Err("each polling lcore is a worker: see --lcores of EAL".into());
     }
-    let learned = if null && arguments.work != Work::Refill {
+    let learned = if null && arguments.work != Work::Refill && !arguments.new {
         let (region, pool) = (Arc::clone(&region), pool.clone());
         let (what, flows) = ((arguments.work, arguments.family), arguments.flows);
         let by_pairs = arguments.pairs;
@@ -132,8 +140,11 @@ fn poller(
     (count, switches): (&Arc<Count>, &Arc<Switches>),
 ) -> Poller {
     let half = arguments.flows / 2;
-    let asked = if learned.is_some() { index * half } else { 0 };
-    let flows = if learned.is_some() { half } else { arguments.flows };
+    let (asked, flows) = match learned {
+        Some(_) => (index * half, half),
+        None if arguments.new => (index * NEW, NEW),
+        None => (0, arguments.flows),
+    };
     let answered = (1 - index) * half;
     Poller {
         place: place(index, arguments.lcores),
