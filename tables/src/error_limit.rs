@@ -42,7 +42,9 @@ pub struct ErrorLimit {
 struct Bucket(AtomicU64);
 
 impl Bucket {
-    const NEW: Bucket = Bucket(AtomicU64::new(0));
+    const fn new() -> Bucket {
+        Bucket(AtomicU64::new(0))
+    }
 
     /// How many tokens are used; a new second has all of them.
     #[inline(always)]
@@ -67,9 +69,9 @@ impl ErrorLimit {
     /// Nothing sent yet.
     pub const fn new() -> ErrorLimit {
         ErrorLimit {
-            arms: [Bucket::NEW; 4],
-            path_mtu: Bucket::NEW,
-            networks: [Bucket::NEW; NETWORKS],
+            arms: [const { Bucket::new() }; 4],
+            path_mtu: Bucket::new(),
+            networks: [const { Bucket::new() }; NETWORKS],
         }
     }
 

@@ -375,7 +375,7 @@ fn a_next_hop_is_found_by_its_address_and_arm_as_long_as_it_lives() {
     writer.put_service("web", &policy()).unwrap();
     writer.commit().unwrap();
     writer.put_service("web2", &policy()).unwrap();
-    let left = |n: u32| (n % 3 != 0).then_some(ids[n as usize]);
+    let left = |n: u32| (!n.is_multiple_of(3)).then_some(ids[n as usize]);
     assert!((0..count).all(|n| found(n) == left(n)));
     // A writer that was killed at it, whatever it left: the next one chains all anew.
     drop(writer);
