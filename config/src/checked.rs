@@ -235,8 +235,8 @@ pub struct Region {
     pub max_next_hops: u32,
     /// Maglev slots of all services together.
     pub slots: u32,
-    /// Flows.
-    pub max_flows: u32,
+    /// Flows; `None`: as many as the machine's memory is for.
+    pub max_flows: Option<u32>,
     /// Gateway option areas longer than 48 bytes.
     pub option_slabs: u32,
     /// Datagrams whose fragments are remembered.

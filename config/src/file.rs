@@ -159,9 +159,11 @@ pub struct Region {
     /// Maglev slots of all services together; a change needs a service's slots once more.
     #[schemars(range(min = 512, max = 1073741824))]
     pub slots: u32,
-    /// Flows remembered at once.
+    /// Flows remembered at once. Where it is not set: from the machine's memory, 65536 to 4194304,
+    /// the largest power of two whose tables take at most a twelfth of it (`weir hugepages plan`
+    /// says how many, and the price); a region that exists keeps its own number then.
     #[schemars(range(min = 64, max = 67108864))]
-    pub max_flows: u32,
+    pub max_flows: Option<u32>,
     /// Flows whose gateway options are longer than 48 bytes, and flows of inspection chains whose
     /// two directions the gateway sends with different ports or options; 320 bytes each.
     #[schemars(range(min = 1, max = 67108864))]

@@ -15,5 +15,5 @@ mod table;
 pub use group::{GroupError, group_id};
 pub use machine::{Machine, MachineError, Mount, Node};
 pub use open::{OpenError, Opened, Unreadable, open_region};
-pub use plan::{PAGE_BYTES, Part, Plan, Term, plan, sizes};
+pub use plan::{Flows, PAGE_BYTES, Part, Plan, Term, plan, plan_below, sizes, sizes_below};
 pub use reserve::{Applied, ApplyError, NodeVerdict, Verdict, apply, apply_with, check};

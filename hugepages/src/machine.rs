@@ -76,10 +76,8 @@ impl Machine {
     /// Reads `proc` and `sys` below `root`.
     pub fn read(root: &Path) -> Result<Machine, MachineError> {
         let meminfo = text(&root.join("proc/meminfo"))?;
-        let field = |name: &str| meminfo.lines().find_map(|line| line.strip_prefix(name));
-        let found = field("MemAvailable:").unwrap_or_default();
-        let kilobytes = found.trim().trim_end_matches("kB").trim().parse::<u64>();
-        let Ok(kilobytes) = kilobytes else {
+        let found = field(&meminfo, "MemAvailable:");
+        let Some(kilobytes) = kilobytes(found) else {
             let path = root.join("proc/meminfo");
             return Err(MachineError::NoNumber { path, found: found.to_owned() });
         };
@@ -118,6 +116,21 @@ impl Machine {
 pub(crate) fn possible_cpus(root: &Path) -> Option<u32> {
     let list = std::fs::read_to_string(root.join("sys/devices/system/cpu/possible")).ok()?;
     cpu_list(&list).into_iter().max().map(|last| u32::from(last) + 1)
+}
+
+/// `MemTotal` in bytes, where it can be read.
+pub(crate) fn memory(root: &Path) -> Option<u64> {
+    let meminfo = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    kilobytes(field(&meminfo, "MemTotal:")).map(|kilobytes| kilobytes.saturating_mul(1024))
+}
+
+/// What a file of lines says behind a name; nothing where it lacks that.
+fn field<'t>(lines: &'t str, name: &str) -> &'t str {
+    lines.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default()
+}
+
+fn kilobytes(found: &str) -> Option<u64> {
+    found.trim().trim_end_matches("kB").trim().parse().ok()
 }
 
 fn text(path: &Path) -> Result<String, MachineError> {

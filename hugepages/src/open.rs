@@ -4,11 +4,12 @@ use std::path::Path;
 
 use config::Config;
 use config::checked::{Plane, SeedFrom};
+use tables::layout::Sizes;
 use tables::region::{Place, Region, RegionError, Role, make_folder};
 
 use crate::group::{GroupError, group_id};
 use crate::machine::Machine;
-use crate::plan::{plan, sizes};
+use crate::plan::{FLOWS, plan, sizes};
 use crate::reserve::check;
 
 /// A region, and what there is to say about how it was come by.
@@ -90,8 +91,21 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
     }
     let mut notes = Vec::new();
     let (sizes, seed) = (sizes(config), config.tables.hash_seed());
-    let open = || Region::create_or_take_over(&place, Some(&other), &sizes, seed);
+    let open_with = |sizes| Region::create_or_take_over(&place, Some(&other), sizes, seed);
+    let open = || open_with(&sizes);
     let (region, taken) = match open() {
+        // Nobody asked for another number, and the region's flows live on. A virtual machine that
+        // was given more memory, or a region of a time when the number was chosen otherwise.
+        Err(RegionError::Sizes { setting: FLOWS, found, wanted, .. })
+            if config.region.max_flows.is_none() =>
+        {
+            notes.push(format!(
+                "the region has room for {found} flows and keeps it; for this machine's memory it \
+                 would be {wanted}: to change it, set {FLOWS} = {wanted}, stop fastpath and \
+                 slowpath, and remove the region (flows are lost)"
+            ));
+            open_with(&Sizes { flows: found, ..sizes })?
+        }
         Err(
             refused @ (RegionError::Version { .. }
             | RegionError::Checksum { .. }

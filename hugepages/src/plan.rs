@@ -6,21 +6,37 @@ use config::Config;
 use config::checked::{BUFFER_OVERHEAD, DESCRIPTOR_BYTES, Plane};
 use tables::layout::{Layout, MAX_LCORES, MAX_TUNNELS, Sizes};
 
-use crate::machine::possible_cpus;
+use crate::machine::{memory, possible_cpus};
 use crate::table::{Table, bytes_text};
 
 /// Bytes of the pages that are planned with.
 pub const PAGE_BYTES: u64 = 2 << 20;
 
+/// Flows of a machine with little memory, or whose memory is not known.
+const LEAST_FLOWS: u32 = 1 << 16;
+/// More must be asked for by `region.max_flows`: each flow is looked at every two seconds to see
+/// whether it is idle, which few machines have to pay for more.
+const MOST_FLOWS: u32 = 1 << 22;
+/// Where `region.max_flows` is not set, flows take at most this part of the memory: with it a
+/// machine of 4 GB, of which Linux has 3.7, holds 524,288.
+const SHARE: u64 = 12;
+/// The setting that drives what flows take.
+pub(crate) const FLOWS: &str = "region.max_flows";
+
 /// The region's sizes under a configuration: the one place that maps the one to the other. With XDP
 /// every CPU that this machine may have is an lcore, and the programs' loader is the last one.
 pub fn sizes(config: &Config) -> Sizes {
+    sizes_below(config, Path::new("/"))
+}
+
+/// As [`sizes`], on the machine whose `proc` and `sys` lie below `root`.
+pub fn sizes_below(config: &Config, root: &Path) -> Sizes {
     let region = &config.region;
     let lcores = match config.plane {
         Plane::Dpdk => config.fastpath.lcores.len() as u32,
-        Plane::Xdp => (possible_cpus(Path::new("/")).unwrap_or(1) + 1).min(MAX_LCORES),
+        Plane::Xdp => (possible_cpus(root).unwrap_or(1) + 1).min(MAX_LCORES),
     };
-    Sizes {
+    let sizes = Sizes {
         tunnels: MAX_TUNNELS,
         services: region.max_services,
         frontends: region.max_frontends,
@@ -29,13 +45,39 @@ pub fn sizes(config: &Config) -> Sizes {
         slots: region.slots,
         lcores,
         ring_slots: region.ring_slots,
-        flows: region.max_flows,
+        flows: region.max_flows.unwrap_or(LEAST_FLOWS),
         option_slabs: region.option_slabs,
         fragments: region.max_fragments,
         nat_maps: region.nat_maps,
         scopes: region.max_scopes,
         affinities: region.max_affinities,
+    };
+    match region.max_flows {
+        Some(_) => sizes,
+        None => with_flows_for(sizes, memory(root).unwrap_or(0)),
     }
+}
+
+/// These sizes with as many flows as so many bytes of memory are for.
+fn with_flows_for(sizes: Sizes, memory: u64) -> Sizes {
+    let price = |sizes: &Sizes| -> u64 {
+        let layout = Layout::new(sizes);
+        layout
+            .terms()
+            .iter()
+            .filter(|term| term.setting == FLOWS)
+            .map(|term| term.bytes as u64)
+            .sum()
+    };
+    let mut chosen = Sizes { flows: LEAST_FLOWS, ..sizes };
+    while chosen.flows < MOST_FLOWS {
+        let larger = Sizes { flows: chosen.flows * 2, ..chosen };
+        if price(&larger) > memory / SHARE {
+            break;
+        }
+        chosen = larger;
+    }
+    chosen
 }
 
 /// Whose memory a term is.
@@ -83,11 +125,49 @@ pub struct Plan {
     pub hugepages: bool,
     /// CPUs of the polling lcores: EAL spreads its memory over their nodes.
     pub lcores: Vec<u16>,
+    /// How many flows the region holds, and why.
+    pub flows: Flows,
+}
+
+/// Where the number of flows comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flows {
+    /// `region.max_flows`.
+    Set(u32),
+    /// From the machine's memory.
+    FromMemory {
+        /// The number.
+        flows: u32,
+        /// `MemTotal` in bytes; 0 where it can't be read.
+        memory: u64,
+    },
+}
+
+impl std::fmt::Display for Flows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Flows::Set(flows) => write!(f, "{flows} flows, as {FLOWS} says"),
+            Flows::FromMemory { flows, memory } => {
+                write!(f, "{flows} flows, for {} MiB of memory; ", memory >> 20)?;
+                write!(f, "{FLOWS} sets another number")
+            }
+        }
+    }
 }
 
 /// The plan for a configuration.
 pub fn plan(config: &Config) -> Plan {
-    let layout = Layout::new(&sizes(config));
+    plan_below(config, Path::new("/"))
+}
+
+/// As [`plan`], on the machine whose `proc` and `sys` lie below `root`.
+pub fn plan_below(config: &Config, root: &Path) -> Plan {
+    let sizes = sizes_below(config, root);
+    let flows = match config.region.max_flows {
+        Some(flows) => Flows::Set(flows),
+        None => Flows::FromMemory { flows: sizes.flows, memory: memory(root).unwrap_or(0) },
+    };
+    let layout = Layout::new(&sizes);
     let mut terms: Vec<Term> = layout.terms().iter().map(from_layout).collect();
     if config.plane == Plane::Xdp {
         return Plan {
@@ -98,6 +178,7 @@ pub fn plan(config: &Config) -> Plan {
             dpdk_bytes: 0,
             hugepages: false,
             lcores: Vec::new(),
+            flows,
         };
     }
     let region_bytes = (layout.bytes() as u64).next_multiple_of(PAGE_BYTES);
@@ -129,6 +210,7 @@ pub fn plan(config: &Config) -> Plan {
         dpdk_bytes,
         hugepages: config.fastpath.hugepages,
         lcores: config.fastpath.lcores.clone(),
+        flows,
     }
 }
 
@@ -220,7 +302,8 @@ impl Plan {
                 + &table.render()
                 + &format!(
                     "\nplane = \"xdp\": no hugepages are needed. The region is the kernel maps in \
-                     {folder}.\n"
+                     {folder}.\nIt holds {}.\n",
+                    self.flows
                 );
         }
         let all = format!("{} pages of 2 MiB", self.pages());
@@ -234,6 +317,6 @@ impl Plan {
                 self.region_path.display()
             )
         };
-        out
+        out + &format!("It holds {}.\n", self.flows)
     }
 }

@@ -4,8 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
+use config::Config;
 use config::checked::Plane;
-use hugepages::{ApplyError, Machine, PAGE_BYTES, Part, Plan, apply, apply_with, check, plan};
+use hugepages::{
+    ApplyError, Flows, Machine, Opened, PAGE_BYTES, Part, Plan, Unreadable, apply, apply_with,
+    check, open_region, plan_below, sizes,
+};
 
 /// A tree below the temporary directory that looks like `/proc` and `/sys`; removed on drop.
 struct Tree {
@@ -53,14 +57,81 @@ impl Tree {
 }
 
 fn planned(more: &str) -> Plan {
-    let arm = "[ingress]\ndevice = \"net_pcap0,iface=eth1\"\naddress = \"10.0.1.10/24\"\n";
-    let config = config::from_toml(&format!("{more}\n{arm}"));
-    plan(&config.unwrap_or_else(|e| panic!("{}", e.render())))
+    // A machine whose memory is not known, so that no price depends on this one's.
+    plan_below(&checked(&format!("{more}\n{ARM}")), Path::new("/nowhere"))
+}
+
+fn checked(text: &str) -> Config {
+    config::from_toml(text).unwrap_or_else(|e| panic!("{}", e.render()))
 }
 
 /// Pages of DPDK and of the region.
 fn pages(plan: &Plan) -> (u64, u64) {
     (plan.dpdk_bytes / PAGE_BYTES, plan.region_bytes / PAGE_BYTES)
+}
+
+const ARM: &str = "[ingress]\ndevice = \"net_pcap0,iface=eth1\"\naddress = \"10.0.1.10/24\"\n";
+
+#[test]
+fn flows_take_a_share_of_the_memory_unless_they_are_set() {
+    let tree = Tree::new("flows", &[("0-1", 0, 0)]);
+    for plane in ["dpdk", "xdp"] {
+        let head = format!("plane = \"{plane}\"\n");
+        let planned = |more: &str| plan_below(&checked(&format!("{head}{more}{ARM}")), &tree.root);
+        // A machine of 1, 4, 16, 512 GB, as its Linux counts them.
+        for (kilobytes, wanted) in [
+            (950_000, 1 << 17),
+            (3_700_000, 1 << 19),
+            (16_000_000, 1 << 21),
+            (520_000_000, 1 << 22),
+        ] {
+            tree.write("proc/meminfo", &format!("MemTotal: {kilobytes} kB\nMemAvailable: 1 kB\n"));
+            let (plan, memory) = (planned(""), kilobytes * 1024);
+            assert_eq!(plan.flows, Flows::FromMemory { flows: wanted, memory });
+            let flows = plan.terms.iter().filter(|term| term.setting == "region.max_flows");
+            let price: u64 = flows.map(|term| term.bytes).sum();
+            println!("{plane}: {} MiB of {} MiB: {}", price >> 20, memory >> 20, plan.flows);
+            assert!(price <= memory / 12 && price > memory / 600, "{price} of {memory}");
+            let said = format!("{wanted} flows, for {} MiB of memory", memory >> 20);
+            assert!(plan.render().contains(&said), "{}", plan.render());
+            let set = planned("[region]\nmax_flows = 1000\n");
+            assert_eq!(set.flows, Flows::Set(1000));
+            assert!(set.render().contains("1000 flows, as region.max_flows says"));
+        }
+        tree.write("proc/meminfo", "MemTotal: 256000 kB\nMemAvailable: 1 kB\n");
+        let least = Flows::FromMemory { flows: 65_536, memory: 256_000 * 1024 };
+        assert_eq!(planned("").flows, least, "a floor");
+        tree.write("proc/meminfo", "MemAvailable: 1 kB\n");
+        assert_eq!(planned("").flows, Flows::FromMemory { flows: 65_536, memory: 0 });
+    }
+}
+
+/// Without the setting nobody asked for another number, and the flows live on.
+#[test]
+fn a_region_keeps_its_number_of_flows_where_none_is_set() {
+    let tree = Tree::new("kept", &[]);
+    let path = tree.root.join("region");
+    let config = |max_flows: &str| {
+        checked(&format!(
+            "[region]\npath = \"{}\"\nslots = 8192\nnat_maps = 8\nmax_backends = 8\n{max_flows}\n\
+             [fastpath]\nhugepages = false\n{ARM}",
+            path.display()
+        ))
+    };
+    let flows = |opened: &Opened| opened.region.sizes().flows;
+    let opened = open_region(&config("max_flows = 1024"), Unreadable::Refuse).unwrap();
+    assert_eq!(flows(&opened), 1024);
+    drop(opened);
+    let opened = open_region(&config(""), Unreadable::Refuse).unwrap();
+    assert_eq!(flows(&opened), 1024);
+    let wanted = sizes(&config("")).flows;
+    let said =
+        format!("room for 1024 flows and keeps it; for this machine's memory it would be {wanted}");
+    assert!(opened.notes.iter().any(|note| note.contains(&said)), "{:?}", opened.notes);
+    drop(opened);
+    // A number that was asked for is not silently another.
+    let refused = open_region(&config("max_flows = 2048"), Unreadable::Refuse).unwrap_err();
+    assert!(refused.to_string().contains("region.max_flows is 2048"), "{refused}");
 }
 
 #[test]
@@ -250,6 +321,7 @@ fn this_kernel_reserves_two_pages_and_gets_its_number_back() {
         dpdk_bytes: (node.free + 2) * PAGE_BYTES,
         hugepages: true,
         lcores: node.cpus.first().copied().into_iter().collect(),
+        flows: Flows::Set(0),
     };
     let applied = apply(&wanted, &machine);
     let now = Machine::read(Path::new("/")).unwrap();

@@ -72,7 +72,7 @@ impl Default for Region {
             max_backends: 4096,
             max_next_hops: 4096,
             slots: 2 << 20,
-            max_flows: 65_536,
+            max_flows: None,
             option_slabs: 1024,
             max_fragments: 4096,
             max_affinities: 16_384,

@@ -80,6 +80,7 @@ pub fn hugepages(with: &With, what: &HugepagesWhat) -> Result<ExitCode, String> 
         let document = json!({
             "region": plan.region_path, "region_bytes": plan.region_bytes,
             "dpdk_bytes": plan.dpdk_bytes, "hugepages": plan.hugepages,
+            "flows": plan.flows.to_string(),
             "terms": plan.terms.iter().map(term).collect::<Vec<_>>(),
         });
         print(with, &document, || plan.render());
