@@ -124,6 +124,11 @@ pub struct Work {
     pub path: Forward,
     /// For an ICMP error, the packet that it quotes.
     pub quoted: Option<Ip>,
+    /// A flow begins with it: its backend and its NAT port are chosen, and it is not in the table
+    /// yet.
+    pub begins: bool,
+    /// The NAT port map that its port was claimed from; valid with `begins`.
+    pub nat_map: u32,
 }
 
 impl Default for Work {
@@ -144,6 +149,8 @@ impl Default for Work {
             hit: None,
             path: Forward::default(),
             quoted: None,
+            begins: false,
+            nat_map: NONE,
         }
     }
 }
@@ -168,6 +175,7 @@ impl Work {
     pub fn begin_flow(&mut self) {
         self.quoted = None;
         self.hit = None;
+        self.begins = false;
     }
 
     /// Drops the packet for `reason`.

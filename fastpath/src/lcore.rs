@@ -92,7 +92,7 @@ impl<'r> Lcore<'r> {
             place,
             control: Control::join(region, status, place.index, place.epoch),
             clock: Clock::new(region),
-            flows: Flows::new(region).as_owner(lcore, place.epoch),
+            flows: Flows::of_lcore(region, lcore, place.epoch),
             flow_addresses: Addresses::of_flows(region),
             fragments: Fragments::new(region).as_owner(lcore, place.epoch),
             affinities: Affinities::new(region).as_owner(lcore, place.epoch),

@@ -22,6 +22,7 @@ use crate::verdict::Exit;
 use crate::{classify, decap, encap, parse, select, track};
 use packet::window::Window;
 use tables::reason::DropReason;
+use tables::record::NONE;
 
 /// Takes a burst through all stages; afterwards each packet has a verdict and an exit.
 #[inline(always)]
@@ -186,14 +187,30 @@ fn find<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     });
 }
 
-/// Decides.
+/// Decides. A flow that begins is inserted one packet later: what the insert reads is in no cache
+/// as a rule, and is on its way while the next packet's backend is chosen. Whatever could depend on
+/// the flow waits for the insert.
 #[inline(never)]
 fn settle<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
+    let mut prepared: Option<(&mut B, &mut Work)> = None;
     burst.each(|buffer, work| {
-        if work.open() {
-            decide(buffer, work, lcore);
+        if !work.open() {
+            return;
+        }
+        let begins_too = work.hit.is_none() && work.service != NONE;
+        if !begins_too && let Some((buffer, work)) = prepared.take() {
+            select::begin(buffer, work, lcore);
+        }
+        decide(buffer, work, lcore);
+        if work.begins
+            && let Some((buffer, work)) = prepared.replace((buffer, work))
+        {
+            select::begin(buffer, work, lcore);
         }
     });
+    if let Some((buffer, work)) = prepared {
+        select::begin(buffer, work, lcore);
+    }
 }
 
 /// Carries it out.
@@ -234,7 +251,12 @@ fn traced<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     burst.each(|buffer, work| track::track(buffer, work, lcore));
     lcore.trace(burst, Stage::Track);
     burst.each(|_, work| select::look_up(work, lcore));
-    burst.each(|buffer, work| select::select(buffer, work, lcore));
+    burst.each(|buffer, work| {
+        select::select(buffer, work, lcore);
+        if work.begins {
+            select::begin(buffer, work, lcore);
+        }
+    });
     lcore.trace(burst, Stage::Select);
     burst.each(|buffer, work| encap::encap(buffer, work, lcore));
     lcore.trace(burst, Stage::Encap);

@@ -23,12 +23,22 @@ use tables::reason::DropReason;
 use tables::record::{Backend, Mode, NONE, NoService, Service, TunnelKind};
 use tables::set::QuotedService;
 
-/// Chooses a service and a backend for a packet that is still open.
+/// Chooses a service and a backend for a packet that is still open. Where a flow begins
+/// ([`Work::begins`]), [`begin`] is still to be called: what it reads of memory is on its way then.
 #[inline(always)]
 pub fn select<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     if work.open()
         && let Err(reason) = choose(&buffer.window(), work, lcore)
     {
+        work.drop(reason);
+    }
+}
+
+/// Inserts the flow that [`select`] has chosen a backend for, and decides.
+#[inline(never)]
+pub fn begin<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+    work.begins = false;
+    if let Err(reason) = insert_chosen(&buffer.window(), work, lcore) {
         work.drop(reason);
     }
 }
@@ -46,6 +56,10 @@ pub fn look_up(work: &mut Work, lcore: &Lcore<'_>) {
     if begins {
         let service = lcore.set().frontend(work.front.scope_key, &ip.dst, ip.dport, ip.proto);
         work.service = service.unwrap_or(NONE);
+        if work.service != NONE {
+            lcore.set().prefetch_pick(work.service, work.hash);
+            lcore.flows().prefetch_claim(work.hash);
+        }
     }
 }
 
@@ -109,7 +123,7 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
     let backend = backend.ok_or(DropReason::NoBackend)?;
     let record = set.backend(backend).ok_or(DropReason::NoBackend)?;
     work.backend = backend;
-    begin(window, work, lcore, service, record)
+    prepare(work, lcore, service, record)
 }
 
 /// An ICMP error about an answer of a flow that is in no table. Where the answer goes past us
@@ -259,36 +273,89 @@ fn path(work: &Work, backend: &Backend) -> Forward {
     }
 }
 
-/// Begins a flow to `backend`.
-fn begin(
-    window: &Window<'_>,
+/// Prepares a flow to `backend`, for [`begin`].
+fn prepare(
     work: &mut Work,
     lcore: &Lcore<'_>,
     service: &Service,
     backend: &Backend,
 ) -> Result<(), DropReason> {
     work.path = path(work, backend);
-    let untracked = match Mode::from_u8(service.mode) {
-        Some(Mode::Nat) => return begin_nat(window, work, lcore, service, backend),
+    match Mode::from_u8(service.mode) {
+        Some(Mode::Nat) => {
+            work.path.mode = Mode::Nat as u8;
+            if backend.addr.is_v4() == work.inner.v6 {
+                work.path.flags = PATH_CROSSES;
+            }
+            if !has_ports(work) {
+                return Err(DropReason::NatProtocol);
+            }
+            let none = DropReason::NatNoAddress;
+            work.nat_map = claim(work, lcore, backend, backend.nat_ports).ok_or(none)??;
+        }
         Some(Mode::Dsr) if work.front.arrival == Arrival::Plain => {
             work.path.mode = Mode::Dsr as u8;
             work.path.flags = PATH_ONE_WAY;
+        }
+        // A gateway's flow never uses direct return: the answer would have no way back.
+        Some(Mode::Tunnel | Mode::Dsr) => work.path.mode = Mode::Tunnel as u8,
+        None => return Err(DropReason::NoBackend),
+    }
+    if let Some((back, _)) = back(work) {
+        lcore.flows().prefetch(lcore.flows().hash(&back));
+    }
+    work.begins = true;
+    Ok(())
+}
+
+/// Whether it is of a protocol that NAT translates, and not an echo's answer.
+fn has_ports(work: &Work) -> bool {
+    matches!(work.inner.kind, L4::Tcp { .. } | L4::Udp | L4::IcmpEcho { request: true })
+}
+
+/// The flow's key on the backend's side, and the initiator's end of it; none where answers bypass
+/// this appliance.
+fn back(work: &Work) -> Option<(FlowKey, Side)> {
+    let path = &work.path;
+    if path.mode == Mode::Nat as u8 {
+        return Some(translated(work, nat_proto(work), path.nat_addr, path.nat_port));
+    }
+    let is_tunnel = path.mode == Mode::Tunnel as u8;
+    is_tunnel.then_some((FlowKey { scope: SCOPE_PLAIN, ..work.key }, work.side))
+}
+
+/// The key of a flow of protocol `proto` from `ours` and `port` to the backend of `work`.
+fn translated(work: &Work, proto: u8, ours: Addr, port: u16) -> (FlowKey, Side) {
+    let echo = matches!(work.inner.kind, L4::IcmpEcho { .. });
+    let to = if echo { port } else { work.path.backend_port };
+    FlowKey::new(SCOPE_PLAIN, proto, ours, port, work.path.backend_addr, to)
+}
+
+/// The protocol towards a backend of NAT.
+fn nat_proto(work: &Work) -> u8 {
+    match work.path.flags & PATH_CROSSES != 0 {
+        true => translate::proto(&work.inner),
+        false => work.inner.proto,
+    }
+}
+
+/// Inserts the flow whose path is prepared.
+fn insert_chosen(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+) -> Result<(), DropReason> {
+    let service = lcore.set().service(work.service).ok_or(DropReason::NoBackend)?;
+    if work.path.mode == Mode::Nat as u8 {
+        return insert_translated(window, work, lcore, service);
+    }
+    let untracked = match insert(window, work, lcore, service, back(work), NONE) {
+        // Our own options tell endpoints apart where 5-tuples can't. Plain answers, which have
+        // none, belong to the flow that came first.
+        Err(InsertError::BackTaken(_)) if service.tunnel == TunnelKind::Geneve as u8 => {
             insert(window, work, lcore, service, None, NONE)
         }
-        Some(Mode::Tunnel | Mode::Dsr) => {
-            // A gateway's flow never uses direct return: the answer would have no way back.
-            work.path.mode = Mode::Tunnel as u8;
-            let back = (FlowKey { scope: SCOPE_PLAIN, ..work.key }, work.side);
-            match insert(window, work, lcore, service, Some(back), NONE) {
-                // Our own options tell endpoints apart where 5-tuples can't. Plain answers, which
-                // have none, belong to the flow that came first.
-                Err(InsertError::BackTaken(_)) if service.tunnel == TunnelKind::Geneve as u8 => {
-                    insert(window, work, lcore, service, None, NONE)
-                }
-                other => other,
-            }
-        }
-        None => return Err(DropReason::NoBackend),
+        done => done,
     };
     match untracked {
         Ok(()) => {}
@@ -305,66 +372,63 @@ fn begin(
     Ok(())
 }
 
-/// Begins a translated flow: a port of ours towards the backend, then both entries or neither.
-fn begin_nat(
+/// Inserts a translated flow, whose port is claimed: both entries or neither. Where its entry on
+/// the backend's side is another's, the next one of our addresses is tried.
+fn insert_translated(
     window: &Window<'_>,
     work: &mut Work,
     lcore: &Lcore<'_>,
     service: &Service,
-    backend: &Backend,
 ) -> Result<(), DropReason> {
-    let echo = match work.inner.kind {
-        L4::Tcp { .. } | L4::Udp => false,
-        L4::IcmpEcho { request: true } => true,
-        _ => return Err(DropReason::NatProtocol),
-    };
-    work.path.mode = Mode::Nat as u8;
-    let mut proto = work.inner.proto;
-    if backend.addr.is_v4() == work.inner.v6 {
-        work.path.flags = PATH_CROSSES;
-        proto = translate::proto(&work.inner);
-    }
-    let settings = &lcore.snapshot().settings;
-    let family = settings.nat.iter().take_while(|n| n.addr != Addr::UNSPECIFIED);
-    let family = family.filter(|n| n.addr.is_v4() == backend.addr.is_v4());
-    let mut reason = DropReason::NatNoAddress;
-    for (i, ours) in family.enumerate() {
-        if backend.nat_ports == NONE {
-            break;
-        }
-        reason = DropReason::NatPortsExhausted;
-        let map = backend.nat_ports + i as u32;
-        let range = settings.nat_port_first..=settings.nat_port_last;
-        let to = work.path.backend_port;
-        let back = |proto, port| {
-            let to = if echo { port } else { to };
-            FlowKey::new(SCOPE_PLAIN, proto, ours.addr, port, backend.addr, to)
-        };
-        let claimed = lcore.nat_ports().claim(map, range.clone(), lcore.index(), lcore.count());
-        let weak = || evicted_port(lcore, map, range, proto, |proto, port| back(proto, port).0);
-        let Some(port) = claimed.or_else(weak) else { continue };
-        work.path.nat_addr = ours.addr;
-        work.path.nat_port = port;
-        let back = back(proto, port);
-        match insert(window, work, lcore, service, Some(back), map) {
+    let backend = lcore.set().backend(work.backend);
+    loop {
+        let map = work.nat_map;
+        let error = match insert(window, work, lcore, service, back(work), map) {
             Ok(()) => {
                 towards_backend(work);
                 return Ok(());
             }
-            Err(error) => {
-                lcore.nat_ports().release(map, port);
-                reason = match error {
-                    InsertError::Full | InsertError::NoSlab => DropReason::FlowTableFull,
-                    InsertError::BackTaken(_) => DropReason::NatPortsExhausted,
-                    _ => DropReason::FlowContended,
-                };
-                if matches!(error, InsertError::Exists(_)) {
-                    return adopt(work, lcore).ok_or(reason);
-                }
-            }
+            Err(error) => error,
+        };
+        lcore.nat_ports().release(map, work.path.nat_port);
+        let reason = match error {
+            InsertError::Full | InsertError::NoSlab => DropReason::FlowTableFull,
+            InsertError::BackTaken(_) => DropReason::NatPortsExhausted,
+            _ => DropReason::FlowContended,
+        };
+        if matches!(error, InsertError::Exists(_)) {
+            return adopt(work, lcore).ok_or(reason);
         }
+        let backend = backend.ok_or(reason)?;
+        work.nat_map = claim(work, lcore, backend, map + 1).ok_or(reason)??;
     }
-    Err(reason)
+}
+
+/// Claims a port towards a backend, of its maps from `first` on, one for each of our addresses of
+/// its family; returns the map. `None` where there is no such map.
+fn claim(
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    backend: &Backend,
+    first: u32,
+) -> Option<Result<u32, DropReason>> {
+    let settings = &lcore.snapshot().settings;
+    let ours = settings.nat.iter().take_while(|ours| ours.addr != Addr::UNSPECIFIED);
+    let ours = ours.filter(|ours| ours.addr.is_v4() == backend.addr.is_v4());
+    let maps = (backend.nat_ports..NONE).zip(ours).skip_while(|(map, _)| *map < first);
+    let mut claimed = None;
+    for (map, ours) in maps {
+        let range = settings.nat_port_first..=settings.nat_port_last;
+        let key = |proto, port| translated(work, proto, ours.addr, port).0;
+        let port = lcore.nat_ports().claim(map, range.clone(), lcore.index(), lcore.count());
+        let weak = || evicted_port(lcore, map, range, nat_proto(work), key);
+        if let Some(port) = port.or_else(weak) {
+            (work.path.nat_addr, work.path.nat_port) = (ours.addr, port);
+            return Some(Ok(map));
+        }
+        claimed = Some(Err(DropReason::NatPortsExhausted));
+    }
+    claimed
 }
 
 /// A port of a used-up map, taken from a flow that nobody has confirmed: of the ports that were

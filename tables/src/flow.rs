@@ -81,6 +81,10 @@ pub use words::{OptionRoom, Options};
 /// Most option bytes that GENEVE can carry (RFC 8926 3.4: 6 bits of 4-byte words).
 pub const MAX_OPTIONS: usize = 252;
 
+/// How many path records an lcore takes at a time.
+#[cfg(not(target_arch = "bpf"))]
+const REFILL: u32 = 32;
+
 /// [`Hit::flags`]: the gateway's side.
 const FRONT: u32 = 1;
 /// [`Hit::flags`]: the initiator is the key's high end.
@@ -135,6 +139,9 @@ pub struct Flows<'r> {
     fronts: Rows<'r, Front>,
     slabs: Rows<'r, Slab>,
     state: Rows<'r, State>,
+    /// Which line of `state` is this lcore's own; 0, the shared one, without
+    /// [`Flows::of_lcore`].
+    line: u32,
     path_links: Rows<'r, AtomicU32>,
     slab_links: Rows<'r, AtomicU32>,
     unconfirmed: Rows<'r, AtomicU64>,
@@ -152,9 +159,10 @@ impl<'r> Flows<'r> {
         Flows {
             index: Index::new(Which::Flows, entries, words, region),
             paths: region.slice(Section::Paths),
-            fronts: region.slice(Section::PathFronts),
+            fronts: fronts(region),
             slabs: region.slice(Section::OptionSlabs),
             state: region.slice(Section::FlowState),
+            line: 0,
             path_links: region.slice(Section::PathLinks),
             slab_links: region.slice(Section::SlabLinks),
             unconfirmed: region.slice(Section::Unconfirmed),
@@ -164,15 +172,63 @@ impl<'r> Flows<'r> {
         }
     }
 
-    /// The table's own line.
+    /// The table for an lcore, with path records, counts and ring slots of its own where the region
+    /// has a line for it. In kernel maps programs and their loader share one line: what one of them
+    /// gave back, the other would not find elsewhere.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn of_lcore(region: &'r Region, lcore: u8, epoch: u32) -> Flows<'r> {
+        let flows = Flows::new(region).as_owner(lcore, epoch);
+        let line = u32::from(lcore) + 1;
+        let has_own = line < flows.state.count() && !region.is_in_kernel_maps();
+        Flows { line: if has_own { line } else { 0 }, ..flows }
+    }
+
+    /// The line that all share.
     #[inline(always)]
     fn state(&self) -> Option<&'r State> {
         self.state.row(0)
     }
 
+    /// The line that this lcore counts in and takes path records from.
+    #[inline(always)]
+    fn own_state(&self) -> Option<&'r State> {
+        self.state.row(self.line)
+    }
+
+    /// The path records that this lcore took or gave back.
     #[inline(always)]
     fn free_paths(&self) -> Option<FreeList<'r>> {
-        Some(FreeList::new(&self.state()?.paths, self.path_links))
+        Some(FreeList::new(&self.own_state()?.paths, self.path_links))
+    }
+
+    /// Takes a path record; [`NONE`](crate::record::NONE) when all are in use.
+    #[inline(always)]
+    fn take_path(&self) -> u32 {
+        let Some(own) = self.free_paths() else { return crate::record::NONE };
+        let id = own.pop();
+        #[cfg(not(target_arch = "bpf"))]
+        if id == crate::record::NONE {
+            return self.take_elsewhere(own);
+        }
+        id
+    }
+
+    /// As [`Flows::take_path`], where the lcore has none of its own: some of those that all share,
+    /// else some of another lcore's.
+    #[cold]
+    #[cfg(not(target_arch = "bpf"))]
+    fn take_elsewhere(&self, own: FreeList<'r>) -> u32 {
+        for (line, state) in (0..).zip(self.state) {
+            let other = FreeList::new(&state.paths, self.path_links);
+            if line != self.line && own.refill(&other, REFILL) {
+                // Another lcore may have taken all of them again.
+                let id = own.pop();
+                if id != crate::record::NONE {
+                    return id;
+                }
+            }
+        }
+        crate::record::NONE
     }
 
     #[inline(always)]
@@ -201,6 +257,14 @@ impl<'r> Flows<'r> {
     #[inline(always)]
     pub fn prefetch(&self, hash: u64) {
         self.index.prefetch(hash);
+    }
+
+    /// Asks for the entry that [`Flows::insert`] will most likely fill for a key that is not there;
+    /// reads the line that [`Flows::prefetch`] asked for.
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    pub fn prefetch_claim(&self, hash: u64) {
+        self.index.prefetch_claim(hash);
     }
 
     /// Asks for the line that [`Flows::forward`] reads.
@@ -352,15 +416,30 @@ impl<'r> Flows<'r> {
         (hit.path == path && hit.stamp == stamp && hit.is_front()).then_some(hit)
     }
 
-    /// How many flows there are.
+    /// How many flows there are; off by those of a moment while lcores begin and end flows.
+    #[cfg(not(target_arch = "bpf"))]
     pub fn live(&self) -> u32 {
-        self.state().map_or(0, |state| state.live.load(Relaxed))
+        let live = self.state.iter().map(|state| state.live.load(Relaxed));
+        let sum = live.fold(0, u32::wrapping_add);
+        // A flow's end may be seen without its begin.
+        if sum > u32::MAX / 2 { 0 } else { sum }
     }
 
     /// How many there may be.
     pub fn capacity(&self) -> u32 {
         self.paths.count()
     }
+}
+
+/// What stands beside paths. Only the kernel's programs read it, and [`Flows::recover`] writes it
+/// anew where they take a region over: in a file it would cost each new flow a line.
+#[inline(always)]
+fn fronts(region: &Region) -> Rows<'_, Front> {
+    #[cfg(not(target_arch = "bpf"))]
+    if region.is_in_file() {
+        return &[];
+    }
+    region.slice(Section::PathFronts)
 }
 
 /// For tests that kill an lcore in the midst.

@@ -10,7 +10,7 @@ use crate::addresses::BITS;
 pub use counts::*;
 
 /// Number of the region's format. Any change of a record, a section or their order raises it.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Sections begin at multiples of this many bytes, so that no two writers share a cache line and
 /// each section could be protected by itself.
@@ -153,7 +153,7 @@ pub enum Section {
     FlowLocks,
     /// Filter of addresses that flows were begun to, `AtomicU64`.
     FlowAddresses,
-    /// Free list of path records and what else the flow table keeps: a line per lcore and one more.
+    /// Free path records, flow counts and ring positions: a line that all share, and one per lcore.
     FlowState,
     /// Path records, 192 bytes.
     Paths,

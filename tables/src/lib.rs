@@ -32,7 +32,7 @@
 //! | flow index      |     64  | fastpath | both directions of each flow, buckets of four entries |
 //! | flow locks      |      8  |          | one per bucket, with the owner's epoch                |
 //! | flow filter     |      8  |          | which addresses may have flows (`addresses`)          |
-//! | flow state      |     64  |          | free lists                                            |
+//! | flow state      |     64  |          | free records, counts, ring positions, by lcore        |
 //! | paths           |    192  |          | how a flow is delivered and answered (`flow`)         |
 //! | path fronts     |     64  |          | what a flow is recognised by, beside its path         |
 //! | path links      |      4  |          |                                                       |

@@ -93,6 +93,16 @@ impl Region {
         Ok((region, taken))
     }
 
+    /// Whether it lies in kernel maps.
+    pub(crate) fn is_in_kernel_maps(&self) -> bool {
+        matches!(&self.place, Some((_, Place::Maps(_))))
+    }
+
+    /// Whether it lies in a file, where the kernel's programs never are.
+    pub(crate) fn is_in_file(&self) -> bool {
+        matches!(&self.place, Some((_, Place::File { .. })))
+    }
+
     /// Opens an existing region with whatever sizes it has.
     pub fn open(place: impl Into<Place>) -> Result<Region, RegionError> {
         let place = place.into();

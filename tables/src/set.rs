@@ -244,8 +244,19 @@ impl<'r> TableSet<'r> {
         if array.count == 0 {
             return (service.single != NONE).then_some(service.single);
         }
-        let slot = ((hash >> 32) * u64::from(array.count)) >> 32;
-        self.slot(array.first.checked_add(slot as u32)?)
+        self.slot(array.first.checked_add(slot_of(array.count, hash))?)
+    }
+
+    /// Asks for the line that [`TableSet::pick`] will read: among many services it is in no cache.
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    pub fn prefetch_pick(&self, service: u32, hash: u64) {
+        let Some(SlotArray { first, count, .. }) = self.service(service).map(|s| s.slots[0]) else {
+            return;
+        };
+        if let Some(slot) = self.parts.slots.row(first.wrapping_add(slot_of(count, hash))) {
+            crate::flow::prefetch(slot);
+        }
     }
 
     /// What a client's packet does to its flow of `service`, whose backend has failed. Where the
@@ -385,6 +396,12 @@ impl<'r> TableSet<'r> {
         let run = self.parts.slots.get(first..first.saturating_add(array.count as usize));
         run.unwrap_or_default().iter().map(|slot| slot.load(Ordering::Relaxed))
     }
+}
+
+/// The slot of an array of so many that the high half of a flow's hash picks.
+#[inline(always)]
+const fn slot_of(count: u32, hash: u64) -> u32 {
+    (((hash >> 32) * count as u64) >> 32) as u32
 }
 
 /// Which frontends a generation has.

@@ -9,13 +9,19 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use crate::record::NONE;
 use crate::rows::{Numbered, Rows, Shared};
 
-/// The flow table's own line.
+/// A line of the flow table's state. The first is shared: all slabs, the rings, and the path
+/// records that no lcore has taken yet. Each lcore has one more, with the records that it took from
+/// there or whose flows it ended, so that lcores that begin flows do not contend for one line.
 #[repr(C, align(64))]
 pub(crate) struct State {
     pub(super) paths: AtomicU64,
     pub(super) slabs: AtomicU64,
+    /// Flows begun less flows ended by this line's lcore. It wraps: only the sum over all lines is
+    /// a number of flows.
     pub(super) live: AtomicU32,
     pub(super) hands: Hands,
+    /// Ring slots that the lcore has reserved: of each ring the next one, and the first beyond.
+    pub(super) reserved: [[AtomicU32; 2]; 2],
 }
 
 const _: () = assert!(size_of::<State>() == 64);
@@ -61,11 +67,17 @@ impl<'r> FreeList<'r> {
 
     /// Gives a number back.
     pub(super) fn push(&self, number: u32) {
-        let Some(link) = self.links.row(number) else { return };
+        self.push_chain(number, number);
+    }
+
+    /// Gives numbers back that are linked already, from `first` down to `last`.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    fn push_chain(&self, first: u32, last: u32) {
+        let Some(link) = self.links.row(last) else { return };
         let mut head = self.head.load(Relaxed);
         for _ in 0..TRIES {
             link.store(head as u32, Relaxed);
-            match self.head.compare_exchange_weak(head, after(head, number + 1), AcqRel, Relaxed) {
+            match self.head.compare_exchange_weak(head, after(head, first + 1), AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
             }
@@ -75,6 +87,37 @@ impl<'r> FreeList<'r> {
 
 #[cfg(not(target_arch = "bpf"))]
 impl FreeList<'_> {
+    /// Moves up to `most` numbers from the top of `other` to this list; false when it has none.
+    pub(super) fn refill(&self, other: &FreeList<'_>, most: u32) -> bool {
+        let mut head = other.head.load(Acquire);
+        loop {
+            let Some(first) = (head as u32).checked_sub(1) else { return false };
+            let (mut last, mut below) = (first, 0);
+            for n in 1..=most {
+                // What a list that changes meanwhile says here is thrown away with the exchange.
+                below = self.links.row(last).map_or(0, |link| link.load(Relaxed));
+                match below.checked_sub(1).filter(|_| n < most) {
+                    Some(next) => last = next,
+                    None => break,
+                }
+            }
+            step!();
+            match other.head.compare_exchange_weak(head, after(head, below), AcqRel, Acquire) {
+                Ok(_) => {
+                    step!();
+                    self.push_chain(first, last);
+                    return true;
+                }
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Makes it empty. For recovery.
+    pub(super) fn clear(&self) {
+        self.head.store(after(self.head.load(Relaxed), 0), Release);
+    }
+
     /// Takes all numbers, for tests.
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = u32> {
@@ -129,5 +172,53 @@ mod tests {
         let mut all: Vec<_> = list.all().collect();
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn a_refill_takes_the_top_in_order_and_leaves_the_rest() {
+        let heads = [AtomicU64::new(0), AtomicU64::new(0)];
+        let links: Vec<_> = (0..8).map(|_| AtomicU32::new(0)).collect();
+        let [own, shared] = heads.each_ref().map(|head| FreeList::new(head, &links));
+        shared.rebuild(|number| number != 3);
+        assert!(own.refill(&shared, 3) && own.refill(&shared, 1));
+        assert_eq!(own.all().collect::<Vec<_>>(), [4, 0, 1, 2]);
+        assert!(own.refill(&shared, 100));
+        assert_eq!(own.all().collect::<Vec<_>>(), [5, 6, 7]);
+        assert!(!own.refill(&shared, 100) && shared.pop() == NONE);
+    }
+
+    #[test]
+    fn lists_that_take_from_each_other_give_a_number_to_one_at_a_time() {
+        let (count, rounds) = (40, if cfg!(miri) { 50 } else { 20_000 });
+        let heads: Vec<_> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let links: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
+        let list = |n: usize| FreeList::new(&heads[n], &links);
+        list(3).rebuild(|_| true);
+        let owned: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
+        let work = |own: usize| {
+            crate::flow::tests::kill::with_pauses(77 + own as u32);
+            let mut held = Vec::new();
+            for round in 0..rounds {
+                let mut number = list(own).pop();
+                if number == NONE && (0..4).any(|n| n != own && list(own).refill(&list(n), 5)) {
+                    number = list(own).pop();
+                }
+                if number != NONE {
+                    assert_eq!(owned[number as usize].fetch_add(1, AcqRel), 0);
+                    held.push(number);
+                }
+                if number == NONE || round % 7 == 0 {
+                    for number in held.drain(..) {
+                        owned[number as usize].fetch_sub(1, AcqRel);
+                        list(own).push(number);
+                    }
+                }
+            }
+            held.drain(..).for_each(|number| list(own).push(number));
+        };
+        std::thread::scope(|scope| (0..3).for_each(|n| drop(scope.spawn(move || work(n)))));
+        let mut all: Vec<_> = (0..4).flat_map(|n| list(n).all().collect::<Vec<_>>()).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..count).collect::<Vec<_>>());
     }
 }

@@ -23,6 +23,8 @@ pub use seek::Asked;
 
 use super::entry::{Entry, Hit};
 use crate::atomic::{AtomicU64, Ordering::*, spin_loop};
+#[cfg(not(target_arch = "bpf"))]
+use crate::layout::BUCKET_ENTRIES;
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
 use packet::flow::FlowKey;
@@ -160,6 +162,28 @@ impl<'r> Index<'r> {
     pub(crate) fn prefetch_entry(&self, i: u32) {
         if let Some(entry) = self.entry(i) {
             prefetch(entry);
+        }
+    }
+
+    /// Asks for the entry of the home bucket that a new key will most likely take.
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    pub(crate) fn prefetch_claim(&self, hash: u64) {
+        let place = self.place(hash);
+        let Some(word) = self.word(place.home) else { return };
+        let word = word.load(Relaxed);
+        if let Some(slot) = place.slots().into_iter().find(|slot| slots::is_free(word, *slot)) {
+            self.prefetch_entry(place.home * 4 + slot);
+        }
+    }
+
+    /// Asks for an entry and its bucket's word.
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    pub(crate) fn prefetch_slot(&self, i: u32) {
+        if let (Some(entry), Some(word)) = (self.entry(i), self.word(i / BUCKET_ENTRIES as u32)) {
+            prefetch(entry);
+            prefetch(word);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::path::{Forward, GatewayLeg, Stored};
 use super::words::{Options, Words as _};
-use super::{Entry, FRONT, Filling, Flows, Hit, INITIATOR_HIGH, MAX_OPTIONS, step};
+use super::{FRONT, Filling, Flows, Hit, INITIATOR_HIGH, MAX_OPTIONS, step};
 use crate::atomic::Ordering::Relaxed;
 use crate::record::NONE;
 use crate::rows::Numbered;
@@ -114,11 +114,6 @@ const BACK_TAKEN: u32 = 2;
 const NO_SLAB: u32 = 3;
 const FULL: u32 = 4;
 
-/// No entry of the flow table is thrown out to make room.
-fn never(_: &Entry) -> bool {
-    false
-}
-
 fn flags(front: bool, initiator: Side) -> u8 {
     let side = if initiator == Side::High { INITIATOR_HIGH } else { 0 };
     (side | if front { FRONT } else { 0 }) as u8
@@ -189,7 +184,7 @@ impl Flows<'_> {
     /// As [`Flows::claim`].
     #[inline(always)]
     pub(crate) fn claim_slot(&self, hash: u64) -> u32 {
-        self.index.claim(&self.index.place(hash), never)
+        self.index.claim(&self.index.place(hash))
     }
 
     /// Asks for the record that will most likely be taken.
@@ -225,15 +220,14 @@ impl Flows<'_> {
         {
             return no(BACK_TAKEN, path);
         }
-        let Some(free) = self.free_paths() else { return no(FULL, 0) };
-        let id = free.pop();
+        let id = self.take_path();
         let Some(path) = self.paths.row(id) else { return no(FULL, 0) };
         step!();
         path.begin();
         path.slab.store(NONE, Relaxed);
         if !self.give_slab(path, options) {
             path.free();
-            free.push(id);
+            self.free_paths().into_iter().for_each(|free| free.push(id));
             return no(NO_SLAB, 0);
         }
         step!();
@@ -274,7 +268,7 @@ impl Flows<'_> {
         let filling = Filling { key: &new.front, path: id, flags, digest: new.digest, now_s };
         let place = self.index.place(sides.front);
         let stamp = self.index.fill(entry, &place, &filling);
-        if let Some(state) = self.state() {
+        if let Some(state) = self.own_state() {
             state.live.fetch_add(1, Relaxed);
         }
         Begun { outcome: BEGUN, number: entry, stamp }
@@ -343,7 +337,7 @@ impl Flows<'_> {
         }
         step!();
         self.drop_record(id);
-        self.state()?.live.fetch_sub(1, Relaxed);
+        self.own_state()?.live.fetch_sub(1, Relaxed);
         Some(Ended { path: id, forward, scope })
     }
 }

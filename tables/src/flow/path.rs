@@ -331,6 +331,13 @@ impl Stored {
         self.forward[6].load(Relaxed).to_ne_bytes()
     }
 
+    /// [`Forward::front`], of one word.
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    pub(super) fn front_entry(&self) -> u32 {
+        (self.forward[FRONT_WORD].load(Relaxed) >> FRONT_SHIFT) as u32
+    }
+
     /// [`Forward::is_nat`], of one word.
     pub(super) fn is_nat(&self) -> bool {
         self.tail()[MODE] == Mode::Nat as u8
@@ -379,6 +386,11 @@ impl Stored {
     }
 }
 
+/// Word of [`Forward::front`], and where in it on a little-endian processor; for prefetching alone.
+#[cfg(not(target_arch = "bpf"))]
+const FRONT_WORD: usize = core::mem::offset_of!(Forward, front) / 8;
+#[cfg(not(target_arch = "bpf"))]
+const FRONT_SHIFT: usize = core::mem::offset_of!(Forward, front) % 8 * 8;
 /// Places in [`Stored::tail`].
 const MODE: usize = core::mem::offset_of!(Forward, mode) - 48;
 const FLAGS: usize = core::mem::offset_of!(Forward, flags) - 48;

@@ -1,5 +1,6 @@
 //! A new fastpath takes over the flows of the last one, wherever that one was killed.
 
+use super::free::FreeList;
 use super::path::Stored;
 use super::{FRONT, Flows, Hit, MAX_OPTIONS};
 use crate::atomic::{AtomicU32, Ordering::Relaxed};
@@ -59,13 +60,18 @@ impl Flows<'_> {
             let path = self.paths.get(hit.path as usize).filter(|path| path.is_live());
             path.is_some_and(|p| p.forward().front == i || p.back.load(Relaxed) == i)
         });
-        self.free_paths()
-            .into_iter()
-            .for_each(|free| free.rebuild(|id| !self.paths[id as usize].is_live()));
+        for state in self.state {
+            FreeList::new(&state.paths, self.path_links).clear();
+            state.live.store(0, Relaxed);
+        }
+        if let Some(shared) = self.state() {
+            let paths = FreeList::new(&shared.paths, self.path_links);
+            paths.rebuild(|id| !self.paths[id as usize].is_live());
+            shared.live.store(found.kept, Relaxed);
+        }
         self.free_slabs()
             .into_iter()
             .for_each(|free| free.rebuild(|slab| !slabs_used[slab as usize]));
-        self.state().into_iter().for_each(|state| state.live.store(found.kept, Relaxed));
         Recovery { cleared_entries: entries, stale_locks: locks, ..found }
     }
 

@@ -22,9 +22,8 @@ pub(super) fn small() -> Region {
 }
 
 pub(super) fn table(region: &Region) -> Flows<'_> {
-    let flows = Flows::new(region);
-    flows.recover();
-    flows.as_owner(1, 7)
+    Flows::new(region).recover();
+    Flows::of_lcore(region, 1, 7)
 }
 
 pub(super) fn addr(n: u32) -> Addr {
@@ -93,8 +92,13 @@ pub(super) fn assert_whole(flows: &Flows<'_>) {
     let alive = (0..flows.capacity()).filter(|id| flows.paths[*id as usize].is_live());
     let alive: Vec<u32> = alive.collect();
     assert_eq!(alive.len() as u32, flows.live());
-    let mut numbers: Vec<u32> = flows.free_paths().unwrap().all().collect();
-    numbers.iter().for_each(|id| flows.free_paths().unwrap().push(*id));
+    let lists = || flows.state.iter().map(|state| FreeList::new(&state.paths, flows.path_links));
+    let mut numbers: Vec<u32> = Vec::new();
+    for list in lists() {
+        let free: Vec<u32> = list.all().collect();
+        free.iter().for_each(|id| list.push(*id));
+        numbers.extend(free);
+    }
     numbers.extend(&alive);
     numbers.sort_unstable();
     assert_eq!(numbers, (0..flows.capacity()).collect::<Vec<_>>(), "no record is lost");

@@ -21,10 +21,15 @@ use crate::rows::Numbered;
 const LOOKS: u32 = if cfg!(target_arch = "bpf") { 4 } else { 16 };
 /// Ports of a used-up NAT map that are examined for one whose flow can be evicted.
 pub const PORTS: u32 = 4;
-/// How many slots ahead the path record is prefetched.
-const AHEAD: u32 = 4;
+/// How many slots ahead of the one that is taken a path record is prefetched, and the entries of a
+/// record that is there already.
+const AHEAD: [u32; 2] = [12, 6];
 
-/// Where the rings stand, in the table's own line.
+/// Most slots that an lcore reserves at a time, and by what part of its ring that is bounded.
+#[cfg(not(target_arch = "bpf"))]
+const RESERVED: (u32, u32) = (64, 1024);
+
+/// Where the rings stand, in the line that all share.
 #[repr(C)]
 pub(super) struct Hands {
     /// The next place of each ring.
@@ -56,17 +61,53 @@ impl Flows<'_> {
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn hold(&self, hit: &Hit, one_way: bool) -> Option<Ended> {
         let (hands, ring) = (&self.state()?.hands, usize::from(one_way));
-        let next = hands.next[ring].fetch_add(1, Relaxed);
+        let next = self.next_slot(hands, ring);
         let at = hands.place(ring, next);
         step!();
-        if let Some(ahead) = self.path_at(hands.place(ring, next.wrapping_add(AHEAD))) {
-            super::index::prefetch(ahead);
-        }
+        #[cfg(not(target_arch = "bpf"))]
+        self.prefetch_ahead(hands, ring, next);
         let ended = self.end_at(at);
         step!();
         let count = tcp::count(self.paths.row(hit.path)?.tcp.load(Relaxed));
         self.unconfirmed.row(at)?.store(held(hit.path, count), Relaxed);
         ended
+    }
+
+    /// The number of the next slot of a ring. An lcore reserves some at a time, so that lcores do
+    /// not contend for one line. A slot that it reserved long ago may meanwhile hold a flow that is
+    /// not the oldest: at most [`RESERVED`] an lcore.
+    #[inline(always)]
+    fn next_slot(&self, hands: &Hands, ring: usize) -> u32 {
+        #[cfg(not(target_arch = "bpf"))]
+        if self.line != 0
+            && let Some(own) = self.own_state()
+        {
+            let [next, end] = &own.reserved[ring];
+            let mut slot = next.load(Relaxed);
+            if slot == end.load(Relaxed) {
+                let (most, part) = RESERVED;
+                let count = (hands.places(ring) / part).clamp(1, most);
+                slot = hands.next[ring].fetch_add(count, Relaxed);
+                end.store(slot.wrapping_add(count), Relaxed);
+            }
+            next.store(slot.wrapping_add(1), Relaxed);
+            return slot;
+        }
+        hands.next[ring].fetch_add(1, Relaxed)
+    }
+
+    /// Asks for what the ends of the flows in the next slots will read and write.
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    fn prefetch_ahead(&self, hands: &Hands, ring: usize, next: u32) {
+        let [far, near] = AHEAD.map(|n| self.path_at(hands.place(ring, next.wrapping_add(n))));
+        if let Some(path) = far {
+            path.prefetch();
+        }
+        if let Some(path) = near {
+            self.index.prefetch_slot(path.front_entry());
+            self.index.prefetch_slot(path.back.load(Relaxed));
+        }
     }
 
     /// Evicts the oldest unconfirmed flow found within a bounded number of slots, else a reset one.
@@ -143,6 +184,7 @@ impl Flows<'_> {
         if is_it() { self.end(id, is_it) } else { None }
     }
 
+    #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     fn path_at(&self, at: u32) -> Option<&Stored> {
         let place = self.unconfirmed.row(at)?.load(Relaxed);
@@ -158,6 +200,9 @@ impl Flows<'_> {
             mask.store(places - 1, Relaxed);
         }
         hands.next.iter().chain(&hands.oldest).for_each(|hand| hand.store(0, Relaxed));
+        for number in self.state.iter().flat_map(|state| state.reserved.iter().flatten()) {
+            number.store(0, Relaxed);
+        }
     }
 
     /// Puts a flow found at recovery into its ring, if it is unconfirmed.

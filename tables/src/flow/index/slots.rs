@@ -16,6 +16,20 @@ pub enum NotKept {
     Contended,
 }
 
+/// Whether a slot has no tag: a tag is set before the entry is live, and cleared before it is free.
+#[inline(always)]
+pub(super) fn is_free(word: u64, slot: u32) -> bool {
+    (word >> (32 + slot * 8)) as u8 == 0
+}
+
+impl Place {
+    /// The slots of a bucket in the order in which a key takes them.
+    #[inline(always)]
+    pub(super) fn slots(&self) -> [u32; 4] {
+        [0, 1, 2, 3].map(|i| (self.slot + i) & 3)
+    }
+}
+
 impl Index<'_> {
     /// Keeps what `filling` says, in place of what its key said before. `over` tells which live
     /// entries of others may be thrown out.
@@ -33,7 +47,7 @@ impl Index<'_> {
         if let Some(old) = self.find(hash, filling.key) {
             self.clear(old.entry, old.stamp);
         }
-        let done = match self.claim(&place, over) {
+        let done = match self.claim_over(&place, over) {
             NONE => Err(NotKept::Full),
             i => {
                 self.fill(i, &place, filling);
@@ -44,30 +58,52 @@ impl Index<'_> {
         done
     }
 
-    /// Takes a free slot for a key whose home bucket the caller has locked. `stale` tells whether a
-    /// live entry may be thrown out. The entry is [`WRITING`] and the caller's until it is filled
-    /// or abandoned. [`NONE`] where all are taken.
+    /// Takes a free slot for a key whose home bucket the caller has locked. The entry is
+    /// [`WRITING`] and the caller's until it is filled or abandoned. [`NONE`] where all are taken.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub(crate) fn claim(&self, place: &Place, stale: impl Fn(&Entry) -> bool) -> u32 {
+    pub(crate) fn claim(&self, place: &Place) -> u32 {
         for n in 0..2 + WINDOW {
             let bucket = self.bucket(place, n);
-            for i in 0..4 {
-                let at = bucket * 4 + ((place.slot + i) & 3);
-                let Some(entry) = self.entry(at) else { return NONE };
-                let state = entry.state.load(Relaxed);
-                if state & LIVE != 0 && state & WRITING == 0 && stale(entry) {
-                    self.clear(at, state);
-                }
-                let state = entry.state.load(Relaxed);
-                let free = state & (WRITING | LIVE) == 0;
-                step!();
-                let taken = state | WRITING;
-                if free && entry.state.compare_exchange(state, taken, AcqRel, Relaxed).is_ok() {
+            let Some(word) = self.word(bucket) else { return NONE };
+            let word = word.load(Relaxed);
+            for slot in place.slots().into_iter().filter(|slot| is_free(word, *slot)) {
+                let at = bucket * 4 + slot;
+                if self.take(at) {
                     return at;
                 }
             }
         }
         NONE
+    }
+
+    /// As [`Index::claim`]. `stale` tells whether a live entry may be thrown out.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    fn claim_over(&self, place: &Place, stale: impl Fn(&Entry) -> bool) -> u32 {
+        for n in 0..2 + WINDOW {
+            let bucket = self.bucket(place, n);
+            for slot in place.slots() {
+                let at = bucket * 4 + slot;
+                let Some(entry) = self.entry(at) else { return NONE };
+                let state = entry.state.load(Relaxed);
+                if state & LIVE != 0 && state & WRITING == 0 && stale(entry) {
+                    self.clear(at, state);
+                }
+                if self.take(at) {
+                    return at;
+                }
+            }
+        }
+        NONE
+    }
+
+    /// Takes a slot, if it is free.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    fn take(&self, at: u32) -> bool {
+        let Some(entry) = self.entry(at) else { return false };
+        let state = entry.state.load(Relaxed);
+        let free = state & (WRITING | LIVE) == 0;
+        step!();
+        free && entry.state.compare_exchange(state, state | WRITING, AcqRel, Relaxed).is_ok()
     }
 
     /// Gives a claimed slot back unused.

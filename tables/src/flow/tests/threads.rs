@@ -17,7 +17,7 @@ fn lcores_that_insert_the_same_flow_make_one() {
     let won: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
     let work = |lcore: u8| {
         kill::with_pauses(u32::from(lcore) * 7 + 1);
-        let flows = flows.as_owner(lcore, 7);
+        let flows = Flows::of_lcore(&region, lcore, 7);
         for n in 0..count {
             let port = flows.nat.claim(0, 1024..=60_000, lcore.into(), 3).unwrap();
             let hit = loop {
@@ -66,7 +66,7 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
     let keys = 24;
     let write = |lcore: u32| {
         kill::with_pauses(lcore + 9);
-        let flows = flows.as_owner(lcore as u8, 7);
+        let flows = Flows::of_lcore(&region, lcore as u8, 7);
         let until = Instant::now() + AT_MOST;
         let mut round = lcore;
         while Instant::now() < until && seen.load(Relaxed) < READS {
