@@ -178,7 +178,7 @@ pub struct Fastpath {
     pub buffer_bytes: u16,
     /// What an lcore does when a poll found nothing.
     pub idle: Idle,
-    /// Packets per poll, 1..=64.
+    /// Packets per poll, 1..=[`MAX_BURST`].
     pub burst: u16,
     /// Further EAL arguments, as typed.
     pub eal: Vec<String>,
@@ -186,6 +186,8 @@ pub struct Fastpath {
     pub attach: Attach,
 }
 
+/// Packets that a burst has room for: the most that a poll may ask for.
+pub const MAX_BURST: u16 = 64;
 /// Bytes that a buffer takes beside its room: the mempool's header (64), the mbuf (128), and what
 /// DPDK adds to spread the buffers over the memory channels.
 pub const BUFFER_OVERHEAD: u64 = 256;

@@ -122,7 +122,10 @@ pub struct Fastpath {
     pub buffer_bytes: u16,
     /// What a CPU does when there was nothing to do: `spin` polls on, `yield` lets others run.
     pub idle: Idle,
-    /// Packets taken per poll.
+    /// Packets that an lcore takes at once from a receive queue or from the kernel, at most. Fewer
+    /// make less latency, more make fewer calls of the driver. Vector receive functions of some
+    /// drivers (ixgbe, i40e, ice, iavf) round it down to a multiple of 4 or 8: below 8 they may
+    /// take nothing.
     #[schemars(range(min = 1, max = 64))]
     pub burst: u16,
     /// Further arguments for DPDK's EAL, one string each.

@@ -146,6 +146,7 @@ fn numbers_out_of_range_and_wrong_types_are_told_with_what_is_allowed() {
         &["fastpath.lcores[0] = 0", "fastpath.main_core", "yield"],
     );
     spoiled("lcores = [1]", "lcores = [1]\nburst = 0", &["fastpath.burst = 0", "1 to 64"]);
+    spoiled("lcores = [1]", "lcores = [1]\nburst = 65", &["fastpath.burst = 65", "1 to 64"]);
     spoiled("lcores = [1]", "lcores = [1]\nmemory_mib = 64", &["need", "at least"]);
     spoiled("lcores = [1]", "lcores = [1]\nbuffers = 2000", &["at least 4640"]);
     spoiled("mtu = 9001", "mtu = 9001\nqueues = 2", &["only 1 lcores"]);

@@ -37,9 +37,16 @@ impl RxQueue {
     /// Adds what has arrived to the burst, as far as it has room, and says how many packets.
     #[inline(always)]
     pub fn receive<const N: usize>(&mut self, burst: &mut Burst<N>) -> usize {
+        self.receive_at_most(burst, N)
+    }
+
+    /// As [`RxQueue::receive`], `most` packets at most. Vector receive functions of some drivers
+    /// (ixgbe, i40e, ice, iavf) round `most` down to a multiple of 4 or 8.
+    #[inline(always)]
+    pub fn receive_at_most<const N: usize>(&mut self, burst: &mut Burst<N>, most: usize) -> usize {
         let ops = fast_path(self.port);
         let room = burst.spare();
-        let most = room.len().min(usize::from(u16::MAX)) as u16;
+        let most = room.len().min(most).min(usize::from(u16::MAX)) as u16;
         // SAFETY: the port is open (we hold it), so its table entry has functions and its queue's
         // record; DPDK writes at most `most` mbufs, which then are ours.
         unsafe {

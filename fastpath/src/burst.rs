@@ -1,4 +1,4 @@
-//! A burst: up to 32 packets taken together, with what the stages know of each.
+//! A burst: packets taken together, with what the stages know of each.
 
 use crate::verdict::{Exit, Verdict};
 use packet::ethernet::Ethernet;
@@ -8,8 +8,8 @@ use tables::flow::{Forward, Hit};
 use tables::reason::DropReason;
 use tables::record::NONE;
 
-/// Packets in a burst.
-pub const BURST: usize = 32;
+/// Packets that a burst has room for. How many a poll asks for is a setting, `fastpath.burst`.
+pub const BURST: usize = config::checked::MAX_BURST as usize;
 
 /// How a packet reached us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -148,7 +148,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
         taps.push(Tap::open(name.as_str(), arm, opened.mac)?);
     }
     let (mut exception, kernel) = Exception::new(taps, pool, lcores);
-    let ends = start_ports(&mut arms, kernel, lcores)?;
+    let ends = start_ports(&mut arms, kernel, usize::from(config.fastpath.burst))?;
     let place = Place { index: 0, count: lcores as u32, epoch: claim.epoch(), macs };
     let running = launch_lcores(&eal, config, &region, place, ends, &stop)?;
     println!(
@@ -277,9 +277,9 @@ fn open_port(
 fn start_ports(
     arms: &mut [OpenArm],
     kernel: Vec<LcoreEnd>,
-    lcores: usize,
+    burst: usize,
 ) -> Result<Vec<Ends>, LaunchError> {
-    let mut dealt: Vec<Vec<ArmQueues>> = (0..lcores).map(|_| Vec::new()).collect();
+    let mut dealt: Vec<Vec<ArmQueues>> = kernel.iter().map(|_| Vec::new()).collect();
     for arm in arms.iter_mut() {
         let queues = arm.port.start().map_err(|e| port_error(arm.name, &arm.device, e))?;
         let Queues { rx, tx, .. } = queues;
@@ -292,7 +292,7 @@ fn start_ports(
     }
     let ends = dealt.into_iter().zip(kernel).map(|(arms, kernel)| {
         let rows = arms.iter().map(|_| Row::new()).collect();
-        Ends { arms, kernel, rows }
+        Ends { arms, kernel, rows, burst }
     });
     Ok(ends.collect())
 }

@@ -32,6 +32,8 @@ pub struct Ends {
     pub kernel: LcoreEnd,
     /// Frames on their way out, by arm.
     pub rows: Vec<Row<BURST>>,
+    /// Packets that a poll takes from one source at most; [`BURST`] bounds it.
+    pub burst: usize,
 }
 
 /// The NIC's exits for the time of one burst.
@@ -111,7 +113,7 @@ fn turn(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usiz
     let mut row: Row<BURST> = Row::new();
     for arm in 0..ends.arms.len() {
         let Some(rx) = &mut ends.arms[arm].rx else { continue };
-        let got = rx.receive(&mut row);
+        let got = rx.receive_at_most(&mut row, ends.burst);
         if got == 0 {
             continue;
         }
@@ -131,7 +133,7 @@ fn turn(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usiz
 #[inline(always)]
 fn from_kernel(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usize {
     let Some(from_kernel) = &mut ends.kernel.from_kernel else { return 0 };
-    while burst.len < BURST {
+    while burst.len < ends.burst.min(BURST) {
         let Ok((arm, mbuf)) = from_kernel.pop() else { break };
         burst.push(mbuf, arm, Arrival::Kernel);
     }

@@ -62,6 +62,8 @@ pub struct Poller {
     pub work: Work,
     /// Whether to time the stages.
     pub stages: bool,
+    /// Packets that a poll asks for.
+    pub burst: usize,
     /// Packets that went through.
     pub count: Arc<Count>,
     /// When to forward and when to stop.
@@ -208,7 +210,7 @@ impl Poller {
     ) -> Result<usize, Failed> {
         let mut row = Row::<BURST>::new();
         let mut mark = self.mark();
-        let got = self.pairs[usize::from(ARM)].rx.receive(&mut row);
+        let got = self.pairs[usize::from(ARM)].rx.receive_at_most(&mut row, self.burst);
         self.lap(0, &mut mark);
         let refill = self.pairs.len() == 2;
         for mut packet in row.drain() {

@@ -57,6 +57,9 @@ struct Arguments {
     /// Seconds to run.
     #[arg(long, default_value_t = 8)]
     seconds: u64,
+    /// Packets that a poll asks for, as `fastpath.burst`.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
+    burst: u16,
     /// Also tell the nanoseconds of each stage.
     #[arg(long)]
     stages: bool,
@@ -154,6 +157,7 @@ fn poller(
         answers: learned.map(|all| all.of_flows(answered, answered + half)),
         work: arguments.work,
         stages: arguments.stages,
+        burst: usize::from(arguments.burst),
         count: Arc::clone(count),
         switches: Arc::clone(switches),
         spent: [0; STAGES.len()],

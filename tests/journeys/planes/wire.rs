@@ -178,7 +178,7 @@ impl Wire {
         Wire {
             driver,
             loaded: None,
-            ends: Ends { arms: arms.collect(), kernel: kernel_end, rows },
+            ends: Ends { arms: arms.collect(), kernel: kernel_end, rows, burst: 32 },
             testers: testers.into_iter().map(|((rx, tx), _)| Tester { rx, tx }).collect(),
             punted,
             kernel,
