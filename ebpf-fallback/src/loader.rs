@@ -27,6 +27,7 @@ use tables::command::Event;
 use tables::flow::Flows;
 use tables::fragment::Fragments;
 use tables::region::{Claim, Label, Place, Region, RegionError, Role};
+use tables::return_leg::ReturnLegs;
 use tables::scope::Scopes;
 
 use addresses::Added;
@@ -298,6 +299,7 @@ fn recover(claim: &Claim<'_>, links: &Links) {
     Fragments::new(region).recover();
     Affinities::new(region).recover();
     Scopes::new(region).recover();
+    ReturnLegs::new(region).recover();
     if recovery.kept + recovery.cleared_paths > 0 {
         say(&format!(
             "{} flows taken over, {} incomplete ones cleared, {} stale locks released",

@@ -35,8 +35,8 @@ pub struct Front {
     pub tunnel: u8,
     /// Bytes of GENEVE options.
     pub options_len: u8,
-    /// What comes by this tunnel and is returned crosses to its peer.
-    pub crosses: bool,
+    /// [`Front::CROSSES`], [`Front::USUAL_OPTIONS`].
+    pub marks: u8,
     /// For gateways' tunnels that return what is for no service: the longest inner packet, bytes.
     pub returned: u16,
     /// Of the GENEVE options, offset and bytes.
@@ -65,6 +65,13 @@ pub struct Front {
 // line crosses two.
 const _: () = assert!(size_of::<Front>() == 96 && std::mem::offset_of!(Work, front) == 32);
 
+impl Front {
+    /// What comes by this tunnel and is returned crosses to its peer.
+    pub const CROSSES: u8 = 1;
+    /// A gateway's three GENEVE options, in their usual order, and no others.
+    pub const USUAL_OPTIONS: u8 = 2;
+}
+
 impl Default for Front {
     /// Nothing known yet.
     fn default() -> Front {
@@ -72,7 +79,7 @@ impl Default for Front {
             arrival: Arrival::Plain,
             tunnel: u8::MAX,
             options_len: 0,
-            crosses: false,
+            marks: 0,
             returned: 0,
             options_at: 0,
             scope_key: 0,

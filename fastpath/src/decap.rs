@@ -214,6 +214,11 @@ fn geneve_tunnel(
     work.front.scope_key = options.endpoint;
     work.front.scope = scope(lcore, &snapshot.tunnels[at], options.endpoint, options.attachment)?;
     enter(work, snapshot, at, geneve.payload, geneve.protocol);
+    if work.front.arrival == Arrival::Gateway
+        && geneve::are_usual(window, header + 8, geneve.opt_len, class)
+    {
+        work.front.marks |= Front::USUAL_OPTIONS;
+    }
     Ok(())
 }
 
@@ -290,7 +295,8 @@ fn enter(work: &mut Work, snapshot: &Snapshot, at: usize, inner: u16, ethertype:
     let tunnel = snapshot.tunnels.get(at);
     let backend = tunnel.is_some_and(KnownTunnel::is_backend);
     work.front.returned = tunnel.map_or(0, KnownTunnel::returned);
-    work.front.crosses = tunnel.is_some_and(KnownTunnel::crosses);
+    let crosses = tunnel.is_some_and(KnownTunnel::crosses);
+    work.front.marks = if crosses { Front::CROSSES } else { 0 };
     work.front.tunnel = at as u8;
     work.front.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
     work.front.inner_at = inner;

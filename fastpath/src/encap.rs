@@ -99,7 +99,7 @@ fn send_back(
     arm: u8,
     lcore: &Lcore<'_>,
 ) -> Result<Exit, Short> {
-    if front.crosses
+    if front.marks & Front::CROSSES != 0
         && let Some(peer) = peer(front, lcore)
     {
         cross_in_place(window, &front.outer, peer.port, peer.vni)?;

@@ -29,6 +29,7 @@ use tables::counters::ArmCounter;
 use tables::flow::Flows;
 use tables::fragment::Fragments;
 use tables::region::{Region, RegionError, Role};
+use tables::return_leg::ReturnLegs;
 use tables::scope::Scopes;
 
 /// Buffers that an lcore keeps for itself in the pool's cache.
@@ -123,6 +124,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     Fragments::new(&region).recover();
     Affinities::new(&region).recover();
     Scopes::new(&region).recover();
+    ReturnLegs::new(&region).recover();
     if recovery.kept + recovery.cleared_paths > 0 {
         println!(
             "fastpath: {} flows taken over, {} incomplete ones cleared, {} stale locks released",

@@ -29,6 +29,7 @@ use tables::nat_port::NatPorts;
 use tables::reason::DropReason;
 use tables::record::{NONE, TunnelKind};
 use tables::region::Region;
+use tables::return_leg::ReturnLegs;
 use tables::scope::{KEPT_S, Scopes};
 use tables::set::TableSet;
 
@@ -67,6 +68,7 @@ pub struct Lcore<'r> {
     affinities: Affinities<'r>,
     nat_ports: NatPorts<'r>,
     scopes: Scopes<'r>,
+    return_legs: ReturnLegs<'r>,
     page: LcorePage<'r>,
     punt_limit: PuntLimit,
     error_limit: ErrorLimit,
@@ -98,6 +100,7 @@ impl<'r> Lcore<'r> {
             affinities: Affinities::new(region).as_owner(lcore, place.epoch),
             nat_ports: NatPorts::new(region),
             scopes: Scopes::new(region),
+            return_legs: ReturnLegs::new(region),
             page: region.counters().lcore(place.index)?,
             punt_limit: PuntLimit::default(),
             error_limit: ErrorLimit::new(),
@@ -319,6 +322,11 @@ impl<'r> Lcore<'r> {
     /// The NAT port maps.
     pub fn nat_ports(&self) -> NatPorts<'r> {
         self.nat_ports
+    }
+
+    /// The ways back for answers whose flow is in no table.
+    pub fn return_legs(&self) -> ReturnLegs<'r> {
+        self.return_legs
     }
 
     /// The scope of a gateway endpoint. An appliance has few of them, so that the last one asked

@@ -35,6 +35,7 @@ pub mod lcore;
 pub mod leg;
 pub mod memory;
 pub mod nat;
+pub mod origin;
 pub mod parse;
 pub mod pipeline;
 pub mod pmtu;

@@ -53,6 +53,8 @@ pub struct Ready {
     key: Key,
     /// What they have in common.
     pub template: Template,
+    /// The number of the gateway whose packets they are for.
+    pub gateway: u16,
     /// The arm on whose address they are made.
     pub arm: u8,
 }
@@ -68,7 +70,8 @@ pub struct Prepared {
 
 impl Default for Prepared {
     fn default() -> Prepared {
-        let nothing = Ready { key: Key::NOBODYS, template: Template::default(), arm: 0 };
+        let nothing =
+            Ready { key: Key::NOBODYS, template: Template::default(), gateway: 0, arm: 0 };
         Prepared { generation: 0, places: [nothing; PLACES] }
     }
 }
@@ -92,14 +95,15 @@ impl Prepared {
         self.places.iter().all(|ready| ready.key == Key::NOBODYS)
     }
 
-    /// Keeps what was written the long way, if it is of the build that templates are for; what was
-    /// made by the tables before goes.
+    /// Keeps what was written the long way for packets `by` a gateway and an arm, if it is of the
+    /// build that templates are for; what was made by the tables before goes.
     #[cold]
-    pub fn keep(&mut self, key: Key, generation: u32, arm: u8, outer: &Outer<'_>) {
+    pub fn keep(&mut self, key: Key, generation: u32, by: (u16, u8), outer: &Outer<'_>) {
         let Some(template) = Template::of(outer) else { return };
         if self.generation != generation {
             *self = Prepared { generation, ..Prepared::default() };
         }
-        self.places[key.place()] = Ready { key, template, arm };
+        let (gateway, arm) = by;
+        self.places[key.place()] = Ready { key, template, gateway, arm };
     }
 }

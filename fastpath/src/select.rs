@@ -3,6 +3,7 @@
 use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
 use crate::leg;
+use crate::origin;
 use crate::port::Buffer;
 use crate::redirect;
 use crate::snapshot::no_service;
@@ -86,10 +87,11 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
         }
     }
     if answer {
-        return Err(match work.quoted {
-            Some(_) => DropReason::IcmpUnknownFlow,
-            None => DropReason::NoFlow,
-        });
+        if origin::goes_back(window, work, lcore) {
+            work.verdict = Verdict::Answer;
+            return Ok(());
+        }
+        return Err(unknown(work));
     }
     if work.inner.fragment == Fragment::Later {
         return later_fragment(work, lcore);
@@ -100,6 +102,14 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     match work.service {
         NONE => for_nobody(work, lcore),
         _ => for_service(window, work, lcore),
+    }
+}
+
+/// Why an answer, or an error about one, is dropped where its flow is not known.
+pub const fn unknown(work: &Work) -> DropReason {
+    match work.quoted {
+        Some(_) => DropReason::IcmpUnknownFlow,
+        None => DropReason::NoFlow,
     }
 }
 
@@ -243,10 +253,7 @@ fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
         return Ok(());
     }
     if snapshot.is_source(dst) {
-        return Err(match work.quoted {
-            Some(_) => DropReason::IcmpUnknownFlow,
-            None => DropReason::NoFlow,
-        });
+        return Err(unknown(work));
     }
     if no_service(snapshot.settings.plain_no_service) == NoService::Punt {
         work.verdict = Verdict::Punt;
@@ -348,6 +355,9 @@ fn insert_chosen(
     let service = lcore.set().service(work.service).ok_or(DropReason::NoBackend)?;
     if work.path.mode == Mode::Nat as u8 {
         return insert_translated(window, work, lcore, service);
+    }
+    if work.path.mode == Mode::Tunnel as u8 {
+        origin::note(window, work, lcore);
     }
     let untracked = match insert(window, work, lcore, service, back(work), NONE) {
         // Our own options tell endpoints apart where 5-tuples can't. Plain answers, which have

@@ -7,6 +7,7 @@
 use crate::burst::{Arrival, Work};
 use crate::lcore::Lcore;
 use crate::leg;
+use crate::origin;
 use crate::port::Buffer;
 use crate::prepared::Key;
 use crate::verdict::{Reply, Verdict};
@@ -296,6 +297,7 @@ fn change_leg(
     let mut options = [0; leg::OPTIONS];
     let options = leg::options(window, work, &mut options);
     let leg = leg::gateway_leg(window, work, lcore.snapshot());
+    origin::note(window, work, lcore);
     match lcore.flows().update_gateway(hit, from_initiator, &leg, options, digest) {
         LegUpdate::Changed => lcore.page().count(Counter::GatewayLegChanges, 1),
         LegUpdate::Shared => {

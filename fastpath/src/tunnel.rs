@@ -7,15 +7,19 @@ use crate::encap::{
 };
 use crate::lcore::Lcore;
 use crate::nat;
+use crate::origin;
 use crate::port::Buffer;
-use crate::prepared::Key;
+use crate::prepared::{Key, Ready};
+use crate::select::unknown;
 use crate::snapshot::KnownTunnel;
 use crate::verdict::{Exit, Reply};
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
-use packet::template::{self, Own, Template};
+use packet::template::{self, Own};
 use packet::tunnel::{OUTER_TTL, Outer, datagram_id, outer_len, source_port, write_outer_as};
+use packet::window::Window;
 use packet::{geneve, rewrite};
+use tables::counters::Counter;
 use tables::flow::{Answer, GatewayLeg, Missed, NO_TUNNEL};
 use tables::reason::DropReason;
 use tables::record::{
@@ -34,7 +38,7 @@ pub fn to_backend<B: Buffer>(
         ends_here(work)?;
         let way = next_hop(work, lcore)?;
         if way.arm() == ready.arm && work.path.backend_addr.is_v4() {
-            return send_ready(buffer, work, lcore, &ready.template, &way);
+            return send_ready(buffer, work, lcore, ready, &way);
         }
     }
     let service = lcore.set().service(work.service);
@@ -53,9 +57,10 @@ fn send_ready<B: Buffer>(
     buffer: &mut B,
     work: &mut Work,
     lcore: &Lcore<'_>,
-    template: &Template,
+    ready: &Ready,
     way: &Way,
 ) -> Result<(), Refused> {
+    let (attachment, cookie) = origin::attachment(&buffer.window(), work, ready.gateway);
     let overhead = (template::LEN - ETHERNET) as u16;
     fits(work, lcore, way.mtu().saturating_sub(overhead))?;
     take_off(buffer, work)?;
@@ -65,10 +70,15 @@ fn send_ready<B: Buffer>(
         macs: way.macs(),
         dst: work.path.backend_addr.words[3],
         sport: source_port(work.hash),
-        cookie: work.hash as u32,
+        attachment,
+        cookie,
         tos: work.inner.tos,
     };
-    template.write(&mut buffer.window(), &own, usize::from(work.inner.end - work.inner.at))?;
+    ready.template.write(
+        &mut buffer.window(),
+        &own,
+        usize::from(work.inner.end - work.inner.at),
+    )?;
     work.exit = Exit::Port(way.arm());
     Ok(())
 }
@@ -111,8 +121,8 @@ fn send<B: Buffer>(
     let mut options = [0; geneve::OWN_OPTIONS];
     let options: &[u8] = match kind {
         TunnelKind::Geneve => {
-            let attachment = geneve::ATTACHMENT_MARK | u64::from(gateway);
-            geneve::own_options(&mut options, work.front.scope_key, attachment, work.hash as u32);
+            let (attachment, cookie) = origin::attachment(&buffer.window(), work, gateway);
+            geneve::own_options(&mut options, work.front.scope_key, attachment, cookie);
             &options
         }
         _ => &[],
@@ -144,7 +154,7 @@ fn send<B: Buffer>(
     put_on(buffer, work, &outer)?;
     if let Some(key) = key {
         let generation = lcore.snapshot().generation;
-        lcore.prepared().borrow_mut().keep(key, generation, way.arm(), &outer);
+        lcore.prepared().borrow_mut().keep(key, generation, (gateway, way.arm()), &outer);
     }
     work.exit = Exit::Port(way.arm());
     Ok(())
@@ -193,13 +203,17 @@ pub fn to_front<B: Buffer>(
     lcore: &Lcore<'_>,
 ) -> Result<(), Refused> {
     let flows = lcore.flows();
-    let hit = work.hit.ok_or(Refused::Drop(DropReason::NoFlow))?;
     let mut answer = lcore.answer_room();
     let gone = |missed| match missed {
         Missed::Gone => Refused::Drop(DropReason::NoFlow),
         Missed::Busy => Refused::Drop(DropReason::FlowContended),
     };
-    flows.answer(&hit, hit.from_initiator(work.side), &mut answer).map_err(gone)?;
+    match work.hit {
+        Some(hit) => {
+            flows.answer(&hit, hit.from_initiator(work.side), &mut answer).map_err(gone)?;
+        }
+        None => without_flow(&buffer.window(), work, lcore, &mut answer)?,
+    }
     ends_here(work)?;
     let crosses = cross::is_crossing(work);
     let leg = &answer.gateway;
@@ -213,6 +227,7 @@ pub fn to_front<B: Buffer>(
     may_leave(work, lcore, front, leg.arm)?;
     take_off(buffer, work)?;
     if work.path.mode == Mode::Nat as u8 {
+        let hit = work.hit.ok_or(Refused::Drop(DropReason::NoFlow))?;
         let ends = flows.ends(&hit).map_err(gone)?;
         match crosses {
             true => cross::from_backend(buffer, work, lcore, &ends)?,
@@ -231,6 +246,21 @@ pub fn to_front<B: Buffer>(
     let outer = gateway_outer(work, lcore, &answer, own, tunnel);
     put_on(buffer, work, &outer)?;
     work.exit = Exit::Port(leg.arm);
+    Ok(())
+}
+
+/// What an answer needs whose flow is in no table.
+#[cold]
+fn without_flow(
+    window: &Window<'_>,
+    work: &Work,
+    lcore: &Lcore<'_>,
+    answer: &mut Answer,
+) -> Result<(), Refused> {
+    if !origin::answer(window, work, lcore, answer) {
+        return Err(Refused::Drop(unknown(work)));
+    }
+    lcore.page().count(Counter::AnswersUntracked, 1);
     Ok(())
 }
 

@@ -16,7 +16,7 @@ pub const CLASS_AWS: u16 = 0x0108;
 pub const OWN_OPTIONS: usize = 32;
 
 /// The attachment by which our own tunnels to backends name the gateway that a flow came from, with
-/// its number in the low half.
+/// its number in the low half, where there is no [`Origin`](crate::origin::Origin).
 pub const ATTACHMENT_MARK: u64 = 0x5745_4952 << 32;
 
 /// [`GatewayOptions::present`]: the endpoint.
@@ -226,7 +226,19 @@ pub fn own_options(room: &mut [u8; OWN_OPTIONS], endpoint: u64, attachment: u64,
 /// As [`own_options`], in words as they lie in memory.
 #[inline(always)]
 pub const fn own_words(endpoint: u64, attachment: u64, cookie: u32) -> [u64; OWN_OPTIONS / 8] {
-    let class = (CLASS_AWS as u64) << 16;
+    gateway_words(CLASS_AWS, endpoint, attachment, cookie)
+}
+
+/// The three options of a gateway with this class, in words as they lie in memory: what
+/// [`usual_options`] reads.
+#[inline(always)]
+pub const fn gateway_words(
+    class: u16,
+    endpoint: u64,
+    attachment: u64,
+    cookie: u32,
+) -> [u64; OWN_OPTIONS / 8] {
+    let class = (class as u64) << 16;
     [
         ((class | KINDS[0] as u64) << 32 | endpoint >> 32).to_be(),
         (endpoint << 32 | class | KINDS[1] as u64).to_be(),

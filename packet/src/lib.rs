@@ -40,6 +40,7 @@ pub mod icmp;
 pub mod ip;
 mod ipv4;
 mod ipv6;
+pub mod origin;
 pub mod parsed;
 pub mod reset;
 pub mod rewrite;

@@ -14,17 +14,18 @@ use crate::window::{Short, Window};
 /// Bytes of such headers.
 pub const LEN: usize = HEADER + 20 + 8 + geneve::HEADER + geneve::OWN_OPTIONS;
 
-/// Where the IPv4 header begins, the UDP header, the GENEVE header, and the last option.
+/// Where the IPv4 header begins, the UDP header, the GENEVE header, and the attachment's value, which
+/// the cookie follows.
 const IP: usize = HEADER;
 const L4: usize = IP + 20;
 const GENEVE: usize = L4 + 8;
-const COOKIE: usize = LEN - 8;
+const ATTACHMENT: usize = LEN - 16;
 
 /// What the headers of one tunnel have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Template {
-    /// From the GENEVE header to the last option, as it lies on the wire.
-    middle: [u32; 8],
+    /// From the GENEVE header to the attachment's value, as it lies on the wire.
+    middle: [u32; 6],
     /// The last option's own header, raw.
     option: u32,
     /// Outer source, raw.
@@ -35,7 +36,7 @@ pub struct Template {
 }
 
 // With what it is found by it is to be one cache line.
-const _: () = assert!(size_of::<Template>() == 44 && align_of::<Template>() == 4);
+const _: () = assert!(size_of::<Template>() == 36 && align_of::<Template>() == 4);
 
 /// [`Template::flags`]: "don't fragment".
 const DF: u8 = 1;
@@ -51,7 +52,9 @@ pub struct Own {
     pub dst: u32,
     /// UDP source port, host order.
     pub sport: u16,
-    /// The value of the last option, host order.
+    /// The attachment, host order.
+    pub attachment: u64,
+    /// The cookie, host order.
     pub cookie: u32,
     /// Outer DSCP and ECN.
     pub tos: u8,
@@ -69,7 +72,7 @@ impl Template {
         write_outer(&mut window, outer, 0).ok()?;
         Some(Template {
             middle: window.load(GENEVE).ok()?,
-            option: window.load(COOKIE).ok()?,
+            option: window.load(ATTACHMENT + 8).ok()?,
             src: outer.src.words[3],
             dport: outer.dport,
             ttl: outer.ttl,
@@ -80,7 +83,7 @@ impl Template {
     /// As [`write_outer`], for an inner packet of `inner_len` bytes that begins at [`LEN`].
     #[inline(always)]
     pub fn write(&self, w: &mut Window<'_>, own: &Own, inner_len: usize) -> Result<(), Short> {
-        const _: () = assert!(GENEVE + 32 == COOKIE);
+        const _: () = assert!(GENEVE + 24 == ATTACHMENT);
         w.holds(0, LEN)?;
         let udp_len = LEN - L4 + inner_len;
         if udp_len > 65_515 {
@@ -109,7 +112,8 @@ impl Template {
         w.store(IP + 12, [self.src, own.dst])?;
         w.store(L4, (ports | (udp_len as u64) << 16).to_be())?;
         w.store(GENEVE, self.middle)?;
-        w.store(COOKIE, [self.option, own.cookie.to_be()])
+        w.store(ATTACHMENT, own.attachment.to_be())?;
+        w.store(ATTACHMENT + 8, [self.option, own.cookie.to_be()])
     }
 }
 

@@ -42,7 +42,7 @@ macro_rules! plain {
 
 // Integers, arrays of them, and `Addr`, which is `repr(C)` over four words.
 plain!(u8, u16, u32, u64, [u8; 6], [u16; 3], [u16; 2], [u32; 2], [u32; 3], [u32; 4], [u32; 5]);
-plain!([u32; 8], [u32; 10], [u64; 2], [u64; 4], [u64; 12], Addr);
+plain!([u32; 6], [u32; 8], [u32; 10], [u64; 2], [u64; 4], [u64; 12], Addr);
 
 /// The first segment of a frame, from its first byte.
 #[derive(Debug)]

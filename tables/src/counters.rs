@@ -100,6 +100,7 @@ counters! {
         FlowsReset "flows_reset" "TCP flows whose backend had failed or was removed, and whose client was answered with a reset.",
         IcmpErrorsLimited "icmp_errors_limited" "ICMP errors that were not sent, because icmp.errors_per_s or icmp.errors_per_network_per_s was reached.",
         IcmpErrorsDisbelieved "icmp_errors_disbelieved" "Too-big errors about packets of ours that changed no path MTU: beyond icmp.path_mtu_errors_per_s, or the quote is no tunnel packet that Weir sends to a next hop, or was no longer than what is said to pass.",
+        AnswersUntracked "answers_untracked" "Answers of backends behind GENEVE tunnels that went back to their gateway by their own options, because their flow was in no table.",
     }
 
     /// Counters of a service, and of a backend.

@@ -34,7 +34,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 mod unconfirmed;
-mod words;
+pub(crate) mod words;
 
 /// A point at which a kill is simulated in tests; nothing otherwise.
 macro_rules! step {

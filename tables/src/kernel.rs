@@ -78,6 +78,7 @@ maps! {
     AffinityLocks AFFINITY_LOCKS,
     NatMaps NAT_MAPS,
     Scopes SCOPES,
+    ReturnLegs RETURN_LEGS,
 }
 
 /// `bpf_map_lookup_elem`; the kernel replaces the call by a few instructions.

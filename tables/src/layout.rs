@@ -179,10 +179,12 @@ pub enum Section {
     NatMaps,
     /// Scopes, 32 bytes, open addressing over a power of two.
     Scopes,
+    /// Return legs, 128 bytes, in sets of [`crate::return_leg::WAYS`].
+    ReturnLegs,
 }
 
 /// All sections, in the order in which they lie.
-pub const SECTIONS: [Section; 34] = [
+pub const SECTIONS: [Section; 35] = [
     Section::Header,
     Section::Tunnels,
     Section::Settings,
@@ -217,6 +219,7 @@ pub const SECTIONS: [Section; 34] = [
     Section::AffinityLocks,
     Section::NatMaps,
     Section::Scopes,
+    Section::ReturnLegs,
 ];
 
 /// One row of the layout.
@@ -327,6 +330,8 @@ impl Sizes {
                 "region.nat_maps", "65,536 ports per backend and NAT address"),
             Section::Scopes => ("scopes", scope_cells(s.scopes), 32, "region.max_scopes",
                 "gateway endpoints, at most half full"),
+            Section::ReturnLegs => ("return legs", return_legs(s.scopes), 128,
+                "region.max_scopes", "how answers go back to an endpoint whose flow is not known"),
         }
     }
 }

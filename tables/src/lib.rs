@@ -45,6 +45,7 @@
 //! | affinity locks  |      8  |          |                                                       |
 //! | NAT port maps   |  8,192  |          | a bit per port, backend and NAT address (`nat_port`)  |
 //! | scopes          |     32  |          | gateway endpoints by number (`scope`)                 |
+//! | return legs     |    128  |          | how an endpoint's answers go back (`return_leg`)      |
 //! +-----------------+---------+----------+-------------------------------------------------------+
 //! ```
 //!
@@ -93,6 +94,7 @@ pub mod affinity;
 pub mod flow;
 pub mod fragment;
 pub mod nat_port;
+pub mod return_leg;
 pub mod scope;
 
 #[cfg(target_arch = "bpf")]

@@ -25,23 +25,21 @@ pub struct Told {
     pub(crate) epoch: u32,
     /// Sets of hints by which paths flows went: see [`crate::flow::lately`].
     pub(crate) lately: u32,
-    /// Zero.
-    pub(crate) pad: u32,
 }
 
-const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 16);
+const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 12);
 
 impl Told {
     /// Of no region: what the object holds until it is loaded.
     pub const NOTHING: Told =
-        Told { by: [0; 7], counts: [0; SECTIONS.len()], scopes: 0, epoch: 0, lately: 0, pad: 0 };
+        Told { by: [0; 7], counts: [0; SECTIONS.len()], scopes: 0, epoch: 0, lately: 0 };
 
     /// What a program is told of a region with these sizes and this seed. Its lock words carry
     /// `epoch`, the fastpath's.
     pub fn new(sizes: &Sizes, seed: u64, epoch: u32) -> Told {
         let counts = crate::layout::Layout::new(sizes).terms().map(|term| term.count as u32);
         let (by, lately) = (HashKey::new(seed).words(), crate::flow::lately::sets(sizes.flows));
-        Told { by, counts, scopes: sizes.scopes, epoch, lately, pad: 0 }
+        Told { by, counts, scopes: sizes.scopes, epoch, lately }
     }
 
     /// Its bytes, for the loader.

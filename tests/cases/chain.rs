@@ -11,16 +11,20 @@ use crate::frames::{Frame, Ip, aws_options, error, option, udp};
 struct Way {
     node: &'static str,
     options: Vec<u8>,
+    /// The options that the appliance gets.
+    own: Vec<u8>,
 }
 
 fn way(node: &'static str, attachment: u64, cookie: u32) -> Way {
-    Way { node, options: aws_options(ENDPOINT, attachment, cookie) }
+    let options = aws_options(ENDPOINT, attachment, cookie);
+    Way { node, options, own: origin_options(ENDPOINT, node, cookie, ANY_TAG) }
 }
 
 /// With so many options that they don't fit in the flow's record.
 fn long(node: &'static str, cookie: u32) -> Way {
     let mut way = way(node, 0, cookie);
     way.options.extend(option(0x0103, 2, &cookie.to_be_bytes().repeat(20)));
+    way.own = own_options(ENDPOINT);
     way
 }
 
@@ -30,49 +34,37 @@ impl Way {
         Frame::new(ROUTER, IN_MAC, outer)
     }
 
-    /// The gateway sends it, the appliance gets it.
-    fn there(&self, ip: Ip) -> Step {
-        self.there_as(ip, appliance)
+    /// The packet as the appliance gets it, from an outer port.
+    fn appliance(&self, ip: Ip, port: u16) -> Frame {
+        let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", self.own.clone());
+        to_backend(11, outer.from_port(port))
     }
 
-    fn there_as(&self, ip: Ip, appliance: fn(Ip) -> Frame) -> Step {
-        arrives(INGRESS, self.outer(ip.clone())).leaves(EGRESS, appliance(ip.hop()), "tunnel")
+    /// The gateway sends it, the appliance gets it.
+    fn there(&self, ip: Ip) -> Step {
+        self.there_as(ip, HASH_1)
+    }
+
+    fn there_as(&self, ip: Ip, port: u16) -> Step {
+        let out = self.appliance(ip.clone().hop(), port);
+        arrives(INGRESS, self.outer(ip)).leaves(EGRESS, out, "tunnel")
     }
 
     /// The appliance returns it, the gateway gets it.
     fn back(&self, ip: Ip) -> Step {
-        self.back_as(ip, appliance)
+        self.back_as(ip, HASH_1)
     }
 
-    fn back_as(&self, ip: Ip, appliance: fn(Ip) -> Frame) -> Step {
+    fn back_as(&self, ip: Ip, port: u16) -> Step {
         let out = self.outer(ip.clone().hop().hop()).sent_back();
         let out = out.with(|ip| ip.may_fragment().id(u32::from(ANY_ID)));
-        arrives(EGRESS, appliance(ip.hop()).sent_back()).leaves(INGRESS, out, "answer")
+        let came = self.appliance(ip.hop(), port).sent_back();
+        arrives(EGRESS, came).leaves(INGRESS, out, "answer")
     }
 }
 
-/// The packet as the appliance gets it.
-fn appliance(ip: Ip) -> Frame {
-    let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(ENDPOINT));
-    to_backend(11, outer.from_port(HASH_1))
-}
-
-/// The same of a second flow.
-fn appliance_2(ip: Ip) -> Frame {
-    let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", any_options());
-    to_backend(11, outer.from_port(HASH_2))
-}
-
-fn any_options() -> Vec<u8> {
-    let cookie = u32::from(COOKIE_HIGH_2) << 16 | u32::from(COOKIE_LOW_2);
-    aws_options(ENDPOINT, 0x5745_4952 << 32, cookie)
-}
-
-/// The same of a later fragment, which has no ports to hash.
-fn appliance_later(ip: Ip) -> Frame {
-    let options = aws_options(ENDPOINT, 0x5745_4952 << 32, 0);
-    to_backend(11, ip.in_geneve("10.0.2.10:49152", "10.0.2.11:6081", options))
-}
+/// The outer port of a later fragment, which has no ports to hash.
+const LATER: u16 = 49_152;
 
 const ONE: &str = NODE;
 const OTHER_PORT: &str = "10.0.1.100:60999";
@@ -173,12 +165,12 @@ fn without_room() -> Vec<Case> {
         vec![
             client.there(syn()),
             server.there(syn_ack()),
-            client.there_as(second(syn()), appliance_2),
-            client.back_as(second(syn()), appliance_2),
-            server.there_as(answer(syn_ack()), appliance_2),
-            server.back_as(answer(syn_ack()), appliance_2),
-            client.there_as(second(request()), appliance_2),
-            client.back_as(answer(syn_ack()), appliance_2),
+            client.there_as(second(syn()), HASH_2),
+            client.back_as(second(syn()), HASH_2),
+            server.there_as(answer(syn_ack()), HASH_2),
+            server.back_as(answer(syn_ack()), HASH_2),
+            client.there_as(second(request()), HASH_2),
+            client.back_as(answer(syn_ack()), HASH_2),
             client.back(syn()),
             server.back(syn_ack()),
         ],
@@ -218,10 +210,10 @@ fn errors_and_fragments() -> Vec<Case> {
             vec![
                 client.there(first(question())),
                 server.there(first(answer())),
-                client.there_as(last(question()), appliance_later),
-                server.there_as(last(answer()), appliance_later),
-                server.back_as(last(answer()), appliance_later),
-                client.back_as(last(question()), appliance_later),
+                client.there_as(last(question()), LATER),
+                server.there_as(last(answer()), LATER),
+                server.back_as(last(answer()), LATER),
+                client.back_as(last(question()), LATER),
                 server.back(first(answer())),
                 client.back(first(question())),
             ],

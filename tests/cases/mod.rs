@@ -27,6 +27,7 @@ mod policy;
 mod proxy;
 mod quotes;
 mod refused;
+mod return_leg;
 mod select;
 mod sources;
 mod translate;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Case> {
         translate::cases(),
         tunnel::cases(),
         chain::cases(),
+        return_leg::cases(),
         plain::cases(),
         select::cases(),
         policy::cases(),

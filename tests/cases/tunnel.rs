@@ -7,29 +7,30 @@ use crate::frames::{Ip, error, flags, tcp, udp};
 use tables::reason::DropReason;
 
 /// The packet as an appliance of the chain gets it, with our own three options.
-fn to_appliance(ip: Ip) -> Ip {
-    ip.in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(ENDPOINT)).from_port(HASH_1)
+fn to_appliance(cookie: u32, ip: Ip) -> Ip {
+    let options = origin_options(ENDPOINT, NODE, cookie, ANY_TAG);
+    ip.in_geneve("10.0.2.10", "10.0.2.11:6081", options).from_port(HASH_1)
 }
 
 fn there(cookie: u32, ip: Ip) -> Step {
-    let out = to_backend(11, to_appliance(ip.clone().hop()));
+    let out = to_backend(11, to_appliance(cookie, ip.clone().hop()));
     arrives(INGRESS, from_gateway(cookie, ip)).leaves(EGRESS, out, "tunnel")
 }
 
 /// The appliance returns what it got, as it would to a cloud's gateway.
 fn returned(cookie: u32, ip: Ip) -> Step {
-    let frame = to_backend(11, to_appliance(ip.clone().hop())).sent_back();
+    let frame = to_backend(11, to_appliance(cookie, ip.clone().hop())).sent_back();
     arrives(EGRESS, frame).leaves(INGRESS, to_gateway(cookie, ip.hop().hop()), "answer")
 }
 
 fn chain() -> Vec<Case> {
-    let stranger = to_backend(11, to_appliance(syn().hop()))
+    let stranger = to_backend(11, to_appliance(1, syn().hop()))
         .sent_back()
         .with(|ip| ip.from("10.0.2.77").from_port(HASH_1));
     vec![
         case(
-            "An inspection appliance gets the flow in GENEVE with three options of ours, and what \
-             it returns goes back to the gateway with the gateway's latest.",
+            "An inspection appliance gets the flow in GENEVE with the gateway's endpoint and cookie \
+             and an attachment of ours, and what it returns goes back to the gateway with the gateway's latest.",
             aws_chain(),
             vec![
                 there(1, syn()),

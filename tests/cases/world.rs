@@ -1,6 +1,7 @@
 //! Who is who in the cases: MACs, addresses, and the packets that everybody sends.
 
 use crate::frames::{Frame, Ip, Mac, aws_options, flags, tcp};
+use std::net::SocketAddrV4;
 use std::ops::RangeInclusive;
 
 /// The arm towards the gateway.
@@ -101,10 +102,12 @@ pub const HASH_2: u16 = 0xfe02;
 pub const COOKIE_HIGH: u16 = 0xfd01;
 /// Its lower half.
 pub const COOKIE_LOW: u16 = 0xfd02;
-/// The upper half of a second flow's.
-pub const COOKIE_HIGH_2: u16 = 0xfd03;
-/// Its lower half.
-pub const COOKIE_LOW_2: u16 = 0xfd04;
+/// The tag by which our own options prove that they are a flow's.
+pub const TAG_1: u16 = 0xfb01;
+/// A second one.
+pub const TAG_2: u16 = 0xfb02;
+/// Any: known flows do not depend on it.
+pub const ANY_TAG: u16 = 0xfb0f;
 
 /// The identification of an outer IPv4 header without DF: any, and another in each packet.
 pub const ANY_ID: u16 = 0xfc01;
@@ -141,18 +144,9 @@ pub const LEARNT: &[Learnt] = &[
         what: "the cookie's lower half",
         lasting: true,
     },
-    Learnt {
-        stands_for: COOKIE_HIGH_2,
-        range: 0..=65_535,
-        what: "the second cookie's upper half",
-        lasting: true,
-    },
-    Learnt {
-        stands_for: COOKIE_LOW_2,
-        range: 0..=65_535,
-        what: "the second cookie's lower half",
-        lasting: true,
-    },
+    Learnt { stands_for: TAG_1, range: 0..=65_535, what: "the tag", lasting: true },
+    Learnt { stands_for: TAG_2, range: 0..=65_535, what: "the second tag", lasting: true },
+    Learnt { stands_for: ANY_TAG, range: 0..=65_535, what: "a tag", lasting: false },
     Learnt { stands_for: ANY_ID, range: 0..=65_535, what: "the identification", lasting: false },
     Learnt {
         stands_for: INNER_ID,
@@ -162,11 +156,27 @@ pub const LEARNT: &[Learnt] = &[
     },
 ];
 
-/// The options of our own GENEVE tunnels to backends: the gateway's endpoint, a mark with the
-/// gateway's number as attachment, a cookie made of the flow's hash.
+/// The options of our own GENEVE tunnels to backends, of packets that an AWS gateway did not bring
+/// with its three options alone: the gateway's endpoint, a mark with the gateway's number as
+/// attachment, a cookie made of the flow's hash.
 pub fn own_options(endpoint: u64) -> Vec<u8> {
     let cookie = u32::from(COOKIE_HIGH) << 16 | u32::from(COOKIE_LOW);
     aws_options(endpoint, 0x5745_4952 << 32, cookie)
+}
+
+/// The options of our own GENEVE tunnels to backends, of a packet that the AWS gateway (number 0)
+/// brought by this node with this cookie.
+pub fn origin_options(endpoint: u64, node: &str, cookie: u32, tag: u16) -> Vec<u8> {
+    aws_options(endpoint, origin_attachment(node, tag), cookie)
+}
+
+/// The attachment of [`origin_options`]: the tag, the halves of the node's IPv4-mapped address, all
+/// added up without carry, its port, the gateway's number.
+pub fn origin_attachment(node: &str, tag: u16) -> u64 {
+    let node: SocketAddrV4 = node.parse().expect("an IPv4 address and a port");
+    let [a, b, c, d] = node.ip().octets();
+    let digest = u16::from_be_bytes([a, b]) ^ u16::from_be_bytes([c, d]) ^ 0xffff;
+    u64::from(tag) << 48 | u64::from(digest) << 32 | u64::from(node.port()) << 16
 }
 
 /// The gateway's packet from a node, with the cookie of its flow.

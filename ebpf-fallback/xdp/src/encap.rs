@@ -3,6 +3,7 @@
 
 use crate::frame::{cut_end, is_chained, length, move_start, window};
 use crate::next::{FINISH, OPEN, done, either, go, raw};
+use crate::origin::{options, origin};
 use crate::place::{may_punt, place, want};
 use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::bindings::xdp_md;
@@ -11,7 +12,7 @@ use aya_ebpf::programs::XdpContext;
 use packet::addr::Addr;
 use packet::ethernet::{self, Macs};
 use packet::flow::FlowKey;
-use packet::geneve::{self, ATTACHMENT_MARK, OWN_OPTIONS};
+use packet::geneve::OWN_OPTIONS;
 use packet::ip::Ip;
 use packet::rewrite::{self, Congestion};
 use packet::tunnel::{
@@ -135,7 +136,7 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
     let Some(kind) = wire_kind(service.tunnel) else {
         return Err(work.drop(DropReason::NoBackend));
     };
-    let options = options(work.scope_key, gateway, work.hash);
+    let options = options(work.scope_key, gateway, origin(ctx, work, gateway), work.hash);
     let ends = (work.local, to);
     let mut outer = headers(kind, service, &way.macs, ends, work.hash, &options, &work.inner);
     let overhead = (outer_len(&outer) - ethernet::HEADER) as u16;
@@ -150,12 +151,6 @@ fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result
     put_on(ctx, work, &outer)?;
     work.exit_arm = way.arm;
     Ok(())
-}
-
-/// The options of a packet to a backend, in words as they lie in memory: where it came from.
-#[inline(always)]
-pub fn options(scope_key: u64, gateway: u16, hash: u64) -> [u64; OWN_OPTIONS / 8] {
-    geneve::own_words(scope_key, ATTACHMENT_MARK | u64::from(gateway), hash as u32)
 }
 
 /// The headers of a service's tunnel, from our address to a backend's, in front of `inner`.

@@ -6,6 +6,7 @@ use crate::encap::{ends_here, part_clamp, plain_frame, put_on, take_off, tells_t
 use crate::here::flows;
 use crate::nat::part_to_client;
 use crate::next::{CROSS, FINISH, OPEN, done, either, go, raw};
+use crate::origin::part_return_leg;
 use crate::place::place;
 use crate::work::{Work, work};
 use aya_ebpf::bindings::xdp_md;
@@ -32,7 +33,7 @@ pub fn front(ctx: XdpContext) -> u32 {
 #[inline(always)]
 fn to_front(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     if !work.crossed {
-        done(part_answer())?;
+        done(if work.untracked { part_return_leg() } else { part_answer() })?;
         ends_here(work)?;
     }
     let tunnel = match work.answer.gateway.tunnel {
@@ -126,7 +127,7 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     // Azure wants what came External back on Internal, if it was inspected. The backend's own
     // answers stay on the tunnel that the request came by.
     let inspected = work.path.mode != Mode::Nat as u8 && work.hit.from_initiator(work.side);
-    let crosses = inspected && tunnel.flags & TUNNEL_CROSS != 0;
+    let crosses = inspected && !work.untracked && tunnel.flags & TUNNEL_CROSS != 0;
     let peer = if crosses { set.tunnel(tunnel.peer) } else { None };
     let (dport, vni) = match peer {
         Some(peer) => (peer.port, peer.vni),

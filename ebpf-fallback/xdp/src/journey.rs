@@ -35,6 +35,7 @@ mod leg;
 mod nat;
 mod next;
 mod object;
+mod origin;
 mod parts;
 mod place;
 mod ports;

@@ -4,6 +4,7 @@
 use crate::frame::window;
 use crate::here::{flows, page};
 use crate::next::{CROSS, ENCAP, FINISH, NAT, OPEN, go, raw};
+use crate::origin::note;
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -25,6 +26,7 @@ pub fn leg(ctx: XdpContext) -> u32 {
     let vxlan = work.arrival == Arrival::Gateway
         && work.set().tunnel(work.tunnel).is_some_and(|t| t.kind == TunnelKind::Vxlan as u8);
     if (!vxlan || work.from_initiator) && part_leg(ctx) == OPEN && part_copy_options(ctx) == OPEN {
+        note(ctx, work);
         part_update_leg();
     }
     let next = towards_backend(work);

@@ -52,4 +52,5 @@ sections! {
     AFFINITY_LOCKS 8
     NAT_MAPS 8192
     SCOPES 32
+    RETURN_LEGS 128
 }

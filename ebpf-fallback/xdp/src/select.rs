@@ -1,7 +1,9 @@
 //! Select: for packets of no known flow, which service, which backend, or whose else they are.
 
-use crate::next::{ENCAP, FINISH, OPEN, REMEMBER, START, STAY, go, raw};
+use crate::next::{ENCAP, FINISH, FRONT, OPEN, REMEMBER, START, STAY, go, raw};
+use crate::origin::{goes_back, unknown};
 use crate::work::{Arrival, Reply, Work, work};
+use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use packet::addr::Addr;
@@ -16,14 +18,14 @@ use tables::set::QuotedService;
 pub fn select(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(work) = work() else { return go(ctx, FINISH) };
-    let next = choose(work);
+    let next = choose(ctx, work);
     go(ctx, next)
 }
 
 #[inline(always)]
-fn choose(work: &mut Work) -> u32 {
+fn choose(ctx: *mut xdp_md, work: &mut Work) -> u32 {
     if work.arrival == Arrival::Backend {
-        return unknown(work);
+        return if goes_back(ctx, work) { FRONT } else { unknown(work) };
     }
     if work.inner.fragment == Fragment::Later {
         return later_fragment(work);
@@ -80,13 +82,6 @@ extern "C" fn part_quoted_service() -> u32 {
             if part_admits() == 0 { REFUSED } else { OPEN }
         }
     }
-}
-
-/// An answer, or an error about one, of no flow.
-#[inline(always)]
-fn unknown(work: &mut Work) -> u32 {
-    let quotes = work.quotes;
-    work.drop(if quotes { DropReason::IcmpUnknownFlow } else { DropReason::NoFlow })
 }
 
 /// The service of the packet, or [`NONE`].

@@ -7,6 +7,7 @@ use crate::here::{claim, cpu, flows, nat_ports};
 use crate::insert::count_evicted;
 use crate::leg::{digest, part_copy_options, part_leg, towards_backend};
 use crate::next::{FINISH, INSERT, OPEN, done, either, go, raw};
+use crate::origin::note;
 use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -68,6 +69,7 @@ fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     } else if dsr || service.mode == Mode::Tunnel as u8 {
         // A gateway's flow never uses direct return: the answer would have no way back.
         work.path.mode = Mode::Tunnel as u8;
+        note(ctx, work);
         work.back = FlowKey { scope: SCOPE_PLAIN, ..work.key };
         work.back_side = work.side;
         work.has_back = true;

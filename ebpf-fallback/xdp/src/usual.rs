@@ -9,7 +9,7 @@
 //! nothing is changed that they wouldn't change too.
 
 use crate::classify::between_strangers;
-use crate::encap::{Way, headers, local, options};
+use crate::encap::{Way, headers, local};
 use crate::familiar::{Known, era, recognise};
 use crate::finish::{finish, sent};
 use crate::frame::{move_start, window};
@@ -17,6 +17,7 @@ use crate::here::{flows, page};
 use crate::lately;
 use crate::leg::usual_digest;
 use crate::next::{CLASSIFY, OUTER};
+use crate::origin::options;
 use crate::ports::Place;
 use crate::work::{Arrival, Work};
 use aya_ebpf::bindings::xdp_action::XDP_DROP;
@@ -27,6 +28,7 @@ use packet::ethernet::{self, Ethernet};
 use packet::flow::{FlowKey, Side};
 use packet::geneve;
 use packet::ip::{Ip, L4 as Upper, UDP};
+use packet::origin::Origin;
 use packet::rewrite::{self, Rewrite};
 use packet::tunnel::{Kind, ecn_decap, return_in_place, write_outer};
 use packet::window::{Short, Window};
@@ -363,7 +365,9 @@ fn encap(
     let (outer, mut inner) = (outer(work), inner(work));
     inner.tos = rewrite::take_congestion(w, &outer, &inner).or(Err(Short))?;
     rewrite::decrement_ttl(w, &inner)?;
-    let options = options(endpoint(w), gateway, hash);
+    let cookie = w.be32(usize::from(INNER) - 4)?;
+    let origin = Origin::new(gateway, &outer.src, outer.sport, cookie);
+    let options = options(endpoint(w), gateway, origin, hash);
     let ends = (ours.in_words(), onward.path.backend_addr);
     let outer = headers(Kind::Geneve, service, &onward.way.macs, ends, hash, &options, &inner);
     write_outer(w, &outer, usize::from(inner.end - INNER))

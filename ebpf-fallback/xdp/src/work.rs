@@ -119,6 +119,8 @@ pub struct Work {
     pub backend: u32,
     /// Digest of the gateway's side.
     pub digest: u32,
+    /// GENEVE's flow cookie, of an answer whose flow is not known.
+    pub cookie: u32,
     /// Port map that a NAT port was claimed from.
     pub nat_map: u32,
     /// Port that the frame came by: its interface.
@@ -155,6 +157,8 @@ pub struct Work {
     pub made_room: bool,
     /// Whether the flow is known.
     pub known: bool,
+    /// Whether it is an answer that goes back without a known flow.
+    pub untracked: bool,
     /// Whether it goes back to the client's side.
     pub home: bool,
     /// Whether it has become one of the other family.
@@ -212,6 +216,7 @@ impl Work {
         self.options_at = 0;
         self.inner_eth = 0;
         self.known = false;
+        self.untracked = false;
         self.quotes = false;
         self.home = false;
         self.crossed = false;

@@ -150,4 +150,8 @@ fn our_own_options_are_those_of_a_gateway() {
     let mut room = [0; OWN_OPTIONS];
     own_options(&mut room, ENDPOINT_ID, ATTACHMENT_ID, 0x0bad_cafe);
     assert_eq!(room[..], bytes(samples::AWS)[50..82]);
+    let words = gateway_words(0xfff0, ENDPOINT_ID, ATTACHMENT_ID, 0x0bad_cafe);
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let read = usual_options(&Window::new(&mut bytes), 0, 32, 0xfff0);
+    assert_eq!(read, Some(ALL_THREE));
 }

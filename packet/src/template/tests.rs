@@ -47,12 +47,12 @@ proptest! {
         (macs, next_macs) in (any::<[[u8; 6]; 2]>(), any::<[[u8; 6]; 2]>()),
         (vni, tos, ttl) in (0u32..1 << 24, any::<[u8; 2]>(), any::<u8>()),
         (df, inner_v6) in any::<(bool, bool)>(),
-        (endpoint, attachment, cookies) in any::<(u64, u64, [u32; 2])>(),
+        (endpoint, attachments, cookies) in any::<(u64, [u64; 2], [u32; 2])>(),
         inner in prop::collection::vec(any::<u8>(), 0..1500),
     ) {
         // Made of one packet's headers, used for another's.
         let mut options = [0; OWN_OPTIONS];
-        own_options(&mut options, endpoint, attachment, cookies[0]);
+        own_options(&mut options, endpoint, attachments[0], cookies[0]);
         let first = Outer {
             macs: Macs::new(macs[0], macs[1]),
             src: Addr::v4(ends[0]),
@@ -68,7 +68,7 @@ proptest! {
         };
         let template = Template::of(&first).unwrap();
         let mut others = [0; OWN_OPTIONS];
-        own_options(&mut others, endpoint, attachment, cookies[1]);
+        own_options(&mut others, endpoint, attachments[1], cookies[1]);
         let second = Outer {
             macs: Macs::new(next_macs[0], next_macs[1]),
             dst: Addr::v4(ends[2]),
@@ -81,6 +81,7 @@ proptest! {
             macs: second.macs,
             dst: ends[2],
             sport: ports[1],
+            attachment: attachments[1],
             cookie: cookies[1],
             tos: tos[1],
         };
@@ -117,7 +118,8 @@ fn headers_of_another_build_have_no_template() {
 fn what_does_not_fit_is_refused() {
     let options = [0; OWN_OPTIONS];
     let template = Template::of(&usual(&options)).unwrap();
-    let own = Own { macs: Macs::new([4; 6], [2; 6]), dst: 1, sport: 2, cookie: 3, tos: 4 };
+    let macs = Macs::new([4; 6], [2; 6]);
+    let own = Own { macs, dst: 1, sport: 2, attachment: 5, cookie: 3, tos: 4 };
     let mut bytes = [0xee; LEN];
     let most = 65_515 - (LEN - L4);
     assert_eq!(template.write(&mut Window::new(&mut bytes[1..]), &own, 64), Err(Short));

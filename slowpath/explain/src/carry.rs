@@ -14,6 +14,7 @@ use tables::reason::DropReason;
 use tables::record::{
     Mode, SERVICE_REPLY_TOO_BIG, Service, TUNNEL_REPLY_TOO_BIG, Tunnel, TunnelKind,
 };
+use tables::return_leg::ReturnLegs;
 
 use super::outer::is_backend;
 use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
@@ -219,14 +220,21 @@ impl Walk<'_> {
 
     /// Back to the flow's gateway with its latest options, or to the client of a plain flow.
     fn answer(&mut self, window: &mut Window<'_>) -> Step {
-        let Some((hit, from_initiator)) = self.hit else { return drop_for(DropReason::NoFlow) };
         let gone = |missed| match missed {
             Missed::Gone => Step::Break(Verdict::Drop(DropReason::NoFlow)),
             Missed::Busy => Step::Break(Verdict::Drop(DropReason::FlowContended)),
         };
         let mut answer = Answer::empty();
-        if let Err(missed) = self.flows.answer(&hit, from_initiator, &mut answer) {
-            return gone(missed);
+        if let Some((hit, from_initiator)) = self.hit {
+            if let Err(missed) = self.flows.answer(&hit, from_initiator, &mut answer) {
+                return gone(missed);
+            }
+        } else if !self.untracked.is_some_and(|origin| {
+            let legs = ReturnLegs::new(self.region);
+            legs.answer(&self.set, self.scope_key, &origin, &mut answer)
+        }) {
+            self.because("no packet of its endpoint has come by that node of the gateway");
+            return drop_for(self.unknown());
         }
         self.goes_on()?;
         let leg = answer.gateway;
@@ -245,6 +253,7 @@ impl Walk<'_> {
         if self.path.mode != Mode::Nat as u8 {
             return Step::Continue(());
         }
+        let Some((hit, _)) = self.hit else { return drop_for(DropReason::NoFlow) };
         let ends = match self.flows.ends(&hit) {
             Ok(ends) => ends,
             Err(missed) => return gone(missed),

@@ -2,8 +2,10 @@
 
 use packet::addr::Addr;
 use packet::ip::{Fragment, L4};
+use packet::origin::Origin;
+use tables::flow::Forward;
 use tables::reason::DropReason;
-use tables::record::{Local, NoService};
+use tables::record::{Local, Mode, NoService};
 
 use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
 
@@ -21,11 +23,7 @@ impl Walk<'_> {
     /// Decides for a packet of no known flow.
     pub(super) fn choose(&mut self) -> Step<Verdict> {
         if self.arrival == Arrival::Backend {
-            self.because("what a backend sends back is of a known flow, or nobody's");
-            return drop_for(match self.quoted {
-                Some(_) => DropReason::IcmpUnknownFlow,
-                None => DropReason::NoFlow,
-            });
+            return self.without_flow();
         }
         if self.inner.fragment == Fragment::Later {
             return self.later_fragment();
@@ -45,6 +43,46 @@ impl Walk<'_> {
         match service.flatten() {
             None => self.for_nobody(),
             Some(id) => self.for_service(id),
+        }
+    }
+
+    /// What a backend sends back whose flow is not known: it goes by the options that it brings, if
+    /// these are the flow's own.
+    fn without_flow(&mut self) -> Step<Verdict> {
+        self.because("its flow is not known");
+        let hash = self.key.map_or(0, |key| self.flows.hash(&key));
+        let whole = hash != 0 && self.inner.fragment == Fragment::Whole;
+        let options = self.options.filter(|_| whole);
+        let named = options.and_then(|it| Origin::of_flow(it.attachment, it.cookie, hash));
+        let Some(origin) = named else {
+            self.because("it does not name the gateway that its flow's packets came from");
+            return drop_for(self.unknown());
+        };
+        let ip = self.quoted.unwrap_or(self.inner);
+        let from = self.outer.map_or(Addr::UNSPECIFIED, |outer| outer.src);
+        let Some((service, backend)) = self.set.answering(self.scope_key, &ip, hash, &from) else {
+            self.because(format!("no service selects the backend {from} for its flow"));
+            return drop_for(self.unknown());
+        };
+        (self.service, self.backend) = (Some(service), Some(backend));
+        self.path = Forward {
+            backend_addr: from,
+            service,
+            backend,
+            mode: Mode::Tunnel as u8,
+            proto: self.inner.proto,
+            ..Forward::default()
+        };
+        self.untracked = Some(origin);
+        self.because("its backend is the one that selection gives its flow");
+        Step::Continue(Verdict::Answer)
+    }
+
+    /// Why an answer, or an error about one, is dropped where its flow is not known.
+    pub(super) const fn unknown(&self) -> DropReason {
+        match self.quoted {
+            Some(_) => DropReason::IcmpUnknownFlow,
+            None => DropReason::NoFlow,
         }
     }
 
@@ -101,10 +139,7 @@ impl Walk<'_> {
         }
         if self.is_source(&dst) {
             self.because("it is to an address that packets are sent from, and of no flow");
-            return drop_for(match self.quoted {
-                Some(_) => DropReason::IcmpUnknownFlow,
-                None => DropReason::NoFlow,
-            });
+            return drop_for(self.unknown());
         }
         if no_service(settings.plain_no_service) == NoService::Punt {
             return Step::Continue(Verdict::Punt);

@@ -29,7 +29,9 @@ mod told;
 use std::ops::ControlFlow;
 
 use packet::flow::{FlowKey, Side};
+use packet::geneve::GatewayOptions;
 use packet::ip::Ip;
+use packet::origin::Origin;
 use tables::flow::{Flows, Forward, Hit};
 use tables::reason::DropReason;
 use tables::record::{Service, Tunnel};
@@ -120,6 +122,10 @@ struct Walk<'r> {
     key: Option<FlowKey>,
     side: Side,
     hit: Option<(Hit, bool)>,
+    /// The gateway's three options in their usual order, if it has these and no others.
+    options: Option<GatewayOptions>,
+    /// Where an answer of no known flow goes back to.
+    untracked: Option<Origin>,
     /// The path of a flow that the packet would end, since its backend takes it no more.
     ended: Option<u32>,
     path: Forward,
@@ -174,6 +180,8 @@ impl<'r> Explainer<'r> {
             key: None,
             side: Side::Low,
             hit: None,
+            options: None,
+            untracked: None,
             ended: None,
             path: Forward::default(),
             service: None,

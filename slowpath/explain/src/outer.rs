@@ -238,6 +238,7 @@ impl Walk<'_> {
             return drop_for(DropReason::TunnelProtocol);
         }
         self.scope_key = options.endpoint;
+        self.options = geneve::usual_options(window, header + 8, geneve.opt_len, class);
         // What a backend sends back by our own tunnel names endpoint and gateway of its flow.
         self.scope = match (is_backend(tunnel), options.endpoint) {
             (false, endpoint) => self.scope_of(TunnelKind::Geneve, tunnel.gateway, endpoint)?,

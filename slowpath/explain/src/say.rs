@@ -123,9 +123,13 @@ impl Walk<'_> {
         }
         self.told.next_hop = by.to_string();
         let tunnel = self.tunnel_name(u32::from(leg.tunnel));
+        let (options, by) = match self.untracked {
+            None => ("its latest options", ""),
+            Some(_) => ("the options that the packet brings", " by the options that it brings"),
+        };
         self.told.rewrite =
-            format!("in the gateway's tunnel {tunnel} to {} with its latest options", leg.node);
-        self.because("it goes back to the flow's gateway");
+            format!("in the gateway's tunnel {tunnel} to {} with {options}", leg.node);
+        self.because(format!("it goes back to the flow's gateway{by}"));
     }
 
     /// The explanation, whole.

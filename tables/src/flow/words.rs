@@ -23,13 +23,22 @@ pub(crate) fn load<T: Record, const N: usize>(from: &[AtomicU64; N]) -> T {
 #[inline(always)]
 pub(crate) fn store<T: Record, const N: usize>(to: &[AtomicU64; N], record: &T) {
     const { assert!(size_of::<T>() == N * 8) };
-    let from = core::ptr::from_ref(record).cast::<u64>();
     for (i, to) in to.iter().enumerate() {
-        // SAFETY: a Record has no padding, so all its bytes are initialised; the sizes agree
-        // (above).
-        #[expect(unsafe_code, reason = "a record becomes words")]
-        let word = unsafe { from.add(i).read_unaligned() };
-        to.store(word, Relaxed);
+        to.store(word(record, i), Relaxed);
+    }
+}
+
+/// Word `i` of a record, zero behind its end.
+#[inline(always)]
+pub(crate) fn word<T: Record>(record: &T, i: usize) -> u64 {
+    if i >= size_of::<T>() / 8 {
+        return 0;
+    }
+    // SAFETY: a Record has no padding, so all its bytes are initialised; word `i` is within it
+    // (above).
+    #[expect(unsafe_code, reason = "a record becomes words")]
+    unsafe {
+        core::ptr::from_ref(record).cast::<u64>().add(i).read_unaligned()
     }
 }
 

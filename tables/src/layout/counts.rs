@@ -2,6 +2,7 @@
 
 use super::BUCKET_ENTRIES;
 use crate::reason::MAX_REASONS;
+use crate::return_leg::WAYS;
 
 /// Words in front of a counter page's drops: see `counters`.
 pub const COUNTER_WORDS: usize = 64;
@@ -30,6 +31,12 @@ pub const fn single_entries(things: u32) -> usize {
 /// Scope cells for `scopes` endpoints: at most half full, a power of two.
 pub const fn scope_cells(scopes: u32) -> usize {
     (scopes as usize * 2).next_power_of_two()
+}
+
+/// Return legs for `scopes` endpoints, each with two gateway nodes: a power of two.
+pub const fn return_legs(scopes: u32) -> usize {
+    let legs = (scopes as usize * 2).next_power_of_two();
+    if legs < WAYS as usize { WAYS as usize } else { legs }
 }
 
 /// Frontend entries: live ones, their address and scope marks, and a replacement of each; probe

@@ -41,6 +41,7 @@ impl Section {
             Section::AffinityLocks => "AFFINITY_LOCKS",
             Section::NatMaps => "NAT_MAPS",
             Section::Scopes => "SCOPES",
+            Section::ReturnLegs => "RETURN_LEGS",
         }
     }
 

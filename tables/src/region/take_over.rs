@@ -8,11 +8,12 @@ use crate::affinity::Affinities;
 use crate::flow::Flows;
 use crate::fragment::Fragments;
 use crate::layout::{Section, Sizes};
+use crate::return_leg::ReturnLegs;
 use crate::scope::Scopes;
 
 /// What goes over as it is. The header has fields of its own below, counters too. What is missing
 /// here belongs to the lcores that were (status, rings, locks), or is found again from the rest.
-const SECTIONS: [Section; 21] = [
+const SECTIONS: [Section; 22] = [
     Section::Tunnels,
     Section::Settings,
     Section::Services,
@@ -34,6 +35,7 @@ const SECTIONS: [Section; 21] = [
     Section::Affinities,
     Section::NatMaps,
     Section::Scopes,
+    Section::ReturnLegs,
 ];
 
 /// What became of the other plane's region.
@@ -113,6 +115,7 @@ impl Region {
         Fragments::new(self).recover();
         Affinities::new(self).recover();
         Scopes::new(self).recover();
+        ReturnLegs::new(self).recover();
         let from = other.path().to_path_buf();
         Ok(TakeOver::Taken { from, flows, generation: self.generation() })
     }

@@ -284,7 +284,8 @@ fn alike(one: Option<&Snapshot>, other: Option<&Snapshot>) -> bool {
 
 /// What both planes count of an lcore: not bursts, of which the kernel knows none, nor what lcores
 /// and slowpath say to each other.
-const COUNTERS: [Counter; 5] = [
+const COUNTERS: [Counter; 6] = [
+    Counter::AnswersUntracked,
     Counter::AffinitiesUntracked,
     Counter::FlowsUntracked,
     Counter::FragmentsUntracked,

@@ -1,0 +1,202 @@
+//! Return legs are found as they were noted, by the endpoint, gateway and node that they are of.
+
+use super::*;
+use crate::layout::Sizes;
+use crate::record::{Prefix, TUNNEL_SOURCES};
+use crate::writer::Writer;
+use packet::geneve::CLASS_AWS;
+
+const OURS: Addr = Addr::v4(u32::from_ne_bytes([10, 0, 1, 10]));
+
+fn node(n: u16) -> Addr {
+    let [high, low] = n.to_be_bytes();
+    Addr::v4(u32::from_ne_bytes([10, 1, high, low]))
+}
+
+fn leg(n: u16) -> GatewayLeg {
+    GatewayLeg {
+        node: node(n),
+        local: OURS,
+        local_port: 6081,
+        gateway_mac: [2, 0, 0, 0, 0, 9],
+        ..GatewayLeg::default()
+    }
+}
+
+fn tunnel() -> Tunnel {
+    let nodes = Prefix { addr: node(0), len: 112, pad: [0; 3] };
+    let mut sources = [Prefix::default(); TUNNEL_SOURCES];
+    sources[0] = nodes;
+    Tunnel {
+        local: OURS,
+        sources,
+        scope_key: 0,
+        vni: 0,
+        peer: crate::record::NONE,
+        gateway: 7,
+        port: 6081,
+        option_class: CLASS_AWS,
+        inner_mtu: 8500,
+        flags: 0,
+        kind: TunnelKind::Geneve as u8,
+        no_service: 0,
+        source_count: 1,
+        arm: 0,
+        pad: [0; 2],
+    }
+}
+
+/// A region with that tunnel as number 0.
+fn region(tunnel: Tunnel) -> Region {
+    let region = Region::anonymous(&Sizes::SMALL).unwrap();
+    set_tunnel(&region, tunnel);
+    region
+}
+
+fn set_tunnel(region: &Region, tunnel: Tunnel) {
+    let mut writer = Writer::attach(region).unwrap();
+    writer.put_tunnel(0, &tunnel).unwrap();
+    writer.commit().unwrap();
+}
+
+fn origin(n: u16) -> Origin {
+    Origin::new(7, &node(n), 60_001, 0xc00c_1e00).unwrap()
+}
+
+fn answer(region: &Region, endpoint: u64, origin: &Origin) -> Option<Answer> {
+    let set = region.tables(region.generation());
+    let mut out = Answer::empty();
+    ReturnLegs::new(region).answer(&set, endpoint, origin, &mut out).then_some(out)
+}
+
+#[test]
+fn an_answer_goes_by_the_leg_of_its_endpoint_and_node_with_its_own_port_and_cookie() {
+    let region = region(tunnel());
+    let legs = ReturnLegs::new(&region);
+    legs.note(5, 0xa77a, 7, &leg(1));
+    legs.note(6, 0xb88b, 7, &leg(1));
+    legs.note(5, 0xa77a, 7, &leg(2));
+    for (endpoint, attachment, n) in [(5, 0xa77a, 1), (6, 0xb88b, 1), (5, 0xa77a, 2)] {
+        let found = answer(&region, endpoint, &origin(n)).unwrap();
+        let expected = GatewayLeg { node_port: 60_001, option_len: 32, ..leg(n) };
+        assert_eq!(found.gateway, expected);
+        let words = geneve::own_words(endpoint, attachment, 0xc00c_1e00);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(found.options(), bytes);
+    }
+    assert_eq!(answer(&region, 6, &origin(2)), None, "that endpoint is not known by that node");
+    assert_eq!(answer(&region, 4, &origin(1)), None);
+    assert_eq!(answer(&region, 5, &Origin { gateway: 8, ..origin(1) }), None);
+}
+
+#[test]
+fn delivery_may_change_and_what_the_gateway_is_told_may_not() {
+    let region = region(tunnel());
+    let legs = ReturnLegs::new(&region);
+    legs.note(5, 1, 7, &leg(1));
+    let moved = GatewayLeg { gateway_mac: [2, 0, 0, 0, 0, 8], vlan: 9, arm: 1, ..leg(1) };
+    legs.note(5, 1, 7, &moved);
+    let found = answer(&region, 5, &origin(1)).unwrap().gateway;
+    assert_eq!((found.gateway_mac, found.vlan, found.arm), ([2, 0, 0, 0, 0, 8], 9, 1));
+    let vni = GatewayLeg { vni: 3, ..leg(2) };
+    for (n, other) in [(1, (2, moved)), (2, (1, vni))] {
+        legs.note(5, 1, 7, &leg(n));
+        assert!(answer(&region, 5, &origin(n)).is_some(), "{n}");
+        let (attachment, other) = other;
+        legs.note(5, attachment, 7, &other);
+        assert_eq!(answer(&region, 5, &origin(n)), None, "{n}");
+        legs.note(5, 1, 7, &leg(n));
+        assert_eq!(answer(&region, 5, &origin(n)), None, "{n}: it stays so");
+    }
+}
+
+/// Two nodes with the same digest, which is of 16 bits.
+#[test]
+fn nodes_that_look_alike_are_ambiguous() {
+    let mut tunnel = tunnel();
+    tunnel.sources[0] = Prefix { addr: node(0), len: 96, pad: [0; 3] };
+    let region = region(tunnel);
+    let other = Addr::v4(u32::from_ne_bytes([10 ^ 1, 1 ^ 1, 1, 1]));
+    assert_eq!(node_digest(&other), node_digest(&node(0)));
+    let legs = ReturnLegs::new(&region);
+    legs.note(5, 1, 7, &leg(0));
+    assert!(answer(&region, 5, &origin(0)).is_some());
+    legs.note(5, 1, 7, &GatewayLeg { node: other, ..leg(0) });
+    assert_eq!(answer(&region, 5, &origin(0)), None);
+}
+
+#[test]
+fn a_gateway_that_is_configured_no_more_gets_nothing() {
+    let changed: [fn(&mut Tunnel); 6] = [
+        |t| t.sources[0].len = 128,
+        |t| t.source_count = 0,
+        |t| t.gateway = 8,
+        |t| t.local = node(9),
+        |t| t.kind = TunnelKind::Vxlan as u8,
+        |t| t.flags = TUNNEL_BACKEND,
+    ];
+    for (i, change) in changed.iter().enumerate() {
+        let region = region(tunnel());
+        ReturnLegs::new(&region).note(5, 1, 7, &leg(1));
+        assert!(answer(&region, 5, &origin(1)).is_some());
+        let mut other = tunnel();
+        change(&mut other);
+        set_tunnel(&region, other);
+        assert_eq!(answer(&region, 5, &origin(1)), None, "{i}");
+    }
+}
+
+#[test]
+fn a_full_table_keeps_the_latest() {
+    let region = region(tunnel());
+    let legs = ReturnLegs::new(&region);
+    let endpoints = 1000;
+    for endpoint in 0..endpoints {
+        legs.note(endpoint, endpoint, 7, &leg(1));
+        assert!(answer(&region, endpoint, &origin(1)).is_some(), "{endpoint}");
+    }
+    let known = (0..endpoints).filter(|e| answer(&region, *e, &origin(1)).is_some()).count();
+    assert_eq!(known, crate::layout::return_legs(Sizes::SMALL.scopes));
+}
+
+#[test]
+fn a_killed_writer_leaves_no_answer_and_nothing_that_stays_locked() {
+    let region = region(tunnel());
+    let legs = ReturnLegs::new(&region);
+    legs.note(5, 1, 7, &leg(1));
+    let (first, _) = legs.set(5, key(7, node_digest(&node(1))));
+    let seq = &legs.records[first as usize].seq;
+    seq.fetch_add(1, Relaxed);
+    assert_eq!(answer(&region, 5, &origin(1)), None);
+    legs.note(5, 2, 7, &leg(1));
+    assert_eq!((legs.recover(), legs.recover()), (1, 0));
+    assert_eq!(answer(&region, 5, &origin(1)), None);
+    legs.note(5, 2, 7, &leg(1));
+    assert!(answer(&region, 5, &origin(1)).is_some());
+}
+
+/// Whatever interleaves, a record is read as one that was written.
+#[test]
+fn readers_never_see_half_of_a_record() {
+    let region = region(tunnel());
+    let legs = ReturnLegs::new(&region);
+    let rounds: u64 = if cfg!(miri) { 30 } else { 20_000 };
+    // Of few sets, so that records replace each other.
+    let note = |n: u64| legs.note(n % 97, n % 97 * 3, 7, &leg((n % 97) as u16));
+    std::thread::scope(|scope| {
+        let writers =
+            [0, 1].map(|w| scope.spawn(move || (0..rounds).for_each(|n| note(n * 2 + w))));
+        let mut n = 0;
+        while !writers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            n += 1;
+            let endpoint = n % 97;
+            if let Some(found) = answer(&region, endpoint, &origin(endpoint as u16)) {
+                assert_eq!(found.gateway.node, node(endpoint as u16));
+                let words = geneve::own_words(endpoint, endpoint * 3, 0xc00c_1e00);
+                assert_eq!(found.options[..4], words);
+            }
+        }
+    });
+    let known = (0..97).filter(|e| answer(&region, *e, &origin(*e as u16)).is_some()).count();
+    assert!(known > 0);
+}

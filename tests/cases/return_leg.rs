@@ -1,0 +1,375 @@
+//! Answers of backends behind GENEVE whose flow is in no table: they go back by their own options,
+//! where these are the flow's.
+
+use super::setups::{Setup, WEB, aws_chain, service, web_by_tunnel};
+use super::world::*;
+use super::{Act, Case, Counted, Step, arrives, case, services, wait};
+use crate::frames::{Frame, Ip, aws_options, error, flags, option, tcp, udp};
+use tables::reason::DropReason;
+
+/// So long that no flow is left, and no scope is released yet.
+const IDLE_S: u32 = 120;
+
+/// The gateway's side of a flow.
+#[derive(Clone, Copy)]
+struct Side {
+    endpoint: u64,
+    node: &'static str,
+    cookie: u32,
+    tag: u16,
+    /// The outer source port towards the backend.
+    port: u16,
+}
+
+const ONE: Side = Side { endpoint: ENDPOINT, node: NODE, cookie: 1, tag: TAG_1, port: HASH_1 };
+const TWO: Side =
+    Side { endpoint: OTHER_ENDPOINT, node: OTHER_NODE, cookie: 2, tag: TAG_2, port: HASH_2 };
+
+impl Side {
+    fn options(&self) -> Vec<u8> {
+        origin_options(self.endpoint, self.node, self.cookie, self.tag)
+    }
+
+    /// The gateway sends it, the backend gets it.
+    fn there(&self, ip: Ip) -> Step {
+        let outer = ip.clone().hop().in_geneve(OUR_OUT, "10.0.2.11:6081", self.options());
+        let out = to_backend(11, outer.from_port(self.port));
+        arrives(INGRESS, from_node(self.node, self.endpoint, self.cookie, ip))
+            .leaves(EGRESS, out, "tunnel")
+    }
+
+    /// Any packet from the backend with these options.
+    fn from_backend(&self, ip: Ip) -> Frame {
+        answer(ip, self.options())
+    }
+
+    /// The same, and the gateway gets it.
+    fn back(&self, ip: Ip) -> Step {
+        let out = to_node(self.node, self.endpoint, self.cookie, ip.clone().hop());
+        arrives(EGRESS, self.from_backend(ip)).leaves(INGRESS, out, "answer")
+    }
+
+    /// The same, and it is dropped.
+    fn refused(&self, ip: Ip) -> Step {
+        arrives(EGRESS, self.from_backend(ip)).dropped(DropReason::NoFlow)
+    }
+}
+
+/// From the backend by its own tunnel.
+fn answer(ip: Ip, options: Vec<u8>) -> Frame {
+    from_backend(11, ip.in_geneve("10.0.2.11:50000", "10.0.2.10:6081", options))
+}
+
+/// What the appliance got comes back: one hop further.
+fn inspected(ip: Ip) -> Ip {
+    ip.hop()
+}
+
+/// One seed for all, so that no tag is met by chance.
+fn chain() -> Setup {
+    Setup { seed: Some(0x5745_4952), ..aws_chain().named("tunnel geneve chain, one seed") }
+}
+
+fn with_services(name: &'static str, services: String) -> Setup {
+    Setup { services, ..chain().named(name) }
+}
+
+/// The backend of "web" in GENEVE with further keys of the service.
+fn web(keys: &str, backend: &str) -> String {
+    let keys = format!("mode = \"tunnel\"\ntunnel = \"geneve\"\n{keys}");
+    service("web", &keys, WEB, &format!("{{address = \"{backend}\"}}"))
+}
+
+/// The client's flow number n, which nobody confirms.
+fn flow(n: u16) -> Frame {
+    from_gateway(7, syn().from_port(1024 + n))
+}
+
+fn flood(count: u16) -> Step {
+    let mut step = Step::new(Act::Flood { arm: INGRESS, make: flow, count });
+    step.counted.push(Counted::Verdict("tunnel"));
+    step
+}
+
+fn go_back() -> Vec<Case> {
+    let refused = error("10.0.2.11", "198.51.100.7", (3, 3), 0, syn().hop());
+    vec![
+        case(
+            "What an appliance returns, and its own answer, go back to the gateway after the flow \
+             has ended, and begin none.",
+            chain(),
+            vec![
+                ONE.there(syn()),
+                wait(IDLE_S),
+                ONE.back(inspected(syn())),
+                ONE.back(syn_ack()),
+                arrives(EGRESS, from_backend(11, syn_ack())).dropped(DropReason::NoMatchingService),
+            ],
+        ),
+        case(
+            "A flow that a flood has evicted is answered.",
+            Setup { max_flows: 64, ..chain().named("tunnel geneve, 64 flows") },
+            vec![ONE.there(syn()), flood(300), ONE.back(syn_ack()), ONE.back(inspected(syn()))],
+        ),
+        case(
+            "Equal 5-tuples of two endpoints go back each to its own, by its own node, port and \
+             cookie.",
+            chain(),
+            vec![
+                ONE.there(syn()),
+                TWO.there(syn()),
+                wait(IDLE_S),
+                TWO.back(syn_ack()),
+                ONE.back(syn_ack()),
+                ONE.back(inspected(syn())),
+                TWO.back(inspected(syn())),
+            ],
+        ),
+        case(
+            "A flow that is known keeps to the latest options, whatever an answer of it names.",
+            chain(),
+            vec![
+                ONE.there(syn()),
+                wait(IDLE_S),
+                ONE.back(syn_ack()),
+                Side { cookie: 9, tag: ANY_TAG, ..ONE }.there(syn()),
+                arrives(EGRESS, ONE.from_backend(syn_ack())).leaves(
+                    INGRESS,
+                    to_gateway(9, syn_ack().hop()),
+                    "answer",
+                ),
+            ],
+        ),
+        case(
+            "A backend's error about a request of a flow that has ended goes back.",
+            chain(),
+            vec![ONE.there(syn()), wait(IDLE_S), ONE.back(refused)],
+        ),
+        case(
+            "So does what is inspected where every address is a frontend, in both directions.",
+            with_services(
+                "tunnel geneve, all addresses",
+                service(
+                    "all",
+                    "mode = \"tunnel\"\ntunnel = \"geneve\"",
+                    r#"{address = "0.0.0.0/0"}"#,
+                    r#"{address = "10.0.2.11"}"#,
+                ),
+            ),
+            vec![
+                ONE.there(syn()),
+                Side { cookie: 5, tag: TAG_2, ..ONE }.there(syn_ack()),
+                wait(IDLE_S),
+                ONE.back(inspected(syn())),
+                Side { cookie: 5, tag: TAG_2, ..ONE }.back(inspected(syn_ack())),
+            ],
+        ),
+        case(
+            "Where two services have the two ends, the one that selects the backend counts.",
+            with_services(
+                "tunnel geneve, both ends",
+                web("", "10.0.2.11")
+                    + &service(
+                        "other",
+                        "mode = \"tunnel\"\ntunnel = \"geneve\"",
+                        r#"{address = "198.51.100.7"}"#,
+                        r#"{address = "10.0.2.12"}"#,
+                    ),
+            ),
+            vec![ONE.there(syn()), wait(IDLE_S), ONE.back(inspected(syn())), ONE.back(syn_ack())],
+        ),
+    ]
+}
+
+fn forged() -> Vec<Case> {
+    let options = |endpoint, attachment, cookie| aws_options(endpoint, attachment, cookie);
+    let attachment = |node| origin_attachment(node, TAG_1);
+    let refused =
+        |options: Vec<u8>| arrives(EGRESS, answer(syn_ack(), options)).dropped(DropReason::NoFlow);
+    let known = || vec![ONE.there(syn()), TWO.there(syn()), wait(IDLE_S)];
+    let forged = |steps: Vec<Step>| [known(), steps, vec![ONE.back(syn_ack())]].concat();
+    let long = [ONE.options(), option(0x0103, 2, &[0; 4])].concat();
+    let turned = {
+        let mut options = ONE.options();
+        options.rotate_left(12);
+        options
+    };
+    let other_backend =
+        from_backend(12, syn_ack().in_geneve("10.0.2.12:50000", "10.0.2.10:6081", ONE.options()));
+    vec![
+        case(
+            "An answer that names another endpoint than its flow's is dropped, also where that one \
+             is known and has the same 5-tuple.",
+            chain(),
+            forged(vec![
+                refused(options(OTHER_ENDPOINT, attachment(NODE), 1)),
+                refused(options(OTHER_ENDPOINT, attachment(OTHER_NODE), 2)),
+                refused(options(0x1234, attachment(NODE), 1)),
+                refused(options(0, attachment(NODE), 1)),
+            ]),
+        ),
+        case(
+            "So is one that names another node, a node that is no gateway's, or another port.",
+            chain(),
+            forged(vec![
+                refused(options(ENDPOINT, attachment(OTHER_NODE), 1)),
+                refused(options(ENDPOINT, attachment("10.0.2.99:60001"), 1)),
+                refused(options(ENDPOINT, attachment("10.0.1.100:53"), 1)),
+            ]),
+        ),
+        case(
+            "So is one that names another gateway, another cookie, or no origin at all.",
+            chain(),
+            forged(vec![
+                refused(options(ENDPOINT, attachment(NODE) | 1, 1)),
+                refused(options(ENDPOINT, attachment(NODE), 2)),
+                refused(own_options(ENDPOINT)),
+                refused(options(ENDPOINT, u64::MAX, 1)),
+            ]),
+        ),
+        case(
+            "So is one with the options of another flow, and one that has more of them or another \
+             order.",
+            chain(),
+            forged(vec![
+                ONE.refused(syn_ack().to_port(40_001)),
+                ONE.refused(response().from_port(81)),
+                ONE.refused(tcp("203.0.113.11:80", CLIENT, flags::ACK)),
+                ONE.refused(udp(FRONTEND, CLIENT)),
+                refused(long),
+                refused(turned),
+            ]),
+        ),
+        case(
+            "So is one of another backend, or plain.",
+            chain(),
+            forged(vec![
+                arrives(EGRESS, other_backend).dropped(DropReason::NoFlow),
+                arrives(EGRESS, from_backend(11, syn_ack())).dropped(DropReason::NoMatchingService),
+            ]),
+        ),
+        case(
+            "So is an error about another flow's packet.",
+            chain(),
+            forged(vec![
+                arrives(
+                    EGRESS,
+                    ONE.from_backend(error(
+                        "10.0.2.11",
+                        "198.51.100.7",
+                        (3, 3),
+                        0,
+                        syn().from_port(40_001),
+                    )),
+                )
+                .dropped(DropReason::IcmpUnknownFlow),
+            ]),
+        ),
+    ]
+}
+
+fn undecided() -> Vec<Case> {
+    let ended = |setup: Setup| case_of(setup, vec![ONE.there(syn()), wait(IDLE_S)]);
+    let refused = || ONE.refused(syn_ack());
+    let attached = |attachment: u64| {
+        let came = syn().in_geneve(NODE, OUR_GENEVE, aws_options(ENDPOINT, attachment, 1));
+        let outer = syn().hop().in_geneve(OUR_OUT, "10.0.2.11:6081", ONE.options());
+        arrives(INGRESS, Frame::new(ROUTER, IN_MAC, came)).leaves(
+            EGRESS,
+            to_backend(11, outer.from_port(HASH_1)),
+            "tunnel",
+        )
+    };
+    vec![
+        ended(chain()).claims(
+            "Once selection gives the flow another backend, or no service has it, such an answer \
+             is dropped.",
+            vec![
+                services(web("", "10.0.2.12")),
+                refused(),
+                services(web("", "10.0.2.11")),
+                ONE.back(syn_ack()),
+                services(web_by_tunnel("tunnel", "gue", "10.0.2.11")),
+                refused(),
+                services(web("source_ranges = [\"192.0.2.0/24\"]", "10.0.2.11")),
+                refused(),
+                services(String::new()),
+                refused(),
+            ],
+        ),
+        ended(with_services("tunnel geneve, clients stay", web("affinity_s = 5", "10.0.2.11")))
+            .claims(
+                "Where clients stay with their backends, selection alone does not say which one it \
+                 was: such an answer is dropped.",
+                vec![refused()],
+            ),
+        ended(chain()).claims(
+            "The first piece of a datagram is dropped as its later ones are.",
+            vec![
+                ONE.refused(syn_ack().sized(200).part(0, 40, true)),
+                ONE.refused(syn_ack().sized(200).part(40, 40, false)),
+            ],
+        ),
+        case(
+            "Where an endpoint's packets came by one node with two attachments, an answer does not \
+             say with which: it is dropped.",
+            chain(),
+            vec![attached(7), wait(IDLE_S), attached(8), wait(IDLE_S), refused()],
+        ),
+    ]
+}
+
+/// A case whose claim and last steps follow.
+fn case_of(setup: Setup, steps: Vec<Step>) -> Case {
+    case("", setup, steps)
+}
+
+impl Case {
+    fn claims(mut self, claim: &'static str, steps: Vec<Step>) -> Case {
+        self.claim = claim;
+        self.steps.extend(steps);
+        self
+    }
+}
+
+/// The gateway's attachment goes back too, and its MAC and VLAN may be other ones by then.
+fn leg() -> Vec<Case> {
+    let frame = |attachment: u64, mac, ip: Ip| {
+        Frame::new(
+            mac,
+            IN_MAC,
+            ip.in_geneve(NODE, OUR_GENEVE, aws_options(ENDPOINT, attachment, 1)),
+        )
+    };
+    let there = |mac| {
+        let outer = syn().hop().in_geneve(OUR_OUT, "10.0.2.11:6081", ONE.options());
+        arrives(INGRESS, frame(7, mac, syn())).leaves(
+            EGRESS,
+            to_backend(11, outer.from_port(HASH_1)),
+            "tunnel",
+        )
+    };
+    let back = |mac| {
+        let out = frame(7, mac, syn_ack().hop()).sent_back();
+        let out = out.with(|ip| ip.may_fragment().id(u32::from(ANY_ID)));
+        arrives(EGRESS, ONE.from_backend(syn_ack())).leaves(INGRESS, out, "answer")
+    };
+    vec![case(
+        "An answer of no known flow carries the endpoint's attachment, and goes to the router by \
+         which its packets came last.",
+        chain(),
+        vec![
+            there(ROUTER),
+            wait(IDLE_S),
+            back(ROUTER),
+            there(STRANGER),
+            wait(IDLE_S),
+            back(STRANGER),
+        ],
+    )]
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    [go_back(), forged(), undecided(), leg()].into_iter().flatten().collect()
+}
