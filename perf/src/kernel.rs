@@ -4,7 +4,8 @@
 //! kernel too, each anew and of another flow: program `feed` of `ebpf_fallback::BENCH`, which goes
 //! on to the journey. What it costs by itself is measured in the same run and subtracted.
 
-use crate::feed::{REQUEST, Requests};
+mod packets;
+
 use crate::world::{self, Family, MACS, Work};
 use aya::maps::{Array, MapData, ProgramArray};
 use aya::programs::{TestRun, Xdp};
@@ -13,12 +14,14 @@ use ebpf_fallback::ports::{Place, Port};
 use ebpf_fallback::program::Program;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+pub use packets::{Direction, Packets};
 use std::error::Error;
 use std::path::PathBuf;
 use tables::counters::VerdictCounter;
-use tables::flow::Flows;
+use tables::flow::{Flows, Snapshot};
 use tables::fragment::Fragments;
 use tables::reason::DropReason;
+use tables::record::TunnelKind;
 use tables::region::{Place as Where, Region};
 use tables::scope::Scopes;
 
@@ -47,17 +50,16 @@ impl Order {
             Order::Other => 0x85eb_ca6b,
         }
     }
+
+    /// The numbers below `flows`, a power of two, each once.
+    fn numbers(self, flows: u32) -> impl Iterator<Item = u32> {
+        let number = move |n| u64::from(n) * self.stride() & u64::from(flows - 1);
+        (0..flows).map(move |n| number(n) as u32)
+    }
 }
 
 /// The order of buckets, the same in every run.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Bytes in front of a request's inner packet.
-const INNER: usize = REQUEST - 64;
-/// Of the map `FEED`, in words: turn, mask, stride, two of the first flow's ends, the frame.
-const FRAME_AT: usize = 5;
-const WORDS: usize = FRAME_AT + REQUEST.div_ceil(8);
-
-type Fed = [u64; WORDS];
 
 /// Runs on the first processor from now on, whose page of counters the region has.
 ///
@@ -95,14 +97,18 @@ impl Feeder {
         Ok(self.next.set(0, to.fd()?, 0)?)
     }
 
-    /// Begins anew with so many flows, a power of two, of what `work` asks for.
+    /// Begins anew with these packets.
     ///
     /// # Errors
     /// The map's.
-    pub fn begin(&mut self, work: Work, flows: u32, order: Order) -> Result<(), Failure> {
-        let fed = fed(&frame(work)?, flows, order.stride());
+    pub fn begin(&mut self, packets: &Packets) -> Result<(), Failure> {
+        let map = self.ebpf.map_mut("ENDS").ok_or("no map ENDS")?;
+        let mut ends = Array::<_, packets::Words>::try_from(map)?;
+        for (n, words) in (0..).zip(packets.ends()) {
+            ends.set(n, words, 0)?;
+        }
         let map = self.ebpf.map_mut("FEED").ok_or("no map FEED")?;
-        Ok(Array::<_, Fed>::try_from(map)?.set(0, fed, 0)?)
+        Ok(Array::<_, packets::Fed>::try_from(map)?.set(0, packets.fed(), 0)?)
     }
 
     /// Runs the next `packets`; nanoseconds each.
@@ -112,7 +118,7 @@ impl Feeder {
     pub fn run(&mut self, packets: u32) -> Result<f64, Failure> {
         let before = self.turn()?;
         // As long as what the last call left may be: the program makes its own of it.
-        let frame = [0; REQUEST];
+        let frame = [0; packets::LONGEST];
         let ns = repeated(program(&mut self.ebpf, "feed")?, &frame, packets)?;
         match self.turn()? - before == u64::from(packets) {
             true => Ok(ns),
@@ -123,7 +129,7 @@ impl Feeder {
     /// Packets so far.
     fn turn(&self) -> Result<u64, Failure> {
         let map = self.ebpf.map("FEED").ok_or("no map FEED")?;
-        Ok(Array::<_, Fed>::try_from(map)?.get(&0, 0)?[0])
+        Ok(Array::<_, packets::Fed>::try_from(map)?.get(&0, 0)?[0])
     }
 }
 
@@ -156,13 +162,27 @@ impl Floor {
     /// # Errors
     /// The kernel's.
     pub fn run(&mut self, name: &str, packets: u32) -> Result<f64, Failure> {
-        repeated(program(&mut self.0, name)?, &frame(Work::Tunnel)?, packets)
+        let setting =
+            Setting { work: Work::Tunnel, family: Family::V4, gateway: TunnelKind::Geneve };
+        let frame = packets::request(&setting).bytes();
+        repeated(program(&mut self.0, name)?, &frame, packets)
     }
+}
+
+/// What tables are furnished for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// What the services do.
+    pub work: Work,
+    /// The family inside the tunnel, and the backends'.
+    pub family: Family,
+    /// The gateway's tunnels: GENEVE (AWS) or VXLAN (Azure).
+    pub gateway: TunnelKind,
 }
 
 /// Tables in kernel maps, and the journey on them.
 pub struct World {
-    work: Work,
+    setting: Setting,
     region: Region,
     place: Where,
     program: Program,
@@ -176,12 +196,14 @@ impl Drop for World {
 }
 
 impl World {
-    /// Loads the journey for what `work` asks for, with room for twice as many flows.
+    /// Loads the journey for a setting, with room for twice as many flows.
     ///
     /// # Errors
     /// The region's, the kernel's.
-    pub fn load(work: Work, flows: u32) -> Result<World, Failure> {
-        let folder = format!("/sys/fs/bpf/weir-bench-{}-{work:?}", std::process::id());
+    pub fn load(setting: Setting, flows: u32) -> Result<World, Failure> {
+        let Setting { work, family, gateway } = setting;
+        let id = std::process::id();
+        let folder = format!("/sys/fs/bpf/weir-bench-{id}-{work:?}-{family:?}-{gateway:?}");
         let folder = PathBuf::from(folder);
         let place = Where::Maps(folder.clone());
         let region = Region::create_or_open(&place, &world::sizes(flows * 2), SEED)?;
@@ -192,11 +214,16 @@ impl World {
                 return Err(e.into());
             }
         };
-        let mut world = World { work, region, place, program };
+        let mut world = World { setting, region, place, program };
         let ports = MACS.map(|mac| Port::new(LOOPBACK, mac));
         world.program.settle(&Place { ports, ..Place::default() })?;
         world.renew()?;
         Ok(world)
+    }
+
+    /// What it is furnished for.
+    pub fn setting(&self) -> &Setting {
+        &self.setting
     }
 
     /// Forgets all flows.
@@ -209,7 +236,14 @@ impl World {
         Flows::new(&self.region).recover();
         Fragments::new(&self.region).recover();
         Scopes::new(&self.region).recover();
-        world::furnish(&self.region, self.work, Family::V4)
+        let Setting { work, family, gateway } = self.setting;
+        world::furnish_behind(&self.region, work, family, gateway)
+    }
+
+    /// The flows that it knows.
+    fn snapshots(&self) -> Vec<Snapshot> {
+        let flows = Flows::new(&self.region);
+        (0..flows.capacity()).filter_map(|path| flows.snapshot(path)).collect()
     }
 
     /// The journey's first program.
@@ -238,34 +272,6 @@ impl World {
     }
 }
 
-/// The first flow's frame.
-fn frame(work: Work) -> Result<[u8; REQUEST], Failure> {
-    let mut frame = [0; REQUEST];
-    match Requests::new(work, Family::V4).write(0, &mut frame) {
-        true => Ok(frame),
-        false => Err("the frame has another length".into()),
-    }
-}
-
-/// What the map `FEED` is told.
-fn fed(frame: &[u8; REQUEST], flows: u32, stride: u64) -> Fed {
-    let byte = |at: usize| u64::from(frame[INNER + at]);
-    let half = |at: usize| byte(at) << 8 | byte(at + 1);
-    let word = |at: usize| half(at) << 16 | half(at + 2);
-    let sum: u64 = [0, 2, 4, 6, 8].into_iter().map(half).sum();
-    let mut fed = [0; WORDS];
-    fed[1] = u64::from(flows - 1);
-    fed[2] = stride;
-    fed[3] = word(12) | word(16) << 32;
-    fed[4] = word(20) | sum << 32;
-    for (at, bytes) in frame.chunks(8).enumerate() {
-        let mut padded = [0; 8];
-        padded[..bytes.len()].copy_from_slice(bytes);
-        fed[FRAME_AT + at] = u64::from_ne_bytes(padded);
-    }
-    fed
-}
-
 fn repeated(program: &Xdp, frame: &[u8], packets: u32) -> Result<f64, Failure> {
     let options = TestRunOptions { data_in: Some(frame), repeat: packets, ..Default::default() };
     Ok(program.test_run(options)?.duration.as_nanos() as f64)
@@ -276,73 +282,4 @@ fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ebpf_fallback::program::STAGES;
-
-    /// Small, so that it takes no time.
-    const FLOWS: u32 = 256;
-
-    fn all_have(work: Work, verdict: VerdictCounter) {
-        stay().unwrap();
-        let (mut feeder, mut world) = (Feeder::load().unwrap(), World::load(work, FLOWS).unwrap());
-        feeder.begin(work, FLOWS, Order::Begun).unwrap();
-        feeder.run(FLOWS).unwrap();
-        assert_eq!(world.verdicts(verdict), 0, "{work:?}: nobody gets them yet");
-        feeder.lead_to(world.entry().unwrap()).unwrap();
-        for round in 1..=3 {
-            let order = if round == 1 { Order::Begun } else { Order::Other };
-            feeder.begin(work, FLOWS, order).unwrap();
-            feeder.run(FLOWS).unwrap();
-            assert_eq!(world.drops(), [], "{work:?}");
-            assert_eq!(world.verdicts(verdict), round * u64::from(FLOWS), "{work:?}");
-        }
-        let known = match work {
-            Work::Return => 0,
-            _ => FLOWS,
-        };
-        assert_eq!(world.flows(), known, "{work:?}");
-        // The same flows by other paths than those that are remembered.
-        world.renew().unwrap();
-        assert_eq!(world.flows(), 0, "{work:?}");
-        for order in [Order::Other, Order::Begun] {
-            let before = world.verdicts(verdict);
-            feeder.begin(work, FLOWS, order).unwrap();
-            feeder.run(FLOWS).unwrap();
-            assert_eq!(world.drops(), [], "{work:?}");
-            assert_eq!(world.verdicts(verdict) - before, u64::from(FLOWS), "{work:?}");
-        }
-        assert_eq!(world.flows(), known, "{work:?}");
-        only_the_first_stage(&mut feeder, &mut world, verdict);
-        world.renew().unwrap();
-        assert_eq!(world.flows(), 0, "{work:?}");
-    }
-
-    /// Strangers' packets and those of known flows need no other.
-    fn only_the_first_stage(feeder: &mut Feeder, world: &mut World, verdict: VerdictCounter) {
-        for stage in 0..STAGES.len() {
-            world.program.unset(stage).unwrap();
-        }
-        let before = world.verdicts(verdict);
-        feeder.run(FLOWS).unwrap();
-        // A flow whose entry lies where few do takes the long way.
-        let (drops, missing) = (world.drops(), DropReason::StageMissing);
-        assert!(drops.iter().all(|(reason, _)| *reason == missing), "{drops:?}");
-        let usual = world.verdicts(verdict) - before;
-        assert!(usual > u64::from(FLOWS / 10 * 9), "{usual} of {FLOWS}");
-    }
-
-    #[test]
-    fn every_packet_makes_its_journey() {
-        all_have(Work::Return, VerdictCounter::Return);
-        all_have(Work::Tunnel, VerdictCounter::Tunnel);
-        all_have(Work::Nat, VerdictCounter::Nat);
-    }
-
-    #[test]
-    fn floors_run() {
-        for name in ["nothing", "look_up", "parse"] {
-            Floor::load(name).unwrap().run(name, 4).unwrap();
-        }
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use tables::layout::{Layout, Sizes};
 use tables::next_hop::NextHop;
 use tables::record::{
     Backend, BackendState, FrontendKey, Local, Mode, NONE, NoService, Prefix, Service, Settings,
-    SlotArray, Tunnel, TunnelKind,
+    SlotArray, TUNNEL_BACKEND, TUNNEL_CROSS, Tunnel, TunnelKind,
 };
 use tables::region::{Region, RegionError};
 use tables::writer::Writer;
@@ -154,6 +154,20 @@ pub fn frontend(family: Family, n: u32) -> IpAddr {
 /// # Errors
 /// The writer's refusal.
 pub fn furnish(region: &Region, work: Work, family: Family) -> Result<(), Box<dyn Error>> {
+    furnish_behind(region, work, family, TunnelKind::Geneve)
+}
+
+/// As [`furnish`], behind a gateway with GENEVE (AWS) or VXLAN (Azure) tunnels, and with the tunnel
+/// by which backends of [`Work::Tunnel`] answer.
+///
+/// # Errors
+/// The writer's refusal.
+pub fn furnish_behind(
+    region: &Region,
+    work: Work,
+    family: Family,
+    gateway: TunnelKind,
+) -> Result<(), Box<dyn Error>> {
     let mut writer = Writer::attach(region)?;
     let mut settings = Settings { nat_port_last: u16::MAX, ..Settings::EMPTY };
     let local =
@@ -164,13 +178,48 @@ pub fn furnish(region: &Region, work: Work, family: Family) -> Result<(), Box<dy
     settings.nat[0] = local(family, 1, 11);
     settings.nat[1] = local(family, 1, 12);
     writer.put_settings(&settings)?;
-    writer.put_tunnel(0, &gateway())?;
+    let first = if gateway == TunnelKind::Vxlan {
+        let [external, internal] = azure();
+        writer.put_tunnel(0, &external)?;
+        writer.put_tunnel(1, &internal)?;
+        2
+    } else {
+        writer.put_tunnel(0, &aws())?;
+        1
+    };
+    if work == Work::Tunnel {
+        writer.put_tunnel(first, &backends(family))?;
+    }
     services(&mut writer, work, family)?;
     writer.commit()?;
     Ok(())
 }
 
-fn gateway() -> Tunnel {
+/// VNI and port of Azure's External and Internal tunnels.
+pub const AZURE: [(u32, u16); 2] = [(801, 10801), (800, 10800)];
+
+/// Azure's pair of tunnels.
+fn azure() -> [Tunnel; 2] {
+    let side = |(vni, port): (u32, u16), peer| Tunnel {
+        kind: TunnelKind::Vxlan as u8,
+        option_class: 0,
+        scope_key: 77,
+        flags: TUNNEL_CROSS,
+        peer,
+        vni,
+        port,
+        ..aws()
+    };
+    [side(AZURE[0], 1), side(AZURE[1], 0)]
+}
+
+/// The tunnel by which backends answer.
+fn backends(family: Family) -> Tunnel {
+    let local = ours(family, 1, 10);
+    Tunnel { local, flags: TUNNEL_BACKEND, source_count: 0, arm: 1, inner_mtu: 0, ..aws() }
+}
+
+fn aws() -> Tunnel {
     let mut sources = [Prefix::default(); tables::record::TUNNEL_SOURCES];
     sources[0] = Prefix { addr: v4(10, 0, 1, 0), len: 120, pad: [0; 3] };
     Tunnel {

@@ -1,9 +1,9 @@
-//! Feeds a journey with packets of many flows, to be measured: each run puts the frame back as the
-//! gateway sent it, gives it another flow's ends and goes on to the program in [`NEXT`].
+//! Writes packets of many flows and hands each to the journey, for measurements.
 //!
-//! The kernel's test run hands a program the frame that it left, so a journey that is simply
-//! repeated puts tunnel into tunnel. Without a program in [`NEXT`] this is all that is measured,
-//! and can be subtracted.
+//! The kernel's test run passes the frame on as the last run left it, so a journey that is simply
+//! repeated puts tunnel into tunnel. This program brings the frame back to its length, writes all
+//! of it with the next flow's addresses, and goes on to the program in [`NEXT`] by a tail call.
+//! Without a program in [`NEXT`] only the writing is measured, and can be subtracted.
 #![no_std]
 #![no_main]
 
@@ -19,32 +19,55 @@ use aya_ebpf::programs::XdpContext;
 use frame::{length, move_start, window};
 use packet::window::Short;
 
-/// Bytes of a frame, in words: 146, and what pads them.
-const WORDS: usize = 19;
-const FRAME: usize = 146;
-/// Where the packet inside the tunnel begins.
-const INNER: usize = FRAME - 64;
-/// As in `perf`'s own feed: so many ports has a client, so many addresses the services.
-const CLIENT_PORTS: u32 = 1 << 14;
-const FRONTENDS: u32 = 1000;
+/// The longest frame, in words.
+const WORDS: usize = 21;
+/// Packets of a round, at most: requests and answers of 65,536 flows.
+const PACKETS: usize = 1 << 17;
 
-/// What user space asks for, and how far it is. Flow number `turn * stride & mask` is next.
+/// A frame without what differs from flow to flow.
+#[repr(C)]
+pub struct Template {
+    /// Bytes of the frame, even.
+    len: u32,
+    /// Offset of the inner IP packet.
+    inner: u32,
+    /// 1 where the inner packet is IPv6.
+    v6: u32,
+    /// Sum of the inner IPv4 header without checksum and addresses.
+    sum: u32,
+    /// The same of the outer header; 0 where it is IPv6.
+    outer_sum: u32,
+    /// Offset of the last word of the outer source, which then differs by flow; or 0.
+    outer: u32,
+    frame: [u64; WORDS],
+}
+
+/// What differs from flow to flow, host order.
+#[repr(C)]
+pub struct Ends {
+    /// Last word of the inner source.
+    src: u32,
+    /// Last word of the inner destination.
+    dst: u32,
+    /// Source port, destination port.
+    ports: u32,
+    /// Last word of the outer source.
+    outer: u32,
+}
+
+/// What user space asks for, and how far it is. Packet `turn & mask` is next.
 #[repr(C)]
 pub struct Feed {
     turn: u64,
     mask: u64,
-    stride: u64,
-    /// Of the first flow: the ends' addresses, both ports, the header's sum without checksum and
-    /// addresses.
-    src: u32,
-    dst: u32,
-    ports: u32,
-    sum: u32,
-    frame: [u64; WORDS],
+    /// Of even and of odd packets.
+    templates: [Template; 2],
 }
 
 #[btf_map]
 static FEED: Array<Feed, 1> = Array::new();
+#[btf_map]
+static ENDS: Array<Ends, PACKETS> = Array::new();
 /// What is measured, in its only place.
 #[map]
 static NEXT: ProgramArray = ProgramArray::with_max_entries(1, 0);
@@ -55,7 +78,8 @@ pub fn feed(ctx: XdpContext) -> u32 {
     let Some(feed) = FEED.get_ptr_mut(0) else { return XDP_DROP };
     // SAFETY: the bench runs one program on one processor.
     let feed = unsafe { &mut *feed };
-    if write(&ctx, feed).is_ok() {
+    let Some(ends) = ENDS.get((feed.turn & feed.mask) as u32) else { return XDP_DROP };
+    if write(&ctx, &feed.templates[(feed.turn & 1) as usize], ends).is_ok() {
         feed.turn += 1;
         // SAFETY: a program of the same kind, with the context that this one was called with.
         unsafe { NEXT.tail_call(&ctx, 0) };
@@ -64,25 +88,53 @@ pub fn feed(ctx: XdpContext) -> u32 {
 }
 
 #[inline(always)]
-fn write(ctx: &XdpContext, feed: &Feed) -> Result<(), Short> {
+fn write(ctx: &XdpContext, template: &Template, ends: &Ends) -> Result<(), Short> {
     let raw = ctx.as_ptr().cast();
-    if !move_start(raw, length(raw) as i32 - FRAME as i32) {
+    let len = template.len as usize;
+    if !move_start(raw, length(raw) as i32 - len as i32) {
         return Err(Short);
     }
     let mut w = window(raw);
-    let mut i = 0;
-    while i < WORDS - 1 {
-        w.store(i * 8, feed.frame[i])?;
-        i += 1;
+    let mut at = 0;
+    for word in &template.frame {
+        if at + 8 > len {
+            // Bytes behind the last whole word.
+            for half in 0..3 {
+                if at + 2 * half < len {
+                    w.store(at + 2 * half, (*word >> (16 * half)) as u16)?;
+                }
+            }
+            break;
+        }
+        w.store(at, *word)?;
+        at += 8;
     }
-    w.store(i * 8, feed.frame[i] as u16)?;
-    let flow = (feed.turn.wrapping_mul(feed.stride) & feed.mask) as u32;
-    let src = feed.src + flow / CLIENT_PORTS;
-    let dst = feed.dst + flow % FRONTENDS;
-    let halves = |word: u32| (word >> 16) + (word & 0xffff);
-    let sum = halves(halves(feed.sum + halves(src) + halves(dst)));
-    w.set_be16(INNER + 10, !sum as u16)?;
-    w.set_be32(INNER + 12, src)?;
-    w.set_be32(INNER + 16, dst)?;
-    w.set_be32(INNER + 20, feed.ports + (flow % CLIENT_PORTS << 16))
+    if template.outer != 0 {
+        w.set_be32(template.outer as usize, ends.outer)?;
+        if template.outer_sum != 0 {
+            w.set_be16(24, checksum(template.outer_sum + halves(ends.outer)))?;
+        }
+    }
+    let inner = template.inner as usize;
+    if template.v6 != 0 {
+        w.set_be32(inner + 20, ends.src)?;
+        w.set_be32(inner + 36, ends.dst)?;
+        return w.set_be32(inner + 40, ends.ports);
+    }
+    let sum = template.sum + halves(ends.src) + halves(ends.dst);
+    w.set_be16(inner + 10, checksum(sum))?;
+    w.set_be32(inner + 12, ends.src)?;
+    w.set_be32(inner + 16, ends.dst)?;
+    w.set_be32(inner + 20, ends.ports)
+}
+
+#[inline(always)]
+fn halves(word: u32) -> u32 {
+    (word >> 16) + (word & 0xffff)
+}
+
+/// The checksum of a header whose halves have this sum.
+#[inline(always)]
+fn checksum(sum: u32) -> u16 {
+    !halves(halves(sum)) as u16
 }

@@ -1,57 +1,134 @@
 //! Measures the journey in the kernel: nanoseconds a packet, and net of what writing the packet
-//! costs. Needs root; takes half a minute.
+//! costs. Needs root; takes two to three minutes, `--only` less.
 //!
 //! All cases and the floors (a program that drops, one that looks one row up, one that parses, the
 //! packets written and handed to the one that drops), and one look-up in the kernel's own LRU
 //! table, in which other balancers keep their flows, are run in turn, round after round. `gross` is
 //! what the kernel's test run says of a packet, the median over all calls; lowest and highest round
-//! stand beside it. `net` is less the time of a packet that is only written and handed on.
+//! stand beside it. `net` is less the time of the same packets only written and handed on.
+//!
+//! Requests, answers, and both in turn are measured, of both families and by both kinds of gateway.
 //!
 //! Among 65,536 flows it matters in which order they are met: in that in which they began, as other
 //! balancers' figures were taken, or, as in the other plane's bench, in another.
 
-use perf::kernel::{CALL, Failure, Feeder, Floor, Order, World, stay};
-use perf::world::Work;
+use clap::Parser;
+use perf::kernel::{CALL, Direction, Failure, Feeder, Floor, Order, Packets, Setting, World, stay};
+use perf::world::{Family, Work};
 use tables::counters::VerdictCounter;
+use tables::record::TunnelKind;
 
-const ROUNDS: usize = 5;
-/// Packets of a case in a round.
-const CALLS: u32 = 16;
 /// Flows that there are; each case meets so many of them.
 const FLOWS: u32 = 1 << 16;
 
-/// A case: its name, what it asks for, what shall become of its packets, of how many flows.
-struct Case {
-    name: &'static str,
-    work: Work,
-    verdict: VerdictCounter,
-    flows: u32,
-    meets: Meets,
+#[derive(Parser)]
+#[command(about = "Measure the XDP plane, nanoseconds a packet")]
+struct Arguments {
+    /// Rounds over all cases
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Calls of 65,536 packets for each case in a round
+    #[arg(long, default_value_t = 8)]
+    calls: u32,
+    /// Measure only cases whose name has this in it (once or more)
+    #[arg(long)]
+    only: Vec<String>,
 }
 
-/// Which flows a case meets.
+/// What a case's packets are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meets {
+    /// For no service and of no flow.
+    Strangers,
+    /// Each the first of a flow.
     New,
-    Known(Order),
+    /// Of known flows.
+    Known(Direction, u32, Order),
 }
 
-const NEW: Meets = Meets::New;
-const BEGUN: Meets = Meets::Known(Order::Begun);
-const OTHER: Meets = Meets::Known(Order::Other);
-
-const fn case(
-    name: &'static str,
-    (work, verdict): (Work, VerdictCounter),
-    flows: u32,
+/// A case: its name, in which tables, what its packets are.
+struct Case {
+    name: String,
+    setting: Setting,
     meets: Meets,
-) -> Case {
-    Case { name, work, verdict, flows, meets }
 }
 
-const RETURN: (Work, VerdictCounter) = (Work::Return, VerdictCounter::Return);
-const TUNNEL: (Work, VerdictCounter) = (Work::Tunnel, VerdictCounter::Tunnel);
-const NAT: (Work, VerdictCounter) = (Work::Nat, VerdictCounter::Nat);
+impl Case {
+    /// Which counters its packets are counted by, together.
+    fn verdicts(&self) -> &'static [VerdictCounter] {
+        use VerdictCounter::{Answer, Nat, Return, Tunnel};
+        let nat = self.setting.work == Work::Nat;
+        match self.meets {
+            Meets::Strangers => &[Return],
+            Meets::Known(Direction::Answers | Direction::PlainAnswers, ..) => &[Answer],
+            Meets::Known(Direction::Both, ..) if nat => &[Nat, Answer],
+            Meets::Known(Direction::Both, ..) => &[Tunnel, Answer],
+            _ if nat => &[Nat],
+            _ => &[Tunnel],
+        }
+    }
+
+    fn packets(&self, world: &World) -> Result<Packets, Failure> {
+        match self.meets {
+            Meets::Strangers => {
+                let setting = Setting { work: Work::Return, ..self.setting };
+                Ok(Packets::requests(&setting, FLOWS, Order::Other))
+            }
+            Meets::New => Ok(Packets::requests(&self.setting, FLOWS, Order::Begun)),
+            Meets::Known(direction, flows, order) => Packets::of(world, direction, flows, order),
+        }
+    }
+}
+
+/// The cases of one world. New flows come first, since they are those that the others then know.
+fn cases(setting: Setting) -> Vec<Case> {
+    use Direction::{Answers, Both, PlainAnswers, Requests};
+    let Setting { work, family, gateway } = setting;
+    let gateway = if gateway == TunnelKind::Vxlan { "VXLAN" } else { "GENEVE" };
+    let inside = if family == Family::V6 { "v6" } else { "v4" };
+    let mode = if work == Work::Nat { "NAT" } else { "tunnel" };
+    let mut all = Vec::new();
+    let mut add = |mode: &str, what: &str, meets| {
+        let name = format!("{gateway} {inside} {mode}, {what}");
+        all.push(Case { name, setting, meets });
+    };
+    if work == Work::Tunnel {
+        add("return", "between strangers", Meets::Strangers);
+    }
+    add(mode, "a new flow each", Meets::New);
+    let mut known = |what: &str, direction, flows, order| {
+        add(mode, what, Meets::Known(direction, flows, order));
+    };
+    known("requests, 1 flow", Requests, 1, Order::Other);
+    known("answers, 1 flow", Answers, 1, Order::Other);
+    if work == Work::Tunnel {
+        known("plain answers, 1 flow", PlainAnswers, 1, Order::Other);
+    }
+    known("both, 1 flow", Both, 1, Order::Other);
+    if gateway == "GENEVE" && inside == "v4" {
+        known("requests, 1,024", Requests, 1 << 10, Order::Other);
+        known("answers, 1,024", Answers, 1 << 10, Order::Other);
+        known("requests, 65,536, as begun", Requests, FLOWS, Order::Begun);
+        known("answers, 65,536, as begun", Answers, FLOWS, Order::Begun);
+    }
+    known("requests, 65,536", Requests, FLOWS, Order::Other);
+    known("answers, 65,536", Answers, FLOWS, Order::Other);
+    known("both, 65,536", Both, FLOWS, Order::Other);
+    all
+}
+
+/// All settings, each with tables of its own.
+fn settings() -> Vec<Setting> {
+    let mut all = Vec::new();
+    for gateway in [TunnelKind::Geneve, TunnelKind::Vxlan] {
+        for family in [Family::V4, Family::V6] {
+            for work in [Work::Tunnel, Work::Nat] {
+                all.push(Setting { work, family, gateway });
+            }
+        }
+    }
+    all
+}
 
 /// The floors: programs, and what they are called.
 const FLOORS: [(&str, &str); 3] =
@@ -67,26 +144,26 @@ const KEPT: [(&str, u32, Order); 4] = [
     ("65,536, another order", FLOWS, Order::Other),
 ];
 
-/// New flows come first, since they are those that the others then know.
-const CASES: [Case; 10] = [
-    case("AWS return, between strangers", RETURN, FLOWS, OTHER),
-    case("tunnel, a new flow each", TUNNEL, FLOWS, NEW),
-    case("tunnel, 1 flow", TUNNEL, 1, OTHER),
-    case("tunnel, 1,024 flows", TUNNEL, 1 << 10, OTHER),
-    case("tunnel, 65,536 flows, as begun", TUNNEL, FLOWS, BEGUN),
-    case("tunnel, 65,536, another order", TUNNEL, FLOWS, OTHER),
-    case("NAT44, a new flow each", NAT, FLOWS, NEW),
-    case("NAT44, 1 flow", NAT, 1, OTHER),
-    case("NAT44, 65,536 flows, as begun", NAT, FLOWS, BEGUN),
-    case("NAT44, 65,536, another order", NAT, FLOWS, OTHER),
-];
+/// A world, its cases, and the figures of each round: gross, and of the packets only written.
+struct Group {
+    world: World,
+    cases: Vec<(Case, Vec<f64>, Vec<f64>)>,
+}
 
 fn main() -> Result<(), Failure> {
     stay()?;
+    let arguments = Arguments::parse();
     let mut feeder = Feeder::load()?;
-    let mut worlds = Vec::new();
-    for work in [Work::Return, Work::Tunnel, Work::Nat] {
-        worlds.push((work, World::load(work, FLOWS)?));
+    let wanted = |case: &Case| {
+        arguments.only.is_empty() || arguments.only.iter().any(|text| case.name.contains(text))
+    };
+    let mut groups = Vec::new();
+    for setting in settings() {
+        let cases: Vec<_> = cases(setting).into_iter().filter(wanted).collect();
+        if !cases.is_empty() {
+            let cases = cases.into_iter().map(|case| (case, Vec::new(), Vec::new())).collect();
+            groups.push(Group { world: World::load(setting, FLOWS)?, cases });
+        }
     }
     let mut floors = Vec::new();
     for (program, _) in FLOORS {
@@ -96,63 +173,87 @@ fn main() -> Result<(), Failure> {
     let mut peer = Floor::load(KEEP.0)?;
     let mut kept_rounds = [const { Vec::new() }; KEPT.len()];
     let mut bare_rounds = Vec::new();
-    let mut rounds = [const { Vec::new() }; CASES.len()];
-    for _ in 0..ROUNDS {
+    for _ in 0..arguments.rounds {
         for ((floor, (program, _)), rounds) in floors.iter_mut().zip(FLOORS).zip(&mut floor_rounds)
         {
-            rounds.push(round(CALLS, || floor.run(program, CALL))?);
+            rounds.push(round(arguments.calls, || floor.run(program, CALL))?);
         }
+        let setting = settings()[0];
         let (drop, _) = FLOORS[0];
         feeder.lead_to(floors[0].program(drop)?)?;
-        feeder.begin(Work::Tunnel, FLOWS, Order::Other)?;
-        bare_rounds.push(round(CALLS, || feeder.run(CALL))?);
+        feeder.begin(&Packets::requests(&setting, FLOWS, Order::Other))?;
+        bare_rounds.push(round(arguments.calls, || feeder.run(CALL))?);
         feeder.lead_to(peer.program(KEEP.0)?)?;
         for ((_, flows, order), rounds) in KEPT.iter().zip(&mut kept_rounds) {
-            feeder.begin(Work::Tunnel, *flows, *order)?;
-            rounds.push(round(CALLS, || feeder.run(CALL))?);
+            feeder.begin(&Packets::requests(&setting, *flows, *order))?;
+            rounds.push(round(arguments.calls, || feeder.run(CALL))?);
         }
-        for (case, rounds) in CASES.iter().zip(&mut rounds) {
-            let world = worlds.iter_mut().find(|(work, _)| *work == case.work);
-            let (_, world) = world.ok_or("every work has a world")?;
-            rounds.push(measure(&mut feeder, world, case)?);
+        for group in &mut groups {
+            group.world.renew()?;
+            establish(&mut feeder, &mut group.world)?;
+            for (case, gross, bare) in &mut group.cases {
+                let packets = case.packets(&group.world)?;
+                feeder.begin(&packets)?;
+                feeder.lead_to(floors[0].program(drop)?)?;
+                bare.push(round(arguments.calls, || feeder.run(CALL))?);
+                feeder.begin(&packets)?;
+                gross.push(measure(&mut feeder, &mut group.world, case, arguments.calls)?);
+            }
         }
     }
     let bare = Figure::of(&bare_rounds);
-    let title = format!("ns a packet in the kernel, {ROUNDS} rounds");
+    let title = format!("ns a packet in the kernel, {} rounds", arguments.rounds);
     println!("{title:<48} gross  lowest..highest      net");
     for ((_, name), rounds) in FLOORS.iter().zip(&floor_rounds) {
         println!("  {name:<46}{}", Figure::of(rounds));
     }
     println!("  {:<46}{bare}", "written, handed on, dropped");
-    let kept = KEPT.map(|(name, ..)| format!("{}, {name}", KEEP.1));
-    let kept = kept.iter().map(String::as_str).zip(&kept_rounds);
-    for (name, rounds) in kept.skip(1).chain(CASES.iter().map(|case| case.name).zip(&rounds)) {
-        let figure = Figure::of(rounds);
+    for ((name, ..), rounds) in KEPT.iter().zip(&kept_rounds).skip(1) {
+        let (name, figure) = (format!("{}, {name}", KEEP.1), Figure::of(rounds));
         println!("  {name:<46}{figure}{:>9.0}", figure.median - bare.median);
+    }
+    for (case, gross, bare) in groups.iter().flat_map(|group| &group.cases) {
+        let (figure, bare) = (Figure::of(gross), Figure::of(bare));
+        println!("  {:<46}{figure}{:>9.0}", case.name, figure.median - bare.median);
+    }
+    Ok(())
+}
+
+/// Has a world know all flows, each confirmed by a request after an answer.
+fn establish(feeder: &mut Feeder, world: &mut World) -> Result<(), Failure> {
+    feeder.lead_to(world.entry()?)?;
+    for direction in [Direction::Requests, Direction::Answers, Direction::Requests] {
+        feeder.begin(&Packets::of(world, direction, FLOWS, Order::Begun)?)?;
+        feeder.run(FLOWS)?;
     }
     Ok(())
 }
 
 /// A round of a case. All of its packets had the verdict that they should, or there is no figure.
-fn measure(feeder: &mut Feeder, world: &mut World, case: &Case) -> Result<f64, Failure> {
-    let (calls, order) = match case.meets {
-        Meets::New => (FLOWS / CALL, Order::Begun),
-        Meets::Known(order) => (CALLS, order),
-    };
-    if case.meets == Meets::New {
+fn measure(
+    feeder: &mut Feeder,
+    world: &mut World,
+    case: &Case,
+    calls: u32,
+) -> Result<f64, Failure> {
+    let new = case.meets == Meets::New;
+    if new {
         world.renew()?;
     }
     feeder.lead_to(world.entry()?)?;
-    feeder.begin(case.work, case.flows, order)?;
-    let before = world.verdicts(case.verdict);
+    let count = |world: &World| case.verdicts().iter().map(|v| world.verdicts(*v)).sum::<u64>();
+    let (calls, before) = (if new { FLOWS / CALL } else { calls }, count(world));
     let ns = round(calls, || feeder.run(CALL))?;
-    let had = world.verdicts(case.verdict) - before;
+    let had = count(world) - before;
     if had != u64::from(calls * CALL) {
         let text = format!("{}: {had} of {} packets; {:?}", case.name, calls * CALL, world.drops());
         return Err(text.into());
     }
-    if case.meets == Meets::New && world.flows() != FLOWS {
-        return Err(format!("{}: {} of {FLOWS} flows", case.name, world.flows()).into());
+    if new {
+        if world.flows() != FLOWS {
+            return Err(format!("{}: {} of {FLOWS} flows", case.name, world.flows()).into());
+        }
+        establish(feeder, world)?;
     }
     Ok(ns)
 }

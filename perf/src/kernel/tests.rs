@@ -1,0 +1,117 @@
+//! Every packet of every case has the verdict that the case measures.
+
+use super::*;
+use ebpf_fallback::program::STAGES;
+
+/// Small, so that it takes no time.
+const FLOWS: u32 = 256;
+
+struct Rig {
+    feeder: Feeder,
+    world: World,
+}
+
+impl Rig {
+    fn new(work: Work, family: Family, gateway: TunnelKind) -> Rig {
+        stay().unwrap();
+        let world = World::load(Setting { work, family, gateway }, FLOWS).unwrap();
+        Rig { feeder: Feeder::load().unwrap(), world }
+    }
+
+    /// All packets of this direction have the verdict, and none is dropped.
+    fn all_have(&mut self, direction: Direction, order: Order, verdict: VerdictCounter) {
+        let packets = Packets::of(&self.world, direction, FLOWS, order).unwrap();
+        self.feeder.begin(&packets).unwrap();
+        self.feeder.lead_to(self.world.entry().unwrap()).unwrap();
+        let before = self.world.verdicts(verdict);
+        self.feeder.run(FLOWS).unwrap();
+        let setting = self.world.setting;
+        assert_eq!(self.world.drops(), [], "{setting:?} {direction:?}");
+        let had = self.world.verdicts(verdict) - before;
+        assert_eq!(had, u64::from(FLOWS), "{setting:?} {direction:?}");
+    }
+
+    /// As [`Rig::all_have`], where the entry program and these stages are all that is loaded.
+    fn short(&mut self, direction: Direction, verdict: VerdictCounter, needed: &[&str]) {
+        for (stage, name) in STAGES.iter().enumerate() {
+            if !needed.contains(name) {
+                self.world.program.unset(stage).unwrap();
+            }
+        }
+        let packets = Packets::of(&self.world, direction, FLOWS, Order::Other).unwrap();
+        self.feeder.begin(&packets).unwrap();
+        let before = self.world.verdicts(verdict);
+        self.feeder.run(FLOWS).unwrap();
+        // A flow whose entry lies where few do takes the long way.
+        let (drops, missing) = (self.world.drops(), DropReason::StageMissing);
+        assert!(drops.iter().all(|(reason, _)| *reason == missing), "{drops:?}");
+        let short = self.world.verdicts(verdict) - before;
+        let setting = self.world.setting;
+        assert!(short > u64::from(FLOWS / 10 * 9), "{setting:?}: {short} of {FLOWS}");
+    }
+}
+
+fn requests(work: Work, verdict: VerdictCounter) {
+    let mut rig = Rig::new(work, Family::V4, TunnelKind::Geneve);
+    let setting = rig.world.setting;
+    rig.feeder.begin(&Packets::requests(&setting, FLOWS, Order::Begun)).unwrap();
+    rig.feeder.run(FLOWS).unwrap();
+    assert_eq!(rig.world.verdicts(verdict), 0, "{work:?}: nothing gets them yet");
+    let known = if work == Work::Return { 0 } else { FLOWS };
+    // After a renewal the same flows go by other paths than those that are remembered.
+    for orders in
+        [[Order::Begun, Order::Other, Order::Other], [Order::Other, Order::Begun, Order::Begun]]
+    {
+        for order in orders {
+            rig.all_have(Direction::Requests, order, verdict);
+        }
+        assert_eq!(rig.world.flows(), known, "{work:?}");
+        rig.world.renew().unwrap();
+        assert_eq!(rig.world.flows(), 0, "{work:?}");
+    }
+    rig.all_have(Direction::Requests, Order::Begun, verdict);
+    rig.short(Direction::Requests, verdict, &[]);
+}
+
+#[test]
+fn every_request_makes_its_journey() {
+    requests(Work::Return, VerdictCounter::Return);
+    requests(Work::Tunnel, VerdictCounter::Tunnel);
+    requests(Work::Nat, VerdictCounter::Nat);
+}
+
+#[test]
+fn answers_of_both_families_go_back_by_either_gateway() {
+    for family in [Family::V4, Family::V6] {
+        for gateway in [TunnelKind::Geneve, TunnelKind::Vxlan] {
+            for (work, verdict) in
+                [(Work::Tunnel, VerdictCounter::Tunnel), (Work::Nat, VerdictCounter::Nat)]
+            {
+                let mut rig = Rig::new(work, family, gateway);
+                let answers = match work {
+                    Work::Nat => [Direction::Answers; 2],
+                    _ => [Direction::Answers, Direction::PlainAnswers],
+                };
+                rig.all_have(Direction::Requests, Order::Begun, verdict);
+                for direction in answers {
+                    rig.all_have(direction, Order::Other, VerdictCounter::Answer);
+                }
+                rig.all_have(Direction::Requests, Order::Other, verdict);
+                assert_eq!(rig.world.flows(), FLOWS, "{work:?}");
+                let packets = Packets::of(&rig.world, Direction::Both, FLOWS, Order::Other);
+                rig.feeder.begin(&packets.unwrap()).unwrap();
+                let before = [verdict, VerdictCounter::Answer].map(|v| rig.world.verdicts(v));
+                rig.feeder.run(2 * FLOWS).unwrap();
+                let after = [verdict, VerdictCounter::Answer].map(|v| rig.world.verdicts(v));
+                assert_eq!(after, before.map(|n| n + u64::from(FLOWS)), "{work:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn floors_run() {
+    for name in ["nothing", "look_up", "parse"] {
+        Floor::load(name).unwrap().run(name, 4).unwrap();
+    }
+}
