@@ -5,11 +5,11 @@ use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
 use crate::leg;
 use packet::geneve::{self, OWN_OPTIONS};
-use packet::ip::Fragment;
 use packet::origin::{Origin, without_origin};
 use packet::window::Window;
 use tables::flow::{Answer, Forward};
 use tables::record::{Mode, TunnelKind};
+use tables::return_leg::is_of_itself;
 
 /// Attachment and cookie of a packet to a backend, as our own options have them. Only a gateway's
 /// packet whose options are the three, in their usual order, has an origin: of others an answer
@@ -55,7 +55,7 @@ pub fn note(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
 #[cold]
 pub fn named(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) -> Option<Origin> {
     let tunnel = lcore.snapshot().tunnels.get(usize::from(work.front.tunnel))?;
-    if work.hash == 0 || work.inner.fragment != Fragment::Whole {
+    if work.hash == 0 || !is_of_itself(&work.inner, work.quoted.as_ref()) {
         return None;
     }
     let (at, len, class) =
@@ -64,8 +64,8 @@ pub fn named(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) -> Option<Orig
     Origin::of_flow(options.attachment, options.cookie, work.hash)
 }
 
-/// Whether a backend's packet of no known flow goes back by the origin that it names. It has to come
-/// from the backend that selection gives its flow: in its service's and backend's name it goes on.
+/// Whether a backend's packet of no known flow goes back by the origin that it names: it has to
+/// come from the backend that selection gives its flow. Then service, backend and path are set.
 #[cold]
 pub fn goes_back(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> bool {
     if named(window, work, lcore).is_none() {

@@ -14,8 +14,8 @@ use crate::window::{Short, Window};
 /// Bytes of such headers.
 pub const LEN: usize = HEADER + 20 + 8 + geneve::HEADER + geneve::OWN_OPTIONS;
 
-/// Where the IPv4 header begins, the UDP header, the GENEVE header, and the attachment's value, which
-/// the cookie follows.
+/// Where the IPv4 header begins, the UDP header, the GENEVE header, and the attachment's value, in
+/// front of the cookie's option.
 const IP: usize = HEADER;
 const L4: usize = IP + 20;
 const GENEVE: usize = L4 + 8;

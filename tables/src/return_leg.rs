@@ -6,10 +6,11 @@
 //! attachment.
 //!
 //! Sets of [`WAYS`] records of 128 bytes. It is a cache: a record is written where a flow begins or
-//! changes its leg, a further one replaces another of its set, and an answer whose record is missing
-//! is dropped, as it would be without this table. A record is guarded by a sequence that is odd
-//! while it is written; who finds it odd does without. One whose attachment, VNI, node or local
-//! address differed once is ambiguous, and no answer goes by it: the answer does not say which.
+//! changes its leg, a further one replaces another of its set, and an answer whose record is
+//! missing is dropped, as it would be without this table. A record is guarded by a sequence that is
+//! odd while it is written; a reader that finds it odd does without. A record whose attachment,
+//! VNI, node or local address differed once is ambiguous, and no answer goes by it: the answer does
+//! not say which of them it needs.
 
 use crate::atomic::{AtomicU64, Ordering::*, fence};
 use crate::flow::{Answer, GatewayLeg, words};
@@ -21,7 +22,7 @@ use crate::set::TableSet;
 use packet::addr::Addr;
 use packet::digest::Digest;
 use packet::geneve::{self, OWN_OPTIONS};
-use packet::ip::Ip;
+use packet::ip::{Fragment, Ip};
 use packet::origin::{Origin, node_digest};
 
 /// Records in a set.
@@ -242,6 +243,13 @@ impl ReturnLegs<'_> {
         }
         cleared
     }
+}
+
+/// Whether a backend's packet says by itself of which flow it is: it is whole, and an error goes to
+/// the sender of what it quotes.
+#[inline(always)]
+pub fn is_of_itself(ip: &Ip, quoted: Option<&Ip>) -> bool {
+    ip.fragment == Fragment::Whole && quoted.is_none_or(|quoted| quoted.src == ip.dst)
 }
 
 impl TableSet<'_> {

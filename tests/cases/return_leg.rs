@@ -39,19 +39,19 @@ impl Side {
     }
 
     /// Any packet from the backend with these options.
-    fn from_backend(&self, ip: Ip) -> Frame {
+    fn sent(&self, ip: Ip) -> Frame {
         answer(ip, self.options())
     }
 
     /// The same, and the gateway gets it.
     fn back(&self, ip: Ip) -> Step {
         let out = to_node(self.node, self.endpoint, self.cookie, ip.clone().hop());
-        arrives(EGRESS, self.from_backend(ip)).leaves(INGRESS, out, "answer")
+        arrives(EGRESS, self.sent(ip)).leaves(INGRESS, out, "answer")
     }
 
     /// The same, and it is dropped.
     fn refused(&self, ip: Ip) -> Step {
-        arrives(EGRESS, self.from_backend(ip)).dropped(DropReason::NoFlow)
+        arrives(EGRESS, self.sent(ip)).dropped(DropReason::NoFlow)
     }
 }
 
@@ -133,7 +133,7 @@ fn go_back() -> Vec<Case> {
                 wait(IDLE_S),
                 ONE.back(syn_ack()),
                 Side { cookie: 9, tag: ANY_TAG, ..ONE }.there(syn()),
-                arrives(EGRESS, ONE.from_backend(syn_ack())).leaves(
+                arrives(EGRESS, ONE.sent(syn_ack())).leaves(
                     INGRESS,
                     to_gateway(9, syn_ack().hop()),
                     "answer",
@@ -249,12 +249,18 @@ fn forged() -> Vec<Case> {
             ]),
         ),
         case(
-            "So is an error about another flow's packet.",
+            "So is an error about another flow's packet, or to another than the sender of what it \
+             quotes.",
             chain(),
             forged(vec![
                 arrives(
                     EGRESS,
-                    ONE.from_backend(error(
+                    ONE.sent(error("10.0.2.11", "198.51.100.9", (3, 3), 0, syn().hop())),
+                )
+                .dropped(DropReason::IcmpUnknownFlow),
+                arrives(
+                    EGRESS,
+                    ONE.sent(error(
                         "10.0.2.11",
                         "198.51.100.7",
                         (3, 3),
@@ -352,7 +358,7 @@ fn leg() -> Vec<Case> {
     let back = |mac| {
         let out = frame(7, mac, syn_ack().hop()).sent_back();
         let out = out.with(|ip| ip.may_fragment().id(u32::from(ANY_ID)));
-        arrives(EGRESS, ONE.from_backend(syn_ack())).leaves(INGRESS, out, "answer")
+        arrives(EGRESS, ONE.sent(syn_ack())).leaves(INGRESS, out, "answer")
     };
     vec![case(
         "An answer of no known flow carries the endpoint's attachment, and goes to the router by \

@@ -29,8 +29,9 @@ fn chain() -> Vec<Case> {
         .with(|ip| ip.from("10.0.2.77").from_port(HASH_1));
     vec![
         case(
-            "An inspection appliance gets the flow in GENEVE with the gateway's endpoint and cookie \
-             and an attachment of ours, and what it returns goes back to the gateway with the gateway's latest.",
+            "An inspection appliance gets the flow in GENEVE with the gateway's endpoint and \
+             cookie and an attachment of ours, and what it returns goes back to the gateway with \
+             the gateway's latest.",
             aws_chain(),
             vec![
                 there(1, syn()),

@@ -8,14 +8,14 @@ use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use packet::addr::Addr;
 use packet::geneve::{self, OWN_OPTIONS};
-use packet::ip::{Fragment, Ip};
+use packet::ip::Ip;
 use packet::origin::{Origin, without_origin};
 use tables::counters::Counter;
 use tables::flow::Forward;
 use tables::reason::DropReason;
 use tables::record::{Mode, NONE, TUNNEL_BACKEND, TunnelKind};
 use tables::region::Region;
-use tables::return_leg::ReturnLegs;
+use tables::return_leg::{ReturnLegs, is_of_itself};
 
 /// The options of a packet to a backend, in words as they lie in memory.
 #[inline(always)]
@@ -99,7 +99,8 @@ extern "C" fn part_note_leg() -> u32 {
 /// service, backend and path are filled in.
 #[inline(always)]
 pub fn goes_back(ctx: *mut xdp_md, work: &mut Work) -> bool {
-    if work.hash == 0 || work.inner.fragment != Fragment::Whole {
+    let quoted = if work.quotes { Some(&work.quoted) } else { None };
+    if work.hash == 0 || !is_of_itself(&work.inner, quoted) {
         return false;
     }
     let cookie = part_cookie(ctx);

@@ -6,6 +6,7 @@ use packet::origin::Origin;
 use tables::flow::Forward;
 use tables::reason::DropReason;
 use tables::record::{Local, Mode, NoService};
+use tables::return_leg::is_of_itself;
 
 use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
 
@@ -51,8 +52,8 @@ impl Walk<'_> {
     fn without_flow(&mut self) -> Step<Verdict> {
         self.because("its flow is not known");
         let hash = self.key.map_or(0, |key| self.flows.hash(&key));
-        let whole = hash != 0 && self.inner.fragment == Fragment::Whole;
-        let options = self.options.filter(|_| whole);
+        let placed = hash != 0 && is_of_itself(&self.inner, self.quoted.as_ref());
+        let options = self.options.filter(|_| placed);
         let named = options.and_then(|it| Origin::of_flow(it.attachment, it.cookie, hash));
         let Some(origin) = named else {
             self.because("it does not name the gateway that its flow's packets came from");
