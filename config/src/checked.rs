@@ -188,6 +188,8 @@ pub struct Fastpath {
 
 /// Packets that a burst has room for: the most that a poll may ask for.
 pub const MAX_BURST: u16 = 64;
+/// What both parts of [`Region::unconfirmed_percent`] may be together.
+pub const MAX_UNCONFIRMED_PERCENT: u32 = 75;
 /// Bytes that a buffer takes beside its room: the mempool's header (64), the mbuf (128), and what
 /// DPDK adds to spread the buffers over the memory channels.
 pub const BUFFER_OVERHEAD: u64 = 256;
@@ -239,6 +241,8 @@ pub struct Region {
     pub slots: u32,
     /// Flows; `None`: as many as the machine's memory is for.
     pub max_flows: Option<u32>,
+    /// Percent of the flows that may be unconfirmed: where answers pass Weir, and where they do not.
+    pub unconfirmed_percent: [u32; 2],
     /// Gateway option areas longer than 48 bytes.
     pub option_slabs: u32,
     /// Datagrams whose fragments are remembered.

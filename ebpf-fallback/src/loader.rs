@@ -126,7 +126,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let claim = region.claim(Role::Fastpath)?;
     let place = Place::Maps(config.region.maps.clone());
     let links = Links::new(place.links().unwrap_or_default());
-    recover(&claim, &links);
+    recover(&claim, &links, config.region.unconfirmed_percent);
 
     // Each start has an array of its own, so that a program that is replaced keeps its stages.
     let stages = place.path().join(format!("{STAGES}{}", claim.epoch()));
@@ -283,13 +283,14 @@ fn online_cpus(region: &Region) -> Result<Vec<u32>, LoadError> {
 
 /// Puts flows in order, as at each start of a fastpath; but not while programs of an earlier loader
 /// write them: these hold no lock for longer than a packet, and leave nothing half done.
-fn recover(claim: &Claim<'_>, links: &Links) {
+fn recover(claim: &Claim<'_>, links: &Links, unconfirmed_percent: [u32; 2]) {
     let region = claim.region();
+    let flows = Flows::new(region);
+    flows.set_unconfirmed_budget(unconfirmed_percent);
     // The first claim of a region: nobody has put it in order, and no program has it.
     if claim.epoch() > 1 && !links.names().is_empty() {
         return;
     }
-    let flows = Flows::new(region);
     let recovery = flows.recover();
     let addresses = Addresses::of_flows(region);
     if addresses.is_crowded() || flows.live() == 0 {

@@ -119,7 +119,9 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     let region = Arc::new(open_region(config)?);
     let last_ms = region.lcores().iter().map(|lcore| lcore.polled_ms()).max().unwrap_or(0);
     let claim = region.claim(Role::Fastpath)?;
-    let recovery = Flows::new(&region).recover();
+    let flows = Flows::new(&region);
+    flows.set_unconfirmed_budget(config.region.unconfirmed_percent);
+    let recovery = flows.recover();
     forget_addresses(&region);
     Fragments::new(&region).recover();
     Affinities::new(&region).recover();

@@ -75,7 +75,8 @@ pub use recover::Recovery;
 #[cfg(not(target_arch = "bpf"))]
 pub use sweep::Snapshot;
 pub use tcp::TcpState;
-pub use unconfirmed::{PORTS, places};
+pub use unconfirmed::{DEFAULT_PERCENT, MAX_PERCENT, MAX_PERCENT_TOGETHER, PORTS};
+pub use unconfirmed::{budget, places};
 pub use words::{OptionRoom, Options};
 
 /// Most option bytes that GENEVE can carry (RFC 8926 3.4: 6 bits of 4-byte words).

@@ -13,7 +13,7 @@ use planes::memory::Memory;
 use planes::xdp::{DEVICES, Xdp};
 use std::collections::VecDeque;
 use std::error::Error;
-use tables::flow::places;
+use tables::flow::{DEFAULT_PERCENT, budget};
 use tests::cases::setups::{Setup, WEB, WEB_BACKEND, aws_nat, service};
 use tests::cases::world::{
     BACKEND, EGRESS, FRONTEND, INGRESS, OUR_NAT, from_backend, from_gateway,
@@ -180,7 +180,10 @@ fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, half_way: usize) 
     }
     let counts = world.plane.counts();
     assert_eq!(counts.entered(), counts.ended(), "{about}");
-    assert!(spoofed > places(MAX_FLOWS)[0], "{about}: there was room for all of it");
+    assert!(
+        spoofed > budget(MAX_FLOWS, DEFAULT_PERCENT[0]),
+        "{about}: there was room for all of it"
+    );
 }
 
 fn play_all(plane: &mut dyn Plane) {

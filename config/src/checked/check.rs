@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::door::Door;
 use super::{
-    Config, Control, Fastpath, Flows, Health, Icmp, Idle, MAGLEV_SIZES, MAX_LOCAL_PORTS, Metrics,
-    NoService, Plane, Punt, Region, Reserved, SeedFrom, Tables, api, arms, aws, azure, bgp,
-    gateways, private_link, probing, sources,
+    Config, Control, Fastpath, Flows, Health, Icmp, Idle, MAGLEV_SIZES, MAX_LOCAL_PORTS,
+    MAX_UNCONFIRMED_PERCENT, Metrics, NoService, Plane, Punt, Region, Reserved, SeedFrom, Tables,
+    api, arms, aws, azure, bgp, gateways, private_link, probing, sources,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -222,6 +222,16 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
         let near = file.ring_slots.next_power_of_two();
         door.refuse("region.ring_slots", "no power of two", &format!("for example {near}"));
     }
+    let unconfirmed = file.unconfirmed_percent + file.unconfirmed_dsr_percent;
+    if unconfirmed > MAX_UNCONFIRMED_PERCENT {
+        let dsr = door.place("region.unconfirmed_dsr_percent");
+        let wrong = format!("with {dsr} that makes {unconfirmed} percent of all flows");
+        let allowed = format!(
+            "write less: together at most {MAX_UNCONFIRMED_PERCENT}, the rest is left for \
+             confirmed flows"
+        );
+        door.refuse("region.unconfirmed_percent", &wrong, &allowed);
+    }
     Region {
         path: PathBuf::from(path),
         maps: PathBuf::from(file.maps),
@@ -232,6 +242,7 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
         max_next_hops: file.max_next_hops,
         slots: file.slots,
         max_flows: file.max_flows,
+        unconfirmed_percent: [file.unconfirmed_percent, file.unconfirmed_dsr_percent],
         option_slabs: file.option_slabs,
         max_fragments: file.max_fragments,
         max_affinities: file.max_affinities,

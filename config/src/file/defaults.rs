@@ -73,6 +73,8 @@ impl Default for Region {
             max_next_hops: 4096,
             slots: 2 << 20,
             max_flows: None,
+            unconfirmed_percent: 50,
+            unconfirmed_dsr_percent: 25,
             option_slabs: 1024,
             max_fragments: 4096,
             max_affinities: 16_384,

@@ -19,9 +19,8 @@ pub(crate) struct State {
     /// Flows begun less flows ended by this line's lcore. It wraps: only the sum over all lines is
     /// a number of flows.
     pub(super) live: AtomicU32,
+    /// Positions in the rings; in an lcore's own line those that it has reserved.
     pub(super) hands: Hands,
-    /// Ring slots that the lcore has reserved: of each ring the next one, and the first beyond.
-    pub(super) reserved: [[AtomicU32; 2]; 2],
 }
 
 const _: () = assert!(size_of::<State>() == 64);

@@ -5,10 +5,13 @@
 //! ```text
 //!  ring of slots   [ oldest | ... | newest | next ]   a slot: a path, and which of its flows
 //! ```
-//! A new flow takes the next slot of its ring. If the previous flow in that slot is still
-//! unconfirmed, it is the oldest one and is evicted. A slot whose flow was confirmed or has ended
-//! is stale and is skipped. Flows whose answers bypass this appliance (direct server return) have
-//! a second ring, because any two packets of a client confirm them.
+//! A new flow takes the next slot of its ring. If the flow that is as many slots back as the budget
+//! allows is still unconfirmed, it is the oldest one and is evicted. A slot whose flow was confirmed
+//! or has ended is stale and is skipped. Flows whose answers bypass this appliance (direct server
+//! return) have a second ring, because any two packets of a client confirm them.
+//!
+//! The rings are sized for the largest budget, so that a budget may change in a region that exists
+//! ([`Flows::set_unconfirmed_budget`]): no flow moves for it.
 
 #[cfg(not(target_arch = "bpf"))]
 use super::free::State;
@@ -19,10 +22,12 @@ use crate::rows::Numbered;
 
 /// Slots examined for an unconfirmed flow, and path records examined for a reset one.
 const LOOKS: u32 = if cfg!(target_arch = "bpf") { 4 } else { 16 };
-/// Ports of a used-up NAT map that are examined for one whose flow can be evicted.
-pub const PORTS: u32 = 4;
-/// How many slots ahead of the one that is taken a path record is prefetched, and the entries of a
-/// record that is there already.
+/// Ports of a used-up NAT map that a new flow examines for one whose flow can be evicted, whatever
+/// the number of NAT addresses. Each costs at most two look-ups, and the next flow examines others,
+/// so that more of them per flow would find a port sooner by no more than that.
+pub const PORTS: u32 = 2;
+/// How many slots ahead of the one that is evicted next a path record is prefetched, and the entries
+/// of a record that is there already.
 const AHEAD: [u32; 2] = [12, 6];
 
 /// Most slots that an lcore reserves at a time, and by what part of its ring that is bounded.
@@ -38,16 +43,30 @@ pub(super) struct Hands {
     oldest: [AtomicU32; 2],
     /// Places of each ring, less one. 0 before a recovery.
     mask: [AtomicU32; 2],
+    /// How many of the newest flows of each ring may be unconfirmed. 0 before a recovery.
+    budget: [AtomicU32; 2],
     /// The record from which on those that were reset are sought.
     record: AtomicU32,
 }
 
-/// Places of both rings for a table of `flows`: half of them, rounded down to a power of two, for
-/// flows that are answered by way of us, and half of that for the others.
+/// Percentages of the table that unconfirmed flows may take at most: those whose answers pass this
+/// appliance, and those whose answers bypass it.
+pub const MAX_PERCENT: [u32; 2] = [75, 50];
+/// What both may take together: the rest of the table is left for confirmed flows.
+pub const MAX_PERCENT_TOGETHER: u32 = 75;
+/// The percentages where none were set.
+pub const DEFAULT_PERCENT: [u32; 2] = [50, 25];
+
+/// So many percent of a table of `flows`, at least one flow.
+pub const fn budget(flows: u32, percent: u32) -> u32 {
+    let budget = (flows as u64 * percent as u64 / 100) as u32;
+    if budget == 0 { 1 } else { budget }
+}
+
+/// Places of both rings for a table of `flows`: powers of two that hold the largest budgets.
 pub const fn places(flows: u32) -> [u32; 2] {
-    let half = flows / 2;
-    let two_way = if half == 0 { 1 } else { 1 << half.ilog2() };
-    [two_way, if two_way == 1 { 1 } else { two_way / 2 }]
+    let [two_way, one_way] = MAX_PERCENT;
+    [budget(flows, two_way).next_power_of_two(), budget(flows, one_way).next_power_of_two()]
 }
 
 /// A place as it lies in the region: a path's number and one, and above it the count of its flows.
@@ -63,10 +82,11 @@ impl Flows<'_> {
         let (hands, ring) = (&self.state()?.hands, usize::from(one_way));
         let next = self.next_slot(hands, ring);
         let at = hands.place(ring, next);
+        let oldest = next.wrapping_sub(hands.budget(ring));
         step!();
         #[cfg(not(target_arch = "bpf"))]
-        self.prefetch_ahead(hands, ring, next);
-        let ended = self.end_at(at);
+        self.prefetch_ahead(hands, ring, oldest);
+        let ended = self.end_at(hands.place(ring, oldest));
         step!();
         let count = tcp::count(self.paths.row(hit.path)?.tcp.load(Relaxed));
         self.unconfirmed.row(at)?.store(held(hit.path, count), Relaxed);
@@ -82,7 +102,7 @@ impl Flows<'_> {
         if self.line != 0
             && let Some(own) = self.own_state()
         {
-            let [next, end] = &own.reserved[ring];
+            let [next, end] = own.hands.reserved(ring);
             let mut slot = next.load(Relaxed);
             if slot == end.load(Relaxed) {
                 let (most, part) = RESERVED;
@@ -99,8 +119,8 @@ impl Flows<'_> {
     /// Asks for what the ends of the flows in the next slots will read and write.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
-    fn prefetch_ahead(&self, hands: &Hands, ring: usize, next: u32) {
-        let [far, near] = AHEAD.map(|n| self.path_at(hands.place(ring, next.wrapping_add(n))));
+    fn prefetch_ahead(&self, hands: &Hands, ring: usize, oldest: u32) {
+        let [far, near] = AHEAD.map(|n| self.path_at(hands.place(ring, oldest.wrapping_add(n))));
         if let Some(path) = far {
             path.prefetch();
         }
@@ -132,10 +152,10 @@ impl Flows<'_> {
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn end_oldest(&self, one_way: bool) -> Option<Ended> {
         let (hands, ring) = (&self.state()?.hands, usize::from(one_way));
-        let (next, places) = (hands.next[ring].load(Relaxed), hands.places(ring));
+        let (next, budget) = (hands.next[ring].load(Relaxed), hands.budget(ring));
         let mut oldest = hands.oldest[ring].load(Relaxed);
-        if next.wrapping_sub(oldest) > places {
-            oldest = next.wrapping_sub(places);
+        if next.wrapping_sub(oldest) > budget {
+            oldest = next.wrapping_sub(budget);
         }
         let mut ended = None;
         for _ in 0..LOOKS {
@@ -191,6 +211,17 @@ impl Flows<'_> {
         self.paths.row((place as u32).wrapping_sub(1))
     }
 
+    /// Sets the percentages of the table that unconfirmed flows may take: those whose answers pass
+    /// this appliance, and those whose answers bypass it. Lcores may run meanwhile; flows beyond a
+    /// smaller budget stay until they time out or the table is full.
+    #[cfg(not(target_arch = "bpf"))]
+    pub fn set_unconfirmed_budget(&self, percent: [u32; 2]) {
+        let Some(State { hands, .. }) = self.state() else { return };
+        for ((stored, percent), most) in hands.budget.iter().zip(percent).zip(MAX_PERCENT) {
+            stored.store(budget(self.capacity(), percent.min(most)), Relaxed);
+        }
+    }
+
     /// Lays the rings out anew and empty, for recovery.
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn clear_places(&self) {
@@ -199,9 +230,12 @@ impl Flows<'_> {
         for (mask, places) in hands.mask.iter().zip(places(self.capacity())) {
             mask.store(places - 1, Relaxed);
         }
-        hands.next.iter().chain(&hands.oldest).for_each(|hand| hand.store(0, Relaxed));
-        for number in self.state.iter().flat_map(|state| state.reserved.iter().flatten()) {
-            number.store(0, Relaxed);
+        if hands.budget.iter().any(|budget| budget.load(Relaxed) == 0) {
+            self.set_unconfirmed_budget(DEFAULT_PERCENT);
+        }
+        // Those of all lines: what lcores had reserved is gone, too.
+        for State { hands, .. } in self.state {
+            hands.next.iter().chain(&hands.oldest).for_each(|hand| hand.store(0, Relaxed));
         }
     }
 
@@ -221,9 +255,21 @@ impl Flows<'_> {
 }
 
 impl Hands {
+    /// In an lcore's own line: the next slot that it has reserved, and the first beyond.
+    #[cfg(not(target_arch = "bpf"))]
+    #[inline(always)]
+    fn reserved(&self, ring: usize) -> [&AtomicU32; 2] {
+        [&self.next[ring], &self.oldest[ring]]
+    }
+
     #[inline(always)]
     fn places(&self, ring: usize) -> u32 {
         self.mask[ring].load(Relaxed).wrapping_add(1)
+    }
+
+    #[inline(always)]
+    fn budget(&self, ring: usize) -> u32 {
+        self.budget[ring].load(Relaxed)
     }
 
     /// Where in the section a place of a ring lies: the second ring lies behind the first.

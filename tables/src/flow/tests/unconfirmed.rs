@@ -1,7 +1,7 @@
 //! Which flows end where room is short, and which never do.
 
 use super::*;
-use crate::flow::places;
+use crate::flow::{DEFAULT_PERCENT, budget, places};
 
 /// A flow begins as on the planes: with a place, and at the cost of others where room is short.
 fn begin(flows: &Flows<'_>, new: &NewFlow) -> Result<Hit, InsertError> {
@@ -39,7 +39,7 @@ fn has(flows: &Flows<'_>, n: u32) -> bool {
 fn a_flood_ends_only_unconfirmed_flows_the_oldest_first() {
     let region = small();
     let flows = table(&region);
-    let [budget, _] = places(flows.capacity());
+    let budget = budget(flows.capacity(), DEFAULT_PERCENT[0]);
     let confirmed = flows.capacity() - budget;
     for n in 0..confirmed {
         confirm(&flows, &begin(&flows, &flow(n)).unwrap());
@@ -67,7 +67,7 @@ fn a_flood_ends_only_unconfirmed_flows_the_oldest_first() {
 fn answers_that_go_past_us_have_a_budget_apart() {
     let region = small();
     let flows = table(&region);
-    let [two_way, past_us] = places(flows.capacity());
+    let [two_way, past_us] = DEFAULT_PERCENT.map(|percent| budget(flows.capacity(), percent));
     for n in 0..two_way {
         begin(&flows, &flow(n)).unwrap();
     }
@@ -84,6 +84,53 @@ fn answers_that_go_past_us_have_a_budget_apart() {
     }
     assert!(find(&flows, &one_way(1000 + 5 * past_us - 1).front).is_some());
     assert_whole(&flows);
+}
+
+#[test]
+fn the_budgets_are_percentages_that_may_change_under_flows() {
+    let region = small();
+    let flows = table(&region);
+    let unconfirmed = |n: u32, make: fn(u32) -> NewFlow| {
+        let has = |n: &u32| find(&flows, &make(*n).front).is_some();
+        (0..n).filter(has).count() as u32
+    };
+    let mut percents = vec![[50, 25], [75, 1], [1, 50], [33, 42], [10, 10], [60, 15]];
+    percents.push([100, 100]);
+    for percent in percents {
+        flows.set_unconfirmed_budget(percent);
+        let most = [budget(flows.capacity(), percent[0].min(75)), {
+            budget(flows.capacity(), percent[1].min(50))
+        }];
+        let all = 3 * flows.capacity();
+        // Each ring in its turn: together the last percentages are more than the table holds.
+        for n in 0..all {
+            begin(&flows, &flow(n)).unwrap();
+        }
+        assert_eq!(unconfirmed(all, flow), most[0], "{percent:?}");
+        while flows.make_room().is_some() {}
+        for n in 0..all {
+            begin(&flows, &one_way(n)).unwrap();
+        }
+        assert_eq!(unconfirmed(all, one_way), most[1], "{percent:?}");
+        // A successor keeps the flows, and the budget unless it is set anew.
+        let live = flows.live();
+        assert_eq!(flows.recover().kept, live);
+        begin(&flows, &one_way(all)).unwrap();
+        assert_eq!(flows.live(), live);
+        while flows.make_room().is_some() {}
+        assert_whole(&flows);
+    }
+}
+
+#[test]
+fn the_rings_hold_the_largest_budgets_of_tables_of_any_size() {
+    for flows in (64..5000).chain([1 << 16, (1 << 16) + 1, 1 << 22, 67_108_864]) {
+        for (places, most) in places(flows).into_iter().zip(crate::flow::MAX_PERCENT) {
+            assert!(places.is_power_of_two() && places >= budget(flows, most));
+            assert!(places <= 2 * budget(flows, most));
+        }
+    }
+    assert_eq!((budget(64, 1), budget(4096, 50), places(4096)), (1, 2048, [4096, 2048]));
 }
 
 #[test]
