@@ -136,6 +136,8 @@ pub struct Work {
     pub begins: bool,
     /// The NAT port map that its port was claimed from; valid with `begins`.
     pub nat_map: u32,
+    /// Its port was taken from a flow that was evicted; valid with `begins`.
+    pub nat_evicts: bool,
 }
 
 impl Default for Work {
@@ -158,6 +160,7 @@ impl Default for Work {
             quoted: None,
             begins: false,
             nat_map: NONE,
+            nat_evicts: false,
         }
     }
 }

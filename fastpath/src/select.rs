@@ -9,7 +9,6 @@ use crate::redirect;
 use crate::snapshot::no_service;
 use crate::track::{self, remember, towards_backend};
 use crate::verdict::{Reply, Verdict};
-use core::ops::RangeInclusive;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 use packet::ip::{Fragment, Ip, L4};
@@ -297,8 +296,7 @@ fn prepare(
             if !has_ports(work) {
                 return Err(DropReason::NatProtocol);
             }
-            let none = DropReason::NatNoAddress;
-            work.nat_map = claim(work, lcore, backend, backend.nat_ports).ok_or(none)??;
+            claim(work, lcore, backend, backend.nat_ports)?;
         }
         Some(Mode::Dsr) if work.front.arrival == Arrival::Plain => {
             work.path.mode = Mode::Dsr as u8;
@@ -393,77 +391,92 @@ fn insert_translated(
     let backend = lcore.set().backend(work.backend);
     loop {
         let map = work.nat_map;
-        let error = match insert(window, work, lcore, service, back(work), map) {
-            Ok(()) => {
-                towards_backend(work);
-                return Ok(());
-            }
-            Err(error) => error,
+        let Err(error) = insert(window, work, lcore, service, back(work), map) else {
+            towards_backend(work);
+            return Ok(());
         };
         lcore.nat_ports().release(map, work.path.nat_port);
-        let reason = match error {
-            InsertError::Full | InsertError::NoSlab => DropReason::FlowTableFull,
-            InsertError::BackTaken(_) => DropReason::NatPortsExhausted,
-            _ => DropReason::FlowContended,
-        };
-        if matches!(error, InsertError::Exists(_)) {
-            return adopt(work, lcore).ok_or(reason);
+        match error {
+            // The port is another flow's by another map: another address may do.
+            InsertError::BackTaken(_) if !work.nat_evicts => {
+                let backend = backend.ok_or(DropReason::NoBackend)?;
+                claim(work, lcore, backend, map + 1)?;
+            }
+            InsertError::BackTaken(_) => return Err(DropReason::NatPortsExhausted),
+            InsertError::Exists(_) => return adopt(work, lcore).ok_or(DropReason::FlowContended),
+            InsertError::Full | InsertError::NoSlab => return Err(DropReason::FlowTableFull),
+            InsertError::Contended | InsertError::OptionsTooLong => {
+                return Err(DropReason::FlowContended);
+            }
         }
-        let backend = backend.ok_or(reason)?;
-        work.nat_map = claim(work, lcore, backend, map + 1).ok_or(reason)??;
     }
 }
 
-/// Claims a port towards a backend, of its maps from `first` on, one for each of our addresses of
-/// its family; returns the map. `None` where there is no such map.
+/// Claims a port towards a backend: a free one of its maps from `first` on, one for each of our
+/// addresses of its family, else one of a flow that can be evicted.
 fn claim(
     work: &mut Work,
     lcore: &Lcore<'_>,
     backend: &Backend,
     first: u32,
-) -> Option<Result<u32, DropReason>> {
+) -> Result<(), DropReason> {
+    if backend.nat_ports == NONE {
+        return Err(DropReason::NatNoAddress);
+    }
     let settings = &lcore.snapshot().settings;
     let ours = settings.nat.iter().take_while(|ours| ours.addr != Addr::UNSPECIFIED);
     let ours = ours.filter(|ours| ours.addr.is_v4() == backend.addr.is_v4());
-    let maps = (backend.nat_ports..NONE).zip(ours).skip_while(|(map, _)| *map < first);
-    let mut claimed = None;
-    for (map, ours) in maps {
+    let maps = (backend.nat_ports..NONE).zip(ours);
+    let mut addresses = 0;
+    for (map, ours) in maps.clone() {
+        addresses += 1;
         let range = settings.nat_port_first..=settings.nat_port_last;
-        let key = |proto, port| translated(work, proto, ours.addr, port).0;
-        let port = lcore.nat_ports().claim(map, range.clone(), lcore.index(), lcore.count());
-        let weak = || evicted_port(lcore, map, range, nat_proto(work), key);
-        if let Some(port) = port.or_else(weak) {
+        let free = || lcore.nat_ports().claim(map, range, lcore.index(), lcore.count());
+        if map >= first
+            && let Some(port) = free()
+        {
             (work.path.nat_addr, work.path.nat_port) = (ours.addr, port);
-            return Some(Ok(map));
+            (work.nat_map, work.nat_evicts) = (map, false);
+            return Ok(());
         }
-        claimed = Some(Err(DropReason::NatPortsExhausted));
     }
-    claimed
+    // All ports of all addresses are used up. One address is looked at, so that a refusal costs the
+    // same however many there are.
+    let nth = (work.hash as u32).checked_rem(addresses).ok_or(DropReason::NatNoAddress)?;
+    let (map, ours) = maps.clone().nth(nth as usize).ok_or(DropReason::NatNoAddress)?;
+    let key = |proto, port| translated(work, proto, ours.addr, port).0;
+    let port = evicted_port(lcore, map, nat_proto(work), key);
+    let port = port.ok_or(DropReason::NatPortsExhausted)?;
+    (work.path.nat_addr, work.path.nat_port) = (ours.addr, port);
+    (work.nat_map, work.nat_evicts) = (map, true);
+    Ok(())
 }
 
-/// A port of a used-up map, taken from a flow that nobody has confirmed: of the ports that were
-/// given out longest ago a few are looked at, each for a flow of the new one's protocol and of one
-/// other. `back` is the key of such a flow.
+/// Takes a port of a used-up map from an unconfirmed or reset flow: of the ports that were allocated
+/// longest ago a few are examined. A port is one flow's, of the new flow's protocol or of one other.
+/// `back` returns the key of such a flow.
 #[cold]
 fn evicted_port(
     lcore: &Lcore<'_>,
     map: u32,
-    range: RangeInclusive<u16>,
     proto: u8,
     back: impl Fn(u8, u16) -> FlowKey,
 ) -> Option<u16> {
     let (flows, ports) = (lcore.flows(), lcore.nat_ports());
-    let place = (lcore.index(), lcore.count());
-    let oldest = (0..PORTS).filter_map(|n| ports.oldest(map, range.clone(), place, n));
-    let weak = |port: &u16| {
-        let ends = |proto| {
-            let key = back(proto, *port);
-            let hit = flows.find(flows.hash(&key), &key);
-            evicted(lcore, hit.and_then(|hit| flows.evict(&hit)))
-        };
-        (ends(proto) || ends(nat_port::other_proto(proto))) && ports.take_port(map, *port)
+    let (settings, place) = (&lcore.snapshot().settings, (lcore.index(), lcore.count()));
+    let range = settings.nat_port_first..=settings.nat_port_last;
+    let holder = |proto, port| {
+        let key = back(proto, port);
+        flows.find(flows.hash(&key), &key)
     };
-    oldest.into_iter().find(weak)
+    for _ in 0..PORTS {
+        let port = ports.oldest(map, range.clone(), place)?;
+        let hit = holder(proto, port).or_else(|| holder(nat_port::other_proto(proto), port));
+        if evicted(lcore, hit.and_then(|hit| flows.evict(&hit))) && ports.take_port(map, port) {
+            return Some(port);
+        }
+    }
+    None
 }
 
 /// Another lcore began this very flow a moment ago: its entry is the one that counts.

@@ -68,12 +68,11 @@ impl<'r> NatPorts<'r> {
         let [rotation, used_up, ..] = &self.maps.row(map)?.0;
         let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
         let all = u64::from(first) << 32 | u64::from(last);
-        // Also where nothing is found: who then asks for the oldest port gets another each time.
-        let turn = rotation.load(Relaxed);
-        rotation.store(turn.wrapping_add(1), Relaxed);
         if used_up.load(SeqCst) == all {
             return None;
         }
+        let turn = rotation.load(Relaxed);
+        rotation.store(turn.wrapping_add(1), Relaxed);
         let start = start(first, last, lcore, lcores, turn)?;
         let found = take(start, last).or_else(|| take(first, start - 1));
         if let Some(port) = found {
@@ -87,17 +86,18 @@ impl<'r> NatPorts<'r> {
         Some(found as u16)
     }
 
-    /// Of a map that is used up, the port that was given out longest ago, as far as the rotation
-    /// tells; the `n`th of them from 0 on.
+    /// Returns the port of a used-up map that was allocated longest ago, as far as the rotation
+    /// tells, and advances the rotation: the next call returns another one.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn oldest(
         &self,
         map: u32,
         range: RangeInclusive<u16>,
         (lcore, lcores): (u32, u32),
-        n: u32,
     ) -> Option<u16> {
-        let turn = self.maps.row(map)?.0.first()?.load(Relaxed).wrapping_add(u64::from(n));
+        let rotation = self.maps.row(map)?.0.first()?;
+        let turn = rotation.load(Relaxed);
+        rotation.store(turn.wrapping_add(1), Relaxed);
         let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
         Some(start(first, last, lcore, lcores, turn)? as u16)
     }
@@ -184,6 +184,12 @@ impl NatPorts<'_> {
     /// Marks one port as used; false when it is already, or can't be. For recovery.
     pub(crate) fn mark(&self, map: u32, port: u16) -> bool {
         self.take_port(map, port)
+    }
+
+    /// How often the rotation of a map was advanced: ports searched for, or examined for eviction.
+    pub fn rotation(&self, map: u32) -> u64 {
+        let rotation = self.maps.get(map as usize).and_then(|map| map.0.first());
+        rotation.map_or(0, |rotation| rotation.load(Relaxed))
     }
 
     /// How many ports of a map are in use.

@@ -33,6 +33,8 @@ pub struct Setup {
     pub max_scopes: u32,
     /// `region.option_slabs`.
     pub option_slabs: u32,
+    /// Further keys of `[region]`.
+    pub region: &'static str,
     /// `nat.ports`.
     pub nat_ports: &'static str,
     /// `nat.addresses`, as a TOML list.
@@ -88,6 +90,7 @@ impl Setup {
             max_affinities: 64,
             max_scopes: 64,
             option_slabs: 64,
+            region: "",
             nat_ports: "1024-32767",
             nat_addresses: r#"["10.0.2.20", "fd00:2::20"]"#,
             seed: None,
@@ -126,7 +129,9 @@ impl Setup {
     pub fn config(&self, ingress: &str, egress: &str) -> String {
         let Setup { gateways, nat_ports, nat_addresses, punt, flows, .. } = self;
         let Setup { max_flows, max_fragments, max_affinities, max_scopes, .. } = self;
-        let Setup { option_slabs, ipip_sources, icmp, .. } = self;
+        let Setup { option_slabs, ipip_sources, icmp, region, .. } = self;
+        // As many maps for each of 64 backends as addresses of one family may be.
+        let nat_maps = 64 * (nat_addresses.matches('"').count() / 2).saturating_sub(1).max(1);
         format!(
             r#"name = "cases"
 [fastpath]
@@ -140,12 +145,13 @@ max_frontends = 64
 max_backends = 64
 max_next_hops = 64
 slots = 65536
-nat_maps = 64
+nat_maps = {nat_maps}
 max_flows = {max_flows}
 max_fragments = {max_fragments}
 max_affinities = {max_affinities}
 max_scopes = {max_scopes}
 option_slabs = {option_slabs}
+{region}
 [ingress]
 device = "{ingress}"
 address = ["10.0.1.10/24", "fd00:1::10/64"]

@@ -99,15 +99,13 @@ fn translated(work: &mut Work, done: u32) -> u32 {
     }
     // The verifier has to see that it is a port.
     nat_ports().release(work.nat_map, black_box(work.path.nat_port));
-    work.reason = match done {
-        FULL => DropReason::FlowTableFull,
-        BACK_TAKEN => DropReason::NatPortsExhausted,
-        _ => DropReason::FlowContended,
-    };
-    if done != EXISTS {
-        return START;
+    match done {
+        // The port is another flow's by another map: another address may do.
+        BACK_TAKEN => START,
+        FULL => work.drop(DropReason::FlowTableFull),
+        EXISTS if part_adopt() == OPEN => towards_backend(work),
+        _ => work.drop(DropReason::FlowContended),
     }
-    if part_adopt() == OPEN { towards_backend(work) } else { work.drop(DropReason::FlowContended) }
 }
 
 /// A flow to a proxy needs its entries, too.

@@ -132,14 +132,15 @@ fn begin_nat(work: &mut Work) -> Result<u32, u32> {
         work.path.flags = PATH_CROSSES;
     }
     work.reason = DropReason::NatNoAddress;
-    (work.nat_at, work.nat_nth) = (0, 0);
+    (work.nat_at, work.nat_nth, work.took_port) = (0, 0, false);
     Ok(next_port(work))
 }
 
-/// A port of ours towards the backend, of the first address that has one.
+/// A port of ours towards the backend, of the first address that has one; where none has, that of a
+/// flow that may be evicted for it.
 #[inline(always)]
 fn next_port(work: &mut Work) -> u32 {
-    let echo = matches!(work.inner.kind, L4::IcmpEcho { .. });
+    let mut port = 0;
     for _ in 0..NAT_ADDRS {
         match part_nat_address() {
             END => break,
@@ -148,21 +149,37 @@ fn next_port(work: &mut Work) -> u32 {
         }
         work.reason = DropReason::NatPortsExhausted;
         // The compiler knows what the function can return, and the verifier doesn't.
-        let port = black_box(part_nat_port()) as u16;
-        if port == 0 {
-            continue;
+        port = black_box(part_nat_port()) as u16;
+        if port != 0 {
+            break;
         }
-        work.path.nat_port = port;
-        let backend_port = if echo { port } else { work.path.backend_port };
-        let (nat, to) = (work.path.nat_addr, work.path.backend_addr);
-        let crosses = work.crosses();
-        let proto = if crosses { translate::proto(&work.inner) } else { work.inner.proto };
-        (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
-        work.has_back = true;
-        return INSERT;
     }
-    let reason = work.reason;
-    work.drop(reason)
+    if port == 0 && !work.took_port {
+        work.took_port = true;
+        port = black_box(part_evicted_port()) as u16;
+    }
+    if port == 0 {
+        let reason = work.reason;
+        return work.drop(reason);
+    }
+    part_nat_back(port.into());
+    INSERT
+}
+
+/// Gives the flow this port of ours, and its entry towards the backend the key that follows from it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_nat_back(port: u32) -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let port = port as u16;
+    work.path.nat_port = port;
+    let echo = matches!(work.inner.kind, L4::IcmpEcho { .. });
+    let backend_port = if echo { port } else { work.path.backend_port };
+    let (nat, to) = (work.path.nat_addr, work.path.backend_addr);
+    let proto = if work.crosses() { translate::proto(&work.inner) } else { work.inner.proto };
+    (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
+    work.has_back = true;
+    OPEN
 }
 
 /// What [`part_nat_address`] says: it is [`Forward::nat_addr`] now.
@@ -200,42 +217,50 @@ extern "C" fn part_nat_address() -> u32 {
 extern "C" fn part_nat_port() -> u32 {
     let Some(work) = work() else { return 0 };
     let settings = work.set().settings();
-    match claim(work.nat_map, settings.nat_port_first, settings.nat_port_last) {
-        0 => part_evicted_port(),
-        port => port.into(),
-    }
+    claim(work.nat_map, settings.nat_port_first, settings.nat_port_last).into()
 }
 
-/// A port of a used-up map, taken from a flow that nobody has confirmed, or 0: see the fastpath's
-/// `evicted_port`.
+/// A port of a used-up map of one of the addresses, taken from a flow that may be evicted, or 0: see
+/// the fastpath's `evicted_port`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_evicted_port() -> u32 {
     let Some(work) = work() else { return 0 };
-    for n in 0..PORTS {
-        let port = black_box(part_oldest(n)) as u16;
+    let Some(nth) = (work.hash as u32).checked_rem(work.nat_nth) else { return 0 };
+    (work.nat_at, work.nat_nth) = (0, 0);
+    let mut before = 0;
+    for _ in 0..NAT_ADDRS {
+        match part_nat_address() {
+            OTHER => continue,
+            TAKEN if before < nth => before += 1,
+            _ => break,
+        }
+    }
+    // No further address is tried after this one.
+    work.nat_at = NAT_ADDRS as u32;
+    for _ in 0..PORTS {
+        let port = black_box(part_oldest()) as u16;
         if port == 0 {
             break;
         }
         let proto = if work.crosses() { translate::proto(&work.inner) } else { work.inner.proto };
-        let found = part_holder(port.into(), proto.into()) == OPEN && part_evict() == OPEN
-            || part_holder(port.into(), other_proto(proto).into()) == OPEN
-                && part_evict() == OPEN;
-        if found && nat_ports().take_port(work.nat_map, port) {
+        let held = part_holder(port.into(), proto.into()) == OPEN
+            || part_holder(port.into(), other_proto(proto).into()) == OPEN;
+        if held && part_evict() == OPEN && nat_ports().take_port(work.nat_map, port) {
             return port.into();
         }
     }
     0
 }
 
-/// The `n`th of the ports that were given out longest ago, or 0.
+/// The port that was allocated longest ago, or 0; another one each time.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_oldest(n: u32) -> u32 {
+extern "C" fn part_oldest() -> u32 {
     let Some(work) = work() else { return 0 };
     let settings = work.set().settings();
     let range = settings.nat_port_first..=settings.nat_port_last;
-    nat_ports().oldest(work.nat_map, range, (cpu(), Region.lcores()), n).unwrap_or(0).into()
+    nat_ports().oldest(work.nat_map, range, (cpu(), Region.lcores())).unwrap_or(0).into()
 }
 
 /// Finds the flow of a protocol that has this port towards the backend: [`Work::hit`].

@@ -155,6 +155,8 @@ pub struct Work {
     pub begins: bool,
     /// Whether another flow was ended for it, in a full table.
     pub made_room: bool,
+    /// Whether it looked for a NAT port of a flow that may be evicted.
+    pub took_port: bool,
     /// Whether the flow is known.
     pub known: bool,
     /// Whether it is an answer that goes back without a known flow.
