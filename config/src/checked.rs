@@ -253,6 +253,10 @@ pub struct Region {
     pub max_affinities: u32,
     /// Gateway endpoints.
     pub max_scopes: u32,
+    /// Services with counters of their own.
+    pub counted_services: u32,
+    /// Backends with counters of their own.
+    pub counted_backends: u32,
     /// Messages per ring, a power of two.
     pub ring_slots: u32,
 }

@@ -192,6 +192,14 @@ pub struct Region {
     /// Gateway endpoints.
     #[schemars(range(min = 8, max = 4194304))]
     pub max_scopes: u32,
+    /// Services with counters of their own, 64 bytes for each lcore (with plane xdp: each CPU that
+    /// the machine may have). All others are counted together, shown as `(others)`. Where it is not
+    /// set: `max_services`, at most 65536.
+    #[schemars(range(min = 0, max = 1048576))]
+    pub counted_services: Option<u32>,
+    /// The same for backends. Where it is not set: `max_backends`, at most 65536.
+    #[schemars(range(min = 0, max = 4194304))]
+    pub counted_backends: Option<u32>,
     /// Messages in each ring between the two processes, a power of two.
     #[schemars(range(min = 16, max = 65536))]
     pub ring_slots: u32,

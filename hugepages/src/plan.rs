@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use config::Config;
-use config::checked::{BUFFER_OVERHEAD, DESCRIPTOR_BYTES, Plane};
-use tables::layout::{Layout, MAX_LCORES, MAX_TUNNELS, Sizes};
+use config::checked::{BUFFER_OVERHEAD, DESCRIPTOR_BYTES, MAX_UNCONFIRMED_PERCENT, Plane};
+use tables::flow::MAX_PERCENT_TOGETHER;
+use tables::layout::{Layout, MAX_LCORES, MAX_TUNNELS, OBJECT_WORDS, Section, Sizes};
 
 use crate::machine::{memory, possible_cpus};
 use crate::table::{Table, bytes_text};
@@ -21,6 +22,9 @@ const MOST_FLOWS: u32 = 1 << 22;
 /// machine of 4 GB, of which Linux has 3.7, holds 524,288.
 const SHARE: u64 = 12;
 /// The setting that drives what flows take.
+// The check of the configuration knows no tables.
+const _: () = assert!(MAX_UNCONFIRMED_PERCENT == MAX_PERCENT_TOGETHER);
+
 pub(crate) const FLOWS: &str = "region.max_flows";
 
 /// The region's sizes under a configuration: the one place that maps the one to the other. With XDP
@@ -52,6 +56,8 @@ pub fn sizes_below(config: &Config, root: &Path) -> Sizes {
         scopes: region.max_scopes,
         affinities: region.max_affinities,
     };
+        counted_services: region.counted_services,
+        counted_backends: region.counted_backends,
     match region.max_flows {
         Some(_) => sizes,
         None => with_flows_for(sizes, memory(root).unwrap_or(0)),
@@ -168,7 +174,8 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
         None => Flows::FromMemory { flows: sizes.flows, memory: memory(root).unwrap_or(0) },
     };
     let layout = Layout::new(&sizes);
-    let mut terms: Vec<Term> = layout.terms().iter().map(from_layout).collect();
+    let mut terms: Vec<Term> =
+        layout.terms().iter().flat_map(|row| from_layout(row, &sizes)).collect();
     if config.plane == Plane::Xdp {
         return Plan {
             plane: config.plane,
@@ -214,8 +221,9 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
     }
 }
 
-fn from_layout(row: &tables::layout::Term) -> Term {
-    Term {
+/// A section's term; of the counter pages what services and backends take is told apart.
+fn from_layout(row: &tables::layout::Term, sizes: &Sizes) -> Vec<Term> {
+    let mut whole = Term {
         part: Part::Region,
         name: row.name.to_owned(),
         count: row.count as u64,
@@ -229,7 +237,24 @@ fn from_layout(row: &tables::layout::Term) -> Term {
 fn term(
     part: Part,
     name: &str,
+    };
+    if row.section != Section::Counters {
+        return vec![whole];
     (count, bytes_each): (u64, u64),
+    let (services, backends) = sizes.counted();
+    let lines = |name, counted: u32, setting, why| {
+        // A further line on each lcore's page is for those that have none of their own.
+        let lines = whole.count * (u64::from(counted) + 1);
+        term(Part::Region, name, (lines, 8 * OBJECT_WORDS as u64), setting, why)
+    };
+    let why = "a line per lcore and service, and one for the others";
+    let of_services = lines("service counters", services, "region.counted_services", why);
+    let why = "a line per lcore and backend, and one for the others";
+    let of_backends = lines("backend counters", backends, "region.counted_backends", why);
+    let objects = of_services.bytes + of_backends.bytes;
+    whole.bytes -= objects;
+    whole.bytes_each -= objects / whole.count.max(1);
+    vec![whole, of_services, of_backends]
     setting: &'static str,
     why: &'static str,
 ) -> Term {

@@ -14,6 +14,10 @@ use crate::report::{BackendReport, DropReport, ServiceReport};
 use crate::targets::compile::{frontend_text, tunnel_name};
 use state::words::ARMS;
 
+/// The name of the services, and of the backends, that have no counters of their own
+/// (`region.counted_services`, `region.counted_backends`): no service can have it.
+pub const OTHERS: &str = "(others)";
+
 /// What was counted for one service or backend, over all lcores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
@@ -40,6 +44,21 @@ impl Counted {
             flows: new_flows.saturating_sub(one(ServiceCounter::EndedFlows)),
             drops: one(ServiceCounter::Drops),
         }
+    }
+
+    /// Whether anything was counted.
+    pub fn any(&self) -> bool {
+        *self != Counted::default()
+    }
+
+    /// Of all services that have no counters of their own.
+    pub fn other_services(counters: &Counters<'_>) -> Counted {
+        Counted::read(|counter| counters.sum(|page| page.other_services_count(counter)))
+    }
+
+    /// Of all backends that have no counters of their own.
+    pub fn other_backends(counters: &Counters<'_>) -> Counted {
+        Counted::read(|counter| counters.sum(|page| page.other_backends_count(counter)))
     }
 
     /// Of a service, over all that it is in the region.
@@ -78,6 +97,7 @@ impl Live {
         for (_, id) in known.iter().flat_map(|known| &known.backends) {
             *users.entry(*id).or_default() += 1;
         }
+        reports.extend(others(&reports, &counters));
         for backend in reports.iter_mut().flat_map(|service| &mut service.backends) {
             backend.shared = users.get(&backend.id).is_some_and(|users| *users > 1);
         }
@@ -99,6 +119,44 @@ impl Live {
         });
         report.collect()
     }
+}
+
+/// Whether a part of what the region has of a service is counted with others.
+pub fn is_in_others(counters: &Counters<'_>, known: &KnownService) -> bool {
+    known.ids.iter().any(|id| !counters.counts_service(*id))
+}
+
+/// Services and backends without counters of their own, as one of each; none where there are none
+/// and never were.
+fn others(reports: &[ServiceReport], counters: &Counters<'_>) -> Option<ServiceReport> {
+    let (services, backends) =
+        (Counted::other_services(counters), Counted::other_backends(counters));
+    let each = reports.iter().flat_map(|service| &service.backends);
+    let of_backends = each.clone().any(|backend| backend.in_others) || backends.any();
+    let of_services = reports.iter().any(|service| service.in_others) || services.any();
+    if !of_services && !of_backends {
+        return None;
+    }
+    let backend = BackendReport {
+        id: NONE,
+        address: OTHERS.to_owned(),
+        packets: backends.packets,
+        bytes: backends.bytes,
+        new_flows: backends.new_flows,
+        flows: backends.flows,
+        ..BackendReport::default()
+    };
+    Some(ServiceReport {
+        id: NONE,
+        name: OTHERS.to_owned(),
+        packets: services.packets,
+        bytes: services.bytes,
+        new_flows: services.new_flows,
+        flows: services.flows,
+        drops: services.drops,
+        backends: if of_backends { vec![backend] } else { Vec::new() },
+        ..ServiceReport::default()
+    })
 }
 
 fn service(known: &KnownService, set: &TableSet<'_>, counters: &Counters<'_>) -> ServiceReport {
@@ -132,6 +190,7 @@ fn service(known: &KnownService, set: &TableSet<'_>, counters: &Counters<'_>) ->
         new_flows: counted.new_flows,
         flows: counted.flows,
         drops: counted.drops,
+        in_others: is_in_others(counters, known),
         backends: backends.collect(),
     }
 }
@@ -157,6 +216,7 @@ fn backend(
         new_flows: counted.new_flows,
         flows: counted.flows,
         shared: false,
+        in_others: id != NONE && !counters.counts_backend(id),
         mac: hop.filter(|hop| hop.known).map(|hop| mac(hop.mac)),
     }
 }

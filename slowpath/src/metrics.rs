@@ -22,7 +22,7 @@ use tables::reason::DropReason;
 use tables::record::NONE;
 use tokio::net::TcpListener;
 
-use crate::counted::Counted;
+use crate::counted::{Counted, OTHERS, is_in_others};
 use crate::live::Live;
 use state::sources::removals;
 use state::words::ARMS;
@@ -261,10 +261,14 @@ impl Scrape {
     fn objects(&self, family: &mut Family<'_, '_>) -> fmt::Result {
         let (published, counters) = (self.0.published(), self.0.region.counters());
         let known = published.services(self.0.region);
-        let services: Vec<(&str, Counted)> = known
+        let mut services: Vec<(&str, Counted)> = known
             .iter()
+            .filter(|known| known.ids.iter().any(|id| counters.counts_service(*id)))
             .map(|known| (known.service.name.as_str(), Counted::known(&counters, known)))
             .collect();
+        let others = Counted::other_services(&counters);
+        let some = known.iter().any(|known| is_in_others(&counters, known)) || others.any();
+        services.extend(some.then_some((OTHERS, others)));
         each(family, "service", "Of a service: ", &services)?;
         let there = known.iter().flat_map(|known| &known.backends).filter(|(_, id)| *id != NONE);
         let mut ids: Vec<(u32, String)> = there
@@ -272,8 +276,12 @@ impl Scrape {
             .collect();
         ids.sort_unstable();
         ids.dedup();
-        let backends: Vec<(&str, Counted)> =
-            ids.iter().map(|(id, name)| (&**name, Counted::backend(&counters, *id))).collect();
+        let own = ids.iter().filter(|(id, _)| counters.counts_backend(*id));
+        let mut backends: Vec<(&str, Counted)> =
+            own.map(|(id, name)| (&**name, Counted::backend(&counters, *id))).collect();
+        let others = Counted::other_backends(&counters);
+        let some = backends.len() < ids.len() || others.any();
+        backends.extend(some.then_some((OTHERS, others)));
         each(family, "backend", "Of a backend, for all its services: ", &backends)
     }
 

@@ -190,6 +190,9 @@ pub struct ServiceReport {
     pub flows: u64,
     /// Packets dropped after the service was found.
     pub drops: u64,
+    /// What it counts is counted, in whole or in part, with that of other services in `(others)`.
+    #[serde(default)]
+    pub in_others: bool,
     /// Its backends.
     pub backends: Vec<BackendReport>,
 }
@@ -219,6 +222,9 @@ pub struct BackendReport {
     pub flows: u64,
     /// Other services have it as well; packets, bytes and flows are those of all of them.
     pub shared: bool,
+    /// What it counts is counted with that of other backends in `(others)`.
+    #[serde(default)]
+    pub in_others: bool,
     /// Its next hop's MAC, or none while unknown.
     pub mac: Option<String>,
 }

@@ -8,6 +8,8 @@
 //! page:  arm 0 | arm 1 | verdicts | others | drops of arm 0 | drops of arm 1 | services | backends
 //! words:    16      16        16       16               64               64     8 each     8 each
 //! ```
+//! The first `region.counted_services` services have a line each, and all others one line together
+//! behind these; backends likewise. Nothing is left uncounted.
 
 use crate::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +17,7 @@ use crate::atomic::{AtomicU64, Ordering};
 use crate::layout::counter_page_words;
 use crate::layout::{COUNTER_WORDS, OBJECT_WORDS, Section};
 use crate::reason::{DropReason, MAX_REASONS};
+use crate::record::NONE;
 use crate::region::Region;
 #[cfg(target_arch = "bpf")]
 use crate::rows::{Numbered, Rows};
@@ -146,7 +149,7 @@ impl Region {
     /// The page of a processor. One that there is no room for counts nothing.
     #[inline(always)]
     pub fn page(&self, index: u32) -> LcorePage<'static> {
-        let (services, backends) = self.objects();
+        let (services, backends) = self.counted();
         let words = counter_page_words(services, backends);
         LcorePage {
             lines: self.slice(Section::Counters),
@@ -161,12 +164,12 @@ impl Region {
 impl Region {
     /// The counters.
     pub fn counters(&self) -> Counters<'_> {
-        let sizes = self.sizes();
+        let (services, backends) = self.sizes().counted();
         Counters {
             words: self.words(Section::Counters),
             page_words: self.layout().term(Section::Counters).bytes_each / 8,
-            services: sizes.services as usize,
-            backends: sizes.backends as usize,
+            services: services as usize,
+            backends: backends as usize,
         }
     }
 }
@@ -184,6 +187,16 @@ impl<'r> Counters<'r> {
         let (services, backends) = (self.services, self.backends);
         let pages = self.words.chunks_exact(self.page_words);
         pages.map(move |words| LcorePage { words, services, backends })
+    }
+
+    /// Whether a service has counters of its own, and not those of all others.
+    pub fn counts_service(&self, id: u32) -> bool {
+        (id as usize) < self.services
+    }
+
+    /// Whether a backend has counters of its own.
+    pub fn counts_backend(&self, id: u32) -> bool {
+        (id as usize) < self.backends
     }
 
     /// The sum of something over all lcores, such as `sum(|page| page.dropped(0, reason))`.
@@ -271,7 +284,7 @@ impl<'r> LcorePage<'r> {
         self.add(drop_word(arm, reason), 1);
     }
 
-    /// Counts for a service; an id that there is no room for counts nothing.
+    /// Counts for a service (`NONE` for none).
     #[inline(always)]
     pub fn service(&self, id: u32, counter: ServiceCounter, n: u64) {
         if let Some(word) = object_word(id, self.services) {
@@ -279,12 +292,18 @@ impl<'r> LcorePage<'r> {
         }
     }
 
-    /// Counts for a backend; an id that there is no room for counts nothing.
+    /// Counts for a backend (`NONE` for none).
     #[inline(always)]
     pub fn backend(&self, id: u32, counter: ServiceCounter, n: u64) {
         if let Some(word) = object_word(id, self.backends) {
-            self.add(OBJECTS + self.services * OBJECT_WORDS + word + counter as usize, n);
+            self.add(self.first_backend() + word + counter as usize, n);
         }
+    }
+
+    /// Where the backends' lines begin: behind those of services and of the other services.
+    #[inline(always)]
+    const fn first_backend(&self) -> usize {
+        OBJECTS + (self.services + 1) * OBJECT_WORDS
     }
 
     /// Counts a packet that passes for a service and its backend (`NONE` for none).
@@ -295,8 +314,7 @@ impl<'r> LcorePage<'r> {
             self.add_both(OBJECTS + word + packets, 1, bytes);
         }
         if let Some(word) = object_word(backend, self.backends) {
-            let first = OBJECTS + self.services * OBJECT_WORDS;
-            self.add_both(first + word + packets, 1, bytes);
+            self.add_both(self.first_backend() + word + packets, 1, bytes);
         }
     }
 
@@ -332,15 +350,30 @@ impl<'r> LcorePage<'r> {
         self.get(drop_word(arm, reason))
     }
 
-    /// What was counted for a service.
+    /// What was counted for a service; 0 where it has no counters of its own.
     pub fn service_count(&self, id: u32, counter: ServiceCounter) -> u64 {
-        object_word(id, self.services).map_or(0, |word| self.get(OBJECTS + word + counter as usize))
+        if id as usize >= self.services {
+            return 0;
+        }
+        self.get(OBJECTS + id as usize * OBJECT_WORDS + counter as usize)
     }
 
-    /// What was counted for a backend.
+    /// What was counted for a backend; 0 where it has no counters of its own.
     pub fn backend_count(&self, id: u32, counter: ServiceCounter) -> u64 {
-        let first = OBJECTS + self.services * OBJECT_WORDS;
-        object_word(id, self.backends).map_or(0, |word| self.get(first + word + counter as usize))
+        if id as usize >= self.backends {
+            return 0;
+        }
+        self.get(self.first_backend() + id as usize * OBJECT_WORDS + counter as usize)
+    }
+
+    /// What was counted for all services that have no counters of their own.
+    pub fn other_services_count(&self, counter: ServiceCounter) -> u64 {
+        self.get(OBJECTS + self.services * OBJECT_WORDS + counter as usize)
+    }
+
+    /// What was counted for all backends that have no counters of their own.
+    pub fn other_backends_count(&self, counter: ServiceCounter) -> u64 {
+        self.get(self.first_backend() + self.backends * OBJECT_WORDS + counter as usize)
     }
 }
 
@@ -354,7 +387,10 @@ const fn drop_word(arm: u8, reason: DropReason) -> usize {
     DROPS + (arm & 1) as usize * MAX_REASONS + reason as usize
 }
 
+/// The line of a service or backend: its own one, or the line behind the `counted` ones that all
+/// others share.
 #[inline(always)]
-const fn object_word(id: u32, count: usize) -> Option<usize> {
-    if (id as usize) < count { Some(id as usize * OBJECT_WORDS) } else { None }
+const fn object_word(id: u32, counted: usize) -> Option<usize> {
+    let line = if (id as usize) < counted { id as usize } else { counted };
+    if id == NONE { None } else { Some(line * OBJECT_WORDS) }
 }

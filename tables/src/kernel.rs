@@ -176,10 +176,12 @@ impl Region {
         HashKey::of_words(core::array::from_fn(|i| told(|t| unsafe { &raw const (*t).by[i] })))
     }
 
-    /// Services and backends that there is room for.
+    /// Services and backends that have counters of their own.
     #[inline(always)]
-    pub(crate) fn objects(&self) -> (u32, u32) {
-        (count(Section::Services), count(Section::Backends))
+    pub(crate) fn counted(&self) -> (u32, u32) {
+        // SAFETY: within the record.
+        let [services, backends] = [0, 1].map(|i| told(|t| unsafe { &raw const (*t).counted[i] }));
+        (services, backends)
     }
 
     /// How many sets of hints there are by which paths flows went lately.

@@ -61,6 +61,10 @@ pub struct Sizes {
     pub scopes: u32,
     /// Clients with session affinity (`region.max_affinities`).
     pub affinities: u32,
+    /// Services with counters of their own (`region.counted_services`).
+    pub counted_services: u32,
+    /// Backends with counters of their own (`region.counted_backends`).
+    pub counted_backends: u32,
 }
 
 /// Tunnels fit in one 64-bit mask.
@@ -85,6 +89,8 @@ impl Sizes {
         nat_maps: 4096,
         scopes: 4096,
         affinities: 16_384,
+        counted_services: 1024,
+        counted_backends: 4096,
     };
 
     /// A small region for tests: every table can be filled in a moment.
@@ -103,7 +109,18 @@ impl Sizes {
         nat_maps: 64,
         scopes: 32,
         affinities: 32,
+        counted_services: 16,
+        counted_backends: 32,
     };
+
+    /// Services and backends with counters of their own: not more than there may be.
+    pub const fn counted(&self) -> (u32, u32) {
+        let (services, backends) = (self.counted_services, self.counted_backends);
+        (
+            if services < self.services { services } else { self.services },
+            if backends < self.backends { backends } else { self.backends },
+        )
+    }
 }
 
 /// A part of the region with one kind of record and one writer.
@@ -258,7 +275,8 @@ impl Sizes {
     const fn row(&self, section: Section) -> Row {
         let s = self;
         let entries = frontend_entries(s.frontends, s.backends);
-        let page = 8 * counter_page_words(s.services, s.backends);
+        let (services, backends) = s.counted();
+        let page = 8 * counter_page_words(services, backends);
         let ring = RING_HEADER_BYTES + s.ring_slots as usize * RING_SLOT_BYTES;
         // Longer than 70 lines: a row for each section.
         match section {

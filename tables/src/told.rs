@@ -8,8 +8,8 @@ use packet::flow::HashKey;
 use crate::layout::{SECTIONS, Sizes};
 
 /// Which word of 4 bytes of the header is the committed generation: the first line after what never
-/// changes, which has 88 bytes and two offsets for each section.
-pub const GENERATION_WORD: usize = (88 + 16 * SECTIONS.len()).next_multiple_of(64) / 4;
+/// changes, which has 96 bytes and two offsets for each section.
+pub const GENERATION_WORD: usize = (96 + 16 * SECTIONS.len()).next_multiple_of(64) / 4;
 
 /// What never changes while a program is loaded. Integers without padding.
 #[repr(C)]
@@ -25,21 +25,30 @@ pub struct Told {
     pub(crate) epoch: u32,
     /// Sets of hints by which paths flows went: see [`crate::flow::lately`].
     pub(crate) lately: u32,
+    /// Services and backends that have counters of their own.
+    pub(crate) counted: [u32; 2],
 }
 
-const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 12);
+const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 20);
 
 impl Told {
     /// Of no region: what the object holds until it is loaded.
-    pub const NOTHING: Told =
-        Told { by: [0; 7], counts: [0; SECTIONS.len()], scopes: 0, epoch: 0, lately: 0 };
+    pub const NOTHING: Told = Told {
+        by: [0; 7],
+        counts: [0; SECTIONS.len()],
+        scopes: 0,
+        epoch: 0,
+        lately: 0,
+        counted: [0; 2],
+    };
 
     /// What a program is told of a region with these sizes and this seed. Its lock words carry
     /// `epoch`, the fastpath's.
     pub fn new(sizes: &Sizes, seed: u64, epoch: u32) -> Told {
         let counts = crate::layout::Layout::new(sizes).terms().map(|term| term.count as u32);
         let (by, lately) = (HashKey::new(seed).words(), crate::flow::lately::sets(sizes.flows));
-        Told { by, counts, scopes: sizes.scopes, epoch, lately }
+        let counted = sizes.counted().into();
+        Told { by, counts, scopes: sizes.scopes, epoch, lately, counted }
     }
 
     /// Its bytes, for the loader.
@@ -72,6 +81,7 @@ mod tests {
         assert_eq!(HashKey::of_words(told.by), HashKey::new(7));
         assert_eq!(told.counts[Section::FlowIndex as usize], 1024);
         assert_eq!((told.scopes, told.epoch, told.lately), (Sizes::SMALL.scopes, 3, 64));
+        assert_eq!(told.counted, [16, 32]);
         assert_eq!(told.bytes().len(), size_of::<Told>());
     }
 }

@@ -208,6 +208,9 @@ fn fastpath(door: &mut Door, file: file::Fastpath) -> Fastpath {
     }
 }
 
+/// Services, and backends, that have counters of their own where none are set: 4 MiB for each lcore.
+const COUNTED: u32 = 1 << 16;
+
 fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
     let path = match (file.path.as_str(), hugepages) {
         ("", true) => "/dev/hugepages/weir-region",
@@ -248,6 +251,8 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
         max_affinities: file.max_affinities,
         nat_maps: file.nat_maps,
         max_scopes: file.max_scopes,
+        counted_services: file.counted_services.unwrap_or(file.max_services.min(COUNTED)),
+        counted_backends: file.counted_backends.unwrap_or(file.max_backends.min(COUNTED)),
         ring_slots: file.ring_slots,
     }
 }

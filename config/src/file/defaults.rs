@@ -80,6 +80,8 @@ impl Default for Region {
             max_affinities: 16_384,
             nat_maps: 4096,
             max_scopes: 4096,
+            counted_services: None,
+            counted_backends: None,
             ring_slots: 1024,
         }
     }

@@ -1,6 +1,7 @@
 //! The documents of the live system as text for people.
 
 use super::draw::{Table, bytes, count, span};
+use slowpath::counted::OTHERS;
 use slowpath::report::{DropReport, FlowPage, Frontends, ServiceReport, Status, TraceLine};
 
 /// `weir status`.
@@ -130,8 +131,18 @@ pub fn services(services: &[ServiceReport]) -> String {
             "" => service.mode.clone(),
             tunnel => format!("{} by {tunnel}", service.mode),
         };
-        text.push_str(&format!("{}  ({way})\n", service.name));
-        text.push_str(&format!("  frontends  {}\n", service.frontends.join(", ")));
+        if service.name == OTHERS {
+            text.push_str(&format!(
+                "{OTHERS}  services and backends without counters of their own "
+            ));
+            text.push_str("(region.counted_services, region.counted_backends)\n");
+        } else {
+            text.push_str(&format!("{}  ({way})\n", service.name));
+            text.push_str(&format!("  frontends  {}\n", service.frontends.join(", ")));
+        }
+        if service.in_others {
+            text.push_str(&format!("  counted in {OTHERS}, in whole or in part\n"));
+        }
         text.push_str(&format!(
             "  traffic    {} packets, {}, {} flows now, {} begun, {} drops\n",
             count(service.packets),
@@ -158,15 +169,16 @@ fn backends(service: &ServiceReport) -> Table {
     ]);
     for backend in &service.backends {
         let shared = if backend.shared { " *" } else { "" };
+        let own = |text: String| if backend.in_others { OTHERS.to_owned() } else { text };
         table.row(vec![
             state::words::address_port(&backend.address, backend.port) + shared,
             backend.state.clone(),
             backend.weight.to_string(),
             format!("{:.1} %", backend.share * 100.0),
-            count(backend.flows),
-            count(backend.new_flows),
-            count(backend.packets),
-            bytes(backend.bytes),
+            own(count(backend.flows)),
+            own(count(backend.new_flows)),
+            own(count(backend.packets)),
+            own(bytes(backend.bytes)),
             backend.mac.clone().unwrap_or_else(|| "unknown".to_owned()),
         ]);
     }

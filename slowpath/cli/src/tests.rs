@@ -61,6 +61,7 @@ fn a_backend(last: u8, packets: u64) -> BackendReport {
         new_flows: packets / 10,
         flows: 3,
         shared: false,
+        in_others: false,
         mac: (last == 11).then(|| "02:00:00:00:00:0b".into()),
     }
 }
@@ -78,6 +79,7 @@ fn a_service() -> ServiceReport {
         new_flows: 1234,
         flows: 6,
         drops: 0,
+        in_others: false,
         backends: vec![a_backend(11, 60_000), a_backend(12, 63_456)],
     }
 }
@@ -159,6 +161,25 @@ default/web  (nat)
         text.contains("10.0.2.12:8080 *") && text.contains("numbers are those of all"),
         "{text}"
     );
+}
+
+#[test]
+fn services_and_backends_without_counters_of_their_own() {
+    let mut beyond = a_service();
+    (beyond.in_others, beyond.backends[1].in_others) = (true, true);
+    let backend =
+        BackendReport { address: "(others)".into(), packets: 63_456, ..beyond.backends[1].clone() };
+    let backend = BackendReport { port: 0, in_others: false, ..backend };
+    let others = ServiceReport { name: "(others)".into(), packets: 777, ..a_service() };
+    let others = ServiceReport { backends: vec![backend], ..others };
+    let text = show::services(&[beyond, others]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[2], "  counted in (others), in whole or in part");
+    let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(cells(lines[6])[5..9], ["(others)", "(others)", "(others)", "(others)"]);
+    assert!(lines[8].starts_with("(others)") && lines[8].contains("region.counted_services"));
+    assert!(lines[9].contains("777 packets"), "{text}");
+    assert!(lines[11].contains("(others)") && lines[11].contains("63 456"), "{text}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::With;
 use super::draw::{Table, count, span};
 use super::output::{Output, print_next, put};
+use slowpath::counted::OTHERS;
 use slowpath::report::{DropReport, ServiceReport, Status};
 use state::words::address_port;
 
@@ -135,15 +136,16 @@ pub fn draw(now: &Look, before: Option<&Look>) -> String {
     for service in &now.services {
         table.row(vec![service.name.clone()]);
         for b in &service.backends {
+            let own = |text: String| if b.in_others { OTHERS.to_owned() } else { text };
             table.row(vec![
                 String::new(),
                 address_port(&b.address, b.port),
                 b.state.clone(),
                 format!("{:.1} %", b.share * 100.0),
-                count(b.flows),
-                count(b.new_flows),
-                count(b.packets),
-                rates.rate(b.packets, rates.backends.get(&(service.name.as_str(), b.id))),
+                own(count(b.flows)),
+                own(count(b.new_flows)),
+                own(count(b.packets)),
+                own(rates.rate(b.packets, rates.backends.get(&(service.name.as_str(), b.id)))),
             ]);
         }
     }

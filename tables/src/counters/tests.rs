@@ -1,8 +1,7 @@
 //! Counters land in words of their own, and are read back from there.
 
 use super::*;
-use crate::layout::Sizes;
-use crate::record::NONE;
+use crate::layout::{Layout, Sizes};
 use std::collections::HashSet;
 
 fn names() -> Vec<(&'static str, &'static str)> {
@@ -97,12 +96,41 @@ fn a_drop_is_counted_once_by_arm_and_reason() {
 }
 
 #[test]
-fn ids_that_there_is_no_room_for_count_nothing() {
+fn services_and_backends_beyond_the_counted_ones_are_counted_together() {
+    let counted = Sizes { counted_services: 3, counted_backends: 0, ..Sizes::SMALL };
+    let region = Region::anonymous(&counted).unwrap();
+    let counters = region.counters();
+    assert!(counters.counts_service(2) && !counters.counts_service(3));
+    assert!(!counters.counts_backend(0) && !counters.counts_backend(NONE));
+    for page in counters.pages() {
+        for id in 0..Sizes::SMALL.services {
+            page.passage(id, id, 100);
+            page.service(id, ServiceCounter::NewFlows, 1);
+            page.backend(id, ServiceCounter::NewFlows, 1);
+            page.flow_ended(id, id);
+            page.service_drop(id);
+        }
+        for counter in ServiceCounter::ALL {
+            let each = if *counter == ServiceCounter::Bytes { 100 } else { 1 };
+            let own: Vec<u64> = (0..6).map(|id| page.service_count(id, *counter)).collect();
+            assert_eq!(own, [each, each, each, 0, 0, 0]);
+            assert_eq!(page.other_services_count(*counter), each * 13);
+            let dropped = *counter == ServiceCounter::Drops;
+            let others = if dropped { 0 } else { each * 16 };
+            assert_eq!(page.other_backends_count(*counter), others);
+            assert_eq!(page.backend_count(0, *counter), 0);
+        }
+    }
+    let full = Layout::new(&Sizes { counted_services: u32::MAX, ..Sizes::SMALL });
+    assert_eq!(full.term(Section::Counters), Layout::new(&Sizes::SMALL).term(Section::Counters));
+}
+
+#[test]
+fn what_has_no_service_and_no_backend_counts_nothing() {
     let region = Region::anonymous(&Sizes::SMALL).unwrap();
     assert!(region.counters().lcore(Sizes::SMALL.lcores).is_none());
     let page = region.counters().lcore(1).unwrap();
     page.passage(NONE, NONE, 99);
-    page.passage(Sizes::SMALL.services, Sizes::SMALL.backends, 99);
     page.service_drop(NONE);
     page.flow_ended(NONE, NONE);
     assert!(region.words(Section::Counters).iter().all(|word| word.load(Ordering::Relaxed) == 0));

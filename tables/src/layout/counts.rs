@@ -10,9 +10,10 @@ pub const COUNTER_WORDS: usize = 64;
 /// Words of counters for a service or a backend: one cache line.
 pub const OBJECT_WORDS: usize = 8;
 
-/// Words of a counter page: what counts for all, drops of two arms, services, backends.
+/// Words of a counter page: what counts for all, drops of two arms, a line for each counted service
+/// and one for the others, backends likewise.
 pub const fn counter_page_words(services: u32, backends: u32) -> usize {
-    let objects = services as usize + backends as usize;
+    let objects = services as usize + 1 + backends as usize + 1;
     COUNTER_WORDS + 2 * MAX_REASONS + objects * OBJECT_WORDS
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct Header {
 
 const _: () = assert!(size_of::<Header>() == 4096);
 const _: () = assert!(
-    FIXED_BYTES.is_multiple_of(8) && FIXED_BYTES == 8 + 8 + 8 + 56 + 16 * SECTIONS.len() + 8
+    FIXED_BYTES.is_multiple_of(8) && FIXED_BYTES == 8 + 8 + 8 + 64 + 16 * SECTIONS.len() + 8
 );
 
 impl Fixed {
@@ -244,7 +244,7 @@ pub(super) fn same_sizes(path: &Path, found: &Sizes, wanted: &Sizes) -> Result<(
 
 impl Sizes {
     /// Each size with the setting that decides it.
-    pub fn settings(&self) -> [(&'static str, u32); 14] {
+    pub fn settings(&self) -> [(&'static str, u32); 16] {
         [
             ("gateway", self.tunnels),
             ("region.max_services", self.services),
@@ -260,6 +260,8 @@ impl Sizes {
             ("region.nat_maps", self.nat_maps),
             ("region.max_scopes", self.scopes),
             ("region.max_affinities", self.affinities),
+            ("region.counted_services", self.counted_services),
+            ("region.counted_backends", self.counted_backends),
         ]
     }
 
@@ -271,6 +273,7 @@ impl Sizes {
                 "fastpath.lcores" => (1, MAX_LCORES),
                 "region.ring_slots" => (2, 1 << 20),
                 "region.option_slabs" | "region.nat_maps" => (0, 1 << 24),
+                "region.counted_services" | "region.counted_backends" => (0, 1 << 26),
                 "region.slots" => (0, 1 << 30),
                 _ => (1, 1 << 26),
             };
