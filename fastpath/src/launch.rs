@@ -35,7 +35,7 @@ use tables::scope::Scopes;
 /// Buffers that an lcore keeps for itself in the pool's cache.
 const CACHE: u32 = 256;
 
-/// The pool may lie on any NUMA node.
+/// Memory of any NUMA node.
 const ANY_SOCKET: i32 = -1;
 
 /// How long the control thread waits for the kernel when nothing moves.
@@ -114,7 +114,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(LaunchError::Signals)?;
     }
-    check_memory(config)?;
+    let memory = Memory::check(config)?;
     devices::check(config).map_err(LaunchError::NoDevice)?;
     let region = Arc::new(open_region(config)?);
     let last_ms = region.lcores().iter().map(|lcore| lcore.polled_ms()).max().unwrap_or(0);
@@ -134,18 +134,13 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
         );
     }
 
-    let eal = Eal::start(&devices::eal_arguments(config))
+    memory.check_region(config);
+    let eal = Eal::start(&devices::eal_arguments(config, memory.home))
         .map_err(|source| LaunchError::Eal { devices: devices::told(config), source })?;
     let lcores = config.fastpath.lcores.len();
-    let pool = Mempool::create(
-        &eal,
-        "weir",
-        config.fastpath.buffers,
-        CACHE,
-        usize::from(config.fastpath.buffer_bytes),
-        ANY_SOCKET,
-    )?;
-    let mut arms = open_arms(&eal, config, &pool, lcores)?;
+    let mut arms = open_arms(&eal, config)?;
+    let pool = create_pool(&eal, config, &arms)?;
+    configure_arms(&mut arms, config, &pool, lcores)?;
     let macs = [arms[0].mac, arms[arms.len() - 1].mac];
     let mut taps = Vec::with_capacity(arms.len());
     for ((name, arm), opened) in config.arms().zip(&arms) {
@@ -194,16 +189,63 @@ fn gap(last_ms: u64, region: &Region) -> String {
     }
 }
 
-fn check_memory(config: &Config) -> Result<(), LaunchError> {
-    if !config.fastpath.hugepages {
-        return Ok(());
+/// What is known of this machine's memory before the start.
+struct Memory {
+    machine: Option<hugepages::Machine>,
+    /// The NUMA node of the NICs, on a machine with several.
+    home: Option<u32>,
+}
+
+impl Memory {
+    /// Refuses to start without the pages that are needed, and warns of what lies on another node
+    /// than the NICs.
+    fn check(config: &Config) -> Result<Memory, LaunchError> {
+        let Ok(machine) = hugepages::Machine::read(Path::new("/")) else {
+            return Ok(Memory { machine: None, home: None });
+        };
+        let plan = hugepages::plan(config);
+        let verdict = hugepages::check(&plan, &machine);
+        if config.fastpath.hugepages && !verdict.problems.is_empty() {
+            return Err(LaunchError::Hugepages(verdict.problems.join("\n")));
+        }
+        for warning in &verdict.warnings {
+            eprintln!("fastpath: warning: {warning}");
+        }
+        let home = hugepages::numa::home(&plan, &machine);
+        Ok(Memory { machine: Some(machine), home })
     }
-    let Ok(machine) = hugepages::Machine::read(Path::new("/")) else { return Ok(()) };
-    let verdict = hugepages::check(&hugepages::plan(config), &machine);
-    if verdict.problems.is_empty() {
-        return Ok(());
+
+    /// Warns where the region's pages lie on another node; they were mapped by then.
+    fn check_region(&self, config: &Config) {
+        let Some(machine) = &self.machine else { return };
+        // A kernel without NUMA has no such file, and no nodes to tell apart.
+        let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
+        let plan = hugepages::plan(config);
+        if let Some(warning) = hugepages::numa::region_warning(&plan, machine, &maps) {
+            eprintln!("fastpath: warning: {warning}");
+        }
     }
-    Err(LaunchError::Hugepages(verdict.problems.join("\n")))
+}
+
+/// The pool of packet buffers, on the NUMA node of the first NIC that has one. Where that node has no
+/// memory left the buffers may lie anywhere: packets then cost more, but are forwarded.
+fn create_pool(eal: &Eal, config: &Config, arms: &[OpenArm]) -> Result<Mempool, MempoolError> {
+    let fastpath = &config.fastpath;
+    let on = |socket| {
+        let bytes = usize::from(fastpath.buffer_bytes);
+        Mempool::create(eal, "weir", fastpath.buffers, CACHE, bytes, socket)
+    };
+    let of_nic = arms.iter().find_map(|arm| Some((arm, arm.port.socket()?)));
+    let Some((arm, socket)) = of_nic else { return on(ANY_SOCKET) };
+    on(socket).or_else(|refused| {
+        let pool = on(ANY_SOCKET)?;
+        eprintln!(
+            "fastpath: warning: fastpath.buffers lie on another NUMA node than {}.device = \"{}\" \
+             ({refused}): packets cross between the nodes; type: weir hugepages apply",
+            arm.name, arm.device
+        );
+        Ok(pool)
+    })
 }
 
 /// The filter of flows' addresses only ever fills up; a start is when it can be made anew.
@@ -237,30 +279,39 @@ fn port_error(arm: &'static str, device: &str, source: PortError) -> LaunchError
     LaunchError::Port { arm, device: device.to_owned(), source }
 }
 
-fn open_arms(
-    eal: &Eal,
-    config: &Config,
-    pool: &Mempool,
-    lcores: usize,
-) -> Result<Vec<OpenArm>, LaunchError> {
+fn open_arms(eal: &Eal, config: &Config) -> Result<Vec<OpenArm>, LaunchError> {
     let mut arms = Vec::new();
     for (name, arm) in config.arms() {
         let name = name.as_str();
         let device = arm.device.as_str().to_owned();
-        let opened = open_port(eal, arm, pool, lcores);
-        let (port, mac) = opened.map_err(|source| port_error(name, &device, source))?;
+        let opened = Port::by_name(eal, arm.device.port_name());
+        let opened = opened.and_then(|port| Ok((port.mac()?, port)));
+        let (mac, port) = opened.map_err(|source| port_error(name, &device, source))?;
         arms.push(OpenArm { name, device, port, mac, rx_queues: arm.queues });
     }
     Ok(arms)
 }
 
-fn open_port(
-    eal: &Eal,
+/// Sets the ports up with their queues, which DPDK puts on the NUMA node of each port.
+fn configure_arms(
+    arms: &mut [OpenArm],
+    config: &Config,
+    pool: &Mempool,
+    lcores: usize,
+) -> Result<(), LaunchError> {
+    for (opened, (_, arm)) in arms.iter_mut().zip(config.arms()) {
+        let done = configure_port(&mut opened.port, arm, pool, lcores);
+        done.map_err(|source| port_error(opened.name, &opened.device, source))?;
+    }
+    Ok(())
+}
+
+fn configure_port(
+    port: &mut Port,
     arm: &Arm,
     pool: &Mempool,
     lcores: usize,
-) -> Result<(Port, [u8; 6]), PortError> {
-    let mut port = Port::by_name(eal, arm.device.port_name())?;
+) -> Result<(), PortError> {
     port.configure(&PortOptions {
         rx_queues: arm.queues,
         tx_queues: lcores as u16,
@@ -272,8 +323,7 @@ fn open_port(
     })?;
     // ND needs multicast; drivers that take all frames anyway may refuse.
     let _ = port.set_all_multicast(true);
-    let mac = port.mac()?;
-    Ok((port, mac))
+    Ok(())
 }
 
 /// Starts the ports and deals their queues out: a transmit queue of each arm to each lcore, receive

@@ -7,6 +7,7 @@
 mod group;
 mod machine;
 mod maps;
+pub mod numa;
 pub mod open;
 pub mod plan;
 mod reserve;
@@ -14,6 +15,7 @@ mod table;
 
 pub use group::{GroupError, group_id};
 pub use machine::{Machine, MachineError, Mount, Node};
+pub use numa::Nic;
 pub use open::{OpenError, Opened, Unreadable, open_region};
 pub use plan::{Flows, PAGE_BYTES, Part, Plan, Term, plan, plan_below, sizes, sizes_below};
 pub use reserve::{Applied, ApplyError, NodeVerdict, Verdict, apply, apply_with, check};

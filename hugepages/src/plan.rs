@@ -8,6 +8,7 @@ use tables::flow::MAX_PERCENT_TOGETHER;
 use tables::layout::{Layout, MAX_LCORES, MAX_TUNNELS, OBJECT_WORDS, Section, Sizes};
 
 use crate::machine::{memory, possible_cpus};
+use crate::numa::{Nic, nics};
 use crate::table::{Table, bytes_text};
 
 /// Bytes of the pages that are planned with.
@@ -21,10 +22,10 @@ const MOST_FLOWS: u32 = 1 << 22;
 /// Where `region.max_flows` is not set, flows take at most this part of the memory: with it a
 /// machine of 4 GB, of which Linux has 3.7, holds 524,288.
 const SHARE: u64 = 12;
-/// The setting that drives what flows take.
 // The check of the configuration knows no tables.
 const _: () = assert!(MAX_UNCONFIRMED_PERCENT == MAX_PERCENT_TOGETHER);
 
+/// The setting that drives what flows take.
 pub(crate) const FLOWS: &str = "region.max_flows";
 
 /// The region's sizes under a configuration: the one place that maps the one to the other. With XDP
@@ -55,9 +56,9 @@ pub fn sizes_below(config: &Config, root: &Path) -> Sizes {
         nat_maps: region.nat_maps,
         scopes: region.max_scopes,
         affinities: region.max_affinities,
-    };
         counted_services: region.counted_services,
         counted_backends: region.counted_backends,
+    };
     match region.max_flows {
         Some(_) => sizes,
         None => with_flows_for(sizes, memory(root).unwrap_or(0)),
@@ -129,8 +130,11 @@ pub struct Plan {
     pub dpdk_bytes: u64,
     /// `fastpath.hugepages`.
     pub hugepages: bool,
-    /// CPUs of the polling lcores: EAL spreads its memory over their nodes.
+    /// CPUs of the polling lcores: EAL spreads its memory over their nodes, unless the NICs' node is
+    /// known.
     pub lcores: Vec<u16>,
+    /// The arms' NICs.
+    pub nics: Vec<Nic>,
     /// How many flows the region holds, and why.
     pub flows: Flows,
 }
@@ -185,6 +189,7 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
             dpdk_bytes: 0,
             hugepages: false,
             lcores: Vec::new(),
+            nics: Vec::new(),
             flows,
         };
     }
@@ -217,6 +222,7 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
         dpdk_bytes,
         hugepages: config.fastpath.hugepages,
         lcores: config.fastpath.lcores.clone(),
+        nics: nics(config),
         flows,
     }
 }
@@ -231,16 +237,10 @@ fn from_layout(row: &tables::layout::Term, sizes: &Sizes) -> Vec<Term> {
         bytes: row.bytes as u64,
         setting: row.setting,
         why: row.why,
-    }
-}
-
-fn term(
-    part: Part,
-    name: &str,
     };
     if row.section != Section::Counters {
         return vec![whole];
-    (count, bytes_each): (u64, u64),
+    }
     let (services, backends) = sizes.counted();
     let lines = |name, counted: u32, setting, why| {
         // A further line on each lcore's page is for those that have none of their own.
@@ -255,6 +255,12 @@ fn term(
     whole.bytes -= objects;
     whole.bytes_each -= objects / whole.count.max(1);
     vec![whole, of_services, of_backends]
+}
+
+fn term(
+    part: Part,
+    name: &str,
+    (count, bytes_each): (u64, u64),
     setting: &'static str,
     why: &'static str,
 ) -> Term {

@@ -7,6 +7,7 @@ use config::checked::Plane;
 
 use crate::machine::{Machine, Node, number};
 use crate::maps;
+use crate::numa;
 use crate::plan::{PAGE_BYTES, Plan};
 use crate::table::{Table, bytes_text};
 
@@ -71,9 +72,10 @@ pub fn check(plan: &Plan, machine: &Machine) -> Verdict {
             bytes_text(machine.available)
         ));
     }
-    let spread = spread(if plan.hugepages { dpdk } else { 0 }, &plan.lcores, &machine.nodes);
+    let home = numa::home(plan, machine);
+    let spread = spread(if plan.hugepages { dpdk } else { 0 }, plan, machine, home);
     let held = if place == Place::Pages { machine.held_by(&plan.region_path) } else { 0 };
-    let first = first_node(plan, machine);
+    let first = region_node(plan, machine, home);
     for (i, (node, dpdk)) in machine.nodes.iter().zip(spread).enumerate() {
         let region = if i == first { pages.saturating_sub(held) } else { 0 };
         let needed = dpdk + region;
@@ -83,6 +85,7 @@ pub fn check(plan: &Plan, machine: &Machine) -> Verdict {
         }
     }
     pages_problem(&mut verdict, machine);
+    verdict.warnings.extend(numa::warnings(plan, machine));
     verdict
 }
 
@@ -139,15 +142,23 @@ fn region_place(plan: &Plan, machine: &Machine, verdict: &mut Verdict) -> Place 
     }
 }
 
-/// The node of the first polling lcore, where the region is best.
-fn first_node(plan: &Plan, machine: &Machine) -> usize {
+/// The node where the region is best: that of the NICs, else that of the first polling lcore.
+fn region_node(plan: &Plan, machine: &Machine, home: Option<u32>) -> usize {
     let first = plan.lcores.first();
-    machine.nodes.iter().position(|n| first.is_some_and(|cpu| n.cpus.contains(cpu))).unwrap_or(0)
+    let of_nics = machine.nodes.iter().position(|node| home == Some(node.id));
+    let of_lcore =
+        || machine.nodes.iter().position(|n| first.is_some_and(|cpu| n.cpus.contains(cpu)));
+    of_nics.or_else(of_lcore).unwrap_or(0)
 }
 
-/// EAL spreads its memory over the nodes in proportion to their lcores; the first node with one
-/// takes what does not divide.
-fn spread(pages: u64, lcores: &[u16], nodes: &[Node]) -> Vec<u64> {
+/// The NICs' node takes all of EAL's memory (the fastpath asks for it there). Without one, EAL
+/// spreads it over the nodes in proportion to their lcores; the first node with one takes what does
+/// not divide.
+fn spread(pages: u64, plan: &Plan, machine: &Machine, home: Option<u32>) -> Vec<u64> {
+    let (lcores, nodes) = (&plan.lcores, &machine.nodes);
+    if home.is_some() {
+        return nodes.iter().map(|n| if home == Some(n.id) { pages } else { 0 }).collect();
+    }
     let on = |node: &Node| lcores.iter().filter(|cpu| node.cpus.contains(cpu)).count() as u64;
     let mut counts: Vec<u64> = nodes.iter().map(on).collect();
     if counts.iter().sum::<u64>() == 0 {
@@ -211,6 +222,17 @@ impl Verdict {
     /// True when the fastpath can start.
     pub fn enough(&self) -> bool {
         self.problems.is_empty()
+    }
+
+    /// What each node has to hold, for people; empty where all of it is on one.
+    pub fn render_nodes(&self, machine: &Machine) -> String {
+        if machine.nodes.len() < 2 {
+            return String::new();
+        }
+        let each =
+            self.nodes.iter().map(|n| format!("node {}: {} pages of 2 MiB\n", n.id, n.needed));
+        let warnings = self.warnings.iter().map(|warning| format!("warning: {warning}\n"));
+        each.chain(warnings).collect()
     }
 
     /// The verdict for people.

@@ -192,6 +192,108 @@ fn memory_is_spread_over_the_nodes_as_eal_does() {
     assert_eq!(needed, [(0, dpdk - second + region), (1, second)]);
 }
 
+/// Two nodes with their CPUs, and NICs on these.
+fn two_nodes(name: &str, ingress: &str, egress: &str) -> (Tree, String) {
+    let tree = Tree::new(name, &[("0-3,8", 0, 0), ("4-7", 0, 0)]);
+    tree.write("sys/bus/pci/devices/0000:3b:00.0/numa_node", ingress);
+    tree.write("sys/class/net/eth2/device/numa_node", egress);
+    let arms = "[ingress]\ndevice = \"3B:00.0\"\naddress = \"10.0.1.10/24\"\n[egress]\ndevice = \
+                \"net_af_packet0,iface=eth2\"\naddress = \"10.0.2.10/24\"\n";
+    (tree, arms.to_owned())
+}
+
+fn plan_of(lcores: &str, arms: &str) -> Plan {
+    let text = format!("[fastpath]\nlcores = {lcores}\nmain_core = 9\n{arms}");
+    plan_below(&checked(&text), Path::new("/nowhere"))
+}
+
+#[test]
+fn all_memory_is_wanted_on_the_node_of_the_nics() {
+    let (tree, arms) = two_nodes("numa", "1\n", "1\n");
+    let plan = plan_of("[4, 5]", &arms);
+    let machine = tree.machine();
+    let (dpdk, region) = pages(&plan);
+    assert_eq!(hugepages::numa::home(&plan, &machine), Some(1));
+    let verdict = check(&plan, &machine);
+    let needed: Vec<_> = verdict.nodes.iter().map(|n| (n.id, n.needed)).collect();
+    assert_eq!((needed, verdict.warnings.len()), (vec![(1, dpdk + region)], 0));
+    let all = format!("node 1: {} pages of 2 MiB\n", dpdk + region);
+    assert_eq!(verdict.render_nodes(&machine), all);
+    // The firmware of most virtual machines says nothing, and EAL spreads by lcores.
+    let (tree, arms) = two_nodes("numa-none", "-1\n", "-1\n");
+    let verdict = check(&plan_of("[0, 4]", &arms), &tree.machine());
+    assert_eq!((verdict.nodes.len(), verdict.warnings.len()), (2, 0));
+}
+
+#[test]
+fn lcores_and_nics_on_different_nodes_are_warned_of() {
+    let (tree, arms) = two_nodes("numa-lcores", "0\n", "-1\n");
+    let verdict = check(&plan_of("[2, 4, 5]", &arms), &tree.machine());
+    let [warning] = &verdict.warnings[..] else { panic!("{:?}", verdict.warnings) };
+    for part in ["fastpath.lcores", "CPU 4, 5", "node 0", "ingress.device = \"3B:00.0\"", "0-3, 8"]
+    {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+    assert!(verdict.render_nodes(&tree.machine()).contains(warning));
+    let (tree, arms) = two_nodes("numa-nics", "0\n", "1\n");
+    let plan = plan_of("[0, 4]", &arms);
+    let verdict = check(&plan, &tree.machine());
+    let [warning] = &verdict.warnings[..] else { panic!("{:?}", verdict.warnings) };
+    assert!(
+        warning.contains("egress.device = \"net_af_packet0,iface=eth2\" on node 1"),
+        "{warning}"
+    );
+    assert_eq!((hugepages::numa::home(&plan, &tree.machine()), verdict.nodes.len()), (None, 2));
+}
+
+#[test]
+fn a_region_on_another_node_is_warned_of() {
+    let (tree, arms) = two_nodes("numa-region", "0\n", "0\n");
+    let (plan, machine) = (plan_of("[0]", &arms), tree.machine());
+    let maps = |pages: &str| {
+        let path = plan.region_path.display();
+        let text = format!(
+            "7f00 default file={path}.old huge N1=9\n7f01 default anon=3 N1=3\n\
+             7f02 default file={path} huge dirty=12 {pages} kernelpagesize_kB=2048\n"
+        );
+        hugepages::numa::region_warning(&plan, &machine, &text)
+    };
+    assert_eq!(maps("N0=12"), None);
+    let warning = maps("N0=5 N1=7").unwrap();
+    for part in ["7 pages", "weir-region", "node than 0", "ingress.device", "weir hugepages apply"]
+    {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+    let one = Tree::new("numa-one", &[("0-3", 0, 0)]);
+    one.write("sys/bus/pci/devices/0000:3b:00.0/numa_node", "0\n");
+    assert_eq!(check(&plan, &one.machine()).render_nodes(&one.machine()), "");
+    assert_eq!(hugepages::numa::home(&plan, &one.machine()), None);
+}
+
+#[test]
+fn what_counters_take_is_told_with_its_keys() {
+    let lines = |plan: &Plan, key: &str| {
+        let term = plan.terms.iter().find(|term| term.setting == key).unwrap();
+        (term.count, term.bytes_each, term.bytes)
+    };
+    // Four lcores, each with a line for the others.
+    let four = "[fastpath]\nlcores = [1, 2, 3, 4]\n";
+    let plan = planned(four);
+    assert_eq!(lines(&plan, "region.counted_services"), (4 * 1025, 64, 4 * 1025 * 64));
+    assert_eq!(lines(&plan, "region.counted_backends"), (4 * 4097, 64, 4 * 4097 * 64));
+    let keys = "[region]\nmax_services = 200000\nmax_backends = 70000\nnat_maps = 300000\n";
+    let bounded = planned(&format!("{four}{keys}"));
+    assert_eq!(lines(&bounded, "region.counted_services").0, 4 * 65_537);
+    assert_eq!(lines(&bounded, "region.counted_backends").0, 4 * 65_537);
+    let set = planned(&format!("{four}{keys}counted_services = 10\ncounted_backends = 0\n"));
+    assert_eq!(lines(&set, "region.counted_services").0, 4 * 11);
+    assert_eq!(lines(&set, "region.counted_backends").0, 4);
+    for plan in [plan, bounded, set] {
+        let region = plan.terms.iter().filter(|t| t.part == Part::Region).map(|t| t.bytes);
+        assert_eq!(region.sum::<u64>(), plan.region_bytes);
+    }
+}
+
 #[test]
 fn apply_writes_what_check_missed() {
     let (plan, tree) = (planned(""), Tree::new("apply", &[("0-1", 10, 4)]));
@@ -321,6 +423,7 @@ fn this_kernel_reserves_two_pages_and_gets_its_number_back() {
         dpdk_bytes: (node.free + 2) * PAGE_BYTES,
         hugepages: true,
         lcores: node.cpus.first().copied().into_iter().collect(),
+        nics: Vec::new(),
         flows: Flows::Set(0),
     };
     let applied = apply(&wanted, &machine);

@@ -66,8 +66,8 @@ pub(super) fn told(config: &Config) -> String {
     each.collect::<Vec<_>>().join(" and ")
 }
 
-/// The command line of DPDK's EAL.
-pub(super) fn eal_arguments(config: &Config) -> Vec<String> {
+/// The command line of DPDK's EAL, which takes its memory on NUMA node `home`, if there is one.
+pub(super) fn eal_arguments(config: &Config, home: Option<u32>) -> Vec<String> {
     let fastpath = &config.fastpath;
     // A polling lcore has its CPU's number, and so has the main one, unless it shares a poller's.
     let polls = |number: &u16| fastpath.lcores.contains(number);
@@ -80,13 +80,17 @@ pub(super) fn eal_arguments(config: &Config) -> Vec<String> {
         cores.join(","),
         "--main-lcore".to_owned(),
         main.to_string(),
-        "-m".to_owned(),
-        fastpath.memory_mib.to_string(),
         "--file-prefix".to_owned(),
         format!("weir-{}", std::process::id()),
         "--no-telemetry".to_owned(),
         "--log-level=lib.*:notice".to_owned(),
     ];
+    let mib = fastpath.memory_mib.to_string();
+    match home.filter(|_| fastpath.hugepages) {
+        // Megabytes by node, from node 0 on.
+        Some(home) => arguments.push(format!("--socket-mem={}{mib}", "0,".repeat(home as usize))),
+        None => arguments.extend(["-m".to_owned(), mib]),
+    }
     if fastpath.hugepages {
         arguments.push("--in-memory".to_owned());
     } else {
@@ -127,6 +131,23 @@ mod tests {
         let text = said("net_af_packet0,framesz=2048,iface=eth9");
         assert!(text.contains("no interface eth9") && text.contains("lo, eth1"), "{text}");
         assert!(said("net_af_xdp0").contains("net_af_xdp0,iface=eth1"));
+    }
+
+    #[test]
+    fn memory_is_asked_for_on_the_node_of_the_nics() {
+        let config = |more: &str| {
+            let arm = "[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"";
+            config::from_toml(&format!("[fastpath]\nlcores = [1]\n{more}\n{arm}")).unwrap()
+        };
+        let has = |more: &str, home, words: &[&str]| {
+            let arguments = eal_arguments(&config(more), home);
+            arguments.windows(words.len()).any(|run| run == words)
+        };
+        assert!(has("memory_mib = 500", Some(0), &["--socket-mem=500"]));
+        assert!(has("memory_mib = 500", Some(2), &["--socket-mem=0,0,500"]));
+        assert!(!has("memory_mib = 500", Some(2), &["-m"]));
+        assert!(has("memory_mib = 500", None, &["-m", "500"]));
+        assert!(has("memory_mib = 500\nhugepages = false", Some(1), &["-m", "500"]));
     }
 
     #[test]

@@ -70,6 +70,10 @@ pub fn config_check(with: &With) -> Result<ExitCode, String> {
 /// `weir hugepages plan|check|apply`: 0 when the machine has what is needed, 1 when not.
 pub fn hugepages(with: &With, what: &HugepagesWhat) -> Result<ExitCode, String> {
     let plan = hugepages::plan(&load(with)?);
+    let node = |node: &hugepages::NodeVerdict| {
+        let hugepages::NodeVerdict { id, needed, total, free } = *node;
+        json!({ "node": id, "needed": needed, "total": total, "free": free })
+    };
     if matches!(what, HugepagesWhat::Plan) {
         let term = |term: &hugepages::Term| {
             json!({
@@ -77,13 +81,20 @@ pub fn hugepages(with: &With, what: &HugepagesWhat) -> Result<ExitCode, String> 
                 "bytes": term.bytes, "setting": term.setting, "why": term.why,
             })
         };
+        // A plan is also made for another machine than this one.
+        let machine = Machine::read(Path::new("/")).ok();
+        let verdict = machine.as_ref().map(|machine| hugepages::check(&plan, machine));
+        let nodes = verdict.iter().flat_map(|verdict| &verdict.nodes).map(node);
+        let on_nodes = verdict.as_ref().zip(machine.as_ref());
+        let on_nodes = on_nodes.map(|(verdict, machine)| verdict.render_nodes(machine));
         let document = json!({
+            "nodes": nodes.collect::<Vec<_>>(),
             "region": plan.region_path, "region_bytes": plan.region_bytes,
             "dpdk_bytes": plan.dpdk_bytes, "hugepages": plan.hugepages,
             "flows": plan.flows.to_string(),
             "terms": plan.terms.iter().map(term).collect::<Vec<_>>(),
         });
-        print(with, &document, || plan.render());
+        print(with, &document, || plan.render() + &on_nodes.unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
     }
     let machine = Machine::read(Path::new("/")).map_err(|e| e.to_string())?;
@@ -96,10 +107,6 @@ pub fn hugepages(with: &With, what: &HugepagesWhat) -> Result<ExitCode, String> 
             let verdict = hugepages::check(&plan, &machine);
             (verdict.render(), verdict)
         }
-    };
-    let node = |node: &hugepages::NodeVerdict| {
-        let hugepages::NodeVerdict { id, needed, total, free } = *node;
-        json!({ "node": id, "needed": needed, "total": total, "free": free })
     };
     let document = json!({
         "enough": verdict.enough(), "problems": verdict.problems, "warnings": verdict.warnings,

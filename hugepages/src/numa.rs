@@ -1,0 +1,146 @@
+//! NUMA: on which node the NICs are, and whether the polling lcores and the memory are there too.
+//!
+//! A NIC writes packets and descriptors into memory, and an lcore reads them: each access that
+//! crosses to another node costs about twice the time. So buffers, descriptors and the region belong
+//! on the node of the NICs, and so do the lcores.
+
+use std::path::Path;
+
+use config::Config;
+use config::checked::Device;
+
+use crate::machine::{Machine, Node};
+use crate::plan::Plan;
+
+/// An arm's NIC, as far as its node can be found out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Nic {
+    /// The key that names it.
+    pub key: &'static str,
+    /// What was configured.
+    pub device: String,
+    /// The file below `/` that holds its node.
+    file: String,
+}
+
+/// The arms' NICs; virtual devices that stand on no interface have no node.
+pub(crate) fn nics(config: &Config) -> Vec<Nic> {
+    let file = |device: &Device| match device {
+        Device::Pci(address) => {
+            let address = address.split(',').next().unwrap_or_default().to_lowercase();
+            let domain = if address.matches(':').count() == 1 { "0000:" } else { "" };
+            Some(format!("sys/bus/pci/devices/{domain}{address}/numa_node"))
+        }
+        other => other.interface().map(|name| format!("sys/class/net/{name}/device/numa_node")),
+    };
+    let nics = config.arms().filter_map(|(name, arm)| {
+        let key = match name {
+            config::checked::ArmName::Ingress => "ingress.device",
+            config::checked::ArmName::Egress => "egress.device",
+        };
+        Some(Nic { key, device: arm.device.as_str().to_owned(), file: file(&arm.device)? })
+    });
+    nics.collect()
+}
+
+/// The nodes of the NICs, for those whose node is known; none where the machine has one node only.
+fn nodes_of<'p>(plan: &'p Plan, machine: &Machine) -> Vec<(&'p Nic, u32)> {
+    if machine.nodes.len() < 2 {
+        return Vec::new();
+    }
+    let node = |nic: &Nic| {
+        let text = std::fs::read_to_string(machine.root.join(&nic.file)).ok()?;
+        // The kernel writes -1 where the firmware says nothing.
+        text.trim().parse::<u32>().ok().filter(|id| machine.nodes.iter().any(|n| n.id == *id))
+    };
+    plan.nics.iter().filter_map(|nic| Some((nic, node(nic)?))).collect()
+}
+
+/// The node that all NICs with a known node are on, on a machine with several.
+pub fn home(plan: &Plan, machine: &Machine) -> Option<u32> {
+    let nodes = nodes_of(plan, machine);
+    let (_, first) = nodes.first()?;
+    nodes.iter().all(|(_, node)| node == first).then_some(*first)
+}
+
+/// What is on another node than the NICs, with what to change.
+pub(crate) fn warnings(plan: &Plan, machine: &Machine) -> Vec<String> {
+    let nodes = nodes_of(plan, machine);
+    let mut warnings = Vec::new();
+    if let [(ingress, first), (egress, second)] = nodes[..]
+        && first != second
+    {
+        warnings.push(format!(
+            "{} = \"{}\" is on NUMA node {first}, {} = \"{}\" on node {second}: packets cross \
+             between the nodes; use NICs of one node",
+            ingress.key, ingress.device, egress.key, egress.device
+        ));
+        return warnings;
+    }
+    let Some((nic, node)) = nodes.first() else { return warnings };
+    let Some(home) = machine.nodes.iter().find(|n| n.id == *node) else { return warnings };
+    let away: Vec<String> =
+        plan.lcores.iter().filter(|cpu| !home.cpus.contains(cpu)).map(u16::to_string).collect();
+    if !away.is_empty() {
+        warnings.push(format!(
+            "fastpath.lcores: CPU {} not on NUMA node {node}, where {} = \"{}\" is: packets cross \
+             between the nodes; name CPUs of node {node}: {}",
+            away.join(", "),
+            nic.key,
+            nic.device,
+            cpus(home)
+        ));
+    }
+    warnings
+}
+
+/// A warning where pages of the region that this process has mapped lie on another node than the
+/// NICs. `numa_maps` is the text of `/proc/self/numa_maps`.
+pub fn region_warning(plan: &Plan, machine: &Machine, numa_maps: &str) -> Option<String> {
+    let home = home(plan, machine)?;
+    let nic = plan.nics.first()?;
+    let away: u64 = pages_of(numa_maps, &plan.region_path)
+        .into_iter()
+        .filter(|(node, _)| *node != home)
+        .map(|(_, pages)| pages)
+        .sum();
+    (away > 0).then(|| {
+        format!(
+            "{away} pages of the region {} lie on another NUMA node than {home}, where {} = \
+             \"{}\" is: look-ups cross between the nodes; to move it, type `weir hugepages \
+             apply`, stop fastpath and slowpath, remove the file (flows are lost), and start them",
+            plan.region_path.display(),
+            nic.key,
+            nic.device
+        )
+    })
+}
+
+/// Pages of a mapped file by node: `ADDRESS POLICY file=PATH ... N0=12 N1=3 ...`.
+fn pages_of(numa_maps: &str, file: &Path) -> Vec<(u32, u64)> {
+    let named = |line: &&str| {
+        let path = line.split_whitespace().find_map(|word| word.strip_prefix("file="));
+        path.is_some_and(|path| Path::new(path) == file)
+    };
+    let pages = |word: &str| {
+        let (node, pages) = word.strip_prefix('N')?.split_once('=')?;
+        Some((node.parse().ok()?, pages.parse().ok()?))
+    };
+    numa_maps.lines().filter(named).flat_map(|l| l.split_whitespace().filter_map(pages)).collect()
+}
+
+/// CPUs of a node, for people: `0-3, 8`.
+fn cpus(node: &Node) -> String {
+    let mut runs: Vec<(u16, u16)> = Vec::new();
+    for cpu in &node.cpus {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *cpu => *last = *cpu,
+            _ => runs.push((*cpu, *cpu)),
+        }
+    }
+    let text = |(first, last): &(u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    runs.iter().map(text).collect::<Vec<_>>().join(", ")
+}
