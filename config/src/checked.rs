@@ -241,7 +241,7 @@ pub struct Region {
     pub slots: u32,
     /// Flows; `None`: as many as the machine's memory is for.
     pub max_flows: Option<u32>,
-    /// Percent of the flows that may be unconfirmed: where answers pass Weir, and where they do not.
+    /// Percent of the flows that may be unconfirmed: where answers pass Weir, and where not.
     pub unconfirmed_percent: [u32; 2],
     /// Gateway option areas longer than 48 bytes.
     pub option_slabs: u32,

@@ -167,13 +167,13 @@ pub struct Region {
     /// says how many, and the price); a region that exists keeps its own number then.
     #[schemars(range(min = 64, max = 67108864))]
     pub max_flows: Option<u32>,
-    /// Percent of `max_flows` that flows which their client has not confirmed may take, where answers
-    /// pass Weir; the oldest of them end for new ones. With `unconfirmed_dsr_percent` at most 75:
-    /// the rest is left for confirmed flows. A change keeps all flows.
+    /// Percent of `max_flows` that flows may take which their client has not confirmed, where
+    /// answers pass Weir; the oldest of them end for new ones. With `unconfirmed_dsr_percent` at
+    /// most 75: the rest is left for confirmed flows. A change keeps all flows.
     #[schemars(range(min = 1, max = 75))]
     pub unconfirmed_percent: u32,
-    /// The same for flows whose answers go past Weir (mode dsr). Any two packets of a client confirm
-    /// them, so a smaller part is theirs.
+    /// The same for flows whose answers go past Weir (mode dsr). Any two packets of a client
+    /// confirm them, so a smaller part is theirs.
     #[schemars(range(min = 1, max = 50))]
     pub unconfirmed_dsr_percent: u32,
     /// Flows whose gateway options are longer than 48 bytes, and flows of inspection chains whose

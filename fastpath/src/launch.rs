@@ -227,8 +227,8 @@ impl Memory {
     }
 }
 
-/// The pool of packet buffers, on the NUMA node of the first NIC that has one. Where that node has no
-/// memory left the buffers may lie anywhere: packets then cost more, but are forwarded.
+/// The pool of packet buffers, on the NUMA node of the first NIC that has one. Where that node has
+/// no memory left the buffers may lie anywhere: packets then cost more, but are forwarded.
 fn create_pool(eal: &Eal, config: &Config, arms: &[OpenArm]) -> Result<Mempool, MempoolError> {
     let fastpath = &config.fastpath;
     let on = |socket| {

@@ -452,8 +452,9 @@ fn claim(
     Ok(())
 }
 
-/// Takes a port of a used-up map from an unconfirmed or reset flow: of the ports that were allocated
-/// longest ago a few are examined. A port is one flow's, of the new flow's protocol or of one other.
+/// Takes a port of a used-up map from an unconfirmed or reset flow: of the ports that were
+/// allocated longest ago a few are examined. A port is one flow's, of the new flow's protocol or of
+/// one other.
 /// `back` returns the key of such a flow.
 #[cold]
 fn evicted_port(

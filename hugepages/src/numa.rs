@@ -1,8 +1,8 @@
 //! NUMA: on which node the NICs are, and whether the polling lcores and the memory are there too.
 //!
 //! A NIC writes packets and descriptors into memory, and an lcore reads them: each access that
-//! crosses to another node costs about twice the time. So buffers, descriptors and the region belong
-//! on the node of the NICs, and so do the lcores.
+//! crosses to another node costs about twice the time. So buffers, descriptors and the region
+//! belong on the node of the NICs, and so do the lcores.
 
 use std::path::Path;
 

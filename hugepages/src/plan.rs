@@ -130,8 +130,8 @@ pub struct Plan {
     pub dpdk_bytes: u64,
     /// `fastpath.hugepages`.
     pub hugepages: bool,
-    /// CPUs of the polling lcores: EAL spreads its memory over their nodes, unless the NICs' node is
-    /// known.
+    /// CPUs of the polling lcores: EAL spreads its memory over their nodes, unless the NICs' node
+    /// is known.
     pub lcores: Vec<u16>,
     /// The arms' NICs.
     pub nics: Vec<Nic>,

@@ -1,4 +1,4 @@
-//! What a new NAT flow costs that finds no port, counted in ports that are examined, on both planes.
+//! What a new NAT flow costs that finds no port, in ports that are examined, on both planes.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {

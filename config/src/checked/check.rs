@@ -208,7 +208,7 @@ fn fastpath(door: &mut Door, file: file::Fastpath) -> Fastpath {
     }
 }
 
-/// Services, and backends, that have counters of their own where none are set: 4 MiB for each lcore.
+/// Services, and backends, that have counters of their own where none are set: 4 MiB an lcore.
 const COUNTED: u32 = 1 << 16;
 
 fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {

@@ -166,7 +166,7 @@ fn next_port(work: &mut Work) -> u32 {
     INSERT
 }
 
-/// Gives the flow this port of ours, and its entry towards the backend the key that follows from it.
+/// Gives the flow this port of ours, and its entry towards the backend the key with it.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_nat_back(port: u32) -> u32 {
@@ -220,8 +220,8 @@ extern "C" fn part_nat_port() -> u32 {
     claim(work.nat_map, settings.nat_port_first, settings.nat_port_last).into()
 }
 
-/// A port of a used-up map of one of the addresses, taken from a flow that may be evicted, or 0: see
-/// the fastpath's `evicted_port`.
+/// A port of a used-up map of one of the addresses, taken from a flow that may be evicted, or 0:
+/// see the fastpath's `evicted_port`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_evicted_port() -> u32 {

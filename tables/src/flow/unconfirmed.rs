@@ -5,10 +5,10 @@
 //! ```text
 //!  ring of slots   [ oldest | ... | newest | next ]   a slot: a path, and which of its flows
 //! ```
-//! A new flow takes the next slot of its ring. If the flow that is as many slots back as the budget
-//! allows is still unconfirmed, it is the oldest one and is evicted. A slot whose flow was confirmed
-//! or has ended is stale and is skipped. Flows whose answers bypass this appliance (direct server
-//! return) have a second ring, because any two packets of a client confirm them.
+//! A new flow takes the next slot of its ring. If the flow that is as many slots back as the
+//! budget allows is still unconfirmed, it is the oldest one and is evicted. A slot whose flow was
+//! confirmed or has ended is stale and is skipped. Flows whose answers bypass this appliance
+//! (direct server return) have a second ring, because any two packets of a client confirm them.
 //!
 //! The rings are sized for the largest budget, so that a budget may change in a region that exists
 //! ([`Flows::set_unconfirmed_budget`]): no flow moves for it.
