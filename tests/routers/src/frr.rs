@@ -164,6 +164,21 @@ impl Frr {
             .map_err(|e| LabError::Asked(format!("`{question} json` of FRR: {e} in: {said}")))
     }
 
+    /// Whether both sides of a session have sent all routes of each family (End-of-RIB, RFC 4724),
+    /// and bgpd has nothing left to send; and what it shows of that. FRR's own End-of-RIB follows
+    /// about a second after the session came up.
+    pub fn exchanged(&self, neighbor: &str) -> Result<(bool, String)> {
+        let shown = self.json(&format!("show bgp neighbors {neighbor}"))?;
+        let shown = &shown[neighbor];
+        let (ends, waiting) = (&shown["gracefulRestartInfo"], &shown["messageStats"]["depthOutq"]);
+        let families = shown["addressFamilyInfo"].as_object();
+        let ended = |family: &String| {
+            ["endOfRibSend", "endOfRibRecv"].iter().all(|way| ends[way][family] == true)
+        };
+        let all = families.is_some_and(|all| !all.is_empty() && all.keys().all(ended));
+        Ok((all && *waiting == 0, format!("{ends}; messages to send: {waiting}")))
+    }
+
     /// Types these lines after `configure terminal`.
     pub fn configure(&self, lines: &[&str]) -> Result<()> {
         let lines = ["configure terminal"].iter().chain(lines);

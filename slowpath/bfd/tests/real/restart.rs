@@ -65,6 +65,15 @@ impl Theirs {
         })
     }
 
+    /// Whether the first exchange of routes is over, on both sides. BIRD's BFD has its source
+    /// address from the start.
+    fn exchanged(&self) -> routers::Result<(bool, String)> {
+        match self {
+            Theirs::Frr(frr) => frr.exchanged("10.0.0.1"),
+            Theirs::Bird(_) => Ok((true, String::new())),
+        }
+    }
+
     fn bfd_is(&self, up: bool) -> routers::Result<(bool, String)> {
         Ok(match self {
             Theirs::Frr(frr) => {
@@ -134,10 +143,13 @@ fn keeps(
     let theirs = begin(&there)?;
     let mut gobgp = Gobgp::start(&here, GOBGP)?;
     announce(&gobgp)?;
+    wait_for("the route", PATIENCE, || Ok((theirs.has_route()?, String::new())))?;
+    wait_for("all routes exchanged", PATIENCE, || theirs.exchanged())?;
+    // Not before: where BFD comes up while BGP does, FRR 8.4 may end the new BGP session with
+    // Cease/BFD Down (RFC 9384) a moment after it has our routes, and then has none to keep.
     let key = Key::single_hop("10.0.0.2".parse()?);
     let ours = Ours::start(&here, 7)?;
     ours.bfd.set(key.clone(), Settings::default())?;
-    wait_for("the route", PATIENCE, || Ok((theirs.has_route()?, String::new())))?;
     wait_for("BFD up at the neighbour", PATIENCE, || theirs.bfd_is(true))?;
     ours.wait(&key, "fast timers", |told| told.detection_us == 900_000)?;
 
