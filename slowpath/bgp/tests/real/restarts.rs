@@ -33,6 +33,7 @@ fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
     for prefix in [KEPT, KEPT_SIX, OLD] {
         theirs.wait_for(prefix, "there", |route| route.is_some())?;
     }
+    theirs.wait_until_exchanged("10.0.0.1")?;
     if bfd {
         ours.wait(key(FOUR), "BFD up", |told| told.bfd.as_ref().is_some_and(|bfd| bfd.up))?;
     }
@@ -125,7 +126,8 @@ fn cut(kind: Kind) -> Outcome {
     }
     ours.speaker.set_routes(keys[0], &table([(KEPT, by("10.0.0.1"))]));
     ours.speaker.complete();
-    for key in keys {
+    for (key, ours_at) in keys.into_iter().zip(["10.0.0.1", "fd00::1"]) {
+        theirs.wait_until_exchanged(ours_at)?;
         ours.wait_until_up(key)?;
         ours.wait(key, "BFD up", |told| told.bfd.as_ref().is_some_and(|bfd| bfd.up))?;
     }

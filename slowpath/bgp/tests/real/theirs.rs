@@ -85,6 +85,15 @@ impl Theirs {
         Ok(())
     }
 
+    /// Waits until all routes went both ways on the session with one of our addresses, as FRR shows
+    /// it. Where BFD comes up while BGP does, FRR 8.4 may end the new BGP session with Cease/BFD
+    /// Down a moment after it has our routes; that is over by then.
+    pub fn wait_until_exchanged(&self, ours: &str) -> Outcome {
+        let Theirs::Frr(frr) = self else { return Ok(()) };
+        wait_for(&format!("{ours}: all routes exchanged"), PATIENCE, || frr.exchanged(ours))?;
+        Ok(())
+    }
+
     pub fn restart(&mut self) -> Outcome {
         match self {
             Theirs::Frr(frr) => frr.restart(Daemon::Bgpd)?,
