@@ -44,9 +44,19 @@ impl Clock {
             return Turn::Quick;
         }
         self.turns = 0;
-        let elapsed = self.started.elapsed();
-        self.elapsed_us = elapsed.as_micros() as u64;
-        let now_s = self.base_s.wrapping_add(elapsed.as_secs() as u32);
+        self.at(self.started.elapsed().as_micros() as u64)
+    }
+
+    /// Moves a clock on that is driven by its user: nothing else may have it look at real time.
+    pub fn advance_us(&mut self, us: u64) -> Turn {
+        self.at(self.elapsed_us + us)
+    }
+
+    /// So many microseconds have passed since the clock began.
+    #[inline(always)]
+    fn at(&mut self, elapsed_us: u64) -> Turn {
+        self.elapsed_us = elapsed_us;
+        let now_s = self.base_s.wrapping_add((elapsed_us / 1_000_000) as u32);
         let second = now_s != self.now_s;
         self.now_s = now_s;
         if second { Turn::Second } else { Turn::Looked }

@@ -128,7 +128,22 @@ impl<'r> Lcore<'r> {
     #[inline(always)]
     pub fn turn(&mut self) {
         self.control.turn();
-        match self.clock.turn() {
+        let turn = self.clock.turn();
+        self.tend(turn);
+    }
+
+    /// As [`Lcore::turn`] after so many microseconds, for simulations: where this is called, `turn`
+    /// must not be, because it looks at real time. A step should be no longer than a turn's work.
+    pub fn advance_us(&mut self, us: u64) {
+        self.control.turn();
+        let turn = self.clock.advance_us(us);
+        self.tend(turn);
+    }
+
+    /// Does what is due after a turn of the clock.
+    #[inline(always)]
+    fn tend(&mut self, turn: Turn) {
+        match turn {
             Turn::Quick => {}
             Turn::Looked => {
                 self.control.status().note_polled(self.clock.now_ms());

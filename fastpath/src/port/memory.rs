@@ -7,7 +7,7 @@ use packet::window::Window;
 pub const HEADROOM: usize = 128;
 
 /// A frame with headroom, in one or two segments.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Frame {
     bytes: Vec<u8>,
     start: usize,
@@ -27,6 +27,20 @@ impl Frame {
         let mut bytes = vec![0; headroom];
         bytes.extend_from_slice(head);
         Frame { bytes, start: headroom, rest: rest.to_vec() }
+    }
+
+    /// Holds `frame` instead of what it held, in one segment and in the memory that it has.
+    pub fn renew(&mut self, frame: &[u8]) {
+        self.bytes.clear();
+        self.bytes.resize(HEADROOM, 0);
+        self.bytes.extend_from_slice(frame);
+        self.start = HEADROOM;
+        self.rest.clear();
+    }
+
+    /// The first segment.
+    pub fn first(&self) -> &[u8] {
+        &self.bytes[self.start..]
     }
 
     /// The whole frame.
