@@ -13,18 +13,20 @@ pub struct Comparison {
     pub title: String,
     /// The case that the others are stated as ratios of; by convention the first.
     pub cases: Vec<Case>,
-    /// The cases that tell what writing frames anew costs, where some must do that.
-    pub refill: Option<Refill>,
+    /// The number of the case that only receives and sends, where some cases write their frames
+    /// anew: what that costs is the time of a case that does nothing else, less the time of this one.
+    pub passes: Option<usize>,
+    /// What the rows of [`Comparison::rows`] state.
+    pub unit: Unit,
 }
 
-/// What writing frames anew costs: the time of a case that does nothing else, less the time of one
-/// that receives and sends without it.
-#[derive(Clone, Copy, Debug)]
-pub struct Refill {
-    /// The number of the case that writes frames and sends them.
-    pub writes: usize,
-    /// The number of the case that only receives and sends.
-    pub passes: usize,
+/// What a figure of a row in PROMISES.md is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Nanoseconds a packet; net of refill where that is known.
+    Nanoseconds,
+    /// Millions a second.
+    Millions,
 }
 
 /// One thing measured.
@@ -39,8 +41,11 @@ pub struct Case {
     /// The socket at which its programs meet, if they do: the first makes it, the second waits for
     /// it. One that a killed program left behind is removed before each run.
     pub socket: Option<PathBuf>,
-    /// It writes each frame anew before it forwards it.
-    pub refills: bool,
+    /// The number of the case that writes the same frames and does nothing else, where this one
+    /// writes each frame anew before it forwards it.
+    pub writes: Option<usize>,
+    /// The row and the column that its figure has in PROMISES.md.
+    pub cell: Option<(String, &'static str)>,
 }
 
 /// How long and how often.
@@ -90,24 +95,26 @@ impl Case {
     /// A case of one program.
     pub fn alone(name: &str, program: Program) -> Case {
         let programs = vec![program];
-        Case { name: name.to_string(), programs, counts: 0, socket: None, refills: false }
+        let name = name.to_string();
+        Case { name, programs, counts: 0, socket: None, writes: None, cell: None }
     }
 
-    /// The same, known to write each frame anew.
-    pub fn refilling(self) -> Case {
-        Case { refills: true, ..self }
+    /// The same, known to write each frame anew, as the case of this number does.
+    pub fn refilling(self, writes: usize) -> Case {
+        Case { writes: Some(writes), ..self }
+    }
+
+    /// The same, with its figure in this row and column.
+    pub fn in_row(self, row: &str, column: &'static str) -> Case {
+        Case { cell: Some((row.to_string(), column)), ..self }
     }
 
     /// A forwarder and a generator that meet at a socket; the packets that came back to the
     /// generator are the rate.
     pub fn fed(name: &str, forwarder: Program, generator: Program, socket: &str) -> Case {
-        Case {
-            name: name.to_string(),
-            programs: vec![forwarder, generator],
-            counts: 1,
-            socket: Some(PathBuf::from(socket)),
-            refills: false,
-        }
+        let case = Case::alone(name, forwarder);
+        let programs = [case.programs, vec![generator]].concat();
+        Case { programs, counts: 1, socket: Some(PathBuf::from(socket)), ..case }
     }
 
     /// Runs it once.
@@ -196,26 +203,82 @@ impl Comparison {
             }
         }
         print!("{}", self.table(&samples, effort.least_share));
+        print!("{}", self.rows(&samples, effort.least_share));
         Ok(())
+    }
+
+    /// The median rate of a case.
+    fn middle(&self, at: usize, samples: &[Vec<Sample>], least_share: f64) -> Option<f64> {
+        median(&rates(samples.get(at)?, least_share))
+    }
+
+    /// What writing a frame anew costs a case in nanoseconds, where that is known.
+    fn refill_ns(&self, at: usize, samples: &[Vec<Sample>], least_share: f64) -> Option<f64> {
+        let ns = |at| Some(1000.0 / self.middle(at, samples, least_share)?);
+        Some(ns(self.cases.get(at)?.writes?)? - ns(self.passes?)?)
+    }
+
+    /// The figures of the cases that have a cell, as rows for PROMISES.md: the columns in the order
+    /// in which they come, and what the last is of the first.
+    pub fn rows(&self, samples: &[Vec<Sample>], least_share: f64) -> String {
+        let (mut rows, mut columns) = (Vec::<&str>::new(), Vec::<&str>::new());
+        for (row, column) in self.cases.iter().filter_map(|case| case.cell.as_ref()) {
+            if !rows.contains(&row.as_str()) {
+                rows.push(row);
+            }
+            if !columns.contains(column) {
+                columns.push(column);
+            }
+        }
+        if rows.is_empty() {
+            return String::new();
+        }
+        let figure = |row: &str, column: &str| {
+            let is_it =
+                |case: &Case| case.cell.as_ref().is_some_and(|c| c.0 == row && c.1 == column);
+            let at = self.cases.iter().position(is_it)?;
+            let mpps = self.middle(at, samples, least_share)?;
+            let refill = self.refill_ns(at, samples, least_share).unwrap_or(0.0);
+            Some(match self.unit {
+                Unit::Millions => mpps,
+                Unit::Nanoseconds => 1000.0 / mpps - refill,
+            })
+        };
+        let mut text = format!("\n  | {} | {} |", self.unit.name(), columns.join(" | "));
+        let first = columns[0];
+        let compared = &columns[1..];
+        compared.iter().for_each(|column| text += &format!(" {column} / {first} |"));
+        text += &format!("\n  |{}\n", "---|".repeat(2 * columns.len()));
+        for row in rows {
+            text += &format!("  | {row} |");
+            for column in &columns {
+                let places = if self.unit == Unit::Millions { 2 } else { 1 };
+                let cell = figure(row, column).map(|f| format!("{f:.places$}"));
+                text += &format!(" {} |", cell.unwrap_or_default());
+            }
+            for column in compared {
+                let ratio = figure(row, column).zip(figure(row, first)).map(|(f, of)| f / of);
+                text += &format!(" {} |", ratio.map(|r| format!("{r:.2}")).unwrap_or_default());
+            }
+            text.push('\n');
+        }
+        text
     }
 
     /// Medians, spread, nanoseconds and ratios to the first case; both once more net of refill
     /// where that is known.
     pub fn table(&self, samples: &[Vec<Sample>], least_share: f64) -> String {
-        let net = if self.refill.is_some() { "  net ns net ratio" } else { "" };
+        let net = if self.passes.is_some() { "  net ns net ratio" } else { "" };
         let mut text = format!(
             "  {:<28} {:>8}  {:>17} {:>8} {:>7}{net}\n",
             "median of all rounds", "Mpps", "lowest..highest", "ns", "ratio"
         );
-        let middle = |at: usize| median(&rates(samples.get(at)?, least_share));
-        let refill_ns = self.refill.and_then(|refill| {
-            Some(1000.0 / middle(refill.writes)? - 1000.0 / middle(refill.passes)?)
-        });
-        for (case, samples) in self.cases.iter().zip(samples) {
+        for (at, case) in self.cases.iter().enumerate() {
+            let middle = |at| self.middle(at, samples, least_share);
+            let (Some(mpps), Some(limit)) = (middle(at), middle(0)) else { continue };
+            let refill_ns = self.refill_ns(at, samples, least_share);
+            let samples = &samples[at];
             let kept = rates(samples, least_share);
-            let (Some(mpps), Some(limit)) = (median(&kept), middle(0)) else {
-                continue;
-            };
             let low = kept.iter().copied().fold(f64::INFINITY, f64::min);
             let high = kept.iter().copied().fold(0.0, f64::max);
             let spread = format!("{low:.2}..{high:.2}");
@@ -224,7 +287,7 @@ impl Comparison {
             let (name, ns) = (&case.name, 1000.0 / mpps);
             let ratio = mpps / limit;
             let _ = write!(text, "  {name:<28} {mpps:>8.2}  {spread:>17} {ns:>8.1} {ratio:>7.3}");
-            if let (true, Some(refill_ns)) = (case.refills, refill_ns) {
+            if let Some(refill_ns) = refill_ns {
                 let net = ns - refill_ns;
                 let _ = write!(text, " {net:>7.1} {:>9.3}", 1000.0 / limit / net);
             }
@@ -234,6 +297,16 @@ impl Comparison {
             text.push('\n');
         }
         text
+    }
+}
+
+impl Unit {
+    /// The head of the first column of rows in this unit.
+    const fn name(self) -> &'static str {
+        match self {
+            Unit::Nanoseconds => "ns a packet, net",
+            Unit::Millions => "millions a second",
+        }
     }
 }
 

@@ -15,10 +15,10 @@ pub const REQUEST: usize = 146;
 pub const ANSWER: usize = 78;
 
 /// Bytes in front of a request's inner packet: Ethernet, IPv4, UDP, GENEVE, AWS's options.
-const INNER: usize = REQUEST - 64;
+pub const INNER: usize = REQUEST - 64;
 
 /// Bytes in front of an answer's packet.
-const PLAIN: usize = ANSWER - 64;
+pub const PLAIN: usize = ANSWER - 64;
 
 /// Ports that a client uses.
 const CLIENT_PORTS: u32 = 1 << 14;
@@ -162,6 +162,8 @@ pub struct Requests {
     /// One for each pair of an endpoint and a gateway node, a power of two.
     templates: Vec<Template<REQUEST, INNER>>,
     first: Ends,
+    /// The ends change places: what the other side sends by the same gateway.
+    reversed: bool,
 }
 
 impl Requests {
@@ -187,16 +189,22 @@ impl Requests {
         let templates: Vec<_> =
             (0..pairs.clamp(1, 256).next_power_of_two()).map(template).collect();
         let first = Ends::of(&templates[0].bytes[INNER..], family);
-        Requests { templates, first }
+        Requests { templates, first, reversed: false }
+    }
+
+    /// The same flows' packets in the other direction, by the same gateway.
+    pub fn reversed(self) -> Requests {
+        Requests { reversed: !self.reversed, ..self }
     }
 
     #[inline(always)]
     fn ends(&self, flow: u32) -> Ends {
-        Ends {
+        let ends = Ends {
             src: self.first.src + flow / CLIENT_PORTS,
             dst: self.first.dst + flow % FRONTENDS,
             ports: self.first.ports + ((flow % CLIENT_PORTS) << 16),
-        }
+        };
+        if self.reversed { ends.back() } else { ends }
     }
 
     /// Writes the packet of a flow into `frame`. False when that has not [`REQUEST`] bytes.
@@ -226,6 +234,13 @@ impl Answers {
         let ip = tcp(&src, &dst, 16).sized(64);
         let template = Template::new(&Frame::new(crate::world::BACKEND, MACS[1], ip), family);
         Answers { template, flows: Vec::new(), next: 0 }
+    }
+
+    /// Answers to so many requests as if each had reached its backend unchanged, for writing alone.
+    pub fn to_requests(family: Family, flows: u32) -> Answers {
+        let requests = Requests::new(Work::Tunnel, family);
+        let flows = (0..flows).map(|flow| requests.ends(flow).back()).collect();
+        Answers { flows, ..Answers::new(Work::Tunnel, family) }
     }
 
     /// Learns what will answer a request, from its IP packet as the backend got it.
@@ -308,6 +323,23 @@ mod tests {
                     let sum = packet::checksum::fold(packet.unwrap());
                     assert!(family == Family::V6 || sum == 0xffff, "{flow}: {sum:x}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn reversed_packets_have_the_ends_of_the_request_in_the_other_order() {
+        for family in FAMILIES {
+            let (there, back) = (
+                Requests::by_pairs(Work::Return, family, 4),
+                Requests::by_pairs(Work::Return, family, 4).reversed(),
+            );
+            let (mut a, mut b) = ([0; REQUEST], [0; REQUEST]);
+            for flow in [0, 1, 999, 70_000] {
+                assert!(there.write(flow, &mut a) && back.write(flow, &mut b));
+                let ends = Ends::of(&a[INNER..], family);
+                assert_eq!(Ends::of(&b[INNER..], family), ends.back(), "{family:?} {flow}");
+                assert_eq!(a[..INNER], b[..INNER]);
             }
         }
     }

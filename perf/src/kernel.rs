@@ -6,7 +6,7 @@
 
 mod packets;
 
-use crate::world::{self, Family, MACS, Work};
+use crate::world::{self, Family, MACS, Policy, Work};
 use aya::maps::{Array, MapData, ProgramArray};
 use aya::programs::{TestRun, Xdp};
 use aya::{Ebpf, EbpfLoader, TestRunOptions, VerifierLogLevel};
@@ -237,7 +237,7 @@ impl World {
         Fragments::new(&self.region).recover();
         Scopes::new(&self.region).recover();
         let Setting { work, family, gateway } = self.setting;
-        world::furnish_behind(&self.region, work, family, gateway)
+        world::furnish(&self.region, &Policy { gateway, ..Policy::of(work, family) })
     }
 
     /// The flows that it knows.

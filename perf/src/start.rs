@@ -5,8 +5,11 @@ use dpdk_bindings::{
     Eal, Mempool, MempoolError, Port, PortError, PortOptions, RxQueue, TxQueue, port::Queues,
 };
 
-/// Buffers of the pool, and how many of them each lcore keeps for itself.
-const BUFFERS: (u32, u32) = (8191, 250);
+/// Buffers that ports and lcores use at a time.
+const BUFFERS: u32 = 8191;
+
+/// Free buffers that each lcore keeps for itself.
+const KEPT: u32 = 250;
 
 /// Bytes of a buffer, headroom included.
 const BUFFER_BYTES: usize = 2176;
@@ -31,12 +34,12 @@ pub fn arguments<A: Parser>(program: &str) -> (Vec<String>, A) {
     (eal, A::parse_from(own.chain(parts.next().unwrap_or_default().to_vec())))
 }
 
-/// The pool that frames lie in.
+/// The pool that frames lie in, with so many more buffers for frames that wait.
 ///
 /// # Errors
 /// DPDK's, when memory is short.
-pub fn pool(eal: &Eal) -> Result<Mempool, MempoolError> {
-    Mempool::create(eal, "frames", BUFFERS.0, BUFFERS.1, BUFFER_BYTES, -1)
+pub fn pool(eal: &Eal, waiting: u32) -> Result<Mempool, MempoolError> {
+    Mempool::create(eal, "frames", BUFFERS + waiting, KEPT, BUFFER_BYTES, -1)
 }
 
 /// All ports that DPDK was given, started, in the order of their numbers.

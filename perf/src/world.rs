@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use tables::layout::{Layout, Sizes};
 use tables::next_hop::NextHop;
 use tables::record::{
-    Backend, BackendState, FrontendKey, Local, Mode, NONE, NoService, Prefix, Service, Settings,
-    SlotArray, TUNNEL_BACKEND, TUNNEL_CROSS, Tunnel, TunnelKind,
+    Backend, BackendState, ErrorLimits, FrontendKey, Local, Mode, NONE, NoService, Prefix, Service,
+    Settings, SlotArray, TUNNEL_BACKEND, TUNNEL_CROSS, Tunnel, TunnelKind,
 };
 use tables::region::{Region, RegionError};
 use tables::writer::Writer;
@@ -51,6 +51,17 @@ pub enum Family {
     /// IPv6.
     #[value(name = "6")]
     V6,
+}
+
+/// Which packets of a flow are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Direction {
+    /// The client's.
+    Requests,
+    /// The backend's. Where packets are only returned they come by the gateway, as the client's do.
+    Answers,
+    /// A burst of each in turn.
+    Both,
 }
 
 /// Sizes for so many flows.
@@ -149,27 +160,42 @@ pub fn frontend(family: Family, n: u32) -> IpAddr {
     }
 }
 
+/// What the services of a region do.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// How their packets reach a backend.
+    pub mode: Mode,
+    /// By which tunnel, for modes with one.
+    pub tunnel: TunnelKind,
+    /// The family of frontends and backends.
+    pub family: Family,
+    /// The protocol and port of each frontend's address.
+    pub ports: &'static [(u8, u16)],
+    /// Limits of ICMP errors.
+    pub error_limits: ErrorLimits,
+    /// The tunnels of the gateway in front of them: GENEVE (AWS) or VXLAN (Azure).
+    pub gateway: TunnelKind,
+}
+
+impl Policy {
+    /// The services that the packets of a work ask for.
+    pub fn of(work: Work, family: Family) -> Policy {
+        let mode = if work == Work::Nat { Mode::Nat } else { Mode::Tunnel };
+        let error_limits = ErrorLimits::default();
+        let (tunnel, gateway) = (TunnelKind::Geneve, TunnelKind::Geneve);
+        Policy { mode, tunnel, family, ports: &[(6, 80)], error_limits, gateway }
+    }
+}
+
 /// Fills the region's tables.
 ///
 /// # Errors
 /// The writer's refusal.
-pub fn furnish(region: &Region, work: Work, family: Family) -> Result<(), Box<dyn Error>> {
-    furnish_behind(region, work, family, TunnelKind::Geneve)
-}
-
-/// As [`furnish`], behind a gateway with GENEVE (AWS) or VXLAN (Azure) tunnels, and with the tunnel
-/// by which backends of [`Work::Tunnel`] answer.
-///
-/// # Errors
-/// The writer's refusal.
-pub fn furnish_behind(
-    region: &Region,
-    work: Work,
-    family: Family,
-    gateway: TunnelKind,
-) -> Result<(), Box<dyn Error>> {
+pub fn furnish(region: &Region, policy: &Policy) -> Result<(), Box<dyn Error>> {
+    let family = policy.family;
     let mut writer = Writer::attach(region)?;
-    let mut settings = Settings { nat_port_last: u16::MAX, ..Settings::EMPTY };
+    let error_limits = policy.error_limits;
+    let mut settings = Settings { nat_port_last: u16::MAX, error_limits, ..Settings::EMPTY };
     let local =
         |family, arm, host| Local { addr: ours(family, arm, host), arm, ..Local::default() };
     settings.locals[0] = local(Family::V4, 0, 10);
@@ -178,7 +204,7 @@ pub fn furnish_behind(
     settings.nat[0] = local(family, 1, 11);
     settings.nat[1] = local(family, 1, 12);
     writer.put_settings(&settings)?;
-    let first = if gateway == TunnelKind::Vxlan {
+    let first = if policy.gateway == TunnelKind::Vxlan {
         let [external, internal] = azure();
         writer.put_tunnel(0, &external)?;
         writer.put_tunnel(1, &internal)?;
@@ -187,10 +213,10 @@ pub fn furnish_behind(
         writer.put_tunnel(0, &aws())?;
         1
     };
-    if work == Work::Tunnel {
+    if policy.mode == Mode::Tunnel && policy.tunnel == TunnelKind::Geneve {
         writer.put_tunnel(first, &backends(family))?;
     }
-    services(&mut writer, work, family)?;
+    services(&mut writer, policy)?;
     writer.commit()?;
     Ok(())
 }
@@ -241,7 +267,8 @@ fn aws() -> Tunnel {
     }
 }
 
-fn services(writer: &mut Writer<'_>, work: Work, family: Family) -> Result<(), Box<dyn Error>> {
+fn services(writer: &mut Writer<'_>, policy: &Policy) -> Result<(), Box<dyn Error>> {
+    let family = policy.family;
     let mut backends = Vec::new();
     for n in 1..=BACKENDS {
         let addr = ours(family, 1, 100 + n);
@@ -265,11 +292,9 @@ fn services(writer: &mut Writer<'_>, work: Work, family: Family) -> Result<(), B
             100,
         ));
     }
-    let (mode, tunnel) = match work {
-        Work::Nat => (Mode::Nat as u8, 0),
-        _ => (Mode::Tunnel as u8, TunnelKind::Geneve as u8),
-    };
-    let policy = Service {
+    let mode = policy.mode as u8;
+    let tunnel = if policy.mode == Mode::Nat { 0 } else { policy.tunnel as u8 };
+    let service = Service {
         slots: Default::default(),
         single: NONE,
         ranges: SlotArray::default(),
@@ -287,13 +312,14 @@ fn services(writer: &mut Writer<'_>, work: Work, family: Family) -> Result<(), B
     };
     // A service each for ten frontends.
     for n in 0..FRONTENDS / 10 {
-        let id = writer.put_service(&format!("bench/{n}"), &policy)?;
+        let id = writer.put_service(&format!("bench/{n}"), &service)?;
         writer.set_slots(id, &backends, 16_381, "TCP", 0)?;
         for frontend_number in n * 10..n * 10 + 10 {
             let addr = Addr::from(frontend(family, frontend_number));
-            let key =
-                FrontendKey { scope_key: 0, addr, port: 80, proto: 6, prefix_len: 128, pad: 0 };
-            writer.put_frontend(&key, id)?;
+            for (proto, port) in policy.ports.iter().copied() {
+                let key = FrontendKey { scope_key: 0, addr, port, proto, prefix_len: 128, pad: 0 };
+                writer.put_frontend(&key, id)?;
+            }
         }
     }
     Ok(())

@@ -1,11 +1,11 @@
 //! Runs the comparisons: `bench`, or `bench null` for those whose title holds a word.
 
 use clap::Parser;
-use perf::compare::Effort;
-use perf::compare::Refill;
+use perf::compare::{Effort, Unit};
 use perf::machine::{Pages, ping_pong};
 use perf::peers::{self, Core, Memory, c_loop, eal, testpmd};
 use perf::{Case, Comparison, Program};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,17 +16,19 @@ use std::process::ExitCode;
 struct Arguments {
     /// Only comparisons whose title holds one of these words.
     words: Vec<String>,
-    /// Rounds over all cases of a comparison.
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    /// Rounds over all cases of a comparison [default: 3, or 1 with --quick].
+    #[arg(long)]
+    rounds: Option<usize>,
     /// Seconds of each run; the first three do not count.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(5..))]
     seconds: u64,
-    /// Between null ports, only what the figures are ratios of and the cases of ours whose names
-    /// hold this.
+    /// Only what figures are ratios of, and those cases of Weir whose names hold this.
     #[arg(long)]
     only: Option<String>,
-    /// Names the comparisons and ends.
+    /// Only what figures are ratios of and a few cases of each work, in one round.
+    #[arg(long)]
+    quick: bool,
+    /// Names the comparisons and their cases, and ends.
     #[arg(long)]
     list: bool,
 }
@@ -34,36 +36,94 @@ struct Arguments {
 /// Where the two programs of a memif case meet.
 const SOCKET: &str = "/run/weir-perf-memif.sock";
 
-/// Weir's own cases between null ports: name, work, family, flows. 64 bytes inside the tunnel.
-const JOURNEYS: [(&str, &str, &str, &str); 12] = [
-    ("weir, AWS return", "return", "4", "1024"),
-    ("weir, AWS return, IPv6", "return", "6", "1024"),
-    ("weir, AWS return, other port", "elsewhere", "4", "1024"),
-    ("weir, tunnel, 1,024 flows", "tunnel", "4", "1024"),
-    ("weir, tunnel, 65,536 flows", "tunnel", "4", "65536"),
-    ("weir, tunnel, 1 M flows", "tunnel", "4", MILLION),
-    ("weir, tunnel, 65,536, IPv6", "tunnel", "6", "65536"),
-    ("weir, NAT44, 1,024 flows", "nat", "4", "1024"),
-    ("weir, NAT44, 65,536 flows", "nat", "4", "65536"),
-    ("weir, NAT44, 1 M flows", "nat", "4", MILLION),
-    ("weir, NAT66, 65,536 flows", "nat", "6", "65536"),
-    ("weir, NAT66, 1 M flows", "nat", "6", MILLION),
+/// Cases of Weir on one lcore between null ports, 64 bytes inside the tunnel. Each is measured with
+/// requests alone, answers alone, and both.
+struct Group {
+    work: &'static str,
+    family: u8,
+    flows: u32,
+    /// Pairs of a gateway's endpoint and node.
+    pairs: u32,
+    /// Frames have left the first two caches before a stage reads them.
+    cold: bool,
+    /// Part of `--quick`.
+    quick: bool,
+}
+
+const fn group(work: &'static str, family: u8, flows: u32) -> Group {
+    Group { work, family, flows, pairs: 1, cold: false, quick: false }
+}
+
+impl Group {
+    const fn by_pairs(self, pairs: u32) -> Group {
+        Group { pairs, ..self }
+    }
+
+    const fn cold(self) -> Group {
+        Group { cold: true, ..self }
+    }
+
+    const fn quick(self) -> Group {
+        Group { quick: true, ..self }
+    }
+
+    fn name(&self) -> String {
+        let tracked = matches!(self.work, "tunnel" | "nat");
+        let work = match (self.work, self.family) {
+            ("return", _) => "AWS return",
+            ("elsewhere", _) => "AWS return, other port",
+            ("nat", 4) => "NAT44",
+            ("nat", _) => "NAT66",
+            (other, _) => other,
+        };
+        let mut name = work.to_string();
+        if tracked {
+            name += &format!(", {} flows", flows_text(self.flows));
+        }
+        if self.family == 6 && self.work != "nat" {
+            name += ", IPv6";
+        }
+        if self.pairs > 1 {
+            name += &format!(", {} pairs", self.pairs);
+        }
+        name + if self.cold { ", cold frames" } else { "" }
+    }
+}
+
+fn flows_text(flows: u32) -> String {
+    match flows {
+        MILLION => "1 M".to_string(),
+        flows => format!("{},{:03}", flows / 1000, flows % 1000),
+    }
+}
+
+const GROUPS: &[Group] = &[
+    group("return", 4, 1024).quick(),
+    group("return", 4, 1024).by_pairs(16),
+    group("return", 4, 1024).by_pairs(48).quick(),
+    group("return", 4, 1024).cold().quick(),
+    group("return", 4, 1024).by_pairs(16).cold(),
+    group("return", 4, 1024).by_pairs(48).cold(),
+    group("return", 6, 1024),
+    group("elsewhere", 4, 1024),
+    group("tunnel", 4, 1024),
+    group("tunnel", 4, 65_536).quick(),
+    group("tunnel", 4, 65_536).by_pairs(48),
+    group("tunnel", 4, 65_536).cold(),
+    group("tunnel", 4, MILLION).quick(),
+    group("tunnel", 6, 65_536),
+    group("nat", 4, 1024),
+    group("nat", 4, 65_536).quick(),
+    group("nat", 4, 65_536).cold(),
+    group("nat", 4, MILLION).quick(),
+    group("nat", 6, 65_536),
+    group("nat", 6, MILLION),
 ];
 
-/// The same where half of the packets are backends' answers, and where gateways' packets come by
-/// several pairs of an endpoint and a node: further arguments of the journey.
-const OTHERS: [(&str, &str, &str, &[&str]); 7] = [
-    ("weir, tunnel both ways, 65,536 flows", "tunnel", "65536", &["--answers"]),
-    ("weir, tunnel both ways, 1 M flows", "tunnel", MILLION, &["--answers"]),
-    ("weir, NAT44 both ways, 65,536 flows", "nat", "65536", &["--answers"]),
-    ("weir, NAT44 both ways, 1 M flows", "nat", MILLION, &["--answers"]),
-    ("weir, AWS return, 16 pairs", "return", "1024", &["--pairs", "16"]),
-    ("weir, AWS return, 64 pairs", "return", "1024", &["--pairs", "64"]),
-    ("weir, tunnel, 64 pairs, 65,536 flows", "tunnel", "65536", &["--pairs", "64"]),
-];
+const DIRECTIONS: [&str; 3] = ["requests", "answers", "both"];
 
 /// The most flows of any case.
-const MILLION: &str = "1048576";
+const MILLION: u32 = 1_048_576;
 
 /// `net_null` ports for so many lcores, whose frames have the length of those that arrive there.
 const ARMS: [&str; 4] =
@@ -81,7 +141,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // Two programs side by side at most, or one with its region, in pages of 2 MiB.
-    let region = perf::world::region_pages(MILLION.parse()?);
+    let region = perf::world::region_pages(MILLION);
     let need = peers::MEMORY_MIB / 2 + region.max(peers::MEMORY_MIB / 2);
     let pages = if arguments.list { None } else { Some(Pages::at_least(need)) };
     let memory = match &pages {
@@ -91,18 +151,25 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         }
         _ => Memory::Huge,
     };
-    let effort = Effort { rounds: arguments.rounds, seconds: arguments.seconds, least_share: 0.9 };
-    let chosen = |title: &str| {
+    let rounds = arguments.rounds.unwrap_or(if arguments.quick { 1 } else { 3 });
+    let effort = Effort { rounds, seconds: arguments.seconds, least_share: 0.9 };
+    let chosen = |comparison: &Comparison| {
+        let title = &comparison.title;
         arguments.words.is_empty() || arguments.words.iter().any(|word| title.contains(word))
     };
-    for comparison in comparisons(memory, arguments.seconds + 2, arguments.only.as_deref())? {
-        if !chosen(&comparison.title) {
-            continue;
-        }
-        if arguments.list {
+    let mut comparisons = Suite::new(memory, arguments).comparisons()?;
+    comparisons.retain(chosen);
+    if arguments.list {
+        for comparison in comparisons {
             println!("{}", comparison.title);
-            continue;
+            comparison.cases.iter().for_each(|case| println!("  {}", case.name));
         }
+        return Ok(());
+    }
+    let runs = rounds * comparisons.iter().map(|one| one.cases.len()).sum::<usize>();
+    let seconds = runs as u64 * (arguments.seconds + 1);
+    println!("{runs} runs: about {} minutes, more where runs are repeated", seconds / 60 + 1);
+    for comparison in comparisons {
         let took = ping_pong()?;
         println!(
             "\nping-pong between the cores: {} ns (near 130..170, far 550..570)",
@@ -113,121 +180,176 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// All comparisons.
-fn comparisons(
+/// What is measured in this run.
+struct Suite<'a> {
     memory: Memory,
-    seconds: u64,
-    only: Option<&str>,
-) -> Result<Vec<Comparison>, Box<dyn Error>> {
-    let memif = |core, prefix: &str, role: &str| {
-        let device = format!("net_memif0,role={role},id=0,socket={SOCKET},socket-abstract=no");
-        eal(core, memory, prefix, &[&device])
-    };
-    let server = |prefix: &str| memif(Core::Second, prefix, "server");
-    let generator = || {
+    /// Seconds for which programs run at most.
+    seconds: String,
+    only: Option<&'a str>,
+    quick: bool,
+}
+
+impl Suite<'_> {
+    fn new(memory: Memory, arguments: &Arguments) -> Suite<'_> {
+        let seconds = (arguments.seconds + 2).to_string();
+        Suite { memory, seconds, only: arguments.only.as_deref(), quick: arguments.quick }
+    }
+
+    fn is_chosen(&self, name: &str) -> bool {
+        self.only.is_none_or(|word| name.contains(word))
+    }
+
+    fn comparisons(&self) -> Result<Vec<Comparison>, Box<dyn Error>> {
+        let mut all = vec![self.on_null()?, self.new_flows()?, self.crossing()?];
+        if !self.quick {
+            all.push(self.through_memif()?);
+        }
+        all.retain(|comparison| !comparison.cases.is_empty());
+        Ok(all)
+    }
+
+    /// Weir's journey on one lcore or two between null ports.
+    fn journey(
+        &self,
+        lcores: usize,
+        work: &str,
+        family: u8,
+        flows: u32,
+        more: &[&str],
+    ) -> Result<Program, Box<dyn Error>> {
+        let core = if lcores == 1 { Core::Second } else { Core::Both };
+        let eal = eal(core, self.memory, "weir-perf-w", &ARMS[..2 * lcores]);
+        let lcores = lcores.to_string();
+        self.journey_on(eal, work, family, flows, &[&["--lcores", &lcores], more].concat())
+    }
+
+    /// Weir's journey with those EAL arguments.
+    fn journey_on(
+        &self,
+        eal: Vec<String>,
+        work: &str,
+        family: u8,
+        flows: u32,
+        more: &[&str],
+    ) -> Result<Program, Box<dyn Error>> {
+        let (family, flows) = (family.to_string(), flows.to_string());
+        let own = ["--work", work, "--family", &family, "--flows", &flows];
+        let own = [&own[..], &["--seconds", &self.seconds], more].concat();
+        Ok(peers::ours(&program("journey")?.to_string_lossy(), eal, &own))
+    }
+
+    fn on_null(&self) -> Result<Comparison, Box<dyn Error>> {
+        let seconds = self.seconds.parse()?;
+        let null =
+            |prefix: &str| eal(Core::Second, self.memory, prefix, &["net_null0", "net_null1"]);
+        let peer = |mode: &str| c_loop(null("weir-perf-c"), mode, seconds);
+        let mut cases = vec![
+            Case::alone("C loop, 5tswap", peer("5tswap")),
+            Case::alone("C loop, io", peer("io")),
+        ];
+        let passes = Some(1);
+        if self.only.is_none() && !self.quick {
+            cases.push(Case::alone("C loop, macswap", peer("macswap")));
+            for mode in ["5tswap", "macswap"] {
+                let testpmd = testpmd(null("weir-perf-t"), mode, 2);
+                cases.push(Case::alone(&format!("testpmd, {mode}"), testpmd));
+            }
+        }
+        let mut writes: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+        for group in GROUPS.iter().filter(|group| group.quick || !self.quick) {
+            for direction in DIRECTIONS {
+                let name = format!("weir, {}, {direction}", group.name());
+                if !self.is_chosen(&name) {
+                    continue;
+                }
+                let cold: &[&str] = if group.cold { &["--cold"] } else { &[] };
+                let by = |direction| [cold, &["--direction", direction]].concat();
+                // What is only returned comes by the gateway in both directions.
+                let tracked = matches!(group.work, "tunnel" | "nat");
+                let frames = if tracked { direction } else { DIRECTIONS[0] };
+                let writes = match writes.get(&(group.cold, frames)) {
+                    Some(at) => *at,
+                    None => {
+                        let name = format!(
+                            "weir, {frames} written only{}",
+                            if group.cold { ", cold frames" } else { "" }
+                        );
+                        let program = self.journey(1, "refill", 4, 1024, &by(frames))?;
+                        cases.push(Case::alone(&name, program));
+                        writes.insert((group.cold, frames), cases.len() - 1);
+                        cases.len() - 1
+                    }
+                };
+                let pairs = group.pairs.to_string();
+                let more = [&by(direction)[..], &["--pairs", &pairs]].concat();
+                let program = self.journey(1, group.work, group.family, group.flows, &more)?;
+                let case = Case::alone(&name, program).refilling(writes);
+                cases.push(case.in_row(&group.name(), direction));
+            }
+        }
+        let title = "null: one lcore between two net_null ports".to_string();
+        Ok(Comparison { title, cases, passes, unit: Unit::Nanoseconds })
+    }
+
+    /// Each packet begins a flow.
+    fn new_flows(&self) -> Result<Comparison, Box<dyn Error>> {
+        let mut cases = Vec::new();
+        for (work, name) in [("tunnel", "tunnel"), ("nat", "NAT44")] {
+            for flows in [65_536, MILLION] {
+                for (lcores, column) in [(1, "one lcore"), (2, "two lcores")] {
+                    let row = format!("new flows, {name}, table of {}", flows_text(flows));
+                    let name = format!("{row}, {column}");
+                    if self.is_chosen(&name) && (!self.quick || flows == MILLION) {
+                        let program = self.journey(lcores, work, 4, flows, &["--new"])?;
+                        cases.push(Case::alone(&name, program).in_row(&row, column));
+                    }
+                }
+            }
+        }
+        let title = "new: flows begun a second".to_string();
+        Ok(Comparison { title, cases, passes: None, unit: Unit::Millions })
+    }
+
+    /// Both directions at one lcore and at two, which get the answers to each other's requests; 2 is
+    /// the best ratio that there can be.
+    fn crossing(&self) -> Result<Comparison, Box<dyn Error>> {
+        let mut cases = Vec::new();
+        for flows in [65_536, MILLION] {
+            let row = format!("NAT44, {} flows, both directions", flows_text(flows));
+            for (lcores, column) in [(1, "one lcore"), (2, "two lcores")] {
+                let name = format!("{row}, {column}");
+                if self.is_chosen(&name) && !self.quick {
+                    let both = ["--direction", "both"];
+                    let program = self.journey(lcores, "nat", 4, flows, &both)?;
+                    cases.push(Case::alone(&name, program).in_row(&row, column));
+                }
+            }
+        }
+        let title = "cross: answers at the other lcore than requests".to_string();
+        Ok(Comparison { title, cases, passes: None, unit: Unit::Millions })
+    }
+
+    fn through_memif(&self) -> Result<Comparison, Box<dyn Error>> {
+        let seconds = self.seconds.parse()?;
+        let memif = |core, prefix: &str, role: &str| {
+            let device = format!("net_memif0,role={role},id=0,socket={SOCKET},socket-abstract=no");
+            eal(core, self.memory, prefix, &[&device])
+        };
+        let server = |prefix: &str| memif(Core::Second, prefix, "server");
         let generate = program("generate")?;
-        let own = ["--kind", "aws", "--flows", "1024", "--seconds", &seconds.to_string()];
+        let own = ["--kind", "aws", "--flows", "1024", "--seconds", &self.seconds];
         let client = memif(Core::First, "weir-perf-g", "client");
-        Ok::<_, Box<dyn Error>>(peers::ours(&generate.to_string_lossy(), client, &own))
-    };
-    let through_memif = vec![
-        Case::fed(
-            "testpmd, macswap",
-            testpmd(server("weir-perf-t"), "macswap", 1),
-            generator()?,
-            SOCKET,
-        ),
-        Case::fed(
-            "C loop, macswap",
-            c_loop(server("weir-perf-c"), "macswap", seconds),
-            generator()?,
-            SOCKET,
-        ),
-        Case::fed(
-            "weir, AWS return",
-            journey(server("weir-perf-w"), "return", "4", "1024", seconds, &[])?,
-            generator()?,
-            SOCKET,
-        ),
-    ];
-    Ok(vec![
-        on_null(memory, seconds, only)?,
-        crossing(memory, seconds, ("65,536", "65536"))?,
-        crossing(memory, seconds, ("1 M", MILLION))?,
-        Comparison {
-            title: "memif: there and back, AWS frames of 1,024 flows, two cores".to_string(),
-            cases: through_memif,
-            refill: None,
-        },
-    ])
-}
-
-fn on_null(memory: Memory, seconds: u64, only: Option<&str>) -> Result<Comparison, Box<dyn Error>> {
-    let null = |prefix: &str| eal(Core::Second, memory, prefix, &["net_null0", "net_null1"]);
-    let ours = || eal(Core::Second, memory, "weir-perf-w", &ARMS[..2]);
-    let mut cases = vec![
-        Case::alone("C loop, 5tswap", c_loop(null("weir-perf-c"), "5tswap", seconds)),
-        Case::alone("C loop, io", c_loop(null("weir-perf-c"), "io", seconds)),
-        Case::alone(
-            "weir, packets written only",
-            journey(ours(), "refill", "4", "1024", seconds, &[])?,
-        ),
-        Case::alone("C loop, macswap", c_loop(null("weir-perf-c"), "macswap", seconds)),
-        Case::alone("testpmd, 5tswap", testpmd(null("weir-perf-t"), "5tswap", 2)),
-        Case::alone("testpmd, macswap", testpmd(null("weir-perf-t"), "macswap", 2)),
-    ];
-    if only.is_some() {
-        // The loop's two and the writing alone.
-        cases.truncate(3);
+        let generator = peers::ours(&generate.to_string_lossy(), client, &own);
+        let weir = self.journey_on(server("weir-perf-w"), "return", 4, 1024, &[])?;
+        let case = |name, forwarder| Case::fed(name, forwarder, generator.clone(), SOCKET);
+        let cases = vec![
+            case("testpmd, macswap", testpmd(server("weir-perf-t"), "macswap", 1)),
+            case("C loop, macswap", c_loop(server("weir-perf-c"), "macswap", seconds)),
+            case("weir, AWS return", weir),
+        ];
+        let title = "memif: there and back, AWS frames of 1,024 flows, two cores".to_string();
+        Ok(Comparison { title, cases, passes: None, unit: Unit::Nanoseconds })
     }
-    for (name, work, family, flows) in JOURNEYS {
-        if only.is_some_and(|word| !name.contains(word)) {
-            continue;
-        }
-        let program = journey(ours(), work, family, flows, seconds, &[])?;
-        cases.push(Case::alone(name, program).refilling());
-    }
-    for (name, work, flows, more) in OTHERS {
-        if only.is_some_and(|word| !name.contains(word)) {
-            continue;
-        }
-        let program = journey(ours(), work, "4", flows, seconds, more)?;
-        cases.push(Case::alone(name, program).refilling());
-    }
-    Ok(Comparison {
-        title: "null: one lcore between two net_null ports".to_string(),
-        cases,
-        refill: Some(Refill { writes: 2, passes: 1 }),
-    })
-}
-
-/// One lcore and two; 2 is the best ratio that there can be.
-fn crossing(
-    memory: Memory,
-    seconds: u64,
-    (name, flows): (&str, &str),
-) -> Result<Comparison, Box<dyn Error>> {
-    let one = eal(Core::Second, memory, "weir-perf-w", &ARMS[..2]);
-    let one = journey(one, "nat", "4", flows, seconds, &["--answers"])?;
-    let two = eal(Core::Both, memory, "weir-perf-w", &ARMS);
-    let two = journey(two, "nat", "4", flows, seconds, &["--lcores", "2"])?;
-    let title = format!("cross: NAT44 of {name} flows, answers at the other lcore than requests");
-    let cases = vec![Case::alone("one lcore", one), Case::alone("two lcores", two)];
-    Ok(Comparison { title, cases, refill: None })
-}
-
-/// Weir's journey with those EAL arguments.
-fn journey(
-    eal: Vec<String>,
-    work: &str,
-    family: &str,
-    flows: &str,
-    seconds: u64,
-    more: &[&str],
-) -> Result<Program, Box<dyn Error>> {
-    let seconds = seconds.to_string();
-    let own = ["--work", work, "--family", family, "--flows", flows, "--seconds", &seconds];
-    Ok(peers::ours(&program("journey")?.to_string_lossy(), eal, &[&own, more].concat()))
 }
 
 /// A program of this crate, which lies beside this one.

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn Error>> {
     let (eal_arguments, arguments) = start::arguments::<Arguments>("generate");
     let eal = Eal::start(&eal_arguments)?;
-    let pool = start::pool(&eal)?;
+    let pool = start::pool(&eal, 0)?;
     let pair = start::pairs(&eal, &pool)?.into_iter().next();
     let pair = pair.ok_or("no port: give DPDK a --vdev")?;
     let worker = lcore::workers(&eal).into_iter().next().ok_or("no second lcore: see -l")?;

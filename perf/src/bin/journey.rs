@@ -9,18 +9,19 @@
 //!
 //!   journey --lcores 0@0,1@0,2@1 <four net_null> -- --work nat --flows 65536 --lcores 2
 //!
-//! With `--answers` half of the packets are backends' answers. With two lcores the answers to one's
-//! requests arrive at the other, and it is told what each does alone and what they do together.
-//! With `--new` each packet begins a flow.
+//! `--direction` says whether clients' packets are sent, backends' answers, or both in turn. With
+//! two lcores the answers to one's requests arrive at the other, and it is told what each does alone
+//! and what they do together. With `--new` each packet begins a flow. With `--cold` a frame has left
+//! the first two caches before a stage reads it.
 
 use clap::Parser;
 use dpdk_bindings::lcore::Launched;
 use dpdk_bindings::{Eal, clock, lcore};
 use perf::feed::{Answers, Order, Requests};
 use perf::meter::{self, Count};
-use perf::poller::{Failed, Poller, STAGES, Switches, begin_flows, place};
+use perf::poller::{Failed, Feed, Poller, STAGES, Switches, WAITING, begin_flows, place};
 use perf::start::{self, Pair};
-use perf::world::{self, Family, Work};
+use perf::world::{self, Direction, Family, Policy, Work};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,12 +48,15 @@ struct Arguments {
     /// Pairs of a gateway's endpoint and node by which flows come, rounded up to a power of two.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pairs: u32,
-    /// Half of the packets are backends' answers (so it is with two lcores in any case).
+    /// Which packets of the flows are sent.
+    #[arg(long, value_enum, default_value = "requests")]
+    direction: Direction,
+    /// Frames wait in a queue longer than the second-level cache before they are forwarded.
     #[arg(long)]
-    answers: bool,
+    cold: bool,
     /// Each packet begins a flow, of which there is room for `--flows`: the oldest of those that
     /// nobody confirmed ends for it, as in a flood.
-    #[arg(long, conflicts_with_all = ["answers", "pairs"])]
+    #[arg(long, conflicts_with_all = ["direction", "pairs"])]
     new: bool,
     /// Seconds to run.
     #[arg(long, default_value_t = 8)]
@@ -73,14 +77,16 @@ type Job = Launched<Result<[u64; STAGES.len()], Failed>>;
 fn main() -> Result<(), Box<dyn Error>> {
     let (eal_arguments, arguments) = start::arguments::<Arguments>("journey");
     let eal = Eal::start(&eal_arguments)?;
-    let pool = start::pool(&eal)?;
+    let waiting = if arguments.cold { 2 * WAITING as u32 * arguments.lcores } else { 0 };
+    let pool = start::pool(&eal, waiting)?;
     let pairs = start::pairs(&eal, &pool)?;
-    let answers = arguments.answers || arguments.lcores > 1 && !arguments.new;
     let null = pairs.len() == 2 * arguments.lcores as usize;
-    if !null && (pairs.len() != 1 || answers) {
-        return Err("one port, or two net_null ports for each lcore, please".into());
+    let only_requests = arguments.direction == Direction::Requests && !arguments.cold;
+    if !null && (pairs.len() != 1 || !only_requests) {
+        return Err("one port for requests alone, or two net_null ports for each lcore".into());
     }
-    if (answers || arguments.new) && !matches!(arguments.work, Work::Nat | Work::Tunnel) {
+    let tracked = matches!(arguments.work, Work::Nat | Work::Tunnel);
+    if (arguments.lcores > 1 || arguments.new) && !tracked {
         return Err("there are flows in --work nat and --work tunnel only".into());
     }
     let (region, small) = world::region(arguments.flows)?;
@@ -88,7 +94,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("WARNING: the region is not in huge pages, figures are too low: {reason}");
     }
     let region = Arc::new(region);
-    world::furnish(&region, arguments.work, arguments.family)?;
+    world::furnish(&region, &Policy::of(arguments.work, arguments.family))?;
     Flows::new(&region).recover();
     let workers = lcore::workers(&eal);
     let worker = *workers.first().ok_or("no second lcore: see -l")?;
@@ -104,7 +110,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             begin_flows(&region, place, &pool, what, (flows, by_pairs))
         })?)?
     } else {
-        Answers::new(arguments.work, arguments.family)
+        Answers::to_requests(arguments.family, arguments.flows)
     };
 
     let switches = Arc::new(Switches::default());
@@ -112,9 +118,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut jobs: Vec<Job> = Vec::new();
     let mut pairs = pairs.into_iter();
     for (index, count) in (0..).zip(&counts) {
-        let learned = answers.then_some(&learned);
         let own = pairs.by_ref().take(2).collect();
-        let poller = poller(&arguments, index, own, learned, (count, &switches));
+        let poller = poller(&arguments, index, own, &learned, (count, &switches));
         let region = Arc::clone(&region);
         jobs.push(lcore::launch(&eal, workers[index as usize], move || poller.run(&region))?);
     }
@@ -133,28 +138,19 @@ fn finished<T>(job: Launched<Result<T, Failed>>) -> Result<T, Box<dyn Error>> {
     Ok(job.wait().map_err(|_| "the polling lcore panicked")??)
 }
 
-/// An lcore of one half of the flows' requests, and the answers to the other half's, where there
-/// are answers; of all flows' requests otherwise.
+/// An lcore that is fed as the arguments say. With two lcores each gets the requests of one half of
+/// the flows, and the answers to the other half's.
 fn poller(
     arguments: &Arguments,
     index: u32,
     pairs: Vec<Pair>,
-    learned: Option<&Answers>,
+    learned: &Answers,
     (count, switches): (&Arc<Count>, &Arc<Switches>),
 ) -> Poller {
-    let half = arguments.flows / 2;
-    let (asked, flows) = match learned {
-        Some(_) => (index * half, half),
-        None if arguments.new => (index * NEW, NEW),
-        None => (0, arguments.flows),
-    };
-    let answered = (1 - index) * half;
     Poller {
         place: place(index, arguments.lcores),
         pairs,
-        requests: Requests::by_pairs(arguments.work, arguments.family, arguments.pairs),
-        order: (asked, Order::new(flows)),
-        answers: learned.map(|all| all.of_flows(answered, answered + half)),
+        feeds: feeds(arguments, index, learned),
         work: arguments.work,
         stages: arguments.stages,
         burst: usize::from(arguments.burst),
@@ -162,6 +158,38 @@ fn poller(
         switches: Arc::clone(switches),
         spent: [0; STAGES.len()],
     }
+}
+
+fn feeds(arguments: &Arguments, index: u32, learned: &Answers) -> Vec<Feed> {
+    let Arguments { work, family, flows, pairs, direction, .. } = *arguments;
+    let requests = || Requests::by_pairs(work, family, pairs);
+    if arguments.new {
+        return vec![Feed::gateway(requests(), index * NEW, Order::new(NEW))];
+    }
+    let share = flows / arguments.lcores;
+    let (asked, answered) = (index * share, (arguments.lcores - 1 - index) * share);
+    let both = arguments.lcores > 1 || direction == Direction::Both;
+    let mut feeds = Vec::new();
+    if both || direction == Direction::Requests {
+        feeds.push(Feed::gateway(requests(), asked, Order::new(share)));
+    }
+    if both || direction == Direction::Answers {
+        feeds.push(match work {
+            // Both directions come by the gateway. Half a round apart, as answers are.
+            Work::Return | Work::Elsewhere => {
+                let mut order = Order::new(share);
+                for _ in 0..share / 2 {
+                    order.step();
+                }
+                Feed::gateway(requests().reversed(), asked, order)
+            }
+            _ => Feed::backends(learned.of_flows(answered, answered + share)),
+        });
+    }
+    if arguments.cold {
+        feeds = feeds.into_iter().map(Feed::cold).collect();
+    }
+    feeds
 }
 
 /// Tells the rates. With two lcores: of each alone and of both together, in turn.

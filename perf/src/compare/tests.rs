@@ -4,8 +4,15 @@ use super::*;
 use crate::peers::{self, Core, Memory};
 
 fn case(name: &str) -> Case {
-    let programs = Vec::new();
-    Case { name: name.to_string(), programs, counts: 0, socket: None, refills: false }
+    Case { programs: Vec::new(), ..Case::alone(name, silent()) }
+}
+
+fn silent() -> Program {
+    Program { command: Vec::new(), reading: crate::Reading::Silent }
+}
+
+fn comparison(cases: Vec<Case>, passes: Option<usize>, unit: Unit) -> Comparison {
+    Comparison { title: "t".to_string(), cases, passes, unit }
 }
 
 fn samples(values: &[(f64, f64)]) -> Vec<Sample> {
@@ -15,7 +22,7 @@ fn samples(values: &[(f64, f64)]) -> Vec<Sample> {
 #[test]
 fn a_table_states_ratios_to_the_first_case_and_leaves_out_rounds_without_a_core() {
     let cases = vec![case("limit"), case("weir")];
-    let comparison = Comparison { title: "t".to_string(), cases, refill: None };
+    let comparison = comparison(cases, None, Unit::Nanoseconds);
     let rounds = [
         samples(&[(100.0, 0.99), (102.0, 0.98), (98.0, 1.0)]),
         samples(&[(40.0, 0.99), (10.0, 0.4), (50.0, 0.95)]),
@@ -29,16 +36,37 @@ fn a_table_states_ratios_to_the_first_case_and_leaves_out_rounds_without_a_core(
 
 #[test]
 fn net_of_refill_is_without_what_writing_costs_above_receiving_and_sending() {
-    let refill = Some(Refill { writes: 2, passes: 1 });
     let names = ["limit", "passes", "writes"].map(case).to_vec();
-    let cases = [names, vec![case("weir").refilling()]].concat();
-    let comparison = Comparison { title: "t".to_string(), cases, refill };
+    let cases = [names, vec![case("weir").refilling(2)]].concat();
+    let comparison = comparison(cases, Some(1), Unit::Nanoseconds);
     // 10, 5, 8 and 43 ns: 3 of the 43 are the writing's.
     let rounds = [100.0, 200.0, 125.0, 1000.0 / 43.0].map(|mpps| samples(&[(mpps, 1.0)]));
     let table = comparison.table(&rounds, 0.9);
     let lines: Vec<Vec<&str>> = table.lines().map(|l| l.split_whitespace().collect()).collect();
     assert_eq!(lines[2].len(), 5, "{table}");
     assert_eq!(lines[4][3..], ["43.0", "0.233", "40.0", "0.250"]);
+}
+
+#[test]
+fn rows_state_the_figures_of_one_name_side_by_side_and_what_they_are_of_the_first() {
+    let names = ["limit", "passes", "writes"].map(case).to_vec();
+    let weir = |column| case("weir").refilling(2).in_row("NAT44", column);
+    let others = vec![weir("requests"), weir("answers"), case("x").in_row("tunnel", "answers")];
+    let comparison = comparison([names, others].concat(), Some(1), Unit::Nanoseconds);
+    // 3 ns of 43 and of 63 are the writing's; the last case writes nothing.
+    let ns = [10.0, 5.0, 8.0, 43.0, 63.0, 20.0];
+    let rounds = ns.map(|ns| samples(&[(1000.0 / ns, 1.0)]));
+    let rows = comparison.rows(&rounds, 0.9);
+    let lines: Vec<&str> = rows.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    assert_eq!(
+        lines,
+        [
+            "| ns a packet, net | requests | answers | answers / requests |",
+            "|---|---|---|---|",
+            "| NAT44 | 40.0 | 60.0 | 1.50 |",
+            "| tunnel |  | 20.0 |  |",
+        ]
+    );
 }
 
 #[test]
