@@ -102,9 +102,10 @@ tcp-ao: ## run BGP sessions with TCP-AO on a kernel that has it, with BIRD
 	@.ci/setup.sh guest
 	slowpath/bgp/tcp-ao.sh
 
-bench: setup ## measure against testpmd and a C loop in the same run (see perf/README.md)
+bench: setup ## measure against testpmd and a C loop in the same run (QUICK=1: fewer cases)
 	cargo build --release --package perf --package fastpath --bins
-	$(AS_ROOT) $(TARGET_DIR)/release/bench
+	$(AS_ROOT) $(TARGET_DIR)/release/bench $(if $(QUICK),--quick)
+	$(AS_ROOT) $(TARGET_DIR)/release/floods $(if $(QUICK),--kind syn)
 	$(AS_ROOT) $(TARGET_DIR)/release/control
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-journey
 	$(TARGET_DIR)/release/probes

@@ -11,6 +11,7 @@
 
 pub mod compare;
 pub mod feed;
+pub mod flood;
 pub mod frames;
 pub mod kernel;
 pub mod machine;

@@ -1,0 +1,86 @@
+//! Floods beside honest clients, one simulation each: `floods`, or `floods --mode nat --kind syn`.
+//!
+//! Modes without NAT get 5 M spoofed packets a second. NAT gets 80 % of the flows that an lcore of
+//! this machine begins in a second, measured before; and then 5 M, at which established clients
+//! still lose nothing. What was promised and is broken ends the run with an error.
+
+use clap::Parser;
+use perf::flood::{Kind, Mode, Plan, ROUND_TRIPS_MS, insert_capacity, run};
+use perf::machine::Pages;
+use std::error::Error;
+
+/// Which floods, and how large.
+#[derive(Parser)]
+#[command(name = "floods", about = "Simulates floods beside honest clients")]
+struct Arguments {
+    /// Only this mode.
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+    /// Only this kind of flood.
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+    /// Spoofed packets a second.
+    #[arg(long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    rate: u64,
+    /// `region.max_flows`.
+    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1024..))]
+    flows: u32,
+    /// Flows that are established before.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    established: u32,
+    /// New honest flows a second.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    new: u32,
+    /// For how long new flows come, milliseconds; the flood goes on 300 ms longer.
+    #[arg(long, default_value_t = 1_000)]
+    ms: u64,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments = Arguments::parse();
+    let _pages = Pages::at_least(perf::world::region_pages(arguments.flows));
+    let modes = Mode::ALL.into_iter().filter(|mode| arguments.mode.is_none_or(|m| m == *mode));
+    let kinds = || Kind::ALL.into_iter().filter(|kind| arguments.kind.is_none_or(|k| k == *kind));
+    let trips = ROUND_TRIPS_MS.map(|ms| ms.to_string()).join(" / ");
+    println!(
+        "| flood beside {} established and {} new flows a second | M/s | established packets lost \
+         | new through, %, round trips of {trips} ms | the same a second after the end | flows \
+         before -> most -> after | bytes of ICMP errors / bytes in | M/s simulated |",
+        arguments.established, arguments.new
+    );
+    println!("|{}", "---|".repeat(8));
+    let mut broken = Vec::new();
+    for mode in modes {
+        let mut rates = vec![(arguments.rate, mode != Mode::Nat)];
+        if mode == Mode::Nat {
+            let capacity = insert_capacity(arguments.flows)?;
+            let rate = capacity * 4 / 5;
+            println!("NAT begins {:.2} M flows a second on this lcore", capacity as f64 / 1e6);
+            rates.insert(0, (rate.min(arguments.rate), true));
+        }
+        for kind in kinds().filter(|kind| kind.is_of(mode)) {
+            for (rate, promised) in rates.iter().copied() {
+                let Arguments { flows, established, new: new_per_s, ms, .. } = arguments;
+                let plan = Plan { mode, kind, rate, flows, established, new_per_s, ms };
+                let outcome = run(&plan)?;
+                println!("{outcome}");
+                let new = promised || !kind.begins_flows();
+                for line in outcome.broken(new) {
+                    println!("  BROKEN: {line}; drops {:?}", outcome.drops);
+                    broken.push(format!("{mode:?}, {kind:?}: {line}"));
+                }
+            }
+        }
+        if mode == Mode::Nat {
+            let of = |rate| 1e3 * f64::from(tables::flow::places(arguments.flows)[0]) / rate as f64;
+            let limits: Vec<_> =
+                rates.iter().map(|(rate, _)| format!("{:.0} ms", of(*rate))).collect();
+            println!("an unconfirmed flow of NAT stays for {}; twice", limits.join(" and "));
+            println!("the round trip must be less, so that it is confirmed before it is evicted");
+        }
+    }
+    match broken.is_empty() {
+        true => Ok(()),
+        false => Err(format!("broken: {}", broken.join("; ")).into()),
+    }
+}

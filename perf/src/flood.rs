@@ -1,0 +1,530 @@
+//! Floods beside honest clients, simulated: time is counted in packets of the flood, so that what
+//! comes out does not depend on how fast the machine is. The lcore, its tables and its clock are the
+//! fastpath's own; only the frames lie in plain memory.
+//!
+//! ```text
+//!  attacker (a packet each 1/rate s) --+
+//!  established clients, steadily ------+--> Lcore::forward --> each honest packet is checked
+//!  new clients, 1,000 a second --------+         ^
+//!                                                +-- the clock, moved on by the packets
+//! ```
+
+mod clients;
+mod report;
+mod spoofed;
+mod wire;
+
+use crate::poller::place;
+use crate::world::{self, Family, GATEWAY, MACS, Policy};
+use ::tests::frames::{Frame, Ip, aws_options};
+use clients::{Client, Frames, Side, Step, TCP, TCP_GOES_ON, UDP, UDP_GOES_ON};
+use fastpath::burst::{Arrival, BURST, Burst};
+use fastpath::dispatch::Exits;
+use fastpath::lcore::Lcore;
+use spoofed::Attacker;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::error::Error;
+use std::net::IpAddr;
+use std::time::Instant;
+use tables::flow::Flows;
+use tables::record::{ErrorLimits, Mode as ServiceMode, TunnelKind};
+use tables::region::Region;
+use wire::{End, Pool, Tagged, Template, ends};
+
+pub use report::{Outcome, Tally};
+
+/// Round trips of new clients, milliseconds.
+pub const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
+/// Limits of ICMP errors, the settings' defaults.
+const ERROR_LIMITS: ErrorLimits = ErrorLimits { by_arm: 1_000, to_network: 100, path_mtu: 100 };
+/// How often an established client sends, and half of its round trip, nanoseconds.
+const PERIOD_NS: u64 = 250 * MS;
+const ESTABLISHED_HALF_NS: u64 = MS;
+/// One established client in so many is silent during the flood.
+const SILENT: u32 = 16;
+/// Nanoseconds of a millisecond.
+const MS: u64 = 1_000_000;
+/// The tag of a packet of the flood.
+const FLOOD: u32 = u32::MAX;
+/// Whose losses are counted: established clients, new ones by round trip during the flood, and the
+/// same after it.
+const ESTABLISHED: usize = 0;
+const DURING: usize = 1;
+const AFTER: usize = DURING + ROUND_TRIPS_MS.len();
+const TALLIES: usize = AFTER + ROUND_TRIPS_MS.len();
+
+/// How the services reach their backends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Mode {
+    /// Not at all: packets go back to the gateway.
+    Return,
+    /// By GENEVE; backends answer by way of Weir.
+    Tunnel,
+    /// By IP in IP, of packets that come in no tunnel; backends answer past Weir.
+    Dsr,
+    /// By NAT44.
+    Nat,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 4] = [Mode::Return, Mode::Tunnel, Mode::Dsr, Mode::Nat];
+
+    fn policy(self) -> Policy {
+        let (mode, tunnel) = match self {
+            Mode::Return | Mode::Tunnel => (ServiceMode::Tunnel, TunnelKind::Geneve),
+            Mode::Dsr => (ServiceMode::Dsr, TunnelKind::Ipip),
+            Mode::Nat => (ServiceMode::Nat, TunnelKind::Geneve),
+        };
+        let (ports, gateway) = (&[(6, 80), (17, 53)], TunnelKind::Geneve);
+        Policy { mode, tunnel, family: Family::V4, ports, error_limits: ERROR_LIMITS, gateway }
+    }
+
+    /// The first address that clients send to.
+    fn target(self) -> u32 {
+        let base = match self {
+            Mode::Return => world::stranger_base(Family::V4),
+            _ => world::frontend_base(Family::V4),
+        };
+        match base {
+            IpAddr::V4(base) => base.to_bits(),
+            IpAddr::V6(_) => 0,
+        }
+    }
+
+    /// The arm at which backends' packets arrive.
+    fn answers_at(self) -> u8 {
+        u8::from(self != Mode::Return)
+    }
+
+    /// A client's packet as it arrives.
+    fn arriving(self, ip: Ip) -> Template {
+        match self {
+            Mode::Dsr => Template::plain(Frame::new(GATEWAY, MACS[0], ip).bytes()),
+            _ => {
+                let options = aws_options(0x0a11_ce00, 0, 0xbeef);
+                let ip = ip.in_geneve("10.0.1.20:50000", "10.0.1.10:6081", options);
+                Template::inner(Frame::new(GATEWAY, MACS[0], ip).bytes())
+            }
+        }
+    }
+}
+
+/// What a flood consists of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Kind {
+    /// SYNs of made-up clients.
+    Syn,
+    /// ACKs of made-up clients.
+    Ack,
+    /// Datagrams that no backend answers.
+    Udp,
+    /// Datagrams that backends answer.
+    AnsweredUdp,
+    /// First fragments of datagrams.
+    Fragments,
+    /// Packets whose TTL ends here.
+    Ttl,
+    /// ACKs by made-up gateway endpoints.
+    Endpoints,
+    /// Resets in the names of established clients and their backends.
+    Resets,
+    /// Forged too-big errors.
+    TooBig,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 9] = [
+        Kind::Syn,
+        Kind::Ack,
+        Kind::Udp,
+        Kind::AnsweredUdp,
+        Kind::Fragments,
+        Kind::Ttl,
+        Kind::Endpoints,
+        Kind::Resets,
+        Kind::TooBig,
+    ];
+
+    fn is_udp(self) -> bool {
+        matches!(self, Kind::Udp | Kind::AnsweredUdp | Kind::Fragments | Kind::Ttl)
+    }
+
+    /// Whether there is such a flood where services work in this mode: plain packets have no
+    /// endpoint, and answers that don't come by are no part of it.
+    pub fn is_of(self, mode: Mode) -> bool {
+        match self {
+            Kind::AnsweredUdp => matches!(mode, Mode::Tunnel | Mode::Nat),
+            Kind::Endpoints => mode != Mode::Dsr,
+            _ => true,
+        }
+    }
+
+    /// Whether each of its packets begins a flow.
+    pub fn begins_flows(self) -> bool {
+        !matches!(self, Kind::Endpoints | Kind::Resets | Kind::TooBig)
+    }
+}
+
+/// One simulation.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How services reach backends.
+    pub mode: Mode,
+    /// What the flood consists of.
+    pub kind: Kind,
+    /// Packets of the flood a second.
+    pub rate: u64,
+    /// `region.max_flows`.
+    pub flows: u32,
+    /// Flows that are established before the flood.
+    pub established: u32,
+    /// New clients a second.
+    pub new_per_s: u32,
+    /// For how long new clients come, milliseconds. The flood lasts until the last one is through.
+    pub ms: u64,
+}
+
+/// A packet that is due.
+type Due = Reverse<(u64, u32, usize)>;
+
+/// An honest packet in the burst at hand.
+struct Sent {
+    client: u32,
+    step: usize,
+    side: Side,
+}
+
+struct Simulation<'r> {
+    plan: Plan,
+    lcore: Lcore<'r>,
+    flows: Flows<'r>,
+    burst: Burst<Tagged>,
+    left: Left,
+    pool: Pool,
+    frames: Frames,
+    attacker: Attacker,
+    clients: Vec<Client>,
+    due: BinaryHeap<Due>,
+    /// Honest packets of the burst at hand.
+    sent: Vec<Sent>,
+    now_ns: u64,
+    /// Up to when the lcore's clock has been moved on, and the next look at the number of flows.
+    told_us: u64,
+    look_ns: u64,
+    /// The first clients are established, and whether they go on to send.
+    established: bool,
+    goes_on: bool,
+    outcome: Outcome,
+}
+
+/// What left of a burst.
+struct Left {
+    /// By the place in [`Simulation::sent`]: whether it left as it should.
+    honest: Vec<(u32, u8, Vec<u8>)>,
+    /// Ends of flood packets that a backend got: its own, and to whom it will answer.
+    answerable: Option<VecDeque<(End, End)>>,
+    /// Where the packet lies that a backend got.
+    at: usize,
+}
+
+impl Exits<Tagged> for Left {
+    fn port(&mut self, arm: u8, buffer: Tagged) {
+        if buffer.tag != FLOOD {
+            return self.honest.push((buffer.tag, arm, buffer.bytes().to_vec()));
+        }
+        if let Some(answerable) = self.answerable.as_mut().filter(|_| arm == 1)
+            && let Some((src, dst)) = ends(buffer.bytes(), self.at)
+        {
+            answerable.push_back((dst, src));
+        }
+    }
+
+    fn kernel(&mut self, _: u8, _: Tagged) -> bool {
+        false
+    }
+}
+
+/// Simulates a flood beside established and new clients, then its end.
+///
+/// # Errors
+/// The region's; and where clients have trouble before the flood begins.
+pub fn run(plan: &Plan) -> Result<Outcome, Box<dyn Error>> {
+    let (region, _) = world::region(plan.flows)?;
+    world::furnish(&region, &plan.mode.policy())?;
+    Flows::new(&region).recover();
+    let mut simulation = Simulation::new(&region, plan)?;
+    simulation.establish()?;
+    simulation.flood();
+    simulation.after();
+    simulation.idle();
+    Ok(simulation.finish(&region))
+}
+
+/// How many flows a second an lcore begins with NAT, frames written included: SYNs of made-up
+/// clients, as fast as this machine takes them.
+///
+/// # Errors
+/// The region's.
+pub fn insert_capacity(flows: u32) -> Result<u64, Box<dyn Error>> {
+    let plan = Plan {
+        mode: Mode::Nat,
+        kind: Kind::Syn,
+        rate: 1_000_000_000,
+        flows,
+        established: 1,
+        new_per_s: 0,
+        ms: 0,
+    };
+    let (region, _) = world::region(flows)?;
+    world::furnish(&region, &plan.mode.policy())?;
+    Flows::new(&region).recover();
+    let mut simulation = Simulation::new(&region, &plan)?;
+    simulation.establish()?;
+    // Twice through the ring of unconfirmed flows: the second time each insert ends another flow.
+    let ring = u64::from(tables::flow::places(flows)[0]);
+    simulation.until(simulation.now_ns + ring, true);
+    let started = Instant::now();
+    simulation.until(simulation.now_ns + ring.max(1_000_000), true);
+    Ok((ring.max(1_000_000) as f64 / started.elapsed().as_secs_f64()) as u64)
+}
+
+impl<'r> Simulation<'r> {
+    fn new(region: &'r Region, plan: &Plan) -> Result<Simulation<'r>, Box<dyn Error>> {
+        let lcore = Lcore::join(region, place(0, 1)).ok_or("no room for an lcore")?;
+        let frames = Frames::new(plan.mode);
+        let attacker = Attacker::new(plan.kind, plan.mode, &frames);
+        let answered = plan.kind == Kind::AnsweredUdp;
+        let left = Left {
+            honest: Vec::new(),
+            answerable: answered.then(VecDeque::new),
+            at: if plan.mode == Mode::Nat { crate::feed::PLAIN } else { crate::feed::INNER },
+        };
+        Ok(Simulation {
+            plan: *plan,
+            lcore,
+            flows: Flows::new(region),
+            burst: Burst::default(),
+            left,
+            pool: Pool::default(),
+            frames,
+            attacker,
+            clients: Vec::new(),
+            due: BinaryHeap::new(),
+            sent: Vec::new(),
+            now_ns: 0,
+            told_us: 0,
+            look_ns: 0,
+            established: false,
+            goes_on: false,
+            outcome: Outcome::new(plan, TALLIES),
+        })
+    }
+
+    /// Clients come, one each `1 / new_per_s` seconds, with the three round trips and both
+    /// protocols in turn.
+    fn come(&mut self, ms: u64, tally: usize) {
+        let count = u64::from(self.plan.new_per_s) * ms / 1000;
+        for n in 0..count {
+            let trip = n as usize % ROUND_TRIPS_MS.len();
+            let half_ns = ROUND_TRIPS_MS[trip] * MS / 2;
+            let udp = n / 3 % 2 == 1;
+            let at_ns = self.now_ns + n * 1_000 * MS / u64::from(self.plan.new_per_s);
+            self.begin(at_ns, udp, half_ns, tally + trip);
+        }
+    }
+
+    fn begin(&mut self, at_ns: u64, udp: bool, half_ns: u64, tally: usize) {
+        let number = self.clients.len() as u32;
+        self.clients.push(Client::new(number, self.plan.mode, udp, half_ns, tally));
+        self.outcome.tallies[tally].begun += 1;
+        self.due.push(Reverse((at_ns, number, 0)));
+    }
+
+    /// Connections that are established before the flood.
+    fn establish(&mut self) -> Result<(), Box<dyn Error>> {
+        for n in 0..self.plan.established {
+            self.begin(self.now_ns + u64::from(n) * 10_000, n % 2 == 1, 0, ESTABLISHED);
+        }
+        self.until(self.now_ns + u64::from(self.plan.established) * 10_000 + MS, false);
+        let tally = &self.outcome.tallies[ESTABLISHED];
+        match &tally.first {
+            None => Ok(()),
+            Some(first) => Err(format!("before the flood: {first}").into()),
+        }
+    }
+
+    /// Established clients send a packet each period, and silent ones nothing.
+    fn flood(&mut self) {
+        (self.established, self.goes_on) = (true, true);
+        for number in (0..self.plan.established).filter(|n| n % SILENT != 0) {
+            let offset = PERIOD_NS * u64::from(number) / u64::from(self.plan.established);
+            self.due.push(Reverse((self.now_ns + offset, number, 0)));
+        }
+        self.outcome.flows_before = self.flows.live();
+        self.come(self.plan.ms, DURING);
+        let started = Instant::now();
+        let first_ns = self.now_ns;
+        self.until(first_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, true);
+        self.outcome.took(started.elapsed(), self.now_ns - first_ns);
+    }
+
+    /// A second after the flood's end new clients come again.
+    fn after(&mut self) {
+        self.until(self.now_ns + 1_000 * MS, false);
+        self.come(self.plan.ms, AFTER);
+        self.until(self.now_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, false);
+    }
+
+    /// Nobody sends for twelve seconds, longer than the time after which a reset flow would end if
+    /// the reset were believed. Then all established clients send; then nobody until all that is
+    /// unconfirmed has ended.
+    fn idle(&mut self) {
+        self.goes_on = false;
+        self.until(self.now_ns + 12_000 * MS, false);
+        for number in 0..self.plan.established {
+            self.due.push(Reverse((self.now_ns + u64::from(number) * 1_000, number, 0)));
+        }
+        self.until(self.now_ns + 35_000 * MS, false);
+        self.outcome.flows_after = self.flows.live();
+    }
+
+    /// Goes on until a moment, with the flood or without it.
+    fn until(&mut self, end_ns: u64, flood: bool) {
+        // A remainder of a nanosecond and of a packet is carried on.
+        let (mut paid, per_s) = (0, self.plan.rate);
+        while self.now_ns < end_ns {
+            self.send_due();
+            if flood {
+                let count = BURST - self.burst.len;
+                (0..count).for_each(|_| self.send_flood());
+                paid += count as u64 * 1_000 * MS;
+                self.now_ns += paid / per_s;
+                paid %= per_s;
+            } else if self.burst.len == 0 {
+                // No step is longer than a millisecond, so that the sweep is not behind.
+                let next = self.due.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
+                self.now_ns = next.min(end_ns).min(self.now_ns + MS);
+            }
+            self.forward();
+        }
+    }
+
+    /// Puts the honest packets that are due into the burst.
+    fn send_due(&mut self) {
+        while self.burst.len < BURST
+            && let Some(Reverse((at, number, step))) = self.due.peek().copied()
+            && at <= self.now_ns
+        {
+            self.due.pop();
+            let client = self.clients[number as usize];
+            let (side, _, packet) = self.script(&client)[step];
+            let tag = self.sent.len() as u32;
+            self.sent.push(Sent { client: number, step, side });
+            if let Some(bytes) = client.write(self.plan.mode, side, packet, &mut self.frames) {
+                let arm = if side == Side::Client { 0 } else { self.plan.mode.answers_at() };
+                self.burst.push(Tagged::new(&self.pool, bytes, tag), arm, Arrival::Plain);
+            } else {
+                self.sent.pop();
+                self.next_step(number, step);
+            }
+        }
+    }
+
+    /// What a client and its backend send.
+    fn script(&self, client: &Client) -> &'static [Step] {
+        match (self.is_established(client), client.udp) {
+            (false, false) => TCP,
+            (false, true) => UDP,
+            (true, false) => TCP_GOES_ON,
+            (true, true) => UDP_GOES_ON,
+        }
+    }
+
+    fn is_established(&self, client: &Client) -> bool {
+        self.established && client.tally == ESTABLISHED
+    }
+
+    fn send_flood(&mut self) {
+        let owed = self.left.answerable.as_mut().and_then(VecDeque::pop_front);
+        let (arm, bytes) = match owed {
+            Some((from, to)) => (1, self.frames.answer(from, to)),
+            None => {
+                let established = &self.clients[..self.plan.established as usize];
+                self.attacker.next(established)
+            }
+        };
+        self.outcome.flood_packets += 1;
+        self.outcome.flood_bytes += bytes.len() as u64;
+        self.burst.push(Tagged::new(&self.pool, bytes, FLOOD), arm, Arrival::Plain);
+    }
+
+    /// Forwards the burst, looks at what became of honest packets, and moves the clock on.
+    fn forward(&mut self) {
+        self.lcore.forward(&mut self.burst, &mut self.left);
+        let mut sent = std::mem::take(&mut self.sent);
+        let mut left = std::mem::take(&mut self.left.honest);
+        for (tag, sent) in (0..).zip(sent.drain(..)) {
+            let Sent { client: number, step, side } = sent;
+            let client = &mut self.clients[number as usize];
+            let good = left
+                .iter()
+                .find(|(of, ..)| *of == tag)
+                .is_some_and(|(_, arm, frame)| client.check(self.plan.mode, side, *arm, frame));
+            let tally = client.tally;
+            self.outcome.tallies[tally].packets += 1;
+            if good || tally == ESTABLISHED {
+                self.next_step(number, step);
+            }
+            if !good {
+                let trip = 2 * self.clients[number as usize].half_ns / MS;
+                let what = self.script(&self.clients[number as usize])[step];
+                self.outcome.tallies[tally]
+                    .lost(|| format!("client {number}, {trip} ms: {what:?}"));
+            }
+        }
+        left.clear();
+        (self.sent, self.left.honest) = (sent, left);
+        let now_us = self.now_ns / 1_000;
+        if now_us > self.told_us {
+            self.lcore.advance_us(now_us - self.told_us);
+            self.told_us = now_us;
+        }
+        if self.now_ns >= self.look_ns {
+            self.look_ns = self.now_ns + MS;
+            self.outcome.flows_most = self.outcome.flows_most.max(self.flows.live());
+        }
+    }
+
+    /// What follows a step of a client's, if anything does.
+    fn next_step(&mut self, number: u32, step: usize) {
+        let client = self.clients[number as usize];
+        let script = self.script(&client);
+        let next = step + 1;
+        let half_ns = match self.is_established(&client) {
+            true => ESTABLISHED_HALF_NS,
+            false => client.half_ns,
+        };
+        if next < script.len() {
+            let halves = script[next].1 - script[step].1;
+            self.due.push(Reverse((self.now_ns + halves * half_ns, number, next)));
+        } else if client.tally == ESTABLISHED {
+            if self.goes_on {
+                self.due.push(Reverse((self.now_ns + PERIOD_NS - half_ns, number, 0)));
+            }
+        } else {
+            self.outcome.tallies[client.tally].through += 1;
+        }
+    }
+
+    fn finish(self, region: &Region) -> Outcome {
+        let mut outcome = self.outcome;
+        outcome.count(region);
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests;

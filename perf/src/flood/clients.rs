@@ -1,0 +1,206 @@
+//! Honest clients and their backends: what each sends when, and what must become of it.
+
+use super::Mode;
+use super::wire::{End, Template, ends};
+use crate::feed::{INNER, PLAIN};
+use crate::world::{BACKEND, FRONTENDS, MACS};
+use tests::frames::{Frame, Ip, flags, tcp, udp};
+
+/// The first client's address, 10.64.0.0.
+const CLIENTS_AT: u32 = 0x0a40_0000;
+/// The port that backends answer on behind NAT.
+const BACKEND_PORT: u16 = 8080;
+
+/// What a client or a backend sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Packet {
+    /// Opens a connection.
+    Syn,
+    /// Accepts it.
+    SynAck,
+    /// Has seen everything.
+    Ack,
+    /// Says something.
+    Data,
+    /// Says much: 1,400 bytes, which must not be fragmented.
+    Large,
+    /// A datagram.
+    Udp,
+    /// Ends a connection at once.
+    Reset,
+}
+
+const PACKETS: [Packet; 7] = [
+    Packet::Syn,
+    Packet::SynAck,
+    Packet::Ack,
+    Packet::Data,
+    Packet::Large,
+    Packet::Udp,
+    Packet::Reset,
+];
+
+impl Packet {
+    fn ip(self, src: &str, dst: &str) -> Ip {
+        match self {
+            Packet::Syn => tcp(src, dst, flags::SYN),
+            Packet::SynAck => tcp(src, dst, flags::SYN | flags::ACK),
+            Packet::Ack => tcp(src, dst, flags::ACK),
+            Packet::Data => tcp(src, dst, flags::PSH | flags::ACK).load(b"GET / HTTP/1.1\r\n"),
+            Packet::Large => tcp(src, dst, flags::ACK).sized(1_400),
+            Packet::Udp => udp(src, dst).load(b"who?"),
+            Packet::Reset => tcp(src, dst, flags::RST),
+        }
+    }
+}
+
+/// Who sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The client.
+    Client,
+    /// The backend.
+    Backend,
+}
+
+/// Who sends what, and how many half round trips after the flow's first packet.
+pub type Step = (Side, u64, Packet);
+
+/// A TCP connection until it is established and both sides have said something.
+pub const TCP: &[Step] = &[
+    (Side::Client, 0, Packet::Syn),
+    (Side::Backend, 1, Packet::SynAck),
+    (Side::Client, 2, Packet::Ack),
+    (Side::Client, 2, Packet::Data),
+    (Side::Backend, 3, Packet::Data),
+    (Side::Client, 4, Packet::Ack),
+];
+
+/// A request, its answer, and both once more.
+pub const UDP: &[Step] = &[
+    (Side::Client, 0, Packet::Udp),
+    (Side::Backend, 1, Packet::Udp),
+    (Side::Client, 2, Packet::Udp),
+    (Side::Backend, 3, Packet::Udp),
+];
+
+/// What established flows say again and again, by protocol.
+pub const TCP_GOES_ON: &[Step] =
+    &[(Side::Client, 0, Packet::Large), (Side::Backend, 1, Packet::Data)];
+/// Of UDP.
+pub const UDP_GOES_ON: &[Step] = &[(Side::Client, 0, Packet::Udp), (Side::Backend, 1, Packet::Udp)];
+
+/// A client and what it knows of its flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    /// Its own end.
+    pub client: End,
+    /// The frontend that it asks for.
+    pub front: End,
+    /// Whether it speaks UDP.
+    pub udp: bool,
+    /// Half a round trip, nanoseconds.
+    pub half_ns: u64,
+    /// In whose count its losses are.
+    pub tally: usize,
+    /// The backend that got its first packet, and behind NAT our end towards it.
+    route: Option<(u32, End)>,
+}
+
+impl Client {
+    /// The client of this number.
+    pub fn new(number: u32, mode: Mode, udp: bool, half_ns: u64, tally: usize) -> Client {
+        let client = End { addr: CLIENTS_AT + number, port: 20_000 + (number % 9_973) as u16 };
+        let port = if udp { 53 } else { 80 };
+        let front = End { addr: mode.target() + number % FRONTENDS, port };
+        Client { client, front, udp, half_ns, tally, route: None }
+    }
+
+    /// The backend's end behind NAT.
+    pub fn backend(&self) -> End {
+        End { addr: self.route.map_or(0, |(backend, _)| backend), port: BACKEND_PORT }
+    }
+
+    /// Our end behind NAT.
+    pub fn ours(&self) -> End {
+        self.route.map_or(End::default(), |(_, ours)| ours)
+    }
+
+    /// Writes a packet of its flow; none where it would not come by Weir.
+    pub fn write<'f>(
+        &self,
+        mode: Mode,
+        side: Side,
+        packet: Packet,
+        frames: &'f mut Frames,
+    ) -> Option<&'f [u8]> {
+        let template = match side {
+            Side::Client => frames.clients[packet as usize].ends(self.client, self.front),
+            Side::Backend => {
+                let (from, to) = match mode {
+                    Mode::Dsr => return None,
+                    Mode::Nat => (self.backend(), self.ours()),
+                    Mode::Return | Mode::Tunnel => (self.front, self.client),
+                };
+                frames.backends[packet as usize].ends(from, to)
+            }
+        };
+        Some(template.bytes())
+    }
+
+    /// Whether its packet left as it should: by this arm, as this frame. The first one shows which
+    /// backend it has, and all others must go there, from the same end of ours.
+    pub fn check(&mut self, mode: Mode, side: Side, arm: u8, frame: &[u8]) -> bool {
+        let inner = || ends(frame, INNER);
+        match (mode, side) {
+            (Mode::Return, Side::Client) => arm == 0 && inner() == Some((self.client, self.front)),
+            (_, Side::Backend) => arm == 0 && inner() == Some((self.front, self.client)),
+            (_, Side::Client) => {
+                let Some((ours, backend)) = ends(frame, PLAIN).filter(|_| arm == 1) else {
+                    return false;
+                };
+                let ours = if mode == Mode::Nat { ours } else { End::default() };
+                let route = (backend.addr, ours);
+                *self.route.get_or_insert(route) == route
+            }
+        }
+    }
+}
+
+/// The frames of all packets, of clients and of backends.
+#[derive(Clone, Debug)]
+pub struct Frames {
+    clients: Vec<Template>,
+    backends: Vec<Template>,
+}
+
+impl Frames {
+    /// Those of a mode.
+    pub fn new(mode: Mode) -> Frames {
+        let (client, front) = ("10.64.0.0:20000", "203.0.0.0:80");
+        let of_client = |packet: &Packet| mode.arriving(packet.ip(client, front));
+        let of_backend = |packet: &Packet| match mode {
+            Mode::Return => mode.arriving(packet.ip(front, client)),
+            _ => Template::plain(Frame::new(BACKEND, MACS[1], packet.ip(front, client)).bytes()),
+        };
+        Frames {
+            clients: PACKETS.iter().map(of_client).collect(),
+            backends: PACKETS.iter().map(of_backend).collect(),
+        }
+    }
+
+    /// A client's packet.
+    pub fn client(&self, packet: Packet) -> &Template {
+        &self.clients[packet as usize]
+    }
+
+    /// A backend's datagram with these ends.
+    pub fn answer(&mut self, from: End, to: End) -> &[u8] {
+        self.backends[Packet::Udp as usize].ends(from, to).bytes()
+    }
+
+    /// A backend's packet.
+    pub fn backend(&self, packet: Packet) -> &Template {
+        &self.backends[packet as usize]
+    }
+}

@@ -1,0 +1,145 @@
+//! What an attacker sends, without end and each time with other numbers.
+
+use super::clients::{Client, Frames, Packet};
+use super::wire::{End, Template};
+use super::{Kind, Mode};
+use crate::feed::Order;
+use crate::world::{BACKEND, FRONTENDS, MACS};
+use tests::frames::{Frame, error, tcp, udp};
+
+/// Spoofed sources are drawn from so many, each with any port: 10.128.0.0/9.
+const SOURCES: u32 = 1 << 23;
+const SOURCES_AT: u32 = 0x0a80_0000;
+/// A router that nobody knows.
+const ROUTER: &str = "192.0.2.1";
+/// The MTU that forged errors tell of, bytes.
+const FORGED_MTU: u32 = 576;
+
+/// Sends the packets of a flood.
+pub struct Attacker {
+    kind: Kind,
+    mode: Mode,
+    /// By the number of the packet in turn.
+    templates: Vec<Forgery>,
+    sources: Order,
+    sent: u64,
+}
+
+/// A kind of packet that an attacker makes, and where it arrives.
+struct Forgery {
+    template: Template,
+    arm: u8,
+    names: Names,
+}
+
+/// Whose ends a forged packet has.
+#[derive(Clone, Copy)]
+enum Names {
+    /// A made-up client's, to a frontend.
+    Spoofed,
+    /// An established client's, to its frontend.
+    Client,
+    /// The other way round.
+    Answer,
+    /// Those of an established flow behind NAT, as its backend answers.
+    Translated,
+    /// Those of an established flow behind NAT, as its backend sees it.
+    Towards,
+    /// As they are in the template.
+    Fixed,
+}
+
+impl Attacker {
+    /// An attacker of services in this mode.
+    pub fn new(kind: Kind, mode: Mode, frames: &Frames) -> Attacker {
+        let spoofed = |template: &Template| Forgery {
+            template: template.clone(),
+            arm: 0,
+            names: Names::Spoofed,
+        };
+        let client = |packet| spoofed(frames.client(packet));
+        let templates = match kind {
+            Kind::Syn => vec![client(Packet::Syn)],
+            Kind::Ack | Kind::Endpoints => vec![client(Packet::Ack)],
+            Kind::Udp | Kind::AnsweredUdp => vec![client(Packet::Udp)],
+            Kind::Fragments => {
+                let whole = udp("10.128.0.1:9999", "203.0.0.0:53").load(&[0x57; 512]);
+                vec![spoofed(&mode.arriving(whole.may_fragment().part(0, 64, true)))]
+            }
+            Kind::Ttl => {
+                let last_hop = udp("10.128.0.1:9999", "203.0.0.0:53").load(b"who?").ttl(1);
+                vec![spoofed(&mode.arriving(last_hop))]
+            }
+            Kind::Resets => resets(mode, frames),
+            Kind::TooBig => too_big(mode),
+        };
+        Attacker { kind, mode, templates, sources: Order::new(SOURCES), sent: 0 }
+    }
+
+    /// The next packet, and the arm that it arrives at.
+    pub fn next(&mut self, established: &[Client]) -> (u8, &[u8]) {
+        let n = self.sent;
+        self.sent += 1;
+        let count = self.templates.len() as u64;
+        let forgery = &mut self.templates[(n % count) as usize];
+        let victim = &established[(n / count) as usize % established.len()];
+        let template = &mut forgery.template;
+        match forgery.names {
+            Names::Spoofed => {
+                let source = self.sources.step();
+                let src = End { addr: SOURCES_AT + source, port: 1024 + (n % 60_000) as u16 };
+                let front = (n % u64::from(FRONTENDS)) as u32;
+                let port = if self.kind.is_udp() { 53 } else { 80 };
+                template.ends(src, End { addr: self.mode.target() + front, port });
+            }
+            Names::Client => drop(template.ends(victim.client, victim.front)),
+            Names::Answer => drop(template.ends(victim.front, victim.client)),
+            Names::Translated => drop(template.ends(victim.backend(), victim.ours())),
+            Names::Towards => drop(template.ends(victim.ours(), victim.backend())),
+            Names::Fixed => {}
+        }
+        match self.kind {
+            Kind::Fragments => drop(template.id(n as u16)),
+            // No number comes again within a run, and none is an endpoint of an honest client.
+            Kind::Endpoints => drop(template.endpoint(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)),
+            _ => {}
+        }
+        (forgery.arm, forgery.template.bytes())
+    }
+}
+
+/// Resets in the names of both ends of established connections.
+fn resets(mode: Mode, frames: &Frames) -> Vec<Forgery> {
+    let client =
+        Forgery { template: frames.client(Packet::Reset).clone(), arm: 0, names: Names::Client };
+    let names = if mode == Mode::Nat { Names::Translated } else { Names::Answer };
+    let arm = mode.answers_at();
+    match mode {
+        // What backends say doesn't come by.
+        Mode::Dsr => vec![client],
+        _ => vec![client, Forgery { template: frames.backend(Packet::Reset).clone(), arm, names }],
+    }
+}
+
+/// Too-big errors: about an answer of an established flow; about a packet that Weir never sends,
+/// from its own address to a backend; and about a packet of an established flow behind NAT.
+fn too_big(mode: Mode) -> Vec<Forgery> {
+    let answer = tcp("203.0.0.0:80", "10.64.0.0:1024", 0x10).sized(1_500);
+    let answer = error(ROUTER, "203.0.0.0", (3, 4), FORGED_MTU, answer);
+    let about_answer =
+        Forgery { template: mode.arriving(answer).quoting(), arm: 0, names: Names::Answer };
+    let plain = |ip| Template::plain(Frame::new(BACKEND, MACS[1], ip).bytes());
+    let never = udp("10.0.2.10:1234", "10.0.2.101:6081").sized(1_500);
+    let never = error(ROUTER, "10.0.2.10", (3, 4), FORGED_MTU, never);
+    let mut all = vec![about_answer];
+    if mode != Mode::Return {
+        all.push(Forgery { template: plain(never), arm: 1, names: Names::Fixed });
+    }
+    if mode == Mode::Nat {
+        let translated = tcp("10.0.2.11:1024", "10.0.2.101:8080", 0x10).sized(1_500);
+        let translated = error(ROUTER, "10.0.2.11", (3, 4), FORGED_MTU, translated);
+        let template = plain(translated).quoting();
+        all.push(Forgery { template, arm: 1, names: Names::Towards });
+    }
+    all
+}
