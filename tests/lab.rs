@@ -15,6 +15,7 @@ pub mod capture;
 pub mod client;
 pub mod decap;
 pub mod error;
+pub mod flood;
 pub mod folder;
 pub mod gateway;
 pub mod journey;

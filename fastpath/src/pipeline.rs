@@ -193,19 +193,26 @@ fn find<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
 #[inline(never)]
 fn settle<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     let mut prepared: Option<(&mut B, &mut Work)> = None;
+    // Of the hashes of flows that began in this burst a bit each: the look-ups went before them.
+    let (mut begun, bit) = (0_u128, |work: &Work| 1 << (work.hash & 127));
     burst.each(|buffer, work| {
         if !work.open() {
             return;
         }
         let begins_too = work.hit.is_none() && work.service != NONE;
-        if !begins_too && let Some((buffer, work)) = prepared.take() {
+        let same = |other: &mut (&mut B, &mut Work)| other.1.hash == work.hash;
+        if let Some((buffer, work)) = prepared.take_if(|other| !begins_too || same(other)) {
             select::begin(buffer, work, lcore);
         }
+        if begins_too && begun & bit(work) != 0 {
+            track::again(buffer, work, lcore);
+        }
         decide(buffer, work, lcore);
-        if work.begins
-            && let Some((buffer, work)) = prepared.replace((buffer, work))
-        {
-            select::begin(buffer, work, lcore);
+        if work.begins {
+            begun |= bit(work);
+            if let Some((buffer, work)) = prepared.replace((buffer, work)) {
+                select::begin(buffer, work, lcore);
+            }
         }
     });
     if let Some((buffer, work)) = prepared {

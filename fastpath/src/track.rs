@@ -48,6 +48,14 @@ pub fn track<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
+/// As [`track`], of a packet whose flow may have begun since the burst's look-ups.
+#[cold]
+pub fn again<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+    if let Err(reason) = look_again(&buffer.window(), work, lcore) {
+        work.drop(reason);
+    }
+}
+
 /// Looks once more for the flow of a packet that had none, and decides if there is one by now.
 #[cold]
 pub fn look_again(

@@ -11,7 +11,7 @@ use fastpath::dispatch::Exits;
 use fastpath::port::memory::Frame;
 use planes::memory::Memory;
 use std::collections::{BTreeMap, BTreeSet};
-use tables::flow::Flows;
+use tables::flow::{Flows, TcpState};
 use tests::cases::setups::{Setup, WEB, plain_dsr, plain_nat, service};
 use tests::cases::world::{EGRESS, INGRESS, from_backend, from_router, syn};
 use tests::cases::{Exit, Plane};
@@ -111,6 +111,29 @@ fn what_depends_on_a_flow_that_begins_in_its_own_burst_finds_it() {
     );
     let arms: Vec<u8> = left.iter().map(|(arm, _)| *arm).collect();
     assert_eq!(arms, [EGRESS, INGRESS, INGRESS], "drops: {:?}", plane.counts());
+}
+
+/// The second packet of a flow that begins in the same burst is one of a known flow: where answers
+/// bypass the appliance, it confirms the flow.
+#[test]
+fn two_packets_of_a_new_flow_in_one_burst_begin_one_flow_and_confirm_it() {
+    let mut plane = Memory::new();
+    plane.load(&two_backends());
+    let packets = [flags::SYN, flags::ACK];
+    let client = |port| format!("198.51.100.7:{port}");
+    let sends = |port, flags| from_router(tcp(&client(port), "203.0.113.10:80", flags)).bytes();
+    // Other flows begin between them.
+    let other = |port| (INGRESS, sends(port, flags::SYN));
+    let [first, second] = packets.map(|flags| (INGRESS, sends(4_000, flags)));
+    let burst = [other(5_000), first, other(5_001), second, other(5_002)];
+    let left = at_once(&mut plane, &burst);
+    let backends: Vec<u8> = left.iter().map(|(_, frame)| frame[14 + 19]).collect();
+    assert_eq!((backends.len(), backends[1]), (5, backends[3]), "{:?}", plane.counts());
+    let flows = Flows::new(plane.loaded().region);
+    let all = (0..flows.capacity()).filter_map(|path| flows.snapshot(path));
+    let states: Vec<_> = all.map(|flow| flow.tcp).collect();
+    let established = states.iter().filter(|tcp| **tcp == Some(TcpState::Established)).count();
+    assert_eq!((states.len(), established), (4, 1), "{states:?}");
 }
 
 /// A source per flow, whatever its backend: what a backend's NIC spreads over its queues.

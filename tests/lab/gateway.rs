@@ -15,10 +15,11 @@ pub use report::{Check, Report};
 use super::error::{LabError, Result};
 use super::netns::Netns;
 use super::prefix::Prefix;
-use super::tun::{LARGEST, Tun};
+use super::tun::{GLANCE, LARGEST, Tun};
 use ledger::Ledger;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -63,6 +64,8 @@ pub struct Setup {
     pub hops: u8,
     /// Make outer UDP checksums; gateways send 0.
     pub outer_checksum: bool,
+    /// How long packets take from the gateway to a client with one of these addresses.
+    pub delays: Vec<(Ipv4Addr, Duration)>,
 }
 
 impl Default for Setup {
@@ -84,6 +87,7 @@ impl Default for Setup {
             symmetric: false,
             hops: 0,
             outer_checksum: false,
+            delays: Vec::new(),
         }
     }
 }
@@ -114,8 +118,12 @@ struct Shared {
     wire: Wire,
     near: Tun,
     far: Option<Tun>,
+    delayed: Vec<(Ipv4Addr, Duration, Sender<Delayed>)>,
     stop: AtomicBool,
 }
+
+/// A packet for a client, and when it is due.
+type Delayed = (Instant, Vec<u8>);
 
 /// A running gateway.
 pub struct Gateway {
@@ -138,9 +146,15 @@ impl Gateway {
         }
         let wire = Wire::open(&setup.wire, setup.port)?;
         let patience = setup.patience;
+        let (mut delayed, mut due) = (Vec::new(), Vec::new());
+        for (to, delay) in &setup.delays {
+            let (sender, receiver) = channel();
+            delayed.push((*to, *delay, sender));
+            due.push(receiver);
+        }
         let ledger = Mutex::new(Ledger::new(setup));
         let stop = AtomicBool::new(false);
-        let shared = Arc::new(Shared { ledger, wire, near, far, stop });
+        let shared = Arc::new(Shared { ledger, wire, near, far, delayed, stop });
         let mut threads = Vec::new();
         let mut thread = |name: &str, work: fn(&Shared) -> Result<()>| {
             let shared = shared.clone();
@@ -151,6 +165,12 @@ impl Gateway {
         thread("gateway-near", |shared| shared.take(&shared.near))?;
         thread("gateway-far", |shared| shared.far.as_ref().map_or(Ok(()), |far| shared.take(far)))?;
         thread("gateway-wire", Shared::receive)?;
+        for packets in due {
+            let shared = shared.clone();
+            let spawned = std::thread::Builder::new().name("gateway-delay".into());
+            let spawned = spawned.spawn(move || shared.deliver_when_due(&packets));
+            threads.push(spawned.map_err(LabError::io("a thread of the gateway"))?);
+        }
         Ok(Self { shared, threads, patience })
     }
 
@@ -241,12 +261,29 @@ impl Shared {
             let Some(frame) = self.wire.receive(&mut buffer)? else { continue };
             let right = self.ledger().incoming(frame, Instant::now());
             if let Some((side, inner)) = right {
-                let taken = match (side, &self.far) {
-                    (Side::Far, Some(far)) => far.write(inner),
+                let delay = self.delayed.iter().find(|(to, ..)| inner[16..20] == to.octets());
+                let taken = match (side, &self.far, delay) {
+                    (Side::Far, Some(far), _) => far.write(inner),
+                    (_, _, Some((_, delay, packets))) if inner[0] >> 4 == 4 => {
+                        // Counted as delivered when it is.
+                        let _ = packets.send((Instant::now() + *delay, inner.to_vec()));
+                        continue;
+                    }
                     _ => self.near.write(inner),
                 };
                 self.ledger().delivered(taken);
             }
+        }
+        Ok(())
+    }
+
+    /// The packets for one client, each when it is due.
+    fn deliver_when_due(&self, packets: &Receiver<Delayed>) -> Result<()> {
+        while !self.stopped() {
+            let Ok((due, packet)) = packets.recv_timeout(GLANCE) else { continue };
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let taken = self.near.write(&packet);
+            self.ledger().delivered(taken);
         }
         Ok(())
     }

@@ -1,0 +1,289 @@
+//! Real TCP beside floods of spoofed packets, on both planes and in each mode: connections that are
+//! established go on, new ones come in, and the flood is not answered with as many ICMP errors.
+//!
+//! The flow table is much smaller than the flood. Three clients are 1, 20 and 100 ms away, so that
+//! their flows wait for confirmation that long; in direct server return the client is beside Weir,
+//! since its answers come by another way.
+
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tests::lab::client::{Client, Load, Seen};
+use tests::lab::decap::{Answer, Decap};
+use tests::lab::flood::{ANSWERING, DATAGRAMS, Flood, Plan, SILENT};
+use tests::lab::gateway::{Gateway, Setup};
+use tests::lab::netns::Netns;
+use tests::lab::server::Server;
+use tests::lab::settings::{Backend, Plane, Service, Settings};
+use tests::lab::topology::{AWS_CLIENTS, AWS_SERVER, FRONTEND, Lab, veth};
+use tests::lab::weir::{Metrics, Weir};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// One at a time: two labs on two cores would measure each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const PLANES: [Plane; 2] = [Plane::Dpdk, Plane::Xdp { native: false }];
+/// `region.max_flows`. Half of them may be unconfirmed: four tenths of a second of the flood, twice
+/// the longest round trip and more.
+const MAX_FLOWS: u32 = 16_384;
+const FLOOD: u32 = 40_000;
+/// At most 20,000 packets a second.
+const BURST: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(2);
+/// Round trips of the gateway's clients.
+const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
+/// Connections that stand before the flood, and the workers that make new ones.
+const ESTABLISHED: u64 = 12;
+const NEW: u64 = 12;
+/// New connections after the flood.
+const AFTERWARDS: u64 = 40;
+/// `icmp.errors_per_s`.
+const ERRORS_PER_S: u64 = 100;
+const WEB: u16 = 80;
+/// How long something may take that is on its way.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is in place beside Weir in a mode.
+struct Place {
+    gateway: Option<Gateway>,
+    /// They serve while they live.
+    _backends: Vec<(Option<Decap>, Vec<Server>)>,
+    lab: Lab,
+    /// Where the clients of the connections ask.
+    web: SocketAddrV4,
+}
+
+impl Place {
+    fn new(mode: &str) -> Outcome<Place> {
+        let mut lab = Lab::new(&["web-1", "web-2"])?;
+        let backends = lab.hosts.iter().map(|host| serve(&host.ns, &host.name, mode));
+        let backends = backends.collect::<Outcome<_>>()?;
+        let delays = ROUND_TRIPS_MS.map(Duration::from_millis);
+        let delays = AWS_CLIENTS.into_iter().zip(delays).collect();
+        let gateway = match mode {
+            "dsr" => {
+                answer_past_weir(&lab)?;
+                None
+            }
+            _ => Some(lab.aws_gateway(Setup { delays, ..Setup::default() })?),
+        };
+        let web = if mode == "return" { AWS_SERVER } else { FRONTEND };
+        let place = Place { lab, gateway, _backends: backends, web: SocketAddrV4::new(web, WEB) };
+        // ICMP errors are counted where clients would get them, whoever they are for.
+        let table = "table inet seen {\n counter errors {\n }\n chain in {\n type filter hook \
+                     prerouting priority -300;\n icmp type time-exceeded counter name errors\n }\n}\n";
+        place.clients().fed("nft", &["-f", "-"], table)?;
+        Ok(place)
+    }
+
+    /// Where packets of clients come from.
+    fn clients(&self) -> &Netns {
+        if self.gateway.is_some() { &self.lab.aws[0] } else { &self.lab.cloud }
+    }
+
+    fn load(&self, requests: u64) -> Load {
+        let sources: Vec<IpAddr> = match self.gateway {
+            Some(_) => AWS_CLIENTS[..3].iter().map(|address| IpAddr::V4(*address)).collect(),
+            None => vec![Ipv4Addr::new(10, 0, 1, 1).into()],
+        };
+        let web = SocketAddr::V4(self.web);
+        Load { sources, patience: PATIENCE, ..Load::new(web, requests) }
+    }
+
+    /// Local ends of the connections to the web server.
+    fn connections(&self) -> Outcome<Vec<SocketAddrV4>> {
+        let rows = self.clients().command("ss", &["-H", "-t", "-n", "state", "established"])?;
+        let web = self.web.to_string();
+        let ends = rows.lines().filter_map(|row| {
+            let mut words = row.split_whitespace().skip(2);
+            let (local, peer) = (words.next()?, words.next()?);
+            (peer == web).then(|| local.parse().ok())?
+        });
+        Ok(ends.collect())
+    }
+
+    /// Waits until all connections are there that are to stand before the flood.
+    fn all_connections(&self) -> Outcome<Vec<SocketAddrV4>> {
+        let begun = Instant::now();
+        loop {
+            let connections = self.connections()?;
+            if connections.len() as u64 == ESTABLISHED {
+                return Ok(connections);
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("only {connections:?} are established").into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// ICMP errors that reached the clients' side.
+    fn errors(&self) -> Outcome<u64> {
+        let text = self.clients().command("nft", &["list", "counter", "inet", "seen", "errors"])?;
+        let count = text.split_whitespace().skip_while(|word| *word != "packets").nth(1);
+        Ok(count.ok_or("no counter")?.parse()?)
+    }
+}
+
+/// Makes a host a backend of all services: it answers on two TCP ports and is silent on others.
+fn serve(ns: &Netns, name: &str, mode: &str) -> Outcome<(Option<Decap>, Vec<Server>)> {
+    let silent = format!(
+        "table inet silent {{ chain in {{ type filter hook input priority 0; \
+         tcp dport {SILENT} drop; udp dport {DATAGRAMS} drop; }}; }}"
+    );
+    ns.fed("nft", &["-f", "-"], &silent)?;
+    let decap = match mode {
+        "tunnel" => Some(Decap::start(ns, Answer::Tunnel)?),
+        "dsr" => Some(Decap::start(ns, Answer::Plain)?),
+        _ => None,
+    };
+    if decap.is_some() {
+        ns.ip(&[&format!("addr add {FRONTEND}/32 dev lo")])?;
+    }
+    if mode == "tunnel" {
+        ns.ip(&["route add 192.0.2.0/24 dev decap0", "route add 198.18.0.0/15 dev decap0"])?;
+    }
+    let server = |port| Server::start(ns, name, SocketAddr::from(([0, 0, 0, 0], port)));
+    Ok((decap, [WEB, ANSWERING].map(server).into_iter().collect::<Result<_, _>>()?))
+}
+
+/// A way from the backends to the clients that does not pass Weir.
+fn answer_past_weir(lab: &Lab) -> Outcome {
+    veth((&lab.cloud, "back"), (&lab.lan, "router"))?;
+    lab.lan.ip(&["link set router master br0"])?;
+    lab.cloud.ip(&["addr add 10.0.2.1/24 dev back", "route add 203.0.113.0/24 via 10.0.1.10"])?;
+    for host in &lab.hosts {
+        host.ns.ip(&["route replace default via 10.0.2.1 dev eth0"])?;
+    }
+    Ok(())
+}
+
+fn services(lab: &Lab, mode: &str) -> Vec<Service> {
+    let keys = match mode {
+        "tunnel" => "mode = \"tunnel\"\ntunnel = \"geneve\"\ntable_size = 251",
+        "dsr" => "mode = \"dsr\"\ntunnel = \"ipip\"\ntable_size = 251",
+        _ => "mode = \"nat\"\ntable_size = 251",
+    };
+    let frontends = [(WEB, "tcp"), (ANSWERING, "tcp"), (SILENT, "tcp"), (DATAGRAMS, "udp")];
+    let service = |(port, protocol): (u16, &'static str)| Service {
+        name: format!("lab/{protocol}-{port}"),
+        mode: keys.into(),
+        frontends: vec![(FRONTEND.to_string(), port, protocol)],
+        backends: lab
+            .hosts
+            .iter()
+            .map(|host| Backend {
+                address: host.address.to_string(),
+                port: 0,
+                weight: 100,
+                state: "active",
+            })
+            .collect(),
+    };
+    frontends.map(service).into()
+}
+
+/// Clients before, during and after a flood.
+fn flooded(plane: Plane, mode: &str) -> Outcome {
+    let place = Place::new(mode)?;
+    let settings = Settings {
+        plane,
+        max_flows: MAX_FLOWS,
+        more: format!("[icmp]\nerrors_per_s = {ERRORS_PER_S}\n"),
+        ..Settings::default()
+    };
+    let weir = Weir::start(&place.lab, &settings, &services(&place.lab, mode))?;
+    let about = |words: &str| {
+        let gateway = place.gateway.as_ref().map(|gateway| gateway.report().to_string());
+        format!("{mode} on {plane:?}: {words}\n{:?}\n{gateway:?}", weir.drops())
+    };
+    let usual = place.load(u64::MAX);
+    let pause = Duration::from_millis(20);
+    let steady = Load { workers: ESTABLISHED, per_connection: u64::MAX, pause, ..usual.clone() };
+    let steady = Client::start(place.clients(), steady)?;
+    let victims = place.all_connections().map_err(|e| about(&e.to_string()))?;
+    let new = Load { workers: NEW, per_connection: 1, lengths: vec![10], pause, ..usual };
+    let new = Client::start(place.clients(), new)?;
+    new.wait_for(NEW, PATIENCE).map_err(|e| about(&e.to_string()))?;
+
+    let (begun, before) = (Instant::now(), [steady.seen(), new.seen()]);
+    let plan = Plan { packets: FLOOD, burst: BURST, pause: PAUSE, server: place.web, victims };
+    let flood = Flood::start(place.clients(), &place.lab.cloud, plan)?;
+    let sent = flood.finish()?;
+    let during = [steady.seen(), new.seen()];
+    let afterwards = place.load(AFTERWARDS);
+    let afterwards = Load { workers: 4, per_connection: 1, lengths: vec![10], ..afterwards };
+    let afterwards = Client::start(place.clients(), afterwards)?.finish()?;
+    steady.no_more();
+    new.no_more();
+    let (steady, new) = (steady.finish()?, new.finish()?);
+    let (metrics, took) = (weir.metrics()?, begun.elapsed());
+    let errors = place.errors()?;
+    let seen = format!("{sent} packets in {took:.1?}, {errors} errors; {steady}{new}{afterwards}");
+    println!("{mode} on {plane:?}: {seen}");
+
+    // The flood was more than the table holds, and clients were there all the time.
+    let count = |name: &str| metrics.sum(&format!("weir_{name}_total"), &[]) as u64;
+    assert!(sent > 2 * MAX_FLOWS, "{}", about(&seen));
+    assert!(count("flows_evicted") > u64::from(MAX_FLOWS) / 4, "{}", about(&seen));
+    for (before, during) in before.iter().zip(&during) {
+        assert!(during.right > before.right, "{}", about(&seen));
+    }
+    established_went_on(&steady, &about(&seen));
+    let tried = new.right + new.failed;
+    assert!(new.failed * 20 <= tried && new.moved == 0, "{}", about(&seen));
+    assert_eq!((afterwards.right, afterwards.failed), (AFTERWARDS, 0), "{}", about(&seen));
+    if mode != "return" {
+        assert_eq!(steady.by_backend.len(), 2, "{}", about(&seen));
+    }
+    errors_were_limited(&metrics, errors, took, &about(&seen));
+    if let Some(gateway) = place.gateway {
+        gateway.stop()?;
+    }
+    weir.stop()?;
+    Ok(())
+}
+
+/// Each worker has the connection that it began with, and the backend.
+#[track_caller]
+fn established_went_on(steady: &Seen, about: &str) {
+    assert_eq!((steady.failed, steady.moved, steady.connections), (0, 0, ESTABLISHED), "{about}");
+}
+
+/// Errors reach the clients' side, and no more of them than the limit of an arm allows.
+#[track_caller]
+fn errors_were_limited(metrics: &Metrics, errors: u64, took: Duration, about: &str) {
+    let limited = metrics.sum("weir_icmp_errors_limited_total", &[]) as u64;
+    // Each processor, or lcore, has a limit of its own; a flood begins and ends within a second.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let most = ERRORS_PER_S * processors * (took.as_secs() + 2);
+    assert!(errors > 0 && errors <= most, "{errors} errors, at most {most}: {about}");
+    assert!(limited > 0, "{about}");
+}
+
+fn on_both_planes(mode: &str) -> Outcome {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    PLANES.into_iter().try_for_each(|plane| flooded(plane, mode))
+}
+
+#[test]
+fn a_flood_takes_nothing_from_returned_connections() -> Outcome {
+    on_both_planes("return")
+}
+
+#[test]
+fn a_flood_takes_nothing_from_connections_through_a_tunnel() -> Outcome {
+    on_both_planes("tunnel")
+}
+
+#[test]
+fn a_flood_takes_nothing_from_connections_with_direct_server_return() -> Outcome {
+    on_both_planes("dsr")
+}
+
+#[test]
+fn a_flood_takes_nothing_from_translated_connections() -> Outcome {
+    on_both_planes("nat")
+}

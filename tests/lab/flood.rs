@@ -1,0 +1,178 @@
+//! A generator of spoofed packets: requests that are never continued, fragments without a rest,
+//! packets that expire on their way, and forged packets about connections of others.
+
+use super::error::{LabError, Result};
+use super::netns::Netns;
+use super::topology::{FRONTEND, INGRESS, NODES};
+use super::wire::{AWS_CLASS, GENEVE_PORT, ICMP, Options, TCP, UDP, checksum, pseudo, udp4};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The frontend's port whose backends answer a SYN.
+pub const ANSWERING: u16 = 81;
+/// The frontend's port whose backends answer nothing.
+pub const SILENT: u16 = 82;
+/// The frontend's UDP port.
+pub const DATAGRAMS: u16 = 53;
+/// The network that spoofed packets come from, 198.18.0.0/15: 131,072 addresses.
+pub const SOURCES: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
+
+/// IPPROTO_RAW: the sender writes the whole IP header (`man 7 raw`).
+const RAW: i32 = 255;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const TTL: u8 = 64;
+/// More fragments follow, the first is at 0 (RFC 791).
+const FIRST_FRAGMENT: u16 = 0x2000;
+/// The kinds of packets, one after the other.
+const KINDS: u32 = 8;
+
+/// What to send.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Packets in all.
+    pub packets: u32,
+    /// Packets between two pauses.
+    pub burst: u32,
+    /// The pause.
+    pub pause: Duration,
+    /// The server of the connections that are attacked.
+    pub server: SocketAddrV4,
+    /// Their clients.
+    pub victims: Vec<SocketAddrV4>,
+}
+
+/// A running generator.
+pub struct Flood(JoinHandle<Result<u32>>);
+
+impl Flood {
+    /// Begins to send from `clients`, where packets with any source leave towards Weir; packets
+    /// with invented gateway endpoints come from a node of the gateway in `cloud`.
+    pub fn start(clients: &Netns, cloud: &Netns, plan: Plan) -> Result<Self> {
+        let raw =
+            clients.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW))))?;
+        let raw = raw.map_err(LabError::io("a raw socket"))?;
+        let node = cloud.run(|| UdpSocket::bind((NODES[2], 0)))?;
+        let node = node.map_err(LabError::io("a socket at a gateway node"))?;
+        let thread = std::thread::Builder::new().name("flood".into());
+        let thread = thread.spawn(move || send(&raw, &node, &plan));
+        thread.map(Flood).map_err(LabError::io("a thread for a flood"))
+    }
+
+    /// Whether all packets were sent.
+    pub fn finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Waits for the end; returns how many packets the system took.
+    pub fn finish(self) -> Result<u32> {
+        self.0.join().map_err(|_| LabError::Asked("the flood panicked".into()))?
+    }
+}
+
+fn send(raw: &Socket, node: &UdpSocket, plan: &Plan) -> Result<u32> {
+    let mut taken = 0;
+    for n in 0..plan.packets {
+        if n % plan.burst == 0 {
+            std::thread::sleep(plan.pause);
+        }
+        // A full queue refuses packets, as a real one loses them.
+        let sent = match packet(n, plan) {
+            Packet::Plain(to, bytes) => raw.send_to(&bytes, &SocketAddrV4::new(to, 0).into()),
+            Packet::Tunneled(bytes) => node.send_to(&bytes, (INGRESS, GENEVE_PORT)),
+        };
+        taken += u32::from(sent.is_ok());
+    }
+    Ok(taken)
+}
+
+enum Packet {
+    /// From a client, by whatever way its packets go.
+    Plain(Ipv4Addr, Vec<u8>),
+    /// By a gateway's node, GENEVE header first.
+    Tunneled(Vec<u8>),
+}
+
+/// The packet with this number.
+fn packet(n: u32, plan: &Plan) -> Packet {
+    let address = u32::from(SOURCES) + n % 0x2_0000;
+    let source = SocketAddrV4::new(address.into(), 1_024 + (n % 60_000) as u16);
+    let to = |port| SocketAddrV4::new(FRONTEND, port);
+    let victim = plan.victims.get(n as usize / KINDS as usize % plan.victims.len().max(1));
+    let victim = *victim.unwrap_or(&source);
+    let plain = |bytes| Packet::Plain(FRONTEND, bytes);
+    match n % KINDS {
+        0 => plain(tcp(source, to(SILENT), SYN, n, TTL)),
+        1 => plain(tcp(source, to(ANSWERING), SYN, n, TTL)),
+        2 => {
+            let from = (*source.ip(), source.port());
+            plain(udp4(from, (FRONTEND, DATAGRAMS), &[b"spoofed"], true))
+        }
+        3 => {
+            // Of a datagram of 40 bytes or more, of which the rest never comes.
+            let datagram = udp4((*source.ip(), source.port()), (FRONTEND, DATAGRAMS), &[], false);
+            let load = [&datagram[20..], &[0; 24]].concat();
+            let header = Ip { id: n as u16, fragment: FIRST_FRAGMENT, ttl: TTL, protocol: UDP };
+            plain(ip(*source.ip(), FRONTEND, header, &load))
+        }
+        4 => plain(tcp(source, to(SILENT), SYN, n, 1)),
+        5 => {
+            let reset = tcp(victim, plan.server, RST, n.wrapping_mul(0x9e37_79b9), TTL);
+            Packet::Plain(*plan.server.ip(), reset)
+        }
+        6 => Packet::Plain(*plan.server.ip(), too_big(*source.ip(), plan.server, victim, n)),
+        _ => {
+            let options =
+                Options { endpoint: 0xdead_0000 + u64::from(n), attachment: 0, cookie: n };
+            let inner = tcp(source, to(SILENT), SYN, n, TTL);
+            Packet::Tunneled([&options.geneve(AWS_CLASS, inner[0])[..], &inner].concat())
+        }
+    }
+}
+
+/// What differs between IPv4 headers.
+struct Ip {
+    id: u16,
+    fragment: u16,
+    ttl: u8,
+    protocol: u8,
+}
+
+fn ip(src: Ipv4Addr, dst: Ipv4Addr, header: Ip, load: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x45, 0];
+    packet.extend((20 + load.len() as u16).to_be_bytes());
+    packet.extend(header.id.to_be_bytes());
+    packet.extend(header.fragment.to_be_bytes());
+    packet.extend([header.ttl, header.protocol, 0, 0]);
+    packet.extend(src.octets());
+    packet.extend(dst.octets());
+    let sum = checksum(&[&packet]).to_be_bytes();
+    packet[10..12].copy_from_slice(&sum);
+    packet.extend(load);
+    packet
+}
+
+fn tcp(from: SocketAddrV4, to: SocketAddrV4, flags: u8, sequence: u32, ttl: u8) -> Vec<u8> {
+    let (src, dst) = (*from.ip(), *to.ip());
+    let mut segment = Vec::new();
+    segment.extend(from.port().to_be_bytes());
+    segment.extend(to.port().to_be_bytes());
+    segment.extend(sequence.to_be_bytes());
+    segment.extend([0, 0, 0, 0, 5 << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    let sum = checksum(&[&pseudo(src.into(), dst.into(), TCP, segment.len()), &segment]);
+    segment[16..18].copy_from_slice(&sum.to_be_bytes());
+    ip(src, dst, Ip { id: 0, fragment: 0, ttl, protocol: TCP }, &segment)
+}
+
+/// An ICMP error that claims that a server's packet to a client did not pass, with a sequence number
+/// that its sender could only guess.
+fn too_big(router: Ipv4Addr, server: SocketAddrV4, client: SocketAddrV4, guess: u32) -> Vec<u8> {
+    let quoted = tcp(server, client, 0x10, guess.wrapping_mul(0x9e37_79b9), TTL);
+    let mut error = vec![3, 4, 0, 0, 0, 0, 2, 40];
+    error.extend(&quoted[..28]);
+    let sum = checksum(&[&error]).to_be_bytes();
+    error[2..4].copy_from_slice(&sum);
+    ip(router, *server.ip(), Ip { id: 0, fragment: 0, ttl: TTL, protocol: ICMP }, &error)
+}
