@@ -166,8 +166,8 @@ fn tcp(from: SocketAddrV4, to: SocketAddrV4, flags: u8, sequence: u32, ttl: u8) 
     ip(src, dst, Ip { id: 0, fragment: 0, ttl, protocol: TCP }, &segment)
 }
 
-/// An ICMP error that claims that a server's packet to a client did not pass, with a sequence number
-/// that its sender could only guess.
+/// An ICMP error that claims that a server's packet to a client did not pass, with a sequence
+/// number that its sender could only guess.
 fn too_big(router: Ipv4Addr, server: SocketAddrV4, client: SocketAddrV4, guess: u32) -> Vec<u8> {
     let quoted = tcp(server, client, 0x10, guess.wrapping_mul(0x9e37_79b9), TTL);
     let mut error = vec![3, 4, 0, 0, 0, 0, 2, 40];
