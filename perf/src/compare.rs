@@ -14,7 +14,7 @@ pub struct Comparison {
     /// The case that the others are stated as ratios of; by convention the first.
     pub cases: Vec<Case>,
     /// The number of the case that only receives and sends, where some cases write their frames
-    /// anew: what that costs is the time of a case that does nothing else, less the time of this one.
+    /// anew: what that costs is the time of a case that does nothing else, less that of this one.
     pub passes: Option<usize>,
     /// What the rows of [`Comparison::rows`] state.
     pub unit: Unit,

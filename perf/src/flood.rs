@@ -1,6 +1,6 @@
 //! Floods beside honest clients, simulated: time is counted in packets of the flood, so that what
-//! comes out does not depend on how fast the machine is. The lcore, its tables and its clock are the
-//! fastpath's own; only the frames lie in plain memory.
+//! comes out does not depend on how fast the machine is. The lcore, its tables and its clock are
+//! the fastpath's own; only the frames lie in plain memory.
 //!
 //! ```text
 //!  attacker (a packet each 1/rate s) --+

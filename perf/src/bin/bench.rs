@@ -310,8 +310,8 @@ impl Suite<'_> {
         Ok(Comparison { title, cases, passes: None, unit: Unit::Millions })
     }
 
-    /// Both directions at one lcore and at two, which get the answers to each other's requests; 2 is
-    /// the best ratio that there can be.
+    /// Both directions at one lcore and at two, which get the answers to each other's requests; the
+    /// best ratio that there can be is 2.
     fn crossing(&self) -> Result<Comparison, Box<dyn Error>> {
         let mut cases = Vec::new();
         for flows in [65_536, MILLION] {

@@ -10,9 +10,9 @@
 //!   journey --lcores 0@0,1@0,2@1 <four net_null> -- --work nat --flows 65536 --lcores 2
 //!
 //! `--direction` says whether clients' packets are sent, backends' answers, or both in turn. With
-//! two lcores the answers to one's requests arrive at the other, and it is told what each does alone
-//! and what they do together. With `--new` each packet begins a flow. With `--cold` a frame has left
-//! the first two caches before a stage reads it.
+//! two lcores the answers to one's requests arrive at the other, and what each does alone and what
+//! they do together is printed. With `--new` each packet begins a flow. With `--cold` a frame has
+//! left the first two caches before a stage reads it.
 
 use clap::Parser;
 use dpdk_bindings::lcore::Launched;

@@ -26,8 +26,8 @@ const LOOKS: u32 = if cfg!(target_arch = "bpf") { 4 } else { 16 };
 /// the number of NAT addresses. Each costs at most two look-ups, and the next flow examines others,
 /// so that more of them per flow would find a port sooner by no more than that.
 pub const PORTS: u32 = 2;
-/// How many slots ahead of the one that is evicted next a path record is prefetched, and the entries
-/// of a record that is there already.
+/// How many slots ahead of the one that is evicted next a path record is prefetched, and the
+/// entries of a record that is there already.
 const AHEAD: [u32; 2] = [12, 6];
 
 /// Most slots that an lcore reserves at a time, and by what part of its ring that is bounded.
