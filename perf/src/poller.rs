@@ -47,15 +47,16 @@ pub struct Switches {
     pub stop: AtomicBool,
 }
 
-/// Frames written ahead of their turn with cold frames. Each takes five cache lines (two of its
-/// buffer's header, three of its own), together five times a second-level cache of 1 MiB.
+/// Frames of an lcore that are written ahead of their turn where frames are to be cold. Each takes
+/// five cache lines (two of its buffer's header, three of its own), together five times a
+/// second-level cache of 1 MiB.
 pub const WAITING: usize = 16_384;
 
 /// Packets that an lcore forwards, and where they arrive.
 pub struct Feed {
     source: Source,
-    /// Frames written and not yet forwarded, where frames are to be cold.
-    waiting: Option<VecDeque<Mbuf>>,
+    /// Frames written and not yet forwarded, where frames are to be cold, and how many wait.
+    waiting: Option<(VecDeque<Mbuf>, usize)>,
 }
 
 /// What writes the packets of a feed.
@@ -77,9 +78,11 @@ impl Feed {
         Feed { source: Source::Backends(answers), waiting: None }
     }
 
-    /// The same with frames that have left the first two caches before a stage reads them.
-    pub fn cold(self) -> Feed {
-        Feed { waiting: Some(VecDeque::with_capacity(WAITING + BURST)), ..self }
+    /// The same with frames that have left the first two caches before a stage reads them. So many
+    /// feeds share the frames that wait.
+    pub fn cold(self, feeds: usize) -> Feed {
+        let count = WAITING / feeds.max(1);
+        Feed { waiting: Some((VecDeque::with_capacity(count + BURST), count)), ..self }
     }
 
     /// The arm that its packets arrive at, and their bytes.
@@ -271,8 +274,8 @@ impl Poller {
                 return Err(Failed::Size(size));
             }
         }
-        if let Some(waiting) = &mut feed.waiting {
-            got = delay(waiting, &mut row);
+        if let Some((waiting, count)) = &mut feed.waiting {
+            got = delay(waiting, *count, &mut row);
         }
         for packet in row.drain() {
             if self.work == Work::Refill {
@@ -329,10 +332,10 @@ impl Poller {
 /// Puts a burst at the end of those that wait, and takes the first one out once there are enough.
 /// The headers of the buffers that follow are asked for, because a driver writes them just before
 /// it hands them over; the frames are asked for as the poll loop does.
-fn delay(waiting: &mut VecDeque<Mbuf>, row: &mut Row<BURST>) -> usize {
+fn delay(waiting: &mut VecDeque<Mbuf>, count: usize, row: &mut Row<BURST>) -> usize {
     let came = row.len();
     waiting.extend(row.drain());
-    if waiting.len() < WAITING {
+    if waiting.len() < count {
         return 0;
     }
     waiting.range(came..(2 * came).min(waiting.len())).for_each(Mbuf::prefetch);

@@ -219,8 +219,9 @@ impl Suite<'_> {
     ) -> Result<Program, Box<dyn Error>> {
         let core = if lcores == 1 { Core::Second } else { Core::Both };
         let eal = eal(core, self.memory, "weir-perf-w", &ARMS[..2 * lcores]);
-        let lcores = lcores.to_string();
-        self.journey_on(eal, work, family, flows, &[&["--lcores", &lcores], more].concat())
+        let more =
+            if lcores == 1 { more } else { &[&["--lcores", "2", "--together"], more].concat() };
+        self.journey_on(eal, work, family, flows, more)
     }
 
     /// Weir's journey with those EAL arguments.

@@ -45,6 +45,9 @@ struct Arguments {
     /// Polling lcores. With two, each flow's directions meet on different ones.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     lcores: u32,
+    /// With two lcores: both poll all the time, and no rate of one alone is printed.
+    #[arg(long)]
+    together: bool,
     /// Pairs of a gateway's endpoint and node by which flows come, rounded up to a power of two.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pairs: u32,
@@ -77,7 +80,7 @@ type Job = Launched<Result<[u64; STAGES.len()], Failed>>;
 fn main() -> Result<(), Box<dyn Error>> {
     let (eal_arguments, arguments) = start::arguments::<Arguments>("journey");
     let eal = Eal::start(&eal_arguments)?;
-    let waiting = if arguments.cold { 2 * WAITING as u32 * arguments.lcores } else { 0 };
+    let waiting = if arguments.cold { WAITING as u32 * arguments.lcores } else { 0 };
     let pool = start::pool(&eal, waiting)?;
     let pairs = start::pairs(&eal, &pool)?;
     let null = pairs.len() == 2 * arguments.lcores as usize;
@@ -187,7 +190,8 @@ fn feeds(arguments: &Arguments, index: u32, learned: &Answers) -> Vec<Feed> {
         });
     }
     if arguments.cold {
-        feeds = feeds.into_iter().map(Feed::cold).collect();
+        let count = feeds.len();
+        feeds = feeds.into_iter().map(|feed| feed.cold(count)).collect();
     }
     feeds
 }
@@ -210,7 +214,7 @@ fn tell(
     }
     let (mut alone, mut together) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for second in 0..arguments.seconds {
-        let active = [1, 3, 2, 3][second as usize % 4];
+        let active = if arguments.together { 3 } else { [1, 3, 2, 3][second as usize % 4] };
         switches.active.store(active, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_millis(50));
         let rates = meter::rates(counts);
@@ -224,6 +228,9 @@ fn tell(
             println!("lcore {index} alone {:.3}", rates[index]);
             alone[index].push(rates[index]);
         }
+    }
+    if arguments.together {
+        return Ok(());
     }
     let middle = |seconds: &[Vec<f64>; 2]| {
         [0, 1].map(|i| perf::compare::median(&seconds[i]).unwrap_or_default())
