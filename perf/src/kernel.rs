@@ -53,7 +53,7 @@ impl Order {
 
     /// The numbers below `flows`, a power of two, each once.
     fn numbers(self, flows: u32) -> impl Iterator<Item = u32> {
-        let number = move |n| u64::from(n) * self.stride() & u64::from(flows - 1);
+        let number = move |n| (u64::from(n) * self.stride()) & u64::from(flows - 1);
         (0..flows).map(move |n| number(n) as u32)
     }
 }

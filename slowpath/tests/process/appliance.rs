@@ -1,10 +1,12 @@
 //! An appliance of a test's own: its files, and the two programs over them.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -22,8 +24,12 @@ pub fn weir() -> PathBuf {
     path
 }
 
+/// A port that is free, and that this function has not returned before: the kernel may offer one
+/// that was just closed again.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static RETURNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    std::iter::repeat_with(free).find(|port| RETURNED.lock().unwrap().insert(*port)).unwrap()
 }
 
 impl Folder {
