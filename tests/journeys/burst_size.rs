@@ -1,7 +1,7 @@
 //! `fastpath.burst` bounds what the poll loop takes at once, from a NIC and from the kernel.
 //!
 //! DPDK starts once in a process, so there is one test here.
-#![expect(clippy::unwrap_used, reason = "tests say what they expect with unwrap")]
+#![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
 mod planes {
     #[expect(dead_code, reason = "not all of what other tests do with an lcore")]
