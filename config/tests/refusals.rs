@@ -149,8 +149,9 @@ fn numbers_out_of_range_and_wrong_types_are_told_with_what_is_allowed() {
     spoiled("lcores = [1]", "lcores = [1]\nburst = 65", &["fastpath.burst = 65", "1 to 64"]);
     spoiled("lcores = [1]", "lcores = [1]\nmemory_mib = 64", &["need", "at least"]);
     let unconfirmed = "[region]\nunconfirmed_percent = 60\nunconfirmed_dsr_percent = 16\n[ingress]";
-    let told = ["region.unconfirmed_percent = 60", "unconfirmed_dsr_percent", "76", "at most 75"];
-    spoiled("[ingress]", unconfirmed, &told);
+    let expected =
+        ["region.unconfirmed_percent = 60", "unconfirmed_dsr_percent", "76", "at most 75"];
+    spoiled("[ingress]", unconfirmed, &expected);
     let none = "[region]\nunconfirmed_dsr_percent = 0\n[ingress]";
     spoiled("[ingress]", none, &["region.unconfirmed_dsr_percent = 0", "1 to 50"]);
     spoiled("lcores = [1]", "lcores = [1]\nbuffers = 2000", &["at least 4640"]);

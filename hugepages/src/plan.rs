@@ -227,7 +227,7 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
     }
 }
 
-/// A section's term; of the counter pages what services and backends take is told apart.
+/// A section's term; the counter pages have separate terms for services and backends.
 fn from_layout(row: &tables::layout::Term, sizes: &Sizes) -> Vec<Term> {
     let mut whole = Term {
         part: Part::Region,

@@ -271,7 +271,7 @@ fn a_region_on_another_node_is_warned_of() {
 }
 
 #[test]
-fn what_counters_take_is_told_with_its_keys() {
+fn counters_have_terms_with_their_keys() {
     let lines = |plan: &Plan, key: &str| {
         let term = plan.terms.iter().find(|term| term.setting == key).unwrap();
         (term.count, term.bytes_each, term.bytes)

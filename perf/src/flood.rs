@@ -212,7 +212,7 @@ struct Simulation<'r> {
     sent: Vec<Sent>,
     now_ns: u64,
     /// Up to when the lcore's clock has been moved on, and the next look at the number of flows.
-    told_us: u64,
+    clock_us: u64,
     look_ns: u64,
     /// The first clients are established, and whether they go on to send.
     established: bool,
@@ -315,7 +315,7 @@ impl<'r> Simulation<'r> {
             due: BinaryHeap::new(),
             sent: Vec::new(),
             now_ns: 0,
-            told_us: 0,
+            clock_us: 0,
             look_ns: 0,
             established: false,
             goes_on: false,
@@ -378,8 +378,8 @@ impl<'r> Simulation<'r> {
         self.until(self.now_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, false);
     }
 
-    /// Nobody sends for twelve seconds, longer than the time after which a reset flow would end if
-    /// the reset were believed. Then all established clients send; then nobody until all that is
+    /// No packet is sent for twelve seconds, longer than the time after which a reset flow would
+    /// end if the reset were believed. Then all established clients send; then none until all that is
     /// unconfirmed has ended.
     fn idle(&mut self) {
         self.goes_on = false;
@@ -488,9 +488,9 @@ impl<'r> Simulation<'r> {
         left.clear();
         (self.sent, self.left.honest) = (sent, left);
         let now_us = self.now_ns / 1_000;
-        if now_us > self.told_us {
-            self.lcore.advance_us(now_us - self.told_us);
-            self.told_us = now_us;
+        if now_us > self.clock_us {
+            self.lcore.advance_us(now_us - self.clock_us);
+            self.clock_us = now_us;
         }
         if self.now_ns >= self.look_ns {
             self.look_ns = self.now_ns + MS;

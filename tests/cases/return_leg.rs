@@ -80,7 +80,7 @@ fn web(keys: &str, backend: &str) -> String {
     service("web", &keys, WEB, &format!("{{address = \"{backend}\"}}"))
 }
 
-/// The client's flow number n, which nobody confirms.
+/// The client's unconfirmed flow number n.
 fn flow(n: u16) -> Frame {
     from_gateway(7, syn().from_port(1024 + n))
 }

@@ -45,7 +45,7 @@ const PACKETS: usize = 20_000;
 const SEED: u64 = 0x6578_706c;
 /// Packets between two services files.
 const CHANGE: usize = 150;
-/// Seconds after which no flow by a tunnel is left that nobody has confirmed.
+/// Seconds after which no unconfirmed flow by a tunnel is left.
 const ENDED_S: u32 = 60;
 /// What the outcome of an answer says whose flow is in no table.
 const OWN_OPTIONS: &str = "by its own options";

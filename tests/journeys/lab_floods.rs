@@ -72,7 +72,7 @@ impl Place {
         };
         let web = if mode == "return" { AWS_SERVER } else { FRONTEND };
         let place = Place { lab, gateway, _backends: backends, web: SocketAddrV4::new(web, WEB) };
-        // ICMP errors are counted where clients would get them, whoever they are for.
+        // ICMP errors are counted where clients would get them, whatever their address.
         let table = "table inet seen {\n counter errors {\n }\n chain in {\n type filter hook \
                      prerouting priority -300;\n icmp type time-exceeded counter name errors\n \
                      }\n}\n";

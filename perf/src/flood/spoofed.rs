@@ -10,7 +10,7 @@ use tests::frames::{Frame, error, tcp, udp};
 /// Spoofed sources are drawn from so many, each with any port: 10.128.0.0/9.
 const SOURCES: u32 = 1 << 23;
 const SOURCES_AT: u32 = 0x0a80_0000;
-/// A router that nobody knows.
+/// A router that no table has.
 const ROUTER: &str = "192.0.2.1";
 /// The MTU that forged errors tell of, bytes.
 const FORGED_MTU: u32 = 576;

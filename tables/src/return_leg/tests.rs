@@ -90,7 +90,7 @@ fn an_answer_goes_by_the_leg_of_its_endpoint_and_node_with_its_own_port_and_cook
 }
 
 #[test]
-fn delivery_may_change_and_what_the_gateway_is_told_may_not() {
+fn delivery_may_change_and_what_the_gateway_gets_back_may_not() {
     let region = region(tunnel());
     let legs = ReturnLegs::new(&region);
     legs.note(5, 1, 7, &leg(1));
