@@ -379,8 +379,8 @@ impl<'r> Simulation<'r> {
     }
 
     /// No packet is sent for twelve seconds, longer than the time after which a reset flow would
-    /// end if the reset were believed. Then all established clients send; then none until all that is
-    /// unconfirmed has ended.
+    /// end if the reset were believed. Then all established clients send; then none until all that
+    /// is unconfirmed has ended.
     fn idle(&mut self) {
         self.goes_on = false;
         self.until(self.now_ns + 12_000 * MS, false);
