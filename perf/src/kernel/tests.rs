@@ -34,8 +34,9 @@ impl Rig {
 
     /// As [`Rig::all_have`], where the entry program and these stages are all that is loaded.
     fn short(&mut self, direction: Direction, verdict: VerdictCounter, needed: &[&str]) {
-        // Each time that many seconds of the clock have passed, `decap` is asked for the gateways
-        // anew: that must not come between the packets that it sees and those that it doesn't.
+        // What the entry program remembers of a gateway ends with each KEPT_S seconds of the clock;
+        // the next packet then needs `decap`. So the packets that fill its memory and those that
+        // use it are kept on the same side of that moment.
         while KEPT_S - self.world.region.now_s() % KEPT_S <= 8 {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
