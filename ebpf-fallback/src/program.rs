@@ -15,9 +15,10 @@ use tables::region::Region;
 use tables::told::Told;
 
 /// The stages behind [`ENTRY`], in the order of their numbers (`xdp/src/next.rs`).
-pub const STAGES: [&str; 17] = [
+pub const STAGES: [&str; 24] = [
     "decap", "classify", "track", "select", "start", "encap", "front", "nat", "leg", "reply",
-    "fragment", "remember", "insert", "begun", "outer", "cross", "stay",
+    "fragment", "remember", "insert", "begun", "outer", "cross", "stay", "plain4", "plain6",
+    "tunnel4", "tunnel6", "vxlan4", "vxlan6", "geneve6",
 ];
 /// The first stage, which is attached.
 pub const ENTRY: &str = "weir";

@@ -59,7 +59,7 @@ use packet::flow::{FlowKey, Side};
 
 pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};
-pub use front::{Likely, Met};
+pub use front::{Answered, Likely, Met, Usual};
 #[cfg(target_arch = "bpf")]
 pub use index::Asked;
 pub use index::NotKept;

@@ -99,7 +99,7 @@ pub struct FrontendKinds {
     pub networks: u32,
     /// How many scopes have frontends of their own.
     pub scopes: u32,
-    /// How many backends have a probe source.
+    /// The [`probe_bit`] of each backend's probe source.
     pub probes: u32,
 }
 
@@ -344,6 +344,13 @@ pub(crate) fn scope_mark(scope_key: u64) -> FrontendKey {
 /// The key of the entry that leads from a probe source to its backend.
 pub(crate) fn probe_mark(addr: &Addr) -> FrontendKey {
     mark(0, *addr, MARK_PROBE)
+}
+
+/// A Bloom filter's bit for a probe source: most packets to another address need no look-up then.
+#[inline(always)]
+pub(crate) fn probe_bit(addr: &Addr) -> u32 {
+    let [a, b, c, d] = addr.words;
+    1 << ((a ^ b ^ c ^ d).wrapping_mul(0x9e37_79b1) >> 27)
 }
 
 /// Whether a key is a mark, and no frontend.

@@ -13,7 +13,7 @@ use crate::addresses::Addresses;
 use crate::layout::Section;
 #[cfg(not(target_arch = "bpf"))]
 use crate::lookup::Entry;
-use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_mark, scope_mark};
+use crate::lookup::{FrontendKinds, Frontends, address_mark, probe_bit, probe_mark, scope_mark};
 use crate::next_hop::{self, NextHop, NextHopCell};
 #[cfg(not(target_arch = "bpf"))]
 use crate::note::{Member, NoteCell, ServiceNote};
@@ -309,10 +309,16 @@ impl<'r> TableSet<'r> {
     /// The backend that packets from the probe source `addr` go to.
     #[inline]
     pub fn probe(&self, addr: &Addr) -> Option<u32> {
-        if self.kinds().probes == 0 {
+        if !self.may_be_probe(addr) {
             return None;
         }
         self.parts.frontends.target(&probe_mark(addr), self.generation)
+    }
+
+    /// Whether `addr` may be a probe source. Of other addresses, one of 32 may be so for each.
+    #[inline(always)]
+    pub fn may_be_probe(&self, addr: &Addr) -> bool {
+        self.kinds().probes & probe_bit(addr) != 0
     }
 }
 

@@ -80,7 +80,7 @@ mod tests {
         let told = Told::new(&Sizes::SMALL, 7, 3);
         assert_eq!(HashKey::of_words(told.by), HashKey::new(7));
         assert_eq!(told.counts[Section::FlowIndex as usize], 1024);
-        assert_eq!((told.scopes, told.epoch, told.lately), (Sizes::SMALL.scopes, 3, 64));
+        assert_eq!((told.scopes, told.epoch, told.lately), (Sizes::SMALL.scopes, 3, 128));
         assert_eq!(told.counted, [16, 32]);
         assert_eq!(told.bytes().len(), size_of::<Told>());
     }

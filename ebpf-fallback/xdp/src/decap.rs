@@ -162,12 +162,13 @@ fn geneve_tunnel(ctx: *mut xdp_md, work: &mut Work, header: u16) -> Result<bool,
         return Err(DropReason::TunnelProtocol);
     }
     scope(work, tunnel)?;
-    if tunnel.flags & TUNNEL_BACKEND == 0
-        && !work.outer.v6
-        && let Some(place) = place()
-    {
-        work.tunnel = id;
-        familiar::remember(place, work);
+    work.tunnel = id;
+    if let Some(place) = place() {
+        if tunnel.flags & TUNNEL_BACKEND != 0 {
+            familiar::remember_backend(place, work);
+        } else if !work.outer.v6 {
+            familiar::remember(place, work, work.scope_key);
+        }
     }
     enter(work, id, geneve.payload, geneve.protocol)
 }
@@ -224,6 +225,12 @@ fn vxlan_tunnel(ctx: *mut xdp_md, work: &mut Work, header: u16) -> Result<bool, 
     if tunnel.flags & TUNNEL_BACKEND == 0 {
         work.scope_key = tunnel.scope_key;
         intern(work, VXLAN, tunnel.gateway)?;
+        if !work.outer.v6
+            && let Some(place) = place()
+        {
+            work.tunnel = id;
+            familiar::remember(place, work, work.vni.into());
+        }
     }
     work.inner_eth = vxlan.payload;
     enter(work, id, inner.l3, inner.ethertype)
@@ -283,7 +290,7 @@ fn first(work: &Work, of: impl Fn(&Tunnel) -> bool) -> u32 {
 /// The kind of the first tunnel on the packet's port; 0 for none.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_port() -> u32 {
+pub extern "C" fn part_port() -> u32 {
     let Some(work) = work() else { return 0 };
     let id = first(work, |t| t.port == work.outer.dport);
     work.set().tunnel(id).map_or(0, |t| u32::from(t.kind))

@@ -14,12 +14,14 @@ use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use packet::ethernet::Macs;
 use packet::geneve::MAX_OPTIONS;
+use packet::ip::Ip;
 use packet::translate;
 use packet::tunnel::{Kind, OUTER_TTL, Outer};
 use tables::counters::VerdictCounter;
-use tables::flow::{Missed, NO_TUNNEL};
+use tables::flow::{GatewayLeg, Missed, NO_TUNNEL};
 use tables::reason::DropReason;
 use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, Tunnel, TunnelKind};
+use tables::set::TableSet;
 
 /// The stage.
 #[xdp(frags)]
@@ -124,10 +126,33 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     };
     // Gateways have no other tunnels.
     let kind = if tunnel.kind == TunnelKind::Vxlan as u8 { Kind::Vxlan } else { Kind::Geneve };
-    // Azure wants what came External back on Internal, if it was inspected. The backend's own
-    // answers stay on the tunnel that the request came by.
-    let inspected = work.path.mode != Mode::Nat as u8 && work.hit.from_initiator(work.side);
-    let crosses = inspected && !work.untracked && tunnel.flags & TUNNEL_CROSS != 0;
+    let inspected = work.path.mode != Mode::Nat as u8
+        && !work.untracked
+        && work.hit.from_initiator(work.side);
+    let len = usize::from(leg.option_len).min(MAX_OPTIONS) & 0xfc;
+    // SAFETY: the room has 256 bytes; a slice of it, which the verifier need not see bounded.
+    let options = unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr().cast(), len) };
+    let own = place.port(leg.arm).mac();
+    let outer = gateway_outer(&set, (kind, tunnel, inspected), &leg, own, options, &work.inner);
+    match put_on(ctx, work, &outer) {
+        Ok(()) => OPEN,
+        Err(next) => next,
+    }
+}
+
+/// The headers towards a flow's gateway by its tunnel: those of the latest packet, turned around.
+/// Azure wants what came External back on Internal, if it was inspected. The backend's own answers
+/// stay on the tunnel that the request came by.
+#[inline(always)]
+pub fn gateway_outer<'a>(
+    set: &TableSet<'static>,
+    (kind, tunnel, inspected): (Kind, &Tunnel, bool),
+    leg: &GatewayLeg,
+    own: [u8; 6],
+    options: &'a [u8],
+    inner: &Ip,
+) -> Outer<'a> {
+    let crosses = inspected && tunnel.flags & TUNNEL_CROSS != 0;
     let peer = if crosses { set.tunnel(tunnel.peer) } else { None };
     let (dport, vni) = match peer {
         Some(peer) => (peer.port, peer.vni),
@@ -138,12 +163,9 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
         (Kind::Vxlan, false) => Some(Macs::new(leg.inner_src, leg.inner_dst)),
         _ => None,
     };
-    let len = usize::from(leg.option_len).min(MAX_OPTIONS) & 0xfc;
-    // SAFETY: the room has 256 bytes; a slice of it, which the verifier need not see bounded.
-    let options = unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr().cast(), len) };
-    let outer = Outer {
+    Outer {
         kind,
-        macs: Macs::new(leg.gateway_mac, place.port(leg.arm).mac()),
+        macs: Macs::new(leg.gateway_mac, own),
         vlan: leg.vlan,
         src: leg.local,
         dst: leg.node,
@@ -151,15 +173,11 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
         dport,
         vni,
         options,
-        inner_v6: work.inner.v6,
+        inner_v6: inner.v6,
         inner_eth,
-        tos: work.inner.tos,
+        tos: inner.tos,
         ttl: OUTER_TTL,
         df: false,
         checksum: false,
-    };
-    match put_on(ctx, work, &outer) {
-        Ok(()) => OPEN,
-        Err(next) => next,
     }
 }

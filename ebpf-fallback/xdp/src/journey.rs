@@ -1,7 +1,10 @@
 //! The journey in the kernel: the fastpath's stages in their order, each a program of its own.
 //!
 //! ```text
-//!  weir (the usual packet's whole journey; of any other:)
+//!  weir (the whole journey of a gateway's usual packet in GENEVE)
+//!     > vxlan4, vxlan6, geneve6 (that of a gateway's other usual packets)
+//!     > plain4, plain6, tunnel4, tunnel6 (that of a backend's usual answers)
+//!     > any of them, where a packet is not quite as usual:
 //!     > outer > decap > classify > track > encap | nat | front > finish
 //!                          > fragment > track (a later piece of a datagram)
 //!                          |       > leg (the gateway's side changed) > encap | nat
@@ -12,13 +15,14 @@
 //!  any of them > reply (an answer of our own) > finish
 //! ```
 //! One program would be more than the verifier looks at. So `weir` does all of the journey for what
-//! gateways send most (`usual`), and for all else each stage is entered by a tail call
+//! gateways send most (`usual`), further programs for other usual packets (`answer`), and for all else each stage is entered by a tail call
 //! and finds what the one before knew in a record per CPU (`work`). What has a loop in it is a
 //! function of its own, named `part_...`, which the verifier looks at once, for any packet.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
 
+mod answer;
 mod classify;
 mod cross;
 mod decap;
@@ -53,12 +57,17 @@ use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use frame::{is_chained, length, window};
-use next::{CLASSIFY, DECAP, ENCAP, FINISH, OPEN, OUTER, done, either, go, raw};
+use next::{
+    CLASSIFY, DECAP, ENCAP, FINISH, GENEVE6, OPEN, OUTER, PLAIN4, PLAIN6, TUNNEL4, TUNNEL6, VXLAN4,
+    VXLAN6, done, either, go, raw,
+};
 use packet::checksum::ipv4_header_ok;
 use packet::ethernet::{self, Ethernet};
-use packet::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
+use packet::geneve::{self, ATTACHMENT_MARK};
+use packet::ip::{IPV4_IN_IP, IPV6_IN_IP, Ip, TCP, UDP};
 use packet::parsed::Malformed;
 use packet::tunnel::LONGEST_HEADERS;
+use packet::window::Window;
 use place::place;
 use ports::Place;
 use tables::counters::VerdictCounter;
@@ -85,16 +94,71 @@ pub fn weir(ctx: XdpContext) -> u32 {
     let Some(work) = work() else { return XDP_PASS };
     let (now_s, generation) = (place.now_s(), Region.generation());
     let came = Came { arm, arrival, ifindex, now_s, generation };
+    let mut next = OUTER;
     if arrival == Arrival::Plain {
-        match usual(ctx, work, place, &came) {
-            Ok(action) => return action,
-            Err(CLASSIFY) => return go(ctx, CLASSIFY),
-            Err(_) => {}
+        next = build(&window(ctx));
+        if next == OPEN {
+            match usual::<false, false>(ctx, work, place, &came) {
+                Ok(action) => return action,
+                Err(CLASSIFY) => return go(ctx, CLASSIFY),
+                Err(_) => next = OUTER,
+            }
         }
     }
     usual::begin(work, &came);
     work.came = length(ctx);
-    go(ctx, OUTER)
+    go(ctx, next)
+}
+
+/// The stage for the build that a frame seems to be of; [`OPEN`] for a gateway's GENEVE with IPv4
+/// inside, and [`OUTER`] for none. What is not of that build after all, each of them finds out.
+#[inline(always)]
+fn build(w: &Window<'_>) -> u32 {
+    const V4: usize = ethernet::HEADER;
+    /// Behind an IPv4 header: GENEVE's with eight words of options, or VXLAN's.
+    const TUNNEL: usize = V4 + 20 + 8;
+    const GENEVE: u32 = 0x0800_0000;
+    const VXLAN: u32 = 0x0800_0000;
+    const IPV4: u32 = ethernet::IPV4 as u32;
+    const IPV6: u32 = ethernet::IPV6 as u32;
+    /// GENEVE's critical bit does not matter.
+    const ALL: u32 = !0x0040_0000;
+    let ethertype = w.be16(12).unwrap_or(0);
+    if ethertype == ethernet::IPV6 {
+        let Ok(proto) = w.byte(V4 + 6) else { return OUTER };
+        return match (proto, w.be32(TUNNEL + 20).unwrap_or(0) & ALL) {
+            (UDP, word) if word == GENEVE | IPV6 => TUNNEL6,
+            (UDP | TCP, _) => PLAIN6,
+            _ => OUTER,
+        };
+    }
+    let Ok(proto) = w.byte(V4 + 9) else { return OUTER };
+    if ethertype != ethernet::IPV4 {
+        return OUTER;
+    }
+    if proto == TCP {
+        return PLAIN4;
+    }
+    if proto != UDP {
+        return OUTER;
+    }
+    let word = w.be32(TUNNEL).unwrap_or(0) & ALL;
+    if word == GENEVE | IPV4 {
+        // Our own options, which a backend returns, have a mark.
+        let mark = w.be32(TUNNEL + geneve::HEADER + 16).unwrap_or(0);
+        return if mark == (ATTACHMENT_MARK >> 32) as u32 { TUNNEL4 } else { OPEN };
+    }
+    if word == GENEVE | IPV6 {
+        return GENEVE6;
+    }
+    if word != VXLAN {
+        return PLAIN4;
+    }
+    match w.be16(TUNNEL + 20).unwrap_or(0) {
+        ethernet::IPV4 => VXLAN4,
+        ethernet::IPV6 => VXLAN6,
+        _ => OUTER,
+    }
 }
 
 /// The first stage: Ethernet, the outermost IP header.

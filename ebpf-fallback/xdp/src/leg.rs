@@ -146,6 +146,16 @@ pub fn usual_digest(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, options_a
     digest.finish()
 }
 
+/// The digest of a gateway's packet in VXLAN, in a frame without a tag.
+#[inline(always)]
+pub fn digest_vxlan(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, inner_eth: u16) -> u32 {
+    let mut digest = Digest::new();
+    way(w, tunnel, 0, &mut digest);
+    ends(outer, vni, &mut digest);
+    inner_macs(w, inner_eth, &mut digest);
+    digest.finish()
+}
+
 #[inline(always)]
 fn usual_options(w: &Window<'_>, at: u16, digest: &mut Digest) {
     for word in w.load::<[u64; 4]>(usize::from(at)).unwrap_or_default() {
@@ -205,8 +215,14 @@ fn ends(outer: &Ip, vni: u32, digest: &mut Digest) {
 #[inline(always)]
 fn tail(w: &Window<'_>, work: &Work, digest: &mut Digest) {
     if work.arrival == Arrival::Gateway && work.inner_eth != 0 {
-        let inner = usize::from(work.inner_eth);
-        digest.take(w.load::<u64>(inner).unwrap_or(0));
-        digest.take(u64::from(w.load::<u32>(inner + 8).unwrap_or(0)));
+        inner_macs(w, work.inner_eth, digest);
     }
+}
+
+/// Both addresses of VXLAN's inner Ethernet header.
+#[inline(always)]
+fn inner_macs(w: &Window<'_>, at: u16, digest: &mut Digest) {
+    let at = usize::from(at);
+    digest.take(w.load::<u64>(at).unwrap_or(0));
+    digest.take(u64::from(w.load::<u32>(at + 8).unwrap_or(0)));
 }

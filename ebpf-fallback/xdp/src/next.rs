@@ -47,6 +47,20 @@ pub const OUTER: u32 = 14;
 pub const CROSS: u32 = 15;
 /// See [`crate::stay`].
 pub const STAY: u32 = 16;
+/// See [`crate::answer::plain4`].
+pub const PLAIN4: u32 = 17;
+/// See [`crate::answer::plain6`].
+pub const PLAIN6: u32 = 18;
+/// See [`crate::answer::tunnel4`].
+pub const TUNNEL4: u32 = 19;
+/// See [`crate::answer::tunnel6`].
+pub const TUNNEL6: u32 = 20;
+/// See [`crate::usual::vxlan4`].
+pub const VXLAN4: u32 = 21;
+/// See [`crate::usual::vxlan6`].
+pub const VXLAN6: u32 = 22;
+/// See [`crate::usual::geneve6`].
+pub const GENEVE6: u32 = 23;
 /// It is decided: count it, and out.
 pub const FINISH: u32 = 32;
 /// Nothing is decided: go on.
@@ -54,7 +68,7 @@ pub const OPEN: u32 = 33;
 
 /// The stages after the first one.
 #[map]
-static STAGES: ProgramArray = ProgramArray::with_max_entries(17, 0);
+static STAGES: ProgramArray = ProgramArray::with_max_entries(24, 0);
 
 /// Goes on with `next`. Each number stands in an instruction of its own: the kernel then jumps
 /// there, and asks neither for the map nor for what lies in it.
@@ -78,6 +92,13 @@ pub fn go(ctx: *mut xdp_md, next: u32) -> u32 {
         OUTER => leap::<OUTER>(ctx),
         CROSS => leap::<CROSS>(ctx),
         STAY => leap::<STAY>(ctx),
+        PLAIN4 => leap::<PLAIN4>(ctx),
+        PLAIN6 => leap::<PLAIN6>(ctx),
+        TUNNEL4 => leap::<TUNNEL4>(ctx),
+        TUNNEL6 => leap::<TUNNEL6>(ctx),
+        VXLAN4 => leap::<VXLAN4>(ctx),
+        VXLAN6 => leap::<VXLAN6>(ctx),
+        GENEVE6 => leap::<GENEVE6>(ctx),
         _ => return finish::finish(ctx),
     }
     finish::astray();

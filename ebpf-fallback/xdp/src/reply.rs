@@ -4,10 +4,10 @@
 //! what the error quotes, the outer headers moved forward by the error's own.
 
 use crate::encap::tells_too_big;
-use crate::here::page;
-use crate::place::error_limit;
 use crate::frame::{cut_end, length, move_start, sum_from, window};
+use crate::here::page;
 use crate::next::{FINISH, OPEN, done, either, go, raw};
+use crate::place::error_limit;
 use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;

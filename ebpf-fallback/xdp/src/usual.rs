@@ -1,12 +1,15 @@
-//! The usual packet: all of its journey in one program.
+//! The usual packet from a gateway: all of its journey in one program.
 //!
 //! Most of what a gateway sends is of one build: GENEVE over IPv4 with the gateway's three options,
-//! a whole TCP or UDP packet over IPv4 inside, in one buffer; between strangers, or of a known flow
-//! that goes on to its backend as before, by NAT or by a tunnel of the same build. For that the
-//! stages' work is done here, by the same functions of `packet` and `tables`, but with every place
+//! or VXLAN over IPv4, a whole TCP or UDP packet inside, in one buffer; between strangers, or of a
+//! known flow that goes on to its backend as before, by NAT or by a GENEVE tunnel. For that the
+//! stages' work is done here, by the same functions of `packet` and `tables`, but with every offset
 //! a constant, and without asking twice. What is not quite so goes on with the stages: from the
 //! first one, or behind `decap` where the headers were in order. Until a packet is written to,
 //! nothing is changed that they wouldn't change too.
+//!
+//! Each build is an instance of the same functions: `VXLAN` is the tunnel, else GENEVE, and `V6`
+//! the family inside, and of the backends.
 
 use crate::classify::between_strangers;
 use crate::encap::{Way, headers, local};
@@ -15,23 +18,26 @@ use crate::finish::{finish, sent};
 use crate::frame::{move_start, window};
 use crate::here::{flows, page};
 use crate::lately;
-use crate::leg::usual_digest;
-use crate::next::{CLASSIFY, OUTER};
+use crate::leg::{digest_vxlan, usual_digest};
+use crate::next::{CLASSIFY, FINISH, OUTER, go, raw};
 use crate::origin::options;
+use crate::place::place;
 use crate::ports::Place;
-use crate::work::{Arrival, Work};
+use crate::work::{Arrival, Work, work};
 use aya_ebpf::bindings::xdp_action::XDP_DROP;
 use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::macros::xdp;
+use aya_ebpf::programs::XdpContext;
 use packet::addr::Addr;
 use packet::checksum::ipv4_header_ok;
 use packet::ethernet::{self, Ethernet};
 use packet::flow::{FlowKey, Side};
-use packet::geneve;
 use packet::ip::{Ip, L4 as Upper, UDP};
 use packet::origin::Origin;
 use packet::rewrite::{self, Rewrite};
-use packet::tunnel::{Kind, ecn_decap, return_in_place, write_outer};
+use packet::tunnel::{Kind, cross_in_place, ecn_decap, return_in_place, write_outer};
 use packet::window::{Short, Window};
+use packet::{geneve, vxlan};
 use tables::counters::{ArmCounter, VerdictCounter};
 use tables::flow::{Forward, Likely, Met, PATH_CROSSES, PATH_ONE_WAY, PATH_RESPONDER_LEG};
 use tables::reason::DropReason;
@@ -39,14 +45,29 @@ use tables::record::{BackendState, Mode, NONE, Service, TUNNEL_CROSS, Tunnel, Tu
 use tables::region::Region;
 use tables::set::TableSet;
 
-/// Where the outer headers begin: Ethernet, IPv4, UDP, GENEVE, the options, and what is inside.
+/// Where the outer headers begin: Ethernet, IPv4, UDP, the tunnel's.
 const IP: u16 = ethernet::HEADER as u16;
 const L4: u16 = IP + 20;
-const GENEVE: u16 = L4 + 8;
-const OPTIONS: u16 = GENEVE + geneve::HEADER as u16;
-const INNER: u16 = OPTIONS + geneve::OWN_OPTIONS as u16;
+const TUNNEL: u16 = L4 + 8;
+/// GENEVE's options.
+const OPTIONS: u16 = TUNNEL + geneve::HEADER as u16;
+/// VXLAN's inner Ethernet header.
+const INNER_ETH: u16 = TUNNEL + vxlan::HEADER as u16;
+
+/// Where the packet inside begins.
+const fn inner_at(vxlan: bool) -> u16 {
+    if vxlan { INNER_ETH + ethernet::HEADER as u16 } else { OPTIONS + geneve::OWN_OPTIONS as u16 }
+}
+
 /// Bytes that a frame has less without its tunnel.
-const TUNNEL: u16 = INNER - ethernet::HEADER as u16;
+const fn tunnel_len(vxlan: bool) -> u16 {
+    inner_at(vxlan) - ethernet::HEADER as u16
+}
+
+/// The packet's Ethernet type.
+pub const fn ethertype(v6: bool) -> u16 {
+    if v6 { ethernet::IPV6 } else { ethernet::IPV4 }
+}
 
 /// How many of our addresses are looked through for the one towards a backend.
 const LOCALS: usize = 4;
@@ -67,56 +88,101 @@ pub struct Came {
 }
 
 /// Where a packet goes on to.
-struct Exit {
-    verdict: VerdictCounter,
-    arm: u8,
-    service: u32,
-    backend: u32,
-    /// Bytes that the frame has less than before.
-    less: u16,
+pub struct Exit {
+    /// What it is counted as.
+    pub verdict: VerdictCounter,
+    /// By which arm it leaves.
+    pub arm: u8,
+    /// Its service, or [`NONE`].
+    pub service: u32,
+    /// Its backend, or [`NONE`].
+    pub backend: u32,
+    /// Bytes of the frame as it leaves.
+    pub left: u64,
+}
+
+macro_rules! stages {
+    ($($(#[$doc:meta])* $name:ident $vxlan:literal $v6:literal;)*) => {$(
+        $(#[$doc])*
+        #[xdp(frags)]
+        pub fn $name(ctx: XdpContext) -> u32 {
+            let ctx = raw(&ctx);
+            let (Some(work), Some(place)) = (work(), place()) else { return go(ctx, FINISH) };
+            let came = work.came_as();
+            match usual::<$vxlan, $v6>(ctx, work, place, &came) {
+                Ok(action) => action,
+                Err(CLASSIFY) => go(ctx, CLASSIFY),
+                Err(_) => go(ctx, OUTER),
+            }
+        }
+    )*};
+}
+
+stages! {
+    /// The stage of IPv6 in GENEVE.
+    geneve6 false true;
+    /// The stage of IPv4 in VXLAN.
+    vxlan4 true false;
+    /// The stage of IPv6 in VXLAN.
+    vxlan6 true true;
 }
 
 /// Does the whole journey of a frame, if it is a usual one, and says what becomes of it; else the
 /// stage that it goes on with. Of `work` it uses the two headers, and fills in what that stage
 /// wants to find.
 #[inline(always)]
-pub fn usual(ctx: *mut xdp_md, work: &mut Work, place: &Place, came: &Came) -> Result<u32, u32> {
+pub fn usual<const VXLAN: bool, const V6: bool>(
+    ctx: *mut xdp_md,
+    work: &mut Work,
+    place: &Place,
+    came: &Came,
+) -> Result<u32, u32> {
     let w = &mut window(ctx);
     let set = &Region.tables(came.generation);
-    let (known, tunnel) = read(w, work, set, era(place, came.now_s)).ok_or(OUTER)?;
+    let era = era(place, came.now_s);
+    let (known, tunnel) = read::<VXLAN, V6>(w, work, set, era).ok_or(OUTER)?;
     let strangers = between_strangers(set, tunnel, &work.inner);
     // A flow's entry is asked for before anything else that takes time.
-    let asking = if strangers { None } else { ask(known, &work.inner) };
-    if !is_sound(w, work, place, tunnel, came.arm) {
+    let asking = if strangers { None } else { ask(known.scope, &work.inner) };
+    if !is_sound::<VXLAN, V6>(w, work, place, tunnel, came.arm) {
         return Err(OUTER);
     }
+    let bytes = u64::from(work.inner.end);
     let (exit, done) = if strangers {
-        if tunnel.flags & TUNNEL_CROSS != 0 {
-            return Err(OUTER);
-        }
-        let (verdict, arm) = (VerdictCounter::Return, came.arm);
-        let exit = Exit { verdict, arm, service: NONE, backend: NONE, less: 0 };
-        (exit, return_in_place(w, &outer(work)))
+        let (arm, done) = send_back::<VXLAN>(w, work, set, tunnel, came.arm)?;
+        let verdict = VerdictCounter::Return;
+        (Exit { verdict, arm, service: NONE, backend: NONE, left: bytes }, done)
     } else {
-        let onward = asking.and_then(|asking| track(w, work, set, known, &asking));
+        let onward = asking.and_then(|asking| track::<VXLAN, V6>(w, work, set, known, &asking));
         let Some(onward) = onward else {
             begin(work, came);
-            note(w, work, known);
+            note::<VXLAN, V6>(w, work, known, tunnel);
             return Err(CLASSIFY);
         };
         flows().touch_met(&onward.met, came.now_s);
         let done = match onward.by {
-            Some(by) => encap(w, work, &onward, by, tunnel.gateway),
-            None => nat(ctx, w, work, &onward),
+            Some(by) => encap::<VXLAN, V6>(ctx, w, work, &onward, by, tunnel),
+            None => nat::<VXLAN, V6>(ctx, w, work, &onward),
         };
-        (onward.exit(), done)
+        (onward.exit::<VXLAN, V6>(bytes), done)
     };
-    let bytes = u64::from(work.inner.end);
-    if done.is_err() {
+    Ok(leave(ctx, work, place, came, (bytes, exit, done)))
+}
+
+/// Counts and sends a packet of so many bytes that was written as it leaves.
+#[inline(always)]
+pub fn leave(
+    ctx: *mut xdp_md,
+    work: &mut Work,
+    place: &Place,
+    came: &Came,
+    (bytes, exit, done): (u64, Exit, Result<(), DropReason>),
+) -> u32 {
+    if let Err(reason) = done {
         begin(work, came);
         (work.came, work.service) = (bytes, exit.service);
-        work.drop(DropReason::TooShort);
-        return Ok(finish(ctx));
+        work.drop(reason);
+        return finish(ctx);
     }
     let action = sent(place, exit.arm, came.ifindex);
     if action == XDP_DROP {
@@ -124,10 +190,10 @@ pub fn usual(ctx: *mut xdp_md, work: &mut Work, place: &Place, came: &Came) -> R
         begin(work, came);
         (work.came, work.service) = (bytes, exit.service);
         work.out(exit.verdict, exit.arm);
-        return Ok(finish(ctx));
+        return finish(ctx);
     }
     count(came.arm, &exit, bytes);
-    Ok(action)
+    action
 }
 
 /// Fills in what is known of any frame.
@@ -138,21 +204,30 @@ pub fn begin(work: &mut Work, came: &Came) {
     (work.now_s, work.generation) = (came.now_s, came.generation);
 }
 
+impl Work {
+    /// What [`begin`] filled in.
+    #[inline(always)]
+    pub fn came_as(&self) -> Came {
+        let Work { arm, arrival, ifindex, now_s, generation, .. } = *self;
+        Came { arm, arrival, ifindex, now_s, generation }
+    }
+}
+
 /// Counts a packet of so many bytes that goes, as [`finish`] does it of any.
 #[inline(always)]
 fn count(arm: u8, exit: &Exit, came: u64) {
-    let (page, left) = (page(), came - u64::from(exit.less));
+    let page = page();
     page.arm_packet(arm, ArmCounter::RxPackets, came);
     page.verdict(exit.verdict, 1);
-    page.arm_packet(exit.arm, ArmCounter::TxPackets, left);
+    page.arm_packet(exit.arm, ArmCounter::TxPackets, exit.left);
     if exit.service != NONE {
-        page.passage(exit.service, exit.backend, left);
+        page.passage(exit.service, exit.backend, exit.left);
     }
 }
 
 /// Reads the headers, and recognises the tunnel. Whether all of it is in order, [`is_sound`] asks.
 #[inline(always)]
-fn read(
+fn read<const VXLAN: bool, const V6: bool>(
     w: &Window<'_>,
     work: &mut Work,
     set: &TableSet<'static>,
@@ -164,56 +239,96 @@ fn read(
         return None;
     }
     // Which class the options have to be of, only the tunnel says; of which tunnel, the endpoint.
-    let known = recognise(era, set.generation(), &work.outer, endpoint(w))?;
-    if !work.inner.read_usual(w, INNER, ethernet::IPV4) {
+    let known = recognise(era, set.generation(), &work.outer, endpoint::<VXLAN>(w))?;
+    if !work.inner.read_usual(w, inner_at(VXLAN), ethertype(V6)) {
         return None;
     }
     Some((known, set.tunnel(known.tunnel.into())?))
 }
 
-/// Whether it is a frame to us in one buffer, its headers in order and its options as usual.
+/// Whether a frame is to the port of an arm.
 #[inline(always)]
-fn is_sound(w: &Window<'_>, work: &Work, place: &Place, tunnel: &Tunnel, arm: u8) -> bool {
-    let Ok(header) = geneve::parse(w, GENEVE) else { return false };
-    let options = geneve::usual_options(w, OPTIONS, header.opt_len, tunnel.option_class);
-    let end = work.inner.end;
+pub fn is_to_us(w: &Window<'_>, place: &Place, arm: u8) -> bool {
     let ours = place.port(arm).mac;
     let first = u32::from_ne_bytes([ours[0], ours[1], ours[2], ours[3]]);
     let last = u16::from_ne_bytes([ours[4], ours[5]]);
-    let to_us = w.load::<u32>(0) == Ok(first) && w.load::<u16>(4) == Ok(last);
+    w.load::<u32>(0) == Ok(first) && w.load::<u16>(4) == Ok(last)
+}
+
+/// Whether it is a frame to us in one buffer, its headers in order and its options as usual.
+#[inline(always)]
+fn is_sound<const VXLAN: bool, const V6: bool>(
+    w: &Window<'_>,
+    work: &Work,
+    place: &Place,
+    tunnel: &Tunnel,
+    arm: u8,
+) -> bool {
+    let end = work.inner.end;
     let udp_len = w.be16(usize::from(L4) + 4).unwrap_or(0);
-    to_us
-        && options.is_some()
+    is_to_us(w, place, arm)
+        && is_tunnel_sound::<VXLAN, V6>(w, tunnel)
         && work.outer.proto == UDP
         && ipv4_header_ok(w, &outer(work))
         && L4.wrapping_add(udp_len) == end
         && work.outer.end == end
         && usize::from(end) == w.len()
         && usize::from(end) == w.frame_len()
-        && !header.control
-        && header.protocol == ethernet::IPV4
         && matches!(work.inner.kind, Upper::Tcp { .. } | Upper::Udp)
-        && (tunnel.inner_mtu == 0 || end - INNER <= tunnel.inner_mtu)
+        && (tunnel.inner_mtu == 0 || end - inner_at(VXLAN) <= tunnel.inner_mtu)
 }
 
-/// GENEVE's endpoint, where the first option has it.
+/// Whether the tunnel's header is in order and its options as usual.
 #[inline(always)]
-fn endpoint(w: &Window<'_>) -> u64 {
+fn is_tunnel_sound<const VXLAN: bool, const V6: bool>(w: &Window<'_>, tunnel: &Tunnel) -> bool {
+    if VXLAN {
+        let inner = Ethernet::parse_at(w, INNER_ETH);
+        return tunnel.kind == TunnelKind::Vxlan as u8
+            && vxlan::parse(w, TUNNEL).is_ok()
+            && inner.is_ok_and(|eth| eth.ethertype == ethertype(V6) && eth.l3 == inner_at(VXLAN));
+    }
+    let Ok(header) = geneve::parse(w, TUNNEL) else { return false };
+    geneve::usual_options(w, OPTIONS, header.opt_len, tunnel.option_class).is_some()
+        && !header.control
+        && header.protocol == ethertype(V6)
+}
+
+/// GENEVE's endpoint, where the first option has it, or VXLAN's VNI.
+#[inline(always)]
+fn endpoint<const VXLAN: bool>(w: &Window<'_>) -> u64 {
+    if VXLAN {
+        return vni(w).into();
+    }
     u64::from_be(w.load(usize::from(OPTIONS) + 4).unwrap_or(0))
+}
+
+/// The tunnel's VNI, at the same place in both.
+#[inline(always)]
+fn vni(w: &Window<'_>) -> u32 {
+    w.be32(usize::from(TUNNEL) + 4).unwrap_or(0) >> 8
 }
 
 /// Notes what else `decap` finds out.
 #[inline(always)]
-fn note(w: &Window<'_>, work: &mut Work, known: &Known) {
+fn note<const VXLAN: bool, const V6: bool>(
+    w: &Window<'_>,
+    work: &mut Work,
+    known: &Known,
+    tunnel: &Tunnel,
+) {
     work.arrival = Arrival::Gateway;
     work.came = work.inner.end.into();
     work.eth = Ethernet { ethertype: ethernet::IPV4, vlan: 0, l3: IP };
     (work.scope, work.tunnel) = (known.scope, known.tunnel.into());
-    work.scope_key = endpoint(w);
-    work.attachment = u64::from_be(w.load(usize::from(OPTIONS) + 16).unwrap_or(0));
-    work.vni = w.be32(usize::from(GENEVE) + 4).unwrap_or(0) >> 8;
-    (work.options_at, work.options_len) = (OPTIONS, geneve::OWN_OPTIONS as u8);
-    (work.inner_at, work.inner_type) = (INNER, ethernet::IPV4);
+    work.vni = vni(w);
+    if VXLAN {
+        (work.scope_key, work.inner_eth) = (tunnel.scope_key, INNER_ETH);
+    } else {
+        work.scope_key = endpoint::<VXLAN>(w);
+        work.attachment = u64::from_be(w.load(usize::from(OPTIONS) + 16).unwrap_or(0));
+        (work.options_at, work.options_len) = (OPTIONS, geneve::OWN_OPTIONS as u8);
+    }
+    (work.inner_at, work.inner_type) = (inner_at(VXLAN), ethertype(V6));
 }
 
 /// The outer packet, with its places as constants.
@@ -224,8 +339,30 @@ fn outer(work: &Work) -> Ip {
 
 /// The packet inside, likewise.
 #[inline(always)]
-fn inner(work: &Work) -> Ip {
-    Ip { at: INNER, l4: INNER + 20, v6: false, ..work.inner }
+fn inner<const VXLAN: bool, const V6: bool>(work: &Work) -> Ip {
+    let at = inner_at(VXLAN);
+    Ip { at, l4: at + if V6 { 40 } else { 20 }, v6: V6, ..work.inner }
+}
+
+/// `return`, as the stage `encap` does it.
+#[inline(always)]
+fn send_back<const VXLAN: bool>(
+    w: &mut Window<'_>,
+    work: &Work,
+    set: &TableSet<'static>,
+    tunnel: &Tunnel,
+    arm: u8,
+) -> Result<(u8, Result<(), DropReason>), u32> {
+    let outer = outer(work);
+    let (arm, done) = match tunnel.flags & TUNNEL_CROSS {
+        0 => (arm, return_in_place(w, &outer)),
+        _ if VXLAN => {
+            let peer = set.tunnel(tunnel.peer).ok_or(OUTER)?;
+            (peer.arm, cross_in_place(w, &outer, peer.port, peer.vni))
+        }
+        _ => return Err(OUTER),
+    };
+    Ok((arm, done.map_err(|Short| DropReason::TooShort)))
 }
 
 /// A packet of a known flow, and its way to the backend.
@@ -240,27 +377,39 @@ struct Onward {
 
 impl Onward {
     #[inline(always)]
-    fn exit(&self) -> Exit {
-        let (verdict, less) = match self.by {
-            Some(_) => (VerdictCounter::Tunnel, 0),
-            None => (VerdictCounter::Nat, TUNNEL),
+    fn exit<const VXLAN: bool, const V6: bool>(&self, came: u64) -> Exit {
+        let inner = came - u64::from(inner_at(VXLAN));
+        let (verdict, front) = match self.by {
+            Some(_) => (VerdictCounter::Tunnel, front_len(V6)),
+            None => (VerdictCounter::Nat, ethernet::HEADER as u16),
         };
         let (service, backend) = (self.path.service, self.path.backend);
-        Exit { verdict, arm: self.way.arm, service, backend, less }
+        let left = inner + u64::from(front);
+        Exit { verdict, arm: self.way.arm, service, backend, left }
     }
 }
 
-/// A packet's flow, which is being asked for.
-struct Asking {
-    key: FlowKey,
-    side: Side,
-    hash: u64,
-    likely: Likely<'static>,
+/// Bytes in front of a packet in our GENEVE to a backend of this family.
+pub const fn front_len(v6: bool) -> u16 {
+    (ethernet::HEADER + if v6 { 40 } else { 20 } + 8 + geneve::HEADER + geneve::OWN_OPTIONS) as u16
 }
 
+/// A packet's flow, which is being asked for.
+pub struct Asking {
+    /// Its key.
+    pub key: FlowKey,
+    /// Which end of it sent the packet.
+    pub side: Side,
+    /// The key's hash.
+    pub hash: u64,
+    /// The path that it may go by.
+    pub likely: Likely<'static>,
+}
+
+/// Asks for the flow of a packet in a scope.
 #[inline(always)]
-fn ask(known: &Known, ip: &Ip) -> Option<Asking> {
-    let (key, side) = FlowKey::new(known.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
+pub fn ask(scope: u32, ip: &Ip) -> Option<Asking> {
+    let (key, side) = FlowKey::new(scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
     let hash = key.hash(&Region.hash_key());
     let likely = flows().likely(lately::path(hash).unwrap_or(NONE));
     Some(Asking { key, side, hash, likely })
@@ -269,30 +418,26 @@ fn ask(known: &Known, ip: &Ip) -> Option<Asking> {
 /// The stage `track`, and what the ways to a backend ask, of a packet of a known flow that goes on
 /// as those before it.
 #[inline(always)]
-fn track(
+fn track<const VXLAN: bool, const V6: bool>(
     w: &Window<'_>,
     work: &Work,
     set: &TableSet<'static>,
     known: &Known,
     asking: &Asking,
 ) -> Option<Onward> {
-    let flows = flows();
     // Before what was asked for is looked at: it may be on its way still.
-    let digest = digest(w, work, known);
+    let digest = digest::<VXLAN>(w, work, known);
     let hash = asking.hash;
     let met = meet(asking)?;
     let path = met.forward;
     let from_initiator = met.initiator == asking.side;
     let backend = set.backend(path.backend)?;
-    let stays = match work.inner.kind {
-        Upper::Tcp { flags } => met.stays(flags, from_initiator),
-        _ => met.stays(0, from_initiator),
-    };
+    let stays = met.stays(tcp_flags(&work.inner), from_initiator);
     let next = set.next_hop(backend.next_hop)?;
     let goes = backend.incarnation == path.incarnation
         && !BackendState::is_failed(backend.state)
         && stays
-        && is_known_leg(&met, from_initiator, digest)
+        && is_known_leg::<VXLAN>(&met, from_initiator, digest)
         && work.inner.ttl > 1
         && next.known
         && ecn_decap(work.outer.tos, work.inner.tos).is_some();
@@ -300,29 +445,41 @@ fn track(
         return None;
     }
     let way = Way::by(backend.next_hop, &next);
-    let len = work.inner.end - INNER;
+    let len = work.inner.end - inner_at(VXLAN);
     if path.mode == Mode::Nat as u8 {
         let same = path.flags & PATH_CROSSES == 0;
         let goes = from_initiator && same && len <= way.mtu;
         return goes.then_some(Onward { met, path, way, hash, by: None });
     }
     let service = set.service(path.service)?;
-    let ours = local(set.settings(), u32::from(way.arm) << 1, LOCALS)?;
-    let same = service.tunnel == TunnelKind::Geneve as u8 && path.backend_addr.is_v4();
-    let fits = len <= way.mtu.saturating_sub(TUNNEL);
+    let ours = local(set.settings(), u32::from(way.arm) << 1 | u32::from(V6), LOCALS)?;
+    let same = service.tunnel == TunnelKind::Geneve as u8 && path.backend_addr.is_v4() != V6;
+    let fits = len <= way.mtu.saturating_sub(front_len(V6) - ethernet::HEADER as u16);
     (same && fits).then_some(Onward { met, path, way, hash, by: Some((service, ours)) })
+}
+
+/// The flags of a TCP segment; 0 for another packet.
+#[inline(always)]
+pub fn tcp_flags(ip: &Ip) -> u8 {
+    match ip.kind {
+        Upper::Tcp { flags } => flags,
+        _ => 0,
+    }
 }
 
 /// The digest of the gateway's side.
 #[inline(always)]
-fn digest(w: &Window<'_>, work: &Work, known: &Known) -> u32 {
-    let vni = w.be32(usize::from(GENEVE) + 4).unwrap_or(0) >> 8;
-    usual_digest(w, &work.outer, known.tunnel.into(), vni, OPTIONS)
+fn digest<const VXLAN: bool>(w: &Window<'_>, work: &Work, known: &Known) -> u32 {
+    let tunnel = known.tunnel.into();
+    if VXLAN {
+        return digest_vxlan(w, &work.outer, tunnel, vni(w), INNER_ETH);
+    }
+    usual_digest(w, &work.outer, tunnel, vni(w), OPTIONS)
 }
 
 /// Whether the gateway's side of the packet is what the flow has of this direction.
 #[inline(always)]
-fn is_known_leg(met: &Met<'_>, from_initiator: bool, digest: u32) -> bool {
+fn is_known_leg<const VXLAN: bool>(met: &Met<'_>, from_initiator: bool, digest: u32) -> bool {
     let path = &met.forward;
     if path.flags & PATH_ONE_WAY != 0 {
         return true;
@@ -330,7 +487,8 @@ fn is_known_leg(met: &Met<'_>, from_initiator: bool, digest: u32) -> bool {
     if from_initiator {
         return digest == met.digest;
     }
-    path.flags & PATH_RESPONDER_LEG != 0 && digest == path.responder_digest()
+    // A VXLAN gateway has a tunnel for each direction, and answers go by the client's.
+    VXLAN || path.flags & PATH_RESPONDER_LEG != 0 && digest == path.responder_digest()
 }
 
 /// The flow, by the path that it went by lately, or else by the index; then that is remembered.
@@ -352,38 +510,59 @@ fn meet(asking: &Asking) -> Option<Met<'static>> {
     flows.meet(&flows.likely(hit.path), &asking.key)
 }
 
-/// Tunnel to tunnel: the new headers have as many bytes as the old ones.
+/// Tunnel to tunnel: our headers in place of the gateway's.
 #[inline(always)]
-fn encap(
+fn encap<const VXLAN: bool, const V6: bool>(
+    ctx: *mut xdp_md,
     w: &mut Window<'_>,
     work: &Work,
     onward: &Onward,
     (service, ours): (&Service, &Addr),
-    gateway: u16,
-) -> Result<(), Short> {
+    tunnel: &Tunnel,
+) -> Result<(), DropReason> {
+    let short = |_: Short| DropReason::TooShort;
     let hash = onward.hash;
-    let (outer, mut inner) = (outer(work), inner(work));
-    inner.tos = rewrite::take_congestion(w, &outer, &inner).or(Err(Short))?;
-    rewrite::decrement_ttl(w, &inner)?;
-    let cookie = w.be32(usize::from(INNER) - 4)?;
-    let origin = Origin::new(gateway, &outer.src, outer.sport, cookie);
-    let options = options(endpoint(w), gateway, origin, hash);
+    let (outer, mut inner) = (outer(work), inner::<VXLAN, V6>(work));
+    inner.tos = rewrite::take_congestion(w, &outer, &inner).or(Err(DropReason::TooShort))?;
+    rewrite::decrement_ttl(w, &inner).map_err(short)?;
+    let (endpoint, origin) = if VXLAN {
+        (tunnel.scope_key, None)
+    } else {
+        let cookie = w.be32(usize::from(inner.at) - 4).map_err(short)?;
+        let origin = Origin::new(tunnel.gateway, &outer.src, outer.sport, cookie);
+        (endpoint::<VXLAN>(w), origin)
+    };
+    let options = options(endpoint, tunnel.gateway, origin, hash);
     let ends = (ours.in_words(), onward.path.backend_addr);
     let outer = headers(Kind::Geneve, service, &onward.way.macs, ends, hash, &options, &inner);
-    write_outer(w, &outer, usize::from(inner.end - INNER))
+    let len = usize::from(inner.end - inner.at);
+    let more = i32::from(inner_at(VXLAN)) - i32::from(front_len(V6));
+    if more == 0 {
+        return write_outer(w, &outer, len).map_err(short);
+    }
+    if !move_start(ctx, more) {
+        return Err(DropReason::NoHeadroom);
+    }
+    write_outer(&mut window(ctx), &outer, len).map_err(short)
 }
 
 /// NAT: without the tunnel, with other ends.
 #[inline(always)]
-fn nat(ctx: *mut xdp_md, w: &mut Window<'_>, work: &Work, onward: &Onward) -> Result<(), Short> {
-    let (outer, inner, path) = (outer(work), inner(work), &onward.path);
-    rewrite::take_congestion(w, &outer, &inner).or(Err(Short))?;
-    rewrite::decrement_ttl(w, &inner)?;
+fn nat<const VXLAN: bool, const V6: bool>(
+    ctx: *mut xdp_md,
+    w: &mut Window<'_>,
+    work: &Work,
+    onward: &Onward,
+) -> Result<(), DropReason> {
+    let short = |_: Short| DropReason::TooShort;
+    let (outer, inner, path) = (outer(work), inner::<VXLAN, V6>(work), &onward.path);
+    rewrite::take_congestion(w, &outer, &inner).or(Err(DropReason::TooShort))?;
+    rewrite::decrement_ttl(w, &inner).map_err(short)?;
     let (src, sport) = (path.nat_addr, path.nat_port);
     let (dst, dport) = (path.backend_addr, path.backend_port);
-    rewrite::nat(w, &inner, &Rewrite { src, sport, dst, dport })?;
-    if !move_start(ctx, TUNNEL.into()) {
-        return Err(Short);
+    rewrite::nat(w, &inner, &Rewrite { src, sport, dst, dport }).map_err(short)?;
+    if !move_start(ctx, tunnel_len(VXLAN).into()) {
+        return Err(DropReason::TooShort);
     }
-    ethernet::write(&mut window(ctx), &onward.way.macs, 0, ethernet::IPV4)
+    ethernet::write(&mut window(ctx), &onward.way.macs, 0, ethertype(V6)).map_err(short)
 }

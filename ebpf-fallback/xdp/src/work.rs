@@ -5,11 +5,11 @@ use aya_ebpf::macros::btf_map;
 use packet::addr::Addr;
 use packet::ethernet::Ethernet;
 use packet::flow::{FlowKey, Side};
-use packet::ip::{Fragment, Ip, L4};
+use packet::ip::{Fragment, Ip};
 use packet::rewrite::Rewrite;
 use packet::translate::Front;
 use tables::counters::VerdictCounter;
-use tables::flow::{Answer, Forward, GatewayLeg, Hit, PATH_CROSSES};
+use tables::flow::{Answer, Forward, GatewayLeg, Hit, PATH_CROSSES, Usual};
 use tables::reason::DropReason;
 use tables::record::NONE;
 use tables::region::Region;
@@ -76,6 +76,8 @@ pub struct Work {
     pub path: Forward,
     /// The way of an answer; its options are the room for all options.
     pub answer: Answer,
+    /// The flow of an answer that takes the short way.
+    pub usual: Usual,
     /// The gateway's side of this packet.
     pub leg: GatewayLeg,
     /// What the packet's ends become.

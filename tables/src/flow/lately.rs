@@ -9,9 +9,10 @@
 /// The hints of four flows, two in a word.
 pub type Set = [u64; 2];
 
-/// How many sets there are for so many flows: a power of two, with a hint for each flow.
+/// How many sets there are for so many flows: a power of two, with a hint for each direction of a
+/// flow, since answers have keys of their own.
 pub const fn sets(flows: u32) -> u32 {
-    let sets = flows.next_power_of_two() / 4;
+    let sets = flows.next_power_of_two() / 2;
     if sets == 0 { 1 } else { sets }
 }
 

@@ -278,6 +278,13 @@ impl Stored {
         }
     }
 
+    /// Copies options of the usual length out, or what lies in their place.
+    #[inline(always)]
+    pub(super) fn usual_options<const N: usize>(&self, to: &mut [u64; N]) {
+        const { assert!(N <= INLINE / 8) };
+        self.options.iter().zip(to).for_each(|(from, to)| *to = from.load(Relaxed));
+    }
+
     /// Copies all out that an answer needs; to be called within [`Stored::consistent`].
     #[inline(always)]
     pub(super) fn answer(&self, from_initiator: bool, slabs: Rows<'_, Slab>, out: &mut Answer) {

@@ -100,10 +100,10 @@ impl<'r> Writer<'r> {
             self.entry_room(1)?;
             self.chain_room(&key)?;
             self.link(key, (id, 0));
-            self.known.kinds.probes += 1;
+            self.known.kinds.add_probe(&probe);
         }
         if before != Addr::UNSPECIFIED && self.unlink_from(&probe_mark(&before)).is_some() {
-            self.known.kinds.probes -= 1;
+            self.known.kinds.remove_probe(&before);
         }
         Ok(())
     }

@@ -9,7 +9,9 @@ use super::room::Unlinked;
 use super::{Refusal, Writer, place};
 use crate::checksum::checksum;
 use crate::layout::Section;
-use crate::lookup::{Entry, FrontendKinds, MAX_CHAIN, address_mark, is_probe_mark, scope_mark};
+use crate::lookup::{
+    Entry, FrontendKinds, MAX_CHAIN, address_mark, is_probe_mark, probe_bit, scope_mark,
+};
 use crate::record::{ADDRESS_MARK, FrontendKey};
 
 /// How many frontends there are of each kind.
@@ -19,12 +21,19 @@ pub(super) struct KindCounts {
     networks: [u32; 4],
     lengths: [u32; 128],
     scopes: u32,
-    pub(super) probes: u32,
+    /// By the bit of their address ([`probe_bit`]).
+    probes: [u32; 32],
 }
 
 impl Default for KindCounts {
     fn default() -> KindCounts {
-        KindCounts { hosts: [0; 4], networks: [0; 4], lengths: [0; 128], scopes: 0, probes: 0 }
+        KindCounts {
+            hosts: [0; 4],
+            networks: [0; 4],
+            lengths: [0; 128],
+            scopes: 0,
+            probes: [0; 32],
+        }
     }
 }
 
@@ -51,6 +60,14 @@ impl KindCounts {
         }
     }
 
+    pub(super) fn add_probe(&mut self, addr: &Addr) {
+        self.probes[probe_bit(addr).trailing_zeros() as usize] += 1;
+    }
+
+    pub(super) fn remove_probe(&mut self, addr: &Addr) {
+        self.probes[probe_bit(addr).trailing_zeros() as usize] -= 1;
+    }
+
     /// The record that look-ups read.
     pub(super) fn summary(&self) -> FrontendKinds {
         let bits = |counts: &[u32]| -> u64 {
@@ -61,7 +78,7 @@ impl KindCounts {
             hosts: bits(&self.hosts) as u32,
             networks: bits(&self.networks) as u32,
             scopes: self.scopes,
-            probes: self.probes,
+            probes: bits(&self.probes) as u32,
         }
     }
 }
@@ -154,7 +171,7 @@ impl Writer<'_> {
     /// Counts a mark that was found at attach: probes stand for themselves.
     pub(super) fn learn_mark(&mut self, key: &FrontendKey) {
         if is_probe_mark(key) {
-            self.known.kinds.probes += 1;
+            self.known.kinds.add_probe(&key.addr);
         }
     }
 
