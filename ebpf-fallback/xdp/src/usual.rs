@@ -515,7 +515,7 @@ fn meet(asking: &Asking) -> Option<Met<'static>> {
 fn encap<const VXLAN: bool, const V6: bool>(
     ctx: *mut xdp_md,
     w: &mut Window<'_>,
-    work: &Work,
+    work: &mut Work,
     onward: &Onward,
     (service, ours): (&Service, &Addr),
     tunnel: &Tunnel,
@@ -532,9 +532,11 @@ fn encap<const VXLAN: bool, const V6: bool>(
         let origin = Origin::new(tunnel.gateway, &outer.src, outer.sport, cookie);
         (endpoint::<VXLAN>(w), origin)
     };
-    let options = options(endpoint, tunnel.gateway, origin, hash);
+    // Not on the stack, which has no room for them.
+    work.usual.options = options(endpoint, tunnel.gateway, origin, hash);
+    let options = &work.usual.options;
     let ends = (ours.in_words(), onward.path.backend_addr);
-    let outer = headers(Kind::Geneve, service, &onward.way.macs, ends, hash, &options, &inner);
+    let outer = headers(Kind::Geneve, service, &onward.way.macs, ends, hash, options, &inner);
     let len = usize::from(inner.end - inner.at);
     let more = i32::from(inner_at(VXLAN)) - i32::from(front_len(V6));
     if more == 0 {
