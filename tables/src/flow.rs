@@ -315,6 +315,13 @@ impl<'r> Flows<'r> {
         self.index.find_likely(asked, key)
     }
 
+    /// Whether no flow has a key with this hash, but for one that begins at this moment.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn lacks(&self, hash: u64) -> bool {
+        self.index.lacks(hash)
+    }
+
     /// The flow is in use. Writes only when the second changed since.
     #[inline(always)]
     pub fn touch(&self, hit: &Hit, now_s: u32) {

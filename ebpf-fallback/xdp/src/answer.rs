@@ -89,7 +89,7 @@ fn answer<const TUNNEL: bool, const V6: bool>(
     let set = &Region.tables(came.generation);
     let w = window(ctx);
     let scope = read::<TUNNEL, V6>(&w, work, set, place, &came).ok_or(OUTER)?;
-    let asking = ask(scope, packet::<TUNNEL>(work)).ok_or(OUTER)?;
+    let asking = ask::<false>(scope, packet::<TUNNEL>(work)).ok_or(OUTER)?;
     if !is_sound::<TUNNEL, V6>(&w, work, place, came.arm) {
         return Err(OUTER);
     }

@@ -126,9 +126,8 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     };
     // Gateways have no other tunnels.
     let kind = if tunnel.kind == TunnelKind::Vxlan as u8 { Kind::Vxlan } else { Kind::Geneve };
-    let inspected = work.path.mode != Mode::Nat as u8
-        && !work.untracked
-        && work.hit.from_initiator(work.side);
+    let inspected =
+        work.path.mode != Mode::Nat as u8 && !work.untracked && work.hit.from_initiator(work.side);
     let len = usize::from(leg.option_len).min(MAX_OPTIONS) & 0xfc;
     // SAFETY: the room has 256 bytes; a slice of it, which the verifier need not see bounded.
     let options = unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr().cast(), len) };

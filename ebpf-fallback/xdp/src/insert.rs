@@ -1,10 +1,11 @@
 //! Insert: the new flow comes into the table, both its entries or neither.
 
 use crate::here::{flows, nat_ports, page};
+
 use crate::leg::{options, towards_backend};
 use crate::next::{BEGUN, FINISH, INSERT, OPEN, REMEMBER, START, go, raw};
 use crate::track::part_note;
-use crate::work::{Work, work};
+use crate::work::{Work, copy, work};
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::{btf_map, xdp};
 use aya_ebpf::programs::XdpContext;
@@ -128,11 +129,11 @@ extern "C" fn part_new() -> u32 {
     let Some(service) = work.set().service(work.service) else { return FINISH };
     // SAFETY: a CPU works on one packet at a time.
     let Some(new) = NEW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) else { return FINISH };
-    new.front = work.key;
+    copy(&mut new.front, &work.key);
     new.front_initiator = work.side;
     new.back = if work.has_back { Some((work.back, work.back_side)) } else { None };
-    new.forward = work.path;
-    new.gateway = work.leg;
+    copy(&mut new.forward, &work.path);
+    copy(&mut new.gateway, &work.leg);
     new.digest = work.digest;
     new.nat_map = work.nat_map;
     new.tcp_idle_s = service.tcp_idle_s.min(u32::from(u16::MAX)) as u16;

@@ -1,10 +1,10 @@
 //! The journey in the kernel: the fastpath's stages in their order, each a program of its own.
 //!
 //! ```text
-//!  weir (the whole journey of a gateway's usual packet in GENEVE)
-//!     > vxlan4, vxlan6, geneve6 (that of a gateway's other usual packets)
-//!     > plain4, plain6, tunnel4, tunnel6 (that of a backend's usual answers)
-//!     > any of them, where a packet is not quite as usual:
+//!  weir (the whole journey of a gateway's usual packet: IPv4 in GENEVE)
+//!     > geneve6, vxlan4, vxlan6 (the same of IPv6 and of VXLAN)
+//!     > plain4, plain6, tunnel4, tunnel6 (the whole journey of a backend's usual answer)
+//!  any of these, of another packet:
 //!     > outer > decap > classify > track > encap | nat | front > finish
 //!                          > fragment > track (a later piece of a datagram)
 //!                          |       > leg (the gateway's side changed) > encap | nat
@@ -14,10 +14,10 @@
 //!  leg, track, insert > cross (to a backend of the other family); front > cross > front (back)
 //!  any of them > reply (an answer of our own) > finish
 //! ```
-//! One program would be more than the verifier looks at. So `weir` does all of the journey for what
-//! gateways send most (`usual`), further programs for other usual packets (`answer`), and for all else each stage is entered by a tail call
-//! and finds what the one before knew in a record per CPU (`work`). What has a loop in it is a
-//! function of its own, named `part_...`, which the verifier looks at once, for any packet.
+//! One program would be more than the verifier looks at. So one program does all of the journey for
+//! each build of packet that is usual (`usual`, `answer`), and for all else each stage is entered by
+//! a tail call and finds what the one before knew in a record per CPU (`work`). What has a loop in
+//! it is a function of its own, named `part_...`, which the verifier looks at once, for any packet.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -100,8 +100,8 @@ pub fn weir(ctx: XdpContext) -> u32 {
         if next == OPEN {
             match usual::<false, false>(ctx, work, place, &came) {
                 Ok(action) => return action,
-                Err(CLASSIFY) => return go(ctx, CLASSIFY),
-                Err(_) => next = OUTER,
+                Err(OUTER) => next = OUTER,
+                Err(next) => return go(ctx, next),
             }
         }
     }

@@ -75,7 +75,10 @@ pub extern "C" fn part_leg(ctx: *mut xdp_md) -> u32 {
     let w = window(ctx);
     let mac = |at: usize| w.load::<[u8; 6]>(at).unwrap_or_default();
     let leg = &mut work.leg;
-    *leg = GatewayLeg::default();
+    if work.arrival != Arrival::Gateway {
+        // Written by single bytes, as no other field is then.
+        *leg = GatewayLeg::default();
+    }
     leg.gateway_mac = mac(6);
     leg.vlan = work.eth.vlan;
     leg.arm = work.arm;
@@ -87,10 +90,10 @@ pub extern "C" fn part_leg(ctx: *mut xdp_md) -> u32 {
         leg.local_port = work.outer.dport;
         leg.vni = work.vni;
         leg.tunnel = work.tunnel as u8;
-        if work.inner_eth != 0 {
-            leg.inner_dst = mac(usize::from(work.inner_eth));
-            leg.inner_src = mac(usize::from(work.inner_eth) + 6);
-        }
+        (leg.option_len, leg.spare) = (0, 0);
+        let inner = usize::from(work.inner_eth);
+        (leg.inner_dst, leg.inner_src) =
+            if inner == 0 { ([0; 6], [0; 6]) } else { (mac(inner), mac(inner + 6)) };
     }
     OPEN
 }

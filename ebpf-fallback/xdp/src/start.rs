@@ -8,7 +8,7 @@ use crate::insert::count_evicted;
 use crate::leg::{digest, part_copy_options, part_leg, towards_backend};
 use crate::next::{FINISH, INSERT, OPEN, done, either, go, raw};
 use crate::origin::note;
-use crate::work::{Arrival, Work, work};
+use crate::work::{Arrival, Work, copy, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -205,7 +205,7 @@ extern "C" fn part_nat_address() -> u32 {
     if ours.addr.is_v4() != backend.addr.is_v4() {
         return OTHER;
     }
-    work.path.nat_addr = ours.addr;
+    copy(&mut work.path.nat_addr, &ours.addr);
     work.nat_map = backend.nat_ports.wrapping_add(work.nat_nth);
     work.nat_nth += 1;
     TAKEN

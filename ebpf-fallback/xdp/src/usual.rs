@@ -19,7 +19,7 @@ use crate::frame::{move_start, window};
 use crate::here::{flows, page};
 use crate::lately;
 use crate::leg::{digest_vxlan, usual_digest};
-use crate::next::{CLASSIFY, FINISH, OUTER, go, raw};
+use crate::next::{CLASSIFY, FINISH, OUTER, SELECT, go, raw};
 use crate::origin::options;
 use crate::place::place;
 use crate::ports::Place;
@@ -111,8 +111,7 @@ macro_rules! stages {
             let came = work.came_as();
             match usual::<$vxlan, $v6>(ctx, work, place, &came) {
                 Ok(action) => action,
-                Err(CLASSIFY) => go(ctx, CLASSIFY),
-                Err(_) => go(ctx, OUTER),
+                Err(next) => go(ctx, next),
             }
         }
     )*};
@@ -143,7 +142,7 @@ pub fn usual<const VXLAN: bool, const V6: bool>(
     let (known, tunnel) = read::<VXLAN, V6>(w, work, set, era).ok_or(OUTER)?;
     let strangers = between_strangers(set, tunnel, &work.inner);
     // A flow's entry is asked for before anything else that takes time.
-    let asking = if strangers { None } else { ask(known.scope, &work.inner) };
+    let asking = if strangers { None } else { ask::<true>(known.scope, &work.inner) };
     if !is_sound::<VXLAN, V6>(w, work, place, tunnel, came.arm) {
         return Err(OUTER);
     }
@@ -153,11 +152,12 @@ pub fn usual<const VXLAN: bool, const V6: bool>(
         let verdict = VerdictCounter::Return;
         (Exit { verdict, arm, service: NONE, backend: NONE, left: bytes }, done)
     } else {
-        let onward = asking.and_then(|asking| track::<VXLAN, V6>(w, work, set, known, &asking));
+        let onward =
+            asking.as_ref().and_then(|asking| track::<VXLAN, V6>(w, work, set, known, asking));
         let Some(onward) = onward else {
             begin(work, came);
             note::<VXLAN, V6>(w, work, known, tunnel);
-            return Err(CLASSIFY);
+            return Err(unknown(work, known.scope, asking.map_or(0, |asking| asking.hash)));
         };
         flows().touch_met(&onward.met, came.now_s);
         let done = match onward.by {
@@ -406,12 +406,25 @@ pub struct Asking {
     pub likely: Likely<'static>,
 }
 
-/// Asks for the flow of a packet in a scope.
+/// The flow key of a packet in a scope, and which end of it sent the packet.
 #[inline(always)]
-pub fn ask(scope: u32, ip: &Ip) -> Option<Asking> {
-    let (key, side) = FlowKey::new(scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
+fn key(scope: u32, ip: &Ip) -> (FlowKey, Side) {
+    FlowKey::new(scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport)
+}
+
+/// Asks for the flow of a packet in a scope; where such packets begin flows (`BEGINS`) and nothing
+/// is known of its path, also for what a new one fills.
+#[inline(always)]
+pub fn ask<const BEGINS: bool>(scope: u32, ip: &Ip) -> Option<Asking> {
+    let (key, side) = key(scope, ip);
     let hash = key.hash(&Region.hash_key());
     let likely = flows().likely(lately::path(hash).unwrap_or(NONE));
+    if !likely.is_there() {
+        flows().prefetch(hash);
+        if BEGINS {
+            flows().prefetch_new();
+        }
+    }
     Some(Asking { key, side, hash, likely })
 }
 
@@ -508,6 +521,18 @@ fn meet(asking: &Asking) -> Option<Met<'static>> {
     }
     lately::remember(hash, hit.path);
     flows.meet(&flows.likely(hit.path), &asking.key)
+}
+
+/// The stage for a packet of whose flow nothing is known here: where there surely is none, it is
+/// told what `classify` would find out.
+#[inline(always)]
+fn unknown(work: &mut Work, scope: u32, hash: u64) -> u32 {
+    if !flows().lacks(hash) {
+        return CLASSIFY;
+    }
+    (work.key, work.side) = key(scope, &work.inner);
+    work.hash = hash;
+    SELECT
 }
 
 /// Tunnel to tunnel: our headers in place of the gateway's.

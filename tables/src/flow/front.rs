@@ -8,11 +8,11 @@
 //! entries can be found, and ends before they go, so that a live one whose front has a key is that
 //! key's flow.
 
+#[cfg(not(target_arch = "bpf"))]
+use super::Hit;
 use super::entry::Words;
 use super::path::{Forward, GatewayLeg, PATH_ONE_WAY, Stored};
 use super::{Flows, tcp};
-#[cfg(not(target_arch = "bpf"))]
-use super::Hit;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::record::{Mode, NONE};
 use crate::rows::{Numbered, Shared};

@@ -150,10 +150,6 @@ impl<'r> Index<'r> {
 
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) {
-        // The kernel's program can't ask for a line.
-        if cfg!(target_arch = "bpf") {
-            return;
-        }
         let place = self.place(hash);
         self.word(place.home).into_iter().for_each(prefetch);
         self.entry(place.home * 4 + place.slot).into_iter().for_each(prefetch);
@@ -246,6 +242,19 @@ impl<'r> Index<'r> {
         None
     }
 
+    /// Whether no tag says that a key may be there: it is not, unless it comes in at this moment.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub(crate) fn lacks(&self, hash: u64) -> bool {
+        let place = &self.place(hash);
+        let (Some(home), Some(second)) = (self.word(place.home), self.word(place.second)) else {
+            return false;
+        };
+        let home = home.load(Acquire);
+        equal_tags(home, place) | equal_tags(second.load(Acquire), place) == 0
+            && (home / SPILLED) & 0xff == 0
+    }
+
     /// Bucket `n` of those that a key may lie in: its home, the second, the window.
     #[inline(always)]
     fn bucket(&self, place: &Place, n: u32) -> u32 {
@@ -325,8 +334,18 @@ fn equal_tags(word: u64, place: &Place) -> u32 {
 }
 
 /// Asks for a cache line that will be read soon.
+///
+/// The kernel's program has no instruction for it, and reads a word instead: the processor goes on
+/// until somebody wants to know what was read, so lines that are asked for together come together.
 #[inline(always)]
 pub fn prefetch<T>(of: &T) {
+    #[cfg(target_arch = "bpf")]
+    // SAFETY: all that lies in tables begins with a word of four bytes.
+    #[expect(unsafe_code, reason = "volatile, or it would not be read at all")]
+    unsafe {
+        const { assert!(size_of::<T>() >= 4 && align_of::<T>() >= 4) };
+        core::ptr::from_ref(of).cast::<u32>().read_volatile();
+    }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch of any address changes nothing; SSE is part of x86-64.
     #[expect(unsafe_code, reason = "the intrinsic takes a raw pointer")]
@@ -334,6 +353,6 @@ pub fn prefetch<T>(of: &T) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(of).cast());
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(not(any(target_arch = "bpf", all(target_arch = "x86_64", not(miri)))))]
     let _ = of;
 }

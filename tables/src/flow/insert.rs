@@ -142,6 +142,8 @@ impl Flows<'_> {
         // All of it will be written, so all of it may as well be fetched at once.
         self.index.prefetch(sides.front);
         self.index.prefetch(sides.back);
+        // The kernel's program has asked for it before: `Flows::prefetch_new`.
+        #[cfg(not(target_arch = "bpf"))]
         self.prefetch_free();
         // Always in the same order, so that two lcores never wait for each other.
         let (first, second) = (home.min(other), home.max(other));
@@ -189,11 +191,7 @@ impl Flows<'_> {
 
     /// Asks for the record that will most likely be taken.
     #[inline(always)]
-    fn prefetch_free(&self) {
-        // The kernel's program can't ask for a line.
-        if cfg!(target_arch = "bpf") {
-            return;
-        }
+    pub(super) fn prefetch_free(&self) {
         let free = self.free_paths().and_then(|free| free.peek());
         if let Some(path) = free.and_then(|id| self.paths.row(id)) {
             path.prefetch();
@@ -301,6 +299,11 @@ impl Flows<'_> {
     /// another flow's only after its entries were cleared, which the entry's state tells.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn holder(&self, hash: u64, key: &FlowKey) -> Option<u32> {
+        // The kernel's program searches by a call.
+        #[cfg(target_arch = "bpf")]
+        if self.index.lacks(hash) {
+            return None;
+        }
         let hit = self.index.find(hash, key)?;
         if self.paths.row(hit.path).is_some_and(Stored::is_live) {
             return Some(hit.path);

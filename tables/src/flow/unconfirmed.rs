@@ -18,6 +18,8 @@ use super::free::State;
 use super::path::Stored;
 use super::{Ended, Flows, Hit, step, tcp};
 use crate::atomic::{AtomicU32, Ordering::Relaxed};
+#[cfg(target_arch = "bpf")]
+use crate::record::NONE;
 use crate::rows::Numbered;
 
 /// Slots examined for an unconfirmed flow, and path records examined for a reset one.
@@ -114,6 +116,16 @@ impl Flows<'_> {
             return slot;
         }
         hands.next[ring].fetch_add(1, Relaxed)
+    }
+
+    /// Asks for what a new flow whose answers pass this appliance will fill.
+    #[cfg(target_arch = "bpf")]
+    #[inline(always)]
+    pub fn prefetch_new(&self) {
+        self.prefetch_free();
+        let hands = self.state().map(|state| &state.hands);
+        let place = hands.map_or(NONE, |hands| hands.place(0, hands.next[0].load(Relaxed)));
+        self.unconfirmed.row(place).into_iter().for_each(super::index::prefetch);
     }
 
     /// Asks for what the ends of the flows in the next slots will read and write.
