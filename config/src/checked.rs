@@ -164,7 +164,7 @@ impl Config {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fastpath {
     /// CPUs that poll, ascending, at least one, at most 64; `main_core` among them only if idle
-    /// lcores yield.
+    /// lcores sleep or yield.
     pub lcores: Vec<u16>,
     /// CPU of DPDK's main lcore and of the control thread.
     pub main_core: u16,
@@ -213,8 +213,12 @@ impl Fastpath {
 pub enum Idle {
     /// Polls again.
     Spin,
-    /// Gives the CPU away first (`sched_yield`): for machines that share their CPUs, the lab.
+    /// Gives the CPU away first (`sched_yield`). The thread stays runnable, so that the kernel's
+    /// workers get little of a CPU on which it polls.
     Yield,
+    /// Sleeps for some 50 µs after 64 polls in a row that found nothing: for machines that share
+    /// their CPUs, the lab.
+    Sleep,
 }
 
 /// The group that has the region unless the configuration names another.

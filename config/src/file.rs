@@ -105,7 +105,8 @@ pub struct File {
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fastpath {
-    /// CPUs that poll, each used up whole; 1 to 64 numbers, `main_core` only if they yield.
+    /// CPUs that poll, each used up whole; 1 to 64 numbers, `main_core` only if they sleep or
+    /// yield.
     pub lcores: Vec<u16>,
     /// CPU of DPDK's main thread and the control thread, which need little.
     pub main_core: u16,
@@ -120,7 +121,11 @@ pub struct Fastpath {
     /// Bytes of one buffer: 128 of headroom and a frame of the port's MTU + 18.
     #[schemars(range(min = 2176, max = 65535))]
     pub buffer_bytes: u16,
-    /// What a CPU does when there was nothing to do: `spin` polls on, `yield` lets others run.
+    /// What a CPU does when there was nothing to do: `spin` polls on. `sleep` is for machines that
+    /// share their CPUs: after 64 polls that found nothing it sleeps for 50 µs, so that the first
+    /// packet after a pause waits up to about 0.1 ms, and the receive queue (`rx_descriptors`) has
+    /// to hold what arrives meanwhile. `yield` lets other programs run but stays runnable, which
+    /// starves the kernel's workers where it polls on all CPUs.
     pub idle: Idle,
     /// Packets that an lcore takes at once from a receive queue or from the kernel, at most. Fewer
     /// make less latency, more make fewer calls of the driver. Vector receive functions of some

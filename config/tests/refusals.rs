@@ -2,7 +2,7 @@
 
 #![expect(clippy::panic, reason = "what tests share is test code as well")]
 
-use config::checked::{OnExpiry, Plane};
+use config::checked::{Idle, OnExpiry, Plane};
 use config::{Config, ConfigError};
 
 /// A right configuration, which each refusal spoils in one point.
@@ -127,10 +127,17 @@ fn an_address_family_without_an_address_is_told() {
 }
 
 #[test]
-fn the_main_core_may_poll_too_where_idle_lcores_yield() {
-    let both = "lcores = [0, 1]\nidle = \"yield\"";
-    let config = config::from_toml(&RIGHT.replacen("lcores = [1]", both, 1));
-    assert_eq!(config.unwrap_or_else(|e| panic!("{}", e.render())).fastpath.lcores, [0, 1]);
+fn the_main_core_may_poll_too_where_idle_lcores_sleep_or_yield() {
+    for (name, idle) in [("sleep", Idle::Sleep), ("yield", Idle::Yield)] {
+        let both = format!("lcores = [0, 1]\nidle = \"{name}\"");
+        let config = config::from_toml(&RIGHT.replacen("lcores = [1]", &both, 1));
+        let fastpath = config.unwrap_or_else(|e| panic!("{}", e.render())).fastpath;
+        assert_eq!((fastpath.lcores, fastpath.idle), (vec![0, 1], idle));
+    }
+    let both = "lcores = [0, 1]\nidle = \"spin\"";
+    spoiled("lcores = [1]", both, &["fastpath.lcores[0] = 0", "\"sleep\" or \"yield\""]);
+    let slumber = "lcores = [1]\nidle = \"slep\"";
+    spoiled("lcores = [1]", slumber, &["\"slep\"", "did you mean \"sleep\"?"]);
 }
 
 #[test]

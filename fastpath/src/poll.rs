@@ -6,6 +6,8 @@ use crate::exception::LcoreEnd;
 use crate::lcore::Lcore;
 use config::checked::Idle;
 use dpdk_bindings::{Burst as Row, Mbuf, RxQueue, TxQueue};
+use rustix::thread::{Timespec, nanosleep, sched_yield, set_current_timer_slack};
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tables::counters::ArmCounter;
 use tables::reason::DropReason;
@@ -13,6 +15,14 @@ use tables::reason::DropReason;
 /// Times that a full transmit queue is asked again before its packets are dropped. A NIC drains its
 /// queue meanwhile; waiting longer would only move the loss to the receive queue.
 const TX_TRIES: usize = 16;
+
+/// Polls in a row that found nothing before an lcore sleeps, some 10 µs: pauses between the packets
+/// of a stream are shorter.
+const POLLS_BEFORE_SLEEP: u32 = 64;
+
+/// How long an lcore sleeps. At 10 Mpps 500 packets arrive meanwhile, half of the default receive
+/// queue.
+const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
 /// One arm's queues of one lcore. Receive queues may be fewer than lcores.
 pub struct ArmQueues {
@@ -91,10 +101,25 @@ impl Ends {
 /// Polls until `stop` is set, then empties what is under way.
 pub fn run(lcore: &mut Lcore<'_>, ends: &mut Ends, stop: &AtomicBool, idle: Idle) {
     let mut burst = Burst::default();
+    if idle == Idle::Sleep {
+        // The kernel's default of 50 µs would double the sleep. Where it refuses, that remains.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+    }
+    let mut empty = 0_u32;
     while !stop.load(Ordering::Relaxed) {
-        let moved = turn(lcore, ends, &mut burst);
-        if moved == 0 && idle == Idle::Yield {
-            rustix::thread::sched_yield();
+        if turn(lcore, ends, &mut burst) != 0 {
+            empty = 0;
+            continue;
+        }
+        empty = empty.saturating_add(1);
+        match idle {
+            Idle::Spin => {}
+            Idle::Yield => sched_yield(),
+            Idle::Sleep if empty < POLLS_BEFORE_SLEEP => {}
+            Idle::Sleep => {
+                // A signal may end it early, which is a poll too soon and no more.
+                let _ = nanosleep(&SLEEP);
+            }
         }
     }
     // What was received before the stop is still sent.

@@ -121,7 +121,7 @@ hugepages = false
 memory_mib = 256
 buffers = {buffers}
 buffer_bytes = 10240
-idle = "yield"
+idle = "sleep"
 
 [region]
 path = {region:?}

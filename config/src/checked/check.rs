@@ -179,7 +179,8 @@ fn fastpath(door: &mut Door, file: file::Fastpath) -> Fastpath {
         if *lcore == file.main_core && file.idle == Idle::Spin {
             let main = door.place("fastpath.main_core");
             let wrong = format!("this CPU is also {main}, which must be free to run");
-            let allowed = "poll on another CPU, move fastpath.main_core, or write idle = \"yield\"";
+            let allowed = "poll on another CPU, move fastpath.main_core, or write idle = \"sleep\" \
+                           or \"yield\"";
             door.refuse(key, &wrong, allowed);
         }
         if *lcore > 127 {

@@ -1,13 +1,15 @@
 //! What this machine says about a configuration that is right by itself: warnings, no refusals,
 //! since a configuration may be checked on another machine than it runs on.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
-use super::{Config, Plane};
+use super::{Config, Idle, Plane};
 
 /// The warnings; `root` is `/` or a made-up tree.
 pub(crate) fn warnings(config: &Config, root: &Path) -> Vec<String> {
-    ephemeral_ports(config, root).into_iter().chain(offline(config, root)).collect()
+    let cpus = offline(config, root).into_iter().chain(yields_everywhere(config, root));
+    ephemeral_ports(config, root).into_iter().chain(cpus).collect()
 }
 
 /// The kernel's interface of a PCI device, as long as the kernel drives it.
@@ -45,20 +47,27 @@ fn ephemeral_ports(config: &Config, root: &Path) -> Option<String> {
     })
 }
 
-/// CPUs that poll but are not there. The file reads like `0-3,6`.
-fn offline(config: &Config, root: &Path) -> Option<String> {
+/// The machine's CPUs as the kernel lists them, like `0-3,6`. Plane xdp polls on none.
+fn online(config: &Config, root: &Path) -> Option<String> {
     if config.plane == Plane::Xdp {
         return None;
     }
     let text = std::fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok()?;
-    let text = text.trim();
-    let online = |cpu: u16| {
-        text.split(',').any(|run| {
-            let (first, last) = run.split_once('-').unwrap_or((run, run));
-            let bounds = first.parse::<u16>().ok().zip(last.parse::<u16>().ok());
-            bounds.is_some_and(|(first, last)| (first..=last).contains(&cpu))
-        })
-    };
+    Some(text.trim().to_owned())
+}
+
+/// The runs of CPUs in the kernel's list.
+fn runs(online: &str) -> impl Iterator<Item = RangeInclusive<u16>> {
+    online.split(',').filter_map(|run| {
+        let (first, last) = run.split_once('-').unwrap_or((run, run));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    })
+}
+
+/// CPUs that poll but are not there.
+fn offline(config: &Config, root: &Path) -> Option<String> {
+    let text = online(config, root)?;
+    let online = |cpu: u16| runs(&text).any(|run| run.contains(&cpu));
     let fastpath = &config.fastpath;
     let cpus = fastpath.lcores.iter().chain([&fastpath.main_core]);
     let missing: Vec<String> = cpus.filter(|c| !online(**c)).map(u16::to_string).collect();
@@ -67,6 +76,19 @@ fn offline(config: &Config, root: &Path) -> Option<String> {
             "fastpath.lcores and main_core name CPU {}, this machine has {text}: the fastpath \
              will not start here",
             missing.join(", ")
+        )
+    })
+}
+
+/// Lcores that yield on all CPUs: they stay runnable, and the kernel's bound workers starve.
+fn yields_everywhere(config: &Config, root: &Path) -> Option<String> {
+    let (text, fastpath) = (online(config, root)?, &config.fastpath);
+    let polls = |cpu: u16| fastpath.lcores.contains(&cpu);
+    let all = fastpath.idle == Idle::Yield && runs(&text).flatten().all(polls);
+    all.then(|| {
+        format!(
+            "fastpath.lcores poll on all CPUs of this machine ({text}) and fastpath.idle is \
+             \"yield\": the kernel's workers starve (workqueue lockup); write idle = \"sleep\""
         )
     })
 }
@@ -86,6 +108,24 @@ mod tests {
             .map(|address| interface(address, &root));
         let names = found.each_ref().map(|name| name.as_deref());
         assert_eq!(names, [Some("ens6"), Some("ens6"), Some("eth1"), None]);
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn lcores_that_yield_on_all_cpus_are_warned_of() {
+        let root = std::env::temp_dir().join(format!("weir-yield-{}", std::process::id()));
+        let file = root.join("sys/devices/system/cpu/online");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "0-1,4\n").unwrap();
+        let warned = |lcores: &str, idle: &str| {
+            let fastpath = format!("[fastpath]\nlcores = {lcores}\nidle = \"{idle}\"\n");
+            let arm = "[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"";
+            warnings(&crate::from_toml(&format!("{fastpath}{arm}")).unwrap(), &root)
+        };
+        let all = warned("[0, 1, 4]", "yield");
+        assert!(all.len() == 1 && all[0].contains("this machine (0-1,4)"), "{all:?}");
+        assert_eq!(warned("[0, 1, 4]", "sleep"), Vec::<String>::new());
+        assert_eq!(warned("[1, 4]", "yield"), Vec::<String>::new());
         std::fs::remove_dir_all(root).unwrap();
     }
 

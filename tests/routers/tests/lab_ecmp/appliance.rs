@@ -96,7 +96,7 @@ hugepages = false
 memory_mib = 256
 buffers = 8192
 buffer_bytes = 10240
-idle = "yield"
+idle = "sleep"
 
 [region]
 path = {region:?}
