@@ -10,8 +10,8 @@
 use packet::addr::Addr;
 use packet::flow::FlowKey;
 
-use crate::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::record::ErrorLimits;
+use crate::token_bucket::{Rate, SECOND_NS, TokenBucket};
 
 /// Networks that have a bucket; more share one. A power of two.
 pub const NETWORKS: usize = 256;
@@ -31,47 +31,29 @@ pub struct Sending {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ErrorLimit {
-    arms: [Bucket; 4],
-    path_mtu: Bucket,
-    networks: [Bucket; NETWORKS],
+    arms: [TokenBucket; 4],
+    path_mtu: TokenBucket,
+    networks: [TokenBucket; NETWORKS],
 }
 
-/// A second, and how many tokens of it are used.
-#[repr(transparent)]
-#[derive(Debug)]
-struct Bucket(AtomicU64);
+/// So many a second. Time is looked at in whole seconds here, so that a new one brings all of them.
+#[inline(always)]
+fn rate(per_s: u32) -> Rate {
+    Rate { per_s, depth_ns: SECOND_NS }
+}
 
-impl Bucket {
-    const fn new() -> Bucket {
-        Bucket(AtomicU64::new(0))
-    }
-
-    /// How many tokens are used; a new second has all of them.
-    #[inline(always)]
-    fn used(&self, now_s: u32) -> u32 {
-        let word = self.0.load(Relaxed);
-        if (word >> 32) as u32 == now_s { word as u32 } else { 0 }
-    }
-
-    #[inline(always)]
-    fn has_one(&self, limit: u32, now_s: u32) -> bool {
-        limit == 0 || self.used(now_s) < limit
-    }
-
-    #[inline(always)]
-    fn take(&self, now_s: u32) {
-        let used = self.used(now_s).saturating_add(1);
-        self.0.store(u64::from(now_s) << 32 | u64::from(used), Relaxed);
-    }
+#[inline(always)]
+fn ns(now_s: u32) -> u64 {
+    now_s as u64 * SECOND_NS
 }
 
 impl ErrorLimit {
     /// Nothing sent yet.
     pub const fn new() -> ErrorLimit {
         ErrorLimit {
-            arms: [const { Bucket::new() }; 4],
-            path_mtu: Bucket::new(),
-            networks: [const { Bucket::new() }; NETWORKS],
+            arms: [const { TokenBucket::new() }; 4],
+            path_mtu: TokenBucket::new(),
+            networks: [const { TokenBucket::new() }; NETWORKS],
         }
     }
 
@@ -82,10 +64,11 @@ impl ErrorLimit {
         let arm = &self.arms[arm & 3];
         let network = &self.networks[sending.network as usize & (NETWORKS - 1)];
         // A network that is beyond its limit takes nothing of what the others share.
-        let may = network.has_one(limits.to_network, now_s) && arm.has_one(limits.by_arm, now_s);
+        let (to_network, by_arm) = (rate(limits.to_network), rate(limits.by_arm));
+        let may = network.has_one(to_network, ns(now_s)) && arm.has_one(by_arm, ns(now_s));
         if may {
-            network.take(now_s);
-            arm.take(now_s);
+            network.take(to_network, ns(now_s));
+            arm.take(by_arm, ns(now_s));
         }
         may
     }
@@ -93,9 +76,10 @@ impl ErrorLimit {
     /// Whether one more error about a packet of ours may be looked at; takes a token if so.
     #[inline(always)]
     pub fn may_learn(&self, limits: &ErrorLimits, now_s: u32) -> bool {
-        let may = self.path_mtu.has_one(limits.path_mtu, now_s);
+        let (rate, now_ns) = (rate(limits.path_mtu), ns(now_s));
+        let may = self.path_mtu.has_one(rate, now_ns);
         if may {
-            self.path_mtu.take(now_s);
+            self.path_mtu.take(rate, now_ns);
         }
         may
     }

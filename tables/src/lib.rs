@@ -87,6 +87,7 @@ pub mod record;
 mod rows;
 pub mod run;
 pub mod set;
+pub mod token_bucket;
 pub mod told;
 pub mod versioned;
 
