@@ -372,6 +372,11 @@ pub struct Flows {
     pub other_s: u32,
     /// Fragments of one datagram.
     pub fragment_s: u32,
+    /// New flows per second and lcore by NAT or to proxies, 0 for no limit; `None`: as many as
+    /// unconfirmed flows have room for.
+    pub nat_new_per_s: Option<u32>,
+    /// The same of flows by tunnel or direct return, above which they get no entry.
+    pub tunnel_new_per_s: u32,
 }
 
 /// What becomes of a packet that is for no service.

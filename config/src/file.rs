@@ -67,7 +67,7 @@ pub struct File {
     pub egress: Option<Arm>,
     /// Source NAT of services with mode nat.
     pub nat: Nat,
-    /// Idle times after which a flow is forgotten.
+    /// Idle times after which a flow is forgotten, and how many may begin in a second.
     pub flows: Flows,
     /// What goes to this machine's own kernel.
     pub punt: Punt,
@@ -256,7 +256,7 @@ pub struct Nat {
     pub ports: String,
 }
 
-/// Idle times.
+/// Idle times, and limits of new flows.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Flows {
@@ -283,6 +283,18 @@ pub struct Flows {
     /// Seconds: fragments of one datagram.
     #[schemars(range(min = 1, max = 300))]
     pub fragment_s: u32,
+    /// New flows per second and lcore by NAT or to proxies; 0 for no limit. Those above drop as
+    /// `new-flow-limited` before an entry or a port is looked for; known flows go on. Where it is
+    /// not set: so many that unconfirmed flows keep entry and NAT port for two round trips of 100
+    /// ms in any flood, which is four times the smaller of `region.unconfirmed_percent` of the
+    /// flows and the NAT ports towards one backend, divided by the lcores (`weir hugepages plan`
+    /// says how many).
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub nat_new_per_s: Option<u32>,
+    /// New flows per second and lcore by tunnel or direct return that get an entry; 0 for no limit.
+    /// Those above go on without one, as where the table is full (counter `flows_untracked`).
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub tunnel_new_per_s: u32,
 }
 
 /// The kernel's share.

@@ -10,6 +10,7 @@ use std::path::Path;
 use tables::error_limit::ErrorLimit;
 use tables::flow::lately;
 use tables::layout::SECTIONS;
+use tables::new_flow_limit::NewFlowLimit;
 use tables::punt::PUNT_CLASSES;
 use tables::region::Region;
 use tables::told::Told;
@@ -154,7 +155,8 @@ impl Program {
         told.set(0, Place { told: number, ..*place }, 0).map_err(named)?;
         // Another clock may say another second.
         self.clear("PUNTED", [0_u32; 1 + PUNT_CLASSES])?;
-        self.clear("ERRORS", [0_u64; size_of::<ErrorLimit>() / 8])
+        self.clear("ERRORS", [0_u64; size_of::<ErrorLimit>() / 8])?;
+        self.clear("NEW_FLOWS", [0_u64; size_of::<NewFlowLimit>() / 8])
     }
 
     /// Writes `empty` over all values of an array.

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 use tables::region::Region;
+use tables::token_bucket::SECOND_NS;
 
 /// Turns of the poll loop between two looks at the clock; a turn takes microseconds at most.
 const TURNS: u32 = 64;
@@ -76,6 +77,12 @@ impl Clock {
     pub fn advance_s(&mut self, seconds: u32) {
         self.base_s = self.base_s.wrapping_add(seconds);
         self.now_s = self.now_s.wrapping_add(seconds);
+    }
+
+    /// The same in nanoseconds, as of the last look.
+    #[inline(always)]
+    pub fn now_ns(&self) -> u64 {
+        u64::from(self.base_s) * SECOND_NS + self.elapsed_us * 1000
     }
 
     /// Seconds of the region's clock.

@@ -26,6 +26,7 @@ use tables::error_limit::ErrorLimit;
 use tables::flow::{Answer, Flows, Hit};
 use tables::fragment::Fragments;
 use tables::nat_port::NatPorts;
+use tables::new_flow_limit::NewFlowLimit;
 use tables::reason::DropReason;
 use tables::record::{NONE, TunnelKind};
 use tables::region::Region;
@@ -72,6 +73,7 @@ pub struct Lcore<'r> {
     page: LcorePage<'r>,
     punt_limit: PuntLimit,
     error_limit: ErrorLimit,
+    new_flow_limit: NewFlowLimit,
     sweep_cursor: u32,
     /// Up to which microsecond of the clock records have been looked at.
     swept_us: u64,
@@ -104,6 +106,7 @@ impl<'r> Lcore<'r> {
             page: region.counters().lcore(place.index)?,
             punt_limit: PuntLimit::default(),
             error_limit: ErrorLimit::new(),
+            new_flow_limit: NewFlowLimit::new(),
             sweep_cursor: place.index,
             swept_us: 0,
             scope_cursor: 0,
@@ -396,6 +399,21 @@ impl<'r> Lcore<'r> {
     /// ICMP errors of this second.
     pub fn error_limit(&self) -> &ErrorLimit {
         &self.error_limit
+    }
+
+    /// Whether the limit of new flows admits one more; `translated`: one that needs its entry, by
+    /// NAT or to a proxy.
+    #[inline(always)]
+    pub fn admits_new_flow(&self, translated: bool) -> bool {
+        let limits = &self.snapshot().settings.new_flow_limits;
+        self.new_flow_limit.admits(limits, translated, self.clock.now_ns())
+    }
+
+    /// Counts a flow that has begun towards the limit of new flows.
+    #[inline(always)]
+    pub fn count_new_flow(&self, translated: bool) {
+        let limits = &self.snapshot().settings.new_flow_limits;
+        self.new_flow_limit.count(limits, translated, self.clock.now_ns());
     }
 
     /// Seconds of the region's clock.

@@ -122,6 +122,18 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
     if !set.admits(service, &work.inner.src) {
         return Err(DropReason::SourceRefused);
     }
+    let translated = service.needs_entry();
+    let tracked = lcore.admits_new_flow(translated);
+    if !tracked {
+        // The look-up of a burst goes before its inserts: the flow may have begun within it.
+        track::look_again(window, work, lcore)?;
+        if !work.open() {
+            return Ok(());
+        }
+        if translated {
+            return Err(DropReason::NewFlowLimited);
+        }
+    }
     if service.proxy_port != 0 {
         return redirect::begin(window, work, lcore, service);
     }
@@ -132,7 +144,13 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
     let backend = backend.ok_or(DropReason::NoBackend)?;
     let record = set.backend(backend).ok_or(DropReason::NoBackend)?;
     work.backend = backend;
-    prepare(work, lcore, service, record)
+    prepare(work, lcore, service, record)?;
+    if !tracked {
+        work.begins = false;
+        note_origin(window, work, lcore);
+        untracked(work, lcore);
+    }
+    Ok(())
 }
 
 /// An ICMP error about an answer of a flow that is in no table. Where the answer goes past us
@@ -354,10 +372,8 @@ fn insert_chosen(
     if work.path.mode == Mode::Nat as u8 {
         return insert_translated(window, work, lcore, service);
     }
-    if work.path.mode == Mode::Tunnel as u8 {
-        origin::note(window, work, lcore);
-    }
-    let untracked = match insert(window, work, lcore, service, back(work), NONE) {
+    note_origin(window, work, lcore);
+    let done = match insert(window, work, lcore, service, back(work), NONE) {
         // Our own options tell endpoints apart where 5-tuples can't. Plain answers, which have
         // none, belong to the flow that came first.
         Err(InsertError::BackTaken(_)) if service.tunnel == TunnelKind::Geneve as u8 => {
@@ -365,19 +381,31 @@ fn insert_chosen(
         }
         done => done,
     };
-    match untracked {
-        Ok(()) => {}
-        // Selection alone finds the backend again; only answers need the entry.
+    match done {
+        Ok(()) => towards_backend(work),
         Err(InsertError::Full | InsertError::Contended | InsertError::NoSlab) => {
-            lcore.page().count(Counter::FlowsUntracked, 1);
+            untracked(work, lcore);
         }
         Err(InsertError::BackTaken(_)) => return Err(DropReason::FlowAmbiguous),
         Err(InsertError::Exists(_) | InsertError::OptionsTooLong) => {
             return Err(DropReason::FlowContended);
         }
     }
-    towards_backend(work);
     Ok(())
+}
+
+/// Notes how answers of a flow by tunnel go back whose entry is gone, or was never made.
+fn note_origin(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
+    if work.path.mode == Mode::Tunnel as u8 {
+        origin::note(window, work, lcore);
+    }
+}
+
+/// A flow by tunnel or direct return goes on without an entry: selection alone finds the backend
+/// again, and only answers need the entry.
+fn untracked(work: &mut Work, lcore: &Lcore<'_>) {
+    lcore.page().count(Counter::FlowsUntracked, 1);
+    towards_backend(work);
 }
 
 /// Inserts a translated flow, whose port is claimed: both entries or neither. Where its entry on
@@ -542,6 +570,7 @@ pub fn insert(
         Err(error) => return Err(error),
     };
     work.hit = Some(hit);
+    lcore.count_new_flow(service.needs_entry());
     if let Some(flags) = work.inner.kind.flow_flags() {
         flows.note(&hit, flags, true);
     }

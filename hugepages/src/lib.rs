@@ -7,6 +7,7 @@
 mod group;
 mod machine;
 mod maps;
+pub mod new_flows;
 pub mod numa;
 pub mod open;
 pub mod plan;
@@ -15,6 +16,7 @@ mod table;
 
 pub use group::{GroupError, group_id};
 pub use machine::{Machine, MachineError, Mount, Node};
+pub use new_flows::{NewFlows, forwarding_lcores, new_flow_limits};
 pub use numa::Nic;
 pub use open::{OpenError, Opened, Unreadable, open_region};
 pub use plan::{Flows, PAGE_BYTES, Part, Plan, Term, plan, plan_below, sizes, sizes_below};

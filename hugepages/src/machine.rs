@@ -118,6 +118,12 @@ pub(crate) fn possible_cpus(root: &Path) -> Option<u32> {
     cpu_list(&list).into_iter().max().map(|last| u32::from(last) + 1)
 }
 
+/// How many CPUs are online.
+pub(crate) fn online_cpus(root: &Path) -> Option<u32> {
+    let list = std::fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok()?;
+    Some(cpu_list(&list).into_iter().count() as u32).filter(|cpus| *cpus > 0)
+}
+
 /// `MemTotal` in bytes, where it can be read.
 pub(crate) fn memory(root: &Path) -> Option<u64> {
     let meminfo = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;

@@ -8,6 +8,7 @@ use tables::flow::MAX_PERCENT_TOGETHER;
 use tables::layout::{Layout, MAX_LCORES, MAX_TUNNELS, OBJECT_WORDS, Section, Sizes};
 
 use crate::machine::{memory, possible_cpus};
+use crate::new_flows::NewFlows;
 use crate::numa::{Nic, nics};
 use crate::table::{Table, bytes_text};
 
@@ -137,6 +138,8 @@ pub struct Plan {
     pub nics: Vec<Nic>,
     /// How many flows the region holds, and why.
     pub flows: Flows,
+    /// How many of them may begin in a second by NAT, and why.
+    pub new_flows: NewFlows,
 }
 
 /// Where the number of flows comes from.
@@ -177,6 +180,7 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
         Some(flows) => Flows::Set(flows),
         None => Flows::FromMemory { flows: sizes.flows, memory: memory(root).unwrap_or(0) },
     };
+    let new_flows = NewFlows::of(config, sizes.flows, root);
     let layout = Layout::new(&sizes);
     let mut terms: Vec<Term> =
         layout.terms().iter().flat_map(|row| from_layout(row, &sizes)).collect();
@@ -191,6 +195,7 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
             lcores: Vec::new(),
             nics: Vec::new(),
             flows,
+            new_flows,
         };
     }
     let region_bytes = (layout.bytes() as u64).next_multiple_of(PAGE_BYTES);
@@ -224,6 +229,7 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
         lcores: config.fastpath.lcores.clone(),
         nics: nics(config),
         flows,
+        new_flows,
     }
 }
 
@@ -333,8 +339,8 @@ impl Plan {
                 + &table.render()
                 + &format!(
                     "\nplane = \"xdp\": no hugepages are needed. The region is the kernel maps in \
-                     {folder}.\nIt holds {}.\n",
-                    self.flows
+                     {folder}.\nIt holds {}.\nNew flows by NAT: {}.\n",
+                    self.flows, self.new_flows
                 );
         }
         let all = format!("{} pages of 2 MiB", self.pages());
@@ -348,6 +354,6 @@ impl Plan {
                 self.region_path.display()
             )
         };
-        out + &format!("It holds {}.\n", self.flows)
+        out + &format!("It holds {}.\nNew flows by NAT: {}.\n", self.flows, self.new_flows)
     }
 }

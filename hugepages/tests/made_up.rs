@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use config::Config;
 use config::checked::Plane;
 use hugepages::{
-    ApplyError, Flows, Machine, Opened, PAGE_BYTES, Part, Plan, Unreadable, apply, apply_with,
-    check, open_region, plan_below, sizes,
+    ApplyError, Flows, Machine, NewFlows, Opened, PAGE_BYTES, Part, Plan, Unreadable, apply,
+    apply_with, check, new_flow_limits, open_region, plan_below, sizes,
 };
+use tables::record::NewFlowLimits;
 
 /// A tree below the temporary directory that looks like `/proc` and `/sys`; removed on drop.
 struct Tree {
@@ -104,6 +105,43 @@ fn flows_take_a_share_of_the_memory_unless_they_are_set() {
         tree.write("proc/meminfo", "MemAvailable: 1 kB\n");
         assert_eq!(planned("").flows, Flows::FromMemory { flows: 65_536, memory: 0 });
     }
+}
+
+#[test]
+fn new_flows_by_nat_are_limited_by_what_unconfirmed_ones_have_room_for() {
+    let tree = Tree::new("new-flows", &[("0-1", 0, 0)]);
+    tree.write("proc/meminfo", "MemTotal: 3700000 kB\nMemAvailable: 1 kB\n");
+    tree.write("sys/devices/system/cpu/online", "0-2,5\n");
+    let planned = |more: &str| plan_below(&checked(&format!("{more}{ARM}")), &tree.root);
+    let derived = |each, lcores, unconfirmed| NewFlows::Derived { each, lcores, unconfirmed };
+    let nat = |addresses: &str| {
+        let region = "[region]\nmax_backends = 2048";
+        format!("{region}\n[fastpath]\nlcores = [1, 2]\n[nat]\n{addresses}\n")
+    };
+    for (more, wanted) in [
+        // No NAT: half of 524,288 flows, four times a second.
+        ("[fastpath]\nlcores = [1, 2]\n".to_owned(), derived(524_288, 2, 262_144)),
+        // The ports towards one backend, of the family with fewer addresses.
+        (nat("addresses = \"10.0.1.9\""), derived(63_488, 2, 31_744)),
+        (
+            nat("addresses = [\"10.0.1.8\", \"10.0.1.9\"]\nports = \"2000-2999\""),
+            derived(4_000, 2, 2_000),
+        ),
+        ("[region]\nunconfirmed_percent = 10\n".to_owned(), derived(209_712, 1, 52_428)),
+        // With XDP each CPU is an lcore.
+        ("plane = \"xdp\"\n".to_owned(), derived(262_144, 4, 262_144)),
+        ("[flows]\nnat_new_per_s = 5\n".to_owned(), NewFlows::Set(5)),
+        ("[flows]\nnat_new_per_s = 0\n".to_owned(), NewFlows::Set(0)),
+    ] {
+        assert_eq!(planned(&more).new_flows, wanted, "{more}");
+    }
+    let said = planned(&nat("addresses = \"10.0.1.9\"")).render();
+    let expected =
+        "New flows by NAT: at most 63488 per second and lcore (2 of them), so that 31744";
+    assert!(said.contains(expected), "{said}");
+    let config = checked(&format!("[flows]\nnat_new_per_s = 7\ntunnel_new_per_s = 8\n{ARM}"));
+    let limits = NewFlowLimits { translated: 7, tunnelled: 8 };
+    assert_eq!(new_flow_limits(&config, 1024, 3), limits);
 }
 
 /// Without the setting nobody asked for another number, and the flows live on.
@@ -425,6 +463,7 @@ fn this_kernel_reserves_two_pages_and_gets_its_number_back() {
         lcores: node.cpus.first().copied().into_iter().collect(),
         nics: Vec::new(),
         flows: Flows::Set(0),
+        new_flows: NewFlows::Set(0),
     };
     let applied = apply(&wanted, &machine);
     let now = Machine::read(Path::new("/")).unwrap();

@@ -90,7 +90,7 @@ counters! {
 
     /// Counters of an lcore.
     Counter at most ARM_WORDS {
-        FlowsUntracked "flows_untracked" "New flows that went on without an entry because the table was full or contended.",
+        FlowsUntracked "flows_untracked" "New flows that went on without an entry because the table was full or contended, or more began than flows.tunnel_new_per_s allows.",
         FragmentsUntracked "fragments_untracked" "First fragments that could not be remembered; their later ones won't find the flow.",
         AffinitiesUntracked "affinities_untracked" "New flows whose client could not be noted, because the table was full or contended: it may meet another backend once the service's change.",
         GatewayLegChanges "gateway_leg_changes" "Known flows whose gateway node, ports or options changed.",

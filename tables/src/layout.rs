@@ -10,7 +10,7 @@ use crate::addresses::BITS;
 pub use counts::*;
 
 /// Number of the region's format. Any change of a record, a section or their order raises it.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Sections begin at multiples of this many bytes, so that no two writers share a cache line and
 /// each section could be protected by itself.

@@ -79,6 +79,7 @@ pub mod counters;
 pub mod error_limit;
 pub mod layout;
 pub mod lookup;
+pub mod new_flow_limit;
 pub mod next_hop;
 mod pen;
 pub mod punt;

@@ -79,6 +79,7 @@ reasons! {
     StageMissing "stage-missing" "The kernel's program lacks one of its stages: start ebpf-fallback again.",
     NotTranslatable "not-translatable" "The other address family has no such packet or ICMP message (RFC 7915), or the datagram lacks the checksum that IPv6 demands.",
     NoMatchingService "no-matching-service" "A plain packet that matches no frontend and is not addressed to this appliance (`punt.plain_no_service` is drop).",
+    NewFlowLimited "new-flow-limited" "More new flows by NAT or to proxies than flows.nat_new_per_s allows: a flood, or raise it (more nat.addresses and region.max_flows raise what is derived).",
     Undecided "undecided" "No stage decided on the packet. This is always zero: any other value is a defect of Weir, please report it.",
 }
 

@@ -13,8 +13,8 @@ use packet::rewrite::{ACK, RST, SYN};
 #[cfg(not(target_arch = "bpf"))]
 use crate::note::ServiceNote;
 pub use settings::{
-    ErrorLimits, LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS, NEIGHBORS, PORT_OWN,
-    PORT_PROTECTED, Settings, Timeouts,
+    ErrorLimits, LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS, NEIGHBORS, NewFlowLimits,
+    PORT_OWN, PORT_PROTECTED, Settings, Timeouts,
 };
 
 /// "No such record": an index that refers to nothing.
@@ -272,6 +272,13 @@ pub enum WhenFailed {
 }
 
 impl Service {
+    /// Whether its flows go on only with an entry of theirs: they are translated, by NAT or for a
+    /// proxy. Of all others selection alone finds the backend again.
+    #[inline(always)]
+    pub fn needs_entry(&self) -> bool {
+        self.mode == Mode::Nat as u8 || self.proxy_port != 0
+    }
+
     /// What this packet of the client does to its flow, whose backend has failed. A SYN opens a
     /// connection, for which any backend will do, and a reset ends one by itself. Of a protocol of
     /// which Weir knows no states, the flow stays.
@@ -387,7 +394,7 @@ macro_rules! records {
     )*};
 }
 
-records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56, Settings: 1352);
+records!(Tunnel: 208, Service: 100, FrontendKey: 32, Backend: 56, Settings: 1360);
 #[cfg(not(target_arch = "bpf"))]
 records!(ServiceNote: 40);
 

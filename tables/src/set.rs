@@ -18,8 +18,7 @@ use crate::next_hop::{self, NextHop, NextHopCell};
 #[cfg(not(target_arch = "bpf"))]
 use crate::note::{Member, NoteCell, ServiceNote};
 use crate::record::{
-    ADDRESS_MARK, Backend, BackendState, FrontendKey, Mode, NONE, Service, Settings, Tunnel,
-    WhenFailed,
+    ADDRESS_MARK, Backend, BackendState, FrontendKey, NONE, Service, Settings, Tunnel, WhenFailed,
 };
 #[cfg(not(target_arch = "bpf"))]
 use crate::record::{Prefix, SlotArray};
@@ -185,9 +184,7 @@ impl<'r> TableSet<'r> {
         match self.frontend(scope_key, &quoted.src, quoted.sport, quoted.proto) {
             None => QuotedService::None,
             Some(id) => match self.service(id) {
-                Some(service) if service.mode != Mode::Nat as u8 && service.proxy_port == 0 => {
-                    QuotedService::Stateless(id)
-                }
+                Some(service) if !service.needs_entry() => QuotedService::Stateless(id),
                 _ => QuotedService::NeedsFlow,
             },
         }

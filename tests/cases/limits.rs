@@ -1,8 +1,8 @@
 //! Where room runs out, and where a packet is too big for its way.
 
-use super::setups::{Setup, aws_chain, aws_nat, aws_return};
+use super::setups::{Setup, aws_chain, aws_nat, aws_return, aws_tunnel, plain_dsr, web_by_tunnel};
 use super::world::*;
-use super::{Act, Case, Step, arrives, arrives_split, case, wait};
+use super::{Act, Case, Step, arrives, arrives_split, case, services, wait};
 use crate::frames::{Frame, Ip, error, flags, tcp};
 use tables::reason::DropReason;
 
@@ -245,7 +245,67 @@ fn errors() -> Vec<Case> {
     )]
 }
 
+/// One new flow a second, by NAT and by tunnel each.
+fn one_new_flow(setup: Setup, name: &'static str) -> Setup {
+    Setup { new_flows: "nat_new_per_s = 1\ntunnel_new_per_s = 1", ..setup.named(name) }
+}
+
+/// A packet goes to backend number n in IP in IP.
+fn carried(arrived: fn(Ip) -> Frame, ip: Ip, n: u8) -> Step {
+    let out = ip.clone().hop().in_ip("10.0.2.10", &format!("10.0.2.{n}"));
+    arrives(INGRESS, arrived(ip)).leaves(EGRESS, to_backend(n, out), "tunnel")
+}
+
+fn new_flows() -> Vec<Case> {
+    let other = |ip: Ip| ip.from_port(4001);
+    let by_gateway: fn(Ip) -> Frame = |ip| from_gateway(1, ip);
+    let answer = || arrives(EGRESS, from_backend(11, syn_ack()));
+    let other_answer = || arrives(EGRESS, from_backend(11, syn_ack().to_port(4001)));
+    let home = |ip: Ip| to_gateway(1, ip.hop());
+    vec![
+        case(
+            "Above the limit a new flow by NAT is refused, known flows go on, and time brings \
+             room for another one.",
+            one_new_flow(aws_nat(), "nat, one new flow a second"),
+            [
+                vec![translated(syn())],
+                vec![arrives(INGRESS, flow(1)).dropped(DropReason::NewFlowLimited)],
+                vec![translated(syn()), goes_on(), wait(2)],
+                vec![flood(INGRESS, |n| flow(n + 1), 1, "nat"), goes_on()],
+                vec![arrives(INGRESS, flow(2)).dropped(DropReason::NewFlowLimited)],
+            ]
+            .concat(),
+        ),
+        case(
+            "Above the limit a new flow by tunnel goes on without an entry.",
+            one_new_flow(aws_tunnel("ipip"), "tunnel, one new flow a second"),
+            vec![
+                carried(by_gateway, syn(), 11),
+                carried(by_gateway, other(syn()), 11),
+                carried(by_gateway, other(request()), 11),
+                answer().leaves(INGRESS, home(syn_ack()), "answer"),
+                other_answer().dropped(DropReason::NoMatchingService),
+                wait(2),
+                carried(by_gateway, other(syn()), 11),
+                other_answer().leaves(INGRESS, home(syn_ack().to_port(4001)), "answer"),
+            ],
+        ),
+        case(
+            "Above the limit a new flow by direct return goes on without an entry: other backends \
+             move it, and the flow that has one stays.",
+            one_new_flow(plain_dsr("ipip", "10.0.2.11"), "dsr, one new flow a second"),
+            vec![
+                carried(from_router, syn(), 11),
+                carried(from_router, other(syn()), 11),
+                services(web_by_tunnel("dsr", "ipip", "10.0.2.12")),
+                carried(from_router, request(), 11),
+                carried(from_router, other(request()), 12),
+            ],
+        ),
+    ]
+}
+
 /// All of them.
 pub fn cases() -> Vec<Case> {
-    [full_tables(), sizes(), ttl(), errors()].into_iter().flatten().collect()
+    [full_tables(), sizes(), ttl(), errors(), new_flows()].into_iter().flatten().collect()
 }

@@ -76,6 +76,20 @@ fn by_gateways() -> Vec<Case> {
             ],
         ),
         case(
+            "Above the limit of new flows none to the proxy begins, and known ones go on.",
+            Setup {
+                new_flows: "nat_new_per_s = 1",
+                ..proxied(aws_nat()).named("one new flow to a proxy a second")
+            },
+            vec![
+                opens(),
+                arrives(INGRESS, by_gateway(syn().from_port(4001)))
+                    .dropped(DropReason::NewFlowLimited),
+                agrees(),
+                arrives(INGRESS, by_gateway(request())).redirected(INGRESS, taken_out(request())),
+            ],
+        ),
+        case(
             "Two endpoints with the same client's port can't both reach the proxy.",
             proxied(aws_nat()),
             vec![

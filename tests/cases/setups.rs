@@ -49,8 +49,10 @@ pub struct Setup {
     pub icmp: &'static str,
     /// Routers that BGP policies name.
     pub routers: Vec<&'static str>,
-    /// Keys of `[flows]`.
+    /// Further keys of `[flows]`.
     pub flows: &'static str,
+    /// `flows.nat_new_per_s` and `flows.tunnel_new_per_s`; without, nothing is limited.
+    pub new_flows: &'static str,
     /// Whose MAC addresses are known.
     pub neighbours: Vec<Neighbour>,
     /// Frames that the kernel takes from the exception port before its queue is full.
@@ -99,6 +101,7 @@ impl Setup {
             icmp: UNLIMITED,
             routers: Vec::new(),
             flows: "",
+            new_flows: "nat_new_per_s = 0",
             neighbours: vec![
                 Neighbour { address: "10.0.1.1", arm: INGRESS, mac: ROUTER },
                 Neighbour { address: "fd00:1::1", arm: INGRESS, mac: ROUTER },
@@ -127,7 +130,7 @@ impl Setup {
 
     /// The configuration file, with what DPDK opens for each arm.
     pub fn config(&self, ingress: &str, egress: &str) -> String {
-        let Setup { gateways, nat_ports, nat_addresses, punt, flows, .. } = self;
+        let Setup { gateways, nat_ports, nat_addresses, punt, flows, new_flows, .. } = self;
         let Setup { max_flows, max_fragments, max_affinities, max_scopes, .. } = self;
         let Setup { option_slabs, ipip_sources, icmp, region, .. } = self;
         // As many maps for each of 64 backends as addresses of one family may be.
@@ -171,6 +174,7 @@ ports = "{nat_ports}"
 {icmp}
 [flows]
 {flows}
+{new_flows}
 {gateways}"#
         )
     }

@@ -186,6 +186,67 @@ fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, half_way: usize) 
     );
 }
 
+/// Milliseconds between a client's packet and its answer, and between that and what it says next.
+const ROUND_TRIP_MS: u32 = 100;
+/// Packets of a flood in a millisecond: its flows end 20 ms after they began where none is refused.
+const FAST_FLOOD: u32 = 100;
+
+/// Plays a SYN flood, with a client that comes in each millisecond of it; how many clients got
+/// their SYN through, and how many of these could go on after two round trips.
+fn play_fast(new_flows: &'static str) -> (u32, u32) {
+    let mut plane = Memory::new();
+    plane.load(&Setup { new_flows, ..setup("nat") });
+    let ack = flags::ACK;
+    let mut established = Vec::new();
+    for number in 0..ESTABLISHED {
+        // Slowly, so that none of them is refused.
+        plane.loaded().lcore.advance_us(10_000);
+        let mut world = World { plane: &mut plane, mode: "nat" };
+        let client = world.opens(number).expect("a connection before the flood");
+        assert!(world.hears(client, flags::SYN | ack) && world.goes_on(client));
+        established.push(client);
+    }
+    let (mut opened, mut answered) = (VecDeque::new(), VecDeque::new());
+    let (mut came, mut whole) = (0, 0);
+    for turn in 0..10 * ROUND_TRIP_MS {
+        plane.loaded().lcore.advance_us(1_000);
+        let mut world = World { plane: &mut plane, mode: "nat" };
+        for n in 0..FAST_FLOOD {
+            // Not always first or last among those that the bucket has tokens for.
+            if n == turn * 37 % FAST_FLOOD
+                && let Some(client) = world.opens(ESTABLISHED + turn)
+            {
+                came += 1;
+                opened.push_back((turn + ROUND_TRIP_MS, client));
+            }
+            world.spoofed("syn", turn * FAST_FLOOD + n);
+        }
+        if let Some((_, client)) = opened.pop_front_if(|(due, _)| *due == turn)
+            && world.hears(client, flags::SYN | ack)
+        {
+            answered.push_back((turn + ROUND_TRIP_MS, client));
+        }
+        if let Some((_, client)) = answered.pop_front_if(|(due, _)| *due == turn) {
+            whole += u32::from(world.goes_on(client));
+        }
+        let client = established[turn as usize % established.len()];
+        assert!(world.hears(client, ack) && world.goes_on(client), "lost {}", client.number);
+    }
+    let waiting = opened.len() + answered.len();
+    let counts = plane.counts();
+    assert_eq!(counts.entered(), counts.ended());
+    (came - waiting as u32, whole)
+}
+
+#[test]
+fn in_a_flood_beyond_the_limit_clients_that_are_admitted_stay() {
+    let (came, whole) = play_fast("");
+    assert!(came >= 40, "only {came} clients were admitted");
+    assert_eq!(whole, came, "the limit is so high that admitted clients lose their port");
+    let (came, whole) = play_fast("nat_new_per_s = 0");
+    assert!(came >= 800 && whole == 0, "{whole} of {came} clients without a limit");
+}
+
 fn play_all(plane: &mut dyn Plane) {
     for mode in ["nat", "tunnel"] {
         let kinds = ["syn", "ack", "udp", "answered udp"];

@@ -318,6 +318,8 @@ fn flows(file: file::Flows) -> Flows {
         udp_s: file.udp_s,
         other_s: file.other_s,
         fragment_s: file.fragment_s,
+        nat_new_per_s: file.nat_new_per_s,
+        tunnel_new_per_s: file.tunnel_new_per_s,
     }
 }
 

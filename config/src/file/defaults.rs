@@ -119,6 +119,8 @@ impl Default for Flows {
             udp_s: 120,
             other_s: 120,
             fragment_s: 15,
+            nat_new_per_s: None,
+            tunnel_new_per_s: 0,
         }
     }
 }

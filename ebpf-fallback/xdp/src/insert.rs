@@ -3,6 +3,7 @@
 use crate::here::{flows, nat_ports, page};
 
 use crate::leg::{options, towards_backend};
+use crate::place::count_new_flow;
 use crate::next::{BEGUN, FINISH, INSERT, OPEN, REMEMBER, START, go, raw};
 use crate::track::part_note;
 use crate::work::{Work, copy, work};
@@ -68,6 +69,12 @@ pub fn begun(ctx: XdpContext) -> u32 {
     go(ctx, next)
 }
 
+/// Counts a flow that goes on without an entry.
+#[inline(always)]
+pub fn count_untracked() {
+    page().count(Counter::FlowsUntracked, 1);
+}
+
 /// Of a flow by tunnel selection alone finds the backend again; only answers need the entry.
 #[inline(always)]
 fn tunnelled(work: &mut Work, done: u32) -> u32 {
@@ -82,7 +89,7 @@ fn tunnelled(work: &mut Work, done: u32) -> u32 {
     if !adopted {
         match done {
             OPEN => {}
-            FULL | CONTENDED | EXISTS => page().count(Counter::FlowsUntracked, 1),
+            FULL | CONTENDED | EXISTS => count_untracked(),
             BACK_TAKEN => return work.drop(DropReason::FlowAmbiguous),
             _ => return work.drop(DropReason::FlowContended),
         }
@@ -209,6 +216,7 @@ fn put_in(work: &mut Work) -> u32 {
 extern "C" fn part_begun() -> u32 {
     let Some(work) = work() else { return CONTENDED };
     part_note();
+    count_new_flow(work, work.path.mode == Mode::Nat as u8);
     page().service(work.service, ServiceCounter::NewFlows, 1);
     page().backend(work.backend, ServiceCounter::NewFlows, 1);
     OPEN

@@ -10,7 +10,9 @@ use aya_ebpf::macros::{btf_map, map};
 use aya_ebpf::maps::xdp::DevMap;
 use tables::atomic::{AtomicU64, Ordering::Relaxed};
 use tables::error_limit::ErrorLimit;
+use tables::new_flow_limit::NewFlowLimit;
 use tables::punt::{PUNT_CLASSES, PuntClass};
+use tables::token_bucket::SECOND_NS;
 
 #[btf_map]
 static PLACE: Array<Place, 1> = Array::new();
@@ -27,6 +29,9 @@ static PUNTED: Array<Punted, 64> = Array::new();
 /// ICMP errors of a second, by processor.
 #[btf_map]
 static ERRORS: Array<ErrorLimit, 64> = Array::new();
+/// Flows begun lately, by processor.
+#[btf_map]
+static NEW_FLOWS: Array<NewFlowLimit, 64> = Array::new();
 
 #[repr(C)]
 struct Punted {
@@ -44,9 +49,15 @@ impl Place {
     /// Seconds of the region's clock.
     #[inline(always)]
     pub fn now_s(&self) -> u32 {
-        // SAFETY: the call takes nothing and touches nothing.
-        let now = unsafe { bpf_ktime_get_coarse_ns() };
-        ((now / 1_000_000_000) as u32).wrapping_add(self.skew_s)
+        ((monotonic_ns() / SECOND_NS) as u32).wrapping_add(self.skew_s)
+    }
+
+    /// The same in nanoseconds, to a step of the kernel's tick.
+    #[inline(always)]
+    fn now_ns(&self) -> u64 {
+        let now = monotonic_ns();
+        u64::from(((now / SECOND_NS) as u32).wrapping_add(self.skew_s)) * SECOND_NS
+            + now % SECOND_NS
     }
 
     /// The port of an arm.
@@ -63,6 +74,13 @@ impl Port {
         let m = &self.mac;
         [m[0], m[1], m[2], m[3], m[4], m[5]]
     }
+}
+
+/// Nanoseconds of the kernel's monotonic clock.
+#[inline(always)]
+fn monotonic_ns() -> u64 {
+    // SAFETY: the call takes nothing and touches nothing.
+    unsafe { bpf_ktime_get_coarse_ns() }
 }
 
 /// Sends the frame out of the other arm's port; false where there is none.
@@ -104,4 +122,19 @@ pub fn may_punt(work: &Work, class: PuntClass, limit: u32) -> bool {
 #[inline(always)]
 pub fn error_limit() -> Option<&'static ErrorLimit> {
     ERRORS.get(cpu() & 63)
+}
+
+/// Whether this processor's limit of new flows admits one more; `translated`: one that needs its
+/// entry, by NAT or to a proxy.
+#[inline(always)]
+pub fn admits_new_flow(work: &Work, translated: bool) -> bool {
+    let (Some(place), Some(limit)) = (place(), NEW_FLOWS.get(cpu() & 63)) else { return true };
+    limit.admits(&work.set().settings().new_flow_limits, translated, place.now_ns())
+}
+
+/// Counts a flow that has begun towards that limit.
+#[inline(always)]
+pub fn count_new_flow(work: &Work, translated: bool) {
+    let (Some(place), Some(limit)) = (place(), NEW_FLOWS.get(cpu() & 63)) else { return };
+    limit.count(&work.set().settings().new_flow_limits, translated, place.now_ns());
 }

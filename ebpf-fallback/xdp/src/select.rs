@@ -2,6 +2,7 @@
 
 use crate::next::{ENCAP, FINISH, FRONT, OPEN, REMEMBER, START, STAY, go, raw};
 use crate::origin::{goes_back, unknown};
+use crate::place::admits_new_flow;
 use crate::work::{Arrival, Reply, Work, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -125,6 +126,11 @@ extern "C" fn part_pick() -> u32 {
     let Some(service) = set.service(work.service) else {
         return work.drop(DropReason::NoBackend);
     };
+    // An error begins no flow.
+    work.limited = !work.quotes && !admits_new_flow(work, service.needs_entry());
+    if work.limited && service.needs_entry() {
+        return work.drop(DropReason::NewFlowLimited);
+    }
     if service.proxy_port != 0 {
         work.backend = NONE;
         return START;

@@ -4,7 +4,7 @@
 use crate::encap::part_local;
 use crate::frame::window;
 use crate::here::{claim, cpu, flows, nat_ports};
-use crate::insert::count_evicted;
+use crate::insert::{count_evicted, count_untracked};
 use crate::leg::{digest, part_copy_options, part_leg, towards_backend};
 use crate::next::{FINISH, INSERT, OPEN, done, either, go, raw};
 use crate::origin::note;
@@ -75,6 +75,10 @@ fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         work.has_back = true;
     } else {
         return Err(work.drop(DropReason::NoBackend));
+    }
+    if work.limited {
+        count_untracked();
+        return Ok(towards_backend(work));
     }
     Ok(INSERT)
 }

@@ -157,6 +157,8 @@ pub struct Work {
     pub begins: bool,
     /// Whether another flow was ended for it, in a full table.
     pub made_room: bool,
+    /// Whether its flow goes on without an entry, above the limit of new flows.
+    pub limited: bool,
     /// Whether it looked for a NAT port of a flow that may be evicted.
     pub took_port: bool,
     /// Whether the flow is known.

@@ -30,6 +30,7 @@ impl Walk<'_> {
         if service.ranges.count != 0 {
             self.because("the service's source ranges admit the sender");
         }
+        self.name_limit(&service);
         if service.proxy_port != 0 {
             return self.begin_redirect(&service);
         }
@@ -70,6 +71,21 @@ impl Walk<'_> {
         self.path = self.path_to(&backend);
         self.path.mode = Mode::Tunnel as u8;
         Step::Continue(Verdict::Tunnel)
+    }
+
+    /// Says what becomes of a new flow above the limit: how many an lcore began lately only it
+    /// knows.
+    fn name_limit(&mut self, service: &Service) {
+        let limits = self.set.settings().new_flow_limits;
+        let (each, above) = match service.needs_entry() {
+            true => (limits.translated, "drops as new-flow-limited"),
+            false => (limits.tunnelled, "goes on without an entry"),
+        };
+        if each != 0 {
+            self.because(format!(
+                "such new flows are limited to {each} per second and lcore; above that it {above}"
+            ));
+        }
     }
 
     fn choose_backend(&mut self, id: u32, service: &Service) -> Step<Backend> {

@@ -13,8 +13,8 @@ use state::service::{Algorithm, Service};
 use state::words::protocol_text;
 use tables::record::{
     self, ErrorLimits, FrontendKey, LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS,
-    NEIGHBORS, NONE, PORT_OWN, PORT_PROTECTED, Prefix, Settings, TUNNEL_SOURCES, Timeouts, Tunnel,
-    TunnelKind,
+    NEIGHBORS, NONE, NewFlowLimits, PORT_OWN, PORT_PROTECTED, Prefix, Settings, TUNNEL_SOURCES,
+    Timeouts, Tunnel, TunnelKind,
 };
 
 use super::region::Need;
@@ -25,8 +25,8 @@ const BACKEND_INNER_MTU: u16 = u16::MAX;
 const _: () = assert!(MAX_LOCAL_PORTS == LOCAL_PORTS);
 
 /// What holds for the whole appliance; `neighbors` are the routers that BGP policies name.
-pub fn settings(config: &Config, neighbors: &[IpAddr]) -> Settings {
-    let mut settings = Settings::EMPTY;
+pub fn settings(config: &Config, neighbors: &[IpAddr], new_flow_limits: NewFlowLimits) -> Settings {
+    let mut settings = Settings { new_flow_limits, ..Settings::EMPTY };
     let locals = config.arms().flat_map(|(name, arm)| {
         arm.addresses.iter().map(move |i| Local {
             addr: i.addr.into(),

@@ -23,6 +23,7 @@ pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -57,6 +58,8 @@ pub struct RegionPlane<'r> {
     wildcards: BTreeMap<Address, Wanted>,
     /// What the last writer left as quarantined.
     quarantined: Vec<(Address, Endpoint)>,
+    /// How many lcores take packets.
+    lcores: u32,
     /// What each service asks of each backend.
     wishes: HashMap<Key, Vec<(u32, Wish)>>,
     /// By what backends send back, and how many do.
@@ -108,6 +111,7 @@ impl<'r> RegionPlane<'r> {
             unmet: BTreeMap::new(),
             wildcards: BTreeMap::new(),
             quarantined: Vec::new(),
+            lcores: hugepages::forwarding_lcores(config, Path::new("/")),
             wishes: HashMap::new(),
             needs: BTreeMap::new(),
             tunnels_changed: true,
@@ -256,9 +260,10 @@ impl<'r> RegionPlane<'r> {
             return Err(broken);
         }
         self.let_forsaken_go().map_err(Refusal::new)?;
-        self.writer
-            .put_settings(&compile::settings(&self.config, &self.neighbors))
-            .map_err(Refusal::new)?;
+        let flows = self.region.sizes().flows;
+        let new_flow_limits = hugepages::new_flow_limits(&self.config, flows, self.lcores);
+        let settings = compile::settings(&self.config, &self.neighbors, new_flow_limits);
+        self.writer.put_settings(&settings).map_err(Refusal::new)?;
         if self.tunnels_changed {
             self.put_tunnels()?;
             self.tunnels_changed = false;

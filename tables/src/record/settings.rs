@@ -62,6 +62,16 @@ pub struct ErrorLimits {
     pub path_mtu: u32,
 }
 
+/// How many flows an lcore begins in a second; 0 for no limit.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NewFlowLimits {
+    /// Flows that need their entry: by NAT, and to proxies.
+    pub translated: u32,
+    /// Flows by tunnel and direct return, which go on without an entry.
+    pub tunnelled: u32,
+}
+
 /// How many addresses of ours an arm may have.
 pub const LOCAL_ADDRS: usize = 16;
 /// How many NAT addresses there may be in all.
@@ -139,6 +149,8 @@ pub struct Settings {
     /// By arm, the IPv4 network from which IP in IP's outer sources are drawn; its length is 0
     /// where the arm's own address is the only source.
     pub ipip_sources: [Prefix; 2],
+    /// New flows per second and lcore.
+    pub new_flow_limits: NewFlowLimits,
 }
 
 impl Settings {
@@ -157,6 +169,7 @@ impl Settings {
             LOCAL_PORTS],
         neighbors: [Addr::UNSPECIFIED; NEIGHBORS],
         ipip_sources: [Prefix { addr: Addr::UNSPECIFIED, len: 0, pad: [0; 3] }; 2],
+        new_flow_limits: NewFlowLimits { translated: 0, tunnelled: 0 },
     };
 
     /// The outer source of IP in IP over IPv4 by this arm, for a flow's hash: another one for most
