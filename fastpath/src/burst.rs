@@ -131,13 +131,16 @@ pub struct Work {
     pub path: Forward,
     /// For an ICMP error, the packet that it quotes.
     pub quoted: Option<Ip>,
-    /// A flow begins with it: its backend and its NAT port are chosen, and it is not in the table
-    /// yet.
-    pub begins: bool,
-    /// The NAT port map that its port was claimed from; valid with `begins`.
-    pub nat_map: u32,
-    /// Its port was taken from a flow that was evicted; valid with `begins`.
+    /// What it is still to change in the tables that other packets of its burst read: bits,
+    /// [`Work::BEGINS`] to [`Work::EVICTS`].
+    pub pending: u8,
+    /// Its NAT port was taken from a flow that was evicted; valid with [`Work::BEGINS`].
     pub nat_evicts: bool,
+    /// The NAT port map that its port was claimed from; valid with [`Work::BEGINS`].
+    pub nat_map: u32,
+    /// Hash of the flow's key on the backend's side, or of `key` where there is no other; valid
+    /// with [`Work::BEGINS`].
+    pub back_hash: u64,
 }
 
 impl Default for Work {
@@ -158,14 +161,33 @@ impl Default for Work {
             hit: None,
             path: Forward::default(),
             quoted: None,
-            begins: false,
-            nat_map: NONE,
+            pending: 0,
             nat_evicts: false,
+            nat_map: NONE,
+            back_hash: 0,
         }
     }
 }
 
 impl Work {
+    /// [`Work::pending`]: a flow begins with it. Its backend and its NAT port are chosen, and it is
+    /// not in the table yet.
+    pub const BEGINS: u8 = 1;
+    /// [`Work::pending`]: its flow takes over the gateway leg that it came with.
+    pub const LEG: u8 = 2;
+    /// [`Work::pending`]: its flow ends, and the packet is as good as a new one.
+    pub const MOVES: u8 = 4;
+    /// [`Work::pending`]: its flow ends, and its sender gets a TCP reset.
+    pub const RESETS: u8 = 8;
+    /// [`Work::pending`]: it is an ICMP error that may lower a path MTU.
+    pub const LEARNS: u8 = 16;
+    /// [`Work::pending`]: it may have ended what the flow's entries say of an established
+    /// connection. Nothing is to be done for it, but look-ups before it are outdated.
+    pub const RECHECK: u8 = 32;
+    /// [`Work::pending`]: no NAT port is free for its flow, and it may take the one of another
+    /// flow. Earlier packets of the burst may have begun or need that.
+    pub const EVICTS: u8 = 64;
+
     /// Forgets the packet that stood here before. What the stages always write before they read it
     /// (headers, key, path; see [`Work::begin_flow`]) keeps its old bytes: clearing them would cost
     /// more than parsing.
@@ -185,7 +207,7 @@ impl Work {
     pub fn begin_flow(&mut self) {
         self.quoted = None;
         self.hit = None;
-        self.begins = false;
+        self.pending = 0;
     }
 
     /// Drops the packet for `reason`.
@@ -193,6 +215,12 @@ impl Work {
     pub fn drop(&mut self, reason: DropReason) {
         self.verdict = Verdict::Drop(reason);
         self.exit = Exit::None;
+    }
+
+    /// True where the packet's flow is to end before the packet can be decided on.
+    #[inline(always)]
+    pub fn ends_flow(&self) -> bool {
+        self.pending & (Work::MOVES | Work::RESETS) != 0
     }
 
     /// True while no stage has decided.

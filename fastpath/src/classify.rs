@@ -6,8 +6,8 @@
 
 use crate::burst::{Arrival, Front, Work};
 use crate::lcore::Lcore;
+use crate::redirect;
 use crate::verdict::{Reply, Verdict};
-use crate::{pmtu, redirect};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 use packet::icmp;
@@ -124,7 +124,7 @@ fn error(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) {
     let Ok(quoted) = icmp::quoted(window, &work.inner) else { return };
     work.quoted = Some(quoted);
     if work.front.arrival == Arrival::Plain && quoted.src == work.inner.dst {
-        pmtu::learn(window, work, lcore, &quoted);
+        work.pending |= Work::LEARNS;
     }
     work.side = file(quoted.fragment, key(work.front.scope, &quoted), work, lcore).other();
 }

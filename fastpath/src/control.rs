@@ -1,8 +1,9 @@
 //! Between two bursts: commands from slowpath are read, tables switched, events told.
 
 use crate::snapshot::Snapshot;
-use crate::trace::{Stage, Trace};
+use crate::trace::Trace;
 use std::cell::{Cell, RefCell};
+use tables::addresses::Addresses;
 use tables::command::{Command, Event};
 use tables::lcore::LcoreStatus;
 use tables::region::Region;
@@ -34,6 +35,7 @@ impl<'r> Control<'r> {
         let set = region.tables(generation);
         let mut snapshot = Snapshot::empty();
         snapshot.refill(&set);
+        add_frontends(region, &set);
         Control {
             region,
             status,
@@ -86,6 +88,7 @@ impl<'r> Control<'r> {
         let generation = self.region.generation();
         self.set = self.region.tables(generation);
         self.snapshot.refill(&self.set);
+        add_frontends(self.region, &self.set);
         self.status.acknowledge(generation);
         self.switches.set(self.switches.get() + 1);
         self.tell(Event::Switched { generation });
@@ -123,13 +126,6 @@ impl<'r> Control<'r> {
         self.trace.borrow().is_on()
     }
 
-    /// The burst has left `stage`.
-    pub fn stage_traced(&self, stage: Stage) {
-        if stage == Stage::Encap {
-            self.trace.borrow_mut().burst_done();
-        }
-    }
-
     /// Events that found the ring full since this was last asked.
     pub fn take_lost_events(&self) -> u64 {
         self.lost_events.take()
@@ -138,6 +134,15 @@ impl<'r> Control<'r> {
     /// Table sets taken over since this was last asked.
     pub fn take_switches(&self) -> u64 {
         self.switches.take()
+    }
+}
+
+/// Adds the addresses of frontends to the filter of flows' addresses, before a flow to one of them
+/// can begin. So a packet from such an address is looked up even if its flow begins in the same
+/// burst, after the filter was read.
+fn add_frontends(region: &Region, set: &TableSet<'_>) {
+    if let Some(frontends) = set.acquaintances() {
+        Addresses::of_flows(region).add_all(&frontends);
     }
 }
 

@@ -239,10 +239,21 @@ impl<'r> Lcore<'r> {
         if stage == Stage::Decap {
             self.control.trace.borrow_mut().choose(burst);
         }
-        for work in burst.work[..burst.len].iter().filter(|w| w.traced != 0) {
+        burst.work[..burst.len].iter().for_each(|work| self.trace_packet(work, stage));
+    }
+
+    /// As [`Lcore::trace`], of one packet.
+    #[cold]
+    pub fn trace_packet(&self, work: &Work, stage: Stage) {
+        if work.traced != 0 {
             self.control.tell(Trace::event(work, stage));
         }
-        self.control.stage_traced(stage);
+    }
+
+    /// A traced burst has left the last stage.
+    #[cold]
+    pub fn trace_done(&self) {
+        self.control.trace.borrow_mut().burst_done();
     }
 
     /// Counts a dropped packet: once by arm and reason, once for its service.

@@ -18,9 +18,11 @@ use crate::familiar::{Build, Seen};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::trace::Stage;
-use crate::verdict::Exit;
-use crate::{classify, decap, encap, parse, select, track};
+use crate::verdict::{Exit, Verdict};
+use crate::{classify, decap, encap, parse, pmtu, select, track};
 use packet::window::Window;
+use std::ops::Range;
+use tables::flow::Hit;
 use tables::reason::DropReason;
 use tables::record::NONE;
 
@@ -46,7 +48,7 @@ pub fn loops<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, mut after: impl
         after(1);
         settle(burst, lcore);
         after(2);
-        carry_out(burst, lcore);
+        carry_out(burst, 0..burst.len, lcore);
         after(3);
     }
 }
@@ -187,61 +189,190 @@ fn find<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     });
 }
 
-/// Decides. A flow that begins is inserted one packet later: what the insert reads is in no cache
-/// as a rule, and is on its way while the next packet's backend is chosen. Whatever could depend on
-/// the flow waits for the insert.
-#[inline(never)]
-fn settle<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
-    let mut prepared: Option<(&mut B, &mut Work)> = None;
-    // Of the hashes of flows that began in this burst a bit each: the look-ups went before them.
-    let (mut begun, bit) = (0_u128, |work: &Work| 1 << (work.hash & 127));
-    burst.each(|buffer, work| {
-        if !work.open() {
-            return;
+/// Hashes of the keys of flows that began in this burst, a bit each: its look-ups went before them.
+#[derive(Default)]
+struct Begun([u64; 4]);
+
+impl Begun {
+    #[inline(always)]
+    fn add(&mut self, work: &Work) {
+        for hash in [work.hash, work.back_hash] {
+            self.0[hash as usize >> 6 & 3] |= 1 << (hash & 63);
         }
-        let begins_too = work.hit.is_none() && work.service != NONE;
-        let same = |other: &mut (&mut B, &mut Work)| other.1.hash == work.hash;
-        if let Some((buffer, work)) = prepared.take_if(|other| !begins_too || same(other)) {
-            select::begin(buffer, work, lcore);
-        }
-        if begins_too && begun & bit(work) != 0 {
-            track::again(buffer, work, lcore);
-        }
-        decide(buffer, work, lcore);
-        if work.begins {
-            begun |= bit(work);
-            if let Some((buffer, work)) = prepared.replace((buffer, work)) {
-                select::begin(buffer, work, lcore);
-            }
-        }
-    });
-    if let Some((buffer, work)) = prepared {
-        select::begin(buffer, work, lcore);
+    }
+
+    /// Whether a flow with a key of this hash may have begun.
+    #[inline(always)]
+    fn may_have(&self, hash: u64) -> bool {
+        self.0[hash as usize >> 6 & 3] >> (hash & 63) & 1 != 0
     }
 }
 
-/// Carries it out.
+/// Why [`decide_row`] stopped, with the packet's index.
+enum Stop {
+    /// Before this packet, with which a flow may begin, and another end for it.
+    Before(usize),
+    /// Behind this packet, which has something [`Work::pending`].
+    Behind(usize),
+}
+
+/// Decides, so that the outcome is as if each packet were through before the next one is looked at.
+/// What a packet changes and an earlier one of the burst still reads ([`carry_out`]) is changed
+/// once that is through; so few packets do that, that whole bursts are decided in one row.
 #[inline(never)]
-fn carry_out<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
-    burst.each(|buffer, work| {
-        if work.exit == Exit::None {
+fn settle<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
+    let mut begun = Begun::default();
+    let (mut from, mut next) = (0, 0);
+    while let Some(stop) = decide_row(burst, next, lcore, &mut begun) {
+        let (Stop::Before(at) | Stop::Behind(at)) = stop;
+        carry_out(burst, from..at, lcore);
+        next = at;
+        if let Stop::Behind(at) = stop {
+            change(burst, at, lcore, &mut begun);
+            next = at + 1;
+            carry_out(burst, at..next, lcore);
+        }
+        from = next;
+    }
+}
+
+/// Decides on the packets from `next` on. A flow that begins is inserted one packet later: what the
+/// insert reads is in no cache as a rule, and is on its way while the next packet's backend is
+/// chosen. Whatever could depend on the flow waits for the insert.
+#[inline(always)]
+fn decide_row<B: Buffer>(
+    burst: &mut Burst<B>,
+    next: usize,
+    lcore: &Lcore<'_>,
+    begun: &mut Begun,
+) -> Option<Stop> {
+    let mut prepared: Option<(&mut B, &mut Work)> = None;
+    // Whether one of them reads its flow when it is carried out. A new flow may evict that.
+    let mut answers = false;
+    let packets = burst.buffers[next..burst.len].iter_mut().zip(&mut burst.work[next..]);
+    for (at, (buffer, work)) in (next..).zip(packets) {
+        let Some(buffer) = buffer else { continue };
+        if !work.open() {
+            continue;
+        }
+        let unknown = work.hit.is_none();
+        let begins_too = unknown && work.service != NONE;
+        if begins_too && answers {
+            return Some(Stop::Before(at));
+        }
+        let again = unknown && begun.may_have(work.hash);
+        if let Some((buffer, work)) = prepared.take_if(|_| !begins_too || again) {
+            select::begin(buffer, work, lcore);
+        }
+        if !again || !track::again(buffer, work, lcore) {
+            decide(buffer, work, lcore, begun);
+        }
+        if work.pending == 0 {
+            answers |= work.verdict == Verdict::Answer;
+        } else if work.pending == Work::BEGINS && !answers {
+            begun.add(work);
+            if let Some((buffer, work)) = prepared.replace((buffer, work)) {
+                select::begin(buffer, work, lcore);
+            }
+        } else {
+            if let Some((buffer, work)) = prepared {
+                select::begin(buffer, work, lcore);
+            }
+            return Some(Stop::Behind(at));
+        }
+    }
+    if let Some((buffer, work)) = prepared {
+        select::begin(buffer, work, lcore);
+    }
+    None
+}
+
+/// Has packet `at` change what it is to change, and later ones of its flow looked up once more.
+#[cold]
+fn change<B: Buffer>(burst: &mut Burst<B>, at: usize, lcore: &Lcore<'_>, begun: &mut Begun) {
+    let (these, later) = burst.work[..burst.len].split_at_mut(at + 1);
+    let (Some(buffer), Some(work)) = (&mut burst.buffers[at], these.last_mut()) else { return };
+    let (changed, hash) = (work.hit.map(|hit| hit.path), work.hash);
+    if resolve(buffer, work, lcore) {
+        begun.add(work);
+    }
+    for work in later {
+        let same = |hit: Hit| Some(hit.path) == changed || work.hash == hash;
+        if work.open() && work.hit.is_some_and(same) {
+            track::find_again(work, lcore);
+            if work.hit.is_none() {
+                select::look_up(work, lcore);
+            }
+        }
+    }
+}
+
+/// Changes what a packet is to change, when all earlier ones of its burst are through. True when a
+/// flow began.
+#[cold]
+fn resolve<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> bool {
+    if work.pending & Work::LEARNS != 0 {
+        pmtu::learn(&buffer.window(), work, lcore);
+    }
+    if work.pending & Work::LEG != 0 {
+        track::change_leg(&buffer.window(), work, lcore);
+    }
+    if work.ends_flow() {
+        track::end(work, lcore, work.pending & Work::RESETS != 0);
+        select::look_up(work, lcore);
+        select::select(buffer, work, lcore);
+    }
+    if work.pending & Work::EVICTS != 0 {
+        select::evict(work, lcore);
+    }
+    let begins = work.pending & Work::BEGINS != 0;
+    if begins {
+        select::begin(buffer, work, lcore);
+    }
+    work.pending = 0;
+    begins
+}
+
+/// Carries out what was decided on these packets.
+#[inline(never)]
+fn carry_out<B: Buffer>(burst: &mut Burst<B>, range: Range<usize>, lcore: &Lcore<'_>) {
+    let packets = burst.buffers[range.clone()].iter_mut().zip(&mut burst.work[range]);
+    for (buffer, work) in packets {
+        if work.exit == Exit::None
+            && let Some(buffer) = buffer
+        {
             encap::encap(buffer, work, lcore);
         }
-    });
+    }
 }
 
 #[inline(always)]
-fn decide<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+fn decide<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>, begun: &Begun) {
     let known = work.hit.is_some();
     track::track(buffer, work, lcore);
-    if known {
-        // Where the flow's backend is gone, the packet is as good as a new one.
-        select::look_up(work, lcore);
+    if known && work.open() && !renew(buffer, work, lcore, begun) {
+        return;
     }
     select::select(buffer, work, lcore);
 }
 
-/// The same the long way and stage by stage, for a trace.
+/// What becomes of a packet whose flow is not its flow any more: it is as good as a new one, when
+/// the flow has ended. False while that is still to end.
+#[cold]
+fn renew<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>, begun: &Begun) -> bool {
+    if work.ends_flow() {
+        return false;
+    }
+    // An earlier packet of the burst may have begun it anew.
+    if begun.may_have(work.hash) && track::again(buffer, work, lcore) {
+        return false;
+    }
+    select::look_up(work, lcore);
+    true
+}
+
+/// The same the long way, for a trace: what the packets are stage by stage, and then each packet
+/// through all further stages.
 #[cold]
 fn traced<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     burst.each(|buffer, work| {
@@ -254,17 +385,18 @@ fn traced<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     burst.each(|_, work| strangers.sift(work));
     burst.each(|buffer, work| classify::classify(&buffer.window(), work, lcore));
     lcore.trace(burst, Stage::Classify);
-    find(burst, lcore);
-    burst.each(|buffer, work| track::track(buffer, work, lcore));
-    lcore.trace(burst, Stage::Track);
-    burst.each(|_, work| select::look_up(work, lcore));
     burst.each(|buffer, work| {
-        select::select(buffer, work, lcore);
-        if work.begins {
-            select::begin(buffer, work, lcore);
+        track::find(work, lcore);
+        track::track(buffer, work, lcore);
+        lcore.trace_packet(work, Stage::Track);
+        if !work.ends_flow() {
+            select::look_up(work, lcore);
+            select::select(buffer, work, lcore);
         }
+        resolve(buffer, work, lcore);
+        lcore.trace_packet(work, Stage::Select);
+        encap::encap(buffer, work, lcore);
+        lcore.trace_packet(work, Stage::Encap);
     });
-    lcore.trace(burst, Stage::Select);
-    burst.each(|buffer, work| encap::encap(buffer, work, lcore));
-    lcore.trace(burst, Stage::Encap);
+    lcore.trace_done();
 }

@@ -4,7 +4,8 @@
 //! as soft state (RFC 2003 §5.1), and the sender's next packet that doesn't fit is answered with an
 //! ICMP error of our own: the translation costs one packet, and works whatever the router quoted.
 //! The error itself goes on to the kernel, whose address it came to; one that came to a source of
-//! IP in IP, which the kernel does not have, ends here.
+//! IP in IP, which the kernel does not have, ends here. Packets that came before it in its burst go
+//! out by the MTU of before.
 
 use crate::burst::Work;
 use crate::lcore::Lcore;
@@ -15,9 +16,10 @@ use std::sync::atomic::Ordering;
 use tables::command::Event;
 use tables::counters::Counter;
 
-/// Takes the MTU over that `work`, an ICMP error about our packet `quoted`, tells of.
+/// Takes over the MTU that `work` reports, an ICMP error about a packet of ours.
 #[cold]
-pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>, quoted: &Ip) {
+pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
+    let Some(quoted) = &work.quoted else { return };
     let settings = &lcore.snapshot().settings;
     let ours = lcore.snapshot().is_local(&quoted.src) || settings.is_ipip_source(&quoted.src);
     let told = icmp::told_mtu(window, &work.inner).unwrap_or(0);

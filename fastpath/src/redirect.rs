@@ -12,10 +12,9 @@ use crate::lcore::Lcore;
 use crate::nat;
 use crate::port::Buffer;
 use crate::select::insert;
-use crate::track::towards_backend;
 use crate::verdict::Exit;
 use packet::ethernet::Macs;
-use packet::flow::{FlowKey, SCOPE_PLAIN};
+use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 use packet::ip::L4;
 use packet::rewrite;
 use packet::window::Window;
@@ -23,21 +22,15 @@ use tables::flow::{Forward, Hit, InsertError, PATH_REDIRECT};
 use tables::reason::DropReason;
 use tables::record::{Mode, NONE, Service};
 
-/// Begins a flow to the service's proxy.
+/// Prepares a flow to the service's proxy, for [`begin`].
 #[inline(never)]
-pub fn begin(
-    window: &Window<'_>,
-    work: &mut Work,
-    lcore: &Lcore<'_>,
-    service: &Service,
-) -> Result<(), DropReason> {
+pub fn prepare(work: &mut Work, lcore: &Lcore<'_>, service: &Service) -> Result<(), DropReason> {
     let ip = &work.inner;
     if !matches!(ip.kind, L4::Tcp { .. } | L4::Udp) {
         return Err(DropReason::NatProtocol);
     }
     let ours = *lcore.local_on(work.arm, &ip.dst).ok_or(DropReason::NatNoAddress)?;
     let (client, port, proxy) = (ip.src, ip.sport, service.proxy_port);
-    let back = FlowKey::new(SCOPE_PLAIN, ip.proto, client, port, ours, proxy);
     work.backend = NONE;
     work.path = Forward {
         nat_addr: client,
@@ -51,13 +44,28 @@ pub fn begin(
         proto: ip.proto,
         ..Forward::default()
     };
+    Ok(())
+}
+
+/// The flow's key on the proxy's side, and the initiator's end of it.
+pub fn back(path: &Forward) -> (FlowKey, Side) {
+    let (client, ours) = (path.nat_addr, path.backend_addr);
+    FlowKey::new(SCOPE_PLAIN, path.proto, client, path.nat_port, ours, path.backend_port)
+}
+
+/// Inserts the flow that is prepared.
+pub fn begin(
+    window: &Window<'_>,
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    service: &Service,
+) -> Result<(), DropReason> {
+    let back = back(&work.path);
     insert(window, work, lcore, service, Some(back), NONE).map_err(|error| match error {
         InsertError::Full | InsertError::NoSlab => DropReason::FlowTableFull,
         InsertError::BackTaken(_) => DropReason::FlowAmbiguous,
         _ => DropReason::FlowContended,
-    })?;
-    towards_backend(work);
-    Ok(())
+    })
 }
 
 /// Whether a packet of the kernel's is of a flow that goes to a proxy.

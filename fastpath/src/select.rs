@@ -16,7 +16,9 @@ use packet::translate;
 use packet::window::Window;
 use tables::affinity::{Client, Stay};
 use tables::counters::{Counter, ServiceCounter};
-use tables::flow::{Ended, Forward, Hit, InsertError, NewFlow, PATH_CROSSES, PATH_ONE_WAY, PORTS};
+use tables::flow::{
+    Ended, Forward, Hit, InsertError, NewFlow, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PORTS,
+};
 use tables::fragment::FragmentTarget;
 use tables::nat_port;
 use tables::reason::DropReason;
@@ -24,7 +26,8 @@ use tables::record::{Backend, Mode, NONE, NoService, Service, TunnelKind};
 use tables::set::QuotedService;
 
 /// Chooses a service and a backend for a packet that is still open. Where a flow begins
-/// ([`Work::begins`]), [`begin`] is still to be called: what it reads of memory is on its way then.
+/// ([`Work::BEGINS`]), [`begin`] is still to be called: what it reads of memory is on its way then.
+/// A packet with [`Work::EVICTS`] is still open, and [`evict`] is to be called.
 #[inline(always)]
 pub fn select<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     if work.open()
@@ -34,10 +37,20 @@ pub fn select<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
+/// As [`select`], of a packet with [`Work::EVICTS`]: claims a port, if need be of another flow.
+#[cold]
+pub fn evict(work: &mut Work, lcore: &Lcore<'_>) {
+    let backend = lcore.set().backend(work.backend).ok_or(DropReason::NoBackend);
+    match backend.and_then(|backend| claim(work, lcore, backend, backend.nat_ports)) {
+        Ok(_) => begins(work, lcore),
+        Err(reason) => work.drop(reason),
+    }
+}
+
 /// Inserts the flow that [`select`] has chosen a backend for, and decides.
 #[inline(never)]
 pub fn begin<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
-    work.begins = false;
+    work.pending &= !Work::BEGINS;
     if let Err(reason) = insert_chosen(&buffer.window(), work, lcore) {
         work.drop(reason);
     }
@@ -81,7 +94,7 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     if answer || work.quoted.is_some() || translated() {
         // The look-up of a burst goes before its inserts: the flow may have begun within it.
         track::look_again(window, work, lcore)?;
-        if !work.open() {
+        if !work.open() || work.ends_flow() {
             return Ok(());
         }
     }
@@ -100,7 +113,7 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     }
     match work.service {
         NONE => for_nobody(work, lcore),
-        _ => for_service(window, work, lcore),
+        _ => for_service(work, lcore),
     }
 }
 
@@ -113,7 +126,7 @@ pub const fn unknown(work: &Work) -> DropReason {
 }
 
 #[inline(never)]
-fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+fn for_service(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let set = lcore.set();
     let service = set.service(work.service).ok_or(DropReason::NoBackend)?;
     if is_martian(work, lcore) {
@@ -135,7 +148,9 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
         }
     }
     if service.proxy_port != 0 {
-        return redirect::begin(window, work, lcore, service);
+        redirect::prepare(work, lcore, service)?;
+        begins(work, lcore);
+        return Ok(());
     }
     let backend = match service.affinity_s {
         0 => set.pick(service, work.hash),
@@ -314,7 +329,9 @@ fn prepare(
             if !has_ports(work) {
                 return Err(DropReason::NatProtocol);
             }
-            claim(work, lcore, backend, backend.nat_ports)?;
+            if !claim(work, lcore, backend, backend.nat_ports)? {
+                return Ok(());
+            }
         }
         Some(Mode::Dsr) if work.front.arrival == Arrival::Plain => {
             work.path.mode = Mode::Dsr as u8;
@@ -324,11 +341,18 @@ fn prepare(
         Some(Mode::Tunnel | Mode::Dsr) => work.path.mode = Mode::Tunnel as u8,
         None => return Err(DropReason::NoBackend),
     }
-    if let Some((back, _)) = back(work) {
-        lcore.flows().prefetch(lcore.flows().hash(&back));
-    }
-    work.begins = true;
+    begins(work, lcore);
     Ok(())
+}
+
+/// The flow of `work` is prepared.
+fn begins(work: &mut Work, lcore: &Lcore<'_>) {
+    work.back_hash = work.hash;
+    if let Some((back, _)) = back(work) {
+        work.back_hash = lcore.flows().hash(&back);
+        lcore.flows().prefetch(work.back_hash);
+    }
+    work.pending |= Work::BEGINS;
 }
 
 /// Whether it is of a protocol that NAT translates, and not an echo's answer.
@@ -340,6 +364,9 @@ fn has_ports(work: &Work) -> bool {
 /// this appliance.
 fn back(work: &Work) -> Option<(FlowKey, Side)> {
     let path = &work.path;
+    if path.flags & PATH_REDIRECT != 0 {
+        return Some(redirect::back(path));
+    }
     if path.mode == Mode::Nat as u8 {
         return Some(translated(work, nat_proto(work), path.nat_addr, path.nat_port));
     }
@@ -369,6 +396,11 @@ fn insert_chosen(
     lcore: &Lcore<'_>,
 ) -> Result<(), DropReason> {
     let service = lcore.set().service(work.service).ok_or(DropReason::NoBackend)?;
+    if work.path.flags & PATH_REDIRECT != 0 {
+        redirect::begin(window, work, lcore, service)?;
+        towards_backend(work);
+        return Ok(());
+    }
     if work.path.mode == Mode::Nat as u8 {
         return insert_translated(window, work, lcore, service);
     }
@@ -441,13 +473,14 @@ fn insert_translated(
 }
 
 /// Claims a port towards a backend: a free one of its maps from `first` on, one for each of our
-/// addresses of its family, else one of a flow that can be evicted.
+/// addresses of its family, else one of a flow that can be evicted. False where it is to be called
+/// again for that, by [`evict`].
 fn claim(
     work: &mut Work,
     lcore: &Lcore<'_>,
     backend: &Backend,
     first: u32,
-) -> Result<(), DropReason> {
+) -> Result<bool, DropReason> {
     if backend.nat_ports == NONE {
         return Err(DropReason::NatNoAddress);
     }
@@ -465,8 +498,12 @@ fn claim(
         {
             (work.path.nat_addr, work.path.nat_port) = (ours.addr, port);
             (work.nat_map, work.nat_evicts) = (map, false);
-            return Ok(());
+            return Ok(true);
         }
+    }
+    if first == backend.nat_ports && work.pending & Work::EVICTS == 0 {
+        work.pending |= Work::EVICTS;
+        return Ok(false);
     }
     // All ports of all addresses are used up. One address is looked at, so that a refusal costs the
     // same however many there are.
@@ -477,7 +514,7 @@ fn claim(
     let port = port.ok_or(DropReason::NatPortsExhausted)?;
     (work.path.nat_addr, work.path.nat_port) = (ours.addr, port);
     (work.nat_map, work.nat_evicts) = (map, true);
-    Ok(())
+    Ok(true)
 }
 
 /// Takes a port of a used-up map from an unconfirmed or reset flow: of the ports that were

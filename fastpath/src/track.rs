@@ -12,6 +12,7 @@ use crate::port::Buffer;
 use crate::prepared::Key;
 use crate::verdict::{Reply, Verdict};
 use packet::ip::{Fragment, Ip};
+use packet::rewrite;
 use packet::window::Window;
 use tables::counters::Counter;
 use tables::flow::{
@@ -48,11 +49,22 @@ pub fn track<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     }
 }
 
-/// As [`track`], of a packet whose flow may have begun since the burst's look-ups.
+/// As [`track`], of a packet whose flow may have begun since the burst's look-ups. True where that
+/// is to end.
 #[cold]
-pub fn again<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
+pub fn again<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> bool {
     if let Err(reason) = look_again(&buffer.window(), work, lcore) {
         work.drop(reason);
+    }
+    work.ends_flow()
+}
+
+/// Looks the packet up once more: what an earlier packet of its burst changed of their flow is not
+/// in what was found.
+#[cold]
+pub fn find_again(work: &mut Work, lcore: &Lcore<'_>) {
+    if work.open() && work.inner.fragment != Fragment::Later {
+        lcore.flows().find_to(work.hash, &work.key, &mut work.hit);
     }
 }
 
@@ -83,7 +95,7 @@ fn follow(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     let Some(hit) = work.hit else { return Ok(()) };
     let from_initiator = hit.from_initiator(work.side);
     let known = known(window, work, lcore, &hit, from_initiator);
-    if work.open() {
+    if work.open() && !work.ends_flow() {
         work.hit = None; // It is not the packet's flow any more.
     }
     known
@@ -99,7 +111,7 @@ fn follow_fragment(
         Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
             let Some(hit) = lcore.flows().revisit(path, stamp) else { return Ok(()) };
             known(window, work, lcore, &hit, from_initiator)?;
-            if !work.open() {
+            if !work.open() || work.ends_flow() {
                 work.hit = Some(hit);
                 // Addresses alone don't always say it: both may be the same.
                 let initiator = hit.initiator();
@@ -138,13 +150,7 @@ fn known(
     if !answer {
         let fate = keeps_backend(work, lcore, hit, from_initiator);
         if fate != WhenFailed::Keep {
-            if let Some(ended) = flows.remove(hit) {
-                lcore.page().flow_ended(ended.forward.service, ended.forward.backend);
-            }
-            if fate == WhenFailed::Reset {
-                lcore.page().count(Counter::FlowsReset, 1);
-                work.verdict = Verdict::Reply(Reply::Reset);
-            }
+            work.pending |= if fate == WhenFailed::Reset { Work::RESETS } else { Work::MOVES };
             return Ok(());
         }
     }
@@ -166,7 +172,7 @@ fn known(
         }
         // A flow is confirmed once its client went on after an answer.
         if let Some(flags) = work.inner.kind.flow_flags() {
-            flows.note(hit, flags, from_initiator);
+            note(work, lcore, hit, flags, from_initiator);
         }
         work.verdict = Verdict::Answer;
         return Ok(());
@@ -195,7 +201,12 @@ fn is_answer(work: &Work, hit: &Hit, from_initiator: bool) -> bool {
 /// Whether the flow goes on with its backend. It moves when that is gone, when a new connection on
 /// the old 5-tuple should choose anew, and when its service says so of failed backends.
 #[inline(always)]
-fn keeps_backend(work: &Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool) -> WhenFailed {
+fn keeps_backend(
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    hit: &Hit,
+    from_initiator: bool,
+) -> WhenFailed {
     let Some(backend) = lcore.set().backend(work.path.backend) else {
         return match keeps_proxy(work, lcore, hit, from_initiator) {
             true => WhenFailed::Keep,
@@ -212,7 +223,7 @@ fn keeps_backend(work: &Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool
         }
     }
     if let Some(flags) = work.inner.kind.flow_flags() {
-        let state = lcore.flows().note(hit, flags, from_initiator);
+        let state = note(work, lcore, hit, flags, from_initiator);
         if state == TcpState::Reopened && backend.state != BackendState::Active as u8 {
             return WhenFailed::Move;
         }
@@ -233,14 +244,40 @@ fn when_failed(work: &Work, lcore: &Lcore<'_>) -> WhenFailed {
 /// As [`keeps_backend`], of a flow without one: only to a proxy it goes on. A new connection on the
 /// old 5-tuple asks its service once more.
 #[cold]
-fn keeps_proxy(work: &Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool) -> bool {
+fn keeps_proxy(work: &mut Work, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool) -> bool {
     if work.path.flags & PATH_REDIRECT == 0 {
         return false;
     }
-    work.inner
-        .kind
-        .flow_flags()
-        .is_none_or(|flags| lcore.flows().note(hit, flags, from_initiator) != TcpState::Reopened)
+    let flags = work.inner.kind.flow_flags();
+    flags.is_none_or(|flags| note(work, lcore, hit, flags, from_initiator) != TcpState::Reopened)
+}
+
+/// Notes the packet's TCP flags.
+#[inline(always)]
+fn note(
+    work: &mut Work,
+    lcore: &Lcore<'_>,
+    hit: &Hit,
+    flags: u8,
+    from_initiator: bool,
+) -> TcpState {
+    let state = lcore.flows().note(hit, flags, from_initiator);
+    if flags & (rewrite::SYN | rewrite::RST) != 0 && (from_initiator || flags & rewrite::RST != 0) {
+        work.pending |= Work::RECHECK;
+    }
+    state
+}
+
+/// Ends the flow of a packet, by whose [`Work::pending`] it moves or is reset.
+#[cold]
+pub fn end(work: &mut Work, lcore: &Lcore<'_>, resets: bool) {
+    if let Some(ended) = work.hit.take().and_then(|hit| lcore.flows().remove(&hit)) {
+        lcore.page().flow_ended(ended.forward.service, ended.forward.backend);
+    }
+    if resets {
+        lcore.page().count(Counter::FlowsReset, 1);
+        work.verdict = Verdict::Reply(Reply::Reset);
+    }
 }
 
 /// Sets the verdict for a packet on its way to the backend; `path` is known.
@@ -262,11 +299,12 @@ pub fn remember(work: &Work, lcore: &Lcore<'_>, target: FragmentTarget) {
     }
 }
 
-/// Takes over the gateway's side of the packet where it differs from what the flow has.
+/// Has the gateway's side of the packet taken over ([`change_leg`]) where it differs from what the
+/// flow has.
 #[inline(always)]
 fn refresh_leg(
     window: &Window<'_>,
-    work: &Work,
+    work: &mut Work,
     lcore: &Lcore<'_>,
     hit: &Hit,
     from_initiator: bool,
@@ -281,30 +319,29 @@ fn refresh_leg(
             work.path.flags & PATH_RESPONDER_LEG != 0 && digest == work.path.responder_digest()
         }
     };
-    if !known {
-        change_leg(window, work, lcore, hit, from_initiator, digest);
+    if !known && counts(work, lcore, from_initiator) {
+        work.pending |= Work::LEG;
     }
 }
 
-/// Notes a leg that differs.
+/// Whether a flow takes over the leg of a gateway's packet of this direction. A VXLAN gateway has a
+/// tunnel for each direction; answers go by the client's.
 #[inline(never)]
-fn change_leg(
-    window: &Window<'_>,
-    work: &Work,
-    lcore: &Lcore<'_>,
-    hit: &Hit,
-    from_initiator: bool,
-    digest: u32,
-) {
-    // A VXLAN gateway has a tunnel for each direction; answers go by the client's.
-    let vxlan = work.front.arrival == Arrival::Gateway
-        && lcore.snapshot().tunnels[usize::from(work.front.tunnel)].kind == TunnelKind::Vxlan;
-    if vxlan && !from_initiator {
-        return;
-    }
+fn counts(work: &Work, lcore: &Lcore<'_>, from_initiator: bool) -> bool {
+    from_initiator
+        || work.front.arrival != Arrival::Gateway
+        || lcore.snapshot().tunnels[usize::from(work.front.tunnel)].kind != TunnelKind::Vxlan
+}
+
+/// Takes over a leg that differs.
+#[cold]
+pub fn change_leg(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
+    let Some(hit) = &work.hit else { return };
+    let from_initiator = hit.from_initiator(work.side);
     let mut options = [0; leg::OPTIONS];
     let options = leg::options(window, work, &mut options);
     let leg = leg::gateway_leg(window, work, lcore.snapshot());
+    let digest = leg::digest(window, work);
     origin::note(window, work, lcore);
     match lcore.flows().update_gateway(hit, from_initiator, &leg, options, digest) {
         LegUpdate::Changed => lcore.page().count(Counter::GatewayLegChanges, 1),

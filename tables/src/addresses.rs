@@ -29,7 +29,8 @@ impl<'r> Addresses<'r> {
         Addresses(region.slice(Section::FrontendAddresses))
     }
 
-    /// Those that flows were begun to, written by the fastpath.
+    /// Those that flows were begun to, written by the fastpath. It adds those of frontends as well,
+    /// so that they are known before the first flow begins.
     pub fn of_flows(region: &'r Region) -> Addresses<'r> {
         Addresses(region.slice(Section::FlowAddresses))
     }
@@ -62,6 +63,16 @@ impl Addresses<'_> {
         let before = cell.load(Relaxed);
         if before & bit == 0 {
             pen.long(cell, before | bit);
+        }
+    }
+
+    /// Notes all addresses of another filter, by any lcore.
+    pub fn add_all(&self, other: &Addresses<'_>) {
+        for (word, other) in self.0.iter().zip(other.0) {
+            let bits = other.load(Relaxed);
+            if bits & !word.load(Relaxed) != 0 {
+                word.fetch_or(bits, Relaxed);
+            }
         }
     }
 
@@ -126,6 +137,16 @@ mod tests {
         let others = (0..100_000).filter(|n| flows.may_have(&v4(0x0a40_0000 + n))).count();
         assert!(others < 4_000, "{others} of 100,000 strangers are taken for known");
         assert!(!Addresses::of_frontends(&region).may_have(&v4(0xcb00_0000)));
+    }
+
+    #[test]
+    fn a_filter_takes_over_all_of_another() {
+        let region = Region::anonymous(&Sizes::SMALL).unwrap();
+        let (flows, frontends) = (Addresses::of_flows(&region), Addresses::of_frontends(&region));
+        flows.add(&v4(1));
+        (2..100).for_each(|n| frontends.write(&Pen::default(), &v4(n)));
+        flows.add_all(&frontends);
+        assert!((1..100).all(|n| flows.may_have(&v4(n))) && !frontends.may_have(&v4(1)));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! memory and the kernel's program send the same bytes by the same ports, count the same and keep
 //! the same flows.
 //!
+//! The pipeline takes them as bursts of 1 to 64, and the kernel one by one.
+//!
 //! Every set-up of the cases has its share. Frames come in an order that a seed decides: the
 //! cases' own, such as are nearly the same, requests of a few clients, and answers to what left.
 //! Flows live on between frames, so that what one plane does otherwise shows in later frames too.
@@ -40,8 +42,8 @@ const FRAMES: usize = 100_000;
 const SEED: u64 = 0x5745_4952;
 /// Of these, frames of each set-up in which nothing but traffic comes, so that flows grow old.
 const TRAFFIC: usize = 2_500;
-/// Frames between two looks at all flows.
-const LOOK: usize = 64;
+/// Frames of the longest burst; the pipeline takes it as bursts of its own size.
+const LONGEST: usize = 64;
 /// Frames that are remembered, to be changed or answered.
 const REMEMBERED: usize = 24;
 /// Flows of an act that brings many.
@@ -58,6 +60,8 @@ struct Run {
     seed: u64,
     dice: Dice,
     shown: usize,
+    /// Frames of the burst that is being shown, unless something ends it earlier.
+    burst: usize,
     arrived: VecDeque<Trial>,
     left: VecDeque<(Exit, Vec<u8>)>,
     failed: Vec<String>,
@@ -72,6 +76,7 @@ impl Run {
             seed,
             dice: Dice(seed),
             shown: 0,
+            burst: 1,
             arrived: VecDeque::new(),
             left: VecDeque::new(),
             failed: Vec::new(),
@@ -81,15 +86,24 @@ impl Run {
     /// Shows one frame. `None` when the planes differ from here on.
     fn show(&mut self, mutation: &Mutation, trial: Trial) -> Option<()> {
         self.shown += 1;
-        let looked =
-            if self.shown.is_multiple_of(LOOK) { self.both.compare_flows() } else { Ok(()) };
-        match looked.and_then(|()| self.both.show(&trial)) {
-            Ok(came) => {
-                self.remember(trial, came);
-                Some(())
-            }
-            Err(text) => self.fail(&format!("{mutation:?}: {text}")),
+        match self.both.show(&trial) {
+            Ok(came) => self.remember(trial, came),
+            Err(text) => return self.fail(&format!("{mutation:?}: {text}")),
         }
+        match self.both.burst_len() >= self.burst {
+            true => self.end_burst(),
+            false => Some(()),
+        }
+    }
+
+    /// Ends the burst, and decides how long the next one is.
+    fn end_burst(&mut self) -> Option<()> {
+        self.burst = match self.dice.roll(4) {
+            0 => 1,
+            1 => 2 + self.dice.roll(7),
+            _ => 1 + self.dice.roll(LONGEST),
+        };
+        self.both.end_burst().or_else(|text| self.fail(&text).ok_or(())).ok()
     }
 
     fn fail(&mut self, text: &str) -> Option<()> {
@@ -143,18 +157,20 @@ impl Run {
     fn mix(&mut self, setup: &Setup, nearly: &[(Mutation, Trial)], count: usize) -> Option<()> {
         for _ in 0..count {
             if self.dice.roll(100) == 0 {
+                self.end_burst()?;
                 let most = [3, 15, 140][self.dice.roll(3)];
                 self.both.advance_s(1 + self.dice.roll(most) as u32);
             }
             let (mutation, trial) = self.next(setup, nearly);
             self.show(&mutation, trial)?;
         }
-        Some(())
+        self.end_burst()
     }
 
     /// A case's frames, behind each of them `share` others.
     fn play(&mut self, case: &Case, share: usize) -> Option<()> {
         for step in &case.steps {
+            self.end_burst()?;
             match &step.act {
                 Act::Services(file) => self.both.change(file),
                 Act::Wait(seconds) => self.both.advance_s(*seconds),
@@ -173,8 +189,7 @@ impl Run {
             let nearly: Vec<(Mutation, Trial)> = chosen.map(|m| (m.clone(), m.of(&seed))).collect();
             self.mix(&case.setup, &nearly, share)?;
         }
-        let flows = self.both.compare_flows();
-        flows.or_else(|text| self.fail(&text).ok_or(())).ok()
+        self.end_burst()
     }
 
     /// A set-up's tables, and then `frames`.

@@ -11,9 +11,10 @@ use fastpath::dispatch::Exits;
 use fastpath::port::memory::Frame;
 use planes::memory::Memory;
 use std::collections::{BTreeMap, BTreeSet};
+use tables::counters::Counter;
 use tables::flow::{Flows, TcpState};
-use tests::cases::setups::{Setup, WEB, plain_dsr, plain_nat, service};
-use tests::cases::world::{EGRESS, INGRESS, from_backend, from_router, syn};
+use tests::cases::setups::{Setup, WEB, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
+use tests::cases::world::{EGRESS, INGRESS, from_backend, from_gateway, from_router, request, syn};
 use tests::cases::{Exit, Plane};
 use tests::frames::{Ip, error, flags, tcp};
 
@@ -134,6 +135,82 @@ fn two_packets_of_a_new_flow_in_one_burst_begin_one_flow_and_confirm_it() {
     let states: Vec<_> = all.map(|flow| flow.tcp).collect();
     let established = states.iter().filter(|tcp| **tcp == Some(TcpState::Established)).count();
     assert_eq!((states.len(), established), (4, 1), "{states:?}");
+}
+
+/// The cookies that leave to a gateway, the arms by which all leaves, the count of leg changes, and
+/// the states of TCP flows.
+type Outcome = (Vec<u32>, Vec<u8>, u64, Vec<Option<TcpState>>);
+
+/// What becomes of frames that come in bursts of this length, after the first ones have come alone.
+fn outcome(setup: &Setup, alone: usize, frames: &[(u8, Vec<u8>)], burst: usize) -> Outcome {
+    let mut plane = Memory::new();
+    plane.load(setup);
+    let (alone, rest) = frames.split_at(alone);
+    let mut left = Vec::new();
+    for frames in alone.chunks(1).chain(rest.chunks(burst)) {
+        left.extend(at_once(&mut plane, frames));
+    }
+    let to_gateway = left.iter().filter(|(arm, _)| *arm == INGRESS);
+    // Behind 14 bytes of Ethernet, 20 of IP, 8 of UDP and 8 of GENEVE: the last of 32 bytes of
+    // options.
+    let cookies = to_gateway.filter_map(|(_, frame)| Some(*frame.get(78..)?.first_chunk()?));
+    let cookies = cookies.map(u32::from_be_bytes).collect();
+    let loaded = plane.loaded();
+    let page = loaded.region.counters().lcore(0).expect("a page for the lcore");
+    let flows = Flows::new(loaded.region);
+    let states = (0..flows.capacity()).filter_map(|path| flows.snapshot(path)).map(|f| f.tcp);
+    let changes = page.lcore_count(Counter::GatewayLegChanges);
+    (cookies, left.iter().map(|(arm, _)| *arm).collect(), changes, states.collect())
+}
+
+/// An answer goes back by the options that its flow had when it came, whatever comes behind it.
+#[test]
+fn an_answer_has_the_leg_of_before_where_a_packet_behind_it_in_the_burst_changes_that() {
+    let setup = Setup { seed: Some(0x5745_4952), ..aws_nat() };
+    let mut plane = Memory::new();
+    plane.load(&setup);
+    let opened = at_once(&mut plane, &[(INGRESS, from_gateway(1, syn()).bytes())]);
+    let [(EGRESS, out)] = &opened[..] else { panic!("one frame leaves: {opened:?}") };
+    let ours = format!("10.0.2.20:{}", u16::from_be_bytes([out[34], out[35]]));
+    let asks = |cookie, ip| (INGRESS, from_gateway(cookie, ip).bytes());
+    let answers = |flags| (EGRESS, from_backend(11, tcp("10.0.2.11:8080", &ours, flags)).bytes());
+    let ack = flags::ACK;
+    let frames = [
+        asks(1, syn()),
+        answers(flags::SYN | ack),
+        asks(1, request()),
+        // Here the burst begins.
+        answers(ack),
+        asks(2, request()),
+        asks(2, request()),
+        answers(ack),
+        asks(1, request()),
+        answers(flags::RST),
+        answers(ack),
+        answers(ack),
+    ];
+    let expected = outcome(&setup, 3, &frames, 1);
+    assert_eq!((&expected.0[..], expected.2), (&[1, 1, 2, 1, 1, 1][..], 2));
+    assert_eq!(expected.3, [Some(TcpState::Established)]);
+    for burst in 2..=8 {
+        assert_eq!(outcome(&setup, 3, &frames, burst), expected, "bursts of {burst}");
+    }
+}
+
+/// What came before a router's error about our tunnel was not too big yet.
+#[test]
+fn a_path_mtu_holds_for_what_comes_behind_the_error_in_its_burst() {
+    let setup = aws_tunnel("ipip");
+    let long = || tcp("198.51.100.7:40000", "203.0.113.10:80", flags::ACK).sized(1_400);
+    let asks = || (INGRESS, from_gateway(1, long()).bytes());
+    let sent = long().hop().in_ip("10.0.2.10", "10.0.2.11");
+    let complaint = error("10.0.2.1", "10.0.2.10", (3, 4), 1_300, sent).quoting(548);
+    let complaint = (EGRESS, from_backend(1, complaint).bytes());
+    let frames = [asks(), asks(), complaint, asks(), asks()];
+    for burst in 1..=frames.len() {
+        let (_, arms, ..) = outcome(&setup, 0, &frames, burst);
+        assert_eq!(arms, [EGRESS, EGRESS, INGRESS, INGRESS], "bursts of {burst}");
+    }
 }
 
 /// A source per flow, whatever its backend: what a backend's NIC spreads over its queues.

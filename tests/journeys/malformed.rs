@@ -20,8 +20,8 @@ const FRAMES: usize = 250_000;
 const SEED: u64 = 0x006d_616c_666f_726d;
 /// One frame in so many is a whole packet, so that there are flows to attack.
 const WHOLE_ONE_IN: usize = 6;
-/// Frames between two comparisons of all flows.
-const FLOWS_EVERY: usize = 64;
+/// Frames of a burst, at the end of which counters and flows are compared.
+const BURST: usize = 64;
 /// Failures that are printed; more of them say nothing new.
 const PRINTED: usize = 8;
 /// Drop reasons that must have occurred: frames that all end alike would prove little.
@@ -51,8 +51,14 @@ fn run(seed: u64, frames: usize) -> Outcome {
     for setup in &setups {
         both.load(setup);
         let mut malformed = Malformed::new(setup);
-        for n in 1..=frames.div_ceil(setups.len()) {
-            if dice.roll(400) == 0 {
+        let last = frames.div_ceil(setups.len());
+        for n in 1..=last {
+            let waits = dice.roll(400) == 0;
+            let mut ended = Ok(());
+            if waits || both.burst_len() >= BURST {
+                ended = both.end_burst();
+            }
+            if waits {
                 both.advance_s(1 + dice.roll(20) as u32);
             }
             let (fault, trial) = if dice.roll(WHOLE_ONE_IN) == 0 {
@@ -62,8 +68,12 @@ fn run(seed: u64, frames: usize) -> Outcome {
                 (Some(fault), trial)
             };
             *outcome.shown.entry(fault).or_default() += 1;
-            let flows = if n.is_multiple_of(FLOWS_EVERY) { both.compare_flows() } else { Ok(()) };
-            if let Err(text) = both.show(&trial).map(drop).and(flows) {
+            if n == last {
+                ended = ended.and_then(|()| both.show(&trial)).and_then(|_| both.end_burst());
+            } else {
+                ended = ended.and_then(|()| both.show(&trial).map(drop));
+            }
+            if let Err(text) = ended {
                 let shown: usize = outcome.shown.values().sum();
                 outcome.failed.push(format!("frame {shown} of seed {seed}, {fault:?}: {text}"));
                 // What the planes hold differs from here on.

@@ -1,11 +1,17 @@
 //! Two planes with the same tables, the same seed and the same clock, shown the same frames: what
 //! comes out of both, what both count and what both keep is compared.
+//!
+//! The kernel takes frames one by one, the pipeline in bursts. So the kernel is shown each frame at
+//! once, and a later frame of the burst can depend on what it sent: an answer to a translated
+//! request has the port that the request got.
 
 use super::mutation::Trial;
 use crate::planes::loaded::Loaded;
 use crate::planes::memory::Memory;
 use crate::planes::xdp::{SEED, Xdp};
-use fastpath::burst::Arrival;
+use fastpath::burst::{Arrival, BURST, Burst};
+use fastpath::port::memory::{Frame, HEADROOM};
+use fastpath::verdict;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::thread::sleep;
@@ -48,8 +54,10 @@ pub struct Both {
     xdp: Xdp,
     setup: Setup,
     second: u32,
-    /// What had been counted after the last frame.
+    /// What had been counted after the last burst.
     totals: Vec<u64>,
+    /// Frames of the burst, and what the kernel sent for each.
+    shown: Vec<(Trial, Came)>,
     /// Where differences were allowed.
     pub exceptions: BTreeMap<Exception, usize>,
     /// All verdicts and drops of all set-ups.
@@ -67,6 +75,7 @@ impl Both {
             setup: setup.clone(),
             second: 0,
             totals: Vec::new(),
+            shown: Vec::new(),
             exceptions: BTreeMap::new(),
             spread: BTreeMap::new(),
             flows: 0,
@@ -83,6 +92,7 @@ impl Both {
         self.xdp.loaded().lcore.advance_s(behind);
         self.turn(true);
         self.totals = totals(&page(self.memory.loaded()));
+        self.shown.clear();
     }
 
     /// The services file says this now.
@@ -129,29 +139,73 @@ impl Both {
         }
     }
 
-    /// Shows a frame to both; gives what came out of both alike.
+    /// Shows a frame to the kernel, and keeps it for the burst that the other plane will be shown
+    /// by [`Both::end_burst`]; returns what the kernel sent.
     pub fn show(&mut self, trial: &Trial) -> Result<Came, String> {
         let len = trial.bytes.len();
         if len < SHORTEST || len > first(trial) + REST {
             self.allow(if len < SHORTEST { Exception::Short } else { Exception::Long });
             return Ok(Came::new());
         }
-        self.turn(false);
-        let before = ends(&page(self.memory.loaded()));
-        let expected = arrive(&mut self.memory, trial);
+        if self.second() != self.second {
+            self.end_burst()?;
+            self.turn(false);
+        }
         let found = arrive(&mut self.xdp, trial);
-        let after = ends(&page(self.memory.loaded()));
-        let outcome = self
-            .compare_frames(&expected, &found)
-            .and_then(|()| self.compare_counters())
-            .and_then(|()| counted_once(before, after));
-        outcome.map(|()| expected).map_err(|text| {
-            format!(
-                "{trial:?}{}\n  with tables {}\n{text}",
-                describe(&trial.bytes),
-                self.setup.name
-            )
+        self.shown.push((trial.clone(), found.clone()));
+        Ok(found)
+    }
+
+    /// Frames that the kernel was shown since the last burst ended.
+    pub fn burst_len(&self) -> usize {
+        self.shown.len()
+    }
+
+    /// Shows the other plane, as bursts, the frames that the kernel was shown one by one, and
+    /// compares what came of each, then all counters and flows.
+    pub fn end_burst(&mut self) -> Result<(), String> {
+        let shown = std::mem::take(&mut self.shown);
+        // The kernel's frames come by a ring of their own, and so as bursts of their own.
+        let is_kernels = |(trial, _): &(Trial, Came)| trial.arrival == Arrival::Kernel;
+        let parts = shown.chunk_by(|one, next| is_kernels(one) == is_kernels(next));
+        for part in parts.flat_map(|part| part.chunks(BURST)) {
+            self.compare_burst(part).map_err(|text| format!("{text}{}", listed(part)))?;
+        }
+        if shown.is_empty() {
+            return Ok(());
+        }
+        let same = self.compare_counters().and_then(|()| self.compare_flows());
+        same.map_err(|text| {
+            format!("after a burst, with tables {}:\n{text}{}", self.setup.name, listed(&shown))
         })
+    }
+
+    fn compare_burst(&mut self, part: &[(Trial, Came)]) -> Result<(), String> {
+        let before = ends(&page(self.memory.loaded()));
+        let mut burst = Burst::default();
+        for (trial, _) in part {
+            let arrival = trial.arrival;
+            let frame = match arrival {
+                Arrival::Kernel => Frame::new(&trial.bytes),
+                _ => Frame::split(&trial.bytes, first(trial), HEADROOM),
+            };
+            burst.push(frame, trial.arm, arrival);
+        }
+        let mut left = self.memory.forward(&mut burst).into_iter();
+        let exits = burst.work.iter().map(|work| work.exit);
+        for (n, ((trial, found), exit)) in part.iter().zip(exits).enumerate() {
+            let taken = usize::from(exit != verdict::Exit::None);
+            let expected: Came = left.by_ref().take(taken).collect();
+            self.compare_frames(&expected, found).map_err(|text| {
+                format!(
+                    "number {n} of a burst, {trial:?}{}\n  with tables {}\n{text}",
+                    describe(&trial.bytes),
+                    self.setup.name
+                )
+            })?;
+        }
+        let after = ends(&page(self.memory.loaded()));
+        counted_once(part.len(), before, after)
     }
 
     fn allow(&mut self, exception: Exception) {
@@ -211,7 +265,7 @@ impl Both {
     }
 
     /// All flows that both keep.
-    pub fn compare_flows(&mut self) -> Result<(), String> {
+    fn compare_flows(&mut self) -> Result<(), String> {
         let (ours, kernels) = (flows(self.memory.loaded()), flows(self.xdp.loaded()));
         self.flows += ours.iter().flatten().count();
         let both = ours.iter().zip(&kernels).enumerate();
@@ -326,10 +380,20 @@ fn ends(page: &LcorePage<'_>) -> [u64; 3] {
     ]
 }
 
-/// One packet arrived, and it and what was made of it ended once.
-fn counted_once(before: [u64; 3], after: [u64; 3]) -> Result<(), String> {
+/// The frames of a burst, one a line.
+fn listed(part: &[(Trial, Came)]) -> String {
+    let mut text = String::from("\n  the burst:\n");
+    for (n, (trial, came)) in part.iter().enumerate() {
+        let exits: Vec<&Exit> = came.iter().map(|(exit, _)| exit).collect();
+        let _ = writeln!(text, "  {n}: {trial:?} -> {exits:?}");
+    }
+    text
+}
+
+/// So many packets arrived, and they and what was made of them ended once.
+fn counted_once(packets: usize, before: [u64; 3], after: [u64; 3]) -> Result<(), String> {
     let [arrived, made, ended] = std::array::from_fn(|n| after[n].wrapping_sub(before[n]));
-    if arrived == 1 && arrived + made == ended {
+    if arrived == packets as u64 && arrived + made == ended {
         return Ok(());
     }
     Err(format!("  counted: {arrived} arrived, {made} originated, {ended} ended"))

@@ -52,13 +52,19 @@ impl Memory {
     }
 
     fn take(&mut self, frame: Frame, arm: u8, arrival: Arrival) -> Vec<(Exit, Vec<u8>)> {
+        let mut burst = Burst::default();
+        burst.push(frame, arm, arrival);
+        self.forward(&mut burst)
+    }
+
+    /// Takes a burst through the pipeline; returns what left, in the order of the burst. What was
+    /// decided on each packet stays in `burst.work`.
+    pub fn forward(&mut self, burst: &mut Burst<Frame>) -> Vec<(Exit, Vec<u8>)> {
         let kernel_room = self.kernel_room;
         let loaded = self.loaded();
         let page = loaded.region.counters().lcore(0).expect("a page for the lcore");
-        let mut burst = Burst::default();
-        burst.push(frame, arm, arrival);
         let mut came = Came { frames: Vec::new(), kernel_room, page };
-        loaded.lcore.forward(&mut burst, &mut came);
+        loaded.lcore.forward(burst, &mut came);
         self.kernel_room = came.kernel_room;
         came.frames
     }
