@@ -18,6 +18,7 @@
 //! is in the region: a new fastpath calls [`Flows::recover`] and goes on with the flows of the last
 //! one.
 
+pub(crate) mod copies;
 mod entry;
 mod free;
 mod front;
@@ -52,6 +53,7 @@ use crate::region::Region;
 use crate::rows::{Numbered, Rows};
 #[cfg(not(target_arch = "bpf"))]
 use crate::scope::Scopes;
+use copies::{ANSWER_TRIES, LegCopy};
 use free::{FreeList, State};
 use front::Front;
 use packet::addr::Addr;
@@ -145,6 +147,7 @@ pub struct Flows<'r> {
     line: u32,
     path_links: Rows<'r, AtomicU32>,
     slab_links: Rows<'r, AtomicU32>,
+    copies: Rows<'r, LegCopy>,
     unconfirmed: Rows<'r, AtomicU64>,
     nat: NatPorts<'r>,
     #[cfg(not(target_arch = "bpf"))]
@@ -166,6 +169,7 @@ impl<'r> Flows<'r> {
             line: 0,
             path_links: region.slice(Section::PathLinks),
             slab_links: region.slice(Section::SlabLinks),
+            copies: region.slice(Section::LegCopies),
             unconfirmed: region.slice(Section::Unconfirmed),
             nat: NatPorts::new(region),
             #[cfg(not(target_arch = "bpf"))]
@@ -342,7 +346,6 @@ impl<'r> Flows<'r> {
     #[inline(always)]
     pub fn forward_to(&self, hit: &Hit, out: &mut Forward) -> Result<(), Missed> {
         match self.consistent(hit, |path| *out = path.forward()) {
-            #[cfg(not(target_arch = "bpf"))]
             Err(Missed::Busy) => self.forward_held(hit, out),
             done => done,
         }
@@ -352,7 +355,7 @@ impl<'r> Flows<'r> {
     /// on with: an lcore that the kernel took off its CPU. But for the leg's own words, line 0
     /// stays as it is from the flow's begin to its end.
     #[cold]
-    #[cfg(not(target_arch = "bpf"))]
+    #[cfg_attr(target_arch = "bpf", inline(always))]
     fn forward_held(&self, hit: &Hit, out: &mut Forward) -> Result<(), Missed> {
         let path = self.paths.row(hit.path).ok_or(Missed::Gone)?;
         let entry = self.index.entry(hit.entry).ok_or(Missed::Gone)?;
@@ -373,10 +376,17 @@ impl<'r> Flows<'r> {
 
     /// Also the gateway's options, for what goes to the gateway: as the latest packet of the same
     /// direction had them, if the gateway brings that direction, and else the other. Reads all
-    /// three lines, and a slab where the options are long or the responder's leg is another.
+    /// three lines, and a slab where the options are long or the responder's leg is another. While
+    /// the leg is being changed, it is the one of before; the kernel's program asks
+    /// [`Flows::answer_held`] for that, in a function of its own.
     #[inline(always)]
     pub fn answer(&self, hit: &Hit, from_initiator: bool, out: &mut Answer) -> Result<(), Missed> {
-        self.consistent(hit, |path| path.answer(from_initiator, self.slabs, out))
+        let copy = |path: &Stored| path.answer(from_initiator, self.slabs, out);
+        match self.consistent_in(hit, ANSWER_TRIES, copy) {
+            #[cfg(not(target_arch = "bpf"))]
+            Err(Missed::Busy) => self.answer_held(hit, from_initiator, out),
+            done => done,
+        }
     }
 
     /// Who began the flow and whom it asked for, as its gateway's side sees it: what an answer is
@@ -402,9 +412,20 @@ impl<'r> Flows<'r> {
     /// refers to it: a path is given to another flow only after its entries ended.
     #[inline(always)]
     fn consistent<T>(&self, hit: &Hit, copy: impl FnMut(&Stored) -> T) -> Result<T, Missed> {
+        self.consistent_in(hit, path::TRIES, copy)
+    }
+
+    /// As [`Flows::consistent`], in so many tries.
+    #[inline(always)]
+    fn consistent_in<T>(
+        &self,
+        hit: &Hit,
+        tries: u64,
+        copy: impl FnMut(&Stored) -> T,
+    ) -> Result<T, Missed> {
         let path = self.paths.row(hit.path).ok_or(Missed::Gone)?;
         let entry = self.index.entry(hit.entry).ok_or(Missed::Gone)?;
-        let copied = path.consistent(copy)?;
+        let copied = path.consistent_in(tries, copy)?;
         if entry.still(hit.stamp) { Ok(copied) } else { Err(Missed::Gone) }
     }
 

@@ -72,6 +72,7 @@ maps! {
     Unconfirmed UNCONFIRMED,
     OptionSlabs OPTION_SLABS,
     SlabLinks SLAB_LINKS,
+    LegCopies LEG_COPIES,
     Fragments FRAGMENTS,
     FragmentLocks FRAGMENT_LOCKS,
     Affinities AFFINITIES,

@@ -184,6 +184,8 @@ pub enum Section {
     OptionSlabs,
     /// Next free slab by slab id, `AtomicU32`.
     SlabLinks,
+    /// Gateway legs that are being changed, as they were, 704 bytes.
+    LegCopies,
     /// Fragment entries, 64 bytes, in buckets of [`BUCKET_ENTRIES`].
     Fragments,
     /// A lock word (`AtomicU64`) per fragment bucket.
@@ -201,7 +203,7 @@ pub enum Section {
 }
 
 /// All sections, in the order in which they lie.
-pub const SECTIONS: [Section; 35] = [
+pub const SECTIONS: [Section; 36] = [
     Section::Header,
     Section::Tunnels,
     Section::Settings,
@@ -230,6 +232,7 @@ pub const SECTIONS: [Section; 35] = [
     Section::Unconfirmed,
     Section::OptionSlabs,
     Section::SlabLinks,
+    Section::LegCopies,
     Section::Fragments,
     Section::FragmentLocks,
     Section::Affinities,
@@ -334,6 +337,8 @@ impl Sizes {
                 "region.option_slabs", "long gateway options, and second legs of flows"),
             Section::SlabLinks => ("slab links", s.option_slabs as usize, 4, "region.option_slabs",
                 "the free list of slabs"),
+            Section::LegCopies => ("leg copies", crate::flow::copies::COUNT as usize, 704, "",
+                "gateway legs that are being changed, as they were"),
             Section::Fragments => ("fragments", single_entries(s.fragments), 64,
                 "region.max_fragments", "datagrams in pieces, at most four fifths full"),
             Section::FragmentLocks => ("fragment locks",

@@ -39,6 +39,7 @@
 //! | unconfirmed     |      8  |          | which flows end first where room is short             |
 //! | option slabs    |    320  |          | gateway options over 48 bytes, second gateway legs    |
 //! | slab links      |      4  |          |                                                       |
+//! | leg copies      |    704  |          | gateway legs that are being changed, as they were     |
 //! | fragments       |     64  |          | datagrams in pieces (`fragment`)                      |
 //! | fragment locks  |      8  |          |                                                       |
 //! | affinities      |     64  |          | which backend clients stay with (`affinity`)          |

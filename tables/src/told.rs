@@ -27,9 +27,11 @@ pub struct Told {
     pub(crate) lately: u32,
     /// Services and backends that have counters of their own.
     pub(crate) counted: [u32; 2],
+    /// Zero: nothing that is handed over may be padding.
+    pub(crate) spare: u32,
 }
 
-const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 20);
+const _: () = assert!(size_of::<Told>() == 56 + 4 * SECTIONS.len() + 24);
 
 impl Told {
     /// Of no region: what the object holds until it is loaded.
@@ -40,6 +42,7 @@ impl Told {
         epoch: 0,
         lately: 0,
         counted: [0; 2],
+        spare: 0,
     };
 
     /// What a program is told of a region with these sizes and this seed. Its lock words carry
@@ -48,7 +51,7 @@ impl Told {
         let counts = crate::layout::Layout::new(sizes).terms().map(|term| term.count as u32);
         let (by, lately) = (HashKey::new(seed).words(), crate::flow::lately::sets(sizes.flows));
         let counted = sizes.counted().into();
-        Told { by, counts, scopes: sizes.scopes, epoch, lately, counted }
+        Told { by, counts, scopes: sizes.scopes, epoch, lately, counted, spare: 0 }
     }
 
     /// Its bytes, for the loader.

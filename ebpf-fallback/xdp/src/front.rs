@@ -110,6 +110,19 @@ extern "C" fn part_answer() -> u32 {
     match flows().answer(&work.hit, from_initiator, &mut work.answer) {
         Ok(()) => OPEN,
         Err(Missed::Gone) => work.drop(DropReason::NoFlow),
+        Err(Missed::Busy) => part_answer_held(),
+    }
+}
+
+/// The same where another CPU is changing the leg.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn part_answer_held() -> u32 {
+    let Some(work) = work() else { return FINISH };
+    let from_initiator = work.hit.from_initiator(work.side);
+    match flows().answer_held(&work.hit, from_initiator, &mut work.answer) {
+        Ok(()) => OPEN,
+        Err(Missed::Gone) => work.drop(DropReason::NoFlow),
         Err(Missed::Busy) => work.drop(DropReason::FlowContended),
     }
 }

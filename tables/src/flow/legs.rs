@@ -9,6 +9,7 @@
 //!  with it, and no slab       both directions came with the same: the path's leg is of both
 //!  with it, and a slab        the path's leg is the initiator's, the slab's the responder's
 //! ```
+//! While a leg is being changed, packets go back by the one of before ([`copies`](super::copies)).
 //! The first packet whose leg differs takes the slab. Where none is free, the flow has one leg, and
 //! each further change tries again.
 
@@ -28,8 +29,8 @@ pub enum LegUpdate {
     Same,
     /// No slab was free for a leg of each direction: both go by it from now on.
     Shared,
-    /// The flow is gone or being changed, or no slab is free for long options: nothing changed, and
-    /// the next packet tries again.
+    /// The flow is gone or being changed, its copy is in use, or no slab is free for long options:
+    /// nothing changed, and the next packet tries again.
     Missed,
 }
 
@@ -54,9 +55,10 @@ impl<'r> Flows<'r> {
     ) -> LegUpdate {
         let Some(path) = self.paths.row(hit.path) else { return LegUpdate::Missed };
         let Some(entry) = self.index.entry(hit.entry) else { return LegUpdate::Missed };
-        if !hit.is_front() || options.bytes() > MAX_OPTIONS || !path.lock() {
+        if !hit.is_front() || options.bytes() > MAX_OPTIONS {
             return LegUpdate::Missed;
         }
+        let Some(copy) = self.hold_legs(hit.path, path) else { return LegUpdate::Missed };
         step!();
         let latest = Latest { leg, options, digest };
         // While the path is held, its flow can't end, so what is true of the entry stays true.
@@ -66,6 +68,8 @@ impl<'r> Flows<'r> {
             false => LegUpdate::Missed,
         };
         path.publish();
+        step!();
+        copy.give_back();
         done
     }
 

@@ -36,7 +36,7 @@ pub const PATH_CROSSES: u8 = 4;
 pub const PATH_REDIRECT: u8 = 8;
 /// How often a reader or writer tries before it gives up on a path that changes. The kernel's
 /// verifier looks at each turn.
-const TRIES: u64 = if cfg!(target_arch = "bpf") { 8 } else { 512 };
+pub(super) const TRIES: u64 = if cfg!(target_arch = "bpf") { 8 } else { 512 };
 /// Option bytes within the record.
 const INLINE: usize = 48;
 
@@ -227,9 +227,20 @@ impl Slab {
         words::store_bytes(&self.options, options);
     }
 
-    /// Copies leg and options out; to be called within [`Stored::consistent`].
+    /// Copies leg and options to another one, while nobody changes them.
+    #[inline(always)]
+    fn copy(&self, to: &Slab) {
+        for (from, to) in self.leg.iter().zip(&to.leg) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+        let len = usize::from(self.leg[7].load(Relaxed).to_ne_bytes()[OPTION_LEN]);
+        super::step!();
+        words::copy(&self.options, &to.options, len);
+    }
+
+    /// Copies leg and options out; whoever calls it makes sure that they are of one piece.
     #[inline(never)]
-    fn read(&self, out: &mut Answer) {
+    pub(super) fn read(&self, out: &mut Answer) {
         out.set_leg(words::load(&self.leg));
         words::load_bytes(&self.options, out.gateway.option_len.into(), &mut out.options);
     }
@@ -238,8 +249,18 @@ impl Slab {
 impl Stored {
     /// Runs `copy` until nothing changed meanwhile. `copy` must only read.
     #[inline(always)]
-    pub(super) fn consistent<T>(&self, mut copy: impl FnMut(&Stored) -> T) -> Result<T, Missed> {
-        for _ in 0..TRIES {
+    pub(super) fn consistent<T>(&self, copy: impl FnMut(&Stored) -> T) -> Result<T, Missed> {
+        self.consistent_in(TRIES, copy)
+    }
+
+    /// As [`Stored::consistent`], in so many tries.
+    #[inline(always)]
+    pub(super) fn consistent_in<T>(
+        &self,
+        tries: u64,
+        mut copy: impl FnMut(&Stored) -> T,
+    ) -> Result<T, Missed> {
+        for _ in 0..tries {
             let seq = self.seq.load(Acquire);
             if seq & LIVE == 0 {
                 return Err(Missed::Gone);
@@ -299,7 +320,7 @@ impl Stored {
         self.options(out.gateway.option_len, slabs, &mut out.options);
     }
 
-    /// Copies leg and options of a record that the caller holds.
+    /// Copies leg and options of a record that nobody changes meanwhile.
     pub(super) fn copy_leg(&self, slabs: Rows<'_, Slab>, to: &Slab) {
         let leg = self.gateway();
         words::store(&to.leg, &leg);
@@ -310,6 +331,17 @@ impl Stored {
         } else if let Some(slab) = slabs.row(self.slab.load(Relaxed)) {
             words::copy(&slab.options, &to.options, len);
         }
+    }
+
+    /// Copies the responder's leg and options, if it has its own.
+    #[inline(always)]
+    pub(super) fn copy_responder(&self, slabs: Rows<'_, Slab>, to: &Slab) -> bool {
+        if !self.has_responder_leg() {
+            return false;
+        }
+        let Some(slab) = slabs.row(self.owns.load(Relaxed)) else { return false };
+        slab.copy(to);
+        true
     }
 
     /// Writes leg and options. The caller holds the record, and a slab if [`needs_slab`] says so.

@@ -30,6 +30,7 @@ impl Flows<'_> {
     pub fn recover(&self) -> Recovery {
         let mut found = Recovery::default();
         self.clear_places();
+        self.copies.iter().for_each(|copy| copy.clear());
         let mut slabs_used = vec![false; self.slabs.len()];
         self.nat.clear();
         for (id, path) in (0..).zip(self.paths) {

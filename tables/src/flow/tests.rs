@@ -189,16 +189,18 @@ fn a_path_whose_leg_is_being_changed_still_leads_to_its_backend() {
     let hit = insert_nat(&flows, 1, &[]).unwrap();
     let (forward, mut out) = (flows.forward(&hit).unwrap(), Forward::default());
     let path = &flows.paths[hit.path as usize];
-    assert!(path.lock());
+    let copy = flows.hold_legs(hit.path, path).unwrap();
     assert_eq!(flows.forward(&hit), Err(Missed::Busy));
     assert_eq!((flows.forward_to(&hit, &mut out), out), (Ok(()), forward));
     path.publish();
+    copy.give_back();
     flows.remove(&hit).unwrap();
     assert_eq!(flows.forward_to(&hit, &mut out), Err(Missed::Gone));
     let new = insert_nat(&flows, 2, &[]).unwrap();
     assert_eq!(new.path, hit.path);
-    assert!(path.lock());
+    assert!(flows.hold_legs(hit.path, path).is_some());
     assert_eq!(flows.forward_to(&hit, &mut out), Err(Missed::Gone));
+    assert_eq!(flows.answer(&hit, true, &mut Answer::empty()), Err(Missed::Gone));
     path.publish();
 }
 
@@ -517,6 +519,7 @@ fn a_region_full_of_nonsense_recovers_to_an_empty_table() {
         Section::PathLinks,
         Section::Unconfirmed,
         Section::SlabLinks,
+        Section::LegCopies,
         Section::NatMaps,
     ] {
         let (start, bytes) = region.section_ptr(section);

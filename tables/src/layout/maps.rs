@@ -35,6 +35,7 @@ impl Section {
             Section::Unconfirmed => "UNCONFIRMED",
             Section::OptionSlabs => "OPTION_SLABS",
             Section::SlabLinks => "SLAB_LINKS",
+            Section::LegCopies => "LEG_COPIES",
             Section::Fragments => "FRAGMENTS",
             Section::FragmentLocks => "FRAGMENT_LOCKS",
             Section::Affinities => "AFFINITIES",

@@ -42,22 +42,31 @@ impl Stored {
         self.seq.store((self.seq.load(Relaxed) & !3).wrapping_add(4) | LIVE, Release);
     }
 
-    /// Takes a live record in order to change it; false when it is gone or stays busy.
-    pub(in crate::flow) fn lock(&self) -> bool {
-        for _ in 0..TRIES {
-            let seq = self.seq.load(Relaxed);
-            if seq & LIVE == 0 {
-                return false;
-            }
-            let free = seq & WRITING == 0;
-            let taken = seq | WRITING;
-            if free && self.seq.compare_exchange(seq, taken, Acquire, Relaxed).is_ok() {
-                fence(Release);
-                return true;
-            }
-            spin_loop();
-        }
-        false
+    /// The state of a live record; all that was written before it can be read.
+    #[inline(always)]
+    pub(in crate::flow) fn live_state(&self) -> Option<u32> {
+        let seq = self.seq.load(Acquire);
+        (seq & LIVE != 0).then_some(seq)
+    }
+
+    /// Whether nobody changes a record in this state.
+    #[inline(always)]
+    pub(in crate::flow) const fn is_free(state: u32) -> bool {
+        state & WRITING == 0
+    }
+
+    /// The state of a record that is held after this one.
+    #[inline(always)]
+    pub(in crate::flow) const fn held(state: u32) -> u32 {
+        state | WRITING
+    }
+
+    /// Takes a live record in order to change it, if it is in this state still.
+    #[inline(always)]
+    pub(in crate::flow) fn hold(&self, state: u32) -> bool {
+        let held = self.seq.compare_exchange(state, Stored::held(state), AcqRel, Relaxed).is_ok();
+        fence(Release);
+        held
     }
 
     /// Ends a live record, if it is `meant` and nobody changes it: nobody reads it from here on,

@@ -2,6 +2,7 @@
 
 use super::between::after_at_every_step;
 use super::*;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 /// Client number `n` asks through a gateway, and its packets are tunnelled; leg, options and digest
@@ -268,6 +269,89 @@ fn both_directions_at_once_leave_both_legs() {
             },
         );
     }
+}
+
+/// By which legs an answer may go while a packet's leg is noted: those of before, or those after.
+fn before_and_after(first: u32, before: &[Packet], packet: Packet) -> [[u32; 2]; 2] {
+    let region = small();
+    let flows = table(&region);
+    let both = || [goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)];
+    turn(&flows, first, before);
+    let old = both();
+    note(&flows, packet.0, packet.1);
+    [old, both()]
+}
+
+#[test]
+fn an_answer_at_any_step_of_a_change_goes_by_the_leg_of_before_or_after() {
+    for (first, before, (side, mark)) in TURNS {
+        let either = before_and_after(first, before, (side, mark));
+        let seen = Cell::new([0; 2]);
+        after_at_every_step(
+            |flows| turn(flows, first, before),
+            |flows| note(flows, side, mark),
+            |flows| {
+                let both = [goes(flows, 50, INITIATOR), goes(flows, 50, RESPONDER)];
+                let which = either.iter().position(|marks| *marks == both);
+                let which = which.unwrap_or_else(|| panic!("{both:?} is none of {either:?}"));
+                let mut counts = seen.get();
+                counts[which] += 1;
+                seen.set(counts);
+            },
+            |_| {},
+        );
+        assert!(seen.get()[0] > 5 && seen.get()[1] > 0, "at steps: {:?}", seen.get());
+    }
+}
+
+#[test]
+fn an_answer_goes_by_the_leg_of_before_where_its_change_never_ends() {
+    for (first, before, (side, mark)) in TURNS {
+        let [old, new] = before_and_after(first, before, (side, mark));
+        for steps in 0.. {
+            let region = small();
+            let flows = table(&region);
+            turn(&flows, first, before);
+            if !kill::after(steps, || note(&flows, side, mark)) {
+                break;
+            }
+            let both = [goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)];
+            assert!(both == old || both == new, "step {steps}: {both:?}");
+            // A later packet's leg is not noted, and the flow goes on.
+            let hit = front(&flows, 50);
+            let held = flows.paths[hit.path as usize].is_held();
+            if held {
+                assert_eq!(comes(&flows, 50, side, 9), LegUpdate::Missed);
+                assert_eq!(flows.forward_to(&hit, &mut Forward::default()), Ok(()));
+            }
+        }
+    }
+}
+
+#[test]
+fn flows_that_share_a_copy_change_their_legs_one_after_the_other() {
+    let count = copies::COUNT;
+    let sizes = Sizes { flows: 2 * count, nat_maps: 1, slots: 1024, ..Sizes::SMALL };
+    let region = Region::anonymous_with(&sizes, 7).unwrap();
+    let flows = table(&region);
+    for n in 0..=count {
+        begin(&flows, n, 1);
+    }
+    let path = |n| front(&flows, n).path;
+    let shares = |n: &u32| *n > 0 && path(*n) % count == path(0) % count;
+    let other = (0..=count).find(shares).expect("more flows than copies");
+    let copy = flows.hold_legs(path(0), &flows.paths[path(0) as usize]).unwrap();
+    assert_eq!(comes(&flows, other, INITIATOR, 2), LegUpdate::Missed);
+    assert_eq!((goes(&flows, 0, INITIATOR), goes(&flows, other, INITIATOR)), (1, 1));
+    flows.paths[path(0) as usize].publish();
+    copy.give_back();
+    assert_eq!(comes(&flows, other, INITIATOR, 2), LegUpdate::Changed);
+    assert_eq!((goes(&flows, 0, INITIATOR), goes(&flows, other, INITIATOR)), (1, 2));
+    // One that a killed process had is free again.
+    assert!(flows.hold_legs(path(0), &flows.paths[path(0) as usize]).is_some());
+    flows.recover();
+    assert_eq!(comes(&flows, other, INITIATOR, 4), LegUpdate::Changed);
+    assert_whole(&flows);
 }
 
 #[test]
