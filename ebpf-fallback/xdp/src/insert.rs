@@ -1,10 +1,9 @@
 //! Insert: the new flow comes into the table, both its entries or neither.
 
 use crate::here::{flows, nat_ports, page};
-
 use crate::leg::{options, towards_backend};
-use crate::place::count_new_flow;
 use crate::next::{BEGUN, FINISH, INSERT, OPEN, REMEMBER, START, go, raw};
+use crate::place::count_new_flow;
 use crate::track::part_note;
 use crate::work::{Work, copy, work};
 use aya_ebpf::btf_maps::PerCpuArray;
