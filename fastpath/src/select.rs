@@ -113,7 +113,7 @@ fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(),
     }
     match work.service {
         NONE => for_nobody(work, lcore),
-        _ => for_service(work, lcore),
+        _ => for_service(window, work, lcore),
     }
 }
 
@@ -126,7 +126,7 @@ pub const fn unknown(work: &Work) -> DropReason {
 }
 
 #[inline(never)]
-fn for_service(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let set = lcore.set();
     let service = set.service(work.service).ok_or(DropReason::NoBackend)?;
     if is_martian(work, lcore) {
@@ -140,7 +140,7 @@ fn for_service(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     if !tracked {
         // The look-up of a burst goes before its inserts: the flow may have begun within it.
         track::look_again(window, work, lcore)?;
-        if !work.open() {
+        if !work.open() || work.ends_flow() {
             return Ok(());
         }
         if translated {
@@ -161,7 +161,7 @@ fn for_service(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     work.backend = backend;
     prepare(work, lcore, service, record)?;
     if !tracked {
-        work.begins = false;
+        work.pending &= !Work::BEGINS;
         note_origin(window, work, lcore);
         untracked(work, lcore);
     }

@@ -121,7 +121,7 @@ pub(crate) fn possible_cpus(root: &Path) -> Option<u32> {
 /// How many CPUs are online.
 pub(crate) fn online_cpus(root: &Path) -> Option<u32> {
     let list = std::fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok()?;
-    Some(cpu_list(&list).into_iter().count() as u32).filter(|cpus| *cpus > 0)
+    Some(cpu_list(&list).len() as u32).filter(|cpus| *cpus > 0)
 }
 
 /// `MemTotal` in bytes, where it can be read.
