@@ -136,6 +136,9 @@ pub struct Work {
     pub pending: u8,
     /// Its NAT port was taken from a flow that was evicted; valid with [`Work::BEGINS`].
     pub nat_evicts: bool,
+    /// NAT ports may have come back when its flow began: its own, or those of flows that ended for
+    /// it; valid once the flow began.
+    pub frees_ports: bool,
     /// The NAT port map that its port was claimed from; valid with [`Work::BEGINS`].
     pub nat_map: u32,
     /// Hash of the flow's key on the backend's side, or of `key` where there is no other; valid
@@ -163,6 +166,7 @@ impl Default for Work {
             quoted: None,
             pending: 0,
             nat_evicts: false,
+            frees_ports: false,
             nat_map: NONE,
             back_hash: 0,
         }

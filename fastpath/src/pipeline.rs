@@ -270,9 +270,15 @@ fn decide_row<B: Buffer>(
         if work.pending == 0 {
             answers |= work.verdict == Verdict::Answer;
         } else if work.pending == Work::BEGINS && !answers {
-            begun.add(work);
-            if let Some((buffer, work)) = prepared.replace((buffer, work)) {
-                select::begin(buffer, work, lcore);
+            if let Some((buffer, before)) = prepared.take() {
+                select::begin(buffer, before, lcore);
+                if before.frees_ports {
+                    select::claim_again(work, lcore);
+                }
+            }
+            if work.pending != 0 {
+                begun.add(work);
+                prepared = Some((buffer, work));
             }
         } else {
             if let Some((buffer, work)) = prepared {

@@ -43,7 +43,22 @@ pub fn evict(work: &mut Work, lcore: &Lcore<'_>) {
     let backend = lcore.set().backend(work.backend).ok_or(DropReason::NoBackend);
     match backend.and_then(|backend| claim(work, lcore, backend, backend.nat_ports)) {
         Ok(_) => begins(work, lcore),
-        Err(reason) => work.drop(reason),
+        Err(reason) => {
+            work.pending &= !Work::BEGINS;
+            work.drop(reason);
+        }
+    }
+}
+
+/// Claims the port of a prepared flow once more, as if for the first time: ports came back when the
+/// flow before it began.
+#[cold]
+pub fn claim_again(work: &mut Work, lcore: &Lcore<'_>) {
+    if work.path.mode == Mode::Nat as u8 && work.path.flags & PATH_REDIRECT == 0 {
+        lcore.nat_ports().unclaim(work.nat_map, work.path.nat_port);
+        work.pending |= Work::EVICTS;
+        evict(work, lcore);
+        work.pending &= !Work::EVICTS;
     }
 }
 
@@ -51,6 +66,7 @@ pub fn evict(work: &mut Work, lcore: &Lcore<'_>) {
 #[inline(never)]
 pub fn begin<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
     work.pending &= !Work::BEGINS;
+    work.frees_ports = false;
     if let Err(reason) = insert_chosen(&buffer.window(), work, lcore) {
         work.drop(reason);
     }
@@ -456,6 +472,7 @@ fn insert_translated(
             return Ok(());
         };
         lcore.nat_ports().release(map, work.path.nat_port);
+        work.frees_ports = true;
         match error {
             // The port is another flow's by another map: another address may do.
             InsertError::BackTaken(_) if !work.nat_evicts => {
@@ -594,6 +611,7 @@ pub fn insert(
     let flows = lcore.flows();
     let hit = match flows.insert(&new, options, lcore.now_s()) {
         Err(InsertError::Full | InsertError::NoSlab) if evicted(lcore, flows.make_room()) => {
+            work.frees_ports = true;
             flows.insert(&new, options, lcore.now_s())
         }
         done => done,
@@ -611,7 +629,7 @@ pub fn insert(
     if let Some(flags) = work.inner.kind.flow_flags() {
         flows.note(&hit, flags, true);
     }
-    evicted(lcore, flows.hold(&hit, work.path.flags & PATH_ONE_WAY != 0));
+    work.frees_ports |= evicted(lcore, flows.hold(&hit, work.path.flags & PATH_ONE_WAY != 0));
     lcore.page().service(work.service, ServiceCounter::NewFlows, 1);
     lcore.page().backend(work.backend, ServiceCounter::NewFlows, 1);
     if work.inner.fragment == Fragment::First {

@@ -160,6 +160,20 @@ impl<'r> NatPorts<'r> {
     }
 }
 
+/// What the fastpath does, which claims ports ahead.
+#[cfg(not(target_arch = "bpf"))]
+impl NatPorts<'_> {
+    /// Takes the last [`NatPorts::claim`] of a map back: the next one finds what that found, unless
+    /// another port came back before it.
+    pub fn unclaim(&self, map: u32, port: u16) {
+        if self.release(map, port)
+            && let Some(Map([rotation, ..])) = self.maps.row(map)
+        {
+            rotation.store(rotation.load(Relaxed).wrapping_sub(1), Relaxed);
+        }
+    }
+}
+
 /// The other protocol whose flows may have a port that a flow of `proto` wants.
 #[inline(always)]
 pub const fn other_proto(proto: u8) -> u8 {
@@ -224,6 +238,21 @@ mod tests {
 
     fn maps(count: usize) -> Vec<Map> {
         (0..count).map(|_| Map([const { AtomicU64::new(0) }; WORDS])).collect()
+    }
+
+    #[test]
+    fn a_claim_that_is_taken_back_is_made_again_alike() {
+        let memory = maps(1);
+        let maps = NatPorts { maps: &memory };
+        let claim = || maps.claim(0, 1000..=1999, 0, 1).unwrap();
+        let (first, second, third) = (claim(), claim(), claim());
+        maps.unclaim(0, third);
+        assert_eq!(claim(), third);
+        maps.unclaim(0, third);
+        assert!(maps.release(0, second));
+        // The rotation is behind the one that came back.
+        assert_eq!((claim(), maps.used(0)), (third, 2));
+        assert!(first < second && second < third);
     }
 
     #[test]

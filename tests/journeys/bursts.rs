@@ -11,6 +11,7 @@ use fastpath::dispatch::Exits;
 use fastpath::port::memory::Frame;
 use planes::memory::Memory;
 use std::collections::{BTreeMap, BTreeSet};
+use tables::command::TraceFilter;
 use tables::counters::Counter;
 use tables::flow::{Flows, TcpState};
 use tests::cases::setups::{Setup, WEB, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
@@ -141,15 +142,38 @@ fn two_packets_of_a_new_flow_in_one_burst_begin_one_flow_and_confirm_it() {
 /// the states of TCP flows.
 type Outcome = (Vec<u32>, Vec<u8>, u64, Vec<Option<TcpState>>);
 
-/// What becomes of frames that come in bursts of this length, after the first ones have come alone.
-fn outcome(setup: &Setup, alone: usize, frames: &[(u8, Vec<u8>)], burst: usize) -> Outcome {
+/// What leaves for frames that come in bursts of this length, after the first ones have come alone.
+/// All are traced, or none.
+fn in_bursts(
+    setup: &Setup,
+    alone: usize,
+    frames: &[(u8, Vec<u8>)],
+    burst: usize,
+    traced: bool,
+) -> (Memory, Vec<(u8, Vec<u8>)>) {
     let mut plane = Memory::new();
     plane.load(setup);
+    if traced {
+        let all = TraceFilter { count: u32::MAX, ..TraceFilter::default() };
+        plane.loaded().lcore.control().trace.borrow_mut().start(all);
+    }
     let (alone, rest) = frames.split_at(alone);
     let mut left = Vec::new();
     for frames in alone.chunks(1).chain(rest.chunks(burst)) {
         left.extend(at_once(&mut plane, frames));
     }
+    (plane, left)
+}
+
+/// What becomes of these frames.
+fn outcome(
+    setup: &Setup,
+    alone: usize,
+    frames: &[(u8, Vec<u8>)],
+    burst: usize,
+    traced: bool,
+) -> Outcome {
+    let (mut plane, left) = in_bursts(setup, alone, frames, burst, traced);
     let to_gateway = left.iter().filter(|(arm, _)| *arm == INGRESS);
     // Behind 14 bytes of Ethernet, 20 of IP, 8 of UDP and 8 of GENEVE: the last of 32 bytes of
     // options.
@@ -189,11 +213,33 @@ fn an_answer_has_the_leg_of_before_where_a_packet_behind_it_in_the_burst_changes
         answers(ack),
         answers(ack),
     ];
-    let expected = outcome(&setup, 3, &frames, 1);
+    let expected = outcome(&setup, 3, &frames, 1, false);
     assert_eq!((&expected.0[..], expected.2), (&[1, 1, 2, 1, 1, 1][..], 2));
     assert_eq!(expected.3, [Some(TcpState::Established)]);
-    for burst in 2..=8 {
-        assert_eq!(outcome(&setup, 3, &frames, burst), expected, "bursts of {burst}");
+    for (burst, traced) in (1..=8).flat_map(|burst| [(burst, false), (burst, true)]) {
+        let found = outcome(&setup, 3, &frames, burst, traced);
+        assert_eq!(found, expected, "bursts of {burst}, traced: {traced}");
+    }
+}
+
+/// Flows that nobody confirms, of which each takes the room or the port of an older one.
+#[test]
+fn new_flows_that_evict_others_get_the_same_ports_in_bursts() {
+    let by_port = Setup { nat_ports: "2000-2007", ..plain_nat() };
+    let by_room = Setup { nat_ports: "2000-2039", max_flows: 64, ..plain_nat() };
+    let client = |n: u16| format!("198.51.100.{}:{}", 1 + n % 200, 4_000 + n);
+    let sends = |n| tcp(&client(n), "203.0.113.10:80", flags::SYN);
+    let frames: Vec<_> = (0..200).map(|n| (INGRESS, from_router(sends(n)).bytes())).collect();
+    for setup in [by_port, by_room] {
+        let setup = Setup { seed: Some(0x5745_4952), ..setup };
+        let (mut plane, expected) = in_bursts(&setup, 0, &frames, 1, false);
+        let page = plane.loaded().region.counters().lcore(0).expect("a page for the lcore");
+        assert!(page.lcore_count(Counter::FlowsEvicted) > 100, "evicted by {}", setup.nat_ports);
+        assert_eq!(expected.len(), frames.len());
+        for (burst, traced) in [(2, false), (7, false), (64, false), (64, true)] {
+            let (_, left) = in_bursts(&setup, 0, &frames, burst, traced);
+            assert_eq!(left, expected, "bursts of {burst}, ports {}", setup.nat_ports);
+        }
     }
 }
 
@@ -207,9 +253,10 @@ fn a_path_mtu_holds_for_what_comes_behind_the_error_in_its_burst() {
     let complaint = error("10.0.2.1", "10.0.2.10", (3, 4), 1_300, sent).quoting(548);
     let complaint = (EGRESS, from_backend(1, complaint).bytes());
     let frames = [asks(), asks(), complaint, asks(), asks()];
-    for burst in 1..=frames.len() {
-        let (_, arms, ..) = outcome(&setup, 0, &frames, burst);
-        assert_eq!(arms, [EGRESS, EGRESS, INGRESS, INGRESS], "bursts of {burst}");
+    for (burst, traced) in (1..=5).flat_map(|burst| [(burst, false), (burst, true)]) {
+        let (_, arms, ..) = outcome(&setup, 0, &frames, burst, traced);
+        let expected = [EGRESS, EGRESS, INGRESS, INGRESS];
+        assert_eq!(arms, expected, "bursts of {burst}, traced: {traced}");
     }
 }
 
