@@ -5,7 +5,7 @@
 //! path's number, and answers go by the copy until the new leg stands:
 //!
 //! ```text
-//!  claim a copy > fill it > hold the path > change its legs > publish the path > give the copy back
+//!  claim a copy > fill it > hold the path > change its legs > publish the path > give it back
 //!                           |<------- answers go by the copy ------->|
 //! ```
 //! Paths share the few copies by their number. Where a copy is in use for another path, the change
