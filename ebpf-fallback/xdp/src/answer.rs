@@ -1,10 +1,10 @@
 //! The usual answer: all of its journey in one program.
 //!
-//! A whole TCP or UDP packet from a backend, plain or in our own GENEVE with the usual options, of a
-//! known flow whose state it leaves as it is, goes back to the flow's gateway (GENEVE with the usual
-//! options, or VXLAN) or plain client. As in [`crate::usual`], the stages' work is done by the same
-//! functions of `packet` and `tables`, with constant offsets; any other packet goes on with the
-//! first stage, and nothing is changed for it.
+//! A whole TCP or UDP packet from a backend, plain or in our own GENEVE with the usual options, of
+//! a known flow whose state it leaves as it is, goes back to the flow's gateway (GENEVE with the
+//! usual options, or VXLAN) or plain client. As in [`crate::usual`], the stages' work is done by
+//! the same functions of `packet` and `tables`, with constant offsets; any other packet goes on
+//! with the first stage, and nothing is changed for it.
 //!
 //! `TUNNEL` is our GENEVE, of the packet's own family, else plain; `V6` the family.
 

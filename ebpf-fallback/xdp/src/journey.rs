@@ -15,9 +15,10 @@
 //!  any of them > reply (an answer of our own) > finish
 //! ```
 //! One program would be more than the verifier looks at. So one program does all of the journey for
-//! each build of packet that is usual (`usual`, `answer`), and for all else each stage is entered by
-//! a tail call and finds what the one before knew in a record per CPU (`work`). What has a loop in
-//! it is a function of its own, named `part_...`, which the verifier looks at once, for any packet.
+//! each build of packet that is usual (`usual`, `answer`), and for all else each stage is entered
+//! by a tail call and finds what the one before knew in a record per CPU (`work`). What has a loop
+//! in it is a function of its own, named `part_...`, which the verifier looks at once, for any
+//! packet.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]

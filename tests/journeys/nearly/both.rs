@@ -84,8 +84,10 @@ impl Both {
 
     /// Begins anew with these tables on both.
     pub fn load(&mut self, setup: &Setup) {
-        // Hashes are among what is sent. Into the kernel's own queue everything goes.
-        self.setup = Setup { seed: Some(SEED), kernel_room: usize::MAX, ..setup.clone() };
+        // Hashes are among what is sent. Into the kernel's own queue everything goes. New flows are
+        // limited by each plane's own clock, and of a burst as a whole: cases look at that.
+        let (seed, kernel_room, new_flows) = (Some(SEED), usize::MAX, "nat_new_per_s = 0");
+        self.setup = Setup { seed, kernel_room, new_flows, ..setup.clone() };
         self.xdp.load(&self.setup);
         self.memory.load(&self.setup);
         let behind = self.now_s().wrapping_sub(self.xdp.loaded().lcore.now_s());
