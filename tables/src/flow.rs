@@ -53,7 +53,9 @@ use crate::region::Region;
 use crate::rows::{Numbered, Rows};
 #[cfg(not(target_arch = "bpf"))]
 use crate::scope::Scopes;
-use copies::{ANSWER_TRIES, LegCopy};
+use copies::ANSWER_TRIES;
+#[cfg(not(target_arch = "bpf"))]
+use copies::LegCopy;
 use free::{FreeList, State};
 use front::Front;
 use packet::addr::Addr;
@@ -147,6 +149,8 @@ pub struct Flows<'r> {
     line: u32,
     path_links: Rows<'r, AtomicU32>,
     slab_links: Rows<'r, AtomicU32>,
+    /// The kernel's program takes them where it needs them: its stack has no room for one more.
+    #[cfg(not(target_arch = "bpf"))]
     copies: Rows<'r, LegCopy>,
     unconfirmed: Rows<'r, AtomicU64>,
     nat: NatPorts<'r>,
@@ -169,6 +173,7 @@ impl<'r> Flows<'r> {
             line: 0,
             path_links: region.slice(Section::PathLinks),
             slab_links: region.slice(Section::SlabLinks),
+            #[cfg(not(target_arch = "bpf"))]
             copies: region.slice(Section::LegCopies),
             unconfirmed: region.slice(Section::Unconfirmed),
             nat: NatPorts::new(region),

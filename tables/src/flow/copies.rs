@@ -15,6 +15,8 @@
 use super::path::{Answer, Slab, Stored};
 use super::{Flows, Hit, Missed, step};
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+#[cfg(target_arch = "bpf")]
+use crate::{layout::Section, region::Region};
 use crate::rows::{Numbered, Rows, Shared};
 
 /// How many there are, a power of two: as many changes may be under way at once, and an lcore has
@@ -99,7 +101,11 @@ impl LegCopy {
 impl<'r> Flows<'r> {
     #[inline(always)]
     fn copy_of(&self, path: u32) -> Option<&'r LegCopy> {
-        self.copies.row(path & (COUNT - 1))
+        #[cfg(not(target_arch = "bpf"))]
+        let copies = self.copies;
+        #[cfg(target_arch = "bpf")]
+        let copies: Rows<'r, LegCopy> = Region.slice(Section::LegCopies);
+        copies.row(path & (COUNT - 1))
     }
 
     /// Holds a live path in order to change its legs. [`Stored::publish`] lets it go, and then
