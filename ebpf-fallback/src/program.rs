@@ -159,6 +159,12 @@ impl Program {
         self.clear("NEW_FLOWS", [0_u64; size_of::<NewFlowLimit>() / 8])
     }
 
+    /// Forgets by which paths flows went lately, as measurements of flows that nobody knows need.
+    pub fn forget_lately(&mut self) -> Result<(), LoadError> {
+        let no_hints: lately::Set = [0; 2];
+        self.clear("LATELY", no_hints)
+    }
+
     /// Writes `empty` over all values of an array.
     fn clear<V: Pod>(&mut self, name: &'static str, empty: V) -> Result<(), LoadError> {
         let named = |source| LoadError::Map { name, source };

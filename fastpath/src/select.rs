@@ -609,10 +609,11 @@ pub fn insert(
     let options = leg::options(window, work, &mut room);
     lcore.flow_addresses().add(&work.inner.dst);
     let flows = lcore.flows();
-    let hit = match flows.insert(&new, options, lcore.now_s()) {
+    let hashes = [work.hash, back.map_or(work.hash, |(key, _)| flows.hash(&key))];
+    let hit = match flows.insert_hashed(&new, hashes, options, lcore.now_s()) {
         Err(InsertError::Full | InsertError::NoSlab) if evicted(lcore, flows.make_room()) => {
             work.frees_ports = true;
-            flows.insert(&new, options, lcore.now_s())
+            flows.insert_hashed(&new, hashes, options, lcore.now_s())
         }
         done => done,
     };

@@ -232,6 +232,7 @@ impl World {
     /// The writer's refusal.
     pub fn renew(&mut self) -> Result<(), Failure> {
         self.region.renew();
+        self.program.forget_lately()?;
         // As the loader does before it attaches the program.
         Flows::new(&self.region).recover();
         Fragments::new(&self.region).recover();

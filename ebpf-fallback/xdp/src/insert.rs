@@ -1,6 +1,7 @@
 //! Insert: the new flow comes into the table, both its entries or neither.
 
 use crate::here::{flows, nat_ports, page};
+use crate::lately;
 use crate::leg::{options, towards_backend};
 use crate::next::{BEGUN, FINISH, INSERT, OPEN, REMEMBER, START, go, raw};
 use crate::place::count_new_flow;
@@ -197,7 +198,8 @@ fn put_in(work: &mut Work) -> u32 {
     // SAFETY: as above.
     let new = NEW.get_ptr_mut(0).map(|new| unsafe { &*new });
     let Some(new) = new else { return CONTENDED };
-    match flows().insert(new, options(work), work.now_s) {
+    let hashes = [work.hash, if work.has_back { work.back_hash } else { work.hash }];
+    match flows().insert_hashed(new, hashes, options(work), work.now_s) {
         Ok(hit) => work.hit = hit,
         Err(InsertError::Full | InsertError::NoSlab) => return FULL,
         Err(InsertError::Contended) => return CONTENDED,
@@ -215,6 +217,8 @@ fn put_in(work: &mut Work) -> u32 {
 extern "C" fn part_begun() -> u32 {
     let Some(work) = work() else { return CONTENDED };
     part_note();
+    // The next packet then need not search.
+    lately::remember(work.hash, work.hit.path);
     count_new_flow(work, work.path.mode == Mode::Nat as u8);
     page().service(work.service, ServiceCounter::NewFlows, 1);
     page().backend(work.backend, ServiceCounter::NewFlows, 1);

@@ -128,13 +128,17 @@ pub fn error_limit() -> Option<&'static ErrorLimit> {
 /// entry, by NAT or to a proxy.
 #[inline(always)]
 pub fn admits_new_flow(work: &Work, translated: bool) -> bool {
+    let limits = &work.set().settings().new_flow_limits;
     let (Some(place), Some(limit)) = (place(), NEW_FLOWS.get(cpu() & 63)) else { return true };
-    limit.admits(&work.set().settings().new_flow_limits, translated, place.now_ns())
+    !limits.limit(translated) || limit.admits(limits, translated, place.now_ns())
 }
 
 /// Counts a flow that has begun towards that limit.
 #[inline(always)]
 pub fn count_new_flow(work: &Work, translated: bool) {
+    let limits = &work.set().settings().new_flow_limits;
     let (Some(place), Some(limit)) = (place(), NEW_FLOWS.get(cpu() & 63)) else { return };
-    limit.count(&work.set().settings().new_flow_limits, translated, place.now_ns());
+    if limits.limit(translated) {
+        limit.count(limits, translated, place.now_ns());
+    }
 }

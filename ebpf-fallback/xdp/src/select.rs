@@ -8,10 +8,11 @@ use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use packet::addr::Addr;
+use packet::flow::{FlowKey, SCOPE_PLAIN};
 use packet::ip::{Fragment, L4};
 use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
-use tables::record::{LOCAL_ADDRS, NAT_ADDRS, NONE, NoService};
+use tables::record::{LOCAL_ADDRS, Mode, NAT_ADDRS, NONE, NoService};
 use tables::set::QuotedService;
 
 /// The stage.
@@ -134,6 +135,13 @@ extern "C" fn part_pick() -> u32 {
     if service.proxy_port != 0 {
         work.backend = NONE;
         return START;
+    }
+    let tunnel = service.mode == Mode::Tunnel as u8 || service.mode == Mode::Dsr as u8;
+    if tunnel && !work.quotes && !work.limited {
+        // Here, so that they come together with the slot that names the backend.
+        work.back = FlowKey { scope: SCOPE_PLAIN, ..work.key };
+        work.back_side = work.side;
+        work.ask_back();
     }
     if service.affinity_s != 0 {
         return STAY;

@@ -70,8 +70,7 @@ fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
         // A gateway's flow never uses direct return: the answer would have no way back.
         work.path.mode = Mode::Tunnel as u8;
         note(ctx, work);
-        work.back = FlowKey { scope: SCOPE_PLAIN, ..work.key };
-        work.back_side = work.side;
+        // `select` has filled it in.
         work.has_back = true;
     } else {
         return Err(work.drop(DropReason::NoBackend));
@@ -120,6 +119,7 @@ fn begin_redirect(ctx: *mut xdp_md, work: &mut Work, proxy: u16) -> Result<u32, 
     came_from(ctx, work)?;
     let ours = work.local;
     (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, client, port, ours, proxy);
+    work.ask_back();
     work.has_back = true;
     Ok(INSERT)
 }
@@ -182,6 +182,7 @@ extern "C" fn part_nat_back(port: u32) -> u32 {
     let (nat, to) = (work.path.nat_addr, work.path.backend_addr);
     let proto = if work.crosses() { translate::proto(&work.inner) } else { work.inner.proto };
     (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
+    work.ask_back();
     work.has_back = true;
     OPEN
 }

@@ -1,5 +1,6 @@
 //! What is known of the packet that a CPU works on: one record per CPU, which the stages hand on.
 
+use crate::here::flows;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;
 use packet::addr::Addr;
@@ -103,6 +104,8 @@ pub struct Work {
     pub key: FlowKey,
     /// The flow's entry towards the backend.
     pub back: FlowKey,
+    /// Hash of `back`; see [`Work::ask_back`].
+    pub back_hash: u64,
     /// The flow; see [`Work::known`].
     pub hit: Hit,
     /// Tables of which generation.
@@ -240,6 +243,13 @@ impl Work {
     #[inline(always)]
     pub fn set(&self) -> TableSet<'static> {
         Region.tables(self.generation)
+    }
+
+    /// Asks for the lines that the flow's entry towards the backend will fill.
+    #[inline(always)]
+    pub fn ask_back(&mut self) {
+        self.back_hash = self.back.hash(&Region.hash_key());
+        flows().prefetch(self.back_hash);
     }
 
     /// Whether the backend of its flow is of the other family.

@@ -15,9 +15,9 @@
 use super::path::{Answer, Slab, Stored};
 use super::{Flows, Hit, Missed, step};
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use crate::rows::{Numbered, Rows, Shared};
 #[cfg(target_arch = "bpf")]
 use crate::{layout::Section, region::Region};
-use crate::rows::{Numbered, Rows, Shared};
 
 /// How many there are, a power of two: as many changes may be under way at once, and an lcore has
 /// one at a time.

@@ -129,22 +129,34 @@ impl Flows<'_> {
         options: Options<'_>,
         now_s: u32,
     ) -> Result<Hit, InsertError> {
+        let hashes = [self.index.hash(&new.front), self.index.hash(new.back_key())];
+        self.insert_hashed(new, hashes, options, now_s)
+    }
+
+    /// As [`Flows::insert`], where the hashes of `new.front` and of `new.back` (or once more of
+    /// `new.front`) are known.
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn insert_hashed(
+        &self,
+        new: &NewFlow,
+        [front, back]: [u64; 2],
+        options: Options<'_>,
+        now_s: u32,
+    ) -> Result<Hit, InsertError> {
         if options.bytes() > MAX_OPTIONS {
             return Err(InsertError::OptionsTooLong);
         }
-        let sides = Sides {
-            front: self.index.hash(&new.front),
-            back: self.index.hash(new.back_key()),
-            has_back: *new.back_key() != new.front,
-        };
+        let sides = Sides { front, back, has_back: *new.back_key() != new.front };
         let home = self.index.place(sides.front).home;
         let other = self.index.place(sides.back).home;
-        // All of it will be written, so all of it may as well be fetched at once.
-        self.index.prefetch(sides.front);
-        self.index.prefetch(sides.back);
-        // The kernel's program has asked for it before: `Flows::prefetch_new`.
+        // All of it will be written, so all of it may as well be fetched at once. The kernel's
+        // program has asked for it before: `Flows::prefetch_new`.
         #[cfg(not(target_arch = "bpf"))]
-        self.prefetch_free();
+        {
+            self.index.prefetch(sides.front);
+            self.index.prefetch(sides.back);
+            self.prefetch_free();
+        }
         // Always in the same order, so that two lcores never wait for each other.
         let (first, second) = (home.min(other), home.max(other));
         if !self.index.lock(first) {

@@ -72,6 +72,14 @@ pub struct NewFlowLimits {
     pub tunnelled: u32,
 }
 
+impl NewFlowLimits {
+    /// Whether there is a limit for flows that need their entry (`translated`), or for the others.
+    #[inline(always)]
+    pub const fn limit(&self, translated: bool) -> bool {
+        (if translated { self.translated } else { self.tunnelled }) != 0
+    }
+}
+
 /// How many addresses of ours an arm may have.
 pub const LOCAL_ADDRS: usize = 16;
 /// How many NAT addresses there may be in all.
