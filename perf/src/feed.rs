@@ -4,7 +4,9 @@
 //! made: a copy of a fixed length, and two moves over it for what tells flows apart. The order is
 //! computed, not remembered, so that it takes no cache from the flow table.
 
-use crate::world::{FRONTENDS, Family, GATEWAY, MACS, Work, frontend_base, stranger_base};
+use crate::world::{
+    FRONTENDS, Family, GATEWAY, MACS, Work, frontend_base, frontends, stranger_base,
+};
 use ::tests::frames::{Frame, aws_options, tcp};
 use std::net::IpAddr;
 
@@ -162,6 +164,8 @@ pub struct Requests {
     /// One for each pair of an endpoint and a gateway node, a power of two.
     templates: Vec<Template<REQUEST, INNER>>,
     first: Ends,
+    /// To how many frontends.
+    frontends: u32,
     /// The ends change places: what the other side sends by the same gateway.
     reversed: bool,
 }
@@ -189,7 +193,12 @@ impl Requests {
         let templates: Vec<_> =
             (0..pairs.clamp(1, 256).next_power_of_two()).map(template).collect();
         let first = Ends::of(&templates[0].bytes[INNER..], family);
-        Requests { templates, first, reversed: false }
+        Requests { templates, first, frontends: FRONTENDS, reversed: false }
+    }
+
+    /// The same to the frontends of so many services.
+    pub fn to_services(self, services: u32) -> Requests {
+        Requests { frontends: frontends(services), ..self }
     }
 
     /// The same flows' packets in the other direction, by the same gateway.
@@ -201,7 +210,7 @@ impl Requests {
     fn ends(&self, flow: u32) -> Ends {
         let ends = Ends {
             src: self.first.src + flow / CLIENT_PORTS,
-            dst: self.first.dst + flow % FRONTENDS,
+            dst: self.first.dst + flow % self.frontends,
             ports: self.first.ports + ((flow % CLIENT_PORTS) << 16),
         };
         if self.reversed { ends.back() } else { ends }

@@ -78,7 +78,8 @@ impl Mode {
             Mode::Nat => (ServiceMode::Nat, TunnelKind::Geneve),
         };
         let (ports, gateway) = (&[(6, 80), (17, 53)], TunnelKind::Geneve);
-        Policy { mode, tunnel, family: Family::V4, ports, error_limits: ERROR_LIMITS, gateway }
+        let (services, error_limits) = (world::SERVICES, ERROR_LIMITS);
+        Policy { services, mode, tunnel, family: Family::V4, ports, error_limits, gateway }
     }
 
     /// The first address that clients send to.
@@ -252,7 +253,7 @@ impl Exits<Tagged> for Left {
 /// # Errors
 /// The region's; and where clients have trouble before the flood begins.
 pub fn run(plan: &Plan) -> Result<Outcome, Box<dyn Error>> {
-    let (region, _) = world::region(plan.flows)?;
+    let (region, _) = world::region(&world::sizes(plan.flows))?;
     world::furnish(&region, &plan.mode.policy())?;
     Flows::new(&region).recover();
     let mut simulation = Simulation::new(&region, plan)?;
@@ -278,7 +279,7 @@ pub fn insert_capacity(flows: u32) -> Result<u64, Box<dyn Error>> {
         new_per_s: 0,
         ms: 0,
     };
-    let (region, _) = world::region(flows)?;
+    let (region, _) = world::region(&world::sizes(flows))?;
     world::furnish(&region, &plan.mode.policy())?;
     Flows::new(&region).recover();
     let mut simulation = Simulation::new(&region, &plan)?;

@@ -140,10 +140,9 @@ impl Exits<Mbuf> for Rows<'_> {
     }
 }
 
-/// Sends the first packet of each of so many flows, which come by so many pairs of a gateway's
-/// endpoint and node, and learns what backends will answer. In the
-/// order of their numbers, so that what is remembered of them lies in another order than that in
-/// which they are met later.
+/// Sends the first packet of each of so many flows, as `requests` writes them, and learns what
+/// backends will answer. In the order of their numbers, so that what is remembered of them lies in
+/// another order than that in which they are met later.
 ///
 /// # Errors
 /// [`Failed`]; each packet must come out where its work says.
@@ -152,10 +151,9 @@ pub fn begin_flows(
     place: Place,
     pool: &Mempool,
     (work, family): (Work, Family),
-    (flows, pairs): (u32, u32),
+    (flows, requests): (u32, &Requests),
 ) -> Result<Answers, Failed> {
     let lcore = Lcore::join(region, place).ok_or(Failed::Lcore(place.index))?;
-    let requests = Requests::by_pairs(work, family, pairs);
     let mut answers = Answers::new(work, family);
     let mut way = Way { lcore, pool, burst: Burst::default(), rows: [Row::new(), Row::new()] };
     let begun = !matches!(work, Work::Return | Work::Elsewhere);

@@ -1,4 +1,5 @@
-//! The tables and packets that Weir's own cases run on: 1,000 frontends, many flows, in any order.
+//! The tables and packets that Weir's own cases run on: frontends, 1,000 where not said otherwise,
+//! and many flows, in any order.
 
 use packet::addr::Addr;
 use std::error::Error;
@@ -13,8 +14,14 @@ use tables::record::{
 use tables::region::{Region, RegionError};
 use tables::writer::Writer;
 
-/// Frontends, as a busy appliance has them.
-pub const FRONTENDS: u32 = 1000;
+/// Services, as a busy appliance has them.
+pub const SERVICES: u32 = 100;
+/// The most of them: their slot arrays fill what regions have by default.
+pub const MAX_SERVICES: u32 = 1000;
+/// Frontends of each service.
+const EACH: u32 = 10;
+/// Frontends of them all.
+pub const FRONTENDS: u32 = SERVICES * EACH;
 
 /// Backends of each service.
 const BACKENDS: u8 = 16;
@@ -69,12 +76,23 @@ pub fn sizes(flows: u32) -> Sizes {
     Sizes { flows: flows.max(1024), backends: 64, nat_maps: 256, lcores: 2, ..Sizes::DEFAULT }
 }
 
-/// A region for so many flows, in huge pages as an appliance has it. The kernel's reason where it
-/// has none free: then it lies in ordinary ones, and every flow costs look-ups of addresses too.
+/// The same for so many services, as many of which as `counted` have counters of their own.
+pub fn sizes_for(flows: u32, services: u32, counted: u32) -> Sizes {
+    let frontends = frontends(services).max(Sizes::DEFAULT.frontends);
+    Sizes { frontends, counted_services: counted, ..sizes(flows) }
+}
+
+/// Frontends of so many services.
+pub const fn frontends(services: u32) -> u32 {
+    services * EACH
+}
+
+/// A region of these sizes, in huge pages as an appliance has it. The kernel's reason where it has
+/// none free: then it lies in ordinary ones, and every flow costs look-ups of addresses too.
 ///
 /// # Errors
 /// The region's.
-pub fn region(flows: u32) -> Result<(Region, Option<String>), RegionError> {
+pub fn region(sizes: &Sizes) -> Result<(Region, Option<String>), RegionError> {
     /// The same order of buckets in every run.
     const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
     let in_huge_pages = || {
@@ -85,7 +103,7 @@ pub fn region(flows: u32) -> Result<(Region, Option<String>), RegionError> {
         let region = mounts("mount", &["-t", "hugetlbfs", "-o", "mode=0700", "none", &at])
             .and_then(|()| {
                 let path = folder.join("region");
-                let region = Region::create_or_open(&path, &sizes(flows), SEED);
+                let region = Region::create_or_open(&path, sizes, SEED);
                 // What is mapped stays until the region goes.
                 mounts("umount", &["--lazy", &at])?;
                 region.map_err(|e| e.to_string())
@@ -95,7 +113,7 @@ pub fn region(flows: u32) -> Result<(Region, Option<String>), RegionError> {
     };
     match in_huge_pages() {
         Ok(region) => Ok((region, None)),
-        Err(reason) => Ok((Region::anonymous(&sizes(flows))?, Some(reason))),
+        Err(reason) => Ok((Region::anonymous(sizes)?, Some(reason))),
     }
 }
 
@@ -163,6 +181,8 @@ pub fn frontend(family: Family, n: u32) -> IpAddr {
 /// What the services of a region do.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
+    /// How many there are.
+    pub services: u32,
     /// How their packets reach a backend.
     pub mode: Mode,
     /// By which tunnel, for modes with one.
@@ -183,7 +203,8 @@ impl Policy {
         let mode = if work == Work::Nat { Mode::Nat } else { Mode::Tunnel };
         let error_limits = ErrorLimits::default();
         let (tunnel, gateway) = (TunnelKind::Geneve, TunnelKind::Geneve);
-        Policy { mode, tunnel, family, ports: &[(6, 80)], error_limits, gateway }
+        let (services, ports) = (SERVICES, &[(6, 80)]);
+        Policy { services, mode, tunnel, family, ports, error_limits, gateway }
     }
 }
 
@@ -310,11 +331,11 @@ fn services(writer: &mut Writer<'_>, policy: &Policy) -> Result<(), Box<dyn Erro
         mode,
         tunnel,
     };
-    // A service each for ten frontends.
-    for n in 0..FRONTENDS / 10 {
+    let slots = if policy.services > SERVICES { 2039 } else { 16_381 };
+    for n in 0..policy.services {
         let id = writer.put_service(&format!("bench/{n}"), &service)?;
-        writer.set_slots(id, &backends, 16_381, "TCP", 0)?;
-        for frontend_number in n * 10..n * 10 + 10 {
+        writer.set_slots(id, &backends, slots, "TCP", 0)?;
+        for frontend_number in n * EACH..n * EACH + EACH {
             let addr = Addr::from(frontend(family, frontend_number));
             for (proto, port) in policy.ports.iter().copied() {
                 let key = FrontendKey { scope_key: 0, addr, port, proto, prefix_len: 128, pad: 0 };

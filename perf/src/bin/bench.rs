@@ -200,7 +200,7 @@ impl Suite<'_> {
     }
 
     fn comparisons(&self) -> Result<Vec<Comparison>, Box<dyn Error>> {
-        let mut all = vec![self.on_null()?, self.new_flows()?, self.crossing()?];
+        let mut all = vec![self.on_null()?, self.new_flows()?, self.crossing()?, self.counters()?];
         if !self.quick {
             all.push(self.through_memif()?);
         }
@@ -309,6 +309,24 @@ impl Suite<'_> {
         }
         let title = "new: flows begun a second".to_string();
         Ok(Comparison { title, cases, passes: None, unit: Unit::Millions })
+    }
+
+    /// What counters of a service's own cost: a line for each of 1,000 services, or one for all.
+    fn counters(&self) -> Result<Comparison, Box<dyn Error>> {
+        let mut cases = Vec::new();
+        for (work, name) in [("tunnel", "tunnel"), ("nat", "NAT44")] {
+            let row = format!("{name}, 65,536 flows, 1,000 services");
+            for (counted, column) in [("1", "counted as one"), ("1000", "counted each")] {
+                let name = format!("{row}, {column}");
+                if self.is_chosen(&name) {
+                    let more = ["--services", "1000", "--counted", counted];
+                    let program = self.journey(1, work, 4, 65_536, &more)?;
+                    cases.push(Case::alone(&name, program).in_row(&row, column));
+                }
+            }
+        }
+        let title = "counters: lines of counters for 1,000 services, or one".to_string();
+        Ok(Comparison { title, cases, passes: None, unit: Unit::Nanoseconds })
     }
 
     /// Both directions at one lcore and at two, which get the answers to each other's requests; the

@@ -21,7 +21,7 @@ use perf::feed::{Answers, Order, Requests};
 use perf::meter::{self, Count};
 use perf::poller::{Failed, Feed, Poller, STAGES, Switches, WAITING, begin_flows, place};
 use perf::start::{self, Pair};
-use perf::world::{self, Direction, Family, Policy, Work};
+use perf::world::{self, Direction, Family, MAX_SERVICES, Policy, SERVICES, Work};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,6 +51,14 @@ struct Arguments {
     /// Pairs of a gateway's endpoint and node by which flows come, rounded up to a power of two.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pairs: u32,
+    /// Services, each with ten frontends, whose flows come in turn.
+    #[arg(long, default_value_t = SERVICES,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SERVICES)))]
+    services: u32,
+    /// Services with counters of their own, as `region.counted_services`.
+    #[arg(long, default_value_t = MAX_SERVICES,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SERVICES)))]
+    counted: u32,
     /// Which packets of the flows are sent.
     #[arg(long, value_enum, default_value = "requests")]
     direction: Direction,
@@ -92,28 +100,27 @@ fn main() -> Result<(), Box<dyn Error>> {
     if (arguments.lcores > 1 || arguments.new) && !tracked {
         return Err("there are flows in --work nat and --work tunnel only".into());
     }
-    let (region, small) = world::region(arguments.flows)?;
+    let Arguments { work, family, flows, services, counted, .. } = arguments;
+    let (region, small) = world::region(&world::sizes_for(flows, services, counted))?;
     if let Some(reason) = small {
         println!("WARNING: the region is not in huge pages, figures are too low: {reason}");
     }
     let region = Arc::new(region);
-    world::furnish(&region, &Policy::of(arguments.work, arguments.family))?;
+    world::furnish(&region, &Policy { services, ..Policy::of(work, family) })?;
     Flows::new(&region).recover();
     let workers = lcore::workers(&eal);
     let worker = *workers.first().ok_or("no second lcore: see -l")?;
     if workers.len() < arguments.lcores as usize {
         return Err("each polling lcore is a worker: see --lcores of EAL".into());
     }
-    let learned = if null && arguments.work != Work::Refill && !arguments.new {
+    let learned = if null && work != Work::Refill && !arguments.new {
         let (region, pool) = (Arc::clone(&region), pool.clone());
-        let (what, flows) = ((arguments.work, arguments.family), arguments.flows);
-        let by_pairs = arguments.pairs;
-        let place = place(0, arguments.lcores);
+        let (place, requests) = (place(0, arguments.lcores), requests(&arguments));
         finished(lcore::launch(&eal, worker, move || {
-            begin_flows(&region, place, &pool, what, (flows, by_pairs))
+            begin_flows(&region, place, &pool, (work, family), (flows, &requests))
         })?)?
     } else {
-        Answers::to_requests(arguments.family, arguments.flows)
+        Answers::to_requests(family, flows)
     };
 
     let switches = Arc::new(Switches::default());
@@ -163,9 +170,14 @@ fn poller(
     }
 }
 
+fn requests(arguments: &Arguments) -> Requests {
+    let Arguments { work, family, pairs, services, .. } = *arguments;
+    Requests::by_pairs(work, family, pairs).to_services(services)
+}
+
 fn feeds(arguments: &Arguments, index: u32, learned: &Answers) -> Vec<Feed> {
-    let Arguments { work, family, flows, pairs, direction, .. } = *arguments;
-    let requests = || Requests::by_pairs(work, family, pairs);
+    let Arguments { work, flows, direction, .. } = *arguments;
+    let requests = || requests(arguments);
     if arguments.new {
         return vec![Feed::gateway(requests(), index * NEW, Order::new(NEW))];
     }
@@ -206,7 +218,12 @@ fn tell(
 ) -> Result<(), String> {
     let sound = || {
         let ended = jobs.iter().any(Launched::is_finished);
-        if ended { Err("an lcore ended by itself".to_string()) } else { nothing_dropped(region) }
+        if ended {
+            return Err("an lcore ended by itself".to_string());
+        }
+        let packets = counts.iter().map(|count| count.get()).sum();
+        let may_contend = arguments.new && counts.len() > 1;
+        nothing_dropped(region, if may_contend { packets } else { 0 })
     };
     if let [count] = counts {
         switches.active.store(1, Ordering::Relaxed);
@@ -249,11 +266,14 @@ fn tell(
     Ok(())
 }
 
-/// A figure counts only when every packet went where its work says.
-fn nothing_dropped(region: &Region) -> Result<(), String> {
+/// A figure counts only when every packet went where its work says. Where two lcores begin flows,
+/// one gives a flow up whose bucket the other holds while the kernel has taken that off its CPU: of
+/// `contending` packets one in 10,000 may be dropped for that.
+fn nothing_dropped(region: &Region, contending: u64) -> Result<(), String> {
     for (arm, reason) in (0..2).flat_map(|arm| DropReason::ALL.iter().map(move |r| (arm, *r))) {
         let dropped = region.counters().sum(|page| page.dropped(arm, reason));
-        if dropped > 0 {
+        let may = if reason == DropReason::FlowContended { contending / 10_000 } else { 0 };
+        if dropped > may {
             return Err(format!("{dropped} packets of arm {arm} dropped: {}", reason.name()));
         }
     }
