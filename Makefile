@@ -110,13 +110,13 @@ bench: setup ## measure against testpmd and a C loop in the same run (QUICK=1: f
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-journey
 	$(TARGET_DIR)/release/probes
 
-check: setup ## formatting, lints, licences and advisories of what we depend on
+# Two lints are looked at and fail nothing: a list may be long, and a parser has many branches.
+check: setup ## formatting, lints, unused dependencies, licences and advisories
+	@.ci/setup.sh check
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- --deny warnings
-	if ! command -v cargo-deny > /dev/null; then \
-	  echo "check: licences were not looked at; for that: cargo install --locked cargo-deny"; \
-	else \
-	  cargo deny check bans licenses sources; \
-	  if cargo deny fetch db; then cargo deny check advisories; \
-	  else echo "check: advisories were not looked at: their list is not within reach"; fi; \
-	fi
+	cargo clippy --workspace --all-targets -- --deny warnings \
+	  --force-warn clippy::too_many_lines --force-warn clippy::cognitive_complexity
+	.tools/bin/cargo-machete
+	.tools/bin/cargo-deny check bans licenses sources
+	if .tools/bin/cargo-deny fetch db; then .tools/bin/cargo-deny check advisories; \
+	else echo "check: advisories were not looked at: their list is not within reach"; fi

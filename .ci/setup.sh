@@ -120,6 +120,19 @@ if [[ $(PATH=.tools/bin:$PATH bpf-linker --version 2> /dev/null) != "bpf-linker 
   rm -r target/bpf-linker
 fi
 
+# For `make check`: what reads manifests and licences.
+if [[ ${1-} == check ]]; then
+  for tool in cargo-deny@0.20.2 cargo-machete@0.9.2; do
+    name=${tool%@*}
+    if [[ $(.tools/bin/"$name" --version 2> /dev/null) != *"${tool#*@}"* ]]; then
+      echo "setup: installing $name ${tool#*@} into .tools, for make check (minutes)"
+      cargo install "$name" --version "${tool#*@}" --locked --quiet --root .tools \
+        --target-dir target/"$name"
+      rm -r target/"$name"
+    fi
+  done
+fi
+
 # What drives the API by its own document, with all that it needs beside it.
 schemathesis=4.32.5
 if [[ $(.tools/schemathesis/bin/schemathesis --version 2> /dev/null) != *" $schemathesis" ]]; then

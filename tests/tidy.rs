@@ -1,36 +1,44 @@
-//! Rules of the repository as a test: functions of bounded length, `unsafe` in named crates with
-//! its reason, nothing unfinished, and documents that keep up.
+//! Rules of the repository that no other tool holds: what files begin with, nothing unfinished,
+//! where `unsafe` may stand, and documents that keep up and lead somewhere.
 
-#[path = "tidy/source.rs"]
-mod source;
-
-use source::Source;
 use std::path::{Path, PathBuf};
 
-/// Clippy's own default for lines of a function.
-const FUNCTION_LINES: usize = 100;
-/// A list of stages or a `match` may be longer when a comment in it says why, beginning so.
-const LONGER: &str = "// Longer than 70 lines:";
 const COLUMNS: usize = 100;
 
-/// Where `unsafe` may stand.
-const UNSAFE_PLACES: &[&str] =
-    &["dpdk-bindings/", "tables/", "ebpf-fallback/", "packet/src/window.rs"];
+/// The crates with `unsafe` code; clippy asks each block for its reason.
+const WITH_UNSAFE: [&str; 4] = ["dpdk-bindings", "ebpf-fallback", "packet", "tables"];
 
-/// Marks of unfinished work. Written in two parts, so that this file does not find itself.
-const UNFINISHED: &[&str] = &[
-    concat!("TO", "DO"),
-    concat!("FIX", "ME"),
-    concat!("to", "do!"),
-    concat!("unimple", "mented!"),
-];
+/// Marks of unfinished work, which clippy doesn't look for in comments. Written in two parts, so
+/// that this file does not find itself.
+const UNFINISHED: [&str; 2] = [concat!("TO", "DO"), concat!("FIX", "ME")];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lies in the workspace").to_owned()
 }
 
-fn sources() -> Vec<Source> {
-    source::all(&root())
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_default()
+}
+
+/// The files below the root with one of these endings, by their paths from there; build folders
+/// and dot folders left out.
+fn files(endings: &[&str]) -> Vec<String> {
+    let (root, mut paths, mut folders) = (root(), Vec::new(), vec![root()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if path.is_dir() && !path.is_symlink() {
+                if !name.starts_with('.') && name != "target" {
+                    folders.push(path);
+                }
+            } else if endings.iter().any(|ending| name.ends_with(ending)) {
+                let path = path.strip_prefix(&root).expect("below the root");
+                paths.push(path.to_string_lossy().into_owned());
+            }
+        }
+    }
+    paths.sort();
+    paths
 }
 
 /// Fails with all complaints at once, each on its own line.
@@ -40,67 +48,35 @@ fn none(complaints: Vec<String>) {
 }
 
 #[test]
-fn no_function_is_too_long() {
-    let (mut sizes, mut complaints) = (Vec::new(), Vec::new());
-    for source in sources().iter().filter(|s| s.is_rust()) {
-        for function in source.functions() {
-            let place = format!("{}:{} {}", source.path, function.first + 1, function.name);
-            let body = &source.lines[function.first..=function.last];
-            let excused = body.iter().any(|line| line.trim_start().starts_with(LONGER));
-            if function.len() > FUNCTION_LINES && !excused {
-                complaints.push(format!(
-                    "{place} has {} lines of {FUNCTION_LINES}: name its parts; a plain list of \
-                     stages or a match may stay with a comment `{LONGER} why`",
-                    function.len()
-                ));
-            }
-            sizes.push((function.len(), place));
-        }
-    }
-    sizes.sort_by(|a, b| b.cmp(a));
-    println!("the ten largest functions, in lines:");
-    sizes.iter().take(10).for_each(|(lines, place)| println!("{lines:>6}  {place}"));
-    none(complaints);
-}
-
-#[test]
 fn every_file_begins_with_a_sentence() {
-    let mut complaints = Vec::new();
-    for source in sources().iter().filter(|s| s.is_rust()) {
-        let first = source.lines.first().map_or("", |line| line.as_str());
+    let begins = |path: &String| {
+        let text = read(path);
         // The sentence may need more than one line; the paragraph ends at the first empty one.
-        let paragraph: Vec<&str> =
-            source.lines.iter().map_while(|l| l.strip_prefix("//! ")).collect();
-        let whole = paragraph.join(" ");
-        if !first.starts_with("//! ") || !whole.trim_end().ends_with(['.', ':', '!', '?', '`', '|'])
-        {
-            complaints.push(format!(
-                "{}: begin the file with `//!` and one whole sentence that says what it is for",
-                source.path
-            ));
-        }
-    }
-    none(complaints);
+        let paragraph: Vec<&str> = text.lines().map_while(|l| l.strip_prefix("//! ")).collect();
+        paragraph.join(" ").trim_end().ends_with(['.', ':', '!', '?', '`', '|'])
+    };
+    let without = files(&[".rs"]).into_iter().filter(|path| !begins(path));
+    none(
+        without
+            .map(|path| format!("{path}: begin it with `//!` and a sentence that says what for"))
+            .collect(),
+    );
 }
 
 #[test]
-fn nothing_is_left_unfinished_ignored_or_allowed() {
+fn nothing_is_left_unfinished_or_ignored_without_a_way_to_run_it() {
     let mut complaints = Vec::new();
-    for source in &sources() {
-        for (n, (line, code)) in source.lines.iter().zip(&source.code).enumerate() {
-            let place = format!("{}:{}", source.path, n + 1);
+    for path in files(&[".rs", ".c", ".h"]) {
+        for (n, line) in read(&path).lines().enumerate() {
+            let place = format!("{path}:{}", n + 1);
             for mark in UNFINISHED.iter().filter(|mark| line.contains(**mark)) {
                 complaints.push(format!("{place}: {mark}: a wish is an issue, a gap is a refusal"));
             }
-            if source.is_rust() && code.contains("#[ignore") && !line.contains(": make ") {
+            if line.trim_start().starts_with("#[ignore") && !line.contains(": make ") {
                 complaints.push(format!(
                     "{place}: write why it is ignored, and the make target that CI runs it by: \
                      #[ignore = \"needs X: make target\"]"
                 ));
-            }
-            if source.is_rust() && (code.contains("#[allow(") || code.contains("#![allow(")) {
-                complaints
-                    .push(format!("{place}: write #[expect(.., reason = \"..\")] for #[allow]"));
             }
             let width = line.chars().count();
             // A row of a table whose last cell is a sentence, and a link, can't be broken.
@@ -114,29 +90,63 @@ fn nothing_is_left_unfinished_ignored_or_allowed() {
 }
 
 #[test]
-fn unsafe_stands_only_where_it_may_and_says_why() {
+fn unsafe_code_is_forbidden_in_all_but_the_named_crates() {
     let mut complaints = Vec::new();
-    for source in sources().iter().filter(|s| s.is_rust()) {
-        for (n, _) in source.identifiers().filter(|(_, word)| *word == "unsafe") {
-            let place = format!("{}:{}", source.path, n + 1);
-            // `unsafe(link_section)` and the like are attributes of the edition, not code.
-            if source.code[n].trim_start().starts_with("#[") {
-                continue;
+    for member in members().iter().filter(|member| !WITH_UNSAFE.contains(&member.as_str())) {
+        let is_root = |path: &&String| match path.strip_prefix(&format!("{member}/")) {
+            Some("lib.rs" | "src/lib.rs" | "src/main.rs") => true,
+            Some(rest) => {
+                let rest = rest.strip_prefix("src/").unwrap_or(rest);
+                rest.strip_prefix("bin/")
+                    .is_some_and(|name| !name.contains('/') || name.ends_with("/main.rs"))
             }
-            if !UNSAFE_PLACES.iter().any(|p| source.path.starts_with(p)) {
+            None => false,
+        };
+        for path in files(&[".rs"]).iter().filter(is_root) {
+            if !read(path).lines().any(|line| line == "#![forbid(unsafe_code)]") {
                 complaints.push(format!(
-                    "{place}: unsafe lives in {UNSAFE_PLACES:?}: call a checked function there"
+                    "{path}: write #![forbid(unsafe_code)]; unsafe code lives in {WITH_UNSAFE:?}"
                 ));
             }
-            let said = (n.saturating_sub(12)..=n).rev().any(|above| {
-                let line = &source.lines[above];
-                line.contains("SAFETY:") || line.contains("# Safety")
-            });
-            if !said {
-                complaints.push(format!(
-                    "{place}: say above it why it is sound: `// SAFETY: ...` for a block, \
-                     `/// # Safety` for a function"
-                ));
+        }
+    }
+    none(complaints);
+}
+
+/// What stands between two marks, one after the other.
+fn between<'a>(text: &'a str, open: &'a str, close: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(open).skip(1).filter_map(move |rest| Some(rest.split_once(close)?.0))
+}
+
+/// Whether a word in code type is a path in this repository: with a slash, and an ending of ours.
+fn is_path(word: &str) -> bool {
+    let ending = word.rsplit_once('.').map(|(_, ending)| ending);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    word.contains('/')
+        && word.starts_with(|c: char| c.is_ascii_lowercase() || c == '.')
+        && word.chars().all(plain)
+        && matches!(ending, Some("rs" | "md" | "sh" | "toml" | "yaml" | "json" | "service"))
+}
+
+#[test]
+fn links_and_paths_in_documents_lead_somewhere() {
+    let mut complaints = Vec::new();
+    for document in files(&[".md"]) {
+        let text = read(&document);
+        let beside = Path::new(&document).parent().unwrap_or(Path::new("")).to_owned();
+        let leads = |path: &str| {
+            let places = [root().join(path), root().join(&beside).join(path)];
+            places.iter().any(|place| place.exists())
+        };
+        for link in between(&text, "](", ")") {
+            let path = link.split(['#', ' ']).next().unwrap_or_default();
+            if !link.contains("://") && !path.is_empty() && !leads(path) {
+                complaints.push(format!("{document}: the link to {link} leads nowhere"));
+            }
+        }
+        for path in text.split('`').skip(1).step_by(2).filter(|word| is_path(word)) {
+            if !leads(path) {
+                complaints.push(format!("{document}: there is no `{path}`"));
             }
         }
     }
@@ -145,7 +155,7 @@ fn unsafe_stands_only_where_it_may_and_says_why() {
 
 /// The folders of the workspace's crates.
 fn members() -> Vec<String> {
-    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");
+    let manifest = read("Cargo.toml");
     let list = manifest.lines().find_map(|line| line.strip_prefix("members = ["));
     let members = list.and_then(|list| list.strip_suffix(']')).expect("members in one line");
     members.split(", ").map(|member| member.trim_matches('"').to_owned()).collect()
@@ -169,7 +179,6 @@ fn dependencies(manifest: &str) -> Vec<String> {
 
 #[test]
 fn the_documents_keep_up() {
-    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap_or_default();
     let (readme, architecture) = (read("README.md"), read("ARCHITECTURE.md"));
     let mut complaints = Vec::new();
     let members = members();
@@ -198,14 +207,4 @@ fn the_documents_keep_up() {
         }
     }
     none(complaints);
-}
-
-#[test]
-fn the_scanner_knows_code_from_words() {
-    let text = "//! A file.\nfn one() {\n    let s = \"fn two() {\"; // }\n    let c = '{';\n}\n\
-                #[cfg(test)]\nmod tests {\n    fn three() {}\n}\n\
-                fn four<'a>(x: &'a [u8; 2]) {\n}\n";
-    let source = Source::new("packet/src/x.rs".into(), text);
-    let names: Vec<_> = source.functions().iter().map(|f| (f.name.clone(), f.len())).collect();
-    assert_eq!(names, [("one".to_owned(), 4), ("four".to_owned(), 2)]);
 }

@@ -3,6 +3,8 @@
 //! `file.rs` is the configuration as written, `checked.rs` as needed; `services/` has the same two
 //! for the services file. Everything past this crate sees the checked types only.
 
+#![forbid(unsafe_code)]
+
 pub mod checked;
 mod environment;
 mod error;

@@ -20,6 +20,8 @@
 //! packet is counted once on its way in and once on its way out; the fastpath knows nothing of
 //! slowpath but the region. No `unsafe` here.
 
+#![forbid(unsafe_code)]
+
 pub mod burst;
 pub mod classify;
 pub mod clock;

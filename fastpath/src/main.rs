@@ -1,5 +1,7 @@
 //! The `fastpath` program: reads the settings, prepares, launches, waits for a signal.
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;

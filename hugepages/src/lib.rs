@@ -4,6 +4,8 @@
 //! The arithmetic is in `plan.rs` and touches nothing; `machine.rs` reads `/proc` and `/sys`, whose
 //! root is an argument, and `reserve.rs` compares and writes.
 
+#![forbid(unsafe_code)]
+
 mod group;
 mod machine;
 mod maps;

@@ -9,6 +9,8 @@
 //!
 //! README.md says how figures are stated and what makes a run worthless.
 
+#![forbid(unsafe_code)]
+
 pub mod compare;
 pub mod feed;
 pub mod flood;

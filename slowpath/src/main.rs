@@ -1,5 +1,7 @@
 //! `slowpath`: reads settings, starts the parts, waits for a signal.
 
+#![forbid(unsafe_code)]
+
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -281,7 +281,7 @@ impl Sizes {
         let (services, backends) = s.counted();
         let page = 8 * counter_page_words(services, backends);
         let ring = RING_HEADER_BYTES + s.ring_slots as usize * RING_SLOT_BYTES;
-        // Longer than 70 lines: a row for each section.
+        // A row for each section.
         match section {
             Section::Header => ("header", 1, 4096, "", "version, sizes, offsets, generation"),
             Section::Tunnels => ("tunnels", s.tunnels as usize, 512, "gateway",

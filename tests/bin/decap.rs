@@ -1,5 +1,7 @@
 //! `weir-decap`: a tunnel backend for machines whose kernel has no GENEVE, IPIP or GUE.
 
+#![forbid(unsafe_code)]
+
 use clap::{Parser, ValueEnum};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,7 @@
 //! `weir-gateway`: an emulated AWS gateway for an appliance, without a cloud.
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use nix::sys::signal::{SigSet, Signal};
 use std::net::Ipv4Addr;

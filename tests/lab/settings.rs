@@ -102,7 +102,7 @@ impl Settings {
         let ingress6 = if self.ingress6 { format!(", \"{INGRESS6}/64\"") } else { String::new() };
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
         let (socket, state) = (folder.file("control.sock"), folder.file("state"));
-        // Longer than 70 lines: a file as an operator writes it.
+        // A file as an operator writes it.
         // The af_packet PMD cuts frames to 2,048 bytes unless told their size. 9,216 holds one of
         // 9,001 + 18 bytes and its own header, and fits into a buffer; four fill nine pages.
         let buffers = 4_096 + 4_096 * lcores.len();

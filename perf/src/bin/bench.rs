@@ -1,5 +1,7 @@
 //! Runs the comparisons: `bench`, or `bench null` for those whose title holds a word.
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use perf::compare::{Effort, Unit};
 use perf::machine::{Pages, ping_pong};

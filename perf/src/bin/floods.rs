@@ -4,6 +4,8 @@
 //! this machine begins in a second, measured before; and then 5 M, at which established clients
 //! still lose nothing. What was promised and is broken ends the run with an error.
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use perf::flood::{Kind, Mode, Plan, ROUND_TRIPS_MS, insert_capacity, run};
 use perf::machine::Pages;

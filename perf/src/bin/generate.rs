@@ -5,6 +5,8 @@
 //! One lcore does both, so a port's two directions share it. Prints `Mpps <rate of frames that came
 //! back>` once a second, and a summary at the end.
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use dpdk_bindings::{Burst, Eal, Mempool, lcore};
 use perf::frames::{self, Kind};

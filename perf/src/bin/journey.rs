@@ -14,6 +14,8 @@
 //! they do together is printed. With `--new` each packet begins a flow. With `--cold` a frame has
 //! left the first two caches before a stage reads it.
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use dpdk_bindings::lcore::Launched;
 use dpdk_bindings::{Eal, clock, lcore};

@@ -7,6 +7,8 @@
 //! further ones are opened as fast as one thread can. A probe is a connection of its own, from
 //! `connect` to the end of the answer. All of them have to be answered, or there is no figure.
 
+#![forbid(unsafe_code)]
+
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;

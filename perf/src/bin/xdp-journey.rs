@@ -12,6 +12,8 @@
 //! Among 65,536 flows it matters in which order they are met: in that in which they began, as other
 //! balancers' figures were taken, or, as in the other plane's bench, in another.
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use perf::kernel::{CALL, Direction, Failure, Feeder, Floor, Order, Packets, Setting, World, stay};
 use perf::world::{Family, Work};

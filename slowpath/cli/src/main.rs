@@ -1,6 +1,8 @@
 //! The `weir` command: reads the live system over slowpath's unix socket, writes what is wanted of
 //! it, and checks files.
 
+#![forbid(unsafe_code)]
+
 mod apply;
 mod ask;
 mod backend;

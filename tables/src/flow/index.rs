@@ -84,10 +84,12 @@ impl<'r> Index<'r> {
     /// `entries` are four times `words`, whose number is a power of two.
     #[inline]
     pub(crate) fn new(
-        #[cfg_attr(not(target_arch = "bpf"), expect(unused))] which: Which,
+        #[cfg_attr(not(target_arch = "bpf"), expect(unused, reason = "the kernel's alone"))]
+        which: Which,
         entries: Rows<'r, Entry>,
         words: Rows<'r, AtomicU64>,
-        #[cfg_attr(target_arch = "bpf", expect(unused))] region: &Region,
+        #[cfg_attr(target_arch = "bpf", expect(unused, reason = "there it is the program's"))]
+        region: &Region,
     ) -> Index<'r> {
         debug_assert!(words.count().is_power_of_two() && entries.count() == words.count() * 4);
         Index {

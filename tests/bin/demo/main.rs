@@ -1,5 +1,7 @@
 //! `demo`: both clouds, real traffic, a changing backend set, and in the end what was proved.
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

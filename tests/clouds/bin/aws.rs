@@ -1,6 +1,8 @@
 //! AWS on a port of this machine, for the lab and for a try by hand:
 //! `AWS_ENDPOINT_URL` and `AWS_EC2_METADATA_SERVICE_ENDPOINT` lead to it.
 
+#![forbid(unsafe_code)]
+
 use std::time::Duration;
 
 use clap::Parser;

@@ -1,6 +1,8 @@
 //! Azure on two ports of this machine, for the lab and for a try by hand: it prints what leads an
 //! appliance to it.
 
+#![forbid(unsafe_code)]
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! each service's answers in the service's own format. Their clocks move when they are told to, and
 //! they misbehave on demand.
 
+#![forbid(unsafe_code)]
+
 pub mod answer;
 mod autoscaling;
 pub mod azure;

@@ -23,6 +23,8 @@
 //! All of it is gone with the last value that holds it, also when a test panics; and with the
 //! process, when that is killed: the kernel then ends the daemons and takes the namespaces down.
 
+#![forbid(unsafe_code)]
+
 mod bird;
 mod cable;
 mod frr;

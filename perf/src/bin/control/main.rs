@@ -7,6 +7,8 @@
 //! still reachable after an insert, over what was there before; objects are the caller's and don't
 //! count. A region's bytes are those of its tables, which are taken at start.
 
+#![forbid(unsafe_code)]
+
 mod change;
 mod load;
 mod restart;

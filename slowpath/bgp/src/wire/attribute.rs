@@ -201,7 +201,7 @@ impl Path {
     ) -> Result<(), Malformed> {
         use Malformed::{Discard, Withdraw};
         let number = || value.try_into().map(u32::from_be_bytes).ok();
-        // Longer than 70 lines: an arm an attribute, in the order of RFC 7606 section 7.
+        // An arm for each attribute, in the order of RFC 7606 section 7.
         match code {
             code::ORIGIN => {
                 self.origin = Some(match value {

@@ -127,7 +127,7 @@ impl Notification {
             8 => "send hold timer expired",
             _ => "error of an unknown kind",
         };
-        // Longer than 70 lines: it is one list, and a line each is what it says.
+        // One list, a line each.
         let subcode = match (self.code, self.subcode) {
             (1, 1) => "connection not synchronized",
             (1, 2) => "bad message length",
