@@ -31,17 +31,31 @@ pub fn dispatch<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, exits: &mut 
             Exit::Port(arm) => to_port(packets, verdict, arm, lcore, exits),
             Exit::Kernel(arm) => to_kernel(packets, verdict, arm, lcore, exits),
             Exit::None => packets.for_each(|(_, work)| {
-                // A packet that no stage decided on would be lost silently; it is counted instead.
-                let reason = match verdict {
-                    Verdict::Drop(reason) => reason,
-                    _ => DropReason::Undecided,
-                };
-                lcore.count_drop(work, reason);
+                lcore.count_drop(work, drop_reason(verdict));
             }),
         }
         (buffers, works) = (others, &works[row..]);
     }
     burst.len = 0;
+}
+
+/// Why a packet without an exit is dropped. One that no stage decided on, or whose verdict no stage
+/// carried out, shows a defect of Weir: it has a reason of its own, so that it is not lost silently.
+#[inline(always)]
+fn drop_reason(verdict: Verdict) -> DropReason {
+    match verdict {
+        Verdict::Drop(reason) => reason,
+        Verdict::Undecided
+        | Verdict::Return
+        | Verdict::Nat
+        | Verdict::Tunnel
+        | Verdict::Answer
+        | Verdict::Redirect
+        | Verdict::Punt
+        | Verdict::Reply(_)
+        | Verdict::Forward
+        | Verdict::Probe => DropReason::Undecided,
+    }
 }
 
 #[inline(always)]

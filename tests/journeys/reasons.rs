@@ -143,6 +143,7 @@ impl Exits<Frame> for NoExit {
 fn a_packet_without_a_decision_is_counted_as_undecided() {
     let mut plane = Memory::new();
     plane.load(&aws_nat());
+    plane.loaded().undecided = 1;
     let lcore = &plane.loaded().lcore;
     let mut burst = Burst::default();
     burst.push(Frame::new(&from_gateway(1, syn()).bytes()), INGRESS, Arrival::Plain);

@@ -81,6 +81,9 @@ pub enum LabError {
     /// Something was asked for that cannot be.
     #[error("{0}")]
     Asked(String),
+    /// Packets left the pipeline without a decision.
+    #[error("no stage decided on {0} packets: a defect of Weir; `weir trace` shows such a packet")]
+    Undecided(u64),
 }
 
 impl LabError {

@@ -15,6 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tables::reason::DropReason;
 
 /// How long the daemons may take to become able.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -334,11 +335,15 @@ impl Weir {
         self.document(&format!("/flows?client={client}")).map(|page: FlowsNow| page.flows)
     }
 
-    /// What `weir drops` shows, without the zeroes.
+    /// What `weir drops` shows, without the zeroes. An undecided packet is an error in every lab: it
+    /// shows a defect of Weir.
     pub fn drops(&self) -> Result<Vec<DropNow>> {
         let mut drops: Vec<DropNow> = self.document("/drops")?;
         drops.retain(|drop| drop.packets > 0);
-        Ok(drops)
+        match drops.iter().find(|drop| drop.reason == DropReason::Undecided.name()) {
+            Some(undecided) => Err(LabError::Undecided(undecided.packets)),
+            None => Ok(drops),
+        }
     }
 
     /// The metrics, by name with labels.

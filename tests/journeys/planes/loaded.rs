@@ -42,6 +42,8 @@ pub struct Loaded {
     slowpaths: Instant,
     /// Who writes its tables; a test may put itself in its place.
     pub target: Option<RegionPlane<'static>>,
+    /// Packets that no stage decided on. Zero, unless the test itself leaves out the stages.
+    pub undecided: u64,
 }
 
 impl Loaded {
@@ -75,8 +77,17 @@ impl Loaded {
         let desired = Desired::new(&config, store, &[], SystemTime::UNIX_EPOCH);
         let reconciler = Reconciler::new(Settings { at_once: usize::MAX, ..Settings::default() });
         let slowpaths = Instant::now();
-        let mut loaded =
-            Loaded { region, config, setup, desired, reconciler, slowpaths, target, lcore };
+        let mut loaded = Loaded {
+            region,
+            lcore,
+            setup,
+            config,
+            desired,
+            reconciler,
+            slowpaths,
+            target,
+            undecided: 0,
+        };
         let services = loaded.setup.services.clone();
         loaded.change(&services);
         loaded
@@ -115,6 +126,7 @@ impl Loaded {
     /// All counters of the region.
     pub fn counts(&self) -> Counts {
         self.check_addresses();
+        self.check_undecided();
         let counters = self.region.counters();
         let arms = |counter: ArmCounter| {
             counters.sum(|page| page.arm_count(0, counter) + page.arm_count(1, counter))
@@ -122,12 +134,10 @@ impl Loaded {
         let verdicts = VerdictCounter::ALL.iter().filter(|v| **v != VerdictCounter::Drop);
         let verdicts: BTreeMap<&'static str, u64> =
             verdicts.map(|v| (v.name(), counters.sum(|page| page.verdict_count(*v)))).collect();
-        let dropped = |reason: DropReason| {
-            counters.sum(|page| page.dropped(0, reason) + page.dropped(1, reason))
-        };
+        let drops = DropReason::ALL.iter().map(|reason| (*reason, self.dropped(*reason)));
         Counts {
             verdicts,
-            drops: DropReason::ALL.iter().map(|reason| (*reason, dropped(*reason))).collect(),
+            drops: drops.collect(),
             received: arms(ArmCounter::RxPackets),
             from_kernel: arms(ArmCounter::FromKernelPackets),
             originated: arms(ArmCounter::OriginatedPackets),
@@ -136,12 +146,35 @@ impl Loaded {
         }
     }
 
+    /// Packets of both arms that were dropped for `reason`.
+    fn dropped(&self, reason: DropReason) -> u64 {
+        let counters = self.region.counters();
+        counters.sum(|page| page.dropped(0, reason) + page.dropped(1, reason))
+    }
+
+    /// A packet that no stage decides on is a defect, whatever else the test looks at.
+    fn check_undecided(&self) {
+        let undecided = self.dropped(DropReason::Undecided);
+        let setup = self.setup.name;
+        assert_eq!(undecided, self.undecided, "packets that no stage decided on, tables {setup}");
+    }
+
     /// A flow whose address no filter knew would be returned as a stranger's.
     fn check_addresses(&self) {
         let (known, flows) = (Addresses::of_flows(self.region), Flows::new(self.region));
         for flow in (0..flows.capacity()).filter_map(|path| flows.snapshot(path)) {
             let (target, _) = flow.front.end(flow.initiator.other());
             assert!(known.may_have(&target), "no bit for the flow to {target}");
+        }
+    }
+}
+
+/// Every case and every test of the planes ends here, also one that looks at no counters.
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // A second panic would hide why the test fails.
+        if !std::thread::panicking() {
+            self.check_undecided();
         }
     }
 }
