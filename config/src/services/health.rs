@@ -199,8 +199,11 @@ impl HealthCheck {
         if !self.ca_file.is_empty() && !self.ca_file.starts_with('/') {
             refuse("ca_file", "this is no path of a file", "write it from `/` on");
         }
-        let http = self.kind != ProbeKind::Tcp;
-        let https = self.kind == ProbeKind::Https;
+        let (http, https) = match self.kind {
+            ProbeKind::Tcp => (false, false),
+            ProbeKind::Http => (true, false),
+            ProbeKind::Https => (true, true),
+        };
         for (field, written, fits, kinds) in [
             ("path", !self.path.is_empty(), http, "\"http\" or \"https\""),
             ("host", !self.host.is_empty(), http, "\"http\" or \"https\""),

@@ -202,7 +202,7 @@ impl Checker {
         while let Some(start) = self.machine.start(now) {
             let Start { token, target, timeout, behind, late } = start;
             self.given.counters.began(behind, late);
-            let tls = target.ask.tls.as_ref();
+            let tls = target.ask.tls();
             let tls = tls.map(|tls| self.believed.by(tls.authorities.as_ref(), now)).transpose();
             let answers = self.answers.clone();
             match tls {

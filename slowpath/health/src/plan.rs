@@ -59,11 +59,13 @@ pub struct Target {
 
 /// What a service's probes ask.
 #[derive(PartialEq, Eq, Debug)]
-pub struct Ask {
-    /// For a status, in HTTP; else a connection is enough.
-    pub http: Option<Http>,
-    /// In TLS.
-    pub tls: Option<Tls>,
+pub enum Ask {
+    /// A TCP connection is enough.
+    Connection,
+    /// An HTTP request, and its status.
+    Http(Http),
+    /// The same in TLS.
+    Https(Http, Tls),
 }
 
 /// A request and what is expected.
@@ -144,9 +146,18 @@ impl Ask {
             }
         };
         let tls = Tls { authorities: check.verify.then_some(authorities), name: named.to_owned() };
-        Ask {
-            http: (check.kind != ProbeKind::Tcp).then_some(http),
-            tls: (check.kind == ProbeKind::Https).then_some(tls),
+        match check.kind {
+            ProbeKind::Tcp => Ask::Connection,
+            ProbeKind::Http => Ask::Http(http),
+            ProbeKind::Https => Ask::Https(http, tls),
+        }
+    }
+
+    /// The TLS settings of probes that speak TLS.
+    pub fn tls(&self) -> Option<&Tls> {
+        match self {
+            Ask::Connection | Ask::Http(_) => None,
+            Ask::Https(_, tls) => Some(tls),
         }
     }
 }

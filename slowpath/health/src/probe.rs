@@ -17,9 +17,10 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::machine::Answer;
-use crate::plan::{Entrance, Http, Target};
+use crate::plan::{Ask, Entrance, Http, Target, Tls};
 
 /// Bytes of the longest head of an answer.
 const HEAD: usize = 16 * 1024;
@@ -61,21 +62,37 @@ async fn ask(
     stage: &AtomicUsize,
 ) -> Result<Cow<'static, str>, Failure> {
     let stream = connect(target).await?;
-    let Some(http) = &target.ask.http else { return Ok("connected".into()) };
-    let (Some(wanted), Some(config)) = (&target.ask.tls, tls) else {
-        stage.store(2, Ordering::Relaxed);
-        return question(stream, http, target.to).await;
-    };
-    stage.store(1, Ordering::Relaxed);
+    match &*target.ask {
+        Ask::Connection => Ok("connected".into()),
+        Ask::Http(http) => {
+            stage.store(2, Ordering::Relaxed);
+            question(stream, http, target.to).await
+        }
+        Ask::Https(http, wanted) => {
+            // Never in the clear what was to be asked in TLS.
+            let config = tls.ok_or_else(|| Failure::Untold("no TLS configuration".to_owned()))?;
+            stage.store(1, Ordering::Relaxed);
+            let stream = secured(stream, config, wanted, target.to).await?;
+            stage.store(2, Ordering::Relaxed);
+            question(stream, http, target.to).await
+        }
+    }
+}
+
+/// The TLS handshake.
+async fn secured(
+    stream: TcpStream,
+    config: Arc<ClientConfig>,
+    wanted: &Tls,
+    to: SocketAddr,
+) -> Result<TlsStream<TcpStream>, Failure> {
     let name = match wanted.name.as_str() {
-        "" => Ok(ServerName::IpAddress(target.to.ip().into())),
+        "" => Ok(ServerName::IpAddress(to.ip().into())),
         name => ServerName::try_from(name.to_owned()),
     };
     let name = name.map_err(|_| Failure::Untold(format!("`{}` is no name", wanted.name)))?;
     let connected = TlsConnector::from(config).connect(name, stream).await;
-    let stream = connected.map_err(|e| Failure::Bad(format!("TLS: {e}")))?;
-    stage.store(2, Ordering::Relaxed);
-    question(stream, http, target.to).await
+    connected.map_err(|e| Failure::Bad(format!("TLS: {e}")))
 }
 
 async fn connect(target: &Target) -> Result<TcpStream, Failure> {

@@ -74,7 +74,7 @@ fn a_backend_is_asked_where_it_is_unless_the_check_says_otherwise() {
     let target = only(&plain);
     assert_eq!(target.to.to_string(), "10.0.2.11:8080");
     assert_eq!((target.from, target.entrance.clone()), (Some([10, 0, 2, 10].into()), None));
-    let http = target.ask.http.as_ref().unwrap();
+    let Ask::Http(http) = &*target.ask else { panic!("{:?}", target.ask) };
     assert_eq!((http.path.as_str(), http.host.as_str()), ("/", ""));
     assert_eq!(plain.wanted[0].1, None, "nobody has judged yet");
     let ported = |s: &mut Service, _: &mut Instance| {
@@ -82,7 +82,7 @@ fn a_backend_is_asked_where_it_is_unless_the_check_says_otherwise() {
     };
     let ported = planned(ported, WEB, &place());
     assert_eq!(only(&ported).to.port(), 9000);
-    assert!(only(&ported).ask.http.is_none());
+    assert_eq!(*only(&ported).ask, Ask::Connection);
     let frontends = &[("203.0.113.1", 53, 17), ("203.0.113.1", 443, 6)];
     let without = planned(|_, i| i.endpoint.port = 0, frontends, &place());
     assert_eq!(only(&without).to.port(), 443, "TCP's frontend before UDP's");
@@ -111,7 +111,7 @@ fn a_name_is_required_of_certificates_as_the_host_says() {
             WEB,
             &place(),
         );
-        let tls = only(&plan).ask.tls.as_ref().unwrap();
+        let tls = only(&plan).ask.tls().unwrap();
         (tls.name.clone(), tls.authorities.clone())
     };
     let own = Some(Authorities { file: "/etc/ca.pem".into(), folder: None });

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::plan::{Ask, Authorities, Tls};
+use crate::plan::Authorities;
 use crate::tls::Believed;
 
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -37,25 +37,25 @@ async fn says(answer: &'static str) -> SocketAddr {
     .await
 }
 
-fn target(to: SocketAddr, http: Option<Http>, tls: Option<Tls>) -> Target {
-    Target { to, from: None, entrance: None, ask: Arc::new(Ask { http, tls }) }
+fn target(to: SocketAddr, ask: Ask) -> Target {
+    Target { to, from: None, entrance: None, ask: Arc::new(ask) }
 }
 
-fn http() -> Option<Http> {
-    Some(Http { path: "/live".into(), host: String::new(), expect: vec![200..=399] })
+fn http() -> Http {
+    Http { path: "/live".into(), host: String::new(), expect: vec![200..=399] }
 }
 
-async fn asked(to: SocketAddr, http: Option<Http>) -> (Option<bool>, String) {
-    let answer = probe(&target(to, http, None), None, PATIENCE).await;
+async fn asked(to: SocketAddr, ask: Ask) -> (Option<bool>, String) {
+    let answer = probe(&target(to, ask), None, PATIENCE).await;
     (answer.good, answer.why.into_owned())
 }
 
 #[tokio::test]
 async fn a_connection_is_enough_for_tcp_and_a_closed_port_is_refused() {
     let to = server(|_| async {}).await;
-    assert_eq!(asked(to, None).await, (Some(true), "connected".into()));
+    assert_eq!(asked(to, Ask::Connection).await, (Some(true), "connected".into()));
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    assert_eq!(asked(free, None).await, (Some(false), "connection refused".into()));
+    assert_eq!(asked(free, Ask::Connection).await, (Some(false), "connection refused".into()));
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn statuses_are_judged_and_interim_ones_passed_over() {
         ("HTTP/1.1 503 Busy\r\n\r\nsorry", false, "status 503, expected 200-399"),
         ("HTTP/1.1 404 Not Found\r\n\r\n", false, "status 404, expected 200-399"),
     ] {
-        assert_eq!(asked(says(answer).await, http()).await, (Some(good), why.into()));
+        assert_eq!(asked(says(answer).await, Ask::Http(http())).await, (Some(good), why.into()));
     }
 }
 
@@ -81,7 +81,7 @@ async fn nonsense_and_half_answers_are_bad() {
         ("\0\0\0\0", "this is no HTTP/1.1 answer"),
         ("HTTP/1.1 2000 OK\r\n\r\n", "this is no HTTP/1.1 answer"),
     ] {
-        let (good, said) = asked(says(answer).await, http()).await;
+        let (good, said) = asked(says(answer).await, Ask::Http(http())).await;
         assert_eq!(good, Some(false), "{answer:?}");
         assert!(said.contains(why), "{answer:?}: {said}");
     }
@@ -89,14 +89,14 @@ async fn nonsense_and_half_answers_are_bad() {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n").await;
         while stream.write_all(b"A: b\r\n").await.is_ok() {}
     });
-    let (good, said) = asked(endless.await, http()).await;
+    let (good, said) = asked(endless.await, Ask::Http(http())).await;
     assert_eq!(good, Some(false));
     assert!(said.contains("too many headers") || said.contains("longer than 16384"), "{said}");
     let wide = server(|mut stream| async move {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nA: ").await;
         while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
     });
-    let (good, said) = asked(wide.await, http()).await;
+    let (good, said) = asked(wide.await, Ask::Http(http())).await;
     assert!(good == Some(false) && said.contains("longer than 16384 bytes"), "{said}");
 }
 
@@ -107,8 +107,15 @@ async fn who_hangs_or_dawdles_has_the_timeout_for_all_of_it() {
         drop(stream);
     });
     let hangs = hangs.await;
-    assert_eq!(asked(hangs, http()).await, (Some(false), "waited 300 ms for an answer".into()));
-    assert_eq!(asked(hangs, None).await.0, Some(true), "its kernel still takes connections");
+    assert_eq!(
+        asked(hangs, Ask::Http(http())).await,
+        (Some(false), "waited 300 ms for an answer".into())
+    );
+    assert_eq!(
+        asked(hangs, Ask::Connection).await.0,
+        Some(true),
+        "its kernel still takes connections"
+    );
     let dawdles = server(|mut stream| async move {
         for byte in b"HTTP/1.1 200 OK\r\nServer: slow\r\n\r\n" {
             tokio::time::sleep(Duration::from_millis(30)).await;
@@ -117,7 +124,7 @@ async fn who_hangs_or_dawdles_has_the_timeout_for_all_of_it() {
             }
         }
     });
-    let (good, why) = asked(dawdles.await, http()).await;
+    let (good, why) = asked(dawdles.await, Ask::Http(http())).await;
     assert_eq!((good, why.as_str()), (Some(false), "waited 300 ms for an answer"));
 }
 
@@ -136,14 +143,14 @@ async fn the_request_is_what_was_asked_for() {
     });
     let to = to.await;
     let ours: IpAddr = [127, 0, 0, 7].into();
-    let sent = Target { from: Some(ours), ..target(to, http(), None) };
+    let sent = Target { from: Some(ours), ..target(to, Ask::Http(http())) };
     assert_eq!(probe(&sent, None, PATIENCE).await.good, Some(true));
     let (from, request) = told.recv().await.unwrap();
     assert_eq!(from, ours);
     let head = format!("GET /live HTTP/1.1\r\nHost: {to}\r\n");
     assert!(request.starts_with(&head) && request.ends_with("\r\n\r\n"), "{request}");
-    let named = Http { host: "web.example".into(), ..http().unwrap() };
-    assert_eq!(asked(to, Some(named)).await.0, Some(true));
+    let named = Http { host: "web.example".into(), ..http() };
+    assert_eq!(asked(to, Ask::Http(named)).await.0, Some(true));
     assert!(told.recv().await.unwrap().1.contains("\r\nHost: web.example\r\n"));
 }
 
@@ -151,15 +158,16 @@ async fn the_request_is_what_was_asked_for() {
 async fn what_this_machine_lacks_is_not_the_backends_fault() {
     let to = server(|_| async {}).await;
     let from = Some([203, 0, 113, 9].into());
-    let answer = probe(&Target { from, ..target(to, None, None) }, None, PATIENCE).await;
+    let answer = probe(&Target { from, ..target(to, Ask::Connection) }, None, PATIENCE).await;
     assert_eq!(answer.good, None);
     assert!(answer.why.ends_with("type: ip addr add 203.0.113.9 dev lo"), "{}", answer.why);
     // Slowpath sets a tunnel's, soon.
     let entrance = Some(Entrance::Interface("lo".into()));
-    let answer = probe(&Target { from, entrance, ..target(to, None, None) }, None, PATIENCE).await;
+    let answer =
+        probe(&Target { from, entrance, ..target(to, Ask::Connection) }, None, PATIENCE).await;
     assert!(answer.why.contains("source yet; if that stays so, type: ip addr"), "{}", answer.why);
     let entrance = Some(Entrance::Interface("h7-none0".into()));
-    let answer = probe(&Target { entrance, ..target(to, None, None) }, None, PATIENCE).await;
+    let answer = probe(&Target { entrance, ..target(to, Ask::Connection) }, None, PATIENCE).await;
     assert!(answer.good.is_none() && answer.why.contains("h7-none0"), "{}", answer.why);
 }
 
@@ -167,8 +175,8 @@ async fn what_this_machine_lacks_is_not_the_backends_fault() {
 async fn no_connection_is_left_waiting() {
     let to = says("HTTP/1.1 200 OK\r\n\r\n").await;
     for _ in 0..50 {
-        assert_eq!(asked(to, http()).await.0, Some(true));
-        assert_eq!(asked(to, None).await.0, Some(true));
+        assert_eq!(asked(to, Ask::Http(http())).await.0, Some(true));
+        assert_eq!(asked(to, Ask::Connection).await.0, Some(true));
     }
     // The probes' ends: 06 is TIME_WAIT.
     let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
@@ -208,7 +216,7 @@ async fn in_tls(names: &[&str], answer: &'static str) -> (SocketAddr, std::path:
 
 async fn asked_in_tls(to: SocketAddr, tls: Tls) -> (Option<bool>, String) {
     let config = Believed::default().by(tls.authorities.as_ref(), Instant::now()).unwrap();
-    let answer = probe(&target(to, http(), Some(tls)), Some(config), PATIENCE * 10).await;
+    let answer = probe(&target(to, Ask::Https(http(), tls)), Some(config), PATIENCE * 10).await;
     (answer.good, answer.why.into_owned())
 }
 
@@ -240,9 +248,12 @@ async fn certificates_are_believed_by_authority_and_name_or_not_at_all() {
     });
     let hangs = hangs.await;
     let config = Believed::default().by(None, Instant::now()).unwrap();
-    let sent = target(hangs, http(), Some(tls(None, "web.example")));
+    let sent = target(hangs, Ask::Https(http(), tls(None, "web.example")));
     let answer = probe(&sent, Some(config), PATIENCE).await;
     assert_eq!(answer.why, "waited 300 ms for the TLS handshake");
+    let unset = target(plain, Ask::Https(http(), tls(None, "web.example")));
+    let answer = probe(&unset, None, PATIENCE).await;
+    assert_eq!((answer.good, &*answer.why), (None, "no TLS configuration"), "not in the clear");
     let busy = in_tls(&["web.example"], "HTTP/1.1 503 Busy\r\n\r\n").await;
     let (good, why) = asked_in_tls(busy.0, tls(Some(&busy.1), "web.example")).await;
     assert!(good == Some(false) && why.contains("status 503"), "{why}");
