@@ -5,6 +5,7 @@
 //! record in it. Records and links bear the object's own tags.
 
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use azure::arm::{Ask, Begun};
@@ -13,7 +14,7 @@ use clouds::failure::{Failure, Setback};
 use serde_json::{Value, json};
 
 use crate::ask;
-use crate::errors::Stop;
+use crate::errors::{OrStop, Outcome, Stop};
 use crate::names;
 use crate::object::{Aspect, Fixed, FixedEndpoint, Reason, Step, Zone, ZoneStatus};
 use crate::reconcile::{Course, DRIFT, Event};
@@ -61,7 +62,7 @@ pub(crate) async fn keep(
     course: &mut Course<'_>,
     endpoint: &FixedEndpoint,
     address: Ipv4Addr,
-) -> Result<Duration, Stop> {
+) -> Outcome<Duration> {
     let spec = course.object.spec.endpoint.as_ref();
     let zones: Vec<Zone> = spec.map(|spec| spec.zones.clone()).unwrap_or_default();
     forget(course, &zones).await?;
@@ -81,22 +82,22 @@ pub(crate) async fn keep(
         let message = format!("{} zones lead to {address}", zones.len());
         course.tell(Aspect::Names, (true, Reason::AzureSuccess), &message);
     }
-    Ok(DRIFT)
+    Continue(DRIFT)
 }
 
 /// The zone is there.
-async fn made(course: &mut Course<'_>, id: &ResourceId) -> Result<(), Stop> {
+async fn made(course: &mut Course<'_>, id: &ResourceId) -> Outcome<()> {
     let side = course.turn.endpoint();
-    match side.get(&ask::ZONES_GET.at(id)).await.map_err(error)? {
+    match side.get(&ask::ZONES_GET.at(id)).await.or_stop(error)? {
         Some(there) if State::of(&there.body) == State::Busy => {
-            return Err(busy(Aspect::Names, id.name(), &there.body));
+            return Break(busy(Aspect::Names, id.name(), &there.body));
         }
-        Some(_) => return Ok(()),
+        Some(_) => return Continue(()),
         None => {}
     }
     let tags = names::shared_tags(&course.turn.settings.fleet, &course.object.spec);
     let body = json!({ "location": "global", "tags": tags, "properties": {} });
-    let begun = side.put(&ask::ZONES_PUT.at(id), &body, None).await.map_err(error)?;
+    let begun = side.put(&ask::ZONES_PUT.at(id), &body, None).await.or_stop(error)?;
     course.events.push(Event::note("ZoneCreated", format!("{} is being made", id.name())));
     side.begun(&mut course.status.endpoint.running, Step::WriteZone, begun)
 }
@@ -107,17 +108,17 @@ async fn lead(
     zone: &ResourceId,
     record: &str,
     address: Ipv4Addr,
-) -> Result<(), Stop> {
+) -> Outcome<()> {
     let side = course.turn.endpoint();
     let id = zone.child("A", record);
-    let there = side.get(&ask::RECORDS_GET.at(&id)).await.map_err(error)?;
+    let there = side.get(&ask::RECORDS_GET.at(&id)).await.or_stop(error)?;
     let etag = there.as_ref().and_then(|there| there.etag.clone());
     let there = there.map_or(Value::Null, |there| there.body["properties"].clone());
     let list = there["aRecords"].as_array().map(Vec::as_slice).unwrap_or_default();
     let leads = list.len() == 1 && list[0]["ipv4Address"] == json!(address);
     let ours = is_ours(course, &there["metadata"]);
     if leads && (!ours || there["ttl"] == json!(TTL)) {
-        return Ok(());
+        return Continue(());
     }
     if !there.is_null() && !ours {
         let message = format!(
@@ -125,14 +126,14 @@ async fn lead(
              leave it out of the object",
             zone.name()
         );
-        return Err(Stop::mend(Aspect::Names, Reason::NotOurs, message));
+        return Break(Stop::mend(Aspect::Names, Reason::NotOurs, message));
     }
     let tags = names::tags(&course.turn.settings.fleet, &course.object.name, &course.object.spec);
     let list = json!([{ "ipv4Address": address }]);
     let properties = json!({ "ttl": TTL, "metadata": tags, "aRecords": list });
     let body = json!({ "properties": properties });
-    side.put(&ask::RECORDS_PUT.at(&id), &body, etag.as_deref()).await.map_err(error)?;
-    Ok(())
+    side.put(&ask::RECORDS_PUT.at(&id), &body, etag.as_deref()).await.or_stop(error)?;
+    Continue(())
 }
 
 fn is_ours(course: &Course<'_>, tags: &Value) -> bool {
@@ -145,18 +146,18 @@ async fn linked(
     zone: &ResourceId,
     link: &ResourceId,
     network: &ResourceId,
-) -> Result<(), Stop> {
+) -> Outcome<()> {
     let side = course.turn.endpoint();
     let links = ask::ZONE_LINKS_LIST.at(format!("{zone}/virtualNetworkLinks"));
-    let links = side.list(&links).await.map_err(error)?;
+    let links = side.list(&links).await.or_stop(error)?;
     let leads = |there: &Value| {
         let to = there["properties"]["virtualNetwork"]["id"].as_str().unwrap_or_default();
         ResourceId::parse(to).is_ok_and(|to| to == *network)
     };
     if let Some(there) = links.iter().find(|there| leads(there)) {
         return match State::of(there) {
-            State::Busy => Err(busy(Aspect::Names, link.name(), there)),
-            _ => Ok(()),
+            State::Busy => Break(busy(Aspect::Names, link.name(), there)),
+            _ => Continue(()),
         };
     }
     let named = |there: &&Value| {
@@ -164,10 +165,10 @@ async fn linked(
     };
     if links.iter().find(named).is_some_and(|there| !is_ours(course, &there["tags"])) {
         let message = format!("{link} links another network, and Weir did not make it; delete it");
-        return Err(Stop::mend(Aspect::Names, Reason::NotOurs, message));
+        return Break(Stop::mend(Aspect::Names, Reason::NotOurs, message));
     }
     if known_elsewhere(course, zone) {
-        return Ok(());
+        return Continue(());
     }
     let tags = names::tags(&course.turn.settings.fleet, &course.object.name, &course.object.spec);
     let properties = json!({ "virtualNetwork": { "id": network }, "registrationEnabled": false });
@@ -176,23 +177,23 @@ async fn linked(
         Ok(begun) => side.begun(&mut course.status.endpoint.running, Step::WriteZone, begun),
         Err(setback) if overlaps(&setback) => {
             elsewhere(course, zone.name());
-            Ok(())
+            Continue(())
         }
-        Err(setback) => Err(error(setback)),
+        Err(setback) => Break(error(setback)),
     }
 }
 
 /// Looks after an operation of this side. Azure may find only while it links a zone that the
 /// network knows another one of that name.
-pub(crate) async fn settle(course: &mut Course<'_>) -> Result<(), Stop> {
+pub(crate) async fn settle(course: &mut Course<'_>) -> Outcome<()> {
     let about = course.status.endpoint.running.as_ref();
     let about = about.and_then(|running| ResourceId::parse(&running.handle.resource).ok());
     let side = course.turn.endpoint();
     match side.settle(&mut course.status.endpoint.running).await {
-        Err(stop) if stop.reason == Reason::LinkedElsewhere => {
+        Break(stop) if stop.reason == Reason::LinkedElsewhere => {
             let zone = about.as_ref().and_then(|id| id.named("privateDnsZones"));
             zone.into_iter().for_each(|zone| elsewhere(course, zone));
-            Ok(())
+            Continue(())
         }
         settled => settled,
     }
@@ -221,7 +222,7 @@ pub(crate) fn overlaps(setback: &Setback) -> bool {
 }
 
 /// Zones and records that are not wanted any more.
-async fn forget(course: &mut Course<'_>, wanted: &[Zone]) -> Result<(), Stop> {
+async fn forget(course: &mut Course<'_>, wanted: &[Zone]) -> Outcome<()> {
     for (name, noted) in course.status.endpoint.zones.clone() {
         let Some(zone) = wanted.iter().find(|zone| zone.name.eq_ignore_ascii_case(&name)) else {
             remove(course, &name).await?;
@@ -241,12 +242,12 @@ async fn forget(course: &mut Course<'_>, wanted: &[Zone]) -> Result<(), Stop> {
             }
         }
     }
-    Ok(())
+    Continue(())
 }
 
 /// What is ours of a zone goes: records, links, and the zone where nothing is left in it.
-pub(crate) async fn remove(course: &mut Course<'_>, name: &str) -> Result<(), Stop> {
-    let Some(noted) = course.status.endpoint.zones.get(name).cloned() else { return Ok(()) };
+pub(crate) async fn remove(course: &mut Course<'_>, name: &str) -> Outcome<()> {
+    let Some(noted) = course.status.endpoint.zones.get(name).cloned() else { return Continue(()) };
     for record in &noted.records {
         unlead(course, &noted.id, record).await?;
     }
@@ -257,41 +258,41 @@ pub(crate) async fn remove(course: &mut Course<'_>, name: &str) -> Result<(), St
         delete(course, ask::ZONES_DELETE.at(&noted.id)).await?;
     }
     course.status.endpoint.zones.remove(name);
-    Ok(())
+    Continue(())
 }
 
 /// Our record of a name goes.
-async fn unlead(course: &mut Course<'_>, zone: &ResourceId, record: &str) -> Result<(), Stop> {
+async fn unlead(course: &mut Course<'_>, zone: &ResourceId, record: &str) -> Outcome<()> {
     let side = course.turn.endpoint();
     let id = zone.child("A", record);
-    let there = side.get(&ask::RECORDS_GET.at(&id)).await.map_err(error)?;
+    let there = side.get(&ask::RECORDS_GET.at(&id)).await.or_stop(error)?;
     if there.is_some_and(|there| is_ours(course, &there.body["properties"]["metadata"])) {
-        side.delete(&ask::RECORDS_DELETE.at(&id)).await.map_err(error)?;
+        side.delete(&ask::RECORDS_DELETE.at(&id)).await.or_stop(error)?;
     }
-    Ok(())
+    Continue(())
 }
 
-async fn unlink(course: &mut Course<'_>, link: &ResourceId) -> Result<(), Stop> {
-    let there = course.turn.endpoint().get(&ask::ZONE_LINKS_GET.at(link)).await.map_err(error)?;
+async fn unlink(course: &mut Course<'_>, link: &ResourceId) -> Outcome<()> {
+    let there = course.turn.endpoint().get(&ask::ZONE_LINKS_GET.at(link)).await.or_stop(error)?;
     match there {
         Some(there) if is_ours(course, &there.body["tags"]) => {
             delete(course, ask::ZONE_LINKS_DELETE.at(link)).await
         }
-        _ => Ok(()),
+        _ => Continue(()),
     }
 }
 
 /// Whether our fleet made the zone and nobody has anything in it. What Azure itself puts there
 /// doesn't count.
-async fn is_last(course: &mut Course<'_>, zone: &ResourceId) -> Result<bool, Stop> {
+async fn is_last(course: &mut Course<'_>, zone: &ResourceId) -> Outcome<bool> {
     let side = course.turn.endpoint();
-    let Some(there) = side.get(&ask::ZONES_GET.at(zone)).await.map_err(error)? else {
-        return Ok(false);
+    let Some(there) = side.get(&ask::ZONES_GET.at(zone)).await.or_stop(error)? else {
+        return Continue(false);
     };
     if !names::made_by(&there.body["tags"], &course.turn.settings.fleet) {
-        return Ok(false);
+        return Continue(false);
     }
-    let records = side.list(&ask::RECORDS_LIST.at(format!("{zone}/ALL"))).await.map_err(error)?;
+    let records = side.list(&ask::RECORDS_LIST.at(format!("{zone}/ALL"))).await.or_stop(error)?;
     let others = |record: &Value| {
         let kind = record["type"].as_str().unwrap_or_default();
         !kind.to_ascii_uppercase().ends_with("/SOA")
@@ -299,13 +300,13 @@ async fn is_last(course: &mut Course<'_>, zone: &ResourceId) -> Result<bool, Sto
     let links = side
         .list(&ask::ZONE_LINKS_LIST.at(format!("{zone}/virtualNetworkLinks")))
         .await
-        .map_err(error)?;
-    Ok(links.is_empty() && !records.iter().any(others))
+        .or_stop(error)?;
+    Continue(links.is_empty() && !records.iter().any(others))
 }
 
 /// Deletes a zone or a link, and waits for that by the handle.
-async fn delete(course: &mut Course<'_>, ask: Ask) -> Result<(), Stop> {
+async fn delete(course: &mut Course<'_>, ask: Ask) -> Outcome<()> {
     let side = course.turn.endpoint();
-    let begun: Begun = side.delete(&ask).await.map_err(error)?;
+    let begun: Begun = side.delete(&ask).await.or_stop(error)?;
     side.begun(&mut course.status.endpoint.running, Step::WriteZone, begun)
 }

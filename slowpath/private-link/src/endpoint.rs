@@ -1,6 +1,7 @@
 //! The consumers' side: the endpoint in their network, its approval, its address, its names.
 
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use azure::id::ResourceId;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::ask;
 use crate::dns;
-use crate::errors::Stop;
+use crate::errors::{OrStop, Outcome, Stop};
 use crate::names;
 use crate::object::{Aspect, Fixed, Reason, Step};
 use crate::reconcile::{Course, Event};
@@ -26,15 +27,15 @@ pub(crate) fn error(setback: Setback) -> Stop {
 }
 
 /// Goes one step on; when to look again where nothing is left to do.
-pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Duration, Stop> {
-    let Some(wanted) = &fixed.endpoint else { return Ok(Duration::MAX) };
+pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Outcome<Duration> {
+    let Some(wanted) = &fixed.endpoint else { return Continue(Duration::MAX) };
     let side = course.turn.endpoint();
     dns::settle(course).await?;
     let Some(alias) = course.status.service.alias.clone() else {
         let message = "the service has no alias yet";
-        return Err(Stop::wait(Aspect::Endpoint, Reason::WaitingForAlias, message));
+        return Break(Stop::wait(Aspect::Endpoint, Reason::WaitingForAlias, message));
     };
-    let Some(there) = side.get(&ask::ENDPOINTS_GET.at(&wanted.id)).await.map_err(error)? else {
+    let Some(there) = side.get(&ask::ENDPOINTS_GET.at(&wanted.id)).await.or_stop(error)? else {
         gone(course);
         return create(course, fixed, &wanted.id, &alias).await;
     };
@@ -49,11 +50,11 @@ pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Durat
             names::FLEET,
             names::OBJECT
         );
-        return Err(Stop::mend(Aspect::Endpoint, Reason::NotOurs, message));
+        return Break(Stop::mend(Aspect::Endpoint, Reason::NotOurs, message));
     }
     course.status.endpoint.id = Some(id_of(&body).unwrap_or_else(|| wanted.id.clone()));
     if State::of(&body) == State::Busy {
-        return Err(busy(Aspect::Endpoint, "the private endpoint", &body));
+        return Break(busy(Aspect::Endpoint, "the private endpoint", &body));
     }
     if let Some(why) = astray(&body, &alias) {
         return replace(course, &wanted.id, why).await;
@@ -83,8 +84,8 @@ async fn create(
     fixed: &Fixed,
     id: &ResourceId,
     alias: &str,
-) -> Result<Duration, Stop> {
-    let Some(wanted) = &fixed.endpoint else { return Ok(Duration::MAX) };
+) -> Outcome<Duration> {
+    let Some(wanted) = &fixed.endpoint else { return Continue(Duration::MAX) };
     let spec = &course.object.spec;
     let body = json!({
         "location": spec.location,
@@ -101,16 +102,16 @@ async fn create(
         },
     });
     let side = course.turn.endpoint();
-    let begun = side.put(&ask::ENDPOINTS_PUT.at(id), &body, None).await.map_err(error)?;
+    let begun = side.put(&ask::ENDPOINTS_PUT.at(id), &body, None).await.or_stop(error)?;
     course.events.push(Event::note("EndpointCreated", format!("{} is being made", id.name())));
     side.begun(&mut course.status.endpoint.running, Step::WriteEndpoint, begun)?;
-    Err(Stop::at_once(Aspect::Endpoint, "the endpoint was made"))
+    Break(Stop::at_once(Aspect::Endpoint, "the endpoint was made"))
 }
 
 /// It leads to what is not there any more: Azure connects an endpoint once.
-async fn replace(course: &mut Course<'_>, id: &ResourceId, why: String) -> Result<Duration, Stop> {
+async fn replace(course: &mut Course<'_>, id: &ResourceId, why: String) -> Outcome<Duration> {
     let side = course.turn.endpoint();
-    let begun = side.delete(&ask::ENDPOINTS_DELETE.at(id)).await.map_err(error)?;
+    let begun = side.delete(&ask::ENDPOINTS_DELETE.at(id)).await.or_stop(error)?;
     course.status.endpoint.id = None;
     course.status.endpoint.address = None;
     course.tell(Aspect::Endpoint, (false, Reason::AzureError), &why);
@@ -118,7 +119,7 @@ async fn replace(course: &mut Course<'_>, id: &ResourceId, why: String) -> Resul
     side.begun(&mut course.status.endpoint.running, Step::DeleteEndpoint, begun)?;
     // Not at once: what is made again may be astray again.
     let message = "the endpoint was deleted, to be made again";
-    Err(Stop::wait(Aspect::Endpoint, Reason::UnderWay, message))
+    Break(Stop::taken(Aspect::Endpoint, message))
 }
 
 fn connection(body: &Value) -> &Value {
@@ -139,34 +140,34 @@ fn astray(body: &Value, alias: &str) -> Option<String> {
         .then(|| "its service was deleted under it; it is made again".to_owned())
 }
 
-fn approved(body: &Value) -> Result<(), Stop> {
+fn approved(body: &Value) -> Outcome<()> {
     let state = &connection(body)["privateLinkServiceConnectionState"];
     let status = state["status"].as_str().unwrap_or("unknown");
     if status == "Approved" {
-        return Ok(());
+        return Continue(());
     }
     let why = state["description"].as_str().unwrap_or_default();
     let message = format!("the connection's state is {status}: {why}");
-    Err(Stop::wait(Aspect::Endpoint, Reason::NotApproved, message))
+    Break(Stop::wait(Aspect::Endpoint, Reason::NotApproved, message))
 }
 
 /// By its own word, else by its interface's.
-async fn address(course: &mut Course<'_>, body: &Value) -> Result<Ipv4Addr, Stop> {
+async fn address(course: &mut Course<'_>, body: &Value) -> Outcome<Ipv4Addr> {
     let first = |list: &Value| list[0].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
     let told = body["properties"]["customDnsConfigs"].as_array().into_iter().flatten();
     if let Some(address) = told.map(|one| &one["ipAddresses"]).find_map(first) {
-        return Ok(address);
+        return Continue(address);
     }
-    let waiting = || {
+    let waiting = |()| {
         let message = "Azure has not told the endpoint's address yet";
         Stop::wait(Aspect::Endpoint, Reason::UnderWay, message)
     };
-    let id = body["properties"]["networkInterfaces"][0]["id"].as_str().ok_or_else(waiting)?;
-    let id = ResourceId::parse(id).map_err(|_| waiting())?;
+    let id = body["properties"]["networkInterfaces"][0]["id"].as_str().or_stop(waiting)?;
+    let id = ResourceId::parse(id).or_stop(|_| waiting(()))?;
     let side = course.turn.endpoint();
-    let interface = side.get(&ask::INTERFACES_GET.at(&id)).await.map_err(error)?;
-    let interface = interface.ok_or_else(waiting)?.body;
+    let interface = side.get(&ask::INTERFACES_GET.at(&id)).await.or_stop(error)?;
+    let interface = interface.or_stop(waiting)?.body;
     let found = interface["properties"]["ipConfigurations"].as_array().into_iter().flatten();
     let mut found = found.filter_map(|one| one["properties"]["privateIPAddress"].as_str());
-    found.find_map(|text| text.parse().ok()).ok_or_else(waiting)
+    found.find_map(|text| text.parse().ok()).or_stop(waiting)
 }

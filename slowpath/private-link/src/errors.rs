@@ -1,5 +1,6 @@
 //! When to come back after a failure, by what Azure said.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use clouds::failure::{Failure, Setback};
@@ -29,41 +30,95 @@ pub fn pause_after(setback: &Setback) -> Duration {
     }
 }
 
+/// The outcome of one step of a round on one side. `Continue` holds what the next step needs;
+/// `Break` ends the round on this side, which is a failure only where [`Stop::cause`] says so.
+pub(crate) type Outcome<T> = ControlFlow<Stop, T>;
+
 /// Why a round goes no further on one side.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Stop {
     /// What it got no further with.
     pub(crate) aspect: Aspect,
+    /// Whether something failed.
+    pub(crate) cause: Cause,
     /// Why, for machines.
     pub(crate) reason: Reason,
     /// Why, for people.
     pub(crate) message: String,
     /// When to come back.
     pub(crate) after: Duration,
-    /// Azure refused: until then this side asks nothing.
-    pub(crate) refused: bool,
+}
+
+/// What ended a round on one side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// Azure took a change; its effect is looked at by a later round.
+    Taken,
+    /// Something is not there yet, or an operation goes on.
+    Waiting,
+    /// A person has to change the object or something at Azure.
+    Blocked,
+    /// Azure refused a call, or did not answer it. Until [`Stop::after`] this side asks nothing.
+    Failed,
 }
 
 impl Stop {
     /// Something is not there yet.
     pub(crate) fn wait(aspect: Aspect, reason: Reason, message: impl Into<String>) -> Stop {
-        Stop { aspect, reason, message: message.into(), after: SOON, refused: false }
+        Stop { aspect, cause: Cause::Waiting, reason, message: message.into(), after: SOON }
     }
 
     /// A call came to nothing.
     pub(crate) fn failed(aspect: Aspect, reason: Reason, setback: &Setback) -> Stop {
         let message = setback.error.to_string();
-        Stop { aspect, reason, message, after: pause_after(setback), refused: true }
+        Stop { aspect, cause: Cause::Failed, reason, message, after: pause_after(setback) }
     }
 
     /// Somebody has to do something; the pause is that of an error which Azure doesn't explain.
     pub(crate) fn mend(aspect: Aspect, reason: Reason, message: impl Into<String>) -> Stop {
-        Stop { after: OTHER, ..Stop::wait(aspect, reason, message) }
+        Stop { cause: Cause::Blocked, after: OTHER, ..Stop::wait(aspect, reason, message) }
     }
 
-    /// The next step comes at once, when the status is kept.
+    /// The change was taken, and its effect shows after a pause.
+    pub(crate) fn taken(aspect: Aspect, message: impl Into<String>) -> Stop {
+        Stop { cause: Cause::Taken, ..Stop::wait(aspect, Reason::UnderWay, message) }
+    }
+
+    /// The change was taken, and the next step comes at once, when the status is kept.
     pub(crate) fn at_once(aspect: Aspect, message: impl Into<String>) -> Stop {
-        Stop { after: Duration::ZERO, ..Stop::wait(aspect, Reason::UnderWay, message) }
+        Stop { after: Duration::ZERO, ..Stop::taken(aspect, message) }
+    }
+}
+
+/// Ends the round on this side where a call failed, or a value is not there.
+pub(crate) trait OrStop {
+    /// What the next step needs.
+    type Value;
+    /// Why there is none.
+    type Error;
+
+    /// The value, else the stop that `stop` makes of the error.
+    fn or_stop(self, stop: impl FnOnce(Self::Error) -> Stop) -> Outcome<Self::Value>;
+}
+
+impl<T, E> OrStop for Result<T, E> {
+    type Value = T;
+    type Error = E;
+
+    fn or_stop(self, stop: impl FnOnce(E) -> Stop) -> Outcome<T> {
+        match self {
+            Ok(value) => ControlFlow::Continue(value),
+            Err(error) => ControlFlow::Break(stop(error)),
+        }
+    }
+}
+
+impl<T> OrStop for Option<T> {
+    type Value = T;
+    type Error = ();
+
+    fn or_stop(self, stop: impl FnOnce(()) -> Stop) -> Outcome<T> {
+        self.ok_or(()).or_stop(stop)
     }
 }
 
@@ -96,5 +151,13 @@ mod tests {
         let stop =
             Stop::failed(Aspect::Service, Reason::AzureError, &setback(Failure::Denied, None));
         assert!(stop.message.contains("PrivateLinkServices_Get") && stop.message.contains("words"));
+        assert_eq!(stop.cause, Cause::Failed);
+    }
+
+    #[test]
+    fn what_azure_took_is_no_failure() {
+        let stop = Stop::at_once(Aspect::Service, "the change was taken");
+        assert_eq!((stop.cause, stop.after), (Cause::Taken, Duration::ZERO));
+        assert_eq!(Stop::mend(Aspect::Service, Reason::NotOurs, "").cause, Cause::Blocked);
     }
 }

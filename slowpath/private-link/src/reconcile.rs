@@ -1,8 +1,9 @@
 //! One round over one object: what is there, the next thing that is missing, how far it has come.
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
-use crate::errors::{SOON, Stop};
+use crate::errors::{Cause, Outcome, SOON, Stop};
 use crate::object::{Aspect, Fixed, HeldOff, Object, Reason, Status, Truth, Wrong};
 use crate::turn::{Standing, Turn};
 use crate::{delete, dns, endpoint, service};
@@ -112,7 +113,10 @@ impl Course<'_> {
             None => {
                 let there = service::look(&mut self).await;
                 self.status.service.held_off = self.hold_off(&there);
-                there.map_err(|stop| stop.after)
+                match there {
+                    Continue(found) => Ok(found),
+                    Break(stop) => Err(stop.after),
+                }
             }
         };
         let pause = match (&there, self.object.deletion) {
@@ -186,8 +190,11 @@ impl Course<'_> {
     }
 
     /// Since Azure refused.
-    pub(crate) fn hold_off<T>(&self, ended: &Result<T, Stop>) -> Option<HeldOff> {
-        let stop = ended.as_ref().err().filter(|stop| stop.refused)?;
+    pub(crate) fn hold_off<T>(&self, ended: &Outcome<T>) -> Option<HeldOff> {
+        let Break(stop) = ended else { return None };
+        if stop.cause != Cause::Failed {
+            return None;
+        }
         let (generation, deleting) = (self.object.generation, self.object.deletion.is_some());
         Some(HeldOff { generation, deleting, until: self.turn.now.after(stop.after) })
     }
@@ -201,11 +208,14 @@ impl Course<'_> {
         before.and_then(|before| before.differs(&fixed)).map_or(Ok(fixed), Err)
     }
 
-    fn pause_of(&mut self, side: Result<Duration, Stop>) -> Duration {
-        side.unwrap_or_else(|stop| {
-            self.stopped(&stop);
-            stop.after
-        })
+    fn pause_of(&mut self, side: Outcome<Duration>) -> Duration {
+        match side {
+            Continue(pause) => pause,
+            Break(stop) => {
+                self.stopped(&stop);
+                stop.after
+            }
+        }
     }
 
     /// Tells where one side got no further.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use azure::arm::Resource;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::ask;
 use crate::connections;
-use crate::errors::{Stop, pause_after};
+use crate::errors::{OrStop, Outcome, Stop, pause_after};
 use crate::names;
 use crate::object::{Aspect, Fixed, Reason, Step};
 use crate::reconcile::{Course, DRIFT, Event};
@@ -33,15 +34,15 @@ pub(crate) struct Frontend {
 }
 
 /// Goes one step on; when to look again where nothing is left to do.
-pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Duration, Stop> {
+pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Outcome<Duration> {
     let side = course.turn.service();
     side.settle(&mut course.status.service.running).await?;
     let Some(address) = course.object.spec.load_balancer_ip else {
         let message = "nobody has told spec.load_balancer_ip yet";
-        return Err(Stop::wait(Aspect::Balancer, Reason::WaitingForAddress, message));
+        return Break(Stop::wait(Aspect::Balancer, Reason::WaitingForAddress, message));
     };
     let found = side.get(&ask::LINK_SERVICES_GET.at(&fixed.service)).await;
-    let found = found.map_err(|setback| error(&setback))?;
+    let found = found.or_stop(|setback| error(&setback))?;
     let Some(there) = found else {
         gone(course);
         return create(course, fixed, address).await;
@@ -49,12 +50,12 @@ pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Result<Durat
     if !is_ours(course, &there.body) {
         // What we knew is not this one.
         gone(course);
-        return Err(not_ours(course, &fixed.service));
+        return Break(not_ours(course, &fixed.service));
     }
     match State::of(&there.body) {
         State::Busy => {
             note(course, fixed, &there.body);
-            return Err(busy(Aspect::Service, "the private link service", &there.body));
+            return Break(busy(Aspect::Service, "the private link service", &there.body));
         }
         State::Failed => return update(course, fixed, address, there, true).await,
         State::Ready => {}
@@ -111,21 +112,21 @@ pub(crate) fn id_of(body: &Value) -> Option<ResourceId> {
 }
 
 /// For those who may only read: what is there is noted; whether anything of ours is.
-pub(crate) async fn look(course: &mut Course<'_>) -> Result<bool, Stop> {
+pub(crate) async fn look(course: &mut Course<'_>) -> Outcome<bool> {
     let Some(fixed) = Fixed::of(&course.object.name, &course.object.spec).ok() else {
-        return Ok(false);
+        return Continue(false);
     };
     match course.turn.service().get(&ask::LINK_SERVICES_GET.at(&fixed.service)).await {
         Ok(Some(there)) if is_ours(course, &there.body) => {
             note(course, &fixed, &there.body);
-            Ok(true)
+            Continue(true)
         }
         Ok(_) => {
             course.status.service.id = None;
             course.status.service.alias = None;
-            Ok(false)
+            Continue(false)
         }
-        Err(setback) => Err(error(&setback)),
+        Err(setback) => Break(error(&setback)),
     }
 }
 
@@ -136,7 +137,7 @@ async fn update(
     address: IpAddr,
     there: Resource,
     failed: bool,
-) -> Result<Duration, Stop> {
+) -> Outcome<Duration> {
     let mut wanted = there.body.clone();
     let spec = &course.object.spec;
     let properties = &there.body["properties"];
@@ -173,19 +174,19 @@ async fn update(
         let state = if failed { "is in state Failed".to_owned() } else { differs.join(", ") };
         let message = format!("Azure took the last change, but the service still differs: {state}");
         let stop = Stop::mend(Aspect::Service, Reason::UpdateFailed, message);
-        return Err(Stop { after: at.after(REPEAT).since(now), ..stop });
+        return Break(Stop { after: at.after(REPEAT).since(now), ..stop });
     }
     subnet::mend(course, properties).await?;
     let side = course.turn.service();
     let ask = ask::LINK_SERVICES_PUT.at(&fixed.service);
     let begun = side.put(&ask, &wanted, there.etag.as_deref()).await;
     let failed = |setback| Stop::failed(Aspect::Service, Reason::UpdateFailed, &setback);
-    let begun = begun.map_err(failed)?;
+    let begun = begun.or_stop(failed)?;
     course.status.service.changed = Some((generation, now));
     let what = if differs.is_empty() { "state".to_owned() } else { differs.join(", ") };
     course.events.push(Event::note("ServiceChanged", format!("changed: {what}")));
     side.begun(&mut course.status.service.running, Step::UpdateService, begun)?;
-    Err(Stop::at_once(Aspect::Service, "the change was taken"))
+    Break(Stop::at_once(Aspect::Service, "the change was taken"))
 }
 
 /// Whether the service has that frontend, and no other.
@@ -211,14 +212,14 @@ fn subscriptions(of: &Value) -> BTreeSet<String> {
 }
 
 /// It is as it is wanted: it is ready when Azure has given it all that consumers need.
-async fn ready(course: &mut Course<'_>, body: &Value) -> Result<Duration, Stop> {
+async fn ready(course: &mut Course<'_>, body: &Value) -> Outcome<Duration> {
     let frontends = body["properties"]["loadBalancerFrontendIpConfigurations"].as_array();
     let complete = course.status.service.alias.is_some()
         && id_of(body).is_some()
         && frontends.is_some_and(|list| !list.is_empty());
     if !complete {
         let message = "Azure has not told its id, its alias or its frontend yet";
-        return Err(Stop {
+        return Break(Stop {
             after: DRIFT,
             ..Stop::wait(Aspect::Service, Reason::AzureError, message)
         });
@@ -226,33 +227,29 @@ async fn ready(course: &mut Course<'_>, body: &Value) -> Result<Duration, Stop> 
     course.tell(Aspect::Service, (true, Reason::AzureSuccess), "the service is as it is wanted");
     // Connections come and go without making the service any worse.
     match connections::look(course, body).await {
-        Ok(pause) => Ok(pause),
+        Ok(pause) => Continue(pause),
         Err(setback) => {
             course.events.push(Event::warning("ConnectionsFailed", setback.error.to_string()));
-            Ok(pause_after(&setback))
+            Continue(pause_after(&setback))
         }
     }
 }
 
 /// The frontend that has the address, among all load balancers of the resource group.
-async fn frontend(
-    course: &mut Course<'_>,
-    fixed: &Fixed,
-    address: IpAddr,
-) -> Result<Frontend, Stop> {
+async fn frontend(course: &mut Course<'_>, fixed: &Fixed, address: IpAddr) -> Outcome<Frontend> {
     let (subscription, group) = (fixed.service.subscription(), fixed.service.group());
     let ask = ask::LOAD_BALANCERS_LIST.at(ask::in_group(subscription, group, "loadBalancers"));
-    let listed = course.turn.service().list(&ask).await.map_err(|setback| {
+    let listed = course.turn.service().list(&ask).await.or_stop(|setback| {
         Stop::failed(Aspect::Balancer, Reason::BalancerLookupFailed, &setback)
     })?;
     let Some(found) = listed.iter().find_map(|balancer| frontend_of(balancer, address)) else {
         let message = format!("no load balancer in {group} has a frontend with {address} yet");
-        return Err(Stop::wait(Aspect::Balancer, Reason::BalancerNotFound, message));
+        return Break(Stop::wait(Aspect::Balancer, Reason::BalancerNotFound, message));
     };
     course.status.service.balancer = Some((found.balancer.clone(), address));
     let message = format!("{} has {address}", found.balancer.name());
     course.tell(Aspect::Balancer, (true, Reason::AzureSuccess), &message);
-    Ok(found)
+    Continue(found)
 }
 
 /// What misses a property is no frontend.
@@ -272,7 +269,7 @@ fn frontend_of(balancer: &Value, address: IpAddr) -> Option<Frontend> {
     })
 }
 
-async fn create(course: &mut Course<'_>, fixed: &Fixed, address: IpAddr) -> Result<Duration, Stop> {
+async fn create(course: &mut Course<'_>, fixed: &Fixed, address: IpAddr) -> Outcome<Duration> {
     let frontend = frontend(course, fixed, address).await?;
     let subnet = subnet::find(course, fixed, &frontend).await?;
     let spec = &course.object.spec;
@@ -298,9 +295,9 @@ async fn create(course: &mut Course<'_>, fixed: &Fixed, address: IpAddr) -> Resu
     let side = course.turn.service();
     let begun = side.put(&ask::LINK_SERVICES_PUT.at(&fixed.service), &body, None).await;
     let failed = |setback| Stop::failed(Aspect::Service, Reason::CreationFailed, &setback);
-    let begun = begun.map_err(failed)?;
+    let begun = begun.or_stop(failed)?;
     let message = format!("{} is being made", fixed.service.name());
     course.events.push(Event::note("ServiceCreated", message));
     side.begun(&mut course.status.service.running, Step::CreateService, begun)?;
-    Err(Stop::at_once(Aspect::Service, "the service was made"))
+    Break(Stop::at_once(Aspect::Service, "the service was made"))
 }

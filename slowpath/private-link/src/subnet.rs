@@ -2,12 +2,13 @@
 //! where the network has room.
 
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow::{Break, Continue};
 
 use azure::id::ResourceId;
 use serde_json::{Value, json};
 
 use crate::ask;
-use crate::errors::Stop;
+use crate::errors::{Cause, OrStop, Outcome, Stop};
 use crate::names;
 use crate::object::{Aspect, Fixed, Reason, Step};
 use crate::reconcile::{Course, Event};
@@ -30,13 +31,13 @@ pub(crate) async fn find(
     course: &mut Course<'_>,
     fixed: &Fixed,
     frontend: &Frontend,
-) -> Result<ResourceId, Stop> {
+) -> Outcome<ResourceId> {
     let side = course.turn.service();
     let given = fixed.nat_subnet.as_ref();
     let id = match (given, &frontend.subnet) {
         (Some(given), _) => given.clone(),
         (None, Some(near)) => {
-            let network = near.parent().ok_or_else(|| stop(format!("{near} is no subnet")))?;
+            let network = near.parent().or_stop(|()| stop(format!("{near} is no subnet")))?;
             network.child("subnets", &names::nat_subnet(&course.object.spec))
         }
         (None, None) => {
@@ -44,31 +45,31 @@ pub(crate) async fn find(
                 "the frontend {} has no subnet near which one could be made; set spec.nat_subnet",
                 frontend.id
             );
-            return Err(stop(message));
+            return Break(stop(message));
         }
     };
     let found = side.get(&ask::SUBNETS_GET.at(&id)).await;
     let found =
-        found.map_err(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
+        found.or_stop(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
     match found {
         Some(there) => usable(course, id, there.body, there.etag).await,
-        None if given.is_some() => {
-            Err(stop(format!("{id} is not there; make it, or delete the object and leave it out")))
-        }
+        None if given.is_some() => Break(stop(format!(
+            "{id} is not there; make it, or delete the object and leave it out"
+        ))),
         None => make(course, id).await,
     }
 }
 
 /// A service that is there is only changed on a subnet that will do.
-pub(crate) async fn mend(course: &mut Course<'_>, service: &Value) -> Result<(), Stop> {
+pub(crate) async fn mend(course: &mut Course<'_>, service: &Value) -> Outcome<()> {
     let id = service["ipConfigurations"][0]["properties"]["subnet"]["id"].as_str();
-    let Some(id) = id.and_then(|id| ResourceId::parse(id).ok()) else { return Ok(()) };
+    let Some(id) = id.and_then(|id| ResourceId::parse(id).ok()) else { return Continue(()) };
     let found = course.turn.service().get(&ask::SUBNETS_GET.at(&id)).await;
     let found =
-        found.map_err(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
+        found.or_stop(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
     match found {
-        Some(there) => usable(course, id, there.body, there.etag).await.map(|_| ()),
-        None => Ok(()),
+        Some(there) => usable(course, id, there.body, there.etag).await.map_continue(|_| ()),
+        None => Continue(()),
     }
 }
 
@@ -78,34 +79,34 @@ async fn usable(
     id: ResourceId,
     body: Value,
     etag: Option<String>,
-) -> Result<ResourceId, Stop> {
+) -> Outcome<ResourceId> {
     if State::of(&body) == State::Busy {
-        return Err(busy(Aspect::Service, "the subnet for translated addresses", &body));
+        return Break(busy(Aspect::Service, "the subnet for translated addresses", &body));
     }
     let on = body["properties"][POLICIES].as_str();
     if !on.is_some_and(|on| on.eq_ignore_ascii_case("Enabled")) {
-        return Ok(id_of(&body).unwrap_or(id));
+        return Continue(id_of(&body).unwrap_or(id));
     }
     if course.status.service.made_subnet.as_ref() != Some(&id) {
         let message = format!(
             "{id} has its policies for private link services on; switch them off: az network vnet \
              subnet update --ids {id} --private-link-service-network-policies Disabled"
         );
-        return Err(Stop::mend(Aspect::Service, Reason::SubnetPoliciesEnabled, message));
+        return Break(Stop::mend(Aspect::Service, Reason::SubnetPoliciesEnabled, message));
     }
     let mut wanted = body;
     wanted["properties"][POLICIES] = "Disabled".into();
     write(course, &id, &wanted, etag.as_deref()).await
 }
 
-async fn make(course: &mut Course<'_>, id: ResourceId) -> Result<ResourceId, Stop> {
+async fn make(course: &mut Course<'_>, id: ResourceId) -> Outcome<ResourceId> {
     let side = course.turn.service();
     let failed = |setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback);
-    let parent = id.parent().ok_or_else(|| stop(format!("{id} is in no network")))?;
-    let network = side.get(&ask::NETWORKS_GET.at(&parent)).await.map_err(failed)?;
-    let network = network.ok_or_else(|| stop(format!("{parent} is not there")))?;
+    let parent = id.parent().or_stop(|()| stop(format!("{id} is in no network")))?;
+    let network = side.get(&ask::NETWORKS_GET.at(&parent)).await.or_stop(failed)?;
+    let network = network.or_stop(|()| stop(format!("{parent} is not there")))?;
     let subnets =
-        side.list(&ask::SUBNETS_LIST.at(format!("{parent}/subnets"))).await.map_err(failed)?;
+        side.list(&ask::SUBNETS_LIST.at(format!("{parent}/subnets"))).await.or_stop(failed)?;
     let space = prefixes(&network.body["properties"]["addressSpace"]);
     let taken: Vec<Prefix> =
         subnets.iter().flat_map(|subnet| prefixes(&subnet["properties"])).collect();
@@ -114,13 +115,13 @@ async fn make(course: &mut Course<'_>, id: ResourceId) -> Result<ResourceId, Sto
             "{parent} has no room for a subnet of translated addresses; give it a prefix more, or \
              delete the object and set spec.nat_subnet"
         );
-        return Err(stop(message));
+        return Break(stop(message));
     };
     let prefix = format!("{}/{}", Ipv4Addr::from(free.first), free.length);
     let body = json!({ "properties": { "addressPrefix": prefix, POLICIES: "Disabled" } });
     let written = write(course, &id, &body, None).await;
     // Only what was taken is ours; what failed at once is not there.
-    if written.as_ref().is_err_and(|stop| stop.reason == Reason::UnderWay) {
+    if matches!(&written, Break(stop) if stop.cause == Cause::Taken) {
         course.status.service.made_subnet = Some(id.clone());
         course.events.push(Event::note("SubnetMade", format!("{id} with {prefix}")));
     }
@@ -132,13 +133,13 @@ async fn write(
     id: &ResourceId,
     body: &Value,
     etag: Option<&str>,
-) -> Result<ResourceId, Stop> {
+) -> Outcome<ResourceId> {
     let side = course.turn.service();
     let begun = side.put(&ask::SUBNETS_PUT.at(id), body, etag).await;
     let begun =
-        begun.map_err(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
+        begun.or_stop(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
     side.begun(&mut course.status.service.running, Step::WriteSubnet, begun)?;
-    Err(Stop::at_once(Aspect::Service, "the subnet for translated addresses was written"))
+    Break(Stop::at_once(Aspect::Service, "the subnet for translated addresses was written"))
 }
 
 /// A network of IPv4 addresses.

@@ -1,5 +1,6 @@
 //! What a round has at hand: Azure, the time, and bounds on both.
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use azure::arm::{Arm, Ask, Begun, Handle, Progress, Resource};
@@ -7,7 +8,7 @@ use clouds::failure::{Failure, Operation, Setback};
 use clouds::retry::Pause;
 use serde_json::Value;
 
-use crate::errors::{SOON, Stop};
+use crate::errors::{Cause, Outcome, Stop};
 use crate::object::{Aspect, Reason, Running, Step};
 use crate::time::Time;
 
@@ -145,47 +146,47 @@ impl Side<'_> {
         running: &mut Option<Running>,
         step: Step,
         begun: Begun,
-    ) -> Result<(), Stop> {
-        let Begun::UnderWay { handle, after } = begun else { return Ok(()) };
+    ) -> Outcome<()> {
+        let Begun::UnderWay { handle, after } = begun else { return Continue(()) };
         let since = self.now;
         if handle.operation.is_none() && handle.location.is_none() {
             let message = format!("{}; Azure gave no way to follow it", step.as_str());
-            return Err(Stop::wait(step.aspect(), Reason::UnderWay, message));
+            return Break(Stop::taken(step.aspect(), message));
         }
         let next = since.after(after.unwrap_or(POLL));
         let kept = Running { handle, step, since, next };
-        let stop = kept.stop(self.now);
+        let stop = Stop { cause: Cause::Taken, ..kept.stop(self.now) };
         *running = Some(kept);
-        Err(stop)
+        Break(stop)
     }
 
     /// Looks after an operation that goes on: well when there is none, or it succeeded.
-    pub(crate) async fn settle(&self, running: &mut Option<Running>) -> Result<(), Stop> {
-        let Some(mut there) = running.take() else { return Ok(()) };
+    pub(crate) async fn settle(&self, running: &mut Option<Running>) -> Outcome<()> {
+        let Some(mut there) = running.take() else { return Continue(()) };
         let Running { step, since, .. } = there;
         let overdue = self.now >= since.after(PATIENCE);
         if there.next > self.now && !overdue {
             let stop = there.stop(self.now);
             *running = Some(there);
-            return Err(stop);
+            return Break(stop);
         }
         let pause = match self.poll(&there.handle).await {
-            Ok(Progress::Done) => return Ok(()),
+            Ok(Progress::Done) => return Continue(()),
             // What was to be deleted is not there.
             Ok(Progress::Failed(setback))
                 if step.deletes() && setback.error.kind == Failure::Absent =>
             {
-                return Ok(());
+                return Continue(());
             }
             Ok(Progress::Failed(setback)) if crate::dns::overlaps(&setback) => {
                 let message = setback.error.to_string();
-                return Err(Stop::wait(step.aspect(), Reason::LinkedElsewhere, message));
+                return Break(Stop::wait(step.aspect(), Reason::LinkedElsewhere, message));
             }
             Ok(Progress::Failed(setback)) => {
-                return Err(Stop::failed(step.aspect(), step.reason(), &setback));
+                return Break(Stop::failed(step.aspect(), step.reason(), &setback));
             }
             // Azure has forgotten the operation: the resource tells what became of it.
-            Err(setback) if setback.error.kind == Failure::Absent => return Ok(()),
+            Err(setback) if setback.error.kind == Failure::Absent => return Continue(()),
             Ok(Progress::UnderWay { after }) => after.unwrap_or(POLL),
             Err(setback) => crate::errors::pause_after(&setback),
         };
@@ -196,13 +197,13 @@ impl Side<'_> {
                 step.as_str(),
                 there.handle.resource
             );
-            return Err(Stop::wait(step.aspect(), step.reason(), message));
+            return Break(Stop::wait(step.aspect(), step.reason(), message));
         }
         // Not later than when patience ends.
         there.next = self.now.after(pause.max(Duration::from_secs(1))).min(since.after(PATIENCE));
         let stop = there.stop(self.now);
         *running = Some(there);
-        Err(stop)
+        Break(stop)
     }
 }
 
@@ -276,5 +277,5 @@ impl State {
 pub(crate) fn busy(aspect: Aspect, what: &str, body: &Value) -> Stop {
     let state = body["properties"]["provisioningState"].as_str().unwrap_or_default();
     let message = format!("{what} is in state {state} at Azure");
-    Stop { after: SOON, ..Stop::wait(aspect, Reason::UnderWay, message) }
+    Stop::wait(aspect, Reason::UnderWay, message)
 }
