@@ -40,7 +40,8 @@ pub fn dispatch<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, exits: &mut 
 }
 
 /// Why a packet without an exit is dropped. One that no stage decided on, or whose verdict no stage
-/// carried out, shows a defect of Weir: it has a reason of its own, so that it is not lost silently.
+/// carried out, shows a defect of Weir: it has a reason of its own, so that it is not lost
+/// silently.
 #[inline(always)]
 fn drop_reason(verdict: Verdict) -> DropReason {
     match verdict {

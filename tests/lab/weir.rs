@@ -335,8 +335,8 @@ impl Weir {
         self.document(&format!("/flows?client={client}")).map(|page: FlowsNow| page.flows)
     }
 
-    /// What `weir drops` shows, without the zeroes. An undecided packet is an error in every lab: it
-    /// shows a defect of Weir.
+    /// What `weir drops` shows, without the zeroes. An undecided packet is an error in every lab,
+    /// because it shows a defect of Weir.
     pub fn drops(&self) -> Result<Vec<DropNow>> {
         let mut drops: Vec<DropNow> = self.document("/drops")?;
         drops.retain(|drop| drop.packets > 0);
