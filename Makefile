@@ -118,5 +118,5 @@ check: setup ## formatting, lints, unused dependencies, licences and advisories
 	  --force-warn clippy::too_many_lines --force-warn clippy::cognitive_complexity
 	.tools/bin/cargo-machete
 	.tools/bin/cargo-deny check bans licenses sources
-	if .tools/bin/cargo-deny fetch db; then .tools/bin/cargo-deny check advisories; \
+	if timeout 60 .tools/bin/cargo-deny fetch db; then .tools/bin/cargo-deny check advisories; \
 	else echo "check: advisories were not looked at: their list is not within reach"; fi
