@@ -110,7 +110,7 @@ bench: setup ## measure against testpmd and a C loop in the same run (QUICK=1: f
 	$(AS_ROOT) $(TARGET_DIR)/release/xdp-journey
 	$(TARGET_DIR)/release/probes
 
-# Two lints are looked at and fail nothing: a list may be long, and a parser has many branches.
+# The last two lints only warn: a list may be long, and a parser has many branches.
 check: setup ## formatting, lints, unused dependencies, licences and advisories
 	@.ci/setup.sh check
 	cargo fmt --all --check

@@ -120,7 +120,7 @@ if [[ $(PATH=.tools/bin:$PATH bpf-linker --version 2> /dev/null) != "bpf-linker 
   rm -r target/bpf-linker
 fi
 
-# For `make check`: what reads manifests and licences.
+# For `make check`: unused dependencies, licenses and advisories.
 if [[ ${1-} == check ]]; then
   for tool in cargo-deny@0.20.2 cargo-machete@0.9.2; do
     name=${tool%@*}

@@ -159,8 +159,9 @@ impl Program {
         self.clear("NEW_FLOWS", [0_u64; size_of::<NewFlowLimit>() / 8])
     }
 
-    /// Forgets by which paths flows went lately, as measurements of flows that nobody knows need.
-    pub fn forget_lately(&mut self) -> Result<(), LoadError> {
+    /// Clears the recent-flow hints. Hints of flows that have ended would make a measurement of new
+    /// flows take another path through the program.
+    pub fn clear_flow_hints(&mut self) -> Result<(), LoadError> {
         let no_hints: lately::Set = [0; 2];
         self.clear("LATELY", no_hints)
     }

@@ -232,7 +232,7 @@ impl World {
     /// The writer's refusal.
     pub fn renew(&mut self) -> Result<(), Failure> {
         self.region.renew();
-        self.program.forget_lately()?;
+        self.program.clear_flow_hints()?;
         // As the loader does before it attaches the program.
         Flows::new(&self.region).recover();
         Fragments::new(&self.region).recover();

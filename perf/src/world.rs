@@ -16,7 +16,7 @@ use tables::writer::Writer;
 
 /// Services, as a busy appliance has them.
 pub const SERVICES: u32 = 100;
-/// The most of them: their slot arrays fill what regions have by default.
+/// Maximum of [`SERVICES`]: their slot arrays fill the default `region.slots`.
 pub const MAX_SERVICES: u32 = 1000;
 /// Frontends of each service.
 const EACH: u32 = 10;
@@ -76,7 +76,7 @@ pub fn sizes(flows: u32) -> Sizes {
     Sizes { flows: flows.max(1024), backends: 64, nat_maps: 256, lcores: 2, ..Sizes::DEFAULT }
 }
 
-/// The same for so many services, as many of which as `counted` have counters of their own.
+/// Sizes for so many flows and services. `counted` services have counters of their own.
 pub fn sizes_for(flows: u32, services: u32, counted: u32) -> Sizes {
     let frontends = frontends(services).max(Sizes::DEFAULT.frontends);
     Sizes { frontends, counted_services: counted, ..sizes(flows) }

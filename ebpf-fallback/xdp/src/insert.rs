@@ -217,7 +217,7 @@ fn put_in(work: &mut Work) -> u32 {
 extern "C" fn part_begun() -> u32 {
     let Some(work) = work() else { return CONTENDED };
     part_note();
-    // The next packet then need not search.
+    // So that the flow's next packet needs no index lookup.
     lately::remember(work.hash, work.hit.path);
     count_new_flow(work, work.path.mode == Mode::Nat as u8);
     page().service(work.service, ServiceCounter::NewFlows, 1);

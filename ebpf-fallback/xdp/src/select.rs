@@ -136,12 +136,12 @@ extern "C" fn part_pick() -> u32 {
         work.backend = NONE;
         return START;
     }
-    let tunnel = service.mode == Mode::Tunnel as u8 || service.mode == Mode::Dsr as u8;
-    if tunnel && !work.quotes && !work.limited {
-        // Here, so that they come together with the slot that names the backend.
+    let begins = !work.quotes && !work.limited;
+    if begins && service.mode != Mode::Nat as u8 && !work.uses_direct_return(service.mode) {
+        // Prefetched here so that its cache misses overlap with that of the backend's slot.
         work.back = FlowKey { scope: SCOPE_PLAIN, ..work.key };
         work.back_side = work.side;
-        work.ask_back();
+        work.prefetch_back_entry();
     }
     if service.affinity_s != 0 {
         return STAY;

@@ -8,7 +8,7 @@ use crate::insert::{count_evicted, count_untracked};
 use crate::leg::{digest, part_copy_options, part_leg, towards_backend};
 use crate::next::{FINISH, INSERT, OPEN, done, either, go, raw};
 use crate::origin::note;
-use crate::work::{Arrival, Work, copy, work};
+use crate::work::{Work, copy, work};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -63,14 +63,13 @@ fn begin(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
     if service.mode == Mode::Nat as u8 {
         return begin_nat(work);
     }
-    if dsr && work.arrival == Arrival::Plain {
+    if work.uses_direct_return(service.mode) {
         work.path.mode = Mode::Dsr as u8;
         work.path.flags = PATH_ONE_WAY;
     } else if dsr || service.mode == Mode::Tunnel as u8 {
-        // A gateway's flow never uses direct return: the answer would have no way back.
         work.path.mode = Mode::Tunnel as u8;
         note(ctx, work);
-        // `select` has filled it in.
+        // The stage `select` set the key and its hash.
         work.has_back = true;
     } else {
         return Err(work.drop(DropReason::NoBackend));
@@ -119,7 +118,7 @@ fn begin_redirect(ctx: *mut xdp_md, work: &mut Work, proxy: u16) -> Result<u32, 
     came_from(ctx, work)?;
     let ours = work.local;
     (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, client, port, ours, proxy);
-    work.ask_back();
+    work.prefetch_back_entry();
     work.has_back = true;
     Ok(INSERT)
 }
@@ -182,7 +181,7 @@ extern "C" fn part_nat_back(port: u32) -> u32 {
     let (nat, to) = (work.path.nat_addr, work.path.backend_addr);
     let proto = if work.crosses() { translate::proto(&work.inner) } else { work.inner.proto };
     (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
-    work.ask_back();
+    work.prefetch_back_entry();
     work.has_back = true;
     OPEN
 }

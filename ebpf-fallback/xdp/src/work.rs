@@ -12,7 +12,7 @@ use packet::translate::Front;
 use tables::counters::VerdictCounter;
 use tables::flow::{Answer, Forward, GatewayLeg, Hit, PATH_CROSSES, Usual};
 use tables::reason::DropReason;
-use tables::record::NONE;
+use tables::record::{Mode, NONE};
 use tables::region::Region;
 use tables::set::TableSet;
 
@@ -104,7 +104,7 @@ pub struct Work {
     pub key: FlowKey,
     /// The flow's entry towards the backend.
     pub back: FlowKey,
-    /// Hash of `back`; see [`Work::ask_back`].
+    /// Hash of `back`, set by [`Work::prefetch_back_entry`].
     pub back_hash: u64,
     /// The flow; see [`Work::known`].
     pub hit: Hit,
@@ -245,11 +245,18 @@ impl Work {
         Region.tables(self.generation)
     }
 
-    /// Asks for the lines that the flow's entry towards the backend will fill.
+    /// Hashes [`Work::back`] and prefetches the cache lines that its index entry will fill.
     #[inline(always)]
-    pub fn ask_back(&mut self) {
+    pub fn prefetch_back_entry(&mut self) {
         self.back_hash = self.back.hash(&Region.hash_key());
         flows().prefetch(self.back_hash);
+    }
+
+    /// Whether a new flow of a service with this mode is sent by direct server return, so that its
+    /// answers bypass Weir. A gateway's flow never is: its answer would have no way back.
+    #[inline(always)]
+    pub fn uses_direct_return(&self, mode: u8) -> bool {
+        mode == Mode::Dsr as u8 && self.arrival == Arrival::Plain
     }
 
     /// Whether the backend of its flow is of the other family.

@@ -269,8 +269,8 @@ fn tell(
 }
 
 /// A figure counts only when every packet went where its work says. Where two lcores begin flows,
-/// one gives a flow up whose bucket the other holds while the kernel has taken that off its CPU: of
-/// `contending` packets one in 10,000 may be dropped for that.
+/// the kernel may preempt one that holds a bucket, and the other drops a packet as
+/// `flow-contended`: one in 10,000 of `contending` packets may be.
 fn nothing_dropped(region: &Region, contending: u64) -> Result<(), String> {
     for (arm, reason) in (0..2).flat_map(|arm| DropReason::ALL.iter().map(move |r| (arm, *r))) {
         let dropped = region.counters().sum(|page| page.dropped(arm, reason));
