@@ -79,6 +79,7 @@ impl Listener {
         let address = slot.key.peer.ip();
         inner.peers.entry(address).or_default().push(Arc::clone(slot));
         inner.sign(self.place.at.ip(), address);
+        inner.guard(self.place.at);
     }
 
     /// A peer's connections are not taken any more; those that are stay.
@@ -91,6 +92,7 @@ impl Listener {
             inner.peers.remove(&address);
         }
         inner.sign(self.place.at.ip(), address);
+        inner.guard(self.place.at);
     }
 
     /// Listens no more.
@@ -143,6 +145,7 @@ impl Listener {
         inner.trouble = None;
         let addresses: Vec<IpAddr> = inner.peers.keys().copied().collect();
         addresses.into_iter().for_each(|address| inner.sign(at.ip(), address));
+        inner.guard(*at);
         Ok(socket)
     }
 
@@ -202,6 +205,18 @@ impl Listener {
 }
 
 impl Inner {
+    /// Has the kernel drop what no peer of this listener may send: from farther away than any of
+    /// them. A connection inherits this limit, and has its own peer's once it is accepted; without
+    /// it, what arrives between its handshake and then would not be looked at.
+    fn guard(&mut self, at: SocketAddr) {
+        let Some(socket) = &self.socket else { return };
+        let peers = self.peers.values().flatten();
+        let least = peers.map(|slot| socket::least_hops(&slot.wanted.settings)).min();
+        if let Err(error) = socket::set_least_hops(socket, at.is_ipv4(), least.unwrap_or(0)) {
+            tracing::warn!("BGP can't limit the hops to {at} to {least:?}: {error}");
+        }
+    }
+
     /// Gives the kernel of a listener `at` an address the key of who is at another, or takes it
     /// away. Two routers may have one neighbor, each from its own local address: the key is of the
     /// one whose address this is.

@@ -118,14 +118,25 @@ pub(super) fn prepare(socket: &impl AsFd, settings: &Settings) -> io::Result<()>
     let hops = transport.hops.unwrap_or(1).max(1);
     let far = transport.ttl_security || settings.is_internal(settings.peer_asn);
     set_hops(socket, four, if far { u8::MAX } else { hops })?;
-    if transport.ttl_security {
-        let least = 256 - i32::from(hops);
-        match four {
-            true => setsockopt(socket, LeastHopsV4, &least)?,
-            false => setsockopt(socket, LeastHopsV6, &least)?,
-        }
-    }
+    set_least_hops(socket, four, least_hops(settings))?;
     SockRef::from(socket).set_tcp_nodelay(true)
+}
+
+/// The hops that packets of a peer must have left (RFC 5082, section 3); 0 where any will do.
+pub(super) fn least_hops(settings: &Settings) -> u8 {
+    let transport = &settings.transport;
+    // 256 less the hops that the way may take.
+    if transport.ttl_security { u8::MAX - (transport.hops.unwrap_or(1).max(1) - 1) } else { 0 }
+}
+
+/// From now on the kernel drops what arrives at `socket` with fewer than `least` hops left.
+pub(super) fn set_least_hops(socket: &impl AsFd, four: bool, least: u8) -> io::Result<()> {
+    let least = libc::c_int::from(least);
+    match four {
+        true => setsockopt(socket, LeastHopsV4, &least)?,
+        false => setsockopt(socket, LeastHopsV6, &least)?,
+    }
+    Ok(())
 }
 
 fn set_hops(socket: &impl AsFd, four: bool, hops: u8) -> io::Result<()> {

@@ -77,6 +77,48 @@ fn a_neighbour_that_guards_itself_and_one_that_is_guarded_against() -> Outcome {
     Ok(())
 }
 
+/// What a peer sends before its connection is accepted is limited by hops as what it sends later.
+#[test]
+fn a_guarded_listener_answers_no_connection_from_farther_away() -> Outcome {
+    let (here, there) = neighbours()?;
+    let mut ours = Ours::start(&here)?;
+    let keys = [key(FOUR), key(SIX)];
+    for key in keys {
+        let mut passive = guarded(key, true);
+        passive.settings.passive = true;
+        ours.speaker.add(key, passive);
+    }
+    wait_for("the listeners", PATIENCE, || {
+        let report = ours.speaker.report(std::time::Instant::now());
+        let listen = report.listeners.iter().filter(|listener| listener.listens).count();
+        Ok((listen == keys.len(), format!("{report:?}")))
+    })?;
+    let connect = |hops: u8, to: std::net::IpAddr| -> Outcome<std::io::Result<()>> {
+        Ok(there.run(move || {
+            let to = std::net::SocketAddr::new(to, 179);
+            let domain = socket2::Domain::for_address(to);
+            let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+            match to.is_ipv4() {
+                true => socket.set_ttl_v4(hops.into())?,
+                false => socket.set_unicast_hops_v6(hops.into())?,
+            }
+            socket.connect_timeout(&to.into(), std::time::Duration::from_secs(1))
+        })?)
+    };
+    for to in ["10.0.0.1", "fd00::1"].map(|to| to.parse().expect("an address")) {
+        let from_afar = connect(254, to)?.expect_err("a SYN with 254 hops left was answered");
+        assert_eq!(from_afar.kind(), std::io::ErrorKind::TimedOut, "{from_afar}");
+        connect(255, to)?.map_err(|error| format!("a SYN with 255 hops left: {error}"))?;
+    }
+    // One that may be from afar joins: its connections are let in.
+    ours.speaker.remove(keys[0], Stop::Changed);
+    let mut open = guarded(keys[0], false);
+    open.settings.passive = true;
+    ours.speaker.add(keys[0], open);
+    connect(254, "10.0.0.1".parse()?)?.map_err(|error| format!("without a guard: {error}"))?;
+    Ok(())
+}
+
 #[test]
 fn both_begin_again_and_again_and_one_connection_stays() -> Outcome {
     let (here, there) = neighbours()?;
