@@ -76,7 +76,7 @@ pub fn outward(work: &Work) -> (Rewrite, Rewrite) {
     let path = &work.path;
     let Some(quoted) = &work.quoted else { return (forward(path, &work.inner), Rewrite::none()) };
     // It tells of trouble with an answer: for the backend it is an answer to us.
-    let to = Rewrite { src: path.nat_addr, dst: path.backend_addr, ..Rewrite::none() };
+    let to = Rewrite { src: *path.nat_addr(), dst: path.backend_addr, ..Rewrite::none() };
     (to, backward(path, quoted))
 }
 
@@ -97,13 +97,13 @@ pub fn homeward(work: &Work, ends: &Ends, router: Option<Addr>) -> (Rewrite, Rew
 /// What a packet from the client becomes.
 fn forward(path: &Forward, ip: &Ip) -> Rewrite {
     let dport = if is_echo(ip) { path.nat_port } else { path.backend_port };
-    Rewrite { src: path.nat_addr, sport: path.nat_port, dst: path.backend_addr, dport }
+    Rewrite { src: *path.nat_addr(), sport: path.nat_port, dst: path.backend_addr, dport }
 }
 
 /// What the quote of an answer becomes: the packet as the backend sent it.
 fn backward(path: &Forward, quoted: &Ip) -> Rewrite {
     let sport = if is_echo(quoted) { path.nat_port } else { path.backend_port };
-    Rewrite { src: path.backend_addr, sport, dst: path.nat_addr, dport: path.nat_port }
+    Rewrite { src: path.backend_addr, sport, dst: *path.nat_addr(), dport: path.nat_port }
 }
 
 fn is_echo(ip: &Ip) -> bool {

@@ -18,7 +18,7 @@ use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 use packet::ip::L4;
 use packet::rewrite;
 use packet::window::Window;
-use tables::flow::{Forward, Hit, InsertError, PATH_REDIRECT};
+use tables::flow::{Forward, Hit, InsertError, NatOrDigest, PATH_REDIRECT};
 use tables::reason::DropReason;
 use tables::record::{Mode, NONE, Service};
 
@@ -33,7 +33,7 @@ pub fn prepare(work: &mut Work, lcore: &Lcore<'_>, service: &Service) -> Result<
     let (client, port, proxy) = (ip.src, ip.sport, service.proxy_port);
     work.backend = NONE;
     work.path = Forward {
-        nat_addr: client,
+        nat_or_digest: NatOrDigest::nat(client),
         backend_addr: ours,
         nat_port: port,
         backend_port: proxy,
@@ -49,7 +49,7 @@ pub fn prepare(work: &mut Work, lcore: &Lcore<'_>, service: &Service) -> Result<
 
 /// The flow's key on the proxy's side, and the initiator's end of it.
 pub fn back(path: &Forward) -> (FlowKey, Side) {
-    let (client, ours) = (path.nat_addr, path.backend_addr);
+    let (client, ours) = (*path.nat_addr(), path.backend_addr);
     FlowKey::new(SCOPE_PLAIN, path.proto, client, path.nat_port, ours, path.backend_port)
 }
 

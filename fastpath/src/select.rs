@@ -384,7 +384,7 @@ fn back(work: &Work) -> Option<(FlowKey, Side)> {
         return Some(redirect::back(path));
     }
     if path.mode == Mode::Nat as u8 {
-        return Some(translated(work, nat_proto(work), path.nat_addr, path.nat_port));
+        return Some(translated(work, nat_proto(work), *path.nat_addr(), path.nat_port));
     }
     let is_tunnel = path.mode == Mode::Tunnel as u8;
     is_tunnel.then_some((FlowKey { scope: SCOPE_PLAIN, ..work.key }, work.side))
@@ -513,7 +513,7 @@ fn claim(
         if map >= first
             && let Some(port) = free()
         {
-            (work.path.nat_addr, work.path.nat_port) = (ours.addr, port);
+            (*work.path.nat_addr_mut(), work.path.nat_port) = (ours.addr, port);
             (work.nat_map, work.nat_evicts) = (map, false);
             return Ok(true);
         }
@@ -529,7 +529,7 @@ fn claim(
     let key = |proto, port| translated(work, proto, ours.addr, port).0;
     let port = evicted_port(lcore, map, nat_proto(work), key);
     let port = port.ok_or(DropReason::NatPortsExhausted)?;
-    (work.path.nat_addr, work.path.nat_port) = (ours.addr, port);
+    (*work.path.nat_addr_mut(), work.path.nat_port) = (ours.addr, port);
     (work.nat_map, work.nat_evicts) = (map, true);
     Ok(true)
 }

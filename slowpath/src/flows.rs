@@ -193,7 +193,7 @@ fn report(path: u32, flow: &Snapshot, names: &Names<'_>, now_s: u32) -> FlowRepo
         frontend: pair(flow.front.end(flow.initiator.other())),
         service: names.service(flow).to_owned(),
         backend: pair((forward.backend_addr, forward.backend_port)),
-        source: pair((forward.nat_addr, forward.nat_port)),
+        source: pair((*forward.nat_addr(), forward.nat_port)),
         node: if gateway.is_empty() { String::new() } else { flow.gateway.node.to_string() },
         gateway,
         state: flow.tcp.map_or("", state).to_owned(),

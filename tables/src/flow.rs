@@ -71,7 +71,7 @@ pub use index::prefetch;
 pub(crate) use index::{Index, Which};
 pub use insert::{Ended, InsertError, NewFlow};
 pub use legs::LegUpdate;
-pub use path::{Answer, Forward, GatewayLeg, Missed, NO_TUNNEL};
+pub use path::{Answer, Forward, GatewayLeg, Missed, NO_TUNNEL, NatOrDigest};
 pub use path::{PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, PATH_RETURN};
 use path::{Slab, Stored};
 #[cfg(not(target_arch = "bpf"))]
@@ -368,7 +368,7 @@ impl<'r> Flows<'r> {
         out.flags &= !PATH_RESPONDER_LEG;
         if !out.is_nat() {
             // The words of its digest.
-            out.nat_addr = Addr::UNSPECIFIED;
+            out.nat_or_digest = NatOrDigest::NONE;
         }
         if path.is_live() && entry.still(hit.stamp) { Ok(()) } else { Err(Missed::Gone) }
     }

@@ -69,11 +69,11 @@ fn forwards(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
 #[inline(always)]
 pub fn outward(work: &mut Work) {
     let path = &work.path;
-    let to_backend = Rewrite { src: path.nat_addr, dst: path.backend_addr, ..Rewrite::none() };
+    let to_backend = Rewrite { src: *path.nat_addr(), dst: path.backend_addr, ..Rewrite::none() };
     if work.quotes {
         // It tells of trouble with an answer: for the backend it is an answer to us.
         let sport = if is_echo(&work.quoted) { path.nat_port } else { path.backend_port };
-        let (src, dst, dport) = (path.backend_addr, path.nat_addr, path.nat_port);
+        let (src, dst, dport) = (path.backend_addr, *path.nat_addr(), path.nat_port);
         work.quote = Rewrite { src, sport, dst, dport };
         work.to = to_backend;
     } else {

@@ -17,7 +17,7 @@ use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN};
 use packet::ip::L4;
 use packet::translate;
-use tables::flow::{Forward, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PORTS};
+use tables::flow::{Forward, NatOrDigest, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PORTS};
 use tables::nat_port::other_proto;
 use tables::reason::DropReason;
 use tables::record::{Mode, NAT_ADDRS, NONE};
@@ -104,7 +104,7 @@ fn begin_redirect(ctx: *mut xdp_md, work: &mut Work, proxy: u16) -> Result<u32, 
     }
     let (client, port, proto) = (work.inner.src, work.inner.sport, work.inner.proto);
     work.path = Forward {
-        nat_addr: client,
+        nat_or_digest: NatOrDigest::nat(client),
         backend_addr: work.local,
         nat_port: port,
         backend_port: proxy,
@@ -178,7 +178,7 @@ extern "C" fn part_nat_back(port: u32) -> u32 {
     work.path.nat_port = port;
     let echo = matches!(work.inner.kind, L4::IcmpEcho { .. });
     let backend_port = if echo { port } else { work.path.backend_port };
-    let (nat, to) = (work.path.nat_addr, work.path.backend_addr);
+    let (nat, to) = (*work.path.nat_addr(), work.path.backend_addr);
     let proto = if work.crosses() { translate::proto(&work.inner) } else { work.inner.proto };
     (work.back, work.back_side) = FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
     work.prefetch_back_entry();
@@ -209,7 +209,7 @@ extern "C" fn part_nat_address() -> u32 {
     if ours.addr.is_v4() != backend.addr.is_v4() {
         return OTHER;
     }
-    copy(&mut work.path.nat_addr, &ours.addr);
+    copy(work.path.nat_addr_mut(), &ours.addr);
     work.nat_map = backend.nat_ports.wrapping_add(work.nat_nth);
     work.nat_nth += 1;
     TAKEN
@@ -275,7 +275,7 @@ extern "C" fn part_holder(port: u32, proto: u32) -> u32 {
     let (port, proto) = (port as u16, proto as u8);
     let echo = matches!(work.inner.kind, L4::IcmpEcho { .. });
     let backend_port = if echo { port } else { work.path.backend_port };
-    let (nat, to) = (work.path.nat_addr, work.path.backend_addr);
+    let (nat, to) = (*work.path.nat_addr(), work.path.backend_addr);
     let (key, _) = FlowKey::new(SCOPE_PLAIN, proto, nat, port, to, backend_port);
     let flows = flows();
     let Some(hit) = flows.find(flows.hash(&key), &key) else { return FINISH };

@@ -585,7 +585,7 @@ fn nat<const VXLAN: bool, const V6: bool>(
     let (outer, inner, path) = (outer(work), inner::<VXLAN, V6>(work), &onward.path);
     rewrite::take_congestion(w, &outer, &inner).or(Err(DropReason::TooShort))?;
     rewrite::decrement_ttl(w, &inner).map_err(short)?;
-    let (src, sport) = (path.nat_addr, path.nat_port);
+    let (src, sport) = (*path.nat_addr(), path.nat_port);
     let (dst, dport) = (path.backend_addr, path.backend_port);
     rewrite::nat(w, &inner, &Rewrite { src, sport, dst, dport }).map_err(short)?;
     if !move_start(ctx, tunnel_len(VXLAN).into()) {

@@ -214,7 +214,7 @@ fn answer(work: Work, flow: &Snapshot) -> Words {
     let forward = &flow.forward;
     let (src, dst) = match work {
         Work::Nat => {
-            ((forward.backend_addr, forward.backend_port), (forward.nat_addr, forward.nat_port))
+            ((forward.backend_addr, forward.backend_port), (*forward.nat_addr(), forward.nat_port))
         }
         _ => (flow.front.end(flow.initiator.other()), flow.front.end(flow.initiator)),
     };

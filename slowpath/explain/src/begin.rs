@@ -4,7 +4,7 @@
 use packet::flow::{FlowKey, SCOPE_PLAIN};
 use packet::ip::{Fragment, Ip, L4};
 use tables::affinity::{Affinities, Client};
-use tables::flow::{Forward, Hit, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT};
+use tables::flow::{Forward, Hit, NatOrDigest, PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT};
 use tables::nat_port::NatPorts;
 use tables::reason::DropReason;
 use tables::record::{Backend, Mode, NONE, Service, TunnelKind};
@@ -262,7 +262,7 @@ impl Walk<'_> {
                 self.because("the flow table is full, and a translated flow needs an entry");
                 return drop_for(DropReason::FlowTableFull);
             }
-            self.path.nat_addr = *ours;
+            *self.path.nat_addr_mut() = *ours;
             self.because(format!("it begins a flow with a free port of {ours}"));
             return Step::Continue(Verdict::Nat);
         }
@@ -292,7 +292,7 @@ impl Walk<'_> {
             return drop_for(DropReason::FlowTableFull);
         }
         self.path = Forward {
-            nat_addr: ip.src,
+            nat_or_digest: NatOrDigest::nat(ip.src),
             nat_port: ip.sport,
             backend_addr: ours,
             backend_port: port,

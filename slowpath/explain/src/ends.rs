@@ -23,7 +23,7 @@ impl Walk<'_> {
     /// What a packet from the client's side becomes, and what it quotes.
     pub(super) fn outward(&self) -> (Rewrite, Rewrite) {
         let path = &self.path;
-        let to = Rewrite { src: path.nat_addr, dst: path.backend_addr, ..Rewrite::none() };
+        let to = Rewrite { src: *path.nat_addr(), dst: path.backend_addr, ..Rewrite::none() };
         let at = |ip: &Ip| if is_echo(ip) { path.nat_port } else { path.backend_port };
         match &self.quoted {
             None => {
@@ -31,7 +31,7 @@ impl Walk<'_> {
                 (Rewrite { sport, dport, ..to }, Rewrite::none())
             }
             Some(quoted) => {
-                let (src, dst) = (path.backend_addr, path.nat_addr);
+                let (src, dst) = (path.backend_addr, *path.nat_addr());
                 (to, Rewrite { src, sport: at(quoted), dst, dport: path.nat_port })
             }
         }

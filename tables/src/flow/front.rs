@@ -251,7 +251,7 @@ impl Usual {
         key.proto == u32::from(forward.proto)
             && src == forward.backend_addr
             && sport == forward.backend_port
-            && dst == forward.nat_addr
+            && dst == *forward.nat_addr()
             && dport == forward.nat_port
     }
 }

@@ -40,13 +40,31 @@ pub(super) const TRIES: u64 = if cfg!(target_arch = "bpf") { 8 } else { 512 };
 /// Option bytes within the record.
 const INLINE: usize = 48;
 
+/// 16 bytes of [`Forward`] with one of two meanings, so that line 0 stays one line: of a translated
+/// flow ([`Forward::is_nat`]) our source address towards the backend, and of another with
+/// [`PATH_RESPONDER_LEG`] the digest of the responder's leg. No flow has both. Only
+/// [`Forward::nat_addr`] and [`Forward::responder_digest`] read it. Zero bytes are neither.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NatOrDigest(Addr);
+
+impl NatOrDigest {
+    /// Neither an address nor a digest.
+    pub const NONE: NatOrDigest = NatOrDigest(Addr::UNSPECIFIED);
+
+    /// Our source address of a translated flow.
+    #[inline(always)]
+    pub const fn nat(addr: Addr) -> NatOrDigest {
+        NatOrDigest(addr)
+    }
+}
+
 /// Line 0: what becomes of packets from the initiator. Zero bytes are an empty value.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Forward {
-    /// Our source address towards the backend (NAT), else unspecified but for the digest that
-    /// [`Forward::responder_digest`] reads.
-    pub nat_addr: Addr,
+    /// See [`Forward::nat_addr`] and [`Forward::responder_digest`].
+    pub nat_or_digest: NatOrDigest,
     /// The backend's address.
     pub backend_addr: Addr,
     /// Our source port (or echo identifier) towards the backend, host order.
@@ -72,19 +90,37 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// What an unchanged leg of the responder's is recognised by; [`PATH_RESPONDER_LEG`] says that
-    /// there is one. It lies in this line because every packet reads it anyway.
+    /// Our source address towards the backend, of a flow that [is translated](Forward::is_nat).
+    /// Of another without a leg of the responder's it is unspecified.
     #[inline(always)]
-    pub const fn responder_digest(&self) -> u32 {
-        self.nat_addr.words[0]
+    pub const fn nat_addr(&self) -> &Addr {
+        debug_assert!(self.is_nat() || !self.has_responder_leg());
+        &self.nat_or_digest.0
     }
 
+    /// [`Forward::nat_addr`] of a translated flow that begins, to be written.
+    #[inline(always)]
+    pub const fn nat_addr_mut(&mut self) -> &mut Addr {
+        debug_assert!(!self.has_responder_leg());
+        &mut self.nat_or_digest.0
+    }
+
+    /// What an unchanged leg of the responder's is recognized by, of a flow that has one
+    /// ([`PATH_RESPONDER_LEG`]). It lies in this line because every packet reads it anyway.
+    #[inline(always)]
+    pub const fn responder_digest(&self) -> u32 {
+        debug_assert!(self.has_responder_leg());
+        self.nat_or_digest.0.words[0]
+    }
+
+    #[inline(always)]
     pub(super) const fn has_responder_leg(&self) -> bool {
         self.flags & PATH_RESPONDER_LEG != 0
     }
 
     /// Only what is translated has a NAT map; what is not may have a leg of the responder's.
-    pub(super) const fn is_nat(&self) -> bool {
+    #[inline(always)]
+    pub const fn is_nat(&self) -> bool {
         self.mode == Mode::Nat as u8
     }
 
@@ -93,7 +129,7 @@ impl Forward {
             return self;
         }
         let flags = self.flags & !PATH_RESPONDER_LEG;
-        Forward { nat_addr: Addr::UNSPECIFIED, flags, ..self }
+        Forward { nat_or_digest: NatOrDigest::NONE, flags, ..self }
     }
 }
 
@@ -130,6 +166,8 @@ pub struct GatewayLeg {
 }
 
 const _: () = assert!(size_of::<Forward>() == 56 && size_of::<GatewayLeg>() == 64);
+/// Where [`Stored::set_digest`] writes.
+const _: () = assert!(core::mem::offset_of!(Forward, nat_or_digest) == 0);
 
 // SAFETY: repr(C), the fields sum up to the size (above: 16+16+2+2+16+4 and 32+4+6+18+4), integers.
 #[expect(unsafe_code, reason = "see the trait")]
@@ -411,7 +449,7 @@ impl Stored {
         }
     }
 
-    /// See [`Forward::responder_digest`]: it has the room of an address.
+    /// See [`NatOrDigest`]: the digest is its first word, the others are zero.
     fn set_digest(&self, digest: u32) {
         let [a, b, c, d] = digest.to_ne_bytes();
         self.forward[0].store(u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0]), Relaxed);

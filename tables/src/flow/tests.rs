@@ -50,7 +50,7 @@ pub(super) fn nat_flow(n: u32, port: u16) -> NewFlow {
         front_initiator,
         back: Some(back),
         forward: Forward {
-            nat_addr: addr(OURS),
+            nat_or_digest: NatOrDigest::nat(addr(OURS)),
             backend_addr: addr(BACKEND),
             nat_port: port,
             backend_port: 8080,

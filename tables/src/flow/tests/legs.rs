@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 /// say `mark`.
 fn tunnelled(n: u32, mark: u32) -> NewFlow {
     let nat = nat_flow(n, 0);
-    let forward = Forward { nat_addr: Addr::UNSPECIFIED, mode: Mode::Tunnel as u8, ..nat.forward };
+    let (nat_or_digest, mode) = (NatOrDigest::NONE, Mode::Tunnel as u8);
+    let forward = Forward { nat_or_digest, mode, ..nat.forward };
     NewFlow {
         back: Some((FlowKey { scope: SCOPE_PLAIN, ..nat.front }, nat.front_initiator)),
         forward,
@@ -84,7 +85,7 @@ fn each_direction_goes_back_as_it_came() {
     let forward = flows.forward(&hit).unwrap();
     assert_eq!(forward.responder_digest(), goes(&flows, 50, RESPONDER));
     assert_eq!(hit.digest, goes(&flows, 50, INITIATOR));
-    assert_eq!(flows.snapshot(hit.path).unwrap().forward.nat_addr, Addr::UNSPECIFIED);
+    assert_eq!(flows.snapshot(hit.path).unwrap().forward.nat_or_digest, NatOrDigest::NONE);
     assert!(flows.remove(&hit).is_some());
     assert_whole(&flows);
     begin(&flows, 51, 4);
@@ -118,7 +119,7 @@ fn a_translated_flow_has_one_leg() {
     let hit = insert_nat(&flows, 1, &[]).unwrap();
     let done = flows.update_gateway(&hit, RESPONDER, &leg(9), &options(9), 9);
     let forward = flows.forward(&hit).unwrap();
-    assert_eq!((done, forward.nat_addr), (LegUpdate::Changed, addr(OURS)));
+    assert_eq!((done, *forward.nat_addr()), (LegUpdate::Changed, addr(OURS)));
     assert_eq!(forward.flags & PATH_RESPONDER_LEG, 0);
     assert_whole(&flows);
 }
