@@ -154,26 +154,55 @@ pub struct Policy {
 pub enum TrafficPolicy {
     /// All.
     #[default]
+    #[serde(alias = "Cluster")]
     Cluster,
     /// Those on nodes or in zones that the appliance calls local.
+    #[serde(alias = "Local")]
     Local,
 }
 
-/// Which of the backends that may serve are preferred.
+/// Which of the backends that may serve are preferred (Kubernetes `trafficDistribution`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distribution {
     /// None.
     #[default]
+    #[serde(alias = "Any")]
     Any,
-    /// Those of the appliance's zone.
+    /// Those of the appliance's zone, all where there are none.
+    #[serde(alias = "PreferSameZone")]
     SameZone,
-    /// Those of a local node, then of the zone.
+    /// Those of a local node, then of the zone, then all.
+    #[serde(alias = "PreferSameNode")]
     SameNode,
 }
 
+impl Distribution {
+    /// What Kubernetes calls it.
+    pub fn kubernetes_name(self) -> &'static str {
+        match self {
+            Distribution::Any => "Any",
+            Distribution::SameZone => "PreferSameZone",
+            Distribution::SameNode => "PreferSameNode",
+        }
+    }
+}
+
 /// How a backend is chosen for a new flow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Deserialize,
+    Serialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
     /// By a consistent hash of the flow.
@@ -231,19 +260,50 @@ pub enum RangesPolicy {
 }
 
 /// What made an address a frontend.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Deserialize,
+    Serialize,
+    JsonSchema,
+)]
 pub enum FrontendKind {
-    /// An address given by a load balancer.
-    #[default]
-    LoadBalancer,
     /// The service's own address within the cluster.
     #[serde(rename = "ClusterIP")]
     ClusterIp,
     /// A port on each address of the appliance.
     NodePort,
+    /// An address given by a load balancer.
+    #[default]
+    LoadBalancer,
     /// An address that somebody routes here.
     #[serde(rename = "ExternalIPs")]
     ExternalIps,
+    /// A port of one machine.
+    HostPort,
+    /// A literal address that is redirected on this machine.
+    LocalRedirect,
+}
+
+impl FrontendKind {
+    /// Its name in tables and dumps.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FrontendKind::ClusterIp => "ClusterIP",
+            FrontendKind::NodePort => "NodePort",
+            FrontendKind::LoadBalancer => "LoadBalancer",
+            FrontendKind::ExternalIps => "ExternalIPs",
+            FrontendKind::HostPort => "HostPort",
+            FrontendKind::LocalRedirect => "LocalRedirect",
+        }
+    }
 }
 
 /// What a service answers on.
@@ -286,18 +346,45 @@ pub struct Backend {
     pub port_names: Vec<String>,
 }
 
-/// State of a backend; the numbers are those of the tables' records.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[repr(u8)]
+/// What a source says of a backend. The order is that of a service's slots.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Deserialize,
+    Serialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum BackendState {
     /// Serves.
     #[default]
-    Active = 0,
-    /// Keeps its flows, gets no new ones.
-    Terminating = 1,
-    /// Failed its checks.
-    Quarantined = 2,
-    /// Taken out by the operator.
-    Maintenance = 3,
+    Active,
+    /// Keeps its flows; gets new ones only where nothing is active.
+    Terminating,
+    /// Keeps its flows; never gets new ones.
+    TerminatingNotServing,
+    /// Failed its checks: keeps its flows, gets no new ones.
+    Quarantined,
+    /// Taken out by the operator, or of weight 0: no slot at all.
+    Maintenance,
+}
+
+impl BackendState {
+    /// Its name in dumps and tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BackendState::Active => "active",
+            BackendState::Terminating => "terminating",
+            BackendState::TerminatingNotServing => "terminating-not-serving",
+            BackendState::Quarantined => "quarantined",
+            BackendState::Maintenance => "maintenance",
+        }
+    }
 }

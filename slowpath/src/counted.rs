@@ -181,7 +181,7 @@ fn service(known: &KnownService, set: &TableSet<'_>, counters: &Counters<'_>) ->
     ServiceReport {
         id: known.ids.first().copied().unwrap_or(NONE),
         name: known.service.name.to_string(),
-        mode: mode(&known.service.mode).to_owned(),
+        mode: mode(&known.service.spec.mode).to_owned(),
         tunnel: tunnel.to_owned(),
         frontends: met.map(|row| frontend_text(row.address())).collect(),
         table_size,

@@ -409,7 +409,7 @@ fn hold(transaction: &mut Transaction<'_>, held: &[(Address, Endpoint)]) {
         let Some(row) = tables.frontend(address) else { continue };
         let name = row.redirect_to.as_ref().unwrap_or(&row.service.name);
         let Some(entry) = tables.entry(name) else { continue };
-        let checked = entry.service.as_ref().is_some_and(|service| service.health.is_some());
+        let checked = entry.service.as_ref().is_some_and(|service| service.spec.health.is_some());
         let judged = entry.at(endpoint).iter().any(|instance| instance.health.since.is_some());
         if checked
             && !judged

@@ -126,7 +126,7 @@ impl ProxyRules {
     }
 
     fn wanted(&self, tables: &Tables) -> BTreeSet<Rule> {
-        let proxies = tables.services().filter_map(|service| service.redirect.as_ref());
+        let proxies = tables.services().filter_map(|service| service.spec.proxy_redirect.as_ref());
         let ports: BTreeSet<u16> = proxies.map(|proxy| proxy.port).collect();
         let mut wanted = BTreeSet::new();
         for (_, table, addresses) in &self.arms {
@@ -224,7 +224,8 @@ mod tests {
 
     use parking_lot::Mutex;
     use state::name::{Name, Source};
-    use state::service::{ProxyRedirect, Service};
+    use state::object::ProxyRedirect;
+    use state::service::Service;
     use state::writer::Writer;
 
     use super::*;
@@ -266,7 +267,12 @@ mod tests {
 
     fn say(writer: &Writer, port: Option<u16>) {
         let mut service = Service::new(Name::new("shop/web").unwrap(), Source::new("file"));
-        service.redirect = port.map(|port| Arc::new(ProxyRedirect { port, ports: Vec::new() }));
+        service = service
+            .with(|spec| {
+                spec.proxy_redirect =
+                    port.map(|port| Arc::new(ProxyRedirect { port, ports: Vec::new() }))
+            })
+            .unwrap();
         let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);
         transaction.upsert_service(service).unwrap();
         transaction.commit();

@@ -176,7 +176,7 @@ pub struct Frontend {
     #[serde(default)]
     pub scope: String,
     /// What made the address a frontend: `LoadBalancer`, `ClusterIP`, `NodePort` (address 0.0.0.0
-    /// or ::), `ExternalIPs`.
+    /// or ::), `ExternalIPs`, `HostPort`, `LocalRedirect`.
     #[serde(default, rename = "type")]
     pub kind: FrontendKind,
     /// Only backends that have this port name; empty for all.
@@ -196,7 +196,8 @@ pub struct Backend {
     /// Share relative to the others; 0 is the same as state maintenance.
     #[serde(default = "hundred")]
     pub weight: u16,
-    /// `active`, `terminating` (keeps its flows, no new ones), `quarantined` or `maintenance`.
+    /// `active`, `terminating` (keeps its flows, gets new ones only where nothing is active),
+    /// `terminating-not-serving` (gets none), `quarantined` or `maintenance`.
     #[serde(default)]
     pub state: BackendState,
     /// `ingress` or `egress`; empty for egress where there is one.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use state::service::Pairs;
+use state::labels::Pairs;
 use tokio::sync::Notify;
 
 use crate::leave::{Leave, Leaving, Step};

@@ -106,8 +106,8 @@ fn selects(selector: &Selector, service: &Service) -> bool {
 
 /// Whether either policy is Local: such a service has no network of its own at other appliances.
 fn is_local(service: &Service) -> bool {
-    use state::service::TrafficPolicy::Local;
-    service.external_policy == Local || service.internal_policy == Local
+    use config::services::TrafficPolicy::Local;
+    service.spec.external_policy == Local || service.spec.internal_policy == Local
 }
 
 /// What kind of address a frontend is, if packets that a router sends may meet it.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use state::kubernetes::{FIRST_GENERATION, GENERATION, SECOND_GENERATION};
+use state::labels::Pairs;
 use state::name::{Name, Precedence};
 use state::object::{BgpPeeringPolicySpec, Kind, Object, Objects, Spec};
-use state::service::Pairs;
 
 /// A policy by its name.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -10,7 +10,7 @@ use state::address::Address;
 use state::appliance::Appliance;
 use state::frontend::Progress;
 use state::kubernetes::OWN;
-use state::service::Pairs;
+use state::labels::Pairs;
 use state::tables::Tables;
 
 /// Keys of annotations of virtual routers, followed by the local ASN. Ours come first.

@@ -14,10 +14,10 @@ use config::checked::ArmName;
 use serde_json::{Value, json};
 use state::appliance::Appliance;
 use state::frontend::Progress;
+use state::labels::Pairs;
 use state::name::{Name, Precedence};
 use state::object::{Change, Object, Objects, Spec};
 use state::reflect::Reflector;
-use state::service::Pairs;
 use state::tables::Tables;
 use state::writer::Writer;
 

@@ -74,19 +74,12 @@ impl Policy {
         let spec = &mut object["spec"];
         let mode: Mode = serde_json::from_value(spec["mode"].clone()).unwrap_or_default();
         spec["mode"] = json!(self.mode(mode)?);
-        let place = |word: &String| match word.as_str() {
-            "local" => "Local",
-            "cluster" => "Cluster",
-            "same-zone" => "PreferSameZone",
-            "same-node" => "PreferSameNode",
-            _ => "Any",
-        };
         for (field, value) in [
             ("algorithm", self.algorithm.as_ref().map(|word| json!(word))),
             ("affinity_s", self.affinity.map(|seconds| json!(seconds))),
-            ("external_policy", self.external_policy.as_ref().map(|word| json!(place(word)))),
-            ("internal_policy", self.internal_policy.as_ref().map(|word| json!(place(word)))),
-            ("distribution", self.distribution.as_ref().map(|word| json!(place(word)))),
+            ("external_policy", self.external_policy.as_ref().map(|word| json!(word))),
+            ("internal_policy", self.internal_policy.as_ref().map(|word| json!(word))),
+            ("distribution", self.distribution.as_ref().map(|word| json!(word))),
             ("nat_policy", self.nat_policy.as_ref().map(|word| json!(word))),
             ("health", self.health.clone()),
             ("mss", self.mss.map(|bytes| json!(bytes))),

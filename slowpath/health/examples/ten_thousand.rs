@@ -156,7 +156,7 @@ fn tables(load: &Load, kind: ProbeKind, port: u16) -> Arc<Writer> {
     for service in 0..load.backends / OF_SERVICE {
         let name = Name::new(&format!("s/{service}")).unwrap();
         let mut row = Service::new(name.clone(), source.clone());
-        row.health = Some(Arc::new(HealthCheck::new(kind)));
+        row = row.with(|spec| spec.health = Some(Arc::new(HealthCheck::new(kind)))).unwrap();
         let said = (0..OF_SERVICE).map(|n| {
             Instance::new(endpoint(service * OF_SERVICE + n, port), name.clone(), source.clone())
         });

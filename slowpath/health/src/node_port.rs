@@ -15,12 +15,12 @@ use axum::extract::State as Shown;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Json, Router};
+use config::services::TrafficPolicy;
 use listeners::{BindError, Conditions, Http, Slots};
 use serde::Serialize;
 use state::appliance::Appliance;
 use state::backend::State;
 use state::name::Name;
-use state::service::TrafficPolicy;
 use state::tables::Entry;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -43,14 +43,14 @@ pub struct Local {
 /// What a service wants to be answered, if anything.
 pub fn local(entry: &Entry, appliance: &Appliance) -> Option<Local> {
     let service = entry.service.as_ref()?;
-    if service.health_check_port == 0 || service.external_policy != TrafficPolicy::Local {
+    if service.spec.health_check_port == 0 || service.spec.external_policy != TrafficPolicy::Local {
         return None;
     }
     let serves = entry.used().filter(|instance| {
         instance.effective() == State::Active && appliance.is_local(instance.place.as_deref())
     });
     let addresses: BTreeSet<_> = serves.map(|instance| instance.endpoint.addr).collect();
-    Some(Local { port: service.health_check_port, backends: addresses.len() })
+    Some(Local { port: service.spec.health_check_port, backends: addresses.len() })
 }
 
 /// How ports are listened on.

@@ -109,7 +109,8 @@ pub struct Plan {
 /// The plan for all that is known under a service's name; empty where no probes are asked for.
 pub fn plan(entry: &Entry, place: &Place) -> Plan {
     let mut plan = Plan::default();
-    let Some(check) = entry.service.as_ref().and_then(|service| service.health.as_ref()) else {
+    let Some(check) = entry.service.as_ref().and_then(|service| service.spec.health.as_ref())
+    else {
         return plan;
     };
     let ask = Arc::new(Ask::of(check, &place.probing));
@@ -176,8 +177,8 @@ fn host_of(host: &str) -> &str {
 
 /// The source from which a backend is probed through its service's tunnel, if it is.
 pub fn tunnel_source(entry: &Entry, instance: &Instance) -> Option<IpAddr> {
-    let service = entry.service.as_ref().filter(|service| service.health.is_some())?;
-    instance.probe.filter(|_| matches!(service.mode, Mode::Tunnel(_) | Mode::Dsr(_)))
+    let service = entry.service.as_ref().filter(|service| service.spec.health.is_some())?;
+    instance.probe.filter(|_| matches!(service.spec.mode, Mode::Tunnel(_) | Mode::Dsr(_)))
 }
 
 fn target(

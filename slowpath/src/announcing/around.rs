@@ -9,8 +9,8 @@ use std::time::{Instant, SystemTime};
 use announce::controller::{Look, ReconcileError, World};
 use announce::select;
 use announce::snapshot::{Acknowledged, ControlPlaneState, Plane};
+use state::labels::Pairs;
 use state::object::Object;
-use state::service::Pairs;
 use state::store::Order;
 
 use super::conditions;

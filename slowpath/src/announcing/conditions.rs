@@ -6,10 +6,10 @@ use std::time::SystemTime;
 use announce::controller::ReconcileError;
 use announce::routers::{PolicyDefect, Wrong};
 use announce::select::{self, Origin, Policy};
+use state::labels::Pairs;
 use state::name::Precedence;
 use state::object::{BgpPeeringPolicySpec, Change, Condition, Kind, Object, Objects, Spec, Truth};
 use state::reflect::ACCEPTED;
-use state::service::Pairs;
 
 use super::around::is_there;
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use state::address::Endpoint;
 use state::backend::Instance;
 use state::name::{Name, Source};
+use state::object::ServiceSpec;
 use state::service::Service;
 use state::writer::Writer;
 
@@ -55,12 +56,14 @@ fn addr(text: &str) -> IpAddr {
 }
 
 /// A service whose backends have these sources.
-fn say(writer: &Writer, change: impl FnOnce(&mut Service), probes: &[IpAddr]) {
+fn say(writer: &Writer, change: impl FnOnce(&mut ServiceSpec), probes: &[IpAddr]) {
     let (name, source) = (Name::new("lab/chain").unwrap(), Source::new("file"));
-    let mut service = Service::new(name.clone(), source.clone());
-    service.mode = Mode::Tunnel(BackendTunnel::new(TunnelKind::Vxlan));
-    service.health = Some(Arc::new(HealthCheck::new(ProbeKind::Tcp)));
-    change(&mut service);
+    let probed = |spec: &mut ServiceSpec| {
+        spec.mode = Mode::Tunnel(BackendTunnel::new(TunnelKind::Vxlan));
+        spec.health = Some(Arc::new(HealthCheck::new(ProbeKind::Tcp)));
+        change(spec);
+    };
+    let service = Service::new(name.clone(), source.clone()).with(probed).unwrap();
     let backends = probes.iter().zip(0u16..).map(|(probe, at)| {
         let [high, low] = at.to_be_bytes();
         let endpoint = Endpoint { addr: [10, 0, high, low].into(), port: 0, protocol: 0 };

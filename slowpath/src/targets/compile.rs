@@ -6,10 +6,10 @@ use config::checked::{
     ArmName, Config, Gateway, MAX_LOCAL_PORTS, NoService, Reserved, TooBig,
     Tunnel as GatewayTunnel, Wire,
 };
-use config::services::{FailedTcp, FailedUdp, Mode};
+use config::services::{Algorithm, FailedTcp, FailedUdp, Mode};
 use packet::addr::Addr;
 use state::address::Address;
-use state::service::{Algorithm, Service};
+use state::service::Service;
 use state::words::protocol_text;
 use tables::record::{
     self, ErrorLimits, FrontendKey, LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS,
@@ -233,33 +233,33 @@ pub fn policy(service: &Service) -> record::Service {
         single: NONE,
         ranges: record::SlotArray::default(),
         stays: record::SlotArray::default(),
-        affinity_s: service.affinity_s,
+        affinity_s: service.spec.affinity_s,
         proxy_port: 0,
         pad: [0; 2],
         vni: 0,
-        tcp_idle_s: service.tcp_idle_s,
+        tcp_idle_s: service.spec.tcp_idle_s,
         tunnel_port: 0,
         flags: 0,
-        mss: service.mss,
+        mss: service.spec.mss,
         mode: record::Mode::Nat as u8,
         tunnel: 0,
     };
-    if service.too_big == TooBig::Reply {
+    if service.spec.too_big == TooBig::Reply {
         record.flags |= record::SERVICE_REPLY_TOO_BIG;
     }
-    if service.failed_udp == FailedUdp::Keep {
+    if service.spec.failed_udp == FailedUdp::Keep {
         record.flags |= record::SERVICE_FAILED_UDP_KEEP;
     }
-    if service.failed_tcp == FailedTcp::Reset {
+    if service.spec.failed_tcp == FailedTcp::Reset {
         record.flags |= record::SERVICE_FAILED_TCP_RESET;
     }
-    if service.source_ranges.as_ref().is_some_and(|ranges| ranges.deny) {
+    if service.spec.source_ranges.as_ref().is_some_and(|ranges| ranges.denies()) {
         record.flags |= record::SERVICE_DENY;
     }
-    if service.algorithm == Algorithm::Random {
+    if service.spec.algorithm == Algorithm::Random {
         record.flags |= record::SERVICE_RANDOM;
     }
-    let (mode, tunnel) = match service.mode {
+    let (mode, tunnel) = match service.spec.mode {
         Mode::Nat => return record,
         Mode::Tunnel(tunnel) => (record::Mode::Tunnel, tunnel),
         Mode::Dsr(tunnel) => (record::Mode::Dsr, tunnel),
@@ -279,7 +279,7 @@ pub fn policy(service: &Service) -> record::Service {
 
 /// A service's source ranges as they are dumped: each once, in their order.
 pub fn ranges(service: &Service) -> Vec<Prefix> {
-    let prefixes = service.source_ranges.iter().flat_map(|ranges| &ranges.prefixes);
+    let prefixes = service.spec.source_ranges.iter().flat_map(|ranges| &ranges.prefixes);
     let record =
         |p: &config::checked::Prefix| Prefix { addr: p.addr.into(), len: p.len128(), pad: [0; 3] };
     let mut ranges: Vec<Prefix> = prefixes.map(record).collect();

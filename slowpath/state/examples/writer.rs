@@ -9,8 +9,9 @@ use std::time::SystemTime;
 
 use state::address::{Address, Endpoint};
 use state::backend::Instance;
-use state::frontend::{Kind, Said};
+use state::frontend::Kind;
 use state::name::{Name, Source};
+use state::object::Said;
 use state::service::Service;
 use state::writer::{Transaction, Writer};
 

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use crate::backend::Place;
+use crate::labels::Pairs;
 use crate::object::ApplianceSpec;
-use crate::service::Pairs;
 
 /// Ports that are node ports unless the appliance says otherwise (Kubernetes' own range).
 pub const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;

@@ -5,55 +5,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use config::checked::ArmName;
+pub use config::services::BackendState as State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::address::Endpoint;
 use crate::name::{Name, Source};
-
-/// What an instance's source says of it. The order is the order of slots.
-#[derive(
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Debug,
-    Default,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// Serves.
-    #[default]
-    Active,
-    /// Keeps its flows; gets new ones only where nothing is active.
-    Terminating,
-    /// Keeps its flows; never gets new ones.
-    TerminatingNotServing,
-    /// Failed its checks: keeps its flows, gets no new ones.
-    Quarantined,
-    /// Taken out by the operator, or of weight 0: no slot at all.
-    Maintenance,
-}
-
-impl State {
-    /// Its name in dumps and tables.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            State::Active => "active",
-            State::Terminating => "terminating",
-            State::TerminatingNotServing => "terminating-not-serving",
-            State::Quarantined => "quarantined",
-            State::Maintenance => "maintenance",
-        }
-    }
-}
 
 /// What a health checker found, for one service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

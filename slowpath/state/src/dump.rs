@@ -19,7 +19,8 @@ use config::checked::Prefix;
 
 use crate::address::{Address, Endpoint};
 use crate::backend::State;
-use crate::service::{Algorithm, Service};
+use crate::object::ServiceSpec;
+use config::services::Algorithm;
 
 mod flags;
 
@@ -44,11 +45,11 @@ pub enum Spread {
 
 impl Spread {
     /// How packets to a service port of a service are spread.
-    pub fn of(service: &Service, service_port: u16) -> Spread {
-        match &service.redirect {
+    pub fn of(service: &ServiceSpec, service_port: u16) -> Spread {
+        match &service.proxy_redirect {
             Some(redirect) if redirect.takes(service_port) => Spread::Proxy(redirect.port),
             _ => {
-                let Service { algorithm, affinity_s, .. } = *service;
+                let ServiceSpec { algorithm, affinity_s, .. } = *service;
                 Spread::Backends { algorithm, affinity_s }
             }
         }

@@ -4,48 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub use config::services::FrontendKind as Kind;
 use parking_lot::Mutex;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
 use crate::name::Name;
+use crate::object::Said;
 use crate::service::Service;
-
-/// What made an address a frontend.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema,
-)]
-pub enum Kind {
-    /// The service's own address within the cluster.
-    #[serde(rename = "ClusterIP")]
-    ClusterIp,
-    /// A port on each address of the appliance.
-    NodePort,
-    /// An address given by a load balancer; what Weir's own services file writes.
-    LoadBalancer,
-    /// An address that somebody routes here.
-    #[serde(rename = "ExternalIPs")]
-    ExternalIps,
-    /// A port of one machine.
-    HostPort,
-    /// A literal address that is redirected on this machine.
-    LocalRedirect,
-}
-
-impl Kind {
-    /// Its name in tables and dumps.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::ClusterIp => "ClusterIP",
-            Kind::NodePort => "NodePort",
-            Kind::LoadBalancer => "LoadBalancer",
-            Kind::ExternalIps => "ExternalIPs",
-            Kind::HostPort => "HostPort",
-            Kind::LocalRedirect => "LocalRedirect",
-        }
-    }
-}
 
 /// How far a frontend has come.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -69,26 +34,6 @@ pub struct Status {
     /// Why nobody serves although there are backends (a local policy that none matches, say);
     /// none where all is well.
     pub note: Option<&'static str>,
-}
-
-/// What is said of a frontend.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Said {
-    /// What it answers on.
-    pub address: Address,
-    /// What made it one.
-    pub kind: Kind,
-    /// Restricts backends to those of a port name; none for all.
-    pub port_name: Option<Arc<str>>,
-    /// The port as the service defines it; equals the address's unless it is a node port.
-    pub service_port: u16,
-}
-
-impl Said {
-    /// A frontend of all the service's backends.
-    pub fn new(address: Address, kind: Kind) -> Said {
-        Said { address, kind, port_name: None, service_port: address.port }
-    }
 }
 
 /// A row of the table. Each write makes a new one with a status of its own, so that what a plane

@@ -21,9 +21,9 @@ pub use service::service;
 pub use slice::slice;
 pub use wire::{EndpointSlice, Meta, Service};
 
+use crate::labels::Pairs;
 use crate::name::{Name, Source};
 use crate::object::Refusal;
-use crate::service::Pairs;
 
 /// The class of load balancers that is this appliance's own.
 pub const CLASS: &str = "weir.dev/gateway";

@@ -21,6 +21,7 @@ pub mod frontend;
 pub mod harness;
 pub mod ids;
 pub mod kubernetes;
+pub mod labels;
 pub mod maps;
 pub mod name;
 pub mod object;

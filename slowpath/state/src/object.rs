@@ -7,6 +7,8 @@ mod appliance;
 mod backends;
 pub mod bgp;
 mod change;
+mod checked;
+mod frontend;
 mod json;
 mod objects;
 mod private_link;
@@ -29,16 +31,18 @@ pub use appliance::ApplianceSpec;
 pub use backends::{BackendsSpec, Member};
 pub use bgp::BgpPeeringPolicySpec;
 pub use change::{Change, Refusal, Why};
+pub use checked::Checked;
 pub use config::private_link::Spec as PrivateLinkSpec;
+pub use frontend::Said;
 pub use json::{API, read, schema};
 pub use objects::{Event, History, Objects, TooOld};
-pub use service::ServiceSpec;
+pub use service::{AFFINITY_MAX_S, ProxyRedirect, ServiceSpec, SourceRanges};
 pub use source::{LEASE_MAX_S, REVISION_MAX, SourceSpec};
 pub(crate) use text::prefix_of;
 pub(crate) use text::time::written;
 
+use crate::labels::Pairs;
 use crate::name::{Name, Source};
-use crate::service::Pairs;
 
 /// What a kind says of itself: its keys by serde and schemars, and what they don't tell by `check`.
 pub trait Described: Serialize + DeserializeOwned + JsonSchema {

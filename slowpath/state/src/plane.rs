@@ -39,8 +39,9 @@ impl Wanted {
     pub fn check(&self) -> Result<(), Refusal> {
         let (said, service) = (&self.frontend.said, &self.frontend.service);
         let name = &service.name;
-        let proxy = service.redirect.as_ref().filter(|proxy| proxy.takes(said.service_port));
-        if let (Some(proxy), 1..) = (proxy, service.affinity_s) {
+        let proxy =
+            service.spec.proxy_redirect.as_ref().filter(|proxy| proxy.takes(said.service_port));
+        if let (Some(proxy), 1..) = (proxy, service.spec.affinity_s) {
             return Err(Refusal(format!(
                 "service {name} has session affinity and sends port {} to the proxy at port {}, \
                  which sees to affinity itself; take away the one or the other",

@@ -16,9 +16,11 @@ use smallvec::SmallVec;
 
 use crate::appliance::NODE_PORTS;
 use crate::backend::Instance;
-use crate::frontend::{Kind as FrontendKind, Said};
+use crate::frontend::Kind as FrontendKind;
 use crate::name::{Name, Precedence, Source};
-use crate::object::{BackendsSpec, Event, Key, Kind, Object, Objects, ServiceSpec, Spec};
+use crate::object::{
+    BackendsSpec, Checked, Event, Key, Kind, Object, Objects, Said, ServiceSpec, Spec,
+};
 use crate::room::give_back;
 use crate::sources;
 use crate::writer::{Error, Transaction};
@@ -254,14 +256,16 @@ impl Reflector {
         to: &mut Transaction<'_>,
         news: &mut Vec<Told>,
     ) {
-        let written =
-            chosen.as_ref().and_then(|object| {
-                let Spec::Service(spec) = &object.spec else { return None };
-                let known = self.ports_of(name, spec);
-                Some(known.and_then(|()| {
-                    to.upsert_service_and_frontends(row(object, spec), frontends(spec))
-                }))
-            });
+        let written = chosen.as_ref().and_then(|object| {
+            let Spec::Service(spec) = &object.spec else { return None };
+            let checked = Checked::new(Arc::clone(spec))
+                .map_err(|why| Error::NoSpec { service: name.clone(), why });
+            Some(checked.and_then(|checked| {
+                self.ports_of(name, &checked)?;
+                let frontends = frontends(&checked);
+                to.upsert_service_and_frontends(row(object, checked), frontends)
+            }))
+        });
         let verdict = match written {
             Some(Err(error)) => {
                 let owner = match &error {

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use config::services::Mode;
+use config::services::{Distribution, Mode, NatPolicy, TrafficPolicy};
 
 use crate::address::Reach;
 use crate::appliance::Appliance;
@@ -15,7 +15,6 @@ use crate::backend::{Instance, Place, State};
 use crate::dump::Flags;
 use crate::frontend::{Frontend, Kind};
 use crate::plane::Wanted;
-use crate::service::{Distribution, NatPolicy, TrafficPolicy};
 use crate::tables::Tables;
 
 /// Said of a frontend whose backends are there and get no new flows.
@@ -92,10 +91,10 @@ pub fn unreachable(frontend: &Frontend, appliance: &Appliance) -> Option<&'stati
     if said.address.reach == Reach::Internal {
         return Some("it is for packets from within the cluster, which pass no appliance");
     }
-    if said.kind == Kind::HostPort && service.loopback_host_port {
+    if said.kind == Kind::HostPort && service.spec.loopback_host_port {
         return Some("its host port is bound to the loopback address: no packet from outside");
     }
-    if Flags::of(said, service, appliance.external_cluster_ip).has(Flags::ROUTABLE) {
+    if Flags::of(said, &service.spec, appliance.external_cluster_ip).has(Flags::ROUTABLE) {
         return None;
     }
     if said.kind == Kind::ClusterIp {
@@ -136,8 +135,8 @@ pub fn policy_scope(frontend: &Frontend) -> PolicyScope {
 pub fn is_local_only(frontend: &Frontend) -> bool {
     let service = &frontend.service;
     match policy_scope(frontend) {
-        PolicyScope::External => service.external_policy == TrafficPolicy::Local,
-        PolicyScope::Internal => service.internal_policy == TrafficPolicy::Local,
+        PolicyScope::External => service.spec.external_policy == TrafficPolicy::Local,
+        PolicyScope::Internal => service.spec.internal_policy == TrafficPolicy::Local,
         PolicyScope::Unrestricted => false,
     }
 }
@@ -166,7 +165,7 @@ fn without(frontend: &Frontend, instance: &Instance, local: Option<&Appliance>) 
 /// Whether packets get from this frontend to a backend of that family: a tunnel carries either.
 fn crosses(frontend: &Frontend, to_ipv4: bool) -> bool {
     let from_ipv4 = frontend.address().is_ipv4();
-    match (frontend.service.mode, frontend.service.nat_policy) {
+    match (frontend.service.spec.mode, frontend.service.spec.nat_policy) {
         (Mode::Tunnel(_) | Mode::Dsr(_), _) => true,
         (Mode::Nat, NatPolicy::Nat46) if from_ipv4 => !to_ipv4,
         (Mode::Nat, NatPolicy::Nat64) if !from_ipv4 => to_ipv4,
@@ -191,11 +190,11 @@ fn prefer(backends: &mut Vec<Arc<Instance>>, frontend: &Frontend, appliance: &Ap
     };
     let is_of_zone =
         if serving.all(has_hint) { Appliance::is_hinted } else { Appliance::is_of_zone };
-    let levels: &[fn(&Appliance, &Place) -> bool] = match frontend.service.distribution {
+    let levels: &[fn(&Appliance, &Place) -> bool] = match frontend.service.spec.distribution {
         _ if frontend.redirect_to.is_some() || !appliance.zone_aware => return,
         Distribution::Any => return,
-        Distribution::PreferSameZone => &[is_of_zone],
-        Distribution::PreferSameNode => &[Appliance::is_local_node, is_of_zone],
+        Distribution::SameZone => &[is_of_zone],
+        Distribution::SameNode => &[Appliance::is_local_node, is_of_zone],
     };
     let is_near = |backend: &Instance, near: &fn(&Appliance, &Place) -> bool| {
         backend.place.as_ref().is_some_and(|place| near(appliance, place))

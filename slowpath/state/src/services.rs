@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::services::{self as file, BackendState, Service, Services};
+use config::services::{self as file, Service, Services};
 
 use crate::address::{Address, Reach};
-use crate::backend::{Place, State};
-use crate::frontend::{Kind, Said};
+use crate::backend::Place;
+use crate::labels::Pairs;
 use crate::name::{Name, NoName, Source};
-use crate::object::{BackendsSpec, Member, Object, ServiceSpec, Spec};
-use crate::service::{
-    Algorithm, Distribution, NatPolicy, Pairs, ProxyRedirect, SourceRanges, TrafficPolicy,
+use crate::object::{
+    BackendsSpec, Member, Object, ProxyRedirect, Said, ServiceSpec, SourceRanges, Spec,
 };
 
 /// What a services file wants, as said by `source`; or which name is none.
@@ -39,36 +38,19 @@ fn pairs(written: &BTreeMap<String, String>) -> Pairs {
 
 fn spec(service: &Service) -> ServiceSpec {
     let policy = &service.policy;
-    let traffic = |policy| match policy {
-        file::TrafficPolicy::Cluster => TrafficPolicy::Cluster,
-        file::TrafficPolicy::Local => TrafficPolicy::Local,
-    };
-    let ranges = || SourceRanges {
-        deny: policy.source_policy == file::RangesPolicy::Deny,
-        prefixes: policy.source_ranges.clone(),
-    };
+    let ranges =
+        || SourceRanges { policy: policy.source_policy, prefixes: policy.source_ranges.clone() };
     let redirect = policy.proxy_redirect.as_ref();
     let ports = service.frontends.iter().filter(|frontend| !frontend.port_name.is_empty());
     let port_names: BTreeMap<Box<str>, u16> =
         ports.map(|frontend| (frontend.port_name.as_str().into(), frontend.port)).collect();
     ServiceSpec {
-        nat_policy: match policy.nat {
-            file::NatPolicy::None => NatPolicy::None,
-            file::NatPolicy::Nat46 => NatPolicy::Nat46,
-            file::NatPolicy::Nat64 => NatPolicy::Nat64,
-        },
-        external_policy: traffic(policy.external),
-        internal_policy: traffic(policy.internal),
-        distribution: match policy.distribution {
-            file::Distribution::Any => Distribution::Any,
-            file::Distribution::SameZone => Distribution::PreferSameZone,
-            file::Distribution::SameNode => Distribution::PreferSameNode,
-        },
+        nat_policy: policy.nat,
+        external_policy: policy.external,
+        internal_policy: policy.internal,
+        distribution: policy.distribution,
         mode: service.mode,
-        algorithm: match policy.algorithm {
-            file::Algorithm::Maglev => Algorithm::Maglev,
-            file::Algorithm::Random => Algorithm::Random,
-        },
+        algorithm: policy.algorithm,
         affinity_s: policy.affinity_s,
         health_check_port: policy.health_check_port,
         health: policy.health.clone().map(Arc::new),
@@ -95,14 +77,8 @@ fn said(frontend: &file::Frontend) -> Said {
         reach: Reach::External,
         endpoint: frontend.scope,
     };
-    let kind = match frontend.kind {
-        file::FrontendKind::LoadBalancer => Kind::LoadBalancer,
-        file::FrontendKind::ClusterIp => Kind::ClusterIp,
-        file::FrontendKind::NodePort => Kind::NodePort,
-        file::FrontendKind::ExternalIps => Kind::ExternalIps,
-    };
     let port_name = (!frontend.port_name.is_empty()).then(|| frontend.port_name.as_str().into());
-    Said { port_name, ..Said::new(address, kind) }
+    Said { port_name, ..Said::new(address, frontend.kind) }
 }
 
 fn member(backend: &file::Backend, protocol: u8) -> Member {
@@ -110,12 +86,7 @@ fn member(backend: &file::Backend, protocol: u8) -> Member {
     let place = Place { node, zone, ..Place::default() };
     Member {
         weight: backend.weight,
-        state: match backend.state {
-            BackendState::Active => State::Active,
-            BackendState::Terminating => State::Terminating,
-            BackendState::Quarantined => State::Quarantined,
-            BackendState::Maintenance => State::Maintenance,
-        },
+        state: backend.state,
         arm: Some(backend.arm),
         place: (place != Place::default()).then(|| Arc::new(place)),
         port_names: backend.port_names.iter().map(|name| name.as_str().into()).collect(),
@@ -168,7 +139,7 @@ mod tests {
     fn a_services_file_is_objects() {
         let all = json(&read(WEB));
         let service = json!({
-            "external_policy": "Local", "distribution": "PreferSameZone", "mode": "nat",
+            "external_policy": "local", "distribution": "same-zone", "mode": "nat",
             "mss": 1300, "table_size": 251, "port_names": {"http": 80},
             "frontends": [{"address": "203.0.113.1", "port": 80, "protocol": "tcp",
                 "type": "ExternalIPs", "port_name": "http", "scope": "0x1f"}],

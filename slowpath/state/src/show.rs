@@ -10,9 +10,11 @@ use crate::address::Endpoint;
 use crate::appliance::Appliance;
 use crate::backend::Instance;
 use crate::frontend::{Frontend, Progress};
+use crate::object::ServiceSpec;
 use crate::select::{choose, unreachable};
-use crate::service::{Service, TrafficPolicy};
+use crate::service::Service;
 use crate::tables::{Entry, Tables};
+use config::services::TrafficPolicy;
 
 mod filter;
 
@@ -86,9 +88,9 @@ fn row(table: Table, values: impl IntoIterator<Item = Value>) -> Row {
 }
 
 fn service(service: &Service) -> Row {
-    let names = service.port_names.iter().flat_map(|names| names.iter());
+    let names = service.spec.port_names.iter().flat_map(|names| names.iter());
     let names: Vec<String> = names.map(|(name, port)| format!("{name}={port}")).collect();
-    let policy = match (service.external_policy, service.internal_policy) {
+    let policy = match (service.spec.external_policy, service.spec.internal_policy) {
         (TrafficPolicy::Cluster, TrafficPolicy::Cluster) => "Cluster".to_owned(),
         (TrafficPolicy::Local, TrafficPolicy::Local) => "Local".to_owned(),
         (external, internal) => format!("Ext={external:?}, Int={internal:?}"),
@@ -100,45 +102,45 @@ fn service(service: &Service) -> Row {
             json!(service.source),
             json!(names),
             json!(policy),
-            json!(flags(service)),
+            json!(flags(&service.spec)),
         ],
     )
 }
 
 /// What of a service is not as it is unless said.
-fn flags(service: &Service) -> Vec<String> {
+fn flags(spec: &ServiceSpec) -> Vec<String> {
     let mut flags = Vec::new();
     let mut add = |name: &str, value: String| flags.push(format!("{name}={value}"));
-    match service.mode {
+    match spec.mode {
         config::services::Mode::Nat => {}
         config::services::Mode::Tunnel(tunnel) => add("Tunnel", format!("{:?}", tunnel.kind)),
         config::services::Mode::Dsr(tunnel) => add("Dsr", format!("{:?}", tunnel.kind)),
     }
-    if service.affinity_s != 0 {
-        add("SessionAffinity", format!("{}s", service.affinity_s));
+    if spec.affinity_s != 0 {
+        add("SessionAffinity", format!("{}s", spec.affinity_s));
     }
-    if service.nat_policy != Default::default() {
-        add("NatPolicy", format!("{:?}", service.nat_policy));
+    if spec.nat_policy != Default::default() {
+        add("NatPolicy", format!("{:?}", spec.nat_policy));
     }
-    if service.algorithm != Default::default() {
-        add("Algorithm", format!("{:?}", service.algorithm));
+    if spec.algorithm != Default::default() {
+        add("Algorithm", format!("{:?}", spec.algorithm));
     }
-    if service.distribution != Default::default() {
-        add("TrafficDistribution", format!("{:?}", service.distribution));
+    if spec.distribution != Default::default() {
+        add("TrafficDistribution", spec.distribution.kubernetes_name().to_owned());
     }
-    if let Some(ranges) = &service.source_ranges {
+    if let Some(ranges) = &spec.source_ranges {
         let prefixes: Vec<String> = ranges.prefixes.iter().map(ToString::to_string).collect();
-        add(if ranges.deny { "DeniedRanges" } else { "SourceRanges" }, prefixes.join("+"));
+        add(if ranges.denies() { "DeniedRanges" } else { "SourceRanges" }, prefixes.join("+"));
     }
-    if let Some(redirect) = &service.redirect {
+    if let Some(redirect) = &spec.proxy_redirect {
         let ports: Vec<String> = redirect.ports.iter().map(ToString::to_string).collect();
         let of = if ports.is_empty() { String::new() } else { format!(" of {}", ports.join("+")) };
         add("ProxyRedirect", format!("{}{of}", redirect.port));
     }
-    if service.health_check_port != 0 {
-        add("HealthCheckNodePort", service.health_check_port.to_string());
+    if spec.health_check_port != 0 {
+        add("HealthCheckNodePort", spec.health_check_port.to_string());
     }
-    if service.loopback_host_port {
+    if spec.loopback_host_port {
         add("LoopbackHostPort", "true".to_owned());
     }
     flags

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use config::services::{BackendTunnel, Mode, TunnelKind};
 use state::address::Address;
 use state::backend::State;
-use state::frontend::{Kind, Said};
+use state::frontend::Kind;
 use state::name::{Name, Source};
-use state::object::{API, BackendsSpec, Change, Key, Member, Object, ServiceSpec, Spec};
+use state::object::{API, BackendsSpec, Change, Key, Member, Object, Said, ServiceSpec, Spec};
 
 /// Endpoints in one object, as in an EndpointSlice.
 const SLICE: u32 = 100;

@@ -104,8 +104,8 @@ fn a_gateways_frontends_are_not_for_routers() {
 
 #[test]
 fn local_policies_need_a_local_backend_that_stays() {
-    let external = json!({"external_policy": "Local"});
-    let internal = json!({"internal_policy": "Local"});
+    let external = json!({"external_policy": "local"});
+    let internal = json!({"internal_policy": "local"});
     let (lb, cluster) = ("203.0.113.1/32", "10.96.0.1/32");
     let here = ("10.0.0.1", "active", "n1");
     for (policy, backend, expected) in [
@@ -139,7 +139,7 @@ fn local_policies_need_a_local_backend_that_stays() {
 fn one_local_backend_of_either_family_is_enough_for_all_addresses() {
     let frontends = [("203.0.113.1", 80, LB), ("2001:db8:1::1", 80, LB)];
     let objects = [
-        service("web", json!({"external_policy": "Local"}), &frontends),
+        service("web", json!({"external_policy": "local"}), &frontends),
         backends("web", &[("2001:db8:2::1", "active", "n1")]),
     ];
     let told = told(all_kinds(), &state(tables(&objects)));
@@ -179,7 +179,7 @@ fn prefixes_and_aggregates_are_announced() {
     let objects = [
         service("web", json!({}), &[("203.0.113.1", 80, LB), ("203.0.113.9", 80, LB)]),
         service("six", json!({}), &[("2001:db8:1::1", 80, LB)]),
-        service("here", json!({"external_policy": "Local"}), &[("203.0.113.200", 80, LB)]),
+        service("here", json!({"external_policy": "local"}), &[("203.0.113.200", 80, LB)]),
         backends("here", &[("10.0.0.1", "active", "n1")]),
     ];
     let mut state = state(tables(&objects));
@@ -304,7 +304,7 @@ proptest! {
         let mut objects = Vec::new();
         for (i, (address, kind, backend, local, _)) in services.iter().enumerate() {
             let address = format!("203.0.113.{address}");
-            let more = if *local { json!({"external_policy": "Local"}) } else { json!({}) };
+            let more = if *local { json!({"external_policy": "local"}) } else { json!({}) };
             let name = format!("s{i}");
             // Node ports have their own range; others one for each service.
             let port = 30_000 + i as u16;

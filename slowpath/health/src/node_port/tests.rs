@@ -125,11 +125,12 @@ fn active_backends_on_local_nodes_count_once_an_address() {
         Instance { place, state, ..Instance::new(endpoint, web.clone(), source.clone()) }
     };
     let count = |policy, port| {
-        let row = Row {
-            external_policy: policy,
-            health_check_port: port,
-            ..Row::new(web.clone(), source.clone())
-        };
+        let row = Row::new(web.clone(), source.clone())
+            .with(|spec| {
+                spec.external_policy = policy;
+                spec.health_check_port = port;
+            })
+            .unwrap();
         let mut transaction = writer.begin(std::time::SystemTime::UNIX_EPOCH);
         transaction.upsert_service(row).unwrap();
         let said = vec![

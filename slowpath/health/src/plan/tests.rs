@@ -4,8 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use config::services::{BackendTunnel, TunnelKind};
 use state::address::Address;
-use state::frontend::{Kind, Said};
+use state::frontend::Kind;
 use state::name::{Name, Source};
+use state::object::{Said, ServiceSpec};
 use state::service::Service;
 use state::writer::Writer;
 
@@ -36,16 +37,18 @@ fn place() -> Place {
 
 /// The plan for a service with these frontends and one backend.
 fn planned(
-    change: impl FnOnce(&mut Service, &mut Instance),
+    change: impl FnOnce(&mut ServiceSpec, &mut Instance),
     frontends: &[(&str, u16, u8)],
     place: &Place,
 ) -> Plan {
     let (name, source) = (Name::new("shop/web").unwrap(), Source::new("file"));
     let endpoint = Endpoint { addr: "10.0.2.11".parse().unwrap(), port: 8080, protocol: 6 };
     let mut instance = Instance::new(endpoint, name.clone(), source.clone());
-    let mut service = Service::new(name.clone(), source.clone());
-    service.health = Some(Arc::new(HealthCheck::new(ProbeKind::Http)));
-    change(&mut service, &mut instance);
+    let probed = |spec: &mut ServiceSpec| {
+        spec.health = Some(Arc::new(HealthCheck::new(ProbeKind::Http)));
+        change(spec, &mut instance);
+    };
+    let service = Service::new(name.clone(), source.clone()).with(probed).unwrap();
     let said = frontends.iter().map(|(addr, port, protocol)| {
         Said::new(Address::new(addr.parse().unwrap(), *port, *protocol), Kind::LoadBalancer)
     });
@@ -64,7 +67,7 @@ fn only(plan: &Plan) -> &Target {
 
 const WEB: &[(&str, u16, u8)] = &[("203.0.113.1", 80, 6)];
 
-fn by_geneve(service: &mut Service) {
+fn by_geneve(service: &mut ServiceSpec) {
     service.mode = Mode::Tunnel(BackendTunnel::new(TunnelKind::Geneve));
 }
 
@@ -77,7 +80,7 @@ fn a_backend_is_asked_where_it_is_unless_the_check_says_otherwise() {
     let Ask::Http(http) = &*target.ask else { panic!("{:?}", target.ask) };
     assert_eq!((http.path.as_str(), http.host.as_str()), ("/", ""));
     assert_eq!(plain.wanted[0].1, None, "nobody has judged yet");
-    let ported = |s: &mut Service, _: &mut Instance| {
+    let ported = |s: &mut ServiceSpec, _: &mut Instance| {
         s.health = Some(Arc::new(HealthCheck { port: 9000, ..HealthCheck::new(ProbeKind::Tcp) }));
     };
     let ported = planned(ported, WEB, &place());
@@ -127,7 +130,7 @@ fn a_name_is_required_of_certificates_as_the_host_says() {
 
 #[test]
 fn through_the_tunnel_it_is_asked_under_a_frontends_address_from_its_reserved_source() {
-    let probed = |s: &mut Service, i: &mut Instance| {
+    let probed = |s: &mut ServiceSpec, i: &mut Instance| {
         by_geneve(s);
         (i.endpoint.port, i.probe) = (0, Some("198.18.0.1".parse().unwrap()));
     };
@@ -140,7 +143,7 @@ fn through_the_tunnel_it_is_asked_under_a_frontends_address_from_its_reserved_so
     let direct = planned(|s, _| by_geneve(s), WEB, &place());
     assert_eq!(only(&direct).entrance, None);
     // One that returns directly is asked alike: its answers come plain.
-    let plain = |s: &mut Service, i: &mut Instance| {
+    let plain = |s: &mut ServiceSpec, i: &mut Instance| {
         probed(s, i);
         s.mode = Mode::Dsr(BackendTunnel::new(TunnelKind::Geneve));
     };

@@ -10,7 +10,8 @@ use packet::addr::Addr;
 use state::appliance::Appliance;
 use state::backend::{Instance, State};
 use state::dump::Flags;
-use state::frontend::{Frontend, Said};
+use state::frontend::Frontend;
+use state::object::Said;
 use state::plane::Wanted;
 use state::select::{PolicyScope, policy_scope, unreachable};
 use state::words::protocol_text;
@@ -58,11 +59,11 @@ impl Choice {
     /// What is wanted, with the appliance's table size for services that don't say.
     pub(super) fn of(wanted: &Wanted, tables: &config::checked::Tables) -> Choice {
         let service = &wanted.frontend.service;
-        let table_size = match service.table_size {
+        let table_size = match service.spec.table_size {
             0 => tables.maglev_size,
             size => size,
         };
-        let asked = |instance| Asked::of(instance, &service.mode);
+        let asked = |instance| Asked::of(instance, &service.spec.mode);
         let ranges = compile::ranges(service);
         let mut policy = compile::policy(service);
         policy.proxy_port = proxy_of(&wanted.frontend).unwrap_or(0);
@@ -197,7 +198,7 @@ fn name(frontend: &Frontend) -> String {
 
 /// The port of the proxy that takes a frontend's packets.
 fn proxy_of(frontend: &Frontend) -> Option<u16> {
-    let proxy = frontend.service.redirect.as_ref();
+    let proxy = frontend.service.spec.proxy_redirect.as_ref();
     proxy.filter(|proxy| proxy.takes(frontend.said.service_port)).map(|proxy| proxy.port)
 }
 
@@ -205,7 +206,7 @@ fn proxy_of(frontend: &Frontend) -> Option<u16> {
 /// outside is meant for it.
 pub(super) fn places(frontend: &Frontend, appliance: &Appliance) -> Vec<(FrontendKey, u32)> {
     let (said, service) = (&frontend.said, &frontend.service);
-    let flags = |said: &Said| Flags::of(said, service, appliance.external_cluster_ip);
+    let flags = |said: &Said| Flags::of(said, &service.spec, appliance.external_cluster_ip);
     if unreachable(frontend, appliance).is_some() {
         return Vec::new();
     }

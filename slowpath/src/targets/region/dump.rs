@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use config::checked::Prefix;
+use config::services::Algorithm;
 use packet::addr::Addr;
 use state::address::{Address, Endpoint, Reach};
 use state::backend::State;
 use state::dump::{Flags, Record, Spread};
 use state::plane::Wanted;
-use state::service::Algorithm;
 use tables::note::Member;
 use tables::record::{Backend, FrontendKey, NONE, SERVICE_RANDOM};
 use tables::region::Region;
@@ -114,7 +114,7 @@ impl Chosen {
         let (said, service) = (&wanted.frontend.said, &wanted.frontend.service);
         let (ranges, slots) = (compile::ranges(service), slots.collect());
         let ranges = ranges.iter().map(|range| prefix(range.addr, range.len)).collect();
-        let spread = Spread::of(service, said.service_port);
+        let spread = Spread::of(&service.spec, said.service_port);
         Chosen { slots, ranges, spread, serving: wanted.serving, table: Vec::new() }
     }
 }
@@ -152,7 +152,7 @@ pub(crate) fn records<'w>(
     let unmet: Vec<(Address, Flags, Chosen)> = unmet
         .map(|wanted| {
             let (said, service) = (&wanted.frontend.said, &wanted.frontend.service);
-            (said.address, Flags::of(said, service, open_cluster), Chosen::unmet(wanted))
+            (said.address, Flags::of(said, &service.spec, open_cluster), Chosen::unmet(wanted))
         })
         .collect();
     let mut rows = rows(&set, &chosen, region.sizes().services);

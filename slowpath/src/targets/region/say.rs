@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
+use config::services::Algorithm;
 use packet::addr::Addr;
 use state::address::{Address, Reach};
 use state::maps::{is_unspecified, is_wildcard, wildcard_of};
 use state::plane::{Refusal, Wanted};
-use state::service::Algorithm;
 use tables::maglev;
 use tables::note::{Member, ServiceNote};
 use tables::record::{self, FrontendKey, NONE};
@@ -163,7 +163,7 @@ impl RegionPlane<'_> {
         let serving = if choice.policy.proxy_port == 0 { views.len() } else { 0 };
         let ids: Vec<u32> = members.iter().take(serving).map(|m| m.backend).collect();
         let size = choice.table_size;
-        let table = |seed| match wanted.frontend.service.algorithm {
+        let table = |seed| match wanted.frontend.service.spec.algorithm {
             Algorithm::Maglev => maglev::build(&views, size, seed),
             Algorithm::Random => {
                 let weights: Vec<u32> = views.iter().map(|view| view.weight).collect();

@@ -3,13 +3,14 @@
 use super::*;
 use std::time::{Duration, SystemTime};
 
-use config::services::{BackendTunnel, Mode, TunnelKind};
+use config::services::{Algorithm, BackendTunnel, Mode, NatPolicy, TrafficPolicy, TunnelKind};
 use state::address::{Address, Endpoint};
 use state::backend::{Instance, State};
 use state::dump::{Form, text};
-use state::frontend::{Frontend, Kind, Said};
+use state::frontend::{Frontend, Kind};
 use state::name::{Name, Source};
-use state::service::{Algorithm, NatPolicy, Service, TrafficPolicy};
+use state::object::Said;
+use state::service::Service;
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use tables::layout::Sizes;
 use tables::record::{BackendState, NONE};
@@ -211,7 +212,7 @@ fn a_table_without_room_is_named_and_nothing_of_its_frontend_is_left() {
     // A service that is there already keeps its policy, its backends and its frontends.
     let mut changed = web("a", "203.0.113.1:80", &[1, 2, 51, 52, 53]);
     let mut policy = service("a");
-    policy.mss = 1300;
+    policy = policy.with(|spec| spec.mss = 1300).unwrap();
     changed.frontend = frontend(policy, changed.frontend.said.clone());
     let (refused, generation) = tell(&mut plane, &[changed]);
     assert!(refused[0].contains("region.max_backends"), "{refused:?}");
@@ -232,13 +233,17 @@ fn a_commit_that_is_refused_leaves_everything_as_before() {
     plane.begin().unwrap();
     for vni in 1..=20 {
         let mut of = service(&format!("t{vni}"));
-        of.mode = Mode::Tunnel(BackendTunnel {
-            kind: TunnelKind::Vxlan,
-            port: 4789,
-            vni,
-            outer_checksum: false,
-            dont_fragment: true,
-        });
+        of = of
+            .with(|spec| {
+                spec.mode = Mode::Tunnel(BackendTunnel {
+                    kind: TunnelKind::Vxlan,
+                    port: 4789,
+                    vni,
+                    outer_checksum: false,
+                    dont_fragment: true,
+                })
+            })
+            .unwrap();
         let to = Instance {
             endpoint: Endpoint { port: 0, ..instance(&of, 9).endpoint },
             ..instance(&of, 9)
@@ -259,7 +264,7 @@ fn a_commit_that_is_refused_leaves_everything_as_before() {
 #[test]
 fn a_frontend_may_have_backends_of_the_other_family() {
     let mut plane = small();
-    let of = Service { nat_policy: NatPolicy::Nat64, ..service("a") };
+    let of = service("a").with(|spec| spec.nat_policy = NatPolicy::Nat64).unwrap();
     let instances = vec![instance(&of, 1), instance(&of, 2)];
     told(&mut plane, &[chosen(of, at("[2001:db8::1]:80", 6), instances)]);
     assert_eq!(names(&plane), ["a~tcp6"]);
@@ -332,7 +337,7 @@ fn a_restart_finds_everything_by_name_and_prunes_only_when_told() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
     let mut local = service("b");
-    local.external_policy = TrafficPolicy::Local;
+    local = local.with(|spec| spec.external_policy = TrafficPolicy::Local).unwrap();
     let long = "x".repeat(60) + "/" + &"y".repeat(59);
     let mut long_udp =
         chosen(service(&long), at("203.0.113.4:80", 17), vec![instance(&service(&long), 3)]);
@@ -380,13 +385,17 @@ fn after_a_restart_one_service_does_not_speak_for_the_others() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
     let mut carried = service("t");
-    carried.mode = Mode::Dsr(BackendTunnel {
-        kind: TunnelKind::Ipip,
-        port: 0,
-        vni: 0,
-        outer_checksum: false,
-        dont_fragment: true,
-    });
+    carried = carried
+        .with(|spec| {
+            spec.mode = Mode::Dsr(BackendTunnel {
+                kind: TunnelKind::Ipip,
+                port: 0,
+                vni: 0,
+                outer_checksum: false,
+                dont_fragment: true,
+            })
+        })
+        .unwrap();
     let mut leaving = instance(&carried, 1);
     leaving.state = State::Terminating;
     let dsr = chosen(carried, at("203.0.113.2:80", 6), vec![leaving]);
@@ -398,7 +407,7 @@ fn after_a_restart_one_service_does_not_speak_for_the_others() {
     let mut plane = attach(region);
     let mut other = dsr.clone();
     let mut policy = dsr.frontend.service.as_ref().clone();
-    policy.mss = 1200;
+    policy = policy.with(|spec| spec.mss = 1200).unwrap();
     other.frontend = frontend(policy, dsr.frontend.said.clone());
     told(&mut plane, &[other]);
     assert_eq!(record(&plane), before, "the NAT service, not told yet, still has its ports");

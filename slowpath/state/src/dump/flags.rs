@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use config::services::Mode;
+use config::services::{Mode, NatPolicy, TrafficPolicy};
 
-use crate::frontend::{Kind, Said};
-use crate::service::{NatPolicy, Service, TrafficPolicy};
+use crate::frontend::Kind;
+use crate::object::{Said, ServiceSpec};
 
 /// What applies to a frontend. The bits are those of Cilium's service maps (v2, flags and flags2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -59,12 +59,12 @@ impl Flags {
 
     /// What a frontend of a service has. `open_cluster`: addresses of the cluster may be used from
     /// outside.
-    pub fn of(said: &Said, service: &Service, open_cluster: bool) -> Flags {
+    pub fn of(said: &Said, service: &ServiceSpec, open_cluster: bool) -> Flags {
         let local = |policy| policy == TrafficPolicy::Local;
         let wildcard = said.address.prefix.is_single() && said.address.prefix.addr.is_unspecified();
         let inside = said.kind == Kind::ClusterIp;
         let ranges = service.source_ranges.as_deref();
-        let proxy = service.redirect.as_ref().is_some_and(|r| r.takes(said.service_port));
+        let proxy = service.proxy_redirect.as_ref().is_some_and(|r| r.takes(said.service_port));
         let translated = match service.nat_policy {
             NatPolicy::None => false,
             NatPolicy::Nat46 => said.address.is_ipv4(),
@@ -78,7 +78,7 @@ impl Flags {
             .with(Flags::AFFINITY, service.affinity_s != 0 && !proxy)
             .with(Flags::ROUTABLE, !wildcard && (!inside || open_cluster))
             .with(Flags::SOURCE_RANGES, ranges.is_some())
-            .with(Flags::DENY, ranges.is_some_and(|ranges| ranges.deny))
+            .with(Flags::DENY, ranges.is_some_and(|ranges| ranges.denies()))
             .with(Flags::NAT_46_64, translated)
             .with(Flags::PROXY, proxy)
             .with(Flags::LOOPBACK, loopback)

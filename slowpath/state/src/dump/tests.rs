@@ -1,11 +1,13 @@
 //! Records as text, and flags by kind and policy.
 
+use crate::service::Service;
 use std::sync::Arc;
 
 use super::*;
-use crate::frontend::{Kind, Said};
+use crate::frontend::Kind;
 use crate::name::{Name, Source};
-use crate::service::{NatPolicy, ProxyRedirect, SourceRanges, TrafficPolicy};
+use crate::object::{ProxyRedirect, Said, SourceRanges};
+use config::services::{NatPolicy, RangesPolicy, TrafficPolicy};
 
 fn web() -> Address {
     Address::new("203.0.113.10".parse().unwrap(), 80, 6)
@@ -22,10 +24,15 @@ fn service() -> Service {
 fn records() -> Vec<Record> {
     let spread = Spread::Backends { algorithm: Algorithm::Maglev, affinity_s: 30 };
     let said = Said::new(web(), Kind::LoadBalancer);
-    let ranges = SourceRanges { deny: true, prefixes: vec![] };
-    let service = Service { affinity_s: 30, source_ranges: Some(Arc::new(ranges)), ..service() };
-    let flags = Flags::of(&said, &service, false);
     let prefix = Prefix { addr: "192.0.2.0".parse().unwrap(), len: 24 };
+    let ranges = SourceRanges { policy: RangesPolicy::Deny, prefixes: vec![prefix] };
+    let service = service()
+        .with(|spec| {
+            spec.affinity_s = 30;
+            spec.source_ranges = Some(Arc::new(ranges));
+        })
+        .unwrap();
+    let flags = Flags::of(&said, &service.spec, false);
     vec![
         Record::Service { id: 7, address: web(), spread, count: 1, rest: 1, flags },
         Record::Slot { address: web(), slot: 1, backend: 2, quarantined: false },
@@ -106,40 +113,41 @@ fn one_address_brings_its_frontends_with_what_is_theirs() {
 #[test]
 fn a_master_with_a_proxy_shows_its_port() {
     let redirect = ProxyRedirect { port: 2000, ports: vec![80] };
-    let service = Service { redirect: Some(Arc::new(redirect)), ..service() };
-    assert_eq!(Spread::of(&service, 80).to_string(), "L7Proxy=2000");
-    assert_eq!(Spread::of(&service, 81).to_string(), "LBALG=maglev AFFTimeout=0");
-    let flags = Flags::of(&Said::new(web(), Kind::LoadBalancer), &service, false);
+    let service = service().with(|spec| spec.proxy_redirect = Some(Arc::new(redirect))).unwrap();
+    assert_eq!(Spread::of(&service.spec, 80).to_string(), "L7Proxy=2000");
+    assert_eq!(Spread::of(&service.spec, 81).to_string(), "LBALG=maglev AFFTimeout=0");
+    let flags = Flags::of(&Said::new(web(), Kind::LoadBalancer), &service.spec, false);
     assert_eq!(flags.to_string(), "LoadBalancer+l7-load-balancer");
 }
 
 #[test]
 fn flags_follow_kind_and_policy() {
-    let of =
-        |kind, service: &Service| Flags::of(&Said::new(web(), kind), service, false).to_string();
+    let of = |kind, service: &Service| {
+        Flags::of(&Said::new(web(), kind), &service.spec, false).to_string()
+    };
     let plain = service();
     assert_eq!(of(Kind::ClusterIp, &plain), "ClusterIP+non-routable");
     assert_eq!(of(Kind::NodePort, &plain), "NodePort");
     assert_eq!(of(Kind::ExternalIps, &plain), "ExternalIPs");
     assert_eq!(of(Kind::LocalRedirect, &plain), "LocalRedirect");
-    let open = Flags::of(&Said::new(web(), Kind::ClusterIp), &plain, true);
+    let open = Flags::of(&Said::new(web(), Kind::ClusterIp), &plain.spec, true);
     assert_eq!(open.to_string(), "ClusterIP");
     let wildcard = Address::new("0.0.0.0".parse().unwrap(), 30000, 6);
-    let wildcard = Flags::of(&Said::new(wildcard, Kind::NodePort), &plain, false);
+    let wildcard = Flags::of(&Said::new(wildcard, Kind::NodePort), &plain.spec, false);
     assert_eq!(wildcard.to_string(), "NodePort+non-routable");
 
-    let local = Service { external_policy: TrafficPolicy::Local, ..service() };
+    let local = service().with(|spec| spec.external_policy = TrafficPolicy::Local).unwrap();
     assert_eq!(of(Kind::LoadBalancer, &local), "LoadBalancer+Local+two-scopes");
     assert_eq!(of(Kind::ClusterIp, &local), "ClusterIP+Local+non-routable");
-    let both = Service { internal_policy: TrafficPolicy::Local, ..local };
+    let both = local.with(|spec| spec.internal_policy = TrafficPolicy::Local).unwrap();
     assert_eq!(of(Kind::LoadBalancer, &both), "LoadBalancer+Local+InternalLocal");
 
-    let loopback = Service { loopback_host_port: true, ..service() };
+    let loopback = service().with(|spec| spec.loopback_host_port = true).unwrap();
     assert_eq!(of(Kind::HostPort, &loopback), "HostPort+loopback");
     assert_eq!(of(Kind::LoadBalancer, &loopback), "LoadBalancer");
 
-    let nat46 = Service { nat_policy: NatPolicy::Nat46, ..service() };
+    let nat46 = service().with(|spec| spec.nat_policy = NatPolicy::Nat46).unwrap();
     assert_eq!(of(Kind::LoadBalancer, &nat46), "LoadBalancer+46x64");
-    let nat64 = Service { nat_policy: NatPolicy::Nat64, ..service() };
+    let nat64 = service().with(|spec| spec.nat_policy = NatPolicy::Nat64).unwrap();
     assert_eq!(of(Kind::LoadBalancer, &nat64), "LoadBalancer");
 }

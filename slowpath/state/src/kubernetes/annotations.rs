@@ -1,12 +1,14 @@
 //! Annotations that steer a service: our own keys, and Cilium's for the same.
 
-use config::services::{BackendTunnel, Mode, TunnelKind};
+use config::services::{
+    Algorithm, BackendTunnel, Distribution, Mode, NatPolicy, RangesPolicy, TunnelKind,
+};
 
 use super::selector;
 use super::wire::Meta;
 use crate::frontend::Kind;
+use crate::labels::Pairs;
 use crate::object::ServiceSpec;
-use crate::service::{Algorithm, Distribution, NatPolicy, Pairs};
 
 /// Our own domain of annotations; its keys win.
 pub const OWN: &str = "weir.dev";
@@ -106,18 +108,18 @@ impl<'a> Reader<'a> {
         let hints = TOPOLOGY.iter().find_map(|key| self.plain(key));
         let hinted = hints.is_some_and(|mode| !["", "disabled", "Disabled"].contains(&mode));
         if hinted && spec.distribution == Distribution::Any {
-            spec.distribution = Distribution::PreferSameZone;
+            spec.distribution = Distribution::SameZone;
         }
     }
 
-    /// Whether source ranges are those to be refused.
-    pub(super) fn denies(&mut self) -> bool {
-        let deny = self.value("src-ranges-policy", "allow, deny", |text| match text {
-            "allow" => Some(false),
-            "deny" => Some(true),
+    /// What becomes of clients in the source ranges.
+    pub(super) fn ranges_policy(&mut self) -> RangesPolicy {
+        let policy = self.value("src-ranges-policy", "allow, deny", |text| match text {
+            "allow" => Some(RangesPolicy::Allow),
+            "deny" => Some(RangesPolicy::Deny),
             _ => None,
         });
-        deny.unwrap_or(false)
+        policy.unwrap_or_default()
     }
 
     /// The only kind of frontends that is wanted, if one is.

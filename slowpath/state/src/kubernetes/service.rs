@@ -8,9 +8,9 @@ use super::annotations::Reader;
 use super::wire::{Affinity, Family, Service, ServiceFields, ServiceType};
 use super::{IGNORED, Settings, health, wire};
 use crate::address::Address;
-use crate::frontend::{Kind, Said};
-use crate::object::{Object, Refusal, ServiceSpec, Spec, prefix_of};
-use crate::service::{Distribution, SourceRanges, TrafficPolicy};
+use crate::frontend::Kind;
+use crate::object::{Object, Refusal, Said, ServiceSpec, SourceRanges, Spec, prefix_of};
+use config::services::{Distribution, TrafficPolicy};
 
 /// Kubernetes' own timeout of session affinity, seconds.
 const AFFINITY_S: u32 = 10_800;
@@ -50,8 +50,8 @@ pub fn service(
     spec.health = health::check(&mut annotations).map(Arc::new);
     if !from.spec.load_balancer_source_ranges.is_empty() {
         let prefixes = ranges(&from.spec.load_balancer_source_ranges)?;
-        let deny = annotations.denies();
-        spec.source_ranges = Some(Arc::new(SourceRanges { deny, prefixes }));
+        let policy = annotations.ranges_policy();
+        spec.source_ranges = Some(Arc::new(SourceRanges { policy, prefixes }));
     }
     let only = annotations.exposed();
     if !is_headless(from) {
@@ -82,8 +82,8 @@ fn policy(from: &ServiceFields) -> Result<ServiceSpec, Refusal> {
     let distribution = match &*from.traffic_distribution {
         // Who wants local backends within the cluster gets no others: nothing to prefer.
         _ if from.internal_traffic_policy == TrafficPolicy::Local => Distribution::Any,
-        "PreferClose" | "PreferSameZone" => Distribution::PreferSameZone,
-        "PreferSameNode" => Distribution::PreferSameNode,
+        "PreferClose" | "PreferSameZone" => Distribution::SameZone,
+        "PreferSameNode" => Distribution::SameNode,
         "" => Distribution::Any,
         other => {
             let wrong = format!("there is no distribution `{other}`");

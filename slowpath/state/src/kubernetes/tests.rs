@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::object::{BackendsSpec, Object, ServiceSpec, Spec};
-use crate::service::{Algorithm, Distribution, NatPolicy, TrafficPolicy};
-use config::services::{Mode, ProbeKind, TunnelKind};
+use config::services::{
+    Algorithm, Distribution, Mode, NatPolicy, ProbeKind, TrafficPolicy, TunnelKind,
+};
 
 fn settings() -> Settings {
     let labels = [("weir.dev/node", "edge-1"), ("zone", "a")];
@@ -42,7 +43,7 @@ fn backends_of(object: &Object) -> &BackendsSpec {
 }
 
 fn frontends(object: &Object) -> Vec<String> {
-    let line = |said: &crate::frontend::Said| {
+    let line = |said: &crate::object::Said| {
         let name = said.port_name.as_deref().unwrap_or("-");
         format!("{} {} {name} {}", said.kind.as_str(), said.address, said.service_port)
     };
@@ -149,17 +150,16 @@ fn the_policy_is_the_services() {
     let policies = (spec.external_policy, spec.internal_policy);
     assert_eq!(policies, (TrafficPolicy::Local, TrafficPolicy::Cluster));
     assert_eq!((spec.health_check_port, spec.affinity_s), (31_000, 10_800));
-    assert_eq!(spec.distribution, Distribution::PreferSameNode);
+    assert_eq!(spec.distribution, Distribution::SameNode);
     let ranges = spec.source_ranges.as_ref().unwrap();
     let texts: Vec<String> = ranges.prefixes.iter().map(ToString::to_string).collect();
-    assert_eq!((texts.join(" "), ranges.deny), ("10.0.0.0/8 192.0.2.1/32".into(), false));
+    assert_eq!((texts.join(" "), ranges.denies()), ("10.0.0.0/8 192.0.2.1/32".into(), false));
     let timeout =
         "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 60}}\n";
     assert_eq!(service_of(&one(&with("", timeout))).affinity_s, 60);
-    for (text, told) in [
-        ("PreferClose", Distribution::PreferSameZone),
-        ("PreferSameZone", Distribution::PreferSameZone),
-    ] {
+    for (text, told) in
+        [("PreferClose", Distribution::SameZone), ("PreferSameZone", Distribution::SameZone)]
+    {
         let object = one(&with("", &format!("  trafficDistribution: {text}\n")));
         assert_eq!(service_of(&object).distribution, told);
     }
@@ -257,7 +257,7 @@ fn annotations_steer_and_ours_win() {
     assert_eq!(spec(&[("service.cilium.io/forwarding-mode", "snat")]).mode, Mode::Nat);
     assert_eq!(spec(&[("weir.dev/nat-policy", "nat64")]).nat_policy, NatPolicy::Nat64);
     let topology = ("service.kubernetes.io/topology-mode", "Auto");
-    assert_eq!(spec(&[topology]).distribution, Distribution::PreferSameZone);
+    assert_eq!(spec(&[topology]).distribution, Distribution::SameZone);
     let off = ("service.kubernetes.io/topology-aware-hints", "disabled");
     assert_eq!(spec(&[topology, off]).distribution, Distribution::Any);
     let only = |kind| frontends(&one(&annotated(&[("service.cilium.io/type", kind)])));
@@ -265,7 +265,7 @@ fn annotations_steer_and_ours_win() {
     assert_eq!(only("ClusterIP"), ["ClusterIP 10.96.0.1:80/TCP - 80"]);
     let deny = "  annotations: {service.cilium.io/src-ranges-policy: deny}\n";
     let object = one(&with(deny, "  loadBalancerSourceRanges: [10.0.0.0/8]\n"));
-    assert!(service_of(&object).source_ranges.as_ref().unwrap().deny);
+    assert!(service_of(&object).source_ranges.as_ref().unwrap().denies());
     let wrong = found(&annotated(&[("weir.dev/lb-algorithm", "magic")]));
     let told =
         "shop/web: annotation weir.dev/lb-algorithm: `magic` is ignored; allowed: maglev, random";

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::service::{Pairs, TrafficPolicy};
+use crate::labels::Pairs;
+use config::services::TrafficPolicy;
 
 /// `metadata`.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -10,7 +10,8 @@ use config::checked::Prefix;
 
 use super::{Failure, MapPlane, Maps};
 use crate::address::Address;
-use crate::frontend::{Kind, Said};
+use crate::frontend::Kind;
+use crate::object::Said;
 use crate::plane::Wanted;
 
 /// A wildcard row and its copies.

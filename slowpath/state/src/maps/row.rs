@@ -23,10 +23,10 @@ use super::{Backend, Failure, Key, Map, Maps, Master, Slot, Table, Value};
 use crate::address::Address;
 use crate::backend::{Instance, State};
 use crate::dump::{Flags, Spread};
-use crate::frontend::Said;
+use crate::object::Said;
 use crate::plane::Wanted;
 use crate::room::give_back;
-use crate::service::Algorithm;
+use config::services::Algorithm;
 
 /// Identifiers of an address's backends in the order of slots.
 type Ids = SmallVec<[u32; 4]>;
@@ -116,10 +116,10 @@ impl<M: Maps> MapPlane<M> {
         let count = wanted.serving().len() as u32;
         Master {
             id,
-            spread: Spread::of(service, said.service_port),
+            spread: Spread::of(&service.spec, said.service_port),
             count,
             rest: wanted.backends.len() as u32 - count,
-            flags: Flags::of(&said, service, self.options.open_cluster),
+            flags: Flags::of(&said, &service.spec, self.options.open_cluster),
         }
     }
 
@@ -225,7 +225,7 @@ impl<M: Maps> MapPlane<M> {
         if spread != maglev || !master.flags.has(Flags::ROUTABLE) || master.count == 0 {
             return Ok(false);
         }
-        let size = match wanted.frontend.service.table_size {
+        let size = match wanted.frontend.service.spec.table_size {
             0 => self.options.maglev_size,
             size => size,
         };
@@ -247,7 +247,7 @@ impl<M: Maps> MapPlane<M> {
     }
 
     fn admit_ranges(&mut self, book: &mut Book, wanted: &Wanted) -> Result<(), Failure> {
-        let Some(ranges) = &wanted.frontend.service.source_ranges else { return Ok(()) };
+        let Some(ranges) = &wanted.frontend.service.spec.source_ranges else { return Ok(()) };
         for prefix in &ranges.prefixes {
             if !book.ranges.contains(prefix) {
                 book.ranges.push(*prefix);
@@ -258,7 +258,7 @@ impl<M: Maps> MapPlane<M> {
     }
 
     fn leave_ranges(&mut self, book: &mut Book, wanted: &Wanted) -> Result<(), Failure> {
-        let wanted = wanted.frontend.service.source_ranges.as_ref();
+        let wanted = wanted.frontend.service.spec.source_ranges.as_ref();
         for at in (0..book.ranges.len()).rev() {
             let prefix = book.ranges[at];
             if !wanted.is_some_and(|ranges| ranges.prefixes.contains(&prefix)) {

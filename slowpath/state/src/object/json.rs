@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::{Kind, Life, Object, Refusal, Spec, Status, text};
+use crate::labels::Pairs;
 use crate::name::{Name, Source};
-use crate::service::Pairs;
 
 /// Who is meant where nobody is named: whoever speaks to the API.
 pub const API: &str = "api";

@@ -4,19 +4,21 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use config::checked::{MAGLEV_SIZES, Prefix, TooBig};
-use config::services::{FailedTcp, FailedUdp, HealthCheck, Mode};
-use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use super::{Described, Refusal, text};
-use crate::address::{Address, Reach};
-use crate::frontend::{Kind, Said};
-use crate::service::{
-    AFFINITY_MAX_S, Algorithm, Distribution, NatPolicy, Pairs, ProxyRedirect, SourceRanges,
+use config::services::{
+    Algorithm, Distribution, FailedTcp, FailedUdp, HealthCheck, Mode, NatPolicy, RangesPolicy,
     TrafficPolicy,
 };
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-/// A service. The fields mean what those of [`crate::service::Service`] mean.
+use super::frontend::Said;
+use super::{Described, Refusal, text};
+use crate::labels::Pairs;
+
+/// The longest affinity timeout: 24 bits of seconds (194 days).
+pub const AFFINITY_MAX_S: u32 = (1 << 24) - 1;
+
+/// A service.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServiceSpec {
@@ -40,7 +42,7 @@ pub struct ServiceSpec {
     /// How a backend is chosen.
     #[serde(skip_serializing_if = "is_default")]
     pub algorithm: Algorithm,
-    /// Host ports are bound to the loopback address.
+    /// Host ports are bound to the loopback address: reachable from the machine only.
     #[serde(skip_serializing_if = "is_default")]
     pub loopback_host_port: bool,
     /// Packets for a proxy that is on this machine are left to the machine: no plane carries this
@@ -81,21 +83,28 @@ pub struct ServiceSpec {
     #[serde(skip_serializing_if = "is_default")]
     pub proxy_redirect: Option<Arc<ProxyRedirect>>,
     /// Who may use it; none for everybody.
-    #[serde(skip_serializing_if = "is_default", with = "ranges")]
-    #[schemars(with = "Option<Ranges>")]
+    #[serde(skip_serializing_if = "is_default")]
     pub source_ranges: Option<Arc<SourceRanges>>,
     /// Names of its ports.
     #[serde(skip_serializing_if = "is_default")]
     pub port_names: Option<Arc<BTreeMap<Box<str>, u16>>>,
     /// What it answers on. Where the two policies differ, each exists for packets from within as
     /// well, without being written twice.
-    #[serde(with = "frontends")]
-    #[schemars(with = "Vec<Frontend>")]
+    #[serde(with = "super::frontend::list")]
+    #[schemars(with = "Vec<super::frontend::Frontend>")]
     pub frontends: Vec<Said>,
 }
 
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+impl ServiceSpec {
+    /// Whether the policies for packets from outside and from within differ, so that its addresses
+    /// exist twice.
+    pub fn has_two_reaches(&self) -> bool {
+        self.external_policy != self.internal_policy
+    }
 }
 
 impl Described for ServiceSpec {
@@ -163,155 +172,40 @@ fn frontend(said: &Said, i: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A frontend as it is written.
-#[derive(Serialize, Deserialize, JsonSchema)]
+/// Packets go to a proxy on this machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Frontend {
-    /// An address, or a network.
-    address: String,
-    /// Port; 0 for any.
+pub struct ProxyRedirect {
+    /// The proxy's port.
+    pub port: u16,
+    /// Service ports that it is for; empty for all.
     #[serde(default)]
-    port: u16,
-    /// `tcp`, `udp`, `sctp`, `icmp`, `icmpv6`, a number, or `any`.
-    #[serde(default, with = "text::protocol")]
-    #[schemars(with = "String")]
-    protocol: u8,
-    /// What made the address a frontend.
-    #[serde(rename = "type", default = "load_balancer")]
-    kind: Kind,
-    /// Restricts backends to those of a port name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    port_name: Option<Arc<str>>,
-    /// The port as the service defines it; `port` where it is left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    service_port: Option<u16>,
-    /// Whose packets.
-    #[serde(default, skip_serializing_if = "is_default")]
-    reach: Reach,
-    /// Gateway endpoint in hexadecimal; none for all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    scope: Option<String>,
+    pub ports: Vec<u16>,
 }
 
-fn load_balancer() -> Kind {
-    Kind::LoadBalancer
-}
-
-impl From<&Said> for Frontend {
-    fn from(said: &Said) -> Frontend {
-        let Address { prefix, port, protocol, reach, endpoint } = said.address;
-        Frontend {
-            address: text::prefix_text(&prefix),
-            port,
-            protocol,
-            kind: said.kind,
-            port_name: said.port_name.clone(),
-            service_port: (said.service_port != port).then_some(said.service_port),
-            reach,
-            scope: (endpoint != 0).then(|| format!("{endpoint:#x}")),
-        }
+impl ProxyRedirect {
+    /// Whether packets to a service port go to the proxy.
+    pub fn takes(&self, service_port: u16) -> bool {
+        self.ports.is_empty() || self.ports.contains(&service_port)
     }
 }
 
-impl TryFrom<Frontend> for Said {
-    type Error = String;
-
-    fn try_from(written: Frontend) -> Result<Said, String> {
-        let scope = written.scope.as_deref().map(|scope| {
-            let digits = scope.strip_prefix("0x").unwrap_or(scope);
-            u64::from_str_radix(digits, 16).map_err(|_| {
-                format!("`{scope}` is no endpoint, expected 0x1 to 0xffffffffffffffff")
-            })
-        });
-        let address = Address {
-            prefix: text::prefix_of(&written.address)?,
-            port: written.port,
-            protocol: written.protocol,
-            reach: written.reach,
-            endpoint: scope.transpose()?.unwrap_or(0),
-        };
-        Ok(Said {
-            address,
-            kind: written.kind,
-            port_name: written.port_name,
-            service_port: written.service_port.unwrap_or(written.port),
-        })
-    }
-}
-
-/// Lists of frontends for serde.
-mod frontends {
-    use super::{Deserialize, Deserializer, Frontend, Said, Serializer};
-
-    pub fn serialize<S: Serializer>(list: &[Said], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(list.iter().map(Frontend::from))
-    }
-
-    /// A frontend that is told wrong by its own conversion keeps its place in the path.
-    #[derive(Deserialize)]
-    #[serde(try_from = "Frontend")]
-    struct One(Said);
-
-    impl TryFrom<Frontend> for One {
-        type Error = String;
-
-        fn try_from(written: Frontend) -> Result<One, String> {
-            Said::try_from(written).map(One)
-        }
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Said>, D::Error> {
-        Ok(Vec::<One>::deserialize(from)?.into_iter().map(|One(said)| said).collect())
-    }
-}
-
-/// Source ranges as they are written.
-#[derive(Serialize, Deserialize, JsonSchema)]
+/// Which client addresses may use the service.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Ranges {
+pub struct SourceRanges {
     /// What becomes of clients inside.
     #[serde(default)]
-    policy: RangesPolicy,
+    pub policy: RangesPolicy,
     /// Addresses and networks of clients; at least one.
     #[serde(with = "text::prefixes")]
     #[schemars(with = "Vec<String>")]
-    prefixes: Vec<Prefix>,
+    pub prefixes: Vec<Prefix>,
 }
 
-#[derive(Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-enum RangesPolicy {
-    /// They alone are admitted.
-    #[default]
-    Allow,
-    /// They are refused, all others are admitted.
-    Deny,
-}
-
-/// Source ranges for serde.
-mod ranges {
-    use super::{
-        Arc, Deserialize, Deserializer, Ranges, RangesPolicy, Serialize, Serializer, SourceRanges,
-    };
-
-    pub fn serialize<S: Serializer>(
-        ranges: &Option<Arc<SourceRanges>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let written = ranges.as_ref().map(|ranges| Ranges {
-            policy: if ranges.deny { RangesPolicy::Deny } else { RangesPolicy::Allow },
-            prefixes: ranges.prefixes.clone(),
-        });
-        written.serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Arc<SourceRanges>>, D::Error> {
-        let written = Option::<Ranges>::deserialize(from)?;
-        Ok(written.map(|Ranges { policy, prefixes }| {
-            let deny = matches!(policy, RangesPolicy::Deny);
-            Arc::new(SourceRanges { deny, prefixes })
-        }))
+impl SourceRanges {
+    /// Whether clients inside are refused, and not the only ones admitted.
+    pub fn denies(&self) -> bool {
+        self.policy == RangesPolicy::Deny
     }
 }

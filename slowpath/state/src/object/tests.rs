@@ -56,6 +56,21 @@ fn refused(json: &serde_json::Value) -> String {
     Object::from_json(json).unwrap_err().to_string()
 }
 
+/// Kubernetes' spellings, which objects were written with before the services file's were theirs.
+#[test]
+fn policies_are_read_by_the_names_of_kubernetes_too() {
+    let of = |external: &str, distribution: &str| {
+        let spec = json!({"external_policy": external, "distribution": distribution, "mode": "nat",
+            "frontends": []});
+        Object::from_json(&json!({"kind": "Service", "name": "a", "source": "b", "spec": spec}))
+            .unwrap()
+            .spec
+    };
+    for (theirs, ours) in [("PreferSameZone", "same-zone"), ("PreferSameNode", "same-node")] {
+        assert_eq!(of("Local", theirs), of("local", ours));
+    }
+}
+
 #[test]
 fn every_field_of_every_kind_survives_being_written_and_read() {
     let all = [
@@ -63,8 +78,8 @@ fn every_field_of_every_kind_survives_being_written_and_read() {
             "kind": "Service", "name": "shop/web", "source": "file", "labels": {"tier": "front"},
             "annotations": {"weir.dev/x": "1"}, "revision": 7, "generation": 5,
             "spec": {
-                "properties": {"p": "q"}, "nat_policy": "nat46", "external_policy": "Local",
-                "internal_policy": "Local", "distribution": "PreferSameNode",
+                "properties": {"p": "q"}, "nat_policy": "nat46", "external_policy": "local",
+                "internal_policy": "local", "distribution": "same-node",
                 "mode": {"tunnel": {"kind": "geneve", "port": 6081, "vni": 5,
                     "outer_checksum": true, "dont_fragment": false}},
                 "algorithm": "random", "loopback_host_port": true, "affinity_s": 30,

@@ -7,10 +7,11 @@ use super::*;
 use crate::address::Endpoint;
 use crate::backend::Instance;
 use crate::dump::{self, Form, Record};
-use crate::frontend::{Kind, Said, Status};
+use crate::frontend::{Kind, Status};
 use crate::maps::{FaultyMaps, MapPlane, MemoryMaps, Options};
 use crate::name::{Name, Source};
-use crate::service::{ProxyRedirect, Service};
+use crate::object::{ProxyRedirect, Said, ServiceSpec};
+use crate::service::Service;
 use crate::writer::{Initializer, Writer};
 
 /// A plane over memory maps whose batches, refusals and acknowledgement the test rules.
@@ -148,10 +149,9 @@ impl World {
         self.put_service(number, |_| {})
     }
 
-    fn put_service(&self, number: u8, change: impl FnOnce(&mut Service)) -> u64 {
+    fn put_service(&self, number: u8, change: impl FnOnce(&mut ServiceSpec)) -> u64 {
         let mut transaction = self.writer.begin(self.now.wall);
-        let mut service = Service::new(name(number), source());
-        change(&mut service);
+        let service = Service::new(name(number), source()).with(change).unwrap();
         let said = Said::new(address(number), Kind::LoadBalancer);
         transaction.upsert_service_and_frontends(service, vec![said]).unwrap();
         let instance = Instance::new(endpoint(number), name(number), source());
@@ -359,9 +359,9 @@ fn failed_deletes_are_tried_again() {
 #[test]
 fn an_impossible_combination_is_an_error_of_its_frontend() {
     let mut world = World::new();
-    let proxy = |service: &mut Service| {
+    let proxy = |service: &mut ServiceSpec| {
         service.affinity_s = 30;
-        service.redirect = Some(Arc::new(ProxyRedirect { port: 2000, ports: vec![80] }));
+        service.proxy_redirect = Some(Arc::new(ProxyRedirect { port: 2000, ports: vec![80] }));
     };
     world.put_service(1, proxy);
     world.step();
@@ -611,7 +611,7 @@ fn quarantine_is_honoured_after_a_restart_until_somebody_has_looked() {
 fn a_note_of_selection_is_shown_on_the_frontend() {
     let mut world = World::new();
     world.put_service(1, |service| {
-        service.external_policy = crate::service::TrafficPolicy::Local;
+        service.external_policy = config::services::TrafficPolicy::Local;
     });
     let mut instance = Instance::new(endpoint(1), name(1), source());
     let place = crate::backend::Place { node: "elsewhere".into(), ..Default::default() };

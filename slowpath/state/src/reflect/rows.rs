@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 
 use crate::address::{Address, Reach};
 use crate::backend::{Instance, State};
-use crate::frontend::{Kind as FrontendKind, Said};
+use crate::frontend::Kind as FrontendKind;
 use crate::name::{Name, Source};
-use crate::object::{Member, Object, ServiceSpec};
+use crate::object::{Checked, Member, Object, Said, ServiceSpec};
 use crate::service::Service;
 
 /// None named is all.
@@ -29,7 +29,7 @@ pub(super) fn merge_names(first: &mut Instance, later: SmallVec<[Arc<str>; 1]>) 
 /// follow the internal policy alone, and host ports none.
 pub(super) fn frontends(spec: &ServiceSpec) -> Vec<Said> {
     let mut all = spec.frontends.clone();
-    if spec.external_policy != spec.internal_policy {
+    if spec.has_two_reaches() {
         let single = [FrontendKind::ClusterIp, FrontendKind::HostPort];
         for said in &spec.frontends {
             let inner = Said { address: said.address.internal(), ..said.clone() };
@@ -56,32 +56,13 @@ pub(super) fn reserved_of<'a>(
     })
 }
 
-pub(super) fn row(object: &Object, spec: &ServiceSpec) -> Service {
+pub(super) fn row(object: &Object, spec: Checked<ServiceSpec>) -> Service {
     Service {
         name: object.name.clone(),
         source: object.source.clone(),
         labels: object.labels.clone(),
         annotations: object.annotations.clone(),
-        properties: spec.properties.clone(),
-        nat_policy: spec.nat_policy,
-        external_policy: spec.external_policy,
-        internal_policy: spec.internal_policy,
-        distribution: spec.distribution,
-        mode: spec.mode,
-        algorithm: spec.algorithm,
-        loopback_host_port: spec.loopback_host_port,
-        affinity_s: spec.affinity_s,
-        health_check_port: spec.health_check_port,
-        health: spec.health.clone(),
-        mss: spec.mss,
-        tcp_idle_s: spec.tcp_idle_s,
-        table_size: spec.table_size,
-        too_big: spec.too_big,
-        failed_udp: spec.failed_udp,
-        failed_tcp: spec.failed_tcp,
-        redirect: spec.proxy_redirect.clone(),
-        source_ranges: spec.source_ranges.clone(),
-        port_names: spec.port_names.clone(),
+        spec,
     }
 }
 

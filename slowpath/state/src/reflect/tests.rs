@@ -7,8 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::backend::State;
-use crate::frontend::Said;
-use crate::object::Change;
+use crate::object::{Change, Said};
 use crate::service::Service;
 use crate::tables::Tables;
 use crate::writer::Writer;

@@ -8,8 +8,8 @@ use config::services::{BackendTunnel, TunnelKind};
 use super::*;
 use crate::address::{Address, Endpoint};
 use crate::backend::{Health, Place};
-use crate::frontend::Said;
 use crate::name::{Name, Source};
+use crate::object::{Said, ServiceSpec};
 use crate::service::Service;
 use crate::tables::Entry;
 
@@ -49,10 +49,8 @@ fn tables(mut instances: Vec<Instance>) -> Tables {
     tables
 }
 
-fn service(change: impl FnOnce(&mut Service)) -> Service {
-    let mut service = Service::new(name("web"), Source::new("file"));
-    change(&mut service);
-    service
+fn service(change: impl FnOnce(&mut ServiceSpec)) -> Service {
+    Service::new(name("web"), Source::new("file")).with(change).unwrap()
 }
 
 fn frontend_at(address: Address, kind: Kind, service: Service) -> Arc<Frontend> {
@@ -203,8 +201,7 @@ fn zones_are_preferred_and_others_stand_in() {
     let prefers = |distribution| {
         frontend(Kind::ClusterIp, service(|service| service.distribution = distribution))
     };
-    let (zone, node) =
-        (prefers(Distribution::PreferSameZone), prefers(Distribution::PreferSameNode));
+    let (zone, node) = (prefers(Distribution::SameZone), prefers(Distribution::SameNode));
     let mine = placed("10.0.0.1", "n1", "b", &[]);
     let near = placed("10.0.0.2", "n2", "a", &[]);
     let hinted = placed("10.0.0.3", "n3", "b", &["a", "c"]);
@@ -248,7 +245,7 @@ fn zones_are_preferred_and_others_stand_in() {
 fn a_redirected_frontend_has_the_other_services_backends_and_no_preference() {
     let other =
         |at: &str, zone: &str| Instance { service: name("other"), ..placed(at, "n7", zone, &[]) };
-    let prefers = service(|service| service.distribution = Distribution::PreferSameZone);
+    let prefers = service(|service| service.distribution = Distribution::SameZone);
     let web = frontend(Kind::ClusterIp, prefers);
     let to = Some(name("other"));
     let now = SystemTime::UNIX_EPOCH;

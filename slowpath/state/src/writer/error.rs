@@ -2,7 +2,7 @@
 
 use crate::address::{Address, Endpoint};
 use crate::name::{Name, Source};
-use crate::service::AFFINITY_MAX_S;
+use crate::object::Refusal;
 
 /// Why a write is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -80,16 +80,13 @@ pub enum Error {
         /// The last.
         last: u16,
     },
-    /// An affinity timeout does not fit its 24 bits.
-    #[error(
-        "the affinity timeout of service `{service}` is {seconds} s: 1 to {AFFINITY_MAX_S} s \
-         (194 days) are possible, 0 for no affinity"
-    )]
-    AffinityTooLong {
+    /// What is wanted of it cannot be.
+    #[error("service `{service}` cannot be: {why}")]
+    NoSpec {
         /// The service.
         service: Name,
-        /// What was said.
-        seconds: u32,
+        /// The field that cannot be, and what is allowed.
+        why: Refusal,
     },
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::{Error, Transaction};
 use crate::address::Address;
-use crate::frontend::{Frontend, Said};
+use crate::frontend::Frontend;
 use crate::name::Name;
+use crate::object::Said;
 use crate::service::Service;
 use crate::tables::place_of;
 

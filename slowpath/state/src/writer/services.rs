@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 
 use super::{Error, Transaction};
 use crate::address::Address;
-use crate::frontend::Said;
 use crate::name::{Name, Source};
-use crate::service::{AFFINITY_MAX_S, Service};
+use crate::object::Said;
+use crate::service::Service;
 
 impl Transaction<'_> {
     /// Writes a service: its hooks first, then the row. Its frontends and backends stay. Tells the
@@ -78,10 +78,6 @@ impl Transaction<'_> {
             hook(&self.next, &mut service);
         }
         (service.name, service.source) = (name, source);
-        if service.affinity_s > AFFINITY_MAX_S {
-            let (service, seconds) = (service.name, service.affinity_s);
-            return Err(Error::AffinityTooLong { service, seconds });
-        }
         match self.next.service(&service.name) {
             Some(row) if row.source != service.source => Err(Error::ServiceConflict {
                 name: service.name,

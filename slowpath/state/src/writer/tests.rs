@@ -7,8 +7,9 @@ use super::*;
 use crate::address::{Address, Endpoint};
 use crate::appliance::Appliance;
 use crate::backend::{Instance, Place, State as Being};
-use crate::frontend::{Kind, Progress, Said};
+use crate::frontend::{Kind, Progress};
 use crate::name::Source;
+use crate::object::Said;
 use crate::plane::Wanted;
 use crate::select::choose;
 

@@ -13,9 +13,11 @@ use crate::world::ops::Random;
 use crate::world::{World, at, name};
 use config::checked::ArmName;
 use state::backend::State;
-use state::frontend::{Kind, Said};
+use state::frontend::Kind;
 use state::name::{Name, Precedence, Source};
-use state::object::{API, BackendsSpec, Change, Key, Member, Object, Objects, ServiceSpec, Spec};
+use state::object::{
+    API, BackendsSpec, Change, Key, Member, Object, Objects, Said, ServiceSpec, Spec,
+};
 use state::reflect::Reflector;
 use state::store::{Disk, Store};
 

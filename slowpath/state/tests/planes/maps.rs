@@ -8,14 +8,16 @@ use crate::world::{
     Checked, MAGLEV_SIZE, PRUNE_AT_ONCE, World, at, endpoint, ip, name, options, source,
 };
 use config::checked::Prefix;
+use config::services::{Algorithm, RangesPolicy, TrafficPolicy};
 use state::address::Endpoint;
 use state::backend::{Instance, State};
 use state::dump::Record;
-use state::frontend::{Kind, Progress, Said};
+use state::frontend::{Kind, Progress};
 use state::ids::Identifiers;
 use state::maps::{Failure, FaultyMaps, Key, Map, MapPlane, Maps, MemoryMaps, Sizes, Value};
+use state::object::{ProxyRedirect, Said, SourceRanges};
 use state::plane::Plane;
-use state::service::{Algorithm, ProxyRedirect, Service, SourceRanges, TrafficPolicy};
+use state::service::Service;
 
 fn web() -> Said {
     Said::new(at("203.0.113.10", 80), Kind::LoadBalancer)
@@ -23,7 +25,7 @@ fn web() -> Said {
 
 /// Random, so that tables don't fill the expected lines.
 fn service(text: &str) -> Service {
-    Service { algorithm: Algorithm::Random, ..Service::new(name(text), source()) }
+    Service::new(name(text), source()).with(|spec| spec.algorithm = Algorithm::Random).unwrap()
 }
 
 fn put(world: &World, service: Service, saids: Vec<Said>) {
@@ -110,7 +112,7 @@ fn kinds_families_and_reaches_are_rows_of_their_own() {
         Said::new(at("203.0.113.10", 80).internal(), Kind::LoadBalancer),
     ];
     let local = TrafficPolicy::Local;
-    let service = Service { external_policy: local, ..service("web") };
+    let service = service("web").with(|spec| spec.external_policy = local).unwrap();
     let world = with(service, saids, &["10.0.0.1", "fd00::1"]);
     let masters = lines_with(&world, "SLOT=0");
     let expected = [
@@ -172,7 +174,12 @@ fn exhausted_identifiers_are_an_error_of_the_frontend() {
 #[test]
 fn impossible_combinations_are_refused() {
     let redirect = Some(Arc::new(ProxyRedirect { port: 2000, ports: vec![80] }));
-    let both = Service { affinity_s: 30, redirect, ..service("web") };
+    let both = service("web")
+        .with(|spec| {
+            spec.affinity_s = 30;
+            spec.proxy_redirect = redirect;
+        })
+        .unwrap();
     let elsewhere = Said::new(at("203.0.113.10", 443), Kind::LoadBalancer);
     let world = with(both, vec![web(), elsewhere.clone()], &["10.0.0.1"]);
     assert_eq!(
@@ -223,7 +230,7 @@ fn slots_are_ordered_and_counts_tell_who_serves() {
 
 #[test]
 fn a_new_backend_is_there_before_its_slot_and_an_old_one_until_after() {
-    let maglev = Service { algorithm: Algorithm::Maglev, ..service("web") };
+    let maglev = service("web").with(|spec| spec.algorithm = Algorithm::Maglev).unwrap();
     let mut world = with(maglev, vec![web()], &["10.0.0.1"]);
     let mark = world.plane.maps().maps.log.len();
     set(&world, "web", &active(&["10.0.0.2"]));
@@ -298,10 +305,15 @@ fn a_full_map_names_its_setting_and_holds_up_nobody() {
         let second = Said::new(at("203.0.113.11", 80), Kind::LoadBalancer);
         for (text, said) in [("web", web()), ("api", second.clone())] {
             let prefixes = vec![Prefix { addr: ip("198.51.100.0"), len: 24 }];
-            let source_ranges = Some(Arc::new(SourceRanges { deny: false, prefixes }));
+            let source_ranges =
+                Some(Arc::new(SourceRanges { policy: RangesPolicy::Allow, prefixes }));
             let affinity_s = 30;
-            let service =
-                Service { source_ranges, affinity_s, ..Service::new(name(text), source()) };
+            let service = Service::new(name(text), source())
+                .with(|spec| {
+                    spec.source_ranges = source_ranges;
+                    spec.affinity_s = affinity_s;
+                })
+                .unwrap();
             put(&world, service, vec![said]);
             set(&world, text, &active(&["10.0.0.1"]));
         }
@@ -316,7 +328,7 @@ fn a_full_map_names_its_setting_and_holds_up_nobody() {
 
 #[test]
 fn clients_stay_with_active_backends_only() {
-    let affine = Service { affinity_s: 30, ..service("web") };
+    let affine = service("web").with(|spec| spec.affinity_s = 30).unwrap();
     let mut world = with(affine.clone(), vec![web()], &["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
     assert_eq!(lines_with(&world, "AFF:").len(), 3);
     assert_eq!(lines_with(&world, "AFFTimeout=30").len(), 1);
@@ -346,7 +358,11 @@ fn clients_stay_with_active_backends_only() {
 fn maglev_tables_are_built_from_those_that_serve() {
     let maglev = |size| {
         let base = service("web");
-        Service { algorithm: Algorithm::Maglev, table_size: size, ..base }
+        base.with(|spec| {
+            spec.algorithm = Algorithm::Maglev;
+            spec.table_size = size;
+        })
+        .unwrap()
     };
     let mut world = with(maglev(0), vec![web()], &["10.0.0.1"]);
     let expected = format!("INNER=[10.0.0.1:8080/TCP({MAGLEV_SIZE})]");
@@ -389,12 +405,14 @@ fn table(record: Record) -> Option<Vec<u32>> {
 
 #[test]
 fn source_ranges_are_added_before_others_are_removed() {
-    let ranges = |deny, lens: &[u8]| {
+    let ranges = |policy, lens: &[u8]| {
         let prefix = |len: &u8| Prefix { addr: ip("198.51.100.0"), len: *len };
         let prefixes = lens.iter().map(prefix).collect();
-        Service { source_ranges: Some(Arc::new(SourceRanges { deny, prefixes })), ..service("web") }
+        service("web")
+            .with(|spec| spec.source_ranges = Some(Arc::new(SourceRanges { policy, prefixes })))
+            .unwrap()
     };
-    let mut world = with(ranges(false, &[24, 25]), vec![web()], &["10.0.0.1"]);
+    let mut world = with(ranges(RangesPolicy::Allow, &[24, 25]), vec![web()], &["10.0.0.1"]);
     assert_eq!(
         lines_with(&world, "SRCRANGE:"),
         [
@@ -404,7 +422,7 @@ fn source_ranges_are_added_before_others_are_removed() {
     );
     assert_eq!(lines_with(&world, "+check-source-range").len(), 2);
     let mark = world.plane.maps().maps.log.len();
-    put(&world, ranges(true, &[25, 26]), vec![web()]);
+    put(&world, ranges(RangesPolicy::Deny, &[25, 26]), vec![web()]);
     world.steps();
     assert_eq!(log(&world, mark), ["SourceRanges", "master", "-SourceRanges"]);
     assert_eq!(lines_with(&world, "+check-source-range+deny").len(), 1);
@@ -502,7 +520,7 @@ fn a_frontend_of_its_own_comes_before_a_copy_and_gives_the_place_back() {
     put(&world, service("api"), vec![own]);
     world.steps();
     assert_eq!(kind(&world), "LoadBalancer");
-    put(&world, Service { mss: 1400, ..service("web") }, ports);
+    put(&world, service("web").with(|spec| spec.mss = 1400).unwrap(), ports);
     world.steps();
     assert_eq!(kind(&world), "LoadBalancer");
     remove(&world, "api");
@@ -517,13 +535,14 @@ fn a_frontend_of_its_own_comes_before_a_copy_and_gives_the_place_back() {
 fn whichever_write_fails_the_next_try_ends_where_it_should() {
     let rich = |world: &World, turn: u8| {
         let prefix = |len| Prefix { addr: ip("198.51.100.0"), len };
-        let ranges =
-            SourceRanges { deny: turn == 1, prefixes: vec![prefix(24), prefix(25 + turn)] };
-        let service = Service {
-            affinity_s: 30,
-            source_ranges: Some(Arc::new(ranges)),
-            ..Service::new(name("web"), source())
-        };
+        let policy = if turn == 1 { RangesPolicy::Deny } else { RangesPolicy::Allow };
+        let ranges = SourceRanges { policy, prefixes: vec![prefix(24), prefix(25 + turn)] };
+        let service = Service::new(name("web"), source())
+            .with(|spec| {
+                spec.affinity_s = 30;
+                spec.source_ranges = Some(Arc::new(ranges));
+            })
+            .unwrap();
         put(world, service, vec![web(), Said::new(at("0.0.0.0", 30_080), Kind::NodePort)]);
         let first: &[&str] = &["10.0.0.1", "10.0.0.2", "10.0.0.3"];
         set(world, "web", &active(if turn == 0 { first } else { &["10.0.0.3", "10.0.0.4"] }));
@@ -558,7 +577,7 @@ fn whichever_write_fails_the_next_try_ends_where_it_should() {
 
 #[test]
 fn a_restart_finds_identifiers_and_quarantine_and_mistakes_nothing_for_it() {
-    let affine = Service { affinity_s: 30, ..Service::new(name("web"), source()) };
+    let affine = Service::new(name("web"), source()).with(|spec| spec.affinity_s = 30).unwrap();
     let mut world = with(affine.clone(), vec![web()], &["10.0.0.9"]);
     set(&world, "web", &active(&["10.0.0.1", "10.0.0.2"]));
     let states = [

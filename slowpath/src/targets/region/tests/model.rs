@@ -2,9 +2,10 @@
 
 use super::*;
 use config::checked::Prefix;
+use config::services::RangesPolicy;
 use proptest::prelude::*;
 use state::maps::{MapPlane, MemoryMaps, Options};
-use state::service::{ProxyRedirect, SourceRanges};
+use state::object::{ProxyRedirect, ServiceSpec, SourceRanges};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -37,20 +38,23 @@ fn address(frontend: u8) -> Address {
 /// Frontends of one service and protocol want the same, as selection has it. Each service has a
 /// policy of its own.
 fn wanted(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> Wanted {
-    let mut of = service(&format!("s{service_number}"));
-    match service_number {
-        1 => of.affinity_s = 60,
-        2 => of.algorithm = Algorithm::Random,
-        4 => of.redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: Vec::new() })),
+    let policy = |spec: &mut ServiceSpec| match service_number {
+        1 => spec.affinity_s = 60,
+        2 => spec.algorithm = Algorithm::Random,
+        4 => {
+            spec.proxy_redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: Vec::new() }));
+        }
         3 => {
             let prefix = |last| Prefix { addr: IpAddr::from([10, 0, 0, last]), len: 32 };
             // Some are there twice, and not in their order.
             let prefixes = [9, 4, 9, 5].map(prefix).to_vec();
-            of.source_ranges = Some(Arc::new(SourceRanges { deny: true, prefixes }));
-            of.affinity_s = 1;
+            let policy = RangesPolicy::Deny;
+            spec.source_ranges = Some(Arc::new(SourceRanges { policy, prefixes }));
+            spec.affinity_s = 1;
         }
         _ => {}
-    }
+    };
+    let of = service(&format!("s{service_number}")).with(policy).unwrap();
     let mut instances: Vec<Instance> =
         (0..8).filter(|n| backends >> n & 1 == 1).map(|n| instance(&of, 11 + n)).collect();
     for leaving in instances.iter_mut().take(usize::from(terminating)) {
@@ -100,7 +104,7 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
         let at = address(*frontend);
         let met = meets(plane, &format!("203.0.113.{frontend}:80"), at.protocol);
         let mut serving: Vec<u8> = wanted.serving().iter().map(last).collect();
-        if wanted.frontend.service.redirect.is_some() {
+        if wanted.frontend.service.spec.proxy_redirect.is_some() {
             serving.clear();
         }
         assert_eq!(met, serving, "{at}");

@@ -2,16 +2,22 @@
 
 use super::*;
 use config::checked::Prefix;
-use state::service::{ProxyRedirect, SourceRanges};
+use config::services::RangesPolicy;
+use state::object::{ProxyRedirect, SourceRanges};
 use tables::affinity::Stay;
 
-fn ranged(deny: bool, texts: &[&str]) -> Wanted {
+fn ranged(policy: RangesPolicy, texts: &[&str]) -> Wanted {
     let mut of = service("a");
     let prefixes = texts.iter().map(|text| {
         let (addr, len) = text.split_once('/').unwrap();
         Prefix { addr: addr.parse().unwrap(), len: len.parse().unwrap() }
     });
-    of.source_ranges = Some(Arc::new(SourceRanges { deny, prefixes: prefixes.collect() }));
+    of = of
+        .with(|spec| {
+            spec.source_ranges =
+                Some(Arc::new(SourceRanges { policy, prefixes: prefixes.collect() }))
+        })
+        .unwrap();
     let backends = vec![instance(&of, 1)];
     chosen(of, at("203.0.113.1:80", 6), backends)
 }
@@ -27,7 +33,7 @@ fn source_ranges_are_one_set_and_survive_a_restart() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
     let all = ["10.1.0.0/16", "10.0.0.0/16", "10.0.3.0/24", "192.0.2.7/32", "2001:db8::/32"];
-    told(&mut plane, &[ranged(false, &all)]);
+    told(&mut plane, &[ranged(RangesPolicy::Allow, &all)]);
     let check = |plane: &RegionPlane<'_>, inside: bool| {
         for client in ["10.0.0.0", "10.1.255.255", "10.0.3.9", "192.0.2.7", "2001:db8::1"] {
             assert_eq!(admits(plane, client), inside, "{client}");
@@ -47,13 +53,13 @@ fn source_ranges_are_one_set_and_survive_a_restart() {
     drop(plane);
     let mut plane = attach(region);
     assert_eq!(dumped(&plane), before);
-    assert_eq!(told(&mut plane, &[ranged(false, &all)]), 1, "nothing is news");
-    told(&mut plane, &[ranged(true, &all)]);
+    assert_eq!(told(&mut plane, &[ranged(RangesPolicy::Allow, &all)]), 1, "nothing is news");
+    told(&mut plane, &[ranged(RangesPolicy::Deny, &all)]);
     check(&plane, false);
     // All addresses of both families: the last bound is behind the last address.
-    told(&mut plane, &[ranged(false, &["0.0.0.0/0", "::/0"])]);
+    told(&mut plane, &[ranged(RangesPolicy::Allow, &["0.0.0.0/0", "::/0"])]);
     assert!(["0.0.0.0", "255.255.255.255", "::", "ffff::ffff"].iter().all(|c| admits(&plane, c)));
-    told(&mut plane, &[ranged(false, &["::/0"])]);
+    told(&mut plane, &[ranged(RangesPolicy::Allow, &["::/0"])]);
     assert!(admits(&plane, "::1") && admits(&plane, "::1:0:0:0") && !admits(&plane, "10.0.0.1"));
     told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
     assert!(admits(&plane, "192.0.2.99"));
@@ -68,11 +74,11 @@ fn source_ranges_are_one_set_and_survive_a_restart() {
 #[test]
 fn source_ranges_without_room_are_refused_with_the_setting() {
     let mut plane = attach(region(&Sizes { slots: 64, ..Sizes::SMALL }));
-    told(&mut plane, &[ranged(false, &["10.0.0.0/8", "192.0.2.0/24"])]);
+    told(&mut plane, &[ranged(RangesPolicy::Allow, &["10.0.0.0/8", "192.0.2.0/24"])]);
     let before = dumped(&plane);
     let many: Vec<String> = (0..10).map(|n| format!("10.{n}.0.0/17")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let (refused, _) = tell(&mut plane, &[ranged(false, &many)]);
+    let (refused, _) = tell(&mut plane, &[ranged(RangesPolicy::Allow, &many)]);
     assert!(refused[0].contains("region.slots"), "{refused:?}");
     assert_eq!(dumped(&plane), before);
     assert!(admits(&plane, "192.0.2.1"));
@@ -84,7 +90,7 @@ fn clients_stay_with_active_backends_only() {
     let mut plane = attach(region);
     let with = |states: &[(u8, State)]| {
         let mut of = service("a");
-        of.affinity_s = 60;
+        of = of.with(|spec| spec.affinity_s = 60).unwrap();
         let of_state = |(last, state): &(u8, State)| {
             let mut one = instance(&of, *last);
             one.state = *state;
@@ -133,7 +139,7 @@ fn clients_stay_with_active_backends_only() {
 fn random_fills_slots_by_weight_and_has_no_maglev_table() {
     let mut plane = small();
     let mut of = service("a");
-    of.algorithm = Algorithm::Random;
+    of = of.with(|spec| spec.algorithm = Algorithm::Random).unwrap();
     let mut heavy = instance(&of, 2);
     heavy.weight = 300;
     let backends = vec![instance(&of, 1), heavy];
@@ -158,7 +164,7 @@ fn a_host_port_on_the_loopback_address_is_met_by_no_packet_from_outside() {
     let mut plane = small();
     let host = |address: &str, loopback: bool| {
         let mut of = service("a");
-        of.loopback_host_port = loopback;
+        of = of.with(|spec| spec.loopback_host_port = loopback).unwrap();
         let mut wanted = chosen(of.clone(), at(address, 6), vec![instance(&of, 1)]);
         let said = Said { kind: Kind::HostPort, ..wanted.frontend.said.clone() };
         wanted.frontend = frontend(of, said);
@@ -192,7 +198,11 @@ fn a_proxy_takes_the_ports_that_it_is_for_and_no_other() {
     let mut plane = attach(region);
     let proxied = |address: &str| {
         let mut of = service("a");
-        of.redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: vec![80] }));
+        of = of
+            .with(|spec| {
+                spec.proxy_redirect = Some(Arc::new(ProxyRedirect { port: 9000, ports: vec![80] }))
+            })
+            .unwrap();
         let backends = vec![instance(&of, 1), instance(&of, 2)];
         chosen(of, at(address, 6), backends)
     };

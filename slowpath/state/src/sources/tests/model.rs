@@ -168,7 +168,7 @@ fn objects(source: usize, service: usize, of: &(bool, BTreeMap<u8, State>)) -> V
     let list = BackendsSpec { service: name.clone(), endpoints: of.1.iter().map(member).collect() };
     let frontends = frontends(source, service, of.0).into_iter().map(|address| {
         let address = address::Address::new(address.parse().unwrap(), 80, 6);
-        frontend::Said::new(address, frontend::Kind::LoadBalancer)
+        object::Said::new(address, frontend::Kind::LoadBalancer)
     });
     let spec = ServiceSpec { frontends: frontends.collect(), ..ServiceSpec::default() };
     let put = |spec| Object::new(name.clone(), Source::new(API), spec);

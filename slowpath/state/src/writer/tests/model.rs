@@ -68,9 +68,9 @@ fn source_name(n: u8) -> Source {
 }
 
 fn service_row(n: u8, from: u8, affinity_s: u32) -> Service {
-    // 2 stands for what doesn't fit.
-    let affinity_s = if affinity_s == 2 { 1 << 24 } else { affinity_s };
-    Service { affinity_s, ..Service::new(service_name(n), source_name(from)) }
+    Service::new(service_name(n), source_name(from))
+        .with(|spec| spec.affinity_s = affinity_s)
+        .unwrap()
 }
 
 fn said_at((host, service_port): (u8, u16)) -> Said {
@@ -127,10 +127,6 @@ impl Model {
     }
 
     fn service(&mut self, row: Service, frontends: Option<Vec<Said>>) -> Result<(), Error> {
-        if row.affinity_s >= 1 << 24 {
-            let (service, seconds) = (row.name, row.affinity_s);
-            return Err(Error::AffinityTooLong { service, seconds });
-        }
         if let Some(there) = self.services.get(&row.name)
             && there.source != row.source
         {

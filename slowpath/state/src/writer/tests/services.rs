@@ -1,14 +1,14 @@
 //! Services.
 
 use super::*;
-use crate::service::AFFINITY_MAX_S;
+use crate::object::AFFINITY_MAX_S;
 
 #[test]
 fn upsert_service_writes_a_row_and_links_its_frontends_anew() {
     let writer = web();
     let before = row(&writer, 1);
     before.set_status(Progress::Done, None, now(1));
-    let changed = Service { affinity_s: 30, ..service("web") };
+    let changed = service("web").with(|spec| spec.affinity_s = 30).unwrap();
     let (told, revision) = write(&writer, 5, |t| t.upsert_service(changed.clone()).unwrap());
     assert_eq!(told.as_deref(), Some(&service("web")));
     assert_eq!(revision, 2);
@@ -167,42 +167,33 @@ fn delete_services_by_source_leaves_those_of_others() {
 fn hooks_change_a_service_before_its_first_write_one_after_the_other() {
     let writer = Writer::new();
     writer.add_hook(Box::new(|tables, service| {
-        assert!(tables.service(&service.name).is_none() || service.mss > 0);
-        service.health_check_port = 1000;
+        assert!(tables.service(&service.name).is_none() || service.spec.mss > 0);
+        service.spec = service.spec.changed(|spec| spec.health_check_port = 1000).unwrap();
         service.name = name("mine");
         service.source = source("mine");
     }));
-    writer.add_hook(Box::new(|_, service| service.health_check_port += 1));
+    writer.add_hook(Box::new(|_, service| {
+        service.spec = service.spec.changed(|spec| spec.health_check_port += 1).unwrap();
+    }));
     let (told, _) = write(&writer, 1, |t| t.upsert_service(service("web")).unwrap());
     assert!(told.is_none());
-    let want = Service { health_check_port: 1001, ..service("web") };
+    let want = service("web").with(|spec| spec.health_check_port = 1001).unwrap();
     assert_eq!(**writer.tables().service(&name("web")).unwrap(), want);
     assert_eq!(writer.tables().revision(), 1);
     write(&writer, 2, |t| {
-        let service = Service { mss: 1400, ..service("web") };
+        let service = service("web").with(|spec| spec.mss = 1400).unwrap();
         t.upsert_service_and_frontends(service, vec![said(1)]).unwrap();
     });
-    assert_eq!(row(&writer, 1).service.health_check_port, 1001);
-    // What a hook makes of it is checked too.
-    writer.add_hook(Box::new(|_, service| service.affinity_s = u32::MAX));
-    let (told, revision) = write(&writer, 3, |t| t.upsert_service(service("shop")));
-    let (service, seconds) = (name("shop"), u32::MAX);
-    assert_eq!((told, revision), (Err(Error::AffinityTooLong { service, seconds }), 2));
+    assert_eq!(row(&writer, 1).service.spec.health_check_port, 1001);
 }
 
 #[test]
-fn an_affinity_timeout_has_to_fit_24_bits() {
+fn a_row_holds_only_what_can_be() {
+    let with = |affinity_s| service("web").with(|spec| spec.affinity_s = affinity_s);
     let writer = Writer::new();
-    let with = |affinity_s| Service { affinity_s, ..service("web") };
-    write(&writer, 1, |t| {
-        t.upsert_service(with(AFFINITY_MAX_S)).unwrap();
-        let refused = t.upsert_service_and_frontends(with(AFFINITY_MAX_S + 1), vec![said(1)]);
-        assert_eq!(
-            refused.unwrap_err().to_string(),
-            "the affinity timeout of service `web` is 16777216 s: 1 to 16777215 s (194 days) are \
-             possible, 0 for no affinity"
-        );
-    });
-    assert_eq!(writer.tables().service(&name("web")).unwrap().affinity_s, AFFINITY_MAX_S);
-    assert_eq!(writer.tables().frontends().count(), 0);
+    write(&writer, 1, |t| t.upsert_service(with(AFFINITY_MAX_S).unwrap()).unwrap());
+    let row = writer.tables().service(&name("web")).cloned().unwrap();
+    assert_eq!(row.spec.affinity_s, AFFINITY_MAX_S);
+    let refused = with(AFFINITY_MAX_S + 1).unwrap_err().to_string();
+    assert!(refused.contains("spec.affinity_s") && refused.contains("16777215"), "{refused}");
 }

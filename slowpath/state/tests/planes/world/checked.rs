@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
+use config::services::Algorithm;
 use state::dump::{Flags, Spread};
 use state::maps::{Failure, Key, Map, Maps, Master, MemoryMaps, Value};
-use state::service::Algorithm;
 
 /// Checked maps in memory.
 pub struct Checked {

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use config::checked::Prefix;
+use config::services::{Algorithm, TrafficPolicy};
 use state::address::{Address, Endpoint, Reach};
 use state::backend::{Instance, State};
 use state::dump::Flags;
-use state::frontend::{Kind, Said};
-use state::service::{Algorithm, Service, TrafficPolicy};
+use state::frontend::Kind;
+use state::object::Said;
+use state::service::Service;
 use tables::maglev::{self, MaglevBackend, Seed};
 
 use super::MAGLEV_SIZE;
@@ -81,9 +83,9 @@ impl Model {
 
     fn choose(&self, number: u8, service: &Service, said: &Said) -> Vec<Chosen<'_>> {
         let policy = match (said.kind, said.address.reach) {
-            (Kind::ClusterIp, _) | (_, Reach::Internal) => service.internal_policy,
+            (Kind::ClusterIp, _) | (_, Reach::Internal) => service.spec.internal_policy,
             (Kind::HostPort, _) => TrafficPolicy::Cluster,
-            _ => service.external_policy,
+            _ => service.spec.external_policy,
         };
         let mut chosen: Vec<Chosen<'_>> = Vec::new();
         for ((of, endpoint, source), instance) in &self.instances {
@@ -119,16 +121,16 @@ fn count(chosen: &[Chosen<'_>]) -> usize {
 
 fn frontend(lines: &mut Vec<String>, service: &Service, said: &Said, chosen: &[Chosen<'_>]) {
     let address = said.address;
-    let flags = Flags::of(said, service, false);
+    let flags = Flags::of(said, &service.spec, false);
     let serving = count(chosen);
-    let algorithm = match service.algorithm {
+    let algorithm = match service.spec.algorithm {
         Algorithm::Maglev => "maglev",
         Algorithm::Random => "random",
     };
     lines.push(format!(
         "SVC: ADDR={address} SLOT=0 LBALG={algorithm} AFFTimeout={} COUNT={serving} QCOUNT={} \
          FLAGS={flags}",
-        service.affinity_s,
+        service.spec.affinity_s,
         chosen.len() - serving
     ));
     for (number, backend) in (1..).zip(chosen) {
@@ -137,7 +139,7 @@ fn frontend(lines: &mut Vec<String>, service: &Service, said: &Said, chosen: &[C
         lines.push(format!(
             "SVC: ADDR={address} SLOT={number} BEID={endpoint} COUNT=0 QCOUNT=0 FLAGS={flags}"
         ));
-        if service.affinity_s > 0 && backend.state == State::Active {
+        if service.spec.affinity_s > 0 && backend.state == State::Active {
             lines.push(format!("AFF: ID={address} BEID={endpoint}"));
         }
     }
@@ -146,10 +148,10 @@ fn frontend(lines: &mut Vec<String>, service: &Service, said: &Said, chosen: &[C
         "REV: ADDR={}",
         text.split_at(text.rfind(':').unwrap()).0.to_owned() + &format!(":{}", address.port)
     ));
-    for prefix in service.source_ranges.iter().flat_map(|ranges| &ranges.prefixes) {
+    for prefix in service.spec.source_ranges.iter().flat_map(|ranges| &ranges.prefixes) {
         lines.push(format!("SRCRANGE: ID={address} CIDR={}/{}", prefix.addr, prefix.len));
     }
-    if service.algorithm == Algorithm::Maglev && flags.has(Flags::ROUTABLE) && serving > 0 {
+    if service.spec.algorithm == Algorithm::Maglev && flags.has(Flags::ROUTABLE) && serving > 0 {
         lines.push(format!("MAGLEV: ID={address} INNER=[{}]", inner(&chosen[..serving])));
     }
 }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::checked::Prefix;
+use config::services::{Algorithm, RangesPolicy, TrafficPolicy};
 use state::address::{Address, Endpoint};
 use state::backend::{Instance, Place, State};
-use state::frontend::{Kind, Said};
+use state::frontend::Kind;
 use state::name::{Name, Source};
-use state::service::{Algorithm, Service, SourceRanges, TrafficPolicy};
+use state::object::{Checked, Said, ServiceSpec, SourceRanges};
+use state::service::Service;
 use state::writer::Transaction;
 
 use super::model::Model;
@@ -99,22 +101,25 @@ pub fn change(world: &mut World, model: &mut Model, number: u64) {
 
 fn put(world: &World, model: &mut Model, random: &mut Random) {
     let number = random.below(usize::from(SERVICES)) as u8;
-    let mut service = Service::new(service_name(number), source_of(0));
+    let mut spec = ServiceSpec::default();
     if random.one_in(3) {
-        service.algorithm = Algorithm::Random;
+        spec.algorithm = Algorithm::Random;
     }
     if random.one_in(3) {
-        service.affinity_s = 1 + random.below(3) as u32;
+        spec.affinity_s = 1 + random.below(3) as u32;
     }
     let policy = |local| if local { TrafficPolicy::Local } else { TrafficPolicy::Cluster };
-    service.external_policy = policy(random.one_in(4));
-    service.internal_policy = policy(random.one_in(4));
+    spec.external_policy = policy(random.one_in(4));
+    spec.internal_policy = policy(random.one_in(4));
     if random.one_in(3) {
         let prefix = |n: usize| Prefix { addr: ip(&format!("198.51.{n}.0")), len: 24 };
         let some: BTreeSet<usize> = (0..=random.below(3)).map(|_| random.below(4)).collect();
         let prefixes = some.into_iter().map(prefix).collect();
-        service.source_ranges = Some(Arc::new(SourceRanges { deny: random.one_in(2), prefixes }));
+        let policy = if random.one_in(2) { RangesPolicy::Deny } else { RangesPolicy::Allow };
+        spec.source_ranges = Some(Arc::new(SourceRanges { policy, prefixes }));
     }
+    let spec = Checked::new(Arc::new(spec)).expect("a spec that can be");
+    let service = Service { spec, ..Service::new(service_name(number), source_of(0)) };
     let saids: Vec<Said> = frontends().into_iter().filter(|_| random.one_in(3)).collect();
     let taken = |said: &Said| model.owner(&said.address).is_some_and(|owner| owner != number);
     let refused = saids.iter().any(taken);
