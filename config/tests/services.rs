@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share is test code as well")]
 
-use config::services::{BackendState, Mode, TunnelKind, statuses};
+use config::services::{BackendState, Mode, ProxyRedirect, TunnelKind, statuses};
 use config::{Config, Services};
 
 const RIGHT: &str = r#"
@@ -66,13 +66,14 @@ fn a_number_that_is_not_whole_is_called_that() {
 fn the_right_one_is_taken_with_its_defaults_filled_in() {
     let services = read(RIGHT).unwrap_or_else(|e| panic!("{}", e.render())).services;
     let (web, chain) = (&services[0], &services[1]);
-    assert_eq!((web.mode, web.table_size, web.backends[0].weight), (Mode::Nat, 16_381, 100));
+    assert_eq!((web.spec.mode, web.spec.table_size), (Mode::Nat, 16_381));
+    assert_eq!(web.backends[0].weight, 100);
     assert_eq!(web.backends[1].state, BackendState::Maintenance);
-    let Mode::Tunnel(tunnel) = chain.mode else { panic!() };
+    let Mode::Tunnel(tunnel) = chain.spec.mode else { panic!() };
     assert_eq!((tunnel.kind, tunnel.port, tunnel.dont_fragment), (TunnelKind::Geneve, 6081, true));
-    let frontend = &chain.frontends[0];
+    let address = &chain.spec.frontends[0].address;
     assert_eq!(
-        (frontend.prefix.len, frontend.port, frontend.protocol, frontend.scope),
+        (address.prefix.len, address.port, address.protocol, address.endpoint),
         (0, 0, 0, 31)
     );
     assert_eq!(read("").unwrap().services.len(), 0);
@@ -213,13 +214,14 @@ fn places_policies_and_labels_are_taken() {
     use config::services::{Distribution, FrontendKind, TrafficPolicy};
     let services = read(PLACED).unwrap_or_else(|e| panic!("{}", e.render())).services;
     let web = &services[0];
-    let policy = &web.policy;
-    assert_eq!((policy.external, policy.internal), (TrafficPolicy::Local, TrafficPolicy::Cluster));
-    assert_eq!(policy.distribution, Distribution::SameNode);
+    let spec = &web.spec;
+    let policies = (spec.external_policy, spec.internal_policy);
+    assert_eq!(policies, (TrafficPolicy::Local, TrafficPolicy::Cluster));
+    assert_eq!(spec.distribution, Distribution::SameNode);
     assert_eq!((&*web.labels["app.example/tier"], &*web.annotations["who"]), ("front", "knows"));
-    let kinds: Vec<FrontendKind> = web.frontends.iter().map(|f| f.kind).collect();
+    let kinds: Vec<FrontendKind> = spec.frontends.iter().map(|f| f.kind).collect();
     assert_eq!(kinds, [FrontendKind::ExternalIps, FrontendKind::NodePort]);
-    assert_eq!(web.frontends[1].port_name, "http");
+    assert_eq!(spec.frontends[1].port_name.as_deref(), Some("http"));
     let backend = &web.backends[0];
     assert_eq!((&*backend.node, &*backend.zone, &*backend.port_names[0]), ("n1", "a", "http"));
     for (old, new, parts) in [
@@ -243,8 +245,8 @@ fn checks_of_backends_are_taken_and_each_wrong_word_is_told() {
     let with = |health: &str| RIGHT.replacen("\"nat\"", &format!("\"nat\"\nhealth = {health}"), 1);
     let text = "{ kind = \"https\", path = \"/live?x=1\", expect = \"200,301-308\", \
                 interval_ms = 1000, rise = 1, jitter_percent = 0 }";
-    let policy = read(&with(text)).unwrap().services[0].policy.clone();
-    let check = policy.health.unwrap();
+    let policy = read(&with(text)).unwrap().services[0].spec.clone();
+    let check = policy.health.clone().unwrap();
     let timing = check.timing(&settled().health.probing);
     let second = std::time::Duration::from_secs(1);
     assert_eq!((timing.interval, timing.timeout), (second, second), "cut to the interval");
@@ -276,7 +278,7 @@ fn checks_of_backends_are_taken_and_each_wrong_word_is_told() {
         RIGHT.replacen("\"nat\"", &format!("\"nat\"\nhealth_check_port = 31000\n{policy}"), 1)
     };
     assert_eq!(
-        read(&port("external_policy = \"local\"")).unwrap().services[0].policy.health_check_port,
+        read(&port("external_policy = \"local\"")).unwrap().services[0].spec.health_check_port,
         31_000
     );
     let error = read(&port("")).map(|_| ()).unwrap_err().to_string();
@@ -294,7 +296,7 @@ fn a_nat_policy_crosses_families_and_needs_an_address_of_the_backends() {
     };
     let (four, six) = ("203.0.113.10", "2001:db8::10");
     let services = read(&text("nat64", six, "10.0.2.11")).unwrap();
-    assert_eq!(services.services[0].policy.nat, config::services::NatPolicy::Nat64);
+    assert_eq!(services.services[0].spec.nat_policy, config::services::NatPolicy::Nat64);
     assert!(read(&text("nat46", four, "10.0.2.11")).is_err());
     for (policy, frontend, backend, part) in [
         ("nat64", four, "fd00:2::11", "does not translate between them"),
@@ -313,11 +315,13 @@ fn a_nat_policy_crosses_families_and_needs_an_address_of_the_backends() {
 fn policies_that_clients_feel_are_taken() {
     let policy = "affinity_s = 60\nalgorithm = \"random\"\nsource_ranges = [\"10.0.0.0/8\"]";
     let with = |keys: &str| RIGHT.replacen("mode = \"nat\"", &format!("mode = \"nat\"\n{keys}"), 1);
-    let read_policy = read(&with(policy)).unwrap().services[0].policy.clone();
-    assert_eq!((read_policy.affinity_s, read_policy.source_ranges.len()), (60, 1));
+    let spec = read(&with(policy)).unwrap().services[0].spec.clone();
+    let ranges = spec.source_ranges.as_ref().map(|ranges| ranges.prefixes.len());
+    assert_eq!((spec.affinity_s, ranges), (60, Some(1)));
     let proxy = "proxy_redirect = { port = 9000 }";
     let taken = read(&with(proxy)).unwrap();
-    assert_eq!(taken.services[0].policy.proxy_redirect, Some((9000, Vec::new())));
+    let redirect = ProxyRedirect { port: 9000, ports: Vec::new() };
+    assert_eq!(taken.services[0].spec.proxy_redirect.as_deref(), Some(&redirect));
     let both = read(&with(&format!("{proxy}\naffinity_s = 60"))).map(|_| ()).unwrap_err();
     assert!(both.to_string().contains("the proxy sees to affinity itself"), "{both}");
 }

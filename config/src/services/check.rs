@@ -1,14 +1,17 @@
 //! From the services file as written to the checked services.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use super::address::{Address, Reach};
 use super::file::{self, ServicesFile};
-use super::policy::policy;
-use super::{
-    Backend, BackendState, BackendTunnel, Frontend, FrontendKind, Mode, NatPolicy, Service,
-    Services, TunnelKind,
-};
+use super::frontend::FrontendSpec;
+use super::kinds::{BackendState, BackendTunnel, FrontendKind, Mode, NatPolicy, TunnelKind};
+use super::policy;
+use super::spec::ServiceSpec;
+use super::text::protocol_number;
+use super::{Backend, Service, Services};
 use crate::checked::check::table_size;
 use crate::checked::door::Door;
 use crate::checked::{ArmName, Config, Reserved};
@@ -17,8 +20,6 @@ use crate::layers::Merged;
 
 /// Bytes of the longest name that the tables hold.
 const NAME_BYTES: usize = 120;
-/// The protocol number that the tables keep for themselves.
-const RESERVED_PROTOCOL: u8 = 255;
 
 pub(crate) fn schema() -> serde_json::Value {
     schemars::schema_for!(ServicesFile).into()
@@ -49,7 +50,7 @@ fn check_one(door: &mut Door, key: &str, file: file::Service, config: &Config) -
     let at = |field: &str| format!("{key}.{field}");
     name(door, &at("name"), &file.name);
     let mode = mode(door, key, &file);
-    let policy = policy(door, key, &file);
+    policy::check(door, key, &file);
     let table_size = match file.table_size {
         0 => config.tables.maglev_size,
         size => table_size(door, &at("table_size"), size),
@@ -60,33 +61,50 @@ fn check_one(door: &mut Door, key: &str, file: file::Service, config: &Config) -
         door.refuse(&at("frontends"), "a service without frontends gets no packet", &allowed);
     }
     let keyed = file.frontends.iter().enumerate();
-    let frontends: Vec<Frontend> =
+    let frontends: Vec<FrontendSpec> =
         keyed.filter_map(|(i, f)| frontend(door, &format!("{key}.frontends.{i}"), f)).collect();
     let mut backends = Vec::new();
     for (i, written) in file.backends.iter().enumerate() {
         let at = format!("{key}.backends.{i}");
         let Some(backend) = backend(door, &at, written, config) else { continue };
         if mode == Mode::Nat {
-            nat_backend(door, &at, &backend, &frontends, policy.nat, config);
+            nat_backend(door, &at, &backend, &frontends, file.nat_policy, config);
         } else if backend.port != 0 {
             let wrong = "the packet inside the tunnel keeps its port";
             door.refuse(&format!("{at}.port"), wrong, "remove it, or write mode = \"nat\"");
         }
         backends.push(backend);
     }
-    Service {
-        name: file.name,
+    let source_ranges = policy::source_ranges(door, key, &file);
+    let named = frontends.iter().filter_map(|of| Some((of.port_name.as_deref()?, of.address.port)));
+    let port_names: BTreeMap<Box<str>, u16> = named.map(|(name, n)| (name.into(), n)).collect();
+    let spec = ServiceSpec {
+        nat_policy: file.nat_policy,
+        external_policy: file.external_policy,
+        internal_policy: file.internal_policy,
+        distribution: file.distribution,
         mode,
-        too_big: file.too_big,
-        failed_udp: file.failed_udp,
-        failed_tcp: file.failed_tcp,
+        algorithm: file.algorithm,
+        affinity_s: file.affinity_s,
+        health_check_port: file.health_check_port,
+        health: file.health.map(Arc::new),
         mss: file.mss,
         tcp_idle_s: file.tcp_idle_s,
         table_size,
-        policy,
+        too_big: file.too_big,
+        failed_udp: file.failed_udp,
+        failed_tcp: file.failed_tcp,
+        proxy_redirect: file.proxy_redirect.map(Arc::new),
+        source_ranges: source_ranges.map(Arc::new),
+        port_names: (!port_names.is_empty()).then(|| Arc::new(port_names)),
+        frontends,
+        ..ServiceSpec::default()
+    };
+    Service {
+        name: file.name,
         labels: file.labels,
         annotations: file.annotations,
-        frontends,
+        spec: Arc::new(spec),
         backends,
     }
 }
@@ -138,17 +156,9 @@ fn mode(door: &mut Door, key: &str, file: &file::Service) -> Mode {
     if file.mode == file::Mode::Dsr { Mode::Dsr(tunnel) } else { Mode::Tunnel(tunnel) }
 }
 
-fn frontend(door: &mut Door, key: &str, file: &file::Frontend) -> Option<Frontend> {
+fn frontend(door: &mut Door, key: &str, file: &file::Frontend) -> Option<FrontendSpec> {
     let at = |field: &str| format!("{key}.{field}");
-    let protocol = match file.protocol.as_str() {
-        "any" => Some(0),
-        "icmp" => Some(1),
-        "tcp" => Some(6),
-        "udp" => Some(17),
-        "icmpv6" => Some(58),
-        "sctp" => Some(132),
-        number => number.parse().ok().filter(|n| (1..RESERVED_PROTOCOL).contains(n)),
-    };
+    let protocol = protocol_number(&file.protocol);
     if protocol.is_none() {
         let allowed = "allowed: \"tcp\", \"udp\", \"icmp\", \"icmpv6\", \"sctp\", \"any\", \
                        \"1\" to \"254\"";
@@ -180,14 +190,15 @@ fn frontend(door: &mut Door, key: &str, file: &file::Frontend) -> Option<Fronten
     if file.kind == FrontendKind::NodePort && file.port == 0 {
         door.refuse(&at("port"), "a node port is one port", "allowed: 1 to 65535");
     }
-    Some(Frontend {
+    let address = Address {
         prefix,
         port: file.port,
         protocol,
-        scope: scope.unwrap_or(0),
-        kind: file.kind,
-        port_name: file.port_name.clone(),
-    })
+        reach: Reach::External,
+        endpoint: scope.unwrap_or(0),
+    };
+    let port_name = (!file.port_name.is_empty()).then(|| file.port_name.as_str().into());
+    Some(FrontendSpec { port_name, ..FrontendSpec::new(address, file.kind) })
 }
 
 fn backend(door: &mut Door, key: &str, file: &file::Backend, config: &Config) -> Option<Backend> {
@@ -230,7 +241,7 @@ fn nat_backend(
     door: &mut Door,
     key: &str,
     backend: &Backend,
-    frontends: &[Frontend],
+    frontends: &[FrontendSpec],
     policy: NatPolicy,
     config: &Config,
 ) {
@@ -242,12 +253,12 @@ fn nat_backend(
         NatPolicy::Nat64 => !v4,
     };
     let reached = |v4| (v4 == own) != crosses(v4);
-    let foreign = frontends.iter().find(|f| !reached(f.prefix.addr.is_ipv4()));
+    let foreign = frontends.iter().find(|f| !reached(f.address.is_ipv4()));
     if let Some(frontend) = foreign {
         let wrong = format!(
             "an {} backend, but frontend {} is {}, and mode nat does not translate between them",
             family(own),
-            frontend.prefix,
+            frontend.address.prefix,
             family(!own)
         );
         let allowed = "write a service for each family, nat_policy = \"nat46\" or \"nat64\", or \
@@ -266,7 +277,7 @@ fn between(door: &mut Door, services: &[Service]) {
     for (i, service) in services.iter().enumerate() {
         names.push((format!("service.{i}.name"), service.name.as_str()));
         let keys = |field: &'static str| (0..).map(move |n| format!("service.{i}.{field}.{n}"));
-        let addresses = service.frontends.iter().map(|f| (f.prefix, f.port, f.protocol, f.scope));
+        let addresses = service.spec.frontends.iter().map(|frontend| frontend.address);
         frontends.extend(keys("frontends").zip(addresses));
         let own: Vec<(String, &Backend)> = keys("backends").zip(&service.backends).collect();
         let ends: Vec<(String, (IpAddr, u16))> =
@@ -307,10 +318,11 @@ fn between(door: &mut Door, services: &[Service]) {
 fn reserved(door: &mut Door, services: &[Service], config: &Config) {
     let reserved = Reserved::of(config);
     for (i, service) in services.iter().enumerate() {
-        for (n, frontend) in service.frontends.iter().enumerate() {
+        for (n, frontend) in service.spec.frontends.iter().enumerate() {
             // Packets of one gateway endpoint are never the appliance's own.
-            let any_endpoint = frontend.scope == 0;
-            let holder = reserved.holder(&frontend.prefix, frontend.port, frontend.protocol);
+            let Address { prefix, port, protocol, endpoint, .. } = &frontend.address;
+            let any_endpoint = *endpoint == 0;
+            let holder = reserved.holder(prefix, *port, *protocol);
             let Some(holder) = holder.filter(|_| any_endpoint) else { continue };
             let wrong = format!(
                 "service \"{}\" cannot have this port of the appliance's own address: {} has it",
@@ -328,13 +340,13 @@ fn room(door: &mut Door, services: &[Service], config: &Config) {
     for service in services {
         let serving = |b: &&Backend| b.state == BackendState::Active;
         if service.backends.iter().filter(serving).count() > 1 {
-            slots += u64::from(service.table_size);
+            slots += u64::from(service.spec.table_size);
         }
         backends.extend(service.backends.iter().map(|b| (b.addr, b.port)));
     }
     backends.sort_unstable();
     backends.dedup();
-    let frontends = services.iter().map(|s| s.frontends.len()).sum::<usize>();
+    let frontends = services.iter().map(|s| s.spec.frontends.len()).sum::<usize>();
     for (what, needed, setting, room) in [
         ("services", services.len() as u64, "max_services", region.max_services),
         ("frontends", frontends as u64, "max_frontends", region.max_frontends),

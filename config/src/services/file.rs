@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Algorithm, BackendState, Distribution, FailedTcp, FailedUdp, FrontendKind, HealthCheck,
-    NatPolicy, RangesPolicy, TrafficPolicy, TunnelKind,
+use super::health::HealthCheck;
+use super::kinds::{
+    Algorithm, BackendState, Distribution, FailedTcp, FailedUdp, FrontendKind, NatPolicy,
+    RangesPolicy, TrafficPolicy, TunnelKind,
 };
+use super::spec::ProxyRedirect;
 use crate::checked::TooBig;
 
 /// The services.
@@ -145,18 +147,6 @@ pub struct Service {
     /// Who serves; empty drops its packets as `no-backend`.
     #[serde(default)]
     pub backends: Vec<Backend>,
-}
-
-/// To a proxy on this machine.
-#[derive(Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ProxyRedirect {
-    /// The proxy's port.
-    #[schemars(range(min = 1))]
-    pub port: u16,
-    /// Ports of the service that it is for; empty for all.
-    #[serde(default)]
-    pub ports: Vec<u16>,
 }
 
 /// A frontend.

@@ -1,10 +1,13 @@
 //! A service's policy, checked.
 
 use super::file::{self, Mode};
-use super::{HealthCheck, NatPolicy, Policy, RangesPolicy, TrafficPolicy};
+use super::health::HealthCheck;
+use super::kinds::{NatPolicy, RangesPolicy, TrafficPolicy};
+use super::spec::SourceRanges;
+use crate::checked::Prefix;
 use crate::checked::door::Door;
 
-pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy {
+pub(super) fn check(door: &mut Door, key: &str, file: &file::Service) {
     let at = |field: &str| format!("{key}.{field}");
     if file.proxy_redirect.is_some() && file.affinity_s != 0 {
         let allowed = "leave out the one or the other";
@@ -26,21 +29,17 @@ pub(super) fn policy(door: &mut Door, key: &str, file: &file::Service) -> Policy
         let allowed = "leave it out: a tunnel carries either family; or write mode = \"nat\"";
         door.refuse(&at("nat_policy"), "only mode nat translates", allowed);
     }
+}
+
+/// The clients that may use it; none where everybody may.
+pub(super) fn source_ranges(
+    door: &mut Door,
+    key: &str,
+    file: &file::Service,
+) -> Option<SourceRanges> {
     let ranges = file.source_ranges.iter().enumerate();
-    let source_ranges = ranges
-        .filter_map(|(i, text)| door.prefix(&at(&format!("source_ranges.{i}")), text))
+    let prefixes: Vec<Prefix> = ranges
+        .filter_map(|(i, text)| door.prefix(&format!("{key}.source_ranges.{i}"), text))
         .collect();
-    Policy {
-        external: file.external_policy,
-        internal: file.internal_policy,
-        distribution: file.distribution,
-        algorithm: file.algorithm,
-        nat: file.nat_policy,
-        affinity_s: file.affinity_s,
-        source_ranges,
-        source_policy: file.source_policy,
-        health_check_port: file.health_check_port,
-        health: file.health.clone(),
-        proxy_redirect: file.proxy_redirect.as_ref().map(|to| (to.port, to.ports.clone())),
-    }
+    (!prefixes.is_empty()).then_some(SourceRanges { policy: file.source_policy, prefixes })
 }

@@ -183,7 +183,7 @@ pub fn table(
                 continue;
             }
         };
-        let mut same: BTreeMap<Said, Arc<Attributes>> = BTreeMap::new();
+        let mut same: BTreeMap<FrontendSpec, Arc<Attributes>> = BTreeMap::new();
         for (net, said) in said {
             let attributes =
                 same.entry(said).or_insert_with_key(|said| Arc::new(said.with(next_hop)));
@@ -195,7 +195,7 @@ pub fn table(
 
 /// What is said of a prefix.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-struct Said {
+struct FrontendSpec {
     communities: BTreeSet<u32>,
     large: BTreeSet<[u32; 3]>,
     local_pref: Option<u32>,
@@ -203,7 +203,7 @@ struct Said {
     med: Option<u32>,
 }
 
-impl Said {
+impl FrontendSpec {
     /// Joins what another says, where it is about these kinds of addresses.
     fn add(&mut self, more: &PathAttributes, kinds: &BTreeSet<Option<AddressKind>>) {
         let is_about = |kind: &AddressKind| kinds.contains(&Some(*kind));
@@ -236,12 +236,12 @@ fn said(
     neighbor: &Neighbor,
     family: &FamilySpec,
     offers: &Offers,
-) -> BTreeMap<IpNet, Said> {
+) -> BTreeMap<IpNet, FrontendSpec> {
     let is_told = |one: &AdvertisementSpec| {
         family.advertisements.as_ref().is_none_or(|names| names.contains(&one.name))
     };
     let is_v4 = family.family == Family::Ipv4Unicast;
-    let mut all: BTreeMap<IpNet, Said> = BTreeMap::new();
+    let mut all: BTreeMap<IpNet, FrontendSpec> = BTreeMap::new();
     let told = router.advertisements.iter().zip(offers).filter(|(one, _)| is_told(one));
     for (advertisement, offer) in told {
         let of_family = offer.iter().filter(|(net, _)| matches!(net, IpNet::V4(_)) == is_v4);

@@ -11,7 +11,7 @@ use state::address::{Address, Endpoint};
 use state::backend::Instance;
 use state::frontend::Kind;
 use state::name::{Name, Source};
-use state::object::Said;
+use state::object::FrontendSpec;
 use state::service::Service;
 use state::writer::{Transaction, Writer};
 
@@ -60,7 +60,7 @@ impl Load {
         self.each(order, |transaction, n| {
             let Ok(name) = Name::new(&format!("default/service-{n}")) else { return };
             let service = Service::new(name.clone(), self.source.clone());
-            let said = Said::new(Address::new(addr(n, 198), 80, 6), Kind::LoadBalancer);
+            let said = FrontendSpec::new(Address::new(addr(n, 198), 80, 6), Kind::LoadBalancer);
             let written = transaction.upsert_service_and_frontends(service, vec![said]);
             assert!(written.is_ok());
             let backends = vec![instance(&name, &self.source, n)];

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::address::Address;
 use crate::name::Name;
-use crate::object::Said;
+use crate::object::FrontendSpec;
 use crate::service::Service;
 
 /// How far a frontend has come.
@@ -40,7 +40,7 @@ pub struct Status {
 /// says late of an older row cannot be taken for the newer.
 pub struct Frontend {
     /// What its source said.
-    pub said: Said,
+    pub said: FrontendSpec,
     /// The service, as it was when this row was written.
     pub service: Arc<Service>,
     /// Another service, whose backends are used instead.
@@ -53,7 +53,7 @@ pub struct Frontend {
 impl Frontend {
     /// A new row, pending since `now`.
     pub fn new(
-        said: Said,
+        said: FrontendSpec,
         service: Arc<Service>,
         redirect_to: Option<Name>,
         revision: u64,

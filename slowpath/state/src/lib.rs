@@ -12,7 +12,8 @@
 //! No socket, no clock, no file but the store's: time is an argument.
 #![forbid(unsafe_code)]
 
-pub mod address;
+pub use config::services::{address, labels};
+
 pub mod appliance;
 pub mod backend;
 pub mod dump;
@@ -21,7 +22,6 @@ pub mod frontend;
 pub mod harness;
 pub mod ids;
 pub mod kubernetes;
-pub mod labels;
 pub mod maps;
 pub mod name;
 pub mod object;

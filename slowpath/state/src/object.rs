@@ -8,7 +8,6 @@ mod backends;
 pub mod bgp;
 mod change;
 mod checked;
-mod frontend;
 mod json;
 mod objects;
 mod private_link;
@@ -33,12 +32,12 @@ pub use bgp::BgpPeeringPolicySpec;
 pub use change::{Change, Refusal, Why};
 pub use checked::Checked;
 pub use config::private_link::Spec as PrivateLinkSpec;
-pub use frontend::Said;
+pub use config::services::{
+    AFFINITY_MAX_S, FrontendSpec, ProxyRedirect, ServiceSpec, SourceRanges,
+};
 pub use json::{API, read, schema};
 pub use objects::{Event, History, Objects, TooOld};
-pub use service::{AFFINITY_MAX_S, ProxyRedirect, ServiceSpec, SourceRanges};
 pub use source::{LEASE_MAX_S, REVISION_MAX, SourceSpec};
-pub(crate) use text::prefix_of;
 pub(crate) use text::time::written;
 
 use crate::labels::Pairs;

@@ -19,7 +19,7 @@ use crate::backend::Instance;
 use crate::frontend::Kind as FrontendKind;
 use crate::name::{Name, Precedence, Source};
 use crate::object::{
-    BackendsSpec, Checked, Event, Key, Kind, Object, Objects, Said, ServiceSpec, Spec,
+    BackendsSpec, Checked, Event, FrontendSpec, Key, Kind, Object, Objects, ServiceSpec, Spec,
 };
 use crate::room::give_back;
 use crate::sources;
@@ -316,7 +316,7 @@ impl Reflector {
             let (service, address) = (service.clone(), said.address);
             return Err(Error::ReservedPort { service, address, holder: holder.into() });
         }
-        let wrong = |said: &&Said| {
+        let wrong = |said: &&FrontendSpec| {
             said.kind == FrontendKind::NodePort && !self.node_ports.contains(&said.address.port)
         };
         let Some(said) = spec.frontends.iter().find(wrong) else { return Ok(()) };

@@ -17,7 +17,7 @@ use crate::frontend::{Frontend, Kind};
 use crate::plane::Wanted;
 use crate::tables::Tables;
 
-/// Said of a frontend whose backends are there and get no new flows.
+/// FrontendSpec of a frontend whose backends are there and get no new flows.
 pub const NOBODY_SERVES: &str = "no backend is healthy and serving";
 
 /// Why a backend doesn't serve a frontend, from the first thing that is looked at to the last. That

@@ -5,13 +5,10 @@ use std::sync::Arc;
 
 use config::services::{self as file, Service, Services};
 
-use crate::address::{Address, Reach};
 use crate::backend::Place;
 use crate::labels::Pairs;
 use crate::name::{Name, NoName, Source};
-use crate::object::{
-    BackendsSpec, Member, Object, ProxyRedirect, Said, ServiceSpec, SourceRanges, Spec,
-};
+use crate::object::{BackendsSpec, Member, Object, Spec};
 
 /// What a services file wants, as said by `source`; or which name is none.
 pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, NoName> {
@@ -21,7 +18,7 @@ pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, NoNa
         let protocol = protocol(service);
         let endpoints = service.backends.iter().map(|backend| member(backend, protocol));
         let backends = BackendsSpec { service: name.clone(), endpoints: endpoints.collect() };
-        let spec = Spec::Service(Arc::new(spec(service)));
+        let spec = Spec::Service(Arc::clone(&service.spec));
         let mut object = Object::new(name.clone(), source.clone(), spec);
         object.labels = pairs(&service.labels);
         object.annotations = pairs(&service.annotations);
@@ -34,51 +31,6 @@ pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, NoNa
 fn pairs(written: &BTreeMap<String, String>) -> Pairs {
     let pairs = written.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
     (!written.is_empty()).then(|| Arc::new(pairs.collect()))
-}
-
-fn spec(service: &Service) -> ServiceSpec {
-    let policy = &service.policy;
-    let ranges =
-        || SourceRanges { policy: policy.source_policy, prefixes: policy.source_ranges.clone() };
-    let redirect = policy.proxy_redirect.as_ref();
-    let ports = service.frontends.iter().filter(|frontend| !frontend.port_name.is_empty());
-    let port_names: BTreeMap<Box<str>, u16> =
-        ports.map(|frontend| (frontend.port_name.as_str().into(), frontend.port)).collect();
-    ServiceSpec {
-        nat_policy: policy.nat,
-        external_policy: policy.external,
-        internal_policy: policy.internal,
-        distribution: policy.distribution,
-        mode: service.mode,
-        algorithm: policy.algorithm,
-        affinity_s: policy.affinity_s,
-        health_check_port: policy.health_check_port,
-        health: policy.health.clone().map(Arc::new),
-        mss: service.mss,
-        tcp_idle_s: service.tcp_idle_s,
-        table_size: service.table_size,
-        too_big: service.too_big,
-        failed_udp: service.failed_udp,
-        failed_tcp: service.failed_tcp,
-        proxy_redirect: redirect
-            .map(|(port, ports)| Arc::new(ProxyRedirect { port: *port, ports: ports.clone() })),
-        source_ranges: (!policy.source_ranges.is_empty()).then(|| Arc::new(ranges())),
-        port_names: (!port_names.is_empty()).then(|| Arc::new(port_names)),
-        frontends: service.frontends.iter().map(said).collect(),
-        ..ServiceSpec::default()
-    }
-}
-
-fn said(frontend: &file::Frontend) -> Said {
-    let address = Address {
-        prefix: frontend.prefix,
-        port: frontend.port,
-        protocol: frontend.protocol,
-        reach: Reach::External,
-        endpoint: frontend.scope,
-    };
-    let port_name = (!frontend.port_name.is_empty()).then(|| frontend.port_name.as_str().into());
-    Said { port_name, ..Said::new(address, frontend.kind) }
 }
 
 fn member(backend: &file::Backend, protocol: u8) -> Member {
@@ -99,7 +51,7 @@ fn member(backend: &file::Backend, protocol: u8) -> Member {
 /// frontends differ, a backend serves any.
 fn protocol(service: &Service) -> u8 {
     const WITH_PORTS: [u8; 3] = [6, 17, 132];
-    let mut all = service.frontends.iter().map(|frontend| frontend.protocol);
+    let mut all = service.spec.frontends.iter().map(|frontend| frontend.address.protocol);
     let first = all.next().filter(|protocol| WITH_PORTS.contains(protocol)).unwrap_or(0);
     if all.all(|other| other == first) { first } else { 0 }
 }
@@ -107,7 +59,6 @@ fn protocol(service: &Service) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::services::Policy;
     use serde_json::json;
 
     const BEGIN: &str = "[[service]]\nname = \"shop/web\"\nmode = \"nat\"\nmss = 1300\n\
@@ -158,26 +109,28 @@ mod tests {
     }
 
     #[test]
-    fn what_planes_may_carry_out_one_day_is_kept() {
-        let mut services = read(WEB);
-        services.services[0].policy = Policy {
-            algorithm: file::Algorithm::Random,
-            nat: file::NatPolicy::Nat64,
-            affinity_s: 60,
-            source_ranges: vec![
-                "10.0.0.0".parse().map(|addr| file::Prefix { addr, len: 8 }).unwrap(),
-            ],
-            source_policy: file::RangesPolicy::Deny,
-            health_check_port: 31_000,
-            health: Some(file::HealthCheck::new(file::ProbeKind::Tcp)),
-            proxy_redirect: Some((9_000, vec![80])),
-            ..Policy::default()
-        };
+    fn every_policy_of_the_file_is_kept() {
+        let config = config::from_toml(
+            "[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\", \"fd00:1::10/64\"]\n[nat]\naddresses = \
+             [\"10.0.1.10\", \"fd00:1::10\"]\n",
+        );
+        let text = "[[service]]\nname = \"shop/web\"\nmode = \"nat\"\nnat_policy = \"nat64\"\n\
+                    external_policy = \"local\"\nalgorithm = \"random\"\nfailed_udp = \"keep\"\n\
+                    failed_tcp = \"reset\"\ntcp_idle_s = 60\ntoo_big = \"drop\"\n\
+                    source_ranges = [\"10.0.0.0/8\"]\nsource_policy = \"deny\"\n\
+                    health_check_port = 31000\nhealth = {kind = \"tcp\"}\n\
+                    proxy_redirect = {port = 9000, ports = [80]}\n\
+                    frontends = [{address = \"2001:db8::1\", port = 80, protocol = \"tcp\"}]\n";
+        let services = config::services_from_toml(text, &config.unwrap()).unwrap();
         let spec = json(&services)[0]["spec"].clone();
         for (key, value) in [
-            ("algorithm", json!("random")),
             ("nat_policy", json!("nat64")),
-            ("affinity_s", json!(60)),
+            ("external_policy", json!("local")),
+            ("algorithm", json!("random")),
+            ("failed_udp", json!("keep")),
+            ("failed_tcp", json!("reset")),
+            ("tcp_idle_s", json!(60)),
+            ("too_big", json!("drop")),
             ("source_ranges", json!({"policy": "deny", "prefixes": ["10.0.0.0/8"]})),
             ("health_check_port", json!(31_000)),
             ("health", json!({"kind": "tcp"})),

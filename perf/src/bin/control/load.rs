@@ -8,7 +8,9 @@ use state::address::Address;
 use state::backend::State;
 use state::frontend::Kind;
 use state::name::{Name, Source};
-use state::object::{API, BackendsSpec, Change, Key, Member, Object, Said, ServiceSpec, Spec};
+use state::object::{
+    API, BackendsSpec, Change, FrontendSpec, Key, Member, Object, ServiceSpec, Spec,
+};
 
 /// Endpoints in one object, as in an EndpointSlice.
 const SLICE: u32 = 100;
@@ -63,7 +65,7 @@ impl Load {
             dont_fragment: true,
         };
         let spec = ServiceSpec {
-            frontends: vec![Said::new(front, Kind::LoadBalancer)],
+            frontends: vec![FrontendSpec::new(front, Kind::LoadBalancer)],
             table_size: self.table,
             mode: if self.tunnel { Mode::Tunnel(tunnel) } else { Mode::Nat },
             ..ServiceSpec::default()

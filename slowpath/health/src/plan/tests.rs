@@ -6,7 +6,7 @@ use config::services::{BackendTunnel, TunnelKind};
 use state::address::Address;
 use state::frontend::Kind;
 use state::name::{Name, Source};
-use state::object::{Said, ServiceSpec};
+use state::object::{FrontendSpec, ServiceSpec};
 use state::service::Service;
 use state::writer::Writer;
 
@@ -50,7 +50,7 @@ fn planned(
     };
     let service = Service::new(name.clone(), source.clone()).with(probed).unwrap();
     let said = frontends.iter().map(|(addr, port, protocol)| {
-        Said::new(Address::new(addr.parse().unwrap(), *port, *protocol), Kind::LoadBalancer)
+        FrontendSpec::new(Address::new(addr.parse().unwrap(), *port, *protocol), Kind::LoadBalancer)
     });
     let writer = Writer::new();
     let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);

@@ -11,7 +11,7 @@ use state::appliance::Appliance;
 use state::backend::{Instance, State};
 use state::dump::Flags;
 use state::frontend::Frontend;
-use state::object::Said;
+use state::object::FrontendSpec;
 use state::plane::Wanted;
 use state::select::{PolicyScope, policy_scope, unreachable};
 use state::words::protocol_text;
@@ -206,7 +206,7 @@ fn proxy_of(frontend: &Frontend) -> Option<u16> {
 /// outside is meant for it.
 pub(super) fn places(frontend: &Frontend, appliance: &Appliance) -> Vec<(FrontendKey, u32)> {
     let (said, service) = (&frontend.said, &frontend.service);
-    let flags = |said: &Said| Flags::of(said, &service.spec, appliance.external_cluster_ip);
+    let flags = |said: &FrontendSpec| Flags::of(said, &service.spec, appliance.external_cluster_ip);
     if unreachable(frontend, appliance).is_some() {
         return Vec::new();
     }

@@ -18,7 +18,7 @@ use super::choice::{Asked, COPY, Choice, places};
 use crate::targets::compile;
 
 /// What the writer says to one step.
-type Said<T = ()> = Result<T, writer::Refusal>;
+type FrontendSpec<T = ()> = Result<T, writer::Refusal>;
 
 /// What a service wishes of backends.
 type Wishes = Vec<(Key, Wish)>;
@@ -115,7 +115,7 @@ impl RegionPlane<'_> {
     }
 
     /// What can be refused: backends, where they changed, and frontends.
-    fn place(&mut self, id: u32, places: &[(FrontendKey, u32)], before: &Before) -> Said {
+    fn place(&mut self, id: u32, places: &[(FrontendKey, u32)], before: &Before) -> FrontendSpec {
         self.wish(id, &before.wishes, &before.news)?;
         for ((key, note), (_, old)) in places.iter().zip(&before.places) {
             self.writer.put_noted_frontend(key, id, *note)?;
@@ -127,7 +127,7 @@ impl RegionPlane<'_> {
     }
 
     /// A service wishes of backends what it did not, or otherwise.
-    fn wish(&mut self, id: u32, before: &[(Key, Wish)], now: &[(Key, Wish)]) -> Said {
+    fn wish(&mut self, id: u32, before: &[(Key, Wish)], now: &[(Key, Wish)]) -> FrontendSpec {
         self.forget_wishes(id, before.iter().map(|(key, _)| key));
         self.remember_wishes(id, now.iter().map(|(key, wish)| (key, wish)));
         for (key, _) in now.iter().chain(before) {
@@ -137,7 +137,7 @@ impl RegionPlane<'_> {
     }
 
     /// Note, ranges and slots; room for all was made sure of.
-    fn choose(&mut self, id: u32, choice: &Choice, wanted: &Wanted) -> Said {
+    fn choose(&mut self, id: u32, choice: &Choice, wanted: &Wanted) -> FrontendSpec {
         let mut members = Vec::with_capacity(choice.backends.len());
         for asked in &choice.backends {
             let backend = self.writer.backend_id(&asked.key.addr, asked.key.port).unwrap_or(NONE);
@@ -174,7 +174,7 @@ impl RegionPlane<'_> {
     }
 
     /// As it was before `place` was refused.
-    fn undo(&mut self, id: u32, choice: &Choice, before: Before) -> Said {
+    fn undo(&mut self, id: u32, choice: &Choice, before: Before) -> FrontendSpec {
         for (key, old) in before.places {
             match old {
                 Some((service, note)) => self.writer.put_noted_frontend(&key, service, note)?,
@@ -201,7 +201,7 @@ impl RegionPlane<'_> {
     }
 
     /// Takes a frontend's places away; the service may have lost its last one.
-    fn vacate_all(&mut self, address: &Address) -> Said {
+    fn vacate_all(&mut self, address: &Address) -> FrontendSpec {
         // Packets from within meet nothing here: the place is that of the frontend for packets from
         // outside, which is told by itself.
         if address.reach == Reach::Internal {
@@ -222,7 +222,7 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    fn vacate(&mut self, key: &FrontendKey) -> Said {
+    fn vacate(&mut self, key: &FrontendKey) -> FrontendSpec {
         if let Some((service, _)) = self.writer.frontend(key) {
             self.writer.remove_frontend(key)?;
             self.forsaken.insert(service);
@@ -231,7 +231,7 @@ impl RegionPlane<'_> {
     }
 
     /// Removes the services that have no frontend any more; their backends begin to drain.
-    pub(super) fn let_forsaken_go(&mut self) -> Said {
+    pub(super) fn let_forsaken_go(&mut self) -> FrontendSpec {
         for id in std::mem::take(&mut self.forsaken) {
             if self.writer.frontends_of(id) > 0 || self.writer.prepared().service(id).is_none() {
                 continue;
@@ -257,7 +257,7 @@ impl RegionPlane<'_> {
         &mut self,
         wanted: &dyn Fn(&Address) -> bool,
         at_most: usize,
-    ) -> Said<bool> {
+    ) -> FrontendSpec<bool> {
         self.unmet.retain(|address, _| wanted(address));
         self.wildcards.retain(|address, _| wanted(address));
         let mut gone = Vec::new();

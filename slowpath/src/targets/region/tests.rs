@@ -9,7 +9,7 @@ use state::backend::{Instance, State};
 use state::dump::{Form, text};
 use state::frontend::{Frontend, Kind};
 use state::name::{Name, Source};
-use state::object::Said;
+use state::object::FrontendSpec;
 use state::service::Service;
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use tables::layout::Sizes;
@@ -69,7 +69,7 @@ fn at(text: &str, protocol: u8) -> Address {
     Address::new(at.ip(), at.port(), protocol)
 }
 
-fn frontend(service: Service, said: Said) -> Arc<Frontend> {
+fn frontend(service: Service, said: FrontendSpec) -> Arc<Frontend> {
     Arc::new(Frontend::new(said, Arc::new(service), None, 1, SystemTime::UNIX_EPOCH))
 }
 
@@ -85,7 +85,7 @@ fn chosen(service: Service, address: Address, mut instances: Vec<Instance>) -> W
     let active = instances.iter().filter(|i| i.effective() == State::Active).count();
     let terminating = instances.iter().filter(|i| i.effective() == State::Terminating).count();
     Wanted {
-        frontend: frontend(service, Said::new(address, Kind::LoadBalancer)),
+        frontend: frontend(service, FrontendSpec::new(address, Kind::LoadBalancer)),
         backends: instances.into_iter().map(Arc::new).collect(),
         serving: if active > 0 { active } else { terminating },
         note: None,
@@ -281,7 +281,7 @@ fn what_no_packet_meets_is_known_and_not_written() {
     let inner =
         chosen(service("a"), at("203.0.113.1:80", 6).internal(), vec![instance(&service("a"), 1)]);
     let mut cluster = web("b", "10.96.0.1:80", &[2]);
-    let said = Said { kind: Kind::ClusterIp, ..cluster.frontend.said.clone() };
+    let said = FrontendSpec { kind: Kind::ClusterIp, ..cluster.frontend.said.clone() };
     cluster.frontend = frontend(service("b"), said);
     told(&mut plane, &[inner, cluster, web("c", "203.0.113.2:80", &[2])]);
     assert_eq!(names(&plane), ["c"]);
@@ -303,7 +303,7 @@ fn what_no_packet_meets_is_known_and_not_written() {
 fn a_node_port_answers_on_each_address_of_ours() {
     let mut plane = small();
     let mut wanted = web("a", "0.0.0.0:30080", &[1]);
-    let said = Said { kind: Kind::NodePort, ..wanted.frontend.said.clone() };
+    let said = FrontendSpec { kind: Kind::NodePort, ..wanted.frontend.said.clone() };
     wanted.frontend = frontend(service("a"), said);
     let first = told(&mut plane, std::slice::from_ref(&wanted));
     assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [1]);

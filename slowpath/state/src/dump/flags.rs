@@ -5,7 +5,7 @@ use std::fmt;
 use config::services::{Mode, NatPolicy, TrafficPolicy};
 
 use crate::frontend::Kind;
-use crate::object::{Said, ServiceSpec};
+use crate::object::{FrontendSpec, ServiceSpec};
 
 /// What applies to a frontend. The bits are those of Cilium's service maps (v2, flags and flags2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -59,7 +59,7 @@ impl Flags {
 
     /// What a frontend of a service has. `open_cluster`: addresses of the cluster may be used from
     /// outside.
-    pub fn of(said: &Said, service: &ServiceSpec, open_cluster: bool) -> Flags {
+    pub fn of(said: &FrontendSpec, service: &ServiceSpec, open_cluster: bool) -> Flags {
         let local = |policy| policy == TrafficPolicy::Local;
         let wildcard = said.address.prefix.is_single() && said.address.prefix.addr.is_unspecified();
         let inside = said.kind == Kind::ClusterIp;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::frontend::Kind;
 use crate::name::{Name, Source};
-use crate::object::{ProxyRedirect, Said, SourceRanges};
+use crate::object::{FrontendSpec, ProxyRedirect, SourceRanges};
 use config::services::{NatPolicy, RangesPolicy, TrafficPolicy};
 
 fn web() -> Address {
@@ -23,7 +23,7 @@ fn service() -> Service {
 
 fn records() -> Vec<Record> {
     let spread = Spread::Backends { algorithm: Algorithm::Maglev, affinity_s: 30 };
-    let said = Said::new(web(), Kind::LoadBalancer);
+    let said = FrontendSpec::new(web(), Kind::LoadBalancer);
     let prefix = Prefix { addr: "192.0.2.0".parse().unwrap(), len: 24 };
     let ranges = SourceRanges { policy: RangesPolicy::Deny, prefixes: vec![prefix] };
     let service = service()
@@ -116,24 +116,24 @@ fn a_master_with_a_proxy_shows_its_port() {
     let service = service().with(|spec| spec.proxy_redirect = Some(Arc::new(redirect))).unwrap();
     assert_eq!(Spread::of(&service.spec, 80).to_string(), "L7Proxy=2000");
     assert_eq!(Spread::of(&service.spec, 81).to_string(), "LBALG=maglev AFFTimeout=0");
-    let flags = Flags::of(&Said::new(web(), Kind::LoadBalancer), &service.spec, false);
+    let flags = Flags::of(&FrontendSpec::new(web(), Kind::LoadBalancer), &service.spec, false);
     assert_eq!(flags.to_string(), "LoadBalancer+l7-load-balancer");
 }
 
 #[test]
 fn flags_follow_kind_and_policy() {
     let of = |kind, service: &Service| {
-        Flags::of(&Said::new(web(), kind), &service.spec, false).to_string()
+        Flags::of(&FrontendSpec::new(web(), kind), &service.spec, false).to_string()
     };
     let plain = service();
     assert_eq!(of(Kind::ClusterIp, &plain), "ClusterIP+non-routable");
     assert_eq!(of(Kind::NodePort, &plain), "NodePort");
     assert_eq!(of(Kind::ExternalIps, &plain), "ExternalIPs");
     assert_eq!(of(Kind::LocalRedirect, &plain), "LocalRedirect");
-    let open = Flags::of(&Said::new(web(), Kind::ClusterIp), &plain.spec, true);
+    let open = Flags::of(&FrontendSpec::new(web(), Kind::ClusterIp), &plain.spec, true);
     assert_eq!(open.to_string(), "ClusterIP");
     let wildcard = Address::new("0.0.0.0".parse().unwrap(), 30000, 6);
-    let wildcard = Flags::of(&Said::new(wildcard, Kind::NodePort), &plain.spec, false);
+    let wildcard = Flags::of(&FrontendSpec::new(wildcard, Kind::NodePort), &plain.spec, false);
     assert_eq!(wildcard.to_string(), "NodePort+non-routable");
 
     let local = service().with(|spec| spec.external_policy = TrafficPolicy::Local).unwrap();

@@ -9,7 +9,8 @@ use super::wire::{Affinity, Family, Service, ServiceFields, ServiceType};
 use super::{IGNORED, Settings, health, wire};
 use crate::address::Address;
 use crate::frontend::Kind;
-use crate::object::{Object, Refusal, Said, ServiceSpec, SourceRanges, Spec, prefix_of};
+use crate::object::{FrontendSpec, Object, Refusal, ServiceSpec, SourceRanges, Spec};
+use config::services::text::prefix_of;
 use config::services::{Distribution, TrafficPolicy};
 
 /// Kubernetes' own timeout of session affinity, seconds.
@@ -124,7 +125,7 @@ fn frontends(
     from: &Service,
     settings: &Settings,
     only: Option<Kind>,
-) -> Result<Vec<Said>, Refusal> {
+) -> Result<Vec<FrontendSpec>, Refusal> {
     let spec = &from.spec;
     if let Some(i) = spec.ports.iter().position(|port| port.port == 0) {
         let wrong = "it has no number";
@@ -136,14 +137,14 @@ fn frontends(
         .iter()
         .map(|port| (!port.name.is_empty()).then(|| port.name.as_str().into()))
         .collect();
-    let mut all: Vec<Said> = Vec::new();
+    let mut all: Vec<FrontendSpec> = Vec::new();
     let mut add = |kind: Kind, addr: IpAddr| {
         for (port, name) in spec.ports.iter().zip(&names) {
             let number = if kind == Kind::NodePort { port.node_port } else { port.port };
             let address = Address::new(addr, number, port.protocol.number());
             if number != 0 && !all.iter().any(|said| said.address == address) {
                 let port_name = name.clone();
-                all.push(Said { address, kind, port_name, service_port: port.port });
+                all.push(FrontendSpec { address, kind, port_name, service_port: port.port });
             }
         }
     };

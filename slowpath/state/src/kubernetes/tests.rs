@@ -43,7 +43,7 @@ fn backends_of(object: &Object) -> &BackendsSpec {
 }
 
 fn frontends(object: &Object) -> Vec<String> {
-    let line = |said: &crate::object::Said| {
+    let line = |said: &crate::object::FrontendSpec| {
         let name = said.port_name.as_deref().unwrap_or("-");
         format!("{} {} {name} {}", said.kind.as_str(), said.address, said.service_port)
     };

@@ -11,7 +11,7 @@ use config::checked::Prefix;
 use super::{Failure, MapPlane, Maps};
 use crate::address::Address;
 use crate::frontend::Kind;
-use crate::object::Said;
+use crate::object::FrontendSpec;
 use crate::plane::Wanted;
 
 /// A wildcard row and its copies.
@@ -24,7 +24,7 @@ pub(super) struct Wildcard {
 }
 
 /// Whether a frontend is for all addresses of the appliance.
-pub fn is_wildcard(said: &Said) -> bool {
+pub fn is_wildcard(said: &FrontendSpec) -> bool {
     matches!(said.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&said.address)
 }
 

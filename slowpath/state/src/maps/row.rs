@@ -23,7 +23,7 @@ use super::{Backend, Failure, Key, Map, Maps, Master, Slot, Table, Value};
 use crate::address::Address;
 use crate::backend::{Instance, State};
 use crate::dump::{Flags, Spread};
-use crate::object::Said;
+use crate::object::FrontendSpec;
 use crate::plane::Wanted;
 use crate::room::give_back;
 use config::services::Algorithm;
@@ -112,7 +112,7 @@ impl<M: Maps> MapPlane<M> {
 
     fn master(&self, id: u32, address: Address, wanted: &Wanted) -> Master {
         let service = &wanted.frontend.service;
-        let said = Said { address, ..wanted.frontend.said.clone() };
+        let said = FrontendSpec { address, ..wanted.frontend.said.clone() };
         let count = wanted.serving().len() as u32;
         Master {
             id,

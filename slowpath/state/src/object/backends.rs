@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::checked::ArmName;
+use config::services::{is_default, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::service::is_default;
-use super::{Described, Refusal, text};
+use super::{Described, Refusal};
 use crate::address::Endpoint;
 use crate::backend::{Place, State};
 use crate::name::Name;

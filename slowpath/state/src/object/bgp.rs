@@ -16,8 +16,8 @@ use config::checked::Prefix;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::service::is_default;
-use super::{Described, Refusal, text};
+use super::{Described, Refusal};
+use config::services::{is_default, text};
 
 pub use attributes::{Community, LargeCommunity, PathAttributes};
 pub use bfd::BfdSpec;

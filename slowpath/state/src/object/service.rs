@@ -1,111 +1,11 @@
-//! What is wanted of a service: its policy and its frontends.
+//! What is checked of a service beside its shape.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashSet;
 
-use config::checked::{MAGLEV_SIZES, Prefix, TooBig};
-use config::services::{
-    Algorithm, Distribution, FailedTcp, FailedUdp, HealthCheck, Mode, NatPolicy, RangesPolicy,
-    TrafficPolicy,
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use config::checked::MAGLEV_SIZES;
+use config::services::{AFFINITY_MAX_S, FrontendSpec, Mode, ServiceSpec, text};
 
-use super::frontend::Said;
-use super::{Described, Refusal, text};
-use crate::labels::Pairs;
-
-/// The longest affinity timeout: 24 bits of seconds (194 days).
-pub const AFFINITY_MAX_S: u32 = (1 << 24) - 1;
-
-/// A service.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ServiceSpec {
-    /// What other components note.
-    #[serde(skip_serializing_if = "is_default")]
-    pub properties: Pairs,
-    /// Translation between families.
-    #[serde(skip_serializing_if = "is_default")]
-    pub nat_policy: NatPolicy,
-    /// Which backends serve packets from outside.
-    #[serde(skip_serializing_if = "is_default")]
-    pub external_policy: TrafficPolicy,
-    /// Which backends serve packets from within.
-    #[serde(skip_serializing_if = "is_default")]
-    pub internal_policy: TrafficPolicy,
-    /// Preference by place.
-    #[serde(skip_serializing_if = "is_default")]
-    pub distribution: Distribution,
-    /// How packets reach the backends.
-    pub mode: Mode,
-    /// How a backend is chosen.
-    #[serde(skip_serializing_if = "is_default")]
-    pub algorithm: Algorithm,
-    /// Host ports are bound to the loopback address: reachable from the machine only.
-    #[serde(skip_serializing_if = "is_default")]
-    pub loopback_host_port: bool,
-    /// Packets for a proxy that is on this machine are left to the machine: no plane carries this
-    /// out, so that `true` is refused.
-    #[serde(skip_serializing_if = "is_default")]
-    pub delegate_if_local: bool,
-    /// Seconds for which a client address stays with its backend; 0 for no affinity.
-    #[schemars(range(min = 0, max = 16777215))]
-    #[serde(skip_serializing_if = "is_default")]
-    pub affinity_s: u32,
-    /// TCP port of the health responder; 0 for none.
-    #[serde(skip_serializing_if = "is_default")]
-    pub health_check_port: u16,
-    /// How its backends are probed; none for not at all.
-    #[serde(skip_serializing_if = "is_default")]
-    pub health: Option<Arc<HealthCheck>>,
-    /// Upper bound for the MSS option of passing SYNs, bytes; 0 for none.
-    #[schemars(range(min = 0, max = 9460))]
-    #[serde(skip_serializing_if = "is_default")]
-    pub mss: u16,
-    /// TCP established idle time, seconds; 0 for the appliance's.
-    #[schemars(range(min = 0, max = 86400))]
-    #[serde(skip_serializing_if = "is_default")]
-    pub tcp_idle_s: u32,
-    /// Maglev slots, one of the ten primes; 0 for the appliance's.
-    #[serde(skip_serializing_if = "is_default")]
-    pub table_size: u32,
-    /// What becomes of packets too big for the way to the backend.
-    #[serde(skip_serializing_if = "is_default")]
-    pub too_big: TooBig,
-    /// What becomes of UDP flows and pings whose backend is quarantined.
-    #[serde(skip_serializing_if = "is_default")]
-    pub failed_udp: FailedUdp,
-    /// What becomes of TCP connections whose backend is quarantined.
-    #[serde(skip_serializing_if = "is_default")]
-    pub failed_tcp: FailedTcp,
-    /// To a proxy on this machine.
-    #[serde(skip_serializing_if = "is_default")]
-    pub proxy_redirect: Option<Arc<ProxyRedirect>>,
-    /// Who may use it; none for everybody.
-    #[serde(skip_serializing_if = "is_default")]
-    pub source_ranges: Option<Arc<SourceRanges>>,
-    /// Names of its ports.
-    #[serde(skip_serializing_if = "is_default")]
-    pub port_names: Option<Arc<BTreeMap<Box<str>, u16>>>,
-    /// What it answers on. Where the two policies differ, each exists for packets from within as
-    /// well, without being written twice.
-    #[serde(with = "super::frontend::list")]
-    #[schemars(with = "Vec<super::frontend::Frontend>")]
-    pub frontends: Vec<Said>,
-}
-
-pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
-impl ServiceSpec {
-    /// Whether the policies for packets from outside and from within differ, so that its addresses
-    /// exist twice.
-    pub fn has_two_reaches(&self) -> bool {
-        self.external_policy != self.internal_policy
-    }
-}
+use super::{Described, Refusal};
 
 impl Described for ServiceSpec {
     fn check(&self) -> Result<(), Refusal> {
@@ -162,7 +62,7 @@ impl Described for ServiceSpec {
     }
 }
 
-fn frontend(said: &Said, i: usize) -> Result<(), Refusal> {
+fn frontend(said: &FrontendSpec, i: usize) -> Result<(), Refusal> {
     let (port, protocol) = (said.address.port, said.address.protocol);
     if port != 0 && !matches!(protocol, 6 | 17 | 132) {
         let wrong = format!("protocol {} has no ports", text::protocol_name(protocol));
@@ -170,42 +70,4 @@ fn frontend(said: &Said, i: usize) -> Result<(), Refusal> {
         return Err(Refusal::new(format!("spec.frontends[{i}].port"), wrong, allowed));
     }
     Ok(())
-}
-
-/// Packets go to a proxy on this machine.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ProxyRedirect {
-    /// The proxy's port.
-    pub port: u16,
-    /// Service ports that it is for; empty for all.
-    #[serde(default)]
-    pub ports: Vec<u16>,
-}
-
-impl ProxyRedirect {
-    /// Whether packets to a service port go to the proxy.
-    pub fn takes(&self, service_port: u16) -> bool {
-        self.ports.is_empty() || self.ports.contains(&service_port)
-    }
-}
-
-/// Which client addresses may use the service.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SourceRanges {
-    /// What becomes of clients inside.
-    #[serde(default)]
-    pub policy: RangesPolicy,
-    /// Addresses and networks of clients; at least one.
-    #[serde(with = "text::prefixes")]
-    #[schemars(with = "Vec<String>")]
-    pub prefixes: Vec<Prefix>,
-}
-
-impl SourceRanges {
-    /// Whether clients inside are refused, and not the only ones admitted.
-    pub fn denies(&self) -> bool {
-        self.policy == RangesPolicy::Deny
-    }
 }

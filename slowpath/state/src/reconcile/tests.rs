@@ -10,7 +10,7 @@ use crate::dump::{self, Form, Record};
 use crate::frontend::{Kind, Status};
 use crate::maps::{FaultyMaps, MapPlane, MemoryMaps, Options};
 use crate::name::{Name, Source};
-use crate::object::{ProxyRedirect, Said, ServiceSpec};
+use crate::object::{FrontendSpec, ProxyRedirect, ServiceSpec};
 use crate::service::Service;
 use crate::writer::{Initializer, Writer};
 
@@ -152,7 +152,7 @@ impl World {
     fn put_service(&self, number: u8, change: impl FnOnce(&mut ServiceSpec)) -> u64 {
         let mut transaction = self.writer.begin(self.now.wall);
         let service = Service::new(name(number), source()).with(change).unwrap();
-        let said = Said::new(address(number), Kind::LoadBalancer);
+        let said = FrontendSpec::new(address(number), Kind::LoadBalancer);
         transaction.upsert_service_and_frontends(service, vec![said]).unwrap();
         let instance = Instance::new(endpoint(number), name(number), source());
         transaction.set_backends(&name(number), &source(), vec![instance]);
@@ -564,7 +564,7 @@ fn whoever_missed_the_news_looks_at_everything() {
     // More than the history remembers.
     let mut transaction = world.writer.begin(world.now.wall);
     let service = Service::new(name(3), source());
-    let port = |port| Said::new(Address { port, ..address(3) }, Kind::LoadBalancer);
+    let port = |port| FrontendSpec::new(Address { port, ..address(3) }, Kind::LoadBalancer);
     transaction.upsert_service_and_frontends(service, (1..20_000).map(port).collect()).unwrap();
     transaction.commit();
     world.delete(2);
@@ -641,7 +641,7 @@ fn an_address_goes_from_one_service_to_another_without_a_gap() {
     let mut transaction = world.writer.begin(world.now.wall);
     transaction.delete_service_and_frontends(&name(1), &source()).unwrap();
     let service = Service::new(name(2), source());
-    let said = Said::new(address(1), Kind::LoadBalancer);
+    let said = FrontendSpec::new(address(1), Kind::LoadBalancer);
     transaction.upsert_service_and_frontends(service, vec![said]).unwrap();
     let instance = Instance::new(endpoint(2), name(2), source());
     transaction.set_backends(&name(2), &source(), vec![instance]);

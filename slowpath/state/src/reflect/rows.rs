@@ -9,7 +9,7 @@ use crate::address::{Address, Reach};
 use crate::backend::{Instance, State};
 use crate::frontend::Kind as FrontendKind;
 use crate::name::{Name, Source};
-use crate::object::{Checked, Member, Object, Said, ServiceSpec};
+use crate::object::{Checked, FrontendSpec, Member, Object, ServiceSpec};
 use crate::service::Service;
 
 /// None named is all.
@@ -27,12 +27,12 @@ pub(super) fn merge_names(first: &mut Instance, later: SmallVec<[Arc<str>; 1]>) 
 
 /// The frontends, with those for packets from within where the policies differ: cluster addresses
 /// follow the internal policy alone, and host ports none.
-pub(super) fn frontends(spec: &ServiceSpec) -> Vec<Said> {
+pub(super) fn frontends(spec: &ServiceSpec) -> Vec<FrontendSpec> {
     let mut all = spec.frontends.clone();
     if spec.has_two_reaches() {
         let single = [FrontendKind::ClusterIp, FrontendKind::HostPort];
         for said in &spec.frontends {
-            let inner = Said { address: said.address.internal(), ..said.clone() };
+            let inner = FrontendSpec { address: said.address.internal(), ..said.clone() };
             let is_there = spec.frontends.iter().any(|other| other.address == inner.address);
             if said.address.reach == Reach::External && !single.contains(&said.kind) && !is_there {
                 all.push(inner);
@@ -47,7 +47,7 @@ pub(super) fn frontends(spec: &ServiceSpec) -> Vec<Said> {
 pub(super) fn reserved_of<'a>(
     reserved: &'a Reserved,
     spec: &'a ServiceSpec,
-) -> Option<(&'a Said, &'a str)> {
+) -> Option<(&'a FrontendSpec, &'a str)> {
     spec.frontends.iter().find_map(|said| {
         let Address { prefix, port, protocol, reach, endpoint } = &said.address;
         let holder = reserved.holder(prefix, *port, *protocol);

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::backend::State;
-use crate::object::{Change, Said};
+use crate::object::{Change, FrontendSpec};
 use crate::service::Service;
 use crate::tables::Tables;
 use crate::writer::Writer;
@@ -340,7 +340,7 @@ proptest! {
                     continue;
                 };
                 let Spec::Service(spec) = &object.spec else { unreachable!() };
-                let owned = |said: &Said| {
+                let owned = |said: &FrontendSpec| {
                     tables.frontend(&said.address).map(|row| row.service.name.clone())
                 };
                 match house.reflector.told.get(&object.key()) {
@@ -349,7 +349,7 @@ proptest! {
                         prop_assert_eq!(&row.source, &object.source);
                         let entry = tables.entry(&name).unwrap();
                         prop_assert_eq!(entry.frontends.len(), spec.frontends.len());
-                        let is_its = |said: &Said| owned(said).as_ref() == Some(&name);
+                        let is_its = |said: &FrontendSpec| owned(said).as_ref() == Some(&name);
                         prop_assert!(spec.frontends.iter().all(is_its));
                     }
                     Some(_) => prop_assert!(

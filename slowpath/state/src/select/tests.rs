@@ -9,7 +9,7 @@ use super::*;
 use crate::address::{Address, Endpoint};
 use crate::backend::{Health, Place};
 use crate::name::{Name, Source};
-use crate::object::{Said, ServiceSpec};
+use crate::object::{FrontendSpec, ServiceSpec};
 use crate::service::Service;
 use crate::tables::Entry;
 
@@ -54,7 +54,7 @@ fn service(change: impl FnOnce(&mut ServiceSpec)) -> Service {
 }
 
 fn frontend_at(address: Address, kind: Kind, service: Service) -> Arc<Frontend> {
-    let (said, now) = (Said::new(address, kind), SystemTime::UNIX_EPOCH);
+    let (said, now) = (FrontendSpec::new(address, kind), SystemTime::UNIX_EPOCH);
     Arc::new(Frontend::new(said, Arc::new(service), None, 1, now))
 }
 
@@ -186,7 +186,8 @@ fn a_port_name_leaves_those_that_list_it_or_list_none() {
         named("10.0.0.4", &[]),
     ];
     let of = |port_name: &str| {
-        let said = Said { port_name: Some(port_name.into()), ..web(Kind::ClusterIp).said.clone() };
+        let said =
+            FrontendSpec { port_name: Some(port_name.into()), ..web(Kind::ClusterIp).said.clone() };
         let now = SystemTime::UNIX_EPOCH;
         Arc::new(Frontend::new(said, Arc::new(service(|_| ())), None, 1, now))
     };

@@ -3,7 +3,7 @@
 use config::checked::Prefix;
 
 use super::Table;
-use crate::object::prefix_of;
+use config::services::text::prefix_of;
 
 /// Selects rows by their key, the first column.
 #[derive(Clone, PartialEq, Eq, Debug)]

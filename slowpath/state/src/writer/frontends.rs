@@ -6,14 +6,14 @@ use super::{Error, Transaction};
 use crate::address::Address;
 use crate::frontend::Frontend;
 use crate::name::Name;
-use crate::object::Said;
+use crate::object::FrontendSpec;
 use crate::service::Service;
 use crate::tables::place_of;
 
 impl Transaction<'_> {
     /// Writes a frontend of a service: a new one, or instead of the one at its address, whose
     /// redirection it keeps.
-    pub fn upsert_frontend(&mut self, service: &Name, said: Said) -> Result<(), Error> {
+    pub fn upsert_frontend(&mut self, service: &Name, said: FrontendSpec) -> Result<(), Error> {
         if self.next.service(service).is_none() {
             return Err(Error::ServiceNotFound(service.clone()));
         }
@@ -61,7 +61,7 @@ impl Transaction<'_> {
         &mut self,
         name: &Name,
         service: Option<Service>,
-        mut said: Vec<Said>,
+        mut said: Vec<FrontendSpec>,
         gone: impl Fn(&Address) -> bool,
     ) -> Option<Arc<Service>> {
         let entry = self.next.entries.get(name);
@@ -70,7 +70,7 @@ impl Transaction<'_> {
         let mut lost = Vec::new();
         if let Some(entry) = entry {
             let differs =
-                |said: &Said| entry.frontend(&said.address).is_none_or(|f| f.said != *said);
+                |said: &FrontendSpec| entry.frontend(&said.address).is_none_or(|f| f.said != *said);
             said.retain(differs);
             lost.extend(entry.frontends.iter().filter(|row| gone(row.address())).cloned());
         }

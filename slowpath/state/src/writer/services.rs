@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{Error, Transaction};
 use crate::address::Address;
 use crate::name::{Name, Source};
-use crate::object::Said;
+use crate::object::FrontendSpec;
 use crate::service::Service;
 
 impl Transaction<'_> {
@@ -27,7 +27,7 @@ impl Transaction<'_> {
     pub fn upsert_service_and_frontends(
         &mut self,
         service: Service,
-        mut frontends: Vec<Said>,
+        mut frontends: Vec<FrontendSpec>,
     ) -> Result<Option<Arc<Service>>, Error> {
         let service = self.admit(service)?;
         frontends.reverse();

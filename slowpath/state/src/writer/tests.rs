@@ -9,7 +9,7 @@ use crate::appliance::Appliance;
 use crate::backend::{Instance, Place, State as Being};
 use crate::frontend::{Kind, Progress};
 use crate::name::Source;
-use crate::object::Said;
+use crate::object::FrontendSpec;
 use crate::plane::Wanted;
 use crate::select::choose;
 
@@ -37,8 +37,8 @@ fn address(host: u8) -> Address {
     Address::new([192, 0, 2, host].into(), 80, 6)
 }
 
-fn said(host: u8) -> Said {
-    Said::new(address(host), Kind::LoadBalancer)
+fn said(host: u8) -> FrontendSpec {
+    FrontendSpec::new(address(host), Kind::LoadBalancer)
 }
 
 fn service(text: &str) -> Service {

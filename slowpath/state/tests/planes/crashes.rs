@@ -16,7 +16,7 @@ use state::backend::State;
 use state::frontend::Kind;
 use state::name::{Name, Precedence, Source};
 use state::object::{
-    API, BackendsSpec, Change, Key, Member, Object, Objects, Said, ServiceSpec, Spec,
+    API, BackendsSpec, Change, FrontendSpec, Key, Member, Object, Objects, ServiceSpec, Spec,
 };
 use state::reflect::Reflector;
 use state::store::{Disk, Store};
@@ -159,7 +159,10 @@ fn random_change(random: &mut Random, wanted: &mut BTreeMap<Key, Spec>) -> Chang
     let object = match random.one_in(2) {
         true => {
             let said = |n: usize| {
-                Said::new(at(&format!("203.0.113.{}", 10 * number + n), 80), Kind::LoadBalancer)
+                FrontendSpec::new(
+                    at(&format!("203.0.113.{}", 10 * number + n), 80),
+                    Kind::LoadBalancer,
+                )
             };
             let frontends = (0..3).filter(|_| random.one_in(2)).map(said).collect();
             let affinity_s = random.below(2) as u32;

@@ -15,12 +15,12 @@ use state::dump::Record;
 use state::frontend::{Kind, Progress};
 use state::ids::Identifiers;
 use state::maps::{Failure, FaultyMaps, Key, Map, MapPlane, Maps, MemoryMaps, Sizes, Value};
-use state::object::{ProxyRedirect, Said, SourceRanges};
+use state::object::{FrontendSpec, ProxyRedirect, SourceRanges};
 use state::plane::Plane;
 use state::service::Service;
 
-fn web() -> Said {
-    Said::new(at("203.0.113.10", 80), Kind::LoadBalancer)
+fn web() -> FrontendSpec {
+    FrontendSpec::new(at("203.0.113.10", 80), Kind::LoadBalancer)
 }
 
 /// Random, so that tables don't fill the expected lines.
@@ -28,7 +28,7 @@ fn service(text: &str) -> Service {
     Service::new(name(text), source()).with(|spec| spec.algorithm = Algorithm::Random).unwrap()
 }
 
-fn put(world: &World, service: Service, saids: Vec<Said>) {
+fn put(world: &World, service: Service, saids: Vec<FrontendSpec>) {
     world.write(|to| to.upsert_service_and_frontends(service, saids)).unwrap();
 }
 
@@ -53,7 +53,7 @@ fn fails(world: &World, text: &str, at: &str) {
 }
 
 /// A world with one service, `web`, at these backends, told.
-fn with(service: Service, saids: Vec<Said>, backends: &[&str]) -> World {
+fn with(service: Service, saids: Vec<FrontendSpec>, backends: &[&str]) -> World {
     let mut world = World::new();
     put(&world, service, saids);
     set(&world, "web", &active(backends));
@@ -65,7 +65,7 @@ fn lines_with(world: &World, part: &str) -> Vec<String> {
     world.lines().into_iter().filter(|line| line.contains(part)).collect()
 }
 
-fn error(world: &World, said: &Said) -> String {
+fn error(world: &World, said: &FrontendSpec) -> String {
     match world.writer.tables().frontend(&said.address).unwrap().status().progress {
         Progress::Error(text) => text.into(),
         progress => panic!("{} is {progress:?}", said.address),
@@ -104,12 +104,12 @@ fn a_frontend_is_a_master_slots_backends_and_reverse_nat() {
 fn kinds_families_and_reaches_are_rows_of_their_own() {
     let saids = vec![
         web(),
-        Said::new(at("2001:db8::10", 80), Kind::LoadBalancer),
-        Said::new(at("10.96.0.1", 80), Kind::ClusterIp),
-        Said::new(at("198.51.100.7", 80), Kind::ExternalIps),
-        Said::new(at("192.0.2.1", 8080), Kind::HostPort),
-        Said::new(at("169.254.169.254", 80), Kind::LocalRedirect),
-        Said::new(at("203.0.113.10", 80).internal(), Kind::LoadBalancer),
+        FrontendSpec::new(at("2001:db8::10", 80), Kind::LoadBalancer),
+        FrontendSpec::new(at("10.96.0.1", 80), Kind::ClusterIp),
+        FrontendSpec::new(at("198.51.100.7", 80), Kind::ExternalIps),
+        FrontendSpec::new(at("192.0.2.1", 8080), Kind::HostPort),
+        FrontendSpec::new(at("169.254.169.254", 80), Kind::LocalRedirect),
+        FrontendSpec::new(at("203.0.113.10", 80).internal(), Kind::LoadBalancer),
     ];
     let local = TrafficPolicy::Local;
     let service = service("web").with(|spec| spec.external_policy = local).unwrap();
@@ -135,7 +135,7 @@ fn kinds_families_and_reaches_are_rows_of_their_own() {
 #[test]
 fn an_identifier_is_bound_to_its_address_and_not_used_again_soon() {
     let mut world = with(service("web"), vec![web()], &["10.0.0.1"]);
-    let other = Said::new(at("203.0.113.11", 80), Kind::LoadBalancer);
+    let other = FrontendSpec::new(at("203.0.113.11", 80), Kind::LoadBalancer);
     put(&world, service("web"), vec![web(), other.clone()]);
     world.steps();
     let id = |world: &World, line: &str| world.numbered().iter().any(|l| l.starts_with(line));
@@ -156,7 +156,7 @@ fn exhausted_identifiers_are_an_error_of_the_frontend() {
     let maps = FaultyMaps::new(Checked::new(MemoryMaps::default()), 0, 1);
     let few = Identifiers::up_to(1);
     world.plane = MapPlane::numbered(maps, options(&[]), few.clone(), few);
-    let second = Said::new(at("203.0.113.11", 80), Kind::LoadBalancer);
+    let second = FrontendSpec::new(at("203.0.113.11", 80), Kind::LoadBalancer);
     put(&world, service("web"), vec![web(), second.clone()]);
     world.steps();
     assert_eq!(error(&world, &second), "all 1 identifiers are in use; remove services or backends");
@@ -180,7 +180,7 @@ fn impossible_combinations_are_refused() {
             spec.proxy_redirect = redirect;
         })
         .unwrap();
-    let elsewhere = Said::new(at("203.0.113.10", 443), Kind::LoadBalancer);
+    let elsewhere = FrontendSpec::new(at("203.0.113.10", 443), Kind::LoadBalancer);
     let world = with(both, vec![web(), elsewhere.clone()], &["10.0.0.1"]);
     assert_eq!(
         error(&world, &web()),
@@ -302,7 +302,7 @@ fn a_full_map_names_its_setting_and_holds_up_nobody() {
     ];
     for (sizes, setting) in cases {
         let mut world = World::sized(sizes);
-        let second = Said::new(at("203.0.113.11", 80), Kind::LoadBalancer);
+        let second = FrontendSpec::new(at("203.0.113.11", 80), Kind::LoadBalancer);
         for (text, said) in [("web", web()), ("api", second.clone())] {
             let prefixes = vec![Prefix { addr: ip("198.51.100.0"), len: 24 }];
             let source_ranges =
@@ -439,7 +439,7 @@ fn source_ranges_are_added_before_others_are_removed() {
 #[test]
 fn a_shared_backend_stays_until_the_last_lets_go_and_tells_the_most_alive_state() {
     let mut world = with(service("web"), vec![web()], &["10.0.0.1"]);
-    let second = Said::new(at("203.0.113.11", 80), Kind::LoadBalancer);
+    let second = FrontendSpec::new(at("203.0.113.11", 80), Kind::LoadBalancer);
     put(&world, service("api"), vec![second]);
     set(&world, "api", &[(endpoint("10.0.0.1"), State::Terminating)]);
     world.steps();
@@ -464,8 +464,8 @@ fn a_shared_backend_stays_until_the_last_lets_go_and_tells_the_most_alive_state(
 #[test]
 fn node_ports_are_a_wildcard_and_a_copy_per_address_of_the_family() {
     let saids = vec![
-        Said::new(at("0.0.0.0", 30_080), Kind::NodePort),
-        Said::new(at("::", 30_080), Kind::NodePort),
+        FrontendSpec::new(at("0.0.0.0", 30_080), Kind::NodePort),
+        FrontendSpec::new(at("::", 30_080), Kind::NodePort),
     ];
     let mut world = with(service("web"), saids.clone(), &["10.0.0.1", "fd00::1"]);
     let masters = |world: &World| {
@@ -507,11 +507,11 @@ fn node_ports_are_a_wildcard_and_a_copy_per_address_of_the_family() {
 
 #[test]
 fn a_frontend_of_its_own_comes_before_a_copy_and_gives_the_place_back() {
-    let ports = vec![Said::new(at("0.0.0.0", 30_080), Kind::NodePort)];
+    let ports = vec![FrontendSpec::new(at("0.0.0.0", 30_080), Kind::NodePort)];
     let mut world = with(service("web"), ports.clone(), &["10.0.0.1"]);
     world.set_addresses(&["192.0.2.1"]);
     world.steps();
-    let own = Said::new(at("192.0.2.1", 30_080), Kind::LoadBalancer);
+    let own = FrontendSpec::new(at("192.0.2.1", 30_080), Kind::LoadBalancer);
     let kind = |world: &World| {
         let lines = lines_with(world, "ADDR=192.0.2.1:30080/TCP SLOT=0");
         lines[0].split("FLAGS=").nth(1).unwrap().to_owned()
@@ -543,7 +543,7 @@ fn whichever_write_fails_the_next_try_ends_where_it_should() {
                 spec.source_ranges = Some(Arc::new(ranges));
             })
             .unwrap();
-        put(world, service, vec![web(), Said::new(at("0.0.0.0", 30_080), Kind::NodePort)]);
+        put(world, service, vec![web(), FrontendSpec::new(at("0.0.0.0", 30_080), Kind::NodePort)]);
         let first: &[&str] = &["10.0.0.1", "10.0.0.2", "10.0.0.3"];
         set(world, "web", &active(if turn == 0 { first } else { &["10.0.0.3", "10.0.0.4"] }));
     };
@@ -606,7 +606,7 @@ fn a_restart_finds_identifiers_and_quarantine_and_mistakes_nothing_for_it() {
 #[test]
 fn what_nobody_claims_after_a_restart_goes_with_the_first_prune() {
     let mut world = with(Service::new(name("web"), source()), vec![web()], &["10.0.0.1"]);
-    let second = Said::new(at("203.0.113.11", 80), Kind::LoadBalancer);
+    let second = FrontendSpec::new(at("203.0.113.11", 80), Kind::LoadBalancer);
     put(&world, service("api"), vec![second.clone()]);
     set(&world, "api", &active(&["10.0.0.2"]));
     world.steps();
@@ -625,7 +625,7 @@ fn what_nobody_claims_after_a_restart_goes_with_the_first_prune() {
     world.step();
     world.pass(Duration::from_secs(61));
     world.steps();
-    let third = Said::new(at("203.0.113.12", 80), Kind::LoadBalancer);
+    let third = FrontendSpec::new(at("203.0.113.12", 80), Kind::LoadBalancer);
     put(&world, service("new"), vec![third]);
     world.steps();
     assert_eq!(lines_with(&world, "ADDR=203.0.113.10:80/TCP SLOT=0").len(), 1, "not pruned yet");
@@ -643,7 +643,8 @@ fn what_nobody_claims_after_a_restart_goes_with_the_first_prune() {
 #[test]
 fn pruning_is_done_in_parts_and_holds_up_nobody() {
     let mut world = World::new();
-    let said = |last: u8| Said::new(at(&format!("203.0.113.{last}"), 80), Kind::LoadBalancer);
+    let said =
+        |last: u8| FrontendSpec::new(at(&format!("203.0.113.{last}"), 80), Kind::LoadBalancer);
     for last in 1..=10 {
         put(&world, service(&format!("old-{last}")), vec![said(last)]);
     }

@@ -166,7 +166,7 @@ fn a_host_port_on_the_loopback_address_is_met_by_no_packet_from_outside() {
         let mut of = service("a");
         of = of.with(|spec| spec.loopback_host_port = loopback).unwrap();
         let mut wanted = chosen(of.clone(), at(address, 6), vec![instance(&of, 1)]);
-        let said = Said { kind: Kind::HostPort, ..wanted.frontend.said.clone() };
+        let said = FrontendSpec { kind: Kind::HostPort, ..wanted.frontend.said.clone() };
         wanted.frontend = frontend(of, said);
         wanted
     };

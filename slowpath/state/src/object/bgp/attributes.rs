@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AddressKind, within};
 use crate::object::Refusal;
-use crate::object::service::is_default;
+use config::services::is_default;
 
 /// Communities that have names, the first name of a number being Cilium's.
 const WELL_KNOWN: [(&str, u32); 15] = [

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::within;
 use crate::object::Refusal;
-use crate::object::service::is_default;
+use config::services::is_default;
 
 /// Bidirectional forwarding detection (RFC 5880): whether the way to the neighbor is watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BfdSpec, PathAttributes, within};
 use crate::object::Refusal;
-use crate::object::service::is_default;
+use config::services::is_default;
 
 /// The port of BGP.
 const PORT: u16 = 179;

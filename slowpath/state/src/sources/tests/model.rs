@@ -53,16 +53,16 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// What a source says of a service: a frontend of its own besides that of all, and its backends.
-type Said = BTreeMap<usize, (bool, BTreeMap<u8, State>)>;
+type FrontendSpec = BTreeMap<usize, (bool, BTreeMap<u8, State>)>;
 
 /// A source as it should be.
 #[derive(Clone, Debug, Default)]
 struct One {
     begun: bool,
-    said: Said,
+    said: FrontendSpec,
     /// None, or what was done when the lease ran out.
     silent: Option<OnExpiry>,
-    open: Option<(u64, u64, Said)>,
+    open: Option<(u64, u64, FrontendSpec)>,
     /// Of the session, seconds without a chunk.
     idle: u64,
     left: Option<u64>,
@@ -168,7 +168,7 @@ fn objects(source: usize, service: usize, of: &(bool, BTreeMap<u8, State>)) -> V
     let list = BackendsSpec { service: name.clone(), endpoints: of.1.iter().map(member).collect() };
     let frontends = frontends(source, service, of.0).into_iter().map(|address| {
         let address = address::Address::new(address.parse().unwrap(), 80, 6);
-        object::Said::new(address, frontend::Kind::LoadBalancer)
+        object::FrontendSpec::new(address, frontend::Kind::LoadBalancer)
     });
     let spec = ServiceSpec { frontends: frontends.collect(), ..ServiceSpec::default() };
     let put = |spec| Object::new(name.clone(), Source::new(API), spec);
@@ -184,7 +184,7 @@ fn apply(world: &mut World, model: &mut Model, step: &Step) {
                 None => (1, 0),
             };
             let of = said(*own, *on, *off);
-            let twice = |open: &(u64, u64, Said)| open.2.contains_key(service);
+            let twice = |open: &(u64, u64, FrontendSpec)| open.2.contains_key(service);
             let good = model.all[*n].open.as_ref().is_some_and(|open| !twice(open));
             let added = world.add(SOURCES[*n], id, number, objects(*n, *service, &of));
             assert_eq!(added.is_ok(), good, "{added:?}");
@@ -257,7 +257,7 @@ fn begin(world: &mut World, model: &mut Model, n: usize) {
     one.begun |= kept;
     one.idle = 0;
     // Where the disk failed the session is there, but its number was not told.
-    one.open = begun.ok().map(|id| (id, 0, Said::new()));
+    one.open = begun.ok().map(|id| (id, 0, FrontendSpec::new()));
 }
 
 fn commit(world: &mut World, model: &mut Model, n: usize) {

@@ -89,7 +89,7 @@ fn protocols_are_told_apart() {
     let writer = web();
     let udp = Address { protocol: 17, ..address(1) };
     write(&writer, 2, |t| {
-        let both = vec![Said::new(udp, Kind::LoadBalancer)];
+        let both = vec![FrontendSpec::new(udp, Kind::LoadBalancer)];
         t.upsert_service_and_frontends(service("dns"), both).unwrap();
         let udp = Endpoint { protocol: 17, ..endpoint(1) };
         let said = vec![Instance { endpoint: udp, ..instance(1) }, instance(1)];
@@ -111,7 +111,7 @@ fn node_ports_of_two_families_are_told_apart() {
     let port = |addr: std::net::IpAddr| {
         let mut wildcard = Address::new(addr, 30_080, 6);
         wildcard.prefix.len = 0;
-        Said { service_port: 80, ..Said::new(wildcard, Kind::NodePort) }
+        FrontendSpec { service_port: 80, ..FrontendSpec::new(wildcard, Kind::NodePort) }
     };
     let (four, six) = (port([0; 4].into()), port([0u16; 8].into()));
     write(&writer, 2, |t| {

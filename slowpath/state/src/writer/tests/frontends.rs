@@ -27,7 +27,7 @@ fn upsert_frontend_inserts_replaces_and_refuses_what_is_anothers() {
         t.upsert_service(service("shop")).unwrap();
     });
     assert_eq!(row(&writer, 2).service.name, name("web"));
-    let other = Said { port_name: Some("http".into()), ..said(2) };
+    let other = FrontendSpec { port_name: Some("http".into()), ..said(2) };
     write(&writer, 3, |t| t.upsert_frontend(&name("web"), other.clone()).unwrap());
     assert_eq!(row(&writer, 2).said, other);
     assert_eq!(writer.tables().frontends().count(), 2);
@@ -69,7 +69,7 @@ fn set_redirect_to_uses_another_services_backends_until_it_is_cleared() {
     );
     assert_eq!(serving(), [endpoint(9)]);
     // So it is when the service's own source says it again.
-    let other = Said { service_port: 8, ..said(1) };
+    let other = FrontendSpec { service_port: 8, ..said(1) };
     write(&writer, 5, |t| t.upsert_service_and_frontends(service("web"), vec![other]).unwrap());
     assert_eq!(row(&writer, 1).redirect_to, Some(name("proxy")));
     assert_eq!(to_proxy(None), 5);

@@ -73,8 +73,8 @@ fn service_row(n: u8, from: u8, affinity_s: u32) -> Service {
         .unwrap()
 }
 
-fn said_at((host, service_port): (u8, u16)) -> Said {
-    Said { service_port, ..said(host) }
+fn said_at((host, service_port): (u8, u16)) -> FrontendSpec {
+    FrontendSpec { service_port, ..said(host) }
 }
 
 fn instance_at((host, weight, cluster): (u8, u16, u32)) -> Instance {
@@ -85,7 +85,7 @@ fn instance_at((host, weight, cluster): (u8, u16, u32)) -> Instance {
 struct Model {
     services: BTreeMap<Name, Service>,
     /// Owner, what is said, redirection.
-    frontends: BTreeMap<Address, (Name, Said, Option<Name>)>,
+    frontends: BTreeMap<Address, (Name, FrontendSpec, Option<Name>)>,
     /// Without priority and health.
     instances: BTreeMap<(Name, Endpoint, Source), Instance>,
     health: BTreeMap<(Name, Endpoint), Health>,
@@ -126,7 +126,7 @@ impl Model {
         Ok(false)
     }
 
-    fn service(&mut self, row: Service, frontends: Option<Vec<Said>>) -> Result<(), Error> {
+    fn service(&mut self, row: Service, frontends: Option<Vec<FrontendSpec>>) -> Result<(), Error> {
         if let Some(there) = self.services.get(&row.name)
             && there.source != row.source
         {
@@ -149,7 +149,7 @@ impl Model {
         Ok(())
     }
 
-    fn owner(&self, said: &Said, claimant: &Name) -> Result<(), Error> {
+    fn owner(&self, said: &FrontendSpec, claimant: &Name) -> Result<(), Error> {
         match self.frontends.get(&said.address) {
             Some((owner, ..)) if owner != claimant => Err(Error::FrontendConflict {
                 address: said.address,
@@ -160,12 +160,12 @@ impl Model {
         }
     }
 
-    fn put(&mut self, name: &Name, said: Said) {
+    fn put(&mut self, name: &Name, said: FrontendSpec) {
         let to = self.frontends.get(&said.address).and_then(|row| row.2.clone());
         self.frontends.insert(said.address, (name.clone(), said, to));
     }
 
-    fn frontend(&mut self, name: &Name, said: Said) -> Result<(), Error> {
+    fn frontend(&mut self, name: &Name, said: FrontendSpec) -> Result<(), Error> {
         if !self.services.contains_key(name) {
             return Err(Error::ServiceNotFound(name.clone()));
         }
@@ -283,7 +283,7 @@ impl Model {
         self.services.keys().chain(of_instances).cloned().collect()
     }
 
-    fn frontends_of(&self, service: &Name) -> Vec<(Said, Option<Name>)> {
+    fn frontends_of(&self, service: &Name) -> Vec<(FrontendSpec, Option<Name>)> {
         let rows = self.frontends.values().filter(|(owner, ..)| owner == service);
         rows.map(|(_, said, to)| (said.clone(), to.clone())).collect()
     }

@@ -48,7 +48,7 @@ fn upsert_service_and_frontends_deletes_those_that_are_not_named() {
     write(&writer, 2, |t| t.upsert_service_and_frontends(service("web"), all()).unwrap());
     let kept = row(&writer, 2);
     write(&writer, 3, |t| {
-        let two = vec![said(2), Said { service_port: 7, ..said(3) }];
+        let two = vec![said(2), FrontendSpec { service_port: 7, ..said(3) }];
         t.upsert_service_and_frontends(service("web"), two).unwrap();
     });
     let tables = writer.tables();
@@ -57,7 +57,10 @@ fn upsert_service_and_frontends_deletes_those_that_are_not_named() {
     assert_eq!(tables.frontends().count(), 2);
     assert!(!Arc::ptr_eq(&kept, &row(&writer, 2)), "a service's rows are all fresh or none");
     // Of one address, the last counts.
-    let twice = vec![Said { service_port: 1, ..said(2) }, Said { service_port: 2, ..said(2) }];
+    let twice = vec![
+        FrontendSpec { service_port: 1, ..said(2) },
+        FrontendSpec { service_port: 2, ..said(2) },
+    ];
     write(&writer, 4, |t| t.upsert_service_and_frontends(service("web"), twice).unwrap());
     assert_eq!(row(&writer, 2).said.service_port, 2);
 }

@@ -10,7 +10,7 @@ use state::address::{Address, Endpoint, Reach};
 use state::backend::{Instance, State};
 use state::dump::Flags;
 use state::frontend::Kind;
-use state::object::Said;
+use state::object::FrontendSpec;
 use state::service::Service;
 use tables::maglev::{self, MaglevBackend, Seed};
 
@@ -19,7 +19,7 @@ use super::MAGLEV_SIZE;
 /// What was said, by whom. Sources are 0, which wins, and 1.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    pub services: BTreeMap<u8, (Service, Vec<Said>)>,
+    pub services: BTreeMap<u8, (Service, Vec<FrontendSpec>)>,
     pub instances: BTreeMap<(u8, Endpoint, u8), Instance>,
     /// Verdicts of health, by service and endpoint.
     pub healthy: BTreeMap<(u8, Endpoint), bool>,
@@ -36,7 +36,7 @@ struct Chosen<'a> {
 impl Model {
     /// Whose frontend is at an address.
     pub fn owner(&self, address: &Address) -> Option<u8> {
-        let has = |saids: &Vec<Said>| saids.iter().any(|said| said.address == *address);
+        let has = |saids: &Vec<FrontendSpec>| saids.iter().any(|said| said.address == *address);
         self.services.iter().find(|(_, (_, saids))| has(saids)).map(|(number, _)| *number)
     }
 
@@ -47,7 +47,7 @@ impl Model {
         for (number, (service, saids)) in &self.services {
             for said in saids {
                 for address in self.addresses_of(said) {
-                    let said = Said { address, ..said.clone() };
+                    let said = FrontendSpec { address, ..said.clone() };
                     let chosen = self.choose(*number, service, &said);
                     for chosen in &chosen {
                         let state = chosen.instance.state;
@@ -66,7 +66,7 @@ impl Model {
     }
 
     /// A frontend's own address, and where it is copied to.
-    fn addresses_of(&self, said: &Said) -> BTreeSet<Address> {
+    fn addresses_of(&self, said: &FrontendSpec) -> BTreeSet<Address> {
         let mut addresses = BTreeSet::from([said.address]);
         let everywhere = said.address.prefix.addr.is_unspecified();
         if everywhere && matches!(said.kind, Kind::NodePort | Kind::HostPort) {
@@ -81,7 +81,7 @@ impl Model {
         addresses
     }
 
-    fn choose(&self, number: u8, service: &Service, said: &Said) -> Vec<Chosen<'_>> {
+    fn choose(&self, number: u8, service: &Service, said: &FrontendSpec) -> Vec<Chosen<'_>> {
         let policy = match (said.kind, said.address.reach) {
             (Kind::ClusterIp, _) | (_, Reach::Internal) => service.spec.internal_policy,
             (Kind::HostPort, _) => TrafficPolicy::Cluster,
@@ -119,7 +119,12 @@ fn count(chosen: &[Chosen<'_>]) -> usize {
     if of(State::Active) > 0 { of(State::Active) } else { of(State::Terminating) }
 }
 
-fn frontend(lines: &mut Vec<String>, service: &Service, said: &Said, chosen: &[Chosen<'_>]) {
+fn frontend(
+    lines: &mut Vec<String>,
+    service: &Service,
+    said: &FrontendSpec,
+    chosen: &[Chosen<'_>],
+) {
     let address = said.address;
     let flags = Flags::of(said, &service.spec, false);
     let serving = count(chosen);

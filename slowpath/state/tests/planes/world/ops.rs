@@ -11,7 +11,7 @@ use state::address::{Address, Endpoint};
 use state::backend::{Instance, Place, State};
 use state::frontend::Kind;
 use state::name::{Name, Source};
-use state::object::{Checked, Said, ServiceSpec, SourceRanges};
+use state::object::{Checked, FrontendSpec, ServiceSpec, SourceRanges};
 use state::service::Service;
 use state::writer::Transaction;
 
@@ -56,19 +56,19 @@ pub fn source_of(number: u8) -> Source {
 
 /// What services may answer on; some of them are of two services' choice, and two lie where a node
 /// port is copied to.
-pub fn frontends() -> Vec<Said> {
+pub fn frontends() -> Vec<FrontendSpec> {
     let udp = Address { protocol: 17, ..at("203.0.113.2", 53) };
     vec![
-        Said::new(at("203.0.113.1", 80), Kind::LoadBalancer),
-        Said::new(at("203.0.113.1", 80).internal(), Kind::LoadBalancer),
-        Said::new(at("2001:db8::1", 80), Kind::LoadBalancer),
-        Said::new(udp, Kind::ExternalIps),
-        Said::new(at("10.96.0.1", 80), Kind::ClusterIp),
-        Said::new(at("0.0.0.0", 30_080), Kind::NodePort),
-        Said::new(at("::", 30_080), Kind::NodePort),
-        Said::new(at("192.0.2.1", 30_080), Kind::LoadBalancer),
-        Said::new(at("0.0.0.0", 9090), Kind::HostPort),
-        Said::new(at("192.0.2.2", 9090), Kind::ExternalIps),
+        FrontendSpec::new(at("203.0.113.1", 80), Kind::LoadBalancer),
+        FrontendSpec::new(at("203.0.113.1", 80).internal(), Kind::LoadBalancer),
+        FrontendSpec::new(at("2001:db8::1", 80), Kind::LoadBalancer),
+        FrontendSpec::new(udp, Kind::ExternalIps),
+        FrontendSpec::new(at("10.96.0.1", 80), Kind::ClusterIp),
+        FrontendSpec::new(at("0.0.0.0", 30_080), Kind::NodePort),
+        FrontendSpec::new(at("::", 30_080), Kind::NodePort),
+        FrontendSpec::new(at("192.0.2.1", 30_080), Kind::LoadBalancer),
+        FrontendSpec::new(at("0.0.0.0", 9090), Kind::HostPort),
+        FrontendSpec::new(at("192.0.2.2", 9090), Kind::ExternalIps),
     ]
 }
 
@@ -120,8 +120,9 @@ fn put(world: &World, model: &mut Model, random: &mut Random) {
     }
     let spec = Checked::new(Arc::new(spec)).expect("a spec that can be");
     let service = Service { spec, ..Service::new(service_name(number), source_of(0)) };
-    let saids: Vec<Said> = frontends().into_iter().filter(|_| random.one_in(3)).collect();
-    let taken = |said: &Said| model.owner(&said.address).is_some_and(|owner| owner != number);
+    let saids: Vec<FrontendSpec> = frontends().into_iter().filter(|_| random.one_in(3)).collect();
+    let taken =
+        |said: &FrontendSpec| model.owner(&said.address).is_some_and(|owner| owner != number);
     let refused = saids.iter().any(taken);
     let result = world.write(|to| to.upsert_service_and_frontends(service.clone(), saids.clone()));
     assert_eq!(result.is_err(), refused, "{result:?}");

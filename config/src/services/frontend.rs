@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use config::services::FrontendKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::service::is_default;
+use super::address::{Address, Reach};
+use super::kinds::FrontendKind;
+use super::spec::is_default;
 use super::text;
-use crate::address::{Address, Reach};
 
-/// What is said of a frontend.
+/// What is wanted of a frontend.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Said {
+pub struct FrontendSpec {
     /// What it answers on.
     pub address: Address,
     /// What made it one.
@@ -23,10 +23,10 @@ pub struct Said {
     pub service_port: u16,
 }
 
-impl Said {
+impl FrontendSpec {
     /// A frontend of all the service's backends.
-    pub fn new(address: Address, kind: FrontendKind) -> Said {
-        Said { address, kind, port_name: None, service_port: address.port }
+    pub fn new(address: Address, kind: FrontendKind) -> FrontendSpec {
+        FrontendSpec { address, kind, port_name: None, service_port: address.port }
     }
 }
 
@@ -64,8 +64,8 @@ fn load_balancer() -> FrontendKind {
     FrontendKind::LoadBalancer
 }
 
-impl From<&Said> for Frontend {
-    fn from(said: &Said) -> Frontend {
+impl From<&FrontendSpec> for Frontend {
+    fn from(said: &FrontendSpec) -> Frontend {
         let Address { prefix, port, protocol, reach, endpoint } = said.address;
         Frontend {
             address: text::prefix_text(&prefix),
@@ -80,10 +80,10 @@ impl From<&Said> for Frontend {
     }
 }
 
-impl TryFrom<Frontend> for Said {
+impl TryFrom<Frontend> for FrontendSpec {
     type Error = String;
 
-    fn try_from(written: Frontend) -> Result<Said, String> {
+    fn try_from(written: Frontend) -> Result<FrontendSpec, String> {
         let scope = written.scope.as_deref().map(|scope| {
             let digits = scope.strip_prefix("0x").unwrap_or(scope);
             u64::from_str_radix(digits, 16).map_err(|_| {
@@ -97,7 +97,7 @@ impl TryFrom<Frontend> for Said {
             reach: written.reach,
             endpoint: scope.transpose()?.unwrap_or(0),
         };
-        Ok(Said {
+        Ok(FrontendSpec {
             address,
             kind: written.kind,
             port_name: written.port_name,
@@ -108,26 +108,29 @@ impl TryFrom<Frontend> for Said {
 
 /// Lists of frontends for serde.
 pub(super) mod list {
-    use super::{Deserialize, Deserializer, Frontend, Said, Serializer};
+    use super::{Deserialize, Deserializer, Frontend, FrontendSpec, Serializer};
 
-    pub fn serialize<S: Serializer>(list: &[Said], serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        list: &[FrontendSpec],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(list.iter().map(Frontend::from))
     }
 
     /// A frontend that is told wrong by its own conversion keeps its place in the path.
     #[derive(Deserialize)]
     #[serde(try_from = "Frontend")]
-    struct One(Said);
+    struct One(FrontendSpec);
 
     impl TryFrom<Frontend> for One {
         type Error = String;
 
         fn try_from(written: Frontend) -> Result<One, String> {
-            Said::try_from(written).map(One)
+            FrontendSpec::try_from(written).map(One)
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Said>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<FrontendSpec>, D::Error> {
         Ok(Vec::<One>::deserialize(from)?.into_iter().map(|One(said)| said).collect())
     }
 }

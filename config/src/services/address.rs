@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use config::checked::Prefix;
+use crate::checked::Prefix;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,269 @@
+//! What a service, a frontend and a backend may be: modes, policies, kinds and states.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How packets reach the backends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Rewritten, source NAT to an address of ours. Frontends and backends are of one family.
+    #[default]
+    Nat,
+    /// In a tunnel with a return leg.
+    Tunnel(BackendTunnel),
+    /// In a tunnel, for plain flows: the backend answers by itself.
+    Dsr(BackendTunnel),
+}
+
+/// The tunnel to a service's backends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BackendTunnel {
+    /// The encapsulation.
+    pub kind: TunnelKind,
+    /// UDP destination port; 0 for IPIP.
+    pub port: u16,
+    /// Network identifier, 24 bits; 0 for IPIP and GUE.
+    #[serde(default)]
+    pub vni: u32,
+    /// Fill in the outer UDP checksum where it could be zero.
+    #[serde(default)]
+    pub outer_checksum: bool,
+    /// Set DF on the outer IPv4 header.
+    #[serde(default = "yes")]
+    pub dont_fragment: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl BackendTunnel {
+    /// A tunnel of that kind of which nothing else is said.
+    pub fn new(kind: TunnelKind) -> BackendTunnel {
+        let port = match kind {
+            TunnelKind::Geneve => 6081,
+            TunnelKind::Vxlan => 4789,
+            TunnelKind::Gue => 6080,
+            TunnelKind::Ipip => 0,
+        };
+        BackendTunnel { kind, port, vni: 0, outer_checksum: false, dont_fragment: true }
+    }
+}
+
+/// What a tunnel is made of; the numbers are those of the tables' records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum TunnelKind {
+    /// RFC 8926, UDP 6081.
+    Geneve = 1,
+    /// RFC 7348, UDP 4789.
+    Vxlan = 2,
+    /// RFC 2003, 2473, 4213; no port.
+    Ipip = 3,
+    /// Generic UDP encapsulation, variant 1, UDP 6080.
+    Gue = 4,
+}
+
+/// Which backends may serve, by where they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TrafficPolicy {
+    /// All.
+    #[default]
+    #[serde(alias = "Cluster")]
+    Cluster,
+    /// Those on nodes or in zones that the appliance calls local.
+    #[serde(alias = "Local")]
+    Local,
+}
+
+/// Which of the backends that may serve are preferred (Kubernetes `trafficDistribution`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Distribution {
+    /// None.
+    #[default]
+    #[serde(alias = "Any")]
+    Any,
+    /// Those of the appliance's zone, all where there are none.
+    #[serde(alias = "PreferSameZone")]
+    SameZone,
+    /// Those of a local node, then of the zone, then all.
+    #[serde(alias = "PreferSameNode")]
+    SameNode,
+}
+
+impl Distribution {
+    /// What Kubernetes calls it.
+    pub fn kubernetes_name(self) -> &'static str {
+        match self {
+            Distribution::Any => "Any",
+            Distribution::SameZone => "PreferSameZone",
+            Distribution::SameNode => "PreferSameNode",
+        }
+    }
+}
+
+/// How a backend is chosen for a new flow.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Deserialize,
+    Serialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Algorithm {
+    /// By a consistent hash of the flow.
+    #[default]
+    Maglev,
+    /// Any, by weight.
+    Random,
+}
+
+/// What becomes of UDP flows and pings whose backend is quarantined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FailedUdp {
+    /// The client's next packet goes to another backend.
+    #[default]
+    Move,
+    /// They stay with it until they are idle.
+    Keep,
+}
+
+/// What becomes of TCP connections whose backend is quarantined. They cannot move: another backend
+/// does not know them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FailedTcp {
+    /// They stay with it until they are idle.
+    #[default]
+    Keep,
+    /// The client's next segment is answered with a reset.
+    Reset,
+}
+
+/// Whether packets are translated between families.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NatPolicy {
+    /// Backends are of the frontend's family.
+    #[default]
+    None,
+    /// IPv4 frontends, IPv6 backends.
+    Nat46,
+    /// IPv6 frontends, IPv4 backends.
+    Nat64,
+}
+
+/// What becomes of the clients in source ranges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RangesPolicy {
+    /// They alone are admitted.
+    #[default]
+    Allow,
+    /// All others are admitted.
+    Deny,
+}
+
+/// What made an address a frontend.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Deserialize,
+    Serialize,
+    JsonSchema,
+)]
+pub enum FrontendKind {
+    /// The service's own address within the cluster.
+    #[serde(rename = "ClusterIP")]
+    ClusterIp,
+    /// A port on each address of the appliance.
+    NodePort,
+    /// An address given by a load balancer.
+    #[default]
+    LoadBalancer,
+    /// An address that somebody routes here.
+    #[serde(rename = "ExternalIPs")]
+    ExternalIps,
+    /// A port of one machine.
+    HostPort,
+    /// A literal address that is redirected on this machine.
+    LocalRedirect,
+}
+
+impl FrontendKind {
+    /// Its name in tables and dumps.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FrontendKind::ClusterIp => "ClusterIP",
+            FrontendKind::NodePort => "NodePort",
+            FrontendKind::LoadBalancer => "LoadBalancer",
+            FrontendKind::ExternalIps => "ExternalIPs",
+            FrontendKind::HostPort => "HostPort",
+            FrontendKind::LocalRedirect => "LocalRedirect",
+        }
+    }
+}
+
+/// What a source says of a backend. The order is that of a service's slots.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    Deserialize,
+    Serialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum BackendState {
+    /// Serves.
+    #[default]
+    Active,
+    /// Keeps its flows; gets new ones only where nothing is active.
+    Terminating,
+    /// Keeps its flows; never gets new ones.
+    TerminatingNotServing,
+    /// Failed its checks: keeps its flows, gets no new ones.
+    Quarantined,
+    /// Taken out by the operator, or of weight 0: no slot at all.
+    Maintenance,
+}
+
+impl BackendState {
+    /// Its name in dumps and tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BackendState::Active => "active",
+            BackendState::Terminating => "terminating",
+            BackendState::TerminatingNotServing => "terminating-not-serving",
+            BackendState::Quarantined => "quarantined",
+            BackendState::Maintenance => "maintenance",
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! How prefixes and protocols are written.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use crate::checked::{Prefix, mask};
+
+/// A protocol's number by its name or number; `any` is 0.
+pub fn protocol_number(text: &str) -> Option<u8> {
+    match text {
+        "any" => Some(0),
+        "icmp" => Some(1),
+        "tcp" => Some(6),
+        "udp" => Some(17),
+        "icmpv6" => Some(58),
+        "sctp" => Some(132),
+        number => number.parse().ok().filter(|number| (1..255).contains(number)),
+    }
+}
+
+/// The reverse.
+pub fn protocol_name(number: u8) -> Cow<'static, str> {
+    match number {
+        0 => "any".into(),
+        1 => "icmp".into(),
+        6 => "tcp".into(),
+        17 => "udp".into(),
+        58 => "icmpv6".into(),
+        132 => "sctp".into(),
+        number => number.to_string().into(),
+    }
+}
+
+/// An address, or a network whose bits after its length are zero.
+///
+/// # Errors
+/// It is neither.
+pub fn prefix_of(text: &str) -> Result<Prefix, String> {
+    let wrong = || {
+        format!(
+            "`{text}` is no address and no network, expected \"203.0.113.10\" or \"10.0.0.0/24\""
+        )
+    };
+    let (addr, len) = text.split_once('/').map_or((text, None), |(addr, len)| (addr, Some(len)));
+    let addr: IpAddr = addr.parse().map_err(|_| wrong())?;
+    let most = if addr.is_ipv4() { 32 } else { 128 };
+    let len = len.map_or(Ok(most), |len| len.parse().map_err(|_| wrong()))?;
+    if len > most {
+        return Err(wrong());
+    }
+    let network = Prefix { addr: mask(addr, len), len };
+    if network.addr == addr {
+        return Ok(network);
+    }
+    Err(format!(
+        "`{text}` has bits after its prefix length, expected \"{network}\" for the network"
+    ))
+}
+
+/// The reverse.
+pub fn prefix_text(prefix: &Prefix) -> String {
+    if prefix.is_single() { prefix.addr.to_string() } else { prefix.to_string() }
+}
+
+/// Lists of prefixes for serde.
+pub mod prefixes {
+    use super::{Prefix, prefix_of, prefix_text};
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// As texts.
+    ///
+    /// # Errors
+    /// The serializer's own.
+    pub fn serialize<S: Serializer>(list: &[Prefix], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(list.iter().map(prefix_text))
+    }
+
+    /// From texts.
+    ///
+    /// # Errors
+    /// A text is no address and no network.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Prefix>, D::Error> {
+        let texts = Vec::<String>::deserialize(from)?;
+        texts.iter().map(|text| prefix_of(text).map_err(D::Error::custom)).collect()
+    }
+}
+
+/// Protocols for serde.
+pub mod protocol {
+    use super::{protocol_name, protocol_number};
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// By name.
+    ///
+    /// # Errors
+    /// The serializer's own.
+    pub fn serialize<S: Serializer>(number: &u8, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&protocol_name(*number))
+    }
+
+    /// From a name or a number.
+    ///
+    /// # Errors
+    /// There is no such protocol.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
+        let text = String::deserialize(from)?;
+        protocol_number(&text).ok_or_else(|| {
+            D::Error::custom(format!(
+                "there is no protocol `{text}`, expected \"tcp\", \"udp\", \"sctp\", \"icmp\", \
+                 \"icmpv6\", \"any\" or \"1\" to \"254\""
+            ))
+        })
+    }
+}
