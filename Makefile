@@ -7,7 +7,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fixtures fuzz miri loom asan oracle bench lab guest tcp-ao check
+.PHONY: help setup demo test test-affected fixtures fuzz miri loom asan oracle bench lab guest tcp-ao check
 
 # The lab makes namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
 # programs run as root, cargo itself stays who you are.
@@ -25,18 +25,28 @@ TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --wor
 
 help: ## list these commands
 	@echo "Weir: type make and one of"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install what is missing (Debian packages by name; nothing where all is there)
 	@.ci/setup.sh
 
-demo: setup ## run the whole appliance between two emulated clouds (PLANE=xdp: in the kernel)
-	cargo build --workspace --bins
+# Only what the demo runs is installed and built. With --workspace the dependencies have the features
+# that they have for all else, so that nothing is built again for the tests.
+demo: ## run the whole appliance between two emulated clouds (PLANE=xdp: in the kernel)
+	@.ci/setup.sh demo $(PLANE)
+	cargo build --workspace --bin demo --bin slowpath --bin weir \
+	  --bin $(if $(filter xdp,$(PLANE)),ebpf-fallback,fastpath)
 	$(AS_ROOT) $(TARGET_DIR)/debug/demo
 
 test: setup ## run all tests: units, cases, DPDK on software ports, the lab
 	cargo build --workspace --bins --tests
 	$(TESTS)
+
+test-affected: setup ## run the tests that a change can touch, without labs (BASE=HEAD~1: what it is compared with)
+	@test -n "$(NEXTEST)" || { echo "test-affected: it needs nextest: cargo install --locked" \
+	  "cargo-nextest; or type make test" >&2; exit 1; }
+	cargo build --workspace --bins --tests
+	$(TESTS) --no-tests pass -E "$$(BASE=$(BASE) .ci/affected.sh)"
 
 lab: setup ## run the lab only: namespaces, emulated gateways, real clients and backends
 	cargo build --workspace --bins --tests

@@ -9,25 +9,36 @@ if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo; then
   exit 1
 fi
 
+# What for: `demo` and `demo xdp` need the least, the tests (no word) all of these, `guest` and
+# `check` a few things beside.
+purpose=${1-}
+
 packages=(
   # A linker and a C compiler (the DPDK shim, the C peer of the benchmarks).
   gcc libc6-dev make pkg-config
-  # DPDK's headers and archives; dpdk-testpmd, which is generator and peer of the benchmarks.
-  libdpdk-dev dpdk-dev
-  # The lab: namespaces and veth, sysctl, offloads off, the kernel kept from answering, and a
-  # second decoder.
-  iproute2 procps ethtool nftables tshark
-  # Real routers, which tests start in namespaces of their own: neighbours for BGP and BFD.
-  frr bird2 gobgpd
-  # The API as others see it: certificates, a client, and schemathesis' own Python.
-  openssl curl python3-venv
-  # promtool checks the metrics, systemd-analyze the units.
-  prometheus systemd
-  # A command of README.md takes an answer apart.
-  jq
+  # DPDK's headers and archives.
+  libdpdk-dev
+  # The lab: namespaces and veth, sysctl, offloads off, the kernel kept from answering.
+  iproute2 procps ethtool nftables util-linux
 )
+if [[ $purpose != demo ]]; then
+  packages+=(
+    # dpdk-testpmd, which is generator and peer of the benchmarks.
+    dpdk-dev
+    # A second decoder.
+    tshark
+    # Real routers, which tests start in namespaces of their own: neighbours for BGP and BFD.
+    frr bird2 gobgpd
+    # The API as others see it: certificates, a client, and schemathesis' own Python.
+    openssl curl python3-venv
+    # promtool checks the metrics, systemd-analyze the units.
+    prometheus systemd
+    # A command of README.md takes an answer apart.
+    jq
+  )
+fi
 # For `make guest`: another kernel in a virtual machine.
-if [[ ${1-} == guest ]]; then
+if [[ $purpose == guest ]]; then
   packages+=(qemu-system-x86 busybox-static cpio xz-utils)
 fi
 
@@ -99,6 +110,10 @@ if ! command -v cargo > /dev/null; then
   exit 1
 fi
 
+if [[ $purpose == demo && ${2-} != xdp ]]; then
+  exit 0
+fi
+
 # The XDP programs: Rust makes its core library for BPF from source, and
 # bpf-linker makes one program of it. This version opens the LLVM of the compiler itself, later ones
 # want an LLVM of their own. Into the clone, so that no other version that somebody has is replaced.
@@ -120,8 +135,12 @@ if [[ $(PATH=.tools/bin:$PATH bpf-linker --version 2> /dev/null) != "bpf-linker 
   rm -r target/bpf-linker
 fi
 
+if [[ $purpose == demo ]]; then
+  exit 0
+fi
+
 # For `make check`: unused dependencies, licenses and advisories.
-if [[ ${1-} == check ]]; then
+if [[ $purpose == check ]]; then
   for tool in cargo-deny@0.20.2 cargo-machete@0.9.2; do
     name=${tool%@*}
     if [[ $(.tools/bin/"$name" --version 2> /dev/null) != *"${tool#*@}"* ]]; then
