@@ -97,9 +97,10 @@ impl Default for Front {
 
 /// What is known of one packet. Offsets count from the start of the frame as it lies now.
 ///
-/// What every packet needs comes first, and of what is returned nothing else is written. `service`
-/// and `backend` stand apart: they are copied from a path just written in other pieces, and a read
-/// of both at once would wait until those have left the processor.
+/// What every packet needs comes first, and of what is returned nothing else is written. What is
+/// pending shares a line with the hit: behind the quoted packet each packet read one line more.
+/// `service` and `backend` stand apart: they are copied from a path just written in other pieces,
+/// and a read of both at once would wait until those have left the processor.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
@@ -127,10 +128,6 @@ pub struct Work {
     pub key: FlowKey,
     /// The flow, when it is known.
     pub hit: Option<Hit>,
-    /// What the flow's path says of the way to the backend; valid with `hit`.
-    pub path: Forward,
-    /// For an ICMP error, the packet that it quotes.
-    pub quoted: Option<Ip>,
     /// What it is still to change in the tables that other packets of its burst read: bits,
     /// [`Work::BEGINS`] to [`Work::EVICTS`].
     pub pending: u8,
@@ -144,6 +141,10 @@ pub struct Work {
     /// Hash of the flow's key on the backend's side, or of `key` where there is no other; valid
     /// with [`Work::BEGINS`].
     pub back_hash: u64,
+    /// What the flow's path says of the way to the backend; valid with `hit`.
+    pub path: Forward,
+    /// For an ICMP error, the packet that it quotes.
+    pub quoted: Option<Ip>,
 }
 
 impl Default for Work {
