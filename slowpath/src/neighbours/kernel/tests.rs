@@ -3,6 +3,8 @@
 use super::*;
 use std::process::Command;
 
+use fastrand::Rng;
+
 fn sh(line: &str) {
     let status = Command::new("sh").args(["-ec", line]).status().unwrap();
     assert!(status.success(), "{line}");
@@ -80,13 +82,9 @@ fn links_routes_and_neighbours_are_read_and_a_probe_resolves() {
 
 #[test]
 fn cut_and_random_datagrams_are_read_without_panic() {
-    let mut seed = 1u64;
-    let mut random = move || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (seed >> 33) as u8
-    };
+    let mut rng = Rng::with_seed(1);
     for length in 0..2000 {
-        let mut bytes: Vec<u8> = (0..length % 200).map(|_| random()).collect();
+        let mut bytes: Vec<u8> = (0..length % 200).map(|_| rng.u8(..)).collect();
         if let Some(start) = bytes.get_mut(..6) {
             // A header that claims to be one of the messages we read.
             start.copy_from_slice(&[(length % 200) as u8, 0, 0, 0, [16, 24, 28][length % 3], 0]);
