@@ -14,6 +14,7 @@ pub mod harness;
 mod layers;
 pub mod private_link;
 mod report;
+pub mod rfc3339;
 mod schema;
 pub mod secret_file;
 mod secrets;

@@ -35,7 +35,6 @@ pub use objects::{Event, History, Objects, TooOld};
 pub use service::ServiceSpec;
 pub use source::{LEASE_MAX_S, REVISION_MAX, SourceSpec};
 pub(crate) use text::prefix_of;
-pub(crate) use text::time::written;
 
 use crate::name::{Name, Source};
 use crate::service::Pairs;
