@@ -4,6 +4,7 @@ use super::*;
 use std::process::Command;
 
 use fastrand::Rng;
+use patience::eventually;
 
 fn sh(line: &str) {
     let status = Command::new("sh").args(["-ec", line]).status().unwrap();
@@ -30,16 +31,12 @@ fn inside_the_namespace() {
 
     for addr in [near, v6] {
         kernel.probe(link.index, addr).unwrap();
-        let mut mac = None;
-        for _ in 0..200 {
+        let mac = eventually(&format!("the neighbor {addr}"), || {
             let known = kernel.neighbours(link.index).unwrap();
-            mac = known.iter().find(|n| n.addr == addr).and_then(|n| n.mac);
-            if mac.is_some() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        assert_eq!(mac, Some([2, 0, 0, 0, 0, 2]), "{addr}");
+            let mac = known.iter().find(|n| n.addr == addr).and_then(|n| n.mac);
+            mac.ok_or_else(|| format!("{known:?}"))
+        });
+        assert_eq!(mac, [2, 0, 0, 0, 0, 2], "{addr}");
     }
     let news = kernel.news();
     let learned = |n: &News| matches!(n, News::Neighbour(n) if n.addr == near && n.mac.is_some());
