@@ -268,7 +268,7 @@ mod tests {
         let mut service = Service::new(Name::new("shop/web").unwrap(), Source::new("file"));
         service.redirect = port.map(|port| Arc::new(ProxyRedirect { port, ports: Vec::new() }));
         let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);
-        transaction.upsert_service(service).unwrap();
+        transaction.upsert_service_and_frontends(service, Vec::new()).unwrap();
         transaction.commit();
     }
 

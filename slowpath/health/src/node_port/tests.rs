@@ -127,7 +127,7 @@ fn active_backends_on_local_nodes_count_once_an_address() {
             ..Row::new(web.clone(), source.clone())
         };
         let mut transaction = writer.begin(std::time::SystemTime::UNIX_EPOCH);
-        transaction.upsert_service(row).unwrap();
+        transaction.upsert_service_and_frontends(row, Vec::new()).unwrap();
         let said = vec![
             on(1, 80, "node-1", State::Active),
             on(1, 443, "node-1", State::Active),

@@ -4,12 +4,14 @@ use super::*;
 use crate::service::AFFINITY_MAX_S;
 
 #[test]
-fn upsert_service_writes_a_row_and_links_its_frontends_anew() {
+fn a_service_that_changes_links_its_frontends_anew() {
     let writer = web();
     let before = row(&writer, 1);
     before.set_status(Progress::Done, None, now(1));
     let changed = Service { affinity_s: 30, ..service("web") };
-    let (told, revision) = write(&writer, 5, |t| t.upsert_service(changed.clone()).unwrap());
+    let (told, revision) = write(&writer, 5, |t| {
+        t.upsert_service_and_frontends(changed.clone(), vec![said(1)]).unwrap()
+    });
     assert_eq!(told.as_deref(), Some(&service("web")));
     assert_eq!(revision, 2);
     let after = row(&writer, 1);
@@ -25,16 +27,11 @@ fn what_is_written_again_changes_nothing() {
     let writer = web();
     let (row_before, revision_before) = (row(&writer, 1), writer.tables().revision());
     let (_, revision) = write(&writer, 9, |t| {
-        t.upsert_service(service("web")).unwrap();
-        t.upsert_frontend(&name("web"), said(1)).unwrap();
         t.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap();
-        t.upsert_backends(&name("web"), &source("file"), vec![instance(2)]);
         t.set_backends(&name("web"), &source("file"), vec![instance(2), instance(1)]);
         t.set_redirect_to(&address(1), None).unwrap();
         t.set_precedence(Precedence::default());
-        t.release_backends_from_source(&name("web"), &source("api"));
-        t.delete_backends_by_source(&source("api"));
-        assert_eq!(t.delete_services_by_source(&source("api")), 0);
+        t.set_backends(&name("web"), &source("api"), vec![]);
     });
     assert_eq!(revision, revision_before);
     assert!(Arc::ptr_eq(&row_before, &row(&writer, 1)));
@@ -106,7 +103,6 @@ fn two_sources_cannot_write_one_service_until_the_first_lets_go() {
         claimant: source("api"),
     };
     let (_, revision) = write(&writer, 2, |t| {
-        assert_eq!(t.upsert_service(of_api()), Err(conflict.clone()));
         let told = t.upsert_service_and_frontends(of_api(), vec![said(1)]);
         assert_eq!(told, Err(conflict.clone()));
         let told = t.delete_service_and_frontends(&name("web"), &source("api"));
@@ -119,7 +115,7 @@ fn two_sources_cannot_write_one_service_until_the_first_lets_go() {
          there first, or choose another name here"
     );
     write(&writer, 3, |t| {
-        assert_eq!(t.delete_services_by_source(&source("file")), 1);
+        t.delete_service_and_frontends(&name("web"), &source("file")).unwrap();
         t.upsert_service_and_frontends(of_api(), vec![said(1)]).unwrap();
     });
     assert_eq!(row(&writer, 1).service.source, source("api"));
@@ -138,6 +134,10 @@ fn delete_service_and_frontends_leaves_the_backends() {
     assert_eq!(hosts(&writer, "web"), of_file(&[1, 2]));
     let (told, revision) =
         write(&writer, 3, |t| t.delete_service_and_frontends(&name("web"), &source("file")));
+    assert_eq!(
+        told.as_ref().unwrap_err().to_string(),
+        "there is no service `web`: write the service first, or correct the name"
+    );
     assert_eq!((told, revision), (Err(Error::ServiceNotFound(name("web"))), 2));
     let touched = writer.news(1).touched.unwrap();
     assert_eq!(
@@ -150,20 +150,6 @@ fn delete_service_and_frontends_leaves_the_backends() {
 }
 
 #[test]
-fn delete_services_by_source_leaves_those_of_others() {
-    let writer = web();
-    write(&writer, 2, |t| {
-        t.upsert_service_and_frontends(service("shop"), vec![said(2)]).unwrap();
-        t.upsert_service_and_frontends(service_of("mail", "api"), vec![said(3)]).unwrap();
-    });
-    let (deleted, _) = write(&writer, 3, |t| t.delete_services_by_source(&source("file")));
-    assert_eq!(deleted, 2);
-    let tables = writer.tables();
-    assert_eq!(tables.services().map(|s| s.name.clone()).collect::<Vec<_>>(), [name("mail")]);
-    assert_eq!(tables.frontends().map(|f| *f.address()).collect::<Vec<_>>(), [address(3)]);
-}
-
-#[test]
 fn hooks_change_a_service_before_its_first_write_one_after_the_other() {
     let writer = Writer::new();
     writer.add_hook(Box::new(|tables, service| {
@@ -173,7 +159,8 @@ fn hooks_change_a_service_before_its_first_write_one_after_the_other() {
         service.source = source("mine");
     }));
     writer.add_hook(Box::new(|_, service| service.health_check_port += 1));
-    let (told, _) = write(&writer, 1, |t| t.upsert_service(service("web")).unwrap());
+    let (told, _) =
+        write(&writer, 1, |t| t.upsert_service_and_frontends(service("web"), vec![]).unwrap());
     assert!(told.is_none());
     let want = Service { health_check_port: 1001, ..service("web") };
     assert_eq!(**writer.tables().service(&name("web")).unwrap(), want);
@@ -185,7 +172,8 @@ fn hooks_change_a_service_before_its_first_write_one_after_the_other() {
     assert_eq!(row(&writer, 1).service.health_check_port, 1001);
     // What a hook makes of it is checked too.
     writer.add_hook(Box::new(|_, service| service.affinity_s = u32::MAX));
-    let (told, revision) = write(&writer, 3, |t| t.upsert_service(service("shop")));
+    let (told, revision) =
+        write(&writer, 3, |t| t.upsert_service_and_frontends(service("shop"), vec![]));
     let (service, seconds) = (name("shop"), u32::MAX);
     assert_eq!((told, revision), (Err(Error::AffinityTooLong { service, seconds }), 2));
 }
@@ -195,7 +183,7 @@ fn an_affinity_timeout_has_to_fit_24_bits() {
     let writer = Writer::new();
     let with = |affinity_s| Service { affinity_s, ..service("web") };
     write(&writer, 1, |t| {
-        t.upsert_service(with(AFFINITY_MAX_S)).unwrap();
+        t.upsert_service_and_frontends(with(AFFINITY_MAX_S), vec![]).unwrap();
         let refused = t.upsert_service_and_frontends(with(AFFINITY_MAX_S + 1), vec![said(1)]);
         assert_eq!(
             refused.unwrap_err().to_string(),
