@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::address::Address;
+use crate::address::{Address, is_unspecified};
 use crate::name::Name;
 use crate::service::Service;
 
@@ -143,4 +143,9 @@ impl fmt::Debug for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} ({:?})", self.said.address, self.service.name, self.status())
     }
+}
+
+/// Whether a frontend is for all addresses of the appliance.
+pub fn is_wildcard(said: &Said) -> bool {
+    matches!(said.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&said.address)
 }

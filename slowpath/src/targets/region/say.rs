@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use packet::addr::Addr;
 use state::address::{Address, Reach};
-use state::maps::{is_unspecified, is_wildcard, wildcard_of};
+use state::address::{is_unspecified, wildcard_of};
+use state::frontend::is_wildcard;
 use state::plane::{Refusal, Wanted};
 use state::service::Algorithm;
 use tables::maglev;

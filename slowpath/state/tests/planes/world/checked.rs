@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
+use map_plane::{Failure, Key, Map, Maps, Master, MemoryMaps, Value};
 use state::dump::{Flags, Spread};
-use state::maps::{Failure, Key, Map, Maps, Master, MemoryMaps, Value};
 use state::service::Algorithm;
 
 /// Checked maps in memory.
