@@ -13,6 +13,7 @@ mod file;
 pub mod harness;
 mod layers;
 pub mod private_link;
+pub mod protocol;
 mod report;
 pub mod rfc3339;
 mod schema;

@@ -14,11 +14,10 @@ use crate::checked::door::Door;
 use crate::checked::{ArmName, Config, Reserved};
 use crate::error::ConfigError;
 use crate::layers::Merged;
+use crate::protocol;
 
 /// Bytes of the longest name that the tables hold.
 const NAME_BYTES: usize = 120;
-/// The protocol number that the tables keep for themselves.
-const RESERVED_PROTOCOL: u8 = 255;
 
 pub(crate) fn schema() -> serde_json::Value {
     schemars::schema_for!(ServicesFile).into()
@@ -140,15 +139,7 @@ fn mode(door: &mut Door, key: &str, file: &file::Service) -> Mode {
 
 fn frontend(door: &mut Door, key: &str, file: &file::Frontend) -> Option<Frontend> {
     let at = |field: &str| format!("{key}.{field}");
-    let protocol = match file.protocol.as_str() {
-        "any" => Some(0),
-        "icmp" => Some(1),
-        "tcp" => Some(6),
-        "udp" => Some(17),
-        "icmpv6" => Some(58),
-        "sctp" => Some(132),
-        number => number.parse().ok().filter(|n| (1..RESERVED_PROTOCOL).contains(n)),
-    };
+    let protocol = protocol::number(&file.protocol);
     if protocol.is_none() {
         let allowed = "allowed: \"tcp\", \"udp\", \"icmp\", \"icmpv6\", \"sctp\", \"any\", \
                        \"1\" to \"254\"";
